@@ -1,0 +1,131 @@
+"""The C half of capture: guards, entries, the callable that `jit` returns, and the frame hook.
+
+This stub is the contract with the Python half.  Nothing in C runs Python code while checking guards.
+"""
+
+from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType
+from typing import Any
+
+class Guards:
+    """A tree of checks over what a call can reach, walked in C in the order of creation.
+
+    Nodes are small ints.  A node loads one object from its parent; a failed load is a failed guard.  Checks are made
+    right after the load.  `slot(node)` says that the loaded object is wanted by the plan (Entry.direct).
+    Objects pinned by "is"/"type" checks are held weakly where their type allows (a dead one fails), else strongly.
+    """
+
+    def __init__(self, code: CodeType) -> None: ...
+    # roots
+    def arg(self, position: int) -> int:
+        """The argument in localsplus slot `position`: positional, then keyword-only, then the *args tuple, then the **kwargs dict."""
+    def cell(self, position: int) -> int:
+        """Content of the function's free variable `position` (co_freevars order); an empty cell fails."""
+    def globals(self) -> int:
+        """The function's globals dict."""
+    def object(self, obj: object) -> int:
+        """A pinned object, e.g. another module's globals dict or a class (held strongly)."""
+    # children
+    def child(self, parent: int, kind: str, key: object = None) -> int:
+        """kind, key:
+        "attr" name      what PyObject_GenericGetAttr finds for a type that has no Python-level __getattribute__, without running
+                         Python (properties and Python descriptors must not be guarded so: go to "dict"/"type")
+        "dict"           the instance's __dict__
+        "type"           type(obj)
+        "item" i         element i of a list or tuple (subclasses too, by C layout)
+        "key" k          value under k in a dict (subclasses too, by C layout; k is a str, int, bool, None, or any object
+                         compared by identity)
+        "cell_contents"  content of a cell object
+        "func_closure", "func_defaults", "func_kwdefaults", "func_code", "func_globals"  parts of a Python function
+        "method_self", "method_func"  parts of a bound method
+        """
+    # checks
+    def check(self, node: int, kind: str, value: object = None) -> None:
+        """kind, value:
+        "type" T          type(obj) is T
+        "is" o            obj is o
+        "equal" c         same exact type and equal: None, bool, int, float (by bits), complex, str, bytes, and tuples of them
+        "length" n        len of a list, tuple, dict, set, str
+        "keys" t          dict's keys are t, in this order (compared as in "key")
+        "no_key" k        dict does not have k
+        "no_attr" name    instance dict has no such name
+        "same" other      obj is the object loaded at node `other`
+        "tensor" t        same exact type, dtype, device, sizes, strides, requires_grad, dispatch keys, and layout as tensor `t` now (t is not kept)
+        """
+    def no_overlap(self, nodes: Sequence[int]) -> None:
+        """No two of these tensors share memory (different storages, or the same storage with disjoint ranges)."""
+    def global_state(self) -> None:
+        """As now: thread's dispatch key sets, grad mode, default dtype and device, torch-function modes, deterministic mode,
+        autocast.  Checked before anything else."""
+    def slot(self, node: int) -> int:
+        """Collect the loaded object; returns its position among the collected ones."""
+    def describe(self, node: int, path: str) -> None:
+        """The node's path in the user's words ("self.layers[3].weight"), for messages."""
+    def explain_failure(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None, function: FunctionType) -> str | None:
+        """The first failing check in words with expected and found values, or None if all pass."""
+    def texts(self) -> list[str]:
+        """Every check in words, for `explain` and guards.txt."""
+
+class Entry:
+    """One compiled case: guards and what to do when they pass."""
+
+    guards: Guards
+    kind: str  # "direct" | "code" | "plain"
+    calls: int
+    @staticmethod
+    def direct(guards: Guards, plan: Callable[..., Sequence[Any]], recipe: object) -> Entry:
+        """plan(*slots) by vectorcall gives a tuple of outputs; the result is built after `recipe`:
+        ("out", i) | ("slot", i) | ("const", obj) | ("tuple", recipes) | ("list", recipes) | ("dict", keys, recipes)."""
+    @staticmethod
+    def code(guards: Guards, function: FunctionType) -> Entry:
+        """function(*args, **kwargs): same signature, rewritten code.  For a frame met by the hook its code replaces the frame's."""
+    @staticmethod
+    def plain(guards: Guards, reason: str) -> Entry:
+        """The original function, as it is."""
+
+class JitFunction:
+    """What `jit(function)` returns: guards, newest entry first, then `on_miss`.
+
+    A descriptor like a Python function (`obj.method` binds).  Has __wrapped__, __name__, __qualname__, __doc__, __module__,
+    __dict__, weak references, GC, deepcopy (returns itself) and pickle (by qualified name, as functions are).
+    """
+
+    __wrapped__: FunctionType
+    entries: list[Entry]
+    enabled: bool  # False: always the plain function
+    def __init__(
+        self,
+        function: FunctionType,
+        on_miss: Callable[[JitFunction, tuple[Any, ...], dict[str, Any] | None], Entry | None],
+    ) -> None:
+        """on_miss(self, slots, None): `slots` are the bound arguments in localsplus order (defaults filled in).  It returns the
+        Entry to run for this call (already added by it, or not), or None for the plain function.  Wrong arguments
+        never reach it: the plain function is called and raises its own TypeError."""
+    def add(self, entry: Entry) -> None: ...
+    def clear(self) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+# --- frame hook (PEP 523).  Set while at least one user has it enabled; a thread-local flag says whether frames of this
+# thread are looked at.
+def hook_enter() -> None:
+    """Count one user of the hook in this thread (nests)."""
+
+def hook_exit() -> None: ...
+def hook_suspend() -> bool:
+    """Turn the thread's flag off (while compiling); returns what it was, for hook_restore."""
+
+def hook_restore(previous: bool) -> None: ...
+def set_frame_callback(callback: Callable[[FunctionType, tuple[Any, ...]], Entry | None] | None) -> None:
+    """callback(function, slots) for a fresh frame whose code has no entries: returns an Entry (kept on the code object) or
+    None: this code is left alone from now on."""
+
+def code_entries(code: CodeType) -> list[Entry]: ...
+def forget_code(code: CodeType) -> None: ...
+
+# --- facts
+def supported() -> str | None:
+    """None if this interpreter is known, else why not (one line)."""
+
+def calibrate() -> bool:
+    """Find the offsets of the tensor header in this PyTorch (called once, lazily); False: tensors are checked through DLPack and
+    attributes."""

@@ -1,0 +1,149 @@
+"""The one node class of the loop IR: immutable, interned (equal means identical).
+
+**Reading a node.**  A node is the value of one element as a function of the axes it mentions: `AXIS` leaves are loop
+positions, `LOAD` reads a buffer at a flat element offset (itself a node, dtype I64), `REDUCE` binds its own axes and
+folds its source over them.  A kernel (program.py) is a set of stores of such nodes; loops are chosen later
+(codegen/schedule.py).  Fusion is substitution: a LOAD of a buffer becomes the node that was stored there, its axes
+replaced by the consumer's positions.
+
+**Meaning.**  As eager PyTorch on the CPU, element by element:
+- Integers wrap (two's complement).  Index arithmetic (I64 from AXIS, CONST) never overflows.
+- Floats follow IEEE 754 with NaN, infinities, signed zeros and denormals kept.  MIN/MAX return NaN if either is NaN.
+  Comparisons with NaN are false, except NE.  No contraction: MUL then ADD rounds twice.
+- **Rounding.**  F16/BF16 only appear at LOAD, CAST, CONST and Store: arithmetic on them does not exist.  Lowering casts
+  to F32, computes, and casts back after every op that eager rounds after; `CAST(F32, CAST(BF16, x))` is therefore
+  not `x`.
+- CAST float->int truncates toward zero (out of range: as C on x86-64); anything->BOOL is `!= 0` (NaN is true).
+- WHERE evaluates both sides; a side that must not be read is a masked LOAD.
+- REDUCE starts from the identity of its kind (sum 0, prod 1, max -inf/lowest, min +inf/highest, any False, all True), in
+  node.dtype.  The order of a float sum is free; its accuracy is at least that of pairwise blocks of 128 or so.
+  max/min return NaN if any element is NaN.  argmax/argmin return the I64 position, in row-major order over the axes,
+  of the first extreme element (the first NaN if there is one).
+- Extents are at least 1 inside REDUCE and Store: empty loops are resolved by lowering.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.ops import COMPARES, PREDICATES, Op
+
+REDUCE_KINDS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A loop variable 0 <= name < extent.  Names are unique within a program."""
+
+    name: str
+    extent: int
+
+    def __repr__(self) -> str:
+        return f"{self.name}:{self.extent}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """arg of Op.REDUCE: the fold's kind and the axes it binds, outermost first."""
+
+    kind: str
+    axes: tuple[Axis, ...]
+
+    def __repr__(self) -> str:
+        return f"{self.kind}[{', '.join(map(repr, self.axes))}]"
+
+
+class Node:
+    """op, dtype of the result, sources, frozen argument.  Build with the functions below, which check and intern."""
+
+    __slots__ = ("__weakref__", "arg", "dtype", "op", "srcs")
+    op: Op
+    dtype: DType
+    srcs: tuple[Node, ...]
+    arg: Any
+
+    _interned: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
+
+    def __new__(cls, op: Op, dtype: DType, srcs: tuple[Node, ...] = (), arg: Any = None) -> Node:
+        key = (op, dtype, srcs, _arg_key(arg))
+        found = cls._interned.get(key)
+        if found is not None:
+            return found
+        node = object.__new__(cls)
+        object.__setattr__(node, "op", op)
+        object.__setattr__(node, "dtype", dtype)
+        object.__setattr__(node, "srcs", srcs)
+        object.__setattr__(node, "arg", arg)
+        cls._interned[key] = node
+        return node
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("Node is immutable")
+
+    def __reduce__(self) -> Any:
+        return (Node, (self.op, self.dtype, self.srcs, self.arg))
+
+    def __repr__(self) -> str:
+        inside = [repr(s) if not s.srcs else "…" for s in self.srcs]
+        if self.arg is not None:
+            inside.insert(0, repr(self.arg) if not hasattr(self.arg, "name") else str(self.arg.name))
+        return f"{self.op.value}.{self.dtype.text}({', '.join(inside)})"
+
+
+def _arg_key(arg: Any) -> Any:
+    # 1, 1.0 and True are equal to Python, 0.0 and -0.0 too, and NaN is not equal to itself: as constants they differ.
+    return (type(arg), arg.hex()) if type(arg) is float else (type(arg), arg)
+
+
+def const(value: bool | int | float, dtype: DType) -> Node:
+    """`value` converted to the dtype's Python type."""
+    if dtype.kind == "b":
+        value = bool(value)
+    elif dtype.is_int:
+        value = int(value)
+    else:
+        value = float(value)
+    return Node(Op.CONST, dtype, (), value)
+
+
+def index(value: int) -> Node:
+    """An index constant."""
+    return Node(Op.CONST, DType.I64, (), int(value))
+
+
+def axis(a: Axis) -> Node:
+    return Node(Op.AXIS, DType.I64, (), a)
+
+
+def load(buffer: Any, offset: Node, mask: Node | None = None) -> Node:
+    """Element of `buffer` (program.Buffer) at a flat element offset, or 0 where `mask` (BOOL) is false."""
+    assert offset.dtype is DType.I64
+    return Node(Op.LOAD, buffer.dtype, (offset,) if mask is None else (offset, mask), buffer)
+
+
+def cast(dtype: DType, value: Node) -> Node:
+    return value if value.dtype is dtype else Node(Op.CAST, dtype, (value,))
+
+
+def unary(op: Op, value: Node) -> Node:
+    return Node(op, DType.BOOL if op in PREDICATES else value.dtype, (value,))
+
+
+def binary(op: Op, a: Node, b: Node) -> Node:
+    assert a.dtype is b.dtype, f"{op}: {a.dtype} and {b.dtype}"
+    return Node(op, DType.BOOL if op in COMPARES else a.dtype, (a, b))
+
+
+def where(condition: Node, a: Node, b: Node) -> Node:
+    assert condition.dtype is DType.BOOL and a.dtype is b.dtype
+    return Node(Op.WHERE, a.dtype, (condition, a, b))
+
+
+def reduce(kind: str, axes: tuple[Axis, ...], value: Node) -> Node:
+    """Fold `value` over `axes`; the result has value's dtype (I64 for argmax/argmin, BOOL for any/all)."""
+    assert kind in REDUCE_KINDS and axes
+    dtype = DType.I64 if kind in ("argmax", "argmin") else value.dtype
+    return Node(Op.REDUCE, dtype, (value,), Reduce(kind, axes))

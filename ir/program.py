@@ -1,0 +1,110 @@
+"""A lowered graph: buffers, and steps in the order they run.  Every pass of `ir/` takes a Program and returns one.
+
+    Program.steps = (Kernel | Extern, ...)
+    Kernel        = stores that share one kernel launch; loops are chosen by the code generator
+    Extern        = one library call (an ATen op) on strided views of buffers
+
+Before fusion each Kernel has one store; fusion merges and substitutes, the types stay the same.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Axis, Node
+
+
+class Kind(enum.Enum):
+    INPUT = "input"  # a tensor the caller passes; written only by a Store that writes a mutation back
+    OUTPUT = "output"  # allocated afresh in every call, may be returned
+    TEMP = "temp"  # lives within the call; placed in the arena
+    EXTERN = "extern"  # allocated by the library call that returns it
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tensor in memory.  Offsets in LOAD and Store count elements from its first element (its `data_ptr()`).
+
+    Equality is by name: names are unique within a program.  `torch_dtype` is set where `dtype` is None (complex, ...):
+    such buffers are only touched by Extern steps.
+    """
+
+    name: str
+    dtype: DType | None = field(compare=False)
+    shape: tuple[int, ...] = field(compare=False)
+    strides: tuple[int, ...] = field(compare=False)  # in elements
+    kind: Kind = field(compare=False)
+    torch_dtype: Any = field(default=None, compare=False)
+    device: str = field(default="cpu", compare=False)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A strided tensor over a buffer: what library calls and outputs see.  Strides and offset in elements.
+
+    The dtype is the buffer's, unless `torch_dtype` says otherwise (a view of other dtype: offset and strides count
+    elements of that dtype).
+    """
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    torch_dtype: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """For every position of `axes` (outermost first): buffer[offset] = value.  Different positions hit different
+    elements."""
+
+    buffer: Buffer
+    offset: Node
+    value: Node
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Stores computed by one generated function.  A store never reads what another store of the kernel writes, except the
+    very element it overwrites itself (in-place update): it uses the other's value node instead.
+
+    `origin` names the graph nodes and the user's source lines, for names, comments and reports.
+    """
+
+    name: str
+    stores: tuple[Store, ...]
+    origin: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Extern:
+    """A library call.  `target` is an ATen overload, e.g. "aten.addmm.default".  In `args`/`kwargs` a tensor is a View;
+    lists and tuples may hold Views; everything else is a plain constant as the schema has it.
+
+    `results` has one entry per tensor result, in order: the Buffer that receives it, or None if unused.  A buffer of Kind
+    EXTERN takes the tensor that the call returns; OUTPUT and TEMP buffers are passed as `out=` (only for targets in
+    codegen/extern.py's table of out= forms).
+    """
+
+    target: str
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    results: tuple[Buffer | None, ...]
+    origin: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """`inputs` in the order of the graph's placeholders.  An output is a View (of an INPUT buffer: the caller gets a view of
+    that very tensor), an int i (the i-th input object itself), or a plain constant wrapped in a 1-tuple."""
+
+    inputs: tuple[Buffer, ...]
+    steps: tuple[Kernel | Extern, ...]
+    outputs: tuple[View | int | tuple[Any], ...]

@@ -1,0 +1,84 @@
+"""Settings, read from the environment once, at import.
+
+One frozen dataclass; at most 15 fields (a test counts).  Options of a single `jit` call are not here: they live in
+`jit/options.py`.  Nothing of ours is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+LOG_TOPICS = frozenset(
+    "breaks recompiles guards graph loops kernels bytecode timing cache".split()
+)
+
+
+def _flag(name: str) -> bool:
+    return os.environ.get(name, "0").lower() not in ("", "0", "false", "no", "off")
+
+
+def _number(name: str, default: int | None) -> int | None:
+    text = os.environ.get(name)
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is not a whole number; unset it or write e.g. {name}=8") from None
+
+
+def _topics(text: str) -> frozenset[str]:
+    topics = frozenset(word.strip() for word in text.split(",") if word.strip())
+    if "all" in topics:
+        return LOG_TOPICS
+    unknown = topics - LOG_TOPICS
+    if unknown:
+        raise ValueError(
+            f"FRAMELOOM_LOGS={text!r}: unknown topic {sorted(unknown)[0]!r}; known: all, {', '.join(sorted(LOG_TOPICS))}"
+        )
+    return topics
+
+
+def _cache_dir() -> Path:
+    if text := os.environ.get("FRAMELOOM_CACHE_DIR"):
+        return Path(text).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "frameloom"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every process-wide setting.  Environment variable, meaning and default stand beside each field."""
+
+    disable: bool = False  # FRAMELOOM_DISABLE: `@jit` does nothing
+    logs: frozenset[str] = frozenset()  # FRAMELOOM_LOGS: topics to print, comma-separated, or `all`
+    debug: bool = False  # FRAMELOOM_DEBUG: one folder of dumps per compile
+    debug_dir: Path = Path("frameloom_debug")  # FRAMELOOM_DEBUG_DIR: where those folders go
+    verify: bool = False  # FRAMELOOM_VERIFY: check the IR after every stage; our own bugs raise
+    fuel: int | None = None  # FRAMELOOM_FUEL: stop rewriting after so many steps
+    cache: bool = True  # FRAMELOOM_CACHE: 0 keeps nothing on disk
+    cache_dir: Path = Path("~/.cache/frameloom")  # FRAMELOOM_CACHE_DIR
+    cache_bytes: int = 2 << 30  # FRAMELOOM_CACHE_BYTES: least recently used entries go beyond this
+    cxx: str | None = None  # CXX: the C++ compiler; default is the first of g++, c++, clang++ on PATH
+    entries: int = 16  # FRAMELOOM_ENTRIES: compiled entries per jitted object before new cases run plainly
+
+    @staticmethod
+    def from_environment() -> Config:
+        return Config(
+            disable=_flag("FRAMELOOM_DISABLE"),
+            logs=_topics(os.environ.get("FRAMELOOM_LOGS", "")),
+            debug=_flag("FRAMELOOM_DEBUG"),
+            debug_dir=Path(os.environ.get("FRAMELOOM_DEBUG_DIR", "frameloom_debug")),
+            verify=_flag("FRAMELOOM_VERIFY"),
+            fuel=_number("FRAMELOOM_FUEL", None),
+            cache=os.environ.get("FRAMELOOM_CACHE", "1") not in ("0", "false"),
+            cache_dir=_cache_dir(),
+            cache_bytes=_number("FRAMELOOM_CACHE_BYTES", 2 << 30) or 0,
+            cxx=os.environ.get("CXX") or None,
+            entries=_number("FRAMELOOM_ENTRIES", 16) or 1,
+        )
+
+
+config = Config.from_environment()

@@ -1,0 +1,66 @@
+"""What can go wrong, as types.  Three failures of capture are told apart and nothing else is caught:
+
+    Break   the graph ends here; this piece runs as plain Python, capture goes on behind it
+    Skip    this frame is left to CPython altogether
+    others  our own bug: raised in tests and under `fullgraph=True`, else run plainly with one warning
+
+Nothing of ours is imported.  The catalogue of break kinds is in `capture/breaks.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class FrameloomError(Exception):
+    """Base of every error that Frameloom raises on purpose."""
+
+
+class OptionError(FrameloomError, TypeError, ValueError):
+    """A wrong option was given to `jit`; the message says which and what is possible."""
+
+
+class FullGraphError(FrameloomError, RuntimeError):
+    """`fullgraph=True` and the function could not be captured as one graph; the message names the break."""
+
+
+class BuildError(FrameloomError, RuntimeError):
+    """A generated kernel could not be built (no compiler, full disk, compiler error); carries the compiler's output."""
+
+
+class VerifyError(FrameloomError, AssertionError):
+    """A stage produced IR that breaks the IR's rules: a bug in Frameloom."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """A place in the user's program: file, 1-based line, 0-based column range (None when unknown), function name."""
+
+    file: str
+    line: int
+    column: int | None = None
+    end_column: int | None = None
+    function: str = "?"
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+class Break(Exception):
+    """The graph ends at the current instruction.
+
+    `kind` is an id of the break catalogue, `detail` says what was met (one line, e.g. "print(...)").
+    """
+
+    def __init__(self, kind: str, detail: str = "") -> None:
+        super().__init__(f"{kind}: {detail}" if detail else kind)
+        self.kind = kind
+        self.detail = detail
+
+
+class Skip(Exception):
+    """This frame is not captured; `reason` (one line) goes to the log of breaks."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

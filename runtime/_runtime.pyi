@@ -1,0 +1,28 @@
+"""The native plan: a flat program over tensors, run from C++ without Python in between where possible."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+class Plan:
+    """Built once per compiled graph from `runtime/spec.py`'s PlanSpec; `plan(*inputs) -> tuple` by vectorcall.
+
+    inputs: tensors (and objects that are only passed through).  Returns the outputs in order.  Re-entrant: a second call while the
+    arena is in use gets an arena of its own.  GC-tracked.
+    """
+
+    def __init__(self, spec: Any) -> None: ...
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]: ...
+    calls: int
+    arena_bytes: int
+
+def load_library(path: str) -> int:
+    """dlopen (RTLD_LOCAL | RTLD_NOW) a generated library; a handle.  OSError with dlerror's text if it fails."""
+
+def symbol(handle: int, name: str) -> int:
+    """Address of an exported function; AttributeError if there is none."""
+
+def torch_symbol(name: str) -> int:
+    """Address of a function exported by the loaded PyTorch libraries, 0 if there is none."""
+
+def shim_names() -> list[str]:
+    """ATen overloads that ExternCall runs through PyTorch's stable C interface, without Python."""

@@ -1,0 +1,77 @@
+"""What the native plan executes: plain data, written by jit/pipeline.py, read by runtime/*.cpp.
+
+Buffers are numbered.  Inputs come first, in order: buffer i < n_inputs is input i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """kind: "input", "output" (a fresh tensor per call), "arena" (offset in bytes into the plan's scratch memory), "extern"
+    (the tensor that a library call returns), "constant" (`constant` is the tensor).
+    Shape and strides in elements; dtype is a torch.dtype, device a torch.device."""
+
+    kind: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+    device: Any
+    offset: int = 0
+    constant: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSpec:
+    """A strided tensor over a buffer; offset in elements of `dtype`, counted from the buffer's first element."""
+
+    buffer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    dtype: Any
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """Calls `void kernel(void *const *buffers, const int64_t *sizes)` at `address`: pointers to the first elements of `buffers`
+    (a buffer's data_ptr), in order.  `sizes` is null for now.  The GIL is released when `bytes_moved` is large."""
+
+    address: int
+    buffers: tuple[int, ...]
+    bytes_moved: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternCall:
+    """Calls a library op.  `target` "aten.addmm.default" is run by the C interface where runtime/shims has it, else by
+    `function` (a Python callable, e.g. torch.ops.aten.addmm.default).  In args/kwargs a ViewSpec stands for a tensor.
+
+    results: buffer number per tensor result, or None if unused.  `out_form`: results are passed as `out=` (buffers of kind
+    output or arena) instead of being returned.
+    """
+
+    target: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: tuple[int | None, ...]
+    out_form: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSpec:
+    """outputs: a ViewSpec, an int (that input object itself), or a 1-tuple (that constant).  A ViewSpec of the whole of an
+    "output" or "extern" buffer returns that tensor itself; any other makes a view on its storage."""
+
+    n_inputs: int
+    buffers: tuple[BufferSpec, ...]
+    steps: tuple[KernelCall | ExternCall, ...]
+    outputs: tuple[Any, ...]
+    arena_bytes: int
+    keep: tuple[Any, ...] = ()  # objects that must live as long as the plan (loaded libraries)
