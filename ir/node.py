@@ -59,11 +59,13 @@ class Reduce:
 class Node:
     """op, dtype of the result, sources, frozen argument.  Build with the functions below, which check and intern."""
 
-    __slots__ = ("__weakref__", "arg", "dtype", "op", "srcs")
+    __slots__ = ("__weakref__", "arg", "bound", "dtype", "free", "op", "srcs")
     op: Op
     dtype: DType
     srcs: tuple[Node, ...]
     arg: Any
+    free: frozenset[Axis]  # axes the value depends on
+    bound: frozenset[Axis]  # axes bound by the REDUCEs inside
 
     _interned: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
 
@@ -77,6 +79,9 @@ class Node:
         object.__setattr__(node, "dtype", dtype)
         object.__setattr__(node, "srcs", srcs)
         object.__setattr__(node, "arg", arg)
+        free, bound = _axes_of(op, srcs, arg)
+        object.__setattr__(node, "free", free)
+        object.__setattr__(node, "bound", bound)
         cls._interned[key] = node
         return node
 
@@ -89,8 +94,29 @@ class Node:
     def __repr__(self) -> str:
         inside = [repr(s) if not s.srcs else "…" for s in self.srcs]
         if self.arg is not None:
-            inside.insert(0, repr(self.arg) if not hasattr(self.arg, "name") else str(self.arg.name))
+            inside.insert(
+                0, repr(self.arg) if not hasattr(self.arg, "name") else str(self.arg.name)
+            )
         return f"{self.op.value}.{self.dtype.text}({', '.join(inside)})"
+
+
+_NO_AXES: frozenset[Axis] = frozenset()
+
+
+def _axes_of(op: Op, srcs: tuple[Node, ...], arg: Any) -> tuple[frozenset[Axis], frozenset[Axis]]:
+    if op is Op.AXIS:
+        return frozenset((arg,)), _NO_AXES
+    free = bound = _NO_AXES
+    for s in srcs:
+        # Most often one source has all the axes: its set is shared instead of copied.
+        if not s.free <= free:
+            free = s.free if free <= s.free else free | s.free
+        if not s.bound <= bound:
+            bound = s.bound if bound <= s.bound else bound | s.bound
+    if op is Op.REDUCE:
+        axes = frozenset(arg.axes)
+        free, bound = free - axes, bound | axes
+    return free, bound
 
 
 def _arg_key(arg: Any) -> Any:

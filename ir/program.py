@@ -18,7 +18,9 @@ from frameloom.ir.node import Axis, Node
 
 
 class Kind(enum.Enum):
-    INPUT = "input"  # a tensor the caller passes; written only by a Store that writes a mutation back
+    INPUT = (
+        "input"  # a tensor the caller passes; written only by a Store that writes a mutation back
+    )
     OUTPUT = "output"  # allocated afresh in every call, may be returned
     TEMP = "temp"  # lives within the call; placed in the arena
     EXTERN = "extern"  # allocated by the library call that returns it

@@ -1,0 +1,386 @@
+"""Index algebra: I64 nodes over axes, kept in one canonical form.
+
+`add`, `mul`, `floordiv` and `mod` build sums `c1*t1 + c2*t2 + ... + c0` with sorted terms, and use the ranges that axis
+extents give to resolve divisions: `(64*h + d) // 64` is `h` when `0 <= d < 64`.  By the rules of node.py index
+arithmetic never overflows; do not use `floordiv` and `mod` on the user's integer data.
+
+`ranges` narrows axes where more is known than the extent (inside a mask).  Renaming and binding of axes: substitute.py.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Axis, Node, axis, index
+from frameloom.ir.ops import Op
+
+Range = tuple[int, int]
+Ranges = Mapping[Axis, Range]
+
+_WORD = 1 << 64
+_I64: Range = (-(1 << 63), (1 << 63) - 1)
+
+
+# --- sums
+
+
+def terms_of(node: Node) -> tuple[dict[Node, int], int]:
+    """`node` as (coefficient per term, constant); terms are neither sums nor multiples of constants."""
+    terms: dict[Node, int] = {}
+    constant = 0
+    stack = [(node, 1)]
+    while stack:
+        n, factor = stack.pop()
+        if n.op is Op.CONST:
+            constant += factor * n.arg
+        elif n.op is Op.ADD:
+            stack.append((n.srcs[1], factor))
+            stack.append((n.srcs[0], factor))
+        elif n.op is Op.SUB:
+            stack.append((n.srcs[1], -factor))
+            stack.append((n.srcs[0], factor))
+        elif n.op is Op.NEG:
+            stack.append((n.srcs[0], -factor))
+        elif n.op is Op.MUL and n.srcs[1].op is Op.CONST:
+            stack.append((n.srcs[0], factor * n.srcs[1].arg))
+        elif n.op is Op.MUL and n.srcs[0].op is Op.CONST:
+            stack.append((n.srcs[1], factor * n.srcs[0].arg))
+        else:
+            terms[n] = terms.get(n, 0) + factor
+    return terms, constant
+
+
+def sum_of(terms: Mapping[Node, int], constant: int = 0) -> Node:
+    """The canonical node for `sum(coefficient * term) + constant`: large coefficients first, the constant last."""
+    total: Node | None = None
+    for term, factor in _sorted(terms):
+        factor = _wrap(factor)
+        if factor == 0:
+            continue
+        scaled = term if factor == 1 else Node(Op.MUL, DType.I64, (term, index(factor)))
+        total = scaled if total is None else Node(Op.ADD, DType.I64, (total, scaled))
+    constant = _wrap(constant)
+    if total is None:
+        return index(constant)
+    return total if constant == 0 else Node(Op.ADD, DType.I64, (total, index(constant)))
+
+
+def _wrap(value: int) -> int:
+    return value if _I64[0] <= value <= _I64[1] else (value - _I64[0]) % _WORD + _I64[0]
+
+
+def _sorted(terms: Mapping[Node, int]) -> list[tuple[Node, int]]:
+    items = list(terms.items())
+    if len(items) > 1:
+        items.sort(key=lambda item: (-abs(item[1]), -item[1], _text(item[0])))
+    return items
+
+
+_TEXTS: weakref.WeakKeyDictionary[Node, str] = weakref.WeakKeyDictionary()
+
+
+def _text(node: Node) -> str:
+    # A sort key that is the same in every process, unlike identity.
+    if node.op is Op.AXIS:
+        return str(node.arg.name)
+    stack = [node]
+    while stack:
+        n = stack[-1]
+        waiting = [s for s in n.srcs if s not in _TEXTS]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        if n not in _TEXTS:
+            _TEXTS[n] = f"{n.op.value}({n.arg!r};{','.join(_TEXTS[s] for s in n.srcs)})"
+    return _TEXTS[node]
+
+
+def add(*nodes: Node) -> Node:
+    """Sum of index nodes."""
+    terms: dict[Node, int] = {}
+    constant = 0
+    for node in nodes:
+        more, c = terms_of(node)
+        constant += c
+        for term, factor in more.items():
+            terms[term] = terms.get(term, 0) + factor
+    return sum_of(terms, constant + _recombine(terms))
+
+
+def sub(a: Node, b: Node) -> Node:
+    return add(a, mul(b, index(-1)))
+
+
+def mul(a: Node, b: Node) -> Node:
+    """Product; distributes a constant over a sum."""
+    if a.op is Op.CONST:
+        a, b = b, a
+    if b.op is not Op.CONST:
+        first, second = sorted((a, b), key=_text)
+        return Node(Op.MUL, DType.I64, (first, second))
+    terms, constant = terms_of(a)
+    return sum_of({t: f * b.arg for t, f in terms.items()}, constant * b.arg)
+
+
+def _recombine(terms: dict[Node, int]) -> int:
+    # k*c*(x // c) + k*(x % c) -> k*x, in place; returns what is left over for the constant.
+    constant = 0
+    again = True
+    while again:
+        again = False
+        for term, k in list(terms.items()):
+            if term.op is not Op.MOD or term.srcs[1].op is not Op.CONST or k == 0:
+                continue
+            x, c = term.srcs[0], term.srcs[1].arg
+            quotient, carried = terms_of(floordiv(x, c))
+            divisions = [q for q in quotient if q.op is not Op.AXIS]
+            if not divisions or any(terms.get(q, 0) != quotient[q] * k * c for q in divisions):
+                continue
+            for q, f in quotient.items():
+                terms[q] = terms.get(q, 0) - f * k * c
+            del terms[term]
+            whole, offset = terms_of(x)
+            for t, f in whole.items():
+                terms[t] = terms.get(t, 0) + f * k
+            constant += k * (offset - c * carried)
+            again = True
+            break
+    return constant
+
+
+# --- ranges
+
+_BOUNDS: weakref.WeakKeyDictionary[Node, Range | None] = weakref.WeakKeyDictionary()
+
+
+def bounds(node: Node, ranges: Ranges | None = None) -> Range | None:
+    """Least and greatest value, or None where nothing (or no 64-bit number) is known."""
+    if ranges:
+        ranges = {a: r for a, r in ranges.items() if a in node.free}
+    known: dict[Node, Range | None] | weakref.WeakKeyDictionary[Node, Range | None]
+    known = {} if ranges else _BOUNDS
+    if node in known:
+        return known[node]
+    stack = [node]
+    while stack:
+        n = stack[-1]
+        waiting = [s for s in n.srcs if s not in known] if n.op in _RANGED else ()
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        if n not in known:
+            found = _bounds_of(n, [known[s] for s in n.srcs] if n.op in _RANGED else [], ranges)
+            known[n] = found if found and _I64[0] <= found[0] and found[1] <= _I64[1] else None
+    return known[node]
+
+
+_RANGED = frozenset({
+    Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.FLOORDIV, Op.MOD, Op.MIN, Op.MAX, Op.WHERE, Op.CAST,
+})  # fmt: skip
+
+
+def _bounds_of(n: Node, of: Sequence[Range | None], ranges: Ranges | None) -> Range | None:
+    op = n.op
+    if op is Op.AXIS:
+        return (ranges or {}).get(n.arg) or (0, n.arg.extent - 1)
+    if op is Op.CONST:
+        return (int(n.arg), int(n.arg)) if not n.dtype.is_float else None
+    if op is Op.WHERE:
+        return _hull(of[1], of[2]) if of[1] and of[2] else None
+    if op is Op.MOD and n.srcs[1].op is Op.CONST and n.srcs[1].arg > 0:
+        c = n.srcs[1].arg
+        a = of[0]
+        return a if a and a[0] >= 0 and a[1] < c else (0, c - 1)
+    if op is Op.CAST or not n.dtype.is_int:
+        return _bounds_of_cast(n, of[0] if of else None)
+    if op not in _RANGED or any(r is None for r in of):
+        return _width(n.dtype)
+    a = of[0]
+    assert a is not None
+    if op is Op.NEG:
+        found = (-a[1], -a[0])
+    else:
+        b = of[1]
+        assert b is not None
+        if op is Op.ADD:
+            found = (a[0] + b[0], a[1] + b[1])
+        elif op is Op.SUB:
+            found = (a[0] - b[1], a[1] - b[0])
+        elif op is Op.MUL:
+            corners = [x * y for x in a for y in b]
+            found = (min(corners), max(corners))
+        elif op is Op.MIN:
+            found = (min(a[0], b[0]), min(a[1], b[1]))
+        elif op is Op.MAX:
+            found = (max(a[0], b[0]), max(a[1], b[1]))
+        elif op is Op.FLOORDIV and b[0] > 0:
+            corners = [x // y for x in a for y in b]
+            found = (min(corners), max(corners))
+        else:
+            return _width(n.dtype)
+    width = _width(n.dtype) or _I64
+    # A narrow integer may have wrapped.
+    return found if width[0] <= found[0] and found[1] <= width[1] else _width(n.dtype)
+
+
+def _bounds_of_cast(n: Node, source: Range | None) -> Range | None:
+    width = _width(n.dtype)
+    if n.op is not Op.CAST or source is None or n.srcs[0].dtype.is_float:
+        return width
+    if width is None or (width[0] <= source[0] and source[1] <= width[1]):
+        return source
+    return width
+
+
+def _width(dtype: DType) -> Range | None:
+    if dtype.kind == "b":
+        return (0, 1)
+    if dtype is DType.I64 or dtype.is_float:
+        return None
+    return (
+        (0, (1 << dtype.bits) - 1)
+        if dtype.kind == "u"
+        else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+    )
+
+
+def _hull(a: Range, b: Range) -> Range:
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+# --- division
+
+
+def floordiv(node: Node, divisor: int, ranges: Ranges | None = None) -> Node:
+    """`node // divisor` for a positive constant divisor, rounding to minus infinity."""
+    quotient, _ = _divide(node, divisor, ranges)
+    return quotient
+
+
+def mod(node: Node, divisor: int, ranges: Ranges | None = None) -> Node:
+    """`node % divisor` for a positive constant divisor: 0 <= result < divisor."""
+    _, remainder = _divide(node, divisor, ranges)
+    return remainder
+
+
+def _divide(node: Node, c: int, ranges: Ranges | None) -> tuple[Node, Node]:
+    """Quotient and remainder.  Whole multiples of c leave first; then the rest splits at a divisor g of c into
+    g*high + low with 0 <= low < g, so that only high is divided: (g*high + low) // (g*m) = high // m."""
+    assert c > 0, c
+    if c == 1:
+        return node, index(0)
+    terms, constant = terms_of(node)
+    whole: dict[Node, int] = {}
+    rest: dict[Node, int] = {}
+    for t, f in terms.items():
+        if f % c == 0:
+            whole[t] = f // c
+        else:
+            rest[t] = f
+    whole_constant, rest_constant = divmod(constant, c)
+    remainder = sum_of(rest, rest_constant)
+    span = bounds(remainder, ranges)
+    if span is not None and span[0] // c == span[1] // c:
+        k = span[0] // c
+        return sum_of(whole, whole_constant + k), sum_of(rest, rest_constant - k * c)
+    for g in sorted({math.gcd(f, c) for f in rest.values()} - {1}, reverse=True):
+        low = {t: f for t, f in rest.items() if f % g}
+        high = {t: f // g for t, f in rest.items() if f % g == 0}
+        high_constant, low_constant = divmod(rest_constant, g)
+        low_node = sum_of(low, low_constant)
+        low_span = bounds(low_node, ranges)
+        if low_span is None or low_span[0] // g != low_span[1] // g:
+            continue
+        k = low_span[0] // g
+        q, r = _divide(sum_of(high, high_constant + k), c // g, ranges)
+        return (
+            add(sum_of(whole, whole_constant), q),
+            add(mul(r, index(g)), sum_of(low, low_constant - k * g)),
+        )
+    # Nothing resolved: coefficients of the rest go below c, so that equal divisions look equal.
+    for t, f in rest.items():
+        whole[t] = whole.get(t, 0) + f // c
+        rest[t] = f % c
+    return (
+        add(sum_of(whole, whole_constant), _quotient(rest, rest_constant, c, ranges)),
+        _remainder(rest, rest_constant, c, ranges),
+    )
+
+
+def _quotient(rest: dict[Node, int], constant: int, c: int, ranges: Ranges | None) -> Node:
+    # (y + x // a) // c -> (a*y + x) // (a*c)
+    for t, f in rest.items():
+        if f == 1 and t.op is Op.FLOORDIV and t.srcs[1].op is Op.CONST:
+            x, a = t.srcs[0], t.srcs[1].arg
+            others = {u: g * a for u, g in rest.items() if u is not t}
+            return floordiv(add(x, sum_of(others, constant * a)), a * c, ranges)
+    return Node(Op.FLOORDIV, DType.I64, (sum_of(rest, constant), index(c)))
+
+
+def _remainder(rest: dict[Node, int], constant: int, c: int, ranges: Ranges | None) -> Node:
+    # (k * (x % (c*d)) + y) % c -> (k*x + y) % c
+    unwrapped = {
+        t: f for t, f in rest.items()
+        if t.op is Op.MOD and t.srcs[1].op is Op.CONST and t.srcs[1].arg % c == 0
+    }  # fmt: skip
+    if unwrapped:
+        kept = {t: f for t, f in rest.items() if t not in unwrapped}
+        inner = [mul(t.srcs[0], index(f)) for t, f in unwrapped.items()]
+        return mod(add(sum_of(kept, constant), *inner), c, ranges)
+    return Node(Op.MOD, DType.I64, (sum_of(rest, constant), index(c)))
+
+
+# --- positions and offsets
+
+
+def affine(node: Node) -> tuple[dict[Axis, int], int] | None:
+    """(coefficient per axis, constant) if `node` is an affine function of axes alone, else None."""
+    terms, constant = terms_of(node)
+    found: dict[Axis, int] = {}
+    for t, f in terms.items():
+        if t.op is not Op.AXIS:
+            return None
+        if f:
+            found[t.arg] = f
+    return found, constant
+
+
+def linear(positions: Iterable[Node], strides: Iterable[int], offset: int = 0) -> Node:
+    """offset + sum(position * stride)."""
+    return add(
+        index(offset), *(mul(p, index(s)) for p, s in zip(positions, strides, strict=True) if s)
+    )
+
+
+def positions_of(
+    offset: Node, store_offset: Node, axes: Sequence[Axis], ranges: Ranges | None = None
+) -> dict[Axis, Node] | None:
+    """The value of each axis at which an affine `store_offset` over `axes` equals `offset`; None if the offsets
+    are not those of a strided layout without overlap.  `offset` must address an element that is stored."""
+    form = affine(store_offset)
+    if form is None:
+        return None
+    coefficients, constant = form
+    order = sorted((a for a in axes if a.extent > 1), key=lambda a: -coefficients.get(a, 0))
+    reach = 1
+    for a in reversed(order):
+        if coefficients.get(a, 0) < reach:
+            return None
+        reach += coefficients[a] * (a.extent - 1)
+    found = {a: index(0) for a in axes}
+    rest = add(offset, index(-constant))
+    for a in order:
+        found[a] = floordiv(rest, coefficients[a], ranges)
+        rest = mod(rest, coefficients[a], ranges)
+    return found
+
+
+__all__ = [
+    "Range", "Ranges", "add", "affine", "axis", "bounds", "floordiv", "index", "linear", "mod", "mul", "positions_of",
+    "sub", "sum_of", "terms_of",
+]  # fmt: skip

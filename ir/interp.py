@@ -1,0 +1,284 @@
+"""Reference interpreter: runs a Program on the CPU with PyTorch's own eager ops, one whole tensor per node.
+
+Slow and plain on purpose: it defines what node.py says in words, and every rewrite and backend is compared with it.
+`run(program, inputs)` writes to INPUT buffers in place, as the compiled program does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Axis, Node
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, Store, View
+from frameloom.ir.substitute import topological
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor with one dimension per axis that the node depends on."""
+
+    axes: tuple[Axis, ...]
+    tensor: Tensor
+
+
+UNARY: dict[Op, Callable[[Tensor], Tensor]] = {
+    Op.NEG: torch.neg, Op.ABS: torch.abs, Op.SIGN: torch.sgn, Op.RECIP: torch.reciprocal, Op.SQRT: torch.sqrt,
+    Op.RSQRT: torch.rsqrt, Op.FLOOR: torch.floor, Op.CEIL: torch.ceil, Op.TRUNC: torch.trunc, Op.ROUND: torch.round,
+    Op.NOT: torch.bitwise_not, Op.ISNAN: torch.isnan, Op.ISINF: torch.isinf, Op.SIGNBIT: torch.signbit,
+    Op.EXP: torch.exp, Op.EXP2: torch.exp2, Op.EXPM1: torch.expm1, Op.LOG: torch.log, Op.LOG2: torch.log2,
+    Op.LOG10: torch.log10, Op.LOG1P: torch.log1p, Op.SIN: torch.sin, Op.COS: torch.cos, Op.TAN: torch.tan,
+    Op.ASIN: torch.asin, Op.ACOS: torch.acos, Op.ATAN: torch.atan, Op.SINH: torch.sinh, Op.COSH: torch.cosh,
+    Op.TANH: torch.tanh, Op.ASINH: torch.asinh, Op.ACOSH: torch.acosh, Op.ATANH: torch.atanh, Op.ERF: torch.erf,
+    Op.ERFC: torch.erfc, Op.SIGMOID: torch.sigmoid, Op.LGAMMA: torch.lgamma,
+}  # fmt: skip
+BINARY: dict[Op, Callable[[Tensor, Tensor], Tensor]] = {
+    Op.ADD: torch.add, Op.SUB: torch.sub, Op.MUL: torch.mul, Op.DIV: torch.div,
+    Op.FLOORDIV: lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    Op.TRUNCDIV: lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    Op.MOD: torch.remainder, Op.FMOD: torch.fmod, Op.POW: torch.pow, Op.MIN: torch.minimum, Op.MAX: torch.maximum,
+    Op.ATAN2: torch.atan2, Op.COPYSIGN: torch.copysign, Op.NEXTAFTER: torch.nextafter, Op.AND: torch.bitwise_and,
+    Op.OR: torch.bitwise_or, Op.XOR: torch.bitwise_xor, Op.SHL: torch.bitwise_left_shift,
+    Op.SHR: torch.bitwise_right_shift, Op.LT: torch.lt, Op.LE: torch.le, Op.GT: torch.gt, Op.GE: torch.ge,
+    Op.EQ: torch.eq, Op.NE: torch.ne,
+}  # fmt: skip
+
+
+def run(program: Program, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """The outputs of `program` on `inputs` (tensors, and objects that are only passed through)."""
+    memory: dict[Buffer, Tensor] = {}
+    for buffer, given in zip(program.inputs, inputs, strict=True):
+        if isinstance(given, torch.Tensor):
+            memory[buffer] = given
+    for step in program.steps:
+        if isinstance(step, Kernel):
+            run_kernel(step, memory)
+        else:
+            run_extern(step, memory)
+    return tuple(_output(out, inputs, memory) for out in program.outputs)
+
+
+def _output(
+    out: View | int | tuple[Any], inputs: Sequence[Any], memory: dict[Buffer, Tensor]
+) -> Any:
+    if isinstance(out, int):
+        return inputs[out]
+    if isinstance(out, tuple):
+        return out[0]
+    return view(out, memory)
+
+
+def view(v: View, memory: dict[Buffer, Tensor]) -> Tensor:
+    """The tensor that `v` describes; the buffer's own tensor if it is the whole of a fresh one."""
+    whole = _of(v.buffer, memory)
+    if v.torch_dtype is not None and v.torch_dtype != whole.dtype:
+        offset = whole.storage_offset() * whole.element_size()
+        size = torch.empty((), dtype=v.torch_dtype).element_size()
+        assert offset % size == 0
+        retyped = torch.empty((0,), dtype=v.torch_dtype)
+        retyped.set_(whole.untyped_storage(), offset // size + v.offset, v.shape, v.strides)
+        return retyped
+    same = v.offset == 0 and tuple(whole.shape) == v.shape and whole.stride() == v.strides
+    if same and v.buffer.kind is not Kind.INPUT:
+        return whole
+    return whole.as_strided(v.shape, v.strides, whole.storage_offset() + v.offset)
+
+
+def _of(buffer: Buffer, memory: dict[Buffer, Tensor]) -> Tensor:
+    if buffer not in memory:
+        assert buffer.kind in (Kind.OUTPUT, Kind.TEMP), f"{buffer} is used before it is written"
+        dtype = buffer.torch_dtype if buffer.dtype is None else buffer.dtype.to_torch()
+        fresh = torch.empty_strided(buffer.shape, buffer.strides, dtype=dtype)
+        # What nobody writes shows up in results.
+        fresh.fill_(math.nan if dtype.is_floating_point else 93 if dtype != torch.bool else True)
+        memory[buffer] = fresh
+    return memory[buffer]
+
+
+def _flat(buffer: Buffer, memory: dict[Buffer, Tensor]) -> Tensor:
+    whole = _of(buffer, memory)
+    size = whole.untyped_storage().nbytes() // whole.element_size() - whole.storage_offset()
+    return whole.as_strided((size,), (1,), whole.storage_offset())
+
+
+# --- kernels
+
+
+def run_kernel(kernel: Kernel, memory: dict[Buffer, Tensor]) -> None:
+    """All values are computed before any is stored."""
+    done: dict[Node, Value] = {}
+    for n in topological([root for s in kernel.stores for root in (s.value, s.offset)]):
+        done[n] = evaluate(n, [done[s] for s in n.srcs], memory)
+    pending = []
+    for store in kernel.stores:
+        offset = _spread(done[store.offset], store.axes).reshape(-1)
+        value = _spread(done[store.value], store.axes).reshape(-1)
+        assert store.value.dtype is store.buffer.dtype, (
+            f"{kernel.name}: {store.buffer} has another dtype"
+        )
+        assert int(torch.bincount(offset).max()) == 1, (
+            f"{kernel.name}: positions of {store.buffer} overlap"
+        )
+        pending.append((_flat(store.buffer, memory), offset, value))
+    for target, offset, value in pending:
+        _check_range(offset, target, kernel.name)
+        target[offset] = value
+
+
+def compute(node: Node, memory: dict[Buffer, Tensor], axes: Sequence[Axis] = ()) -> Tensor:
+    """The value of `node` over `axes` (by default: over the axes it depends on, sorted by name)."""
+    done: dict[Node, Value] = {}
+    for n in topological([node]):
+        done[n] = evaluate(n, [done[s] for s in n.srcs], memory)
+    return _spread(done[node], tuple(axes) or done[node].axes)
+
+
+def evaluate(n: Node, srcs: Sequence[Value], memory: dict[Buffer, Tensor]) -> Value:
+    op = n.op
+    dtype = n.dtype.to_torch()
+    if op is Op.CONST:
+        return Value((), torch.tensor(n.arg, dtype=dtype))
+    if op is Op.AXIS:
+        return Value((n.arg,), torch.arange(n.arg.extent))
+    if op is Op.REDUCE:
+        return _reduce(n, srcs[0])
+    axes = tuple(sorted({a for s in srcs for a in s.axes}, key=lambda a: a.name))
+    given = [_align(s, axes) for s in srcs]
+    if op is Op.LOAD:
+        return Value(axes, _load(n, given, axes, memory))
+    if op is Op.CAST:
+        result = given[0].to(dtype)
+    elif op is Op.BITCAST:
+        result = given[0].view(dtype)
+    elif op is Op.WHERE:
+        result = torch.where(given[0], given[1], given[2])
+    else:
+        assert not any(s.dtype.is_half for s in n.srcs), f"{n!r}: arithmetic on a 16-bit float"
+        result = UNARY[op](given[0]) if len(given) == 1 else BINARY[op](given[0], given[1])
+    assert result.dtype == dtype, f"{n!r} gives {result.dtype}"
+    return Value(axes, result)
+
+
+def _align(value: Value, axes: Sequence[Axis]) -> Tensor:
+    """Dimensions in the order of `axes`, of size 1 where the value does not depend on one."""
+    own = {a: k for k, a in enumerate(value.axes)}
+    t = value.tensor.permute([own[a] for a in axes if a in own])
+    for k, a in enumerate(axes):
+        if a not in own:
+            t = t.unsqueeze(k)
+    return t
+
+
+def _spread(value: Value, axes: Sequence[Axis]) -> Tensor:
+    assert set(value.axes) <= set(axes), f"{value.axes} are not all among {axes}"
+    return _align(value, axes).expand([a.extent for a in axes])
+
+
+def _load(
+    n: Node, given: Sequence[Tensor], axes: Sequence[Axis], memory: dict[Buffer, Tensor]
+) -> Tensor:
+    shape = [a.extent for a in axes]
+    flat = _flat(n.arg, memory)
+    offset = given[0].expand(shape)
+    if len(given) == 1:
+        _check_range(offset, flat, repr(n))
+        return flat[offset]
+    mask = given[1].expand(shape)
+    result = torch.zeros(shape, dtype=n.dtype.to_torch())
+    _check_range(offset[mask], flat, repr(n))
+    result[mask] = flat[offset[mask]]
+    return result
+
+
+def _check_range(offset: Tensor, flat: Tensor, where: str) -> None:
+    if offset.numel():
+        low, high = int(offset.min()), int(offset.max())
+        assert low >= 0 and high < flat.numel(), (
+            f"{where}: offsets {low}..{high} of {flat.numel()} elements"
+        )
+
+
+def _reduce(n: Node, value: Value) -> Value:
+    bound: tuple[Axis, ...] = n.arg.axes
+    kept = tuple(a for a in value.axes if a not in bound)
+    t = _spread(value, kept + bound)
+    t = t.reshape([a.extent for a in kept] + [-1])
+    dtype = n.dtype.to_torch()
+    kind = n.arg.kind
+    if kind in ("sum", "prod"):
+        result = (torch.sum if kind == "sum" else torch.prod)(t, -1, dtype=dtype)
+    elif kind in ("max", "min"):
+        result = (torch.amax if kind == "max" else torch.amin)(t, -1)
+    elif kind in ("any", "all"):
+        result = (torch.any if kind == "any" else torch.all)(t.to(torch.bool), -1)
+    else:
+        result = (torch.argmax if kind == "argmax" else torch.argmin)(t, -1)
+    return Value(kept, result)
+
+
+# --- library calls
+
+
+def run_extern(step: Extern, memory: dict[Buffer, Tensor]) -> None:
+    """Call the ATen overload; results for OUTPUT and TEMP buffers are copied there."""
+    result = overload(step.target)(
+        *(_tensors(a, memory) for a in step.args),
+        **{k: _tensors(v, memory) for k, v in step.kwargs},
+    )
+    tensors = list(flatten(result))
+    assert len(tensors) == len(step.results), f"{step.target} returns {len(tensors)} tensors"
+    for buffer, tensor in zip(step.results, tensors, strict=True):
+        if buffer is None:
+            continue
+        assert tuple(tensor.shape) == buffer.shape, f"{step.target}: {buffer} has another shape"
+        if buffer.kind is Kind.EXTERN:
+            assert tensor.stride() == buffer.strides, f"{step.target}: {buffer} has other strides"
+            memory[buffer] = tensor
+        else:
+            _of(buffer, memory).copy_(tensor)
+
+
+def overload(target: str) -> Any:
+    """The callable for "aten.add.Tensor"."""
+    found: Any = torch.ops
+    for part in target.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def flatten(result: Any) -> list[Tensor]:
+    """The tensors among what a library call returns, in order."""
+    if isinstance(result, torch.Tensor):
+        return [result]
+    if isinstance(result, (tuple, list)):
+        return [t for r in result for t in flatten(r)]
+    return []
+
+
+def _tensors(arg: Any, memory: dict[Buffer, Tensor]) -> Any:
+    if isinstance(arg, View):
+        return view(arg, memory)
+    if isinstance(arg, (list, tuple)):
+        return type(arg)(_tensors(a, memory) for a in arg)
+    return arg
+
+
+__all__ = [
+    "DType",
+    "Store",
+    "compute",
+    "flatten",
+    "overload",
+    "run",
+    "run_extern",
+    "run_kernel",
+    "view",
+]

@@ -1,0 +1,237 @@
+"""Renaming and binding: replace axes or whole nodes inside a node, and close a node over axes with a REDUCE.
+
+Bound axes have canonical names (`fold`): two reductions that differ only in the names of their axes become the same
+node, sibling reductions over one extent share their axis (one loop), and nested ones never do.  Rebuilt index
+arithmetic and conditions on it are simplified on the way.  Explicit stacks, one visit per distinct node.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from frameloom.ir import index
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Axis, Node, axis, const, reduce, where
+from frameloom.ir.ops import COMPARES, Op
+
+_fresh = itertools.count()
+
+
+def topological(roots: Iterable[Node]) -> list[Node]:
+    """Every node reachable from `roots` once, sources before users."""
+    order: list[Node] = []
+    state: dict[Node, bool] = {}  # False: being visited, True: listed
+    stack = list(roots)[::-1]
+    while stack:
+        n = stack[-1]
+        seen = state.get(n)
+        if seen is None:
+            state[n] = False
+            stack.extend(s for s in reversed(n.srcs) if s not in state)
+            continue
+        stack.pop()
+        if not seen:
+            state[n] = True
+            order.append(n)
+    return order
+
+
+def loads(roots: Iterable[Node]) -> Iterator[Node]:
+    """The LOADs reachable from `roots`."""
+    return (n for n in topological(roots) if n.op is Op.LOAD)
+
+
+def space(extents: Sequence[int]) -> tuple[Axis, ...]:
+    """Axes of a store, outermost first: the same extents always give the same axes."""
+    return tuple(Axis(f"i{k}x{extent}", extent) for k, extent in enumerate(extents))
+
+
+def fold(kind: str, axes: Sequence[Axis], value: Node) -> Node:
+    """REDUCE of `value` over `axes`, with canonical names for the axes."""
+    taken = {a.name for a in value.free if a not in axes}
+    taken.update(a.name for a in value.bound)
+    names: list[Axis] = []
+    for a in axes:
+        name = next(n for k in itertools.count() if (n := f"r{k}x{a.extent}") not in taken)
+        taken.add(name)
+        names.append(Axis(name, a.extent))
+    if names != list(axes):
+        renaming = {a: axis(b) for a, b in zip(axes, names, strict=True) if a != b}
+        value = substitute(value, renaming)
+    return reduce(kind, tuple(names), value)
+
+
+def substitute(node: Node, mapping: Mapping[Axis, Node]) -> Node:
+    """`node` with free axes replaced, all at once, without capture."""
+    mapping = {a: n for a, n in mapping.items() if a in node.free and not _is_axis(n, a)}
+    if not mapping:
+        return node
+    incoming = frozenset().union(*(n.free for n in mapping.values()))
+    done: dict[Node, Node] = {}
+    opened: dict[Node, Node] = {}  # REDUCE -> the same with bound axes out of the way
+    stack = [node]
+    while stack:
+        n = stack[-1]
+        if n in done:
+            stack.pop()
+            continue
+        if n.free.isdisjoint(mapping):
+            done[n] = n
+            stack.pop()
+            continue
+        if n.op is Op.AXIS:
+            done[n] = mapping[n.arg]
+            stack.pop()
+            continue
+        same = n
+        if n.op is Op.REDUCE:
+            same = opened.get(n) or _open(n, mapping, incoming)
+            opened[n] = same
+        waiting = [s for s in same.srcs if s not in done]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        done[n] = rebuild(same, tuple(done[s] for s in same.srcs))
+    return done[node]
+
+
+def _is_axis(node: Node, a: Axis) -> bool:
+    return node.op is Op.AXIS and node.arg == a
+
+
+def _open(n: Node, mapping: Mapping[Axis, Node], incoming: frozenset[Axis]) -> Node:
+    clashing = [a for a in n.arg.axes if a in incoming or a in mapping]
+    if not clashing:
+        return n
+    renaming = {a: Axis(f"t{next(_fresh)}x{a.extent}", a.extent) for a in clashing}
+    value = substitute(n.srcs[0], {a: axis(b) for a, b in renaming.items()})
+    return reduce(n.arg.kind, tuple(renaming.get(a, a) for a in n.arg.axes), value)
+
+
+def transform(
+    roots: Sequence[Node],
+    visit: Callable[[Node], Node | None],
+    skip: Callable[[Node], bool] | None = None,
+) -> list[Node]:
+    """Rebuild `roots` from the leaves up; `visit` may replace a node whose sources are rebuilt already (the replacement
+    is not visited again).  Nodes for which `skip` holds are left as they are, with all below."""
+    done: dict[Node, Node] = {}
+    stack = list(roots)
+    while stack:
+        n = stack[-1]
+        if n in done:
+            stack.pop()
+            continue
+        if skip is not None and skip(n):
+            done[n] = n
+            stack.pop()
+            continue
+        waiting = [s for s in n.srcs if s not in done]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        built = rebuild(n, tuple(done[s] for s in n.srcs))
+        done[n] = visit(built) or built
+    return [done[r] for r in roots]
+
+
+def masked(node: Node, mask: Node) -> Node:
+    """`node` reading nothing where `mask` is false."""
+
+    def visit(n: Node) -> Node | None:
+        if n.op is not Op.LOAD:
+            return None
+        inside = mask if len(n.srcs) == 1 else conjunction(n.srcs[1], mask)
+        return Node(Op.LOAD, n.dtype, (n.srcs[0], inside), n.arg)
+
+    # An axis of the mask must not be captured by a REDUCE inside.
+    clashing = {a: Axis(f"t{next(_fresh)}x{a.extent}", a.extent) for a in mask.free & node.bound}
+    mask = substitute(mask, {a: axis(b) for a, b in clashing.items()})
+    return substitute(transform([node], visit)[0], {b: axis(a) for a, b in clashing.items()})
+
+
+def rebuild(n: Node, srcs: tuple[Node, ...]) -> Node:
+    """`n` with other sources, in canonical form."""
+    if srcs == n.srcs:
+        return n
+    op = n.op
+    if op is Op.REDUCE:
+        return fold(n.arg.kind, n.arg.axes, srcs[0])
+    if n.dtype is DType.I64 and op in (Op.ADD, Op.MUL, Op.FLOORDIV, Op.MOD):
+        if op is Op.ADD:
+            return index.add(*srcs)
+        if op is Op.MUL:
+            return index.mul(*srcs)
+        if srcs[1].op is Op.CONST and srcs[1].arg > 0 and index.bounds(srcs[0]) is not None:
+            divide = index.floordiv if op is Op.FLOORDIV else index.mod
+            return divide(srcs[0], srcs[1].arg)
+    elif op in COMPARES:
+        return compare(op, srcs[0], srcs[1])
+    elif op is Op.AND and n.dtype is DType.BOOL:
+        return conjunction(*srcs)
+    elif op is Op.WHERE and srcs[0].op is Op.CONST:
+        return srcs[1] if srcs[0].arg else srcs[2]
+    elif op is Op.LOAD and len(srcs) == 2 and srcs[1].op is Op.CONST:
+        if not srcs[1].arg:
+            return const(0, n.dtype)
+        srcs = srcs[:1]
+    return Node(op, n.dtype, srcs, n.arg)
+
+
+TRUE = const(True, DType.BOOL)
+FALSE = const(False, DType.BOOL)
+
+
+def compare(op: Op, a: Node, b: Node, ranges: index.Ranges | None = None) -> Node:
+    """Comparison node; a constant where the ranges of integers settle it."""
+    if a.dtype.is_int:
+        first, second = index.bounds(a, ranges), index.bounds(b, ranges)
+        if first is not None and second is not None:
+            verdict = _settled(op, first, second)
+            if verdict is not None:
+                return TRUE if verdict else FALSE
+    return Node(op, DType.BOOL, (a, b))
+
+
+def _settled(op: Op, a: index.Range, b: index.Range) -> bool | None:
+    if op in (Op.GT, Op.GE):
+        op, a, b = (Op.LT if op is Op.GT else Op.LE), b, a
+    if op is Op.LT:
+        return True if a[1] < b[0] else False if a[0] >= b[1] else None
+    if op is Op.LE:
+        return True if a[1] <= b[0] else False if a[0] > b[1] else None
+    apart = a[1] < b[0] or b[1] < a[0]
+    same = a[0] == a[1] == b[0] == b[1]
+    if op is Op.EQ:
+        return False if apart else True if same else None
+    return True if apart else False if same else None
+
+
+def conjunction(*conditions: Node) -> Node:
+    """AND of conditions, without repeats and constants."""
+    found: dict[Node, None] = {}
+    stack = list(conditions)[::-1]
+    while stack:
+        c = stack.pop()
+        if c.op is Op.AND:
+            stack.extend(reversed(c.srcs))
+        elif c.op is not Op.CONST:
+            found[c] = None
+        elif not c.arg:
+            return FALSE
+    if not found:
+        return TRUE
+    total, *others = found
+    for c in others:
+        total = Node(Op.AND, DType.BOOL, (total, c))
+    return total
+
+
+def select(condition: Node, a: Node, b: Node) -> Node:
+    """WHERE, or one side where the condition is constant."""
+    if condition.op is Op.CONST:
+        return a if condition.arg else b
+    return where(condition, a, b)
