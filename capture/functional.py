@@ -1,0 +1,153 @@
+"""In-place ops and views, turned into functions while they are recorded.
+
+Every Fake over one storage shares a `Memory`.  A write to one of them gives the memory's root a new value node (through the
+views between them, each inverted by its `*_scatter` or its opposite view) and a new version; the others replay their
+views when they are next read.  Nothing is recorded for a view that is never read again.
+Source: the scheme is the one of PyTorch's functionalization pass, reduced to views that are strided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from frameloom.capture.fake import Fake
+from frameloom.errors import Break
+
+aten = torch.ops.aten
+
+
+class Tape(Protocol):
+    """What the recorder offers here."""
+
+    def emit(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like: Fake | None = None
+    ) -> Any:
+        """Append a node; its value is `like`'s if given.  Tensors in args are Fakes or nodes."""
+
+    def remember(self, fake: Fake) -> None:
+        """`fake` or its memory is about to change: keep what is needed to undo it."""
+
+
+@dataclass(eq=False)
+class Memory:
+    """One storage: `version` counts writes; `key` is set when it belongs to a graph input."""
+
+    root: Fake
+    version: int = 0
+    input: int | None = None
+
+
+@dataclass(frozen=True)
+class ViewOf:
+    """`fake` is `func(parent, *args, **kwargs)`; `args` exclude the parent."""
+
+    parent: Fake
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def current(fake: Fake, tape: Tape) -> Any:
+    """The node of the fake's value now; replays views after a write to memory it shares."""
+    stale: list[Fake] = []
+    f = fake
+    while f.version != f.memory.version and f.view_of is not None:
+        stale.append(f)
+        f = f.view_of.parent
+    for f in reversed(stale):
+        tape.remember(f)
+        view = f.view_of
+        f.node = tape.emit(view.func, (view.parent, *view.args), view.kwargs, like=f)
+        f.version = f.memory.version
+    return fake.node
+
+
+def write(fake: Fake, value: Any, tape: Tape) -> None:
+    """`fake` gets the value of node `value` (same size, dtype, strides); its memory follows."""
+    memory, f, node = fake.memory, fake, value
+    tape.remember(fake)
+    tape.remember(memory.root)
+    while f.view_of is not None:
+        parent = f.view_of.parent
+        node = _put_back(f, parent, node, tape)
+        f = parent
+    memory.version += 1
+    memory.root.node, memory.root.version = node, memory.version
+    fake.node, fake.version = value, memory.version
+
+
+SCATTERS = {
+    aten.select.int: aten.select_scatter.default,
+    aten.slice.Tensor: aten.slice_scatter.default,
+    aten.diagonal.default: aten.diagonal_scatter.default,
+}
+IDENTITIES = {aten.alias.default, aten.detach.default, aten.lift_fresh.default}
+OWN_INVERSE = {aten.t.default, aten.transpose.int}
+RESHAPES = {
+    aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim,
+    aten.squeeze.dims, aten._reshape_alias.default,
+}  # fmt: skip
+
+
+def _put_back(child: Fake, parent: Fake, node: Any, tape: Tape) -> Any:
+    """The parent's node after its view `child` has become `node`."""
+    view = child.view_of
+    if view.func in SCATTERS:
+        current(parent, tape)
+        return tape.emit(SCATTERS[view.func], (parent, node, *view.args), view.kwargs, like=parent)
+    if view.func in IDENTITIES:
+        return node
+    if view.func in OWN_INVERSE:
+        return tape.emit(view.func, (node, *view.args), {}, like=parent)
+    if view.func is aten.permute.default:
+        dims = [d % len(view.args[0]) for d in view.args[0]]
+        return tape.emit(
+            view.func, (node, [dims.index(i) for i in range(len(dims))]), {}, like=parent
+        )
+    if view.func in RESHAPES:
+        if not child.is_contiguous():
+            node = tape.emit(
+                aten.clone.default, (node,), {"memory_format": torch.contiguous_format}
+            )
+        node = tape.emit(aten.view.default, (node, list(parent.shape)), {})
+        return (
+            node
+            if parent.is_contiguous()
+            else tape.emit(aten.copy.default, (parent, node), {}, like=parent)
+        )
+    if view.func is aten.expand.default and child.shape == parent.shape:
+        return node
+    raise Break("mutated_view", f"in-place write through {view.func}")
+
+
+_FUNCTIONAL: dict[Any, Any] = {}
+
+
+def functional_form(func: Any) -> Any:
+    """The op that returns what in-place or out= `func` would write, with the same other arguments; None if there is none."""
+    if func not in _FUNCTIONAL:
+        _FUNCTIONAL[func] = _find_functional_form(func)
+    return _FUNCTIONAL[func]
+
+
+def _find_functional_form(func: Any) -> Any:
+    namespace, name = func._schema.name.split("::")
+    is_out = any(a.is_out for a in func._schema.arguments)
+    plain = name if is_out else name.removesuffix("_")
+    packet = getattr(getattr(torch.ops, namespace), plain, None)
+    if packet is None or (plain == name and not is_out):
+        packet = getattr(getattr(torch.ops, namespace), f"{plain}_functional", None)
+    if packet is None:
+        return None
+    wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
+    for overload in packet.overloads():
+        candidate = getattr(packet, overload)
+        schema = candidate._schema
+        if any(a.alias_info is not None for a in schema.arguments):
+            continue
+        if [(a.name, str(a.type)) for a in schema.arguments] == wanted:
+            return candidate
+    return None

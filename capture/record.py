@@ -1,0 +1,482 @@
+"""The recorder: runs torch calls on Fakes and writes down the ATen ops they come to, as a functional graph.
+
+A call is run at once, under a dispatch mode that meets every ATen op below autograd and above the kernels: there is one
+trace, of what the call really does.  Views, in-place and out= ops become functions here (functional.py); sizes come
+from shapes.py.  What cannot be recorded raises Break, and the caller takes the half-recorded call back with `restore`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from frameloom.capture.fake import Fake, fake_like
+from frameloom.capture.functional import Memory, ViewOf, current, functional_form, write
+from frameloom.capture.graph import CapturedGraph
+from frameloom.capture.shapes import infer
+from frameloom.errors import Break
+
+aten = torch.ops.aten
+
+
+class Recorder(TorchDispatchMode):
+    """Records one graph.  `n_ops` counts recorded ops that are not views; 0 means there is nothing to compile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = torch.fx.Graph()
+        self.n_ops = 0
+        self._constants = torch.nn.Module()
+        self._inputs: list[tuple[Any, torch.Tensor, Fake]] = []
+        self._input_of: dict[int, Fake] = {}
+        self._fakes: list[Fake] = []
+        self._undo: list[tuple[Fake, Any, int, int]] = []
+        self._where = ""
+        self._marker = self.graph.create_node(
+            "call_function", operator.pos, (0,)
+        )  # placeholders go before it
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return (
+            False  # PyTorch would wrap __torch_dispatch__ in a helper that imports its own compiler
+        )
+
+    # ---- what the interpreter calls
+
+    def input(self, tensor: torch.Tensor, key: object) -> Fake:
+        """The Fake of a real tensor; `key` says where the tensor comes from.  One Fake per tensor object."""
+        found = self._input_of.get(id(tensor))
+        if found is not None:
+            return found
+        _check_supported(tensor)
+        with torch.inference_mode(False):
+            fake = fake_like(tensor)
+        with self.graph.inserting_before(self._marker):
+            fake.node = self.graph.placeholder(f"input_{len(self._inputs)}")
+        fake.node.meta["val"] = fake
+        fake.memory = Memory(fake, input=len(self._inputs))
+        self._inputs.append((key, tensor, fake))
+        self._input_of[id(tensor)] = fake
+        self._fakes.append(fake)
+        return fake
+
+    def call(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: object
+    ) -> Any:
+        """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
+        self._where = where
+        try:
+            if torch.is_inference_mode_enabled():
+                # Inference mode hides the decomposition of composite ops from dispatch modes.
+                with torch.inference_mode(False), torch.no_grad(), self:
+                    result = fn(*args, **kwargs)
+            else:
+                with self:
+                    result = fn(*args, **kwargs)
+        except Break:
+            raise
+        except Exception as error:
+            # Most likely the program's own error: run plainly, it raises at the right place with the right state.
+            name = getattr(fn, "__name__", str(fn))
+            raise Break(
+                "op_error",
+                f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+            ) from error
+        _check_result(result, fn)
+        return result
+
+    def snapshot(self) -> tuple[Any, int, int]:
+        return (self.graph._root.prev, self.n_ops, len(self._undo))
+
+    def restore(self, snapshot: tuple[Any, int, int]) -> None:
+        """Take back everything recorded since; inputs stay known (unused ones are dropped at the end)."""
+        last, self.n_ops, undo = snapshot
+        while len(self._undo) > undo:
+            fake, fake.node, fake.version, fake.memory.version = self._undo.pop()
+        while self.graph._root.prev is not last:
+            self.graph.erase_node(self.graph._root.prev)
+
+    def finish(self, outputs: Sequence[Fake]) -> CapturedGraph:
+        """Close the graph.  Outputs alias inputs and each other as the program's tensors do."""
+        mutated = self._write_back()
+        nodes = []
+        for fake in outputs:
+            if fake.memory.version:
+                _forget_views(fake)
+            nodes.append(current(fake, self))
+        self.graph.output(tuple(nodes))
+        self._drop_dead()
+        used = [i for i, (_, _, f) in enumerate(self._inputs) if self._placeholders[i].users]
+        for i in set(range(len(self._inputs))) - set(used):
+            self.graph.erase_node(self._placeholders[i])
+        for fake in self._fakes:
+            fake.node = fake.memory = fake.view_of = None
+        gm = torch.fx.GraphModule(self._constants, self.graph)
+        return CapturedGraph(
+            gm=gm,
+            inputs=tuple(self._inputs[i][0] for i in used),
+            examples=tuple(self._inputs[i][1] for i in used),
+            mutated=tuple(used.index(i) for i in mutated),
+            n_ops=self.n_ops,
+        )
+
+    # ---- recording
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload):
+            raise Break("unsupported_op", str(func))
+        if func is aten.lift_fresh.default and not isinstance(args[0], Fake):
+            return self._constant(args[0])
+        fakes = _tensors(func, args, kwargs)
+        if torch.is_grad_enabled() and any(f.requires_grad for f in fakes):
+            raise Break("gradient", str(func))
+        if _is_data_dependent(func, args):
+            raise Break("data_dependent", str(func))
+        if torch.Tag.inplace_view in func.tags:
+            raise Break("metadata_mutation", str(func))
+        behaviour = _behaviour(func)
+        if behaviour == "write":
+            return self._write(func, args, kwargs)
+        if behaviour == "view":
+            return self._view(func, args, kwargs)
+        if (special := SPECIAL.get(func)) is not None:
+            return special(self, func, args, kwargs)
+        return self._pure(func, args, kwargs)
+
+    def emit(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like: Fake | None = None
+    ) -> Any:
+        node_args = torch.fx.node.map_aggregate(args, self._node)
+        node_kwargs = torch.fx.node.map_aggregate(kwargs, self._node)
+        node = self.graph.call_function(func, node_args, dict(node_kwargs))
+        node.meta["stack"] = self._where
+        if like is None:
+            like = self._new(
+                _infer(func, node_args, node_kwargs), _device(func, node_args, node_kwargs)
+            )
+        node.meta["val"] = like
+        return node
+
+    def remember(self, fake: Fake) -> None:
+        self._undo.append((fake, fake.node, fake.version, fake.memory.version))
+
+    def _node(self, a: Any) -> Any:
+        return current(a, self) if isinstance(a, Fake) else a
+
+    def _new(self, meta: Any, device: torch.device) -> Any:
+        if isinstance(meta, torch.Tensor):
+            fake = Fake(meta, device)
+            self._fakes.append(fake)
+            return fake
+        if isinstance(meta, list | tuple):
+            return tuple(self._new(m, device) for m in meta)
+        return meta
+
+    def _pure(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        node = self.emit(func, args, kwargs)
+        self.n_ops += 1
+        value = node.meta["val"]
+        if isinstance(value, Fake):
+            value.node, value.memory = node, Memory(value)
+            return value
+        if not isinstance(value, tuple):
+            raise Break("data_dependent", f"{func} returns {type(value).__name__}")
+        for i, part in enumerate(value):
+            if isinstance(part, tuple):
+                raise Break("unsupported_op", f"{func} returns nested lists")
+            if isinstance(part, Fake):
+                part.node = self.graph.call_function(operator.getitem, (node, i))
+                part.node.meta.update(val=part, stack=self._where)
+                part.memory = Memory(part)
+        returns = func._schema.returns
+        return list(value) if len(returns) == 1 and str(returns[0].type).endswith("[]") else value
+
+    def _view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        parent, *rest = args
+        if func in SPLITS:
+            return [
+                self._view(f, (parent, *a), {}) for f, a in SPLITS[func](parent, *rest, **kwargs)
+            ]
+        if func is aten._unsafe_view.default:
+            func = aten.view.default
+        if func is aten.lift_fresh.default:
+            func = aten.alias.default
+        node = self.emit(func, args, kwargs)
+        fake = node.meta["val"]
+        if not isinstance(fake, Fake):
+            raise Break("unsupported_op", f"{func} returns several views")
+        fake.node, fake.memory = node, parent.memory
+        fake.view_of = ViewOf(parent, func, tuple(rest), dict(kwargs))
+        fake.version = parent.memory.version
+        return fake
+
+    def _write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """In-place and out= ops: compute the functional form, then give its results to the written tensors."""
+        schema = func._schema
+        named = {**dict(zip((a.name for a in schema.arguments), args, strict=False)), **kwargs}
+        targets: list[Fake] = []
+        for a in schema.arguments:
+            if a.alias_info is not None and a.alias_info.is_write and named.get(a.name) is not None:
+                value = named[a.name]
+                targets.extend(value if isinstance(value, list | tuple) else [value])
+        if func is aten.copy_.default:
+            values = [self._copied(args[0], args[1])]
+        else:
+            form = functional_form(func)
+            if form is None:
+                raise Break("unsupported_op", f"{func} has no functional form")
+            result = self._pure(form, *_plain_arguments(schema, named))
+            results = list(result) if isinstance(result, list | tuple) else [result]
+            values = [
+                self._conform(r, t, func)
+                for r, t in zip(results[-len(targets) :], targets, strict=True)
+            ]
+        for target, value in zip(targets, values, strict=True):
+            write(target, value, self)
+        if len(schema.returns) == 0:
+            return None
+        if len(schema.returns) == 1:
+            return args[0] if isinstance(args[0], list | tuple) else targets[0]
+        written = len(targets)
+        if len(schema.returns) == written:
+            return tuple(targets)
+        return tuple(results)
+
+    def _conform(self, value: Fake, target: Fake, func: Any) -> Any:
+        """A node with `value`'s elements in `target`'s dtype and layout."""
+        if value.shape != target.shape:
+            raise Break("metadata_mutation", f"{func} resizes its output")
+        if value.dtype != target.dtype:
+            if not torch.can_cast(value.dtype, target.dtype):
+                raise Break(
+                    "op_error", f"{func}: result type {value.dtype} can't be cast to {target.dtype}"
+                )
+            value = self._pure(aten._to_copy.default, (value,), {"dtype": target.dtype})
+        if _same_layout(value, target):
+            return current(value, self)
+        return self.emit(aten.copy.default, (target, value), {}, like=target)
+
+    def _copied(self, target: Fake, source: Any) -> Any:
+        if not isinstance(source, Fake) or source.device != target.device:
+            raise Break("unsupported_op", "copy_ between devices")
+        self.n_ops += 1
+        if (
+            source.shape == target.shape
+            and source.dtype == target.dtype
+            and _same_layout(source, target)
+        ):
+            return self.emit(aten.clone.default, (source,), {}, like=target)
+        return self.emit(aten.copy.default, (target, source), {}, like=target)
+
+    def _constant(self, tensor: torch.Tensor) -> Fake:
+        """A tensor made from Python numbers: kept in the graph module, copied afresh in every call."""
+        name = f"constant_{len(list(self._constants.buffers()))}"
+        self._constants.register_buffer(name, tensor)
+        node = self.graph.get_attr(name)
+        fake = fake_like(tensor)
+        node.meta["val"], node.meta["stack"] = fake, self._where
+        fake.node, fake.memory = node, Memory(fake)
+        self._fakes.append(fake)
+        return self._pure(aten.clone.default, (fake,), {})
+
+    # ---- the end of a graph
+
+    def _write_back(self) -> list[int]:
+        mutated = []
+        self._placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
+        self._where = ""
+        for i, (_, _, fake) in enumerate(self._inputs):
+            memory, placeholder = fake.memory, self._placeholders[i]
+            if memory.version:
+                self.emit(aten.copy_.default, (placeholder, memory.root.node), {}, like=fake)
+                mutated.append(i)
+                memory.root.node = placeholder
+                memory.version += 1
+                memory.root.version = memory.version
+        return mutated
+
+    def _drop_dead(self) -> None:
+        for node in reversed(self.graph.nodes):
+            if node.users or node.op in ("placeholder", "output"):
+                continue
+            if node.target is aten.copy_.default:
+                continue
+            tags = getattr(node.target, "tags", ())
+            if torch.Tag.nondeterministic_seeded not in tags:
+                self.graph.erase_node(node)
+
+
+def _forget_views(fake: Fake) -> None:
+    """Make every view between `fake` and its memory's root replay: a written view holds a value of its own."""
+    while fake.view_of is not None:
+        fake.version = -1
+        fake = fake.view_of.parent
+
+
+def _same_layout(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return all(n <= 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))
+
+
+def _check_supported(tensor: torch.Tensor) -> None:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        raise Break("tensor_subclass", type(tensor).__qualname__)
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise Break("unsupported_tensor", f"layout {tensor.layout}")
+    if tensor.is_conj() or tensor.is_neg():
+        raise Break("unsupported_tensor", "a lazily conjugated or negated tensor")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise Break("unsupported_tensor", f"device {tensor.device}")
+
+
+def _check_result(result: Any, fn: Any) -> None:
+    if isinstance(result, torch.Tensor):
+        if not isinstance(result, Fake):
+            raise Break(
+                "unsupported_call",
+                f"{getattr(fn, '__name__', fn)} makes a tensor outside of dispatch",
+            )
+    elif isinstance(result, list | tuple):
+        for r in result:
+            _check_result(r, fn)
+
+
+def _is_data_dependent(func: Any, args: Any) -> bool:
+    tags = func.tags
+    if func in (aten.index.Tensor, aten.index_put.default, aten.index_put_.default):
+        masks = (torch.bool, torch.uint8)
+        return func is aten.index.Tensor and any(
+            t is not None and t.dtype in masks for t in args[1]
+        )
+    return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+
+
+def _tensors(func: Any, args: Any, kwargs: Any) -> list[Fake]:
+    found: list[Fake] = []
+    for a in (*args, *kwargs.values()):
+        for t in a if isinstance(a, list | tuple) else (a,):
+            if isinstance(t, Fake):
+                if t.memory is None:
+                    raise Break("unsupported_call", f"{func} on a tensor of another recording")
+                found.append(t)
+            elif isinstance(t, torch.Tensor):
+                raise Break("unsupported_call", f"{func} on a tensor that was not traced")
+    return found
+
+
+def _plain_arguments(schema: Any, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """All arguments but the `out`s, defaults filled in: the functional form may not have the same defaults."""
+    args, kwargs = [], {}
+    for a in schema.arguments:
+        if a.is_out:
+            continue
+        value = named.get(a.name, a.default_value)
+        if a.kwarg_only:
+            kwargs[a.name] = value
+        else:
+            args.append(value)
+    return tuple(args), kwargs
+
+
+_BEHAVIOUR: dict[Any, str] = {aten._unsafe_view.default: "view"}
+
+
+def _behaviour(func: Any) -> str:
+    """ "write" (in place or out=), "view" or "pure", from the op's schema."""
+    found = _BEHAVIOUR.get(func)
+    if found is None:
+        infos = [a.alias_info for a in func._schema.arguments if a.alias_info is not None]
+        if any(i.is_write for i in infos):
+            found = "write"
+        else:
+            found = "view" if infos else "pure"
+        _BEHAVIOUR[func] = found
+    return found
+
+
+def _infer(func: Any, args: Any, kwargs: Any) -> Any:
+    def meta(a: Any) -> Any:
+        return a.meta["val"].meta if isinstance(a, torch.fx.Node) else a
+
+    meta_args = torch.fx.node.map_aggregate(args, meta)
+    meta_kwargs = dict(torch.fx.node.map_aggregate(kwargs, meta))
+    if any(a.name == "device" for a in func._schema.arguments):
+        meta_kwargs["device"] = torch.device("meta")
+    meta_kwargs.pop("pin_memory", None)
+    try:
+        return infer(func, meta_args, meta_kwargs)
+    except NotImplementedError as error:
+        raise Break("unsupported_op", f"{func}: sizes of its result are not known") from error
+
+
+def _device(func: Any, args: Any, kwargs: Any) -> torch.device:
+    """The device of the results: as asked for, else that of the first tensor that is not a 0-dim CPU scalar."""
+    if (device := kwargs.get("device")) is not None:
+        return torch.device(device)
+    best: torch.device | None = None
+    for a in (*args, *kwargs.values()):
+        for n in a if isinstance(a, list | tuple) else (a,):
+            if isinstance(n, torch.fx.Node):
+                value = n.meta["val"]
+                if best is None or (value.dim() > 0 and value.device.type != "cpu"):
+                    best = value.device
+    return best or torch.device("cpu")
+
+
+def _record_batch_norm(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """`native_batch_norm` writes its running statistics without saying so in its schema."""
+    x, weight, bias, mean, var, training, momentum, eps = args
+    if not training:
+        out, *saved = recorder._pure(
+            aten._native_batch_norm_legit_no_training.default,
+            (x, weight, bias, mean, var, momentum, eps),
+            {},
+        )
+        return out, *saved
+    if mean is None:
+        return recorder._pure(
+            aten._native_batch_norm_legit.no_stats, (x, weight, bias, True, momentum, eps), {}
+        )
+    out, save_mean, save_invstd, new_mean, new_var = recorder._pure(
+        aten._native_batch_norm_legit_functional.default, args, {}
+    )
+    for target, value in ((mean, new_mean), (var, new_var)):
+        write(target, recorder._conform(value, target, func), recorder)
+    return out, save_mean, save_invstd
+
+
+SPECIAL: dict[Any, Callable[..., Any]] = {aten.native_batch_norm.default: _record_batch_norm}
+
+
+def _split_sizes(x: Fake, sizes: Sequence[int], dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]]:
+    pieces, start = [], 0
+    for n in sizes:
+        pieces.append((aten.slice.Tensor, (dim, start, start + n)))
+        start += n
+    return pieces
+
+
+def _split(x: Fake, size: int, dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]]:
+    length = x.shape[dim]
+    if size == 0:
+        return [(aten.slice.Tensor, (dim, 0, length))]
+    return [
+        (aten.slice.Tensor, (dim, s, min(s + size, length))) for s in range(0, max(length, 1), size)
+    ]
+
+
+def _unbind(x: Fake, dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]]:
+    return [(aten.select.int, (dim, i)) for i in range(x.shape[dim])]
+
+
+SPLITS: dict[Any, Callable[..., Any]] = {
+    aten.split.Tensor: _split,
+    aten.split_with_sizes.default: _split_sizes,
+    aten.unbind.int: _unbind,
+}

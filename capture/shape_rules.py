@@ -1,0 +1,338 @@
+"""Rules of shapes.py, op by op, for the ops that fill real programs.
+
+A rule returns None wherever it is not sure (other layouts, promotion, wrong arguments): the meta kernel then answers, or
+raises PyTorch's own error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from frameloom.capture.shapes import broadcast, empty, rule
+
+aten = torch.ops.aten
+
+
+def _wrap_dim(dim: int, rank: int) -> int:
+    size = max(rank, 1)
+    if not -size <= dim < size:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-size}, {size - 1}], but got {dim})"
+        )
+    return dim % size
+
+
+def _reduced(x: torch.Tensor, dims: Any, keepdim: bool) -> list[int]:
+    if isinstance(dims, int):
+        dims = [dims]
+    wrapped = {_wrap_dim(d, x.dim()) for d in dims} if dims else set(range(x.dim()))
+    if keepdim:
+        return [1 if i in wrapped else n for i, n in enumerate(x.shape)]
+    return [n for i, n in enumerate(x.shape) if i not in wrapped]
+
+
+@rule(aten.mean.dim, aten.sum.dim_IntList)
+def _reduction(
+    func: Any,
+    x: torch.Tensor,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Any:
+    if not x.is_contiguous():
+        return None  # the result keeps the order of x's strides
+    if dtype is None:
+        dtype = x.dtype
+        if not (dtype.is_floating_point or dtype.is_complex):
+            if func is aten.mean.dim:
+                return None
+            dtype = torch.int64
+    return empty(_reduced(x, dim, keepdim), dtype)
+
+
+@rule(aten.mean.default)
+def _mean(func: Any, x: torch.Tensor, *, dtype: torch.dtype | None = None) -> Any:
+    return _reduction(aten.mean.dim, x, None, dtype=dtype)
+
+
+@rule(aten.native_layer_norm.default)
+def _native_layer_norm(
+    func: Any, x: torch.Tensor, normalized: list[int], weight: Any, bias: Any, eps: float
+) -> Any:
+    rank = len(normalized)
+    if not rank or list(x.shape[-rank:]) != list(normalized) or not x.is_contiguous():
+        return None
+    if any(p is not None and list(p.shape) != list(normalized) for p in (weight, bias)):
+        return None
+    if any(p is not None and p.dtype != x.dtype for p in (weight, bias)):
+        return None
+    statistics = [*x.shape[:-rank], *([1] * rank)]
+    return empty(x.shape, x.dtype), empty(statistics, x.dtype), empty(statistics, x.dtype)
+
+
+@rule(aten._native_batch_norm_legit_no_training.default)
+def _batch_norm_evaluation(
+    func: Any, x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any
+) -> Any:
+    if not x.is_contiguous() or any(p is not None and p.dtype != x.dtype for p in (weight, bias)):
+        return None
+    return empty(x.shape, x.dtype), empty(0, x.dtype), empty(0, x.dtype)
+
+
+@rule(aten.cat.default)
+def _cat(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
+    first = tensors[0]
+    if any(
+        t.dim() != first.dim() or t.dtype != first.dtype or not t.is_contiguous() for t in tensors
+    ):
+        return None
+    dim = _wrap_dim(dim, first.dim())
+    if not first.dim() or any(
+        n != m for t in tensors for i, (n, m) in enumerate(zip(t.shape, first.shape, strict=True)) if i != dim
+    ):  # fmt: skip
+        return None
+    shape = list(first.shape)
+    shape[dim] = sum(t.shape[dim] for t in tensors)
+    return empty(shape, first.dtype)
+
+
+def _same_dtype(*tensors: torch.Tensor) -> bool:
+    return len({t.dtype for t in tensors}) == 1
+
+
+@rule(aten.mm.default)
+def _mm(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or not _same_dtype(a, b):
+        return None
+    return empty((a.shape[0], b.shape[1]), a.dtype)
+
+
+@rule(aten.addmm.default)
+def _addmm(
+    func: Any,
+    bias: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+) -> Any:
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or not _same_dtype(a, b, bias):
+        return None
+    shape = (a.shape[0], b.shape[1])
+    if broadcast(bias.shape, shape) != shape:
+        return None
+    return empty(shape, a.dtype)
+
+
+@rule(aten.bmm.default)
+def _bmm(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
+    if a.dim() != 3 or b.dim() != 3 or not _same_dtype(a, b):
+        return None
+    if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
+        return None
+    return empty((a.shape[0], a.shape[1], b.shape[2]), a.dtype)
+
+
+@rule(aten.embedding.default)
+def _embedding(func: Any, weight: torch.Tensor, indices: torch.Tensor, *rest: Any) -> Any:
+    if weight.dim() != 2 or not indices.is_contiguous():
+        return None
+    return empty((*indices.shape, weight.shape[1]), weight.dtype)
+
+
+@rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
+def _flash_attention_cpu(
+    func: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **kwargs: Any
+) -> Any:
+    """Output is (batch, length, heads, depth) in memory, seen as (batch, heads, length, depth)."""
+    b, h, n, _ = q.shape
+    out = empty((b, n, h, v.shape[3]), q.dtype).transpose(1, 2)
+    statistics = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
+    return out, empty((b, n, h), statistics).transpose(1, 2)
+
+
+@rule(aten.convolution.default)
+def _convolution(
+    func: Any,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Any,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+) -> Any:
+    """Sizes by the usual formula; contiguous in, contiguous out.  Other layouts: the library is asked (see record.py)."""
+    if transposed or not x.is_contiguous() or not weight.is_contiguous() or x.dim() != weight.dim():
+        return None
+    spatial = [
+        (x.shape[2 + i] + 2 * padding[i % len(padding)]
+         - dilation[i % len(dilation)] * (weight.shape[2 + i] - 1) - 1) // stride[i % len(stride)] + 1
+        for i in range(x.dim() - 2)
+    ]  # fmt: skip
+    if any(n <= 0 for n in spatial) or x.shape[1] != weight.shape[1] * groups:
+        return None
+    return empty((x.shape[0], weight.shape[0], *spatial), x.dtype)
+
+
+@rule(
+    aten._softmax.default, aten._log_softmax.default, aten.cumsum.default, aten.cumprod.default,
+    aten.tril.default, aten.triu.default, aten.roll.default, aten.flip.default,
+)  # fmt: skip
+def _like_first(func: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    if not x.is_contiguous() or kwargs.get("dtype") not in (None, x.dtype) or True in args:
+        return None
+    if func in (aten.cumsum.default, aten.cumprod.default) and not x.dtype.is_floating_point:
+        return None
+    return empty(x.shape, x.dtype)
+
+
+@rule(aten.where.self)
+def _where(func: Any, condition: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Any:
+    if condition.dtype is not torch.bool or not _same_dtype(a, b):
+        return None
+    shape = broadcast(condition.shape, a.shape, b.shape)
+    if shape is None:
+        return None
+    if any(t.shape == shape and not t.is_contiguous() for t in (condition, a, b)):
+        return None
+    return empty(shape, a.dtype) if any(t.shape == shape for t in (condition, a, b)) else None
+
+
+@rule(aten.scalar_tensor.default)
+def _scalar_tensor(
+    func: Any, value: Any, *, dtype: torch.dtype | None = None, **kwargs: Any
+) -> Any:
+    return empty((), dtype or torch.get_default_dtype())
+
+
+@rule(aten.nll_loss_forward.default)
+def _nll_loss_forward(
+    func: Any, x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, ignore_index: int
+) -> Any:
+    if x.dim() != 2 or target.shape != x.shape[:1] or weight is not None:
+        return None
+    return empty(target.shape if reduction == 0 else (), x.dtype), empty((), x.dtype)
+
+
+@rule(aten.native_group_norm.default)
+def _native_group_norm(
+    func: Any,
+    x: torch.Tensor,
+    weight: Any,
+    bias: Any,
+    n: int,
+    c: int,
+    hw: int,
+    groups: int,
+    eps: float,
+) -> Any:
+    if not x.is_contiguous() or any(p is not None and p.dtype != x.dtype for p in (weight, bias)):
+        return None
+    return empty(x.shape, x.dtype), empty((n, groups), x.dtype), empty((n, groups), x.dtype)
+
+
+@rule(aten._native_batch_norm_legit_functional.default)
+def _batch_norm_training(
+    func: Any,
+    x: torch.Tensor,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    training: bool,
+    *rest: Any,
+) -> Any:
+    parameters = (weight, bias, mean, var)
+    if (
+        not training
+        or any(p is None or p.dtype != x.dtype for p in parameters)
+        or not x.is_contiguous()
+    ):
+        return None
+    channels = x.shape[1:2]
+    return empty(x.shape, x.dtype), *(empty(channels, x.dtype) for _ in range(4))
+
+
+@rule(aten.var.correction, aten.std.correction)
+def _var(
+    func: Any, x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Any:
+    if not x.is_contiguous() or not x.dtype.is_floating_point:
+        return None
+    return empty(_reduced(x, dim, keepdim), x.dtype)
+
+
+@rule(aten.linalg_vector_norm.default)
+def _vector_norm(
+    func: Any,
+    x: torch.Tensor,
+    order: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+) -> Any:
+    if not x.is_contiguous() or not x.dtype.is_floating_point:
+        return None
+    return empty(_reduced(x, dim, keepdim), dtype or x.dtype)
+
+
+@rule(aten.any.default, aten.all.default)
+def _any_all(func: Any, x: torch.Tensor) -> Any:
+    return empty((), torch.bool) if x.dtype is torch.bool else None
+
+
+@rule(aten.any.dim, aten.all.dim)
+def _any_all_dim(func: Any, x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
+    if x.dtype is not torch.bool or not x.is_contiguous():
+        return None
+    return empty(_reduced(x, dim, keepdim), torch.bool)
+
+
+@rule(aten.stack.default)
+def _stack(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
+    first = tensors[0]
+    if any(
+        t.shape != first.shape or t.dtype != first.dtype or not t.is_contiguous() for t in tensors
+    ):
+        return None
+    dim = _wrap_dim(dim, first.dim() + 1)
+    return empty((*first.shape[:dim], len(tensors), *first.shape[dim:]), first.dtype)
+
+
+@rule(aten.baddbmm.default)
+def _baddbmm(
+    func: Any, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> Any:
+    out = _bmm(aten.bmm.default, a, b)
+    if out is None or x.dtype != out.dtype or broadcast(x.shape, out.shape) != tuple(out.shape):
+        return None
+    return out
+
+
+@rule(aten.clone.default)
+def _clone(func: Any, x: torch.Tensor, *, memory_format: Any = None) -> Any:
+    if x.is_contiguous() and memory_format in (
+        None,
+        torch.contiguous_format,
+        torch.preserve_format,
+    ):
+        return empty(x.shape, x.dtype)
+    return None
+
+
+@rule(aten.index.Tensor)
+def _index(func: Any, x: torch.Tensor, indices: list[Any]) -> Any:
+    """One integer index tensor."""
+    at = [i for i, t in enumerate(indices) if t is not None]
+    if len(at) != 1 or not x.is_contiguous() or not indices[at[0]].is_contiguous():
+        return None
+    index = indices[at[0]]
+    return empty((*x.shape[: at[0]], *index.shape, *x.shape[at[0] + 1 :]), x.dtype)

@@ -1,0 +1,161 @@
+"""Sizes, strides and dtypes of an ATen op's results, without running it.
+
+PyTorch's meta kernels know them all, but those written in Python cost 100 to 900 microseconds a call, and the first of them
+imports a second's worth of modules.  The ops that fill real programs have a rule here; all others ask the meta kernel.
+Input: meta tensors; output: meta tensors.  A rule may return None: "ask the meta kernel".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+Rule = Callable[..., Any]
+RULES: dict[Any, Rule] = {}
+_POINTWISE_DTYPES: dict[Any, torch.dtype] = {}
+
+
+def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of `func` on meta tensors: a meta tensor, or whatever structure the op returns."""
+    if not RULES:
+        import frameloom.capture.shape_rules  # noqa: F401  (fills RULES)
+    rule = RULES.get(func)
+    if rule is None and torch.Tag.pointwise in func.tags:
+        rule = _pointwise
+    if rule is not None:
+        result = rule(func, *args, **kwargs)
+        if result is not None:
+            return result
+    return func(*args, **kwargs)
+
+
+def rule(*funcs: Any) -> Callable[[Rule], Rule]:
+    def register(fn: Rule) -> Rule:
+        for func in funcs:
+            RULES[func] = fn
+        return fn
+
+    return register
+
+
+def empty(shape: Any, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """One tensor result, broadcast from the tensor arguments, laid out as TensorIterator does."""
+    if len(func._schema.returns) != 1 or torch.Tag.nondeterministic_seeded in func.tags:
+        return None
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    tensors += [a for a in kwargs.values() if isinstance(a, torch.Tensor)]
+    if not tensors or any(isinstance(a, list | tuple) for a in args):
+        return None
+    dtype = _pointwise_dtype(func, args, kwargs)
+    shape = broadcast(*(t.shape for t in tensors))
+    if shape is None:
+        return None
+    if all(t.shape == shape and t.is_contiguous() for t in tensors):
+        return empty(shape, dtype)
+    strides = _iterator_strides(shape, tensors)
+    return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+
+
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
+    """The common shape, or None if there is none."""
+    rank = max(map(len, shapes))
+    result = [1] * rank
+    for shape in shapes:
+        for i, n in enumerate(shape, rank - len(shape)):
+            if n != 1:
+                if result[i] not in (1, n):
+                    return None
+                result[i] = n
+    return tuple(result)
+
+
+def _iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor]) -> list[int]:
+    """Strides of a fresh result: dense, its dimensions ordered as the inputs' strides are.
+
+    Source: `reorder_dimensions` and `compute_fast_setup_type` of ATen's TensorIterator.
+    """
+    first = tensors[0]
+    if all(t.shape == shape and t.stride() == first.stride() for t in tensors) and _is_dense(first):
+        return list(first.stride())
+    rank = len(shape)
+    operands = []
+    for t in tensors:
+        lead = rank - t.dim()
+        own = [
+            0 if n == 1 and m != 1 else s
+            for n, s, m in zip(t.shape, t.stride(), shape[lead:], strict=True)
+        ]
+        operands.append([0] * lead + own)
+
+    def order(i: int, j: int) -> int:
+        for strides in operands:
+            a, b = strides[i], strides[j]
+            if a == 0 or b == 0:
+                continue
+            if a != b:
+                return -1 if a < b else 1
+            if shape[i] > shape[j]:
+                return 1
+        return 0
+
+    permutation = list(range(rank - 1, -1, -1))  # fastest first
+    for i in range(1, rank):
+        at = i
+        for before in range(i - 1, -1, -1):
+            comparison = order(permutation[before], permutation[at])
+            if comparison > 0:
+                permutation[before], permutation[at] = permutation[at], permutation[before]
+                at = before
+            elif comparison < 0:
+                break
+    strides, step = [0] * rank, 1
+    for d in permutation:
+        strides[d] = step
+        step *= max(shape[d], 1)
+    return strides
+
+
+def _is_dense(t: torch.Tensor) -> bool:
+    """No gaps and no overlap: some permutation of its dimensions is contiguous."""
+    expected = 1
+    for stride, size in sorted(zip(t.stride(), t.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return t.numel() > 0
+
+
+def _pointwise_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype:
+    """Run the op once on one-element tensors: PyTorch's own promotion, exactly.  Remembered per op and argument types."""
+
+    def key(a: Any) -> Any:
+        if isinstance(a, torch.Tensor):
+            return (a.dtype, a.dim() > 0)
+        return type(a) if isinstance(a, int | float | complex) else a
+
+    try:
+        signature = (func, tuple(map(key, args)), tuple((k, key(v)) for k, v in kwargs.items()),
+                     torch.get_default_dtype())  # fmt: skip
+        found = _POINTWISE_DTYPES.get(signature)
+    except TypeError:
+        signature, found = None, None
+    if found is None:
+
+        def tiny(a: Any) -> Any:
+            if isinstance(a, torch.Tensor):
+                return torch.ones((1,) if a.dim() else (), dtype=a.dtype)
+            return a
+
+        found = func(*map(tiny, args), **{k: tiny(v) for k, v in kwargs.items()}).dtype
+        if signature is not None:
+            _POINTWISE_DTYPES[signature] = found
+    return found
