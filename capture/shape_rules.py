@@ -186,7 +186,7 @@ def _convolution(
     aten.tril.default, aten.triu.default, aten.roll.default, aten.flip.default,
 )  # fmt: skip
 def _like_first(func: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    if not x.is_contiguous() or kwargs.get("dtype") not in (None, x.dtype) or True in args:
+    if not x.is_contiguous() or kwargs.get("dtype") not in (None, x.dtype) or any(a is True for a in args):
         return None
     if func in (aten.cumsum.default, aten.cumprod.default) and not x.dtype.is_floating_point:
         return None

@@ -1,8 +1,9 @@
 """A lowered graph: buffers, and steps in the order they run.  Every pass of `ir/` takes a Program and returns one.
 
-    Program.steps = (Kernel | Extern, ...)
+    Program.steps = (Kernel | Extern | Check, ...)
     Kernel        = stores that share one kernel launch; loops are chosen by the code generator
     Extern        = one library call (an ATen op) on strided views of buffers
+    Check         = raises what eager raises for an index out of range
 
 Before fusion each Kernel has one store; fusion merges and substitutes, the types stay the same.
 """
@@ -24,6 +25,7 @@ class Kind(enum.Enum):
     OUTPUT = "output"  # allocated afresh in every call, may be returned
     TEMP = "temp"  # lives within the call; placed in the arena
     EXTERN = "extern"  # allocated by the library call that returns it
+    CONSTANT = "constant"  # a tensor that the program holds (Program.constants); never written
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,13 @@ class Buffer:
 
     def __repr__(self) -> str:
         return self.name
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """Every field: tells buffers of different programs apart."""
+        return (
+            self.name, self.dtype, self.shape, self.strides, self.kind, self.torch_dtype, self.device,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +112,21 @@ class Extern:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """Raises if the one BOOL in `buffer` is true: data-dependent indices are checked as eager checks them.  The loads that
+    use such an index are masked, so nothing is read out of range before the check.  `exception` is a builtin's name."""
+
+    buffer: Buffer
+    exception: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
-    """`inputs` in the order of the graph's placeholders.  An output is a View (of an INPUT buffer: the caller gets a view of
+    """`inputs` in the order of the graph's placeholders (a placeholder that is no tensor has a Buffer without dtypes).  An output is a View (of an INPUT buffer: the caller gets a view of
     that very tensor), an int i (the i-th input object itself), or a plain constant wrapped in a 1-tuple."""
 
     inputs: tuple[Buffer, ...]
-    steps: tuple[Kernel | Extern, ...]
+    steps: tuple[Kernel | Extern | Check, ...]
     outputs: tuple[View | int | tuple[Any], ...]
+    constants: tuple[tuple[Buffer, Any], ...] = ()  # buffers of Kind CONSTANT and their tensors

@@ -1,3 +1,62 @@
-"""Frameloom: a just-in-time compiler for Python programs that use PyTorch."""
+"""Frameloom: a just-in-time compiler for Python programs that use PyTorch.
+
+    from frameloom import jit
+
+    @jit
+    def f(x, y): ...
+
+Names are exported lazily: `import frameloom` stays cheap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from frameloom.api import (
+        disable,
+        explain,
+        graph_break,
+        is_compiling,
+        jit,
+        list_backends,
+        reset,
+        stats,
+    )
+    from frameloom.errors import (
+        BackendError,
+        BuildError,
+        FrameloomError,
+        FullGraphError,
+        OptionError,
+        VerifyError,
+    )
+    from frameloom.report import Explanation
+
+_HOMES = {
+    "jit": "api", "explain": "api", "disable": "api", "graph_break": "api", "is_compiling": "api",
+    "reset": "api", "stats": "api", "list_backends": "api",
+    "FrameloomError": "errors", "FullGraphError": "errors", "OptionError": "errors", "BackendError": "errors", "BuildError": "errors",
+    "VerifyError": "errors", "Explanation": "report",
+}  # fmt: skip
+__all__ = [
+    "BackendError", "BuildError", "Explanation", "FrameloomError", "FullGraphError", "OptionError", "VerifyError", "disable",
+    "explain", "graph_break", "is_compiling", "jit", "list_backends", "reset", "stats",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'frameloom' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(f"frameloom.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOG_TOPICS = frozenset(
-    "breaks recompiles guards graph loops kernels bytecode timing cache".split()
+    ["breaks", "recompiles", "guards", "graph", "loops", "kernels", "bytecode", "timing", "cache"]
 )
 
 
@@ -26,7 +26,9 @@ def _number(name: str, default: int | None) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{name}={text!r} is not a whole number; unset it or write e.g. {name}=8") from None
+        raise ValueError(
+            f"{name}={text!r} is not a whole number; unset it or write e.g. {name}=8"
+        ) from None
 
 
 def _topics(text: str) -> frozenset[str]:
@@ -61,8 +63,12 @@ class Config:
     cache: bool = True  # FRAMELOOM_CACHE: 0 keeps nothing on disk
     cache_dir: Path = Path("~/.cache/frameloom")  # FRAMELOOM_CACHE_DIR
     cache_bytes: int = 2 << 30  # FRAMELOOM_CACHE_BYTES: least recently used entries go beyond this
-    cxx: str | None = None  # CXX: the C++ compiler; default is the first of g++, c++, clang++ on PATH
-    entries: int = 16  # FRAMELOOM_ENTRIES: compiled entries per jitted object before new cases run plainly
+    cxx: str | None = (
+        None  # CXX: the C++ compiler; default is the first of g++, c++, clang++ on PATH
+    )
+    entries: int = (
+        16  # FRAMELOOM_ENTRIES: compiled entries per jitted object before new cases run plainly
+    )
 
     @staticmethod
     def from_environment() -> Config:

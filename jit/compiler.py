@@ -1,0 +1,144 @@
+"""What happens when a jitted function meets a case it has no entry for: capture, compile, count, and fall back.
+
+One `Compiler` per jitted function: it is the function's `on_miss`.  Our own bugs end here: raised with `fullgraph=True` and
+FRAMELOOM_VERIFY=1, otherwise one warning, and the function runs plainly from then on.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+from frameloom.capture import _capture
+from frameloom.config import config
+from frameloom.debug import Trail, forget_notices, log, notice
+from frameloom.errors import BuildError, FrameloomError, FullGraphError
+from frameloom.options import Options
+from frameloom.report import BreakReport, Explanation
+
+compilers: weakref.WeakKeyDictionary[Any, Compiler] = weakref.WeakKeyDictionary()
+_counts = {"graphs": 0, "breaks": 0, "recompiles": 0, "plain": 0}
+_lock = threading.RLock()
+
+
+def unsupported_reason() -> str | None:
+    """Why this interpreter cannot be compiled for, or None."""
+    return _capture.supported()
+
+
+def stats() -> dict[str, int]:
+    """Counts since the last reset: graphs compiled, graph breaks, recompiles, cases left to plain Python."""
+    return dict(_counts)
+
+
+def reset() -> None:
+    """Forget everything compiled and all counts; the next calls compile afresh.  The kernel cache on disk stays."""
+    from frameloom.capture.frame_capture import forget_all
+
+    for jitted in list(compilers):
+        jitted.clear()
+        jitted.enabled = True
+    forget_all()
+    forget_notices()
+    for key in _counts:
+        _counts[key] = 0
+
+
+class Compiler:
+    """`compiler(jitted, slots, None)` returns the Entry for a call, or None for plain Python."""
+
+    def __init__(self, name: str, options: Options) -> None:
+        self.options = options
+        self.explanation = Explanation(name)
+
+    def __call__(self, jitted: Any, slots: tuple[Any, ...], kwargs: None) -> Any:
+        if len(jitted.entries) >= config.entries:
+            self._explain_limit(jitted, slots)
+            return None
+        suspended = _capture.hook_suspend()
+        try:
+            with _lock:
+                return self._compile(jitted, slots)
+        finally:
+            _capture.hook_restore(suspended)
+
+    def _compile(self, jitted: Any, slots: tuple[Any, ...]) -> Any:
+        from frameloom.capture.frame_capture import capture_call
+
+        name = jitted.__qualname__
+        if jitted.entries:
+            _counts["recompiles"] += 1
+            if "recompiles" in config.logs:
+                log("recompiles", f"{name}: {self._why_missed(jitted, slots)}")
+        trail = Trail(name)
+        try:
+            with trail.stage("capture"):
+                outcome = capture_call(jitted, slots, self, trail)
+        except BuildError as error:
+            notice(
+                "build",
+                f"no C++ kernels can be built, so jitted functions run as plain Python: {error}",
+            )
+            return self._give_up(jitted, f"build failed: {error}")
+        except FrameloomError:
+            raise
+        except Exception as error:
+            if self.options.fullgraph or config.verify:
+                raise
+            notice(
+                f"bug:{name}",
+                f"{name} runs as plain Python: compiling it failed inside Frameloom with "
+                f"{type(error).__name__}: {error}. Please report it (FRAMELOOM_VERIFY=1 shows the traceback).",
+            )
+            return self._give_up(jitted, f"internal error: {type(error).__name__}: {error}")
+        trail.close()
+        for stage, seconds in trail.seconds.items():
+            self.explanation.seconds[stage] = self.explanation.seconds.get(stage, 0.0) + seconds
+        return outcome
+
+    def _give_up(self, jitted: Any, reason: str) -> None:
+        self.add_plain(reason)
+        jitted.enabled = False
+
+    # ---- what capture calls back
+
+    def compile_graph(self, captured: Any, trail: Trail) -> Any:
+        """Compile one captured graph; returns a function of its inputs."""
+        from frameloom.pipeline import compile_graph
+
+        compiled, report = compile_graph(captured, self.options, trail)
+        _counts["graphs"] += 1
+        self.explanation.graphs.append(report)
+        return compiled
+
+    def add_break(self, report: BreakReport) -> None:
+        """A graph break was compiled in; under fullgraph=True it is an error."""
+        if self.options.fullgraph:
+            raise FullGraphError(report.text)
+        _counts["breaks"] += 1
+        self.explanation.breaks.append(report)
+        log("breaks", report.text)
+
+    def add_plain(self, reason: str) -> None:
+        """A case is left to plain Python."""
+        _counts["plain"] += 1
+        self.explanation.plain.append(reason)
+        log("breaks", f"plain: {reason}")
+
+    def add_guards(self, texts: list[str]) -> None:
+        self.explanation.guards.extend(texts)
+        log("guards", "\n".join(texts))
+
+    # ---- messages
+
+    def _why_missed(self, jitted: Any, slots: tuple[Any, ...]) -> str:
+        guards = jitted.entries[0].guards
+        return guards.explain_failure(slots, None, jitted.__wrapped__) or "guards pass now"
+
+    def _explain_limit(self, jitted: Any, slots: tuple[Any, ...]) -> None:
+        notice(
+            f"limit:{id(jitted)}",
+            f"{jitted.__qualname__} has {len(jitted.entries)} compiled entries (the limit, FRAMELOOM_ENTRIES); "
+            f"new cases run plainly. The newest case differs in: {self._why_missed(jitted, slots)}",
+        )

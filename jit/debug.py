@@ -1,0 +1,94 @@
+"""Seeing inside: log lines (FRAMELOOM_LOGS), dump folders (FRAMELOOM_DEBUG=1), timings of the stages.
+
+Stages of the compiler do not log; `jit/pipeline.py` calls these around them.  Imports only the settings.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from frameloom.config import config
+
+_noticed: set[str] = set()
+
+
+def log(topic: str, text: str) -> None:
+    """Print `text` to stderr, each line marked with the topic, if FRAMELOOM_LOGS names it."""
+    if topic in config.logs:
+        print("\n".join(f"[{topic}] {line}" for line in text.splitlines()), file=sys.stderr)
+
+
+def notice(key: str, text: str) -> None:
+    """Tell the user something once per process and key, as a warning."""
+    if key not in _noticed:
+        _noticed.add(key)
+        warnings.warn(f"frameloom: {text}", RuntimeWarning, stacklevel=3)
+
+
+def forget_notices() -> None:
+    _noticed.clear()
+
+
+def show_source(name: str, text: str) -> str:
+    """Register generated Python so that tracebacks and debuggers show it; returns the file name to compile it under."""
+    filename = f"<frameloom {name}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    return filename
+
+
+@dataclass
+class Trail:
+    """What one compile leaves behind: seconds per stage and, with FRAMELOOM_DEBUG=1, a folder of dumps."""
+
+    name: str
+    seconds: dict[str, float] = field(default_factory=dict)
+    folder: Path | None = None
+
+    def dump(self, file: str, text: str) -> None:
+        """Write one file of the dump folder; a disk that refuses costs the dump, not the program."""
+        if not config.debug:
+            return
+        try:
+            if self.folder is None:
+                self.folder = _new_folder(self.name)
+            (self.folder / file).write_text(text)
+        except OSError as error:
+            notice("dump", f"debug files could not be written to {config.debug_dir} ({error})")
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def close(self) -> None:
+        total = sum(self.seconds.values())
+        log("timing", f"{self.name}: {total * 1e3:.1f} ms  " + "  ".join(
+            f"{stage} {seconds * 1e3:.1f}" for stage, seconds in self.seconds.items()
+        ))  # fmt: skip
+        self.dump("timing.json", json.dumps(self.seconds, indent=1))
+
+
+def _new_folder(name: str) -> Path:
+    safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
+    config.debug_dir.mkdir(parents=True, exist_ok=True)
+    number = 0
+    while True:
+        folder = config.debug_dir / f"{number:03d}_{safe}"
+        if not any(config.debug_dir.glob(f"{number:03d}_*")):
+            try:
+                folder.mkdir()
+                return folder
+            except FileExistsError:
+                pass
+        number += 1

@@ -1,0 +1,73 @@
+"""Options of one `jit` call: checked here, with errors that say what is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from frameloom.errors import OptionError
+
+Backend = Callable[..., Any]
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+OPTIONS: dict[str, tuple[Any, ...]] = {"numerics": ("eager",)}  # name -> accepted values
+LATER_OPTIONS = ("freezing", "memory_budget")
+NAMED_BACKENDS = ("frameloom", "eager")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Checked options.  `backend` is None for our own code generator, "eager", or the user's function."""
+
+    fullgraph: bool = False
+    backend: str | Backend | None = None
+
+
+def check_options(
+    fullgraph: object, dynamic: object, mode: object, backend: object, options: object
+) -> Options:
+    """Raises OptionError for anything that is wrong or not there yet."""
+    if not isinstance(fullgraph, bool):
+        raise OptionError(f"fullgraph={fullgraph!r}: expected True or False")
+    if dynamic not in (None, False, True):
+        raise OptionError(f"dynamic={dynamic!r}: expected None, True or False")
+    if dynamic is True:
+        raise OptionError(
+            "dynamic=True is not available yet: every new shape compiles an entry of its own. Leave dynamic=None."
+        )
+    if mode is not None and mode not in MODES:
+        raise OptionError(f"mode={mode!r}: expected None or one of {', '.join(map(repr, MODES))}")
+    if mode not in (None, "default"):
+        raise OptionError(
+            f"mode={mode!r} concerns the GPU, which is not supported yet. Leave mode=None on the CPU."
+        )
+    return Options(fullgraph, _check_backend(backend, options))
+
+
+def _check_backend(backend: object, options: object) -> str | Backend | None:
+    if options is not None:
+        if not isinstance(options, Mapping):
+            raise OptionError(
+                f"options={options!r}: expected a dict such as {{'numerics': 'eager'}}"
+            )
+        for name, value in options.items():
+            if name in LATER_OPTIONS:
+                raise OptionError(f"options: {name!r} is not available yet")
+            if name not in OPTIONS:
+                raise OptionError(f"options: unknown {name!r}; known: {', '.join(sorted(OPTIONS))}")
+            if value not in OPTIONS[name]:
+                accepted = ", ".join(map(repr, OPTIONS[name]))
+                raise OptionError(f"options: {name}={value!r}; accepted: {accepted}")
+    if backend is None or backend == "frameloom":
+        return None
+    if isinstance(backend, str):
+        if backend not in NAMED_BACKENDS:
+            raise OptionError(
+                f"backend={backend!r}: known are {', '.join(NAMED_BACKENDS)}, or a function (gm, example_inputs)"
+            )
+        return backend
+    if not callable(backend):
+        raise OptionError(
+            f"backend={backend!r}: expected a name or a function (gm, example_inputs)"
+        )
+    return backend

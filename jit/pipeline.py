@@ -1,0 +1,113 @@
+"""The way of a compile: every stage a function, listed here once, in order.
+
+    captured graph -> lower -> fuse -> plan memory -> generate -> build -> plan
+
+`run_stages` times, dumps and verifies around every stage; the stages themselves do none of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from frameloom.assemble import assemble
+from frameloom.capture.graph import CapturedGraph
+from frameloom.codegen import generate
+from frameloom.config import config
+from frameloom.debug import Trail, log
+from frameloom.errors import BackendError
+from frameloom.ir.fuse import fuse
+from frameloom.ir.lower import lower
+from frameloom.ir.memory import plan_memory
+from frameloom.ir.program import Extern, Kernel, Program
+from frameloom.ir.text import show
+from frameloom.ir.verify import verify
+from frameloom.options import Options
+from frameloom.report import GraphReport, KernelReport
+from frameloom.runtime.build import build
+
+Compiled = Callable[..., Any]
+
+PROGRAM_STAGES: tuple[tuple[str, Callable[[Any], Program], str], ...] = (
+    ("lower", lower, "loops_before_fusion.txt"),
+    ("fuse", fuse, "loops_after_fusion.txt"),
+)
+
+
+def compile_graph(
+    captured: CapturedGraph, options: Options, trail: Trail
+) -> tuple[Compiled, GraphReport]:
+    """A function from the graph's inputs to the tuple of its outputs, and the report on how it was made."""
+    trail.dump("graph_readable.py", _readable(captured))
+    log("graph", _readable(captured))
+    if options.backend == "eager":
+        return captured.gm, GraphReport(captured.gm, captured.n_ops)
+    if options.backend is not None:
+        return _call_backend(captured, options), GraphReport(captured.gm, captured.n_ops)
+    return _run_stages(captured, trail)
+
+
+def _run_stages(captured: CapturedGraph, trail: Trail) -> tuple[Compiled, GraphReport]:
+    program: Any = captured.gm
+    programs = []
+    for name, stage, file in PROGRAM_STAGES:
+        with trail.stage(name):
+            program = stage(program)
+        if config.verify:
+            verify(program, blame=name)
+        programs.append(program)
+        if config.debug or "loops" in config.logs:
+            text = show(program)
+            trail.dump(file, text)
+            log("loops", f"after {name}\n{text}")
+    with trail.stage("memory"):
+        memory = plan_memory(program)
+    kernels = [s for s in program.steps if isinstance(s, Kernel)]
+    with trail.stage("generate"):
+        sources = generate(kernels)
+    trail.dump("output_code.cpp", "\n\n".join(s.text for s in sources))
+    log("kernels", "\n\n".join(s.text for s in sources))
+    with trail.stage("build"):
+        libraries = build(sources)
+    with trail.stage("plan"):
+        plan = assemble(captured, program, memory, sources, libraries)
+    origins = {k.name: k.origin for k in kernels}
+    report = GraphReport(
+        gm=captured.gm,
+        n_ops=captured.n_ops,
+        kernels=tuple(
+            KernelReport(e.name, s.text, origins[e.name]) for s in sources for e in s.entries
+        ),
+        library_calls=tuple(s.target for s in program.steps if isinstance(s, Extern)),
+        lowered=programs[0],
+        fused=programs[-1],
+        seconds=dict(trail.seconds),
+    )
+    return plan, report
+
+
+def _call_backend(captured: CapturedGraph, options: Options) -> Compiled:
+    assert callable(options.backend)
+    try:
+        compiled = options.backend(captured.gm, list(captured.examples))
+    except Exception as error:
+        raise BackendError(
+            f"backend {options.backend!r} raised {type(error).__name__}: {error}"
+        ) from error
+    if not callable(compiled):
+        raise BackendError(
+            f"backend {options.backend!r} returned {type(compiled).__name__}; expected a function of the example inputs"
+        )
+    return compiled
+
+
+def _readable(captured: CapturedGraph) -> str:
+    lines = []
+    for node in captured.gm.graph.nodes:
+        value = node.meta.get("val")
+        shape = (
+            "" if not hasattr(value, "dtype") else f"  # {str(value.dtype)[6:]}{list(value.shape)}"
+        )
+        stack = f"  {node.meta['stack']}" if node.meta.get("stack") else ""
+        lines.append(f"{node.format_node()}{shape}{stack}")
+    return "\n".join(lines)

