@@ -91,7 +91,7 @@ class JitFunction:
     """
 
     __wrapped__: FunctionType
-    entries: list[Entry]
+    entries: list[Entry]  # oldest first; the newest is tried first.  A copy
     enabled: bool  # False: always the plain function
     def __init__(
         self,
@@ -121,6 +121,11 @@ def set_frame_callback(callback: Callable[[FunctionType, tuple[Any, ...]], Entry
 
 def code_entries(code: CodeType) -> list[Entry]: ...
 def forget_code(code: CodeType) -> None: ...
+
+def calls_suspend() -> bool:
+    """Jitted calls of this thread run plainly from now on; the previous state, for calls_restore."""
+
+def calls_restore(previous: bool) -> None: ...
 
 # --- facts
 def supported() -> str | None:

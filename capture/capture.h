@@ -1,0 +1,167 @@
+/* What the files of the C half share: the guard program, the compiled entry, and the call that both look at.
+ *
+ * Ownership: a field holds a strong reference unless its comment says otherwise.
+ */
+#ifndef FRAMELOOM_CAPTURE_H
+#define FRAMELOOM_CAPTURE_H
+
+#include "compat.h"
+
+/* One call as guards see it; everything is borrowed from whoever makes the call. */
+typedef struct {
+    PyObject *const *slots; /* bound arguments in the order of localsplus */
+    Py_ssize_t slot_count;
+    PyFunctionObject *function; /* gives globals and closure */
+} Call;
+
+/* --- tensor_check.c: what the header of a tensor must say --- */
+typedef struct TensorSpec TensorSpec;
+TensorSpec *tensor_spec_new(PyObject *tensor); /* NULL with an exception set */
+void tensor_spec_free(TensorSpec *spec);
+int tensor_spec_traverse(TensorSpec *spec, visitproc visit, void *arg);
+int tensor_matches(const TensorSpec *spec, PyObject *object);
+PyObject *tensor_spec_text(const TensorSpec *spec); /* "tensor float32 [4, 8]" */
+PyObject *tensor_text(const TensorSpec *spec,
+                      PyObject *object); /* the same of another object, naming what differs */
+/* Bytes that a tensor spans: [*low, *high).  0 if `object` is not a tensor whose memory can be located. */
+int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high);
+
+/* --- torch_header.c: where things lie in PyTorch's structures, found once by looking --- */
+typedef struct {
+    int raw; /* the offsets below hold; else tensors are read through their attributes */
+    int keys, dtype, ndim, sizes, strides, storage, storage_offset, autograd_meta;
+    int storage_data;  /* of the data pointer in a storage */
+    int requires_grad; /* of the flag in the autograd data; -1 unknown */
+    PyTypeObject *tensor_type;
+    PyObject *torch; /* the module */
+    getter requires_grad_get;
+    void *requires_grad_closure;
+    int item_size[64]; /* by scalar type code; 0 unknown */
+} TorchHeader;
+extern TorchHeader torch_header;
+int torch_header_ready(
+    void); /* calibrates at the first call; 0, or -1 with an exception set (PyTorch cannot be imported) */
+
+/* --- global_state.c --- */
+typedef struct GlobalState GlobalState;
+GlobalState *global_state_new(void);
+void global_state_free(GlobalState *state);
+int global_state_traverse(GlobalState *state, visitproc visit, void *arg);
+int global_state_matches(const GlobalState *state);
+PyObject *global_state_difference(const GlobalState *state); /* in words; NULL without exception if none */
+
+/* --- guards.c, guard_walk.c, guard_text.c --- */
+typedef enum {
+    STEP_ARG,
+    STEP_CELL,
+    STEP_GLOBALS,
+    STEP_OBJECT,
+    STEP_ATTR,
+    STEP_DICT,
+    STEP_CLASS,
+    STEP_ITEM,
+    STEP_KEY,
+    STEP_CELL_CONTENTS,
+    STEP_FUNC_CLOSURE,
+    STEP_FUNC_DEFAULTS,
+    STEP_FUNC_KWDEFAULTS,
+    STEP_FUNC_CODE,
+    STEP_FUNC_GLOBALS,
+    STEP_METHOD_SELF,
+    STEP_METHOD_FUNC,
+    STEP_LAST_LOAD = STEP_METHOD_FUNC,
+    CHECK_TYPE,
+    CHECK_IS,
+    CHECK_EQUAL,
+    CHECK_LENGTH,
+    CHECK_KEYS,
+    CHECK_NO_KEY,
+    CHECK_NO_ATTR,
+    CHECK_SAME,
+    CHECK_TENSOR,
+    CHECK_NO_OVERLAP,
+} StepKind;
+
+typedef struct {
+    StepKind kind;
+    int weak;          /* `object` is a weak reference to what is meant */
+    Py_ssize_t node;   /* the node that is loaded, or checked */
+    Py_ssize_t parent; /* loads: the node it comes from.  "same": the other node */
+    Py_ssize_t number; /* position, length, or hash of `object` */
+    PyObject *object;  /* key, name, constant, pinned object, or tuple of nodes; may be NULL */
+    TensorSpec *tensor;
+    Py_ssize_t *order; /* no overlap: `number` nodes, as sorted by address the last time */
+    uint64_t version;  /* of the dictionary in which `found` (borrowed from it) was seen */
+    PyObject *found;
+} Step;
+
+typedef struct {
+    PyObject_HEAD PyCodeObject *code;
+    Step *steps;
+    Py_ssize_t step_count, step_room;
+    PyObject *paths;        /* list: per node, its path in the user's words */
+    Py_ssize_t *slot_nodes; /* the nodes that the plan wants, in order */
+    Py_ssize_t slot_count, slot_room;
+    Py_ssize_t *fresh_nodes; /* the nodes whose load makes a new reference */
+    Py_ssize_t fresh_count, fresh_room;
+    GlobalState *global_state; /* NULL: not checked */
+} Guards;
+extern PyTypeObject Guards_Type;
+
+#define GUARDS_PASS         (-1)
+#define GUARDS_GLOBAL_STATE (-2)
+static inline Py_ssize_t guards_node_count(const Guards *guards) { return PyList_GET_SIZE(guards->paths); }
+/* Walks all steps.  `values` has room for every node and receives borrowed references, except those of
+   fresh_nodes, which are owned until guards_release.  Gives GUARDS_PASS, GUARDS_GLOBAL_STATE, or the number
+   of the step that failed. */
+Py_ssize_t guards_walk(Guards *guards, const Call *call, PyObject **values);
+void guards_release(Guards *guards, PyObject **values);
+PyObject *guards_explain(Guards *guards,
+                         const Call *call); /* the first failing check in words, None if all pass */
+PyObject *guards_explain_failure(Guards *guards, PyObject *args); /* (args, kwargs, function) -> str | None */
+PyObject *guards_texts(Guards *guards);
+int constant_equal(PyObject *left, PyObject *right);
+int constant_supported(PyObject *object);
+
+/* --- entry.c --- */
+typedef enum { ENTRY_DIRECT, ENTRY_CODE, ENTRY_PLAIN } EntryKind;
+typedef struct Recipe Recipe;
+typedef struct {
+    PyObject_HEAD EntryKind kind;
+    Guards *guards;
+    PyObject *target; /* the plan, the function of the rewritten code, or the reason for running plainly */
+    Recipe *recipe;
+    Py_ssize_t calls;
+} Entry;
+extern PyTypeObject Entry_Type;
+
+typedef enum { TRIED_MISS, TRIED_DONE, TRIED_CODE, TRIED_PLAIN } Tried;
+/* Checks the guards; a direct entry is run at once, its result (NULL: an exception) left in *result with
+ * TRIED_DONE. */
+Tried entry_try(Entry *entry, const Call *call, PyObject **result);
+
+/* --- bind.c --- */
+#define BOUND_ON_STACK 32
+typedef struct {
+    PyObject **slots; /* in the order of localsplus */
+    Py_ssize_t count;
+    int owned; /* the slots are strong references, and the array may be ours to free */
+    PyObject *room[BOUND_ON_STACK];
+} Bound;
+/* 1 bound (release afterwards), 0 the arguments do not fit, -1 exception.  `names` may be NULL; its values
+ * follow `args`. */
+int bind_arguments(PyFunctionObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *names,
+                   Bound *bound);
+void bound_release(Bound *bound);
+
+/* --- jit_function.c --- */
+extern PyTypeObject JitFunction_Type;
+PyObject *calls_suspend(PyObject *module, PyObject *ignored);
+PyObject *calls_restore(PyObject *module, PyObject *previous);
+
+/* --- hook.c --- */
+int hook_setup(PyObject *module);
+const char *hook_unsupported(void); /* NULL: this interpreter is known */
+void hook_leave_code_alone(PyCodeObject *code);
+
+#endif

@@ -1,0 +1,204 @@
+/* Guards in words: what is checked, and which check a call fails. */
+#include "capture.h"
+
+static PyObject *short_repr(PyObject *object) {
+    enum { LONGEST = 80 };
+    PyObject *text = PyObject_Repr(object);
+    if (text == NULL || PyUnicode_GET_LENGTH(text) <= LONGEST) return text;
+    PyObject *start = PyUnicode_Substring(text, 0, LONGEST),
+             *result = start ? PyUnicode_FromFormat("%U...", start) : NULL;
+    Py_XDECREF(start);
+    Py_DECREF(text);
+    return result;
+}
+
+/* The object that a step compares with, borrowed. */
+static PyObject *meant(const Step *step) { return step->weak ? weakref_object(step->object) : step->object; }
+
+static PyObject *identity_text(PyObject *object) {
+    if (PyType_Check(object)) return PyUnicode_FromString(((PyTypeObject *)object)->tp_name);
+    if (PyFunction_Check(object))
+        return PyUnicode_FromFormat("function %U", ((PyFunctionObject *)object)->func_qualname);
+    if (constant_supported(object)) return short_repr(object);
+    return PyUnicode_FromFormat("the %s at %p", Py_TYPE(object)->tp_name, object);
+}
+
+static PyObject *path_of(Guards *guards, Py_ssize_t node) { return PyList_GET_ITEM(guards->paths, node); }
+
+static PyObject *overlap_text(Guards *guards, const Step *step) {
+    PyObject *names = PyList_New(step->number), *comma = PyUnicode_FromString(", "), *joined = NULL,
+             *text = NULL;
+    for (Py_ssize_t i = 0; names && i < step->number; i++)
+        PyList_SET_ITEM(names, i, Py_NewRef(path_of(guards, step->order[i])));
+    if (names && comma && PyList_Sort(names) == 0) joined = PyUnicode_Join(comma, names);
+    if (joined) text = PyUnicode_FromFormat("%U share no memory", joined);
+    Py_XDECREF(names);
+    Py_XDECREF(comma);
+    Py_XDECREF(joined);
+    return text;
+}
+
+/* What the step demands, after the path: "is None". */
+static PyObject *demand(Guards *guards, const Step *step) {
+    PyObject *inner = NULL, *text;
+    const char *format;
+    switch (step->kind) {
+    case CHECK_TYPE:
+        inner = meant(step) == Py_None && step->weak ? PyUnicode_FromString("a type that is gone")
+                                                     : identity_text(meant(step));
+        format = "type %U";
+        break;
+    case CHECK_IS:
+        inner = meant(step) == Py_None && step->weak ? PyUnicode_FromString("an object that is gone")
+                                                     : identity_text(meant(step));
+        format = "%U";
+        break;
+    case CHECK_EQUAL:
+        inner = short_repr(step->object);
+        format = "%U";
+        break;
+    case CHECK_LENGTH:
+        return PyUnicode_FromFormat("length %zd", step->number);
+    case CHECK_KEYS:
+        inner = short_repr(step->object);
+        format = "keys %U";
+        break;
+    case CHECK_NO_KEY:
+        inner = short_repr(step->object);
+        format = "no key %U";
+        break;
+    case CHECK_NO_ATTR:
+        return PyUnicode_FromFormat("no attribute %S in the instance", step->object);
+    case CHECK_SAME:
+        return PyUnicode_FromFormat("the same object as %U", path_of(guards, step->parent));
+    case CHECK_TENSOR:
+        return tensor_spec_text(step->tensor);
+    default:
+        return PyUnicode_FromString("to exist");
+    }
+    text = inner ? PyUnicode_FromFormat(format, inner) : NULL;
+    Py_XDECREF(inner);
+    return text;
+}
+
+static PyObject *found_text(const Step *step, PyObject *object) {
+    switch (step->kind) {
+    case CHECK_TYPE:
+        return PyUnicode_FromFormat("type %s", Py_TYPE(object)->tp_name);
+    case CHECK_IS:
+    case CHECK_SAME:
+        return identity_text(object);
+    case CHECK_LENGTH: {
+        Py_ssize_t length = PyObject_Size(object);
+        if (length >= 0) return PyUnicode_FromFormat("length %zd", length);
+        PyErr_Clear();
+        return short_repr(object);
+    }
+    case CHECK_KEYS:
+        if (PyDict_Check(object)) {
+            PyObject *keys = PySequence_Tuple(object), *text = keys ? short_repr(keys) : NULL;
+            Py_XDECREF(keys);
+            return text;
+        }
+        return short_repr(object);
+    case CHECK_NO_KEY:
+    case CHECK_NO_ATTR:
+        return PyUnicode_FromString("one");
+    case CHECK_TENSOR:
+        return tensor_text(step->tensor, object);
+    default:
+        return short_repr(object);
+    }
+}
+
+static PyObject *failure_text(Guards *guards, const Step *step, PyObject **values) {
+    PyObject *path = path_of(guards, step->node), *expected, *found, *text = NULL;
+    if (step->kind <= STEP_LAST_LOAD) return PyUnicode_FromFormat("%U: expected to exist, not found", path);
+    if (step->kind == CHECK_NO_OVERLAP) {
+        PyObject *apart = overlap_text(guards, step);
+        if (apart) text = PyUnicode_FromFormat("expected that %U, found some that do", apart);
+        Py_XDECREF(apart);
+        return text;
+    }
+    expected = demand(guards, step);
+    found = expected ? found_text(step, values[step->node]) : NULL;
+    if (found) text = PyUnicode_FromFormat("%U: expected %U, found %U", path, expected, found);
+    Py_XDECREF(expected);
+    Py_XDECREF(found);
+    return text;
+}
+
+PyObject *guards_texts(Guards *guards) {
+    PyObject *list = PyList_New(0);
+    if (list && guards->global_state) {
+        PyObject *text = PyUnicode_FromString("PyTorch's global state is as it was");
+        if (text == NULL || PyList_Append(list, text) < 0) Py_CLEAR(list);
+        Py_XDECREF(text);
+    }
+    for (Py_ssize_t i = 0; list && i < guards->step_count; i++) {
+        const Step *step = &guards->steps[i];
+        if (step->kind <= STEP_LAST_LOAD) continue;
+        PyObject *what = step->kind == CHECK_NO_OVERLAP ? NULL : demand(guards, step);
+        PyObject *text = what ? PyUnicode_FromFormat("%U: %U", path_of(guards, step->node), what)
+                         : step->kind == CHECK_NO_OVERLAP ? overlap_text(guards, step)
+                                                          : NULL;
+        Py_XDECREF(what);
+        if (text == NULL || PyList_Append(list, text) < 0) Py_CLEAR(list);
+        Py_XDECREF(text);
+    }
+    return list;
+}
+
+PyObject *guards_explain(Guards *guards, const Call *call) {
+    PyObject **values = PyMem_Calloc(guards_node_count(guards) + 1, sizeof *values);
+    if (values == NULL) return PyErr_NoMemory();
+    Py_ssize_t failed = guards_walk(guards, call, values);
+    PyObject *text;
+    if (failed == GUARDS_PASS)
+        text = Py_NewRef(Py_None);
+    else if (failed == GUARDS_GLOBAL_STATE)
+        text = global_state_difference(guards->global_state);
+    else
+        text = failure_text(guards, &guards->steps[failed], values);
+    guards_release(guards, values);
+    PyMem_Free(values);
+    if (text == NULL && !PyErr_Occurred()) text = Py_NewRef(Py_None);
+    return text;
+}
+
+/* Binds as a call would where `kwargs` is given; otherwise `args` are the bound slots themselves. */
+PyObject *guards_explain_failure(Guards *guards, PyObject *args) {
+    PyObject *positional, *kwargs, *function, *text = NULL;
+    if (!PyArg_ParseTuple(args, "O!OO!", &PyTuple_Type, &positional, &kwargs, &PyFunction_Type, &function))
+        return NULL;
+    if (!PyDict_Check(kwargs)) {
+        Call call = {((PyTupleObject *)positional)->ob_item, PyTuple_GET_SIZE(positional),
+                     (PyFunctionObject *)function};
+        return guards_explain(guards, &call);
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(positional), named = PyDict_GET_SIZE(kwargs), at = 0, i = 0;
+    PyObject *names = PyTuple_New(named), *key, *value;
+    PyObject **flat = PyMem_Malloc((count + named + 1) * sizeof *flat);
+    if (names == NULL || flat == NULL) {
+        Py_XDECREF(names);
+        PyMem_Free(flat);
+        return PyErr_NoMemory();
+    }
+    for (i = 0; i < count; i++) flat[i] = PyTuple_GET_ITEM(positional, i);
+    for (i = 0; PyDict_Next(kwargs, &at, &key, &value); i++) {
+        PyTuple_SET_ITEM(names, i, Py_NewRef(key));
+        flat[count + i] = value;
+    }
+    Bound bound;
+    int fits = bind_arguments((PyFunctionObject *)function, flat, count, names, &bound);
+    if (fits > 0) {
+        Call call = {bound.slots, bound.count, (PyFunctionObject *)function};
+        text = guards_explain(guards, &call);
+        bound_release(&bound);
+    } else if (fits == 0) {
+        text = PyUnicode_FromString("the arguments do not fit the function's signature");
+    }
+    Py_DECREF(names);
+    PyMem_Free(flat);
+    return text;
+}

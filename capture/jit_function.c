@@ -1,0 +1,271 @@
+/* JitFunction: the callable that stands for a jitted function.
+ *
+ * A call binds its arguments, tries the entries from the newest to the oldest, and asks `on_miss` for another
+ * one when no guards pass.  Everything else (attributes, binding as a method, pickling) makes it look like
+ * the function it wraps.
+ */
+#include "capture.h"
+
+typedef struct {
+    PyObject_HEAD vectorcallfunc vectorcall;
+    PyFunctionObject *function;
+    PyObject *code; /* the function's code when it was jitted; with other code it is called as it is */
+    PyObject *on_miss;
+    PyObject *entries; /* tuple, oldest first; replaced as a whole, so that a running call keeps its own */
+    Py_ssize_t simple; /* number of arguments if all are positional, else -1 */
+    char enabled;
+    PyObject *dict;
+    PyObject *weakrefs;
+} JitFunction;
+
+/* Set while jitted calls of this thread run plainly. */
+static __thread int suspended;
+
+PyObject *calls_suspend(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    int previous = suspended;
+    suspended = 1;
+    return PyBool_FromLong(previous);
+}
+
+PyObject *calls_restore(PyObject *Py_UNUSED(module), PyObject *previous) {
+    int flag = PyObject_IsTrue(previous);
+    if (flag < 0) return NULL;
+    suspended = flag;
+    Py_RETURN_NONE;
+}
+
+/* Asks for an entry and tries it.  The entry (or NULL) is left in *entry, owned. */
+static Tried miss(JitFunction *self, const Call *call, Entry **entry, PyObject **result) {
+    PyObject *slots = PyTuple_New(call->slot_count);
+    if (slots == NULL) return TRIED_DONE;
+    for (Py_ssize_t i = 0; i < call->slot_count; i++) PyTuple_SET_ITEM(slots, i, Py_NewRef(call->slots[i]));
+    PyObject *args[4] = {NULL, (PyObject *)self, slots, Py_None};
+    PyObject *on_miss = Py_NewRef(self->on_miss);
+    PyObject *answer = PyObject_Vectorcall(on_miss, args + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    Py_DECREF(on_miss);
+    Py_DECREF(slots);
+    if (answer == NULL) return TRIED_DONE;
+    if (Py_IsNone(answer)) {
+        Py_DECREF(answer);
+        return TRIED_PLAIN;
+    }
+    if (!Py_IS_TYPE(answer, &Entry_Type)) {
+        PyErr_Format(PyExc_TypeError, "on_miss gives an Entry or None, not %.100s", Py_TYPE(answer)->tp_name);
+        Py_DECREF(answer);
+        return TRIED_DONE;
+    }
+    *entry = (Entry *)answer;
+    Tried tried = entry_try(*entry, call, result);
+    if (tried != TRIED_MISS) return tried;
+    /* Guards that refuse the very call they were made for would be built anew at every call. */
+    PyObject *text = guards_explain(entry[0]->guards, call);
+    int failed = text == NULL || PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
+                                                  "the guards of a new entry of %U refuse its own call: %S",
+                                                  self->function->func_qualname, text) < 0;
+    Py_XDECREF(text);
+    return failed ? TRIED_DONE : TRIED_PLAIN;
+}
+
+static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args, size_t nargsf,
+                                        PyObject *names) {
+    PyFunctionObject *function = self->function;
+    if (function == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "this jitted function has been torn down");
+        return NULL;
+    }
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    Bound bound;
+    if (!self->enabled || suspended || function->func_code != self->code) goto plain;
+    if (names == NULL && nargs == self->simple) {
+        bound.slots = (PyObject **)args;
+        bound.count = nargs;
+        bound.owned = 0;
+    } else {
+        int fits = bind_arguments(function, args, nargs, names, &bound);
+        if (fits < 0) return NULL;
+        if (fits == 0) goto plain;
+    }
+    Call call = {bound.slots, bound.count, function};
+    PyObject *result = NULL, *entries = Py_NewRef(self->entries), *target = NULL;
+    Entry *entry = NULL;
+    Tried tried = TRIED_MISS;
+    for (Py_ssize_t i = PyTuple_GET_SIZE(entries) - 1; i >= 0 && tried == TRIED_MISS; i--) {
+        entry = (Entry *)PyTuple_GET_ITEM(entries, i);
+        tried = entry_try(entry, &call, &result);
+    }
+    if (tried == TRIED_MISS) {
+        Py_SETREF(entries, NULL); /* compiling takes long and may drop entries */
+        entry = NULL;
+        tried = miss(self, &call, &entry, &result);
+        entries = (PyObject *)entry;
+    }
+    bound_release(&bound);
+    if (tried == TRIED_CODE)
+        target = entry->target;
+    else if (tried == TRIED_PLAIN)
+        target = (PyObject *)function;
+    if (target) {
+        Py_INCREF(target);
+        result = PyObject_Vectorcall(target, args, nargsf, names);
+        Py_DECREF(target);
+    }
+    Py_XDECREF(entries);
+    return result;
+plain:
+    return PyObject_Vectorcall((PyObject *)function, args, nargsf, names);
+}
+
+/* --- looking like a function --- */
+
+/* Copies what functools.update_wrapper copies into our __dict__; 0, or -1 with an exception set. */
+static int take_names(JitFunction *self, PyObject *function) {
+    static const char *const names[] = {"__module__", "__name__", "__qualname__", "__doc__"};
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(names); i++) {
+        PyObject *value = PyObject_GetAttrString(function, names[i]);
+        int failed = value == NULL || PyDict_SetItemString(self->dict, names[i], value) < 0;
+        Py_XDECREF(value);
+        if (failed) return -1;
+    }
+    PyObject *attributes = ((PyFunctionObject *)function)->func_dict;
+    return attributes ? PyDict_Update(self->dict, attributes) : 0;
+}
+
+static PyObject *JitFunction_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"function", "on_miss", NULL};
+    PyObject *function, *on_miss;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O", names, &PyFunction_Type, &function, &on_miss))
+        return NULL;
+    JitFunction *self = (JitFunction *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->vectorcall = (vectorcallfunc)JitFunction_vectorcall;
+    self->function = (PyFunctionObject *)Py_NewRef(function);
+    self->code = Py_NewRef(PyFunction_GET_CODE(function));
+    self->on_miss = Py_NewRef(on_miss);
+    self->enabled = 1;
+    PyCodeObject *code = (PyCodeObject *)self->code;
+    int simple = code->co_kwonlyargcount == 0 && !(code->co_flags & (CO_VARARGS | CO_VARKEYWORDS));
+    self->simple = simple ? code->co_argcount : -1;
+    self->entries = PyTuple_New(0);
+    self->dict = PyDict_New();
+    if (self->entries == NULL || self->dict == NULL || take_names(self, function) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static int JitFunction_traverse(JitFunction *self, visitproc visit, void *arg) {
+    Py_VISIT(self->function);
+    Py_VISIT(self->code);
+    Py_VISIT(self->on_miss);
+    Py_VISIT(self->entries);
+    Py_VISIT(self->dict);
+    return 0;
+}
+
+static int JitFunction_clear(JitFunction *self) {
+    Py_CLEAR(self->function);
+    Py_CLEAR(self->code);
+    Py_CLEAR(self->on_miss);
+    Py_CLEAR(self->entries);
+    Py_CLEAR(self->dict);
+    return 0;
+}
+
+static void JitFunction_dealloc(JitFunction *self) {
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs) PyObject_ClearWeakRefs((PyObject *)self);
+    JitFunction_clear(self);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+/* What is not found here (__code__, __defaults__, __annotations__, ...) is the function's. */
+static PyObject *JitFunction_getattro(JitFunction *self, PyObject *name) {
+    PyObject *found = _PyObject_GenericGetAttrWithDict((PyObject *)self, name, NULL, 1);
+    if (found || PyErr_Occurred()) return found;
+    if (self->function) found = _PyObject_GenericGetAttrWithDict((PyObject *)self->function, name, NULL, 1);
+    if (found || PyErr_Occurred()) return found;
+    return PyErr_Format(PyExc_AttributeError, "jitted function has no attribute %R", name);
+}
+
+static PyObject *JitFunction_descr_get(PyObject *self, PyObject *object, PyObject *Py_UNUSED(type)) {
+    return object == NULL || Py_IsNone(object) ? Py_NewRef(self) : PyMethod_New(self, object);
+}
+
+static PyObject *JitFunction_repr(JitFunction *self) {
+    return PyUnicode_FromFormat("<jitted %R>", self->function);
+}
+
+static PyObject *JitFunction_add(JitFunction *self, PyObject *entry) {
+    if (!Py_IS_TYPE(entry, &Entry_Type)) return PyErr_Format(PyExc_TypeError, "not an Entry: %R", entry);
+    Py_ssize_t count = PyTuple_GET_SIZE(self->entries);
+    PyObject *longer = PyTuple_New(count + 1);
+    if (longer == NULL) return NULL;
+    for (Py_ssize_t i = 0; i < count; i++)
+        PyTuple_SET_ITEM(longer, i, Py_NewRef(PyTuple_GET_ITEM(self->entries, i)));
+    PyTuple_SET_ITEM(longer, count, Py_NewRef(entry));
+    Py_SETREF(self->entries, longer);
+    Py_RETURN_NONE;
+}
+
+static PyObject *JitFunction_clear_entries(JitFunction *self, PyObject *Py_UNUSED(ignored)) {
+    PyObject *empty = PyTuple_New(0);
+    if (empty == NULL) return NULL;
+    Py_SETREF(self->entries, empty);
+    Py_RETURN_NONE;
+}
+
+static PyObject *JitFunction_same(PyObject *self, PyObject *Py_UNUSED(ignored)) { return Py_NewRef(self); }
+
+static PyObject *JitFunction_reduce(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    return PyObject_GetAttrString(self, "__qualname__");
+}
+
+static PyObject *JitFunction_entries(JitFunction *self, void *Py_UNUSED(closure)) {
+    return PySequence_List(self->entries);
+}
+
+static PyMethodDef JitFunction_methods[] = {
+    {"add", (PyCFunction)JitFunction_add, METH_O, "add(entry): tried before those added earlier"},
+    {"clear", (PyCFunction)JitFunction_clear_entries, METH_NOARGS, "clear(): forget all entries"},
+    {"__copy__", JitFunction_same, METH_NOARGS, "functions are not copied"},
+    {"__deepcopy__", JitFunction_same, METH_O, "functions are not copied"},
+    {"__reduce__", JitFunction_reduce, METH_NOARGS, "pickled by name, as functions are"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef JitFunction_members[] = {
+    {"__wrapped__", T_OBJECT_EX, offsetof(JitFunction, function), READONLY, "the function as written"},
+    {"on_miss", T_OBJECT_EX, offsetof(JitFunction, on_miss), READONLY, "called when no entry fits"},
+    {"enabled", T_BOOL, offsetof(JitFunction, enabled), 0, "false: calls run the function as written"},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef JitFunction_getset[] = {
+    {"entries", (getter)JitFunction_entries, NULL, "the entries, oldest first (the newest is tried first)",
+     NULL},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject JitFunction_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "frameloom.capture._capture.JitFunction",
+    .tp_basicsize = sizeof(JitFunction),
+    .tp_flags =
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_doc = "A jitted function.",
+    .tp_new = JitFunction_new,
+    .tp_dealloc = (destructor)JitFunction_dealloc,
+    .tp_traverse = (traverseproc)JitFunction_traverse,
+    .tp_clear = (inquiry)JitFunction_clear,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(JitFunction, vectorcall),
+    .tp_getattro = (getattrofunc)JitFunction_getattro,
+    .tp_descr_get = JitFunction_descr_get,
+    .tp_dictoffset = offsetof(JitFunction, dict),
+    .tp_weaklistoffset = offsetof(JitFunction, weakrefs),
+    .tp_repr = (reprfunc)JitFunction_repr,
+    .tp_methods = JitFunction_methods,
+    .tp_members = JitFunction_members,
+    .tp_getset = JitFunction_getset,
+};

@@ -1,0 +1,41 @@
+/* The extension module frameloom.capture._capture: its types and functions.  Importing it does not import
+ * PyTorch. */
+#include "capture.h"
+
+static PyObject *supported(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    const char *reason = hook_unsupported();
+    if (reason == NULL) Py_RETURN_NONE;
+    return PyUnicode_FromString(reason);
+}
+
+static PyObject *calibrate(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    if (torch_header_ready() < 0) return NULL;
+    return PyBool_FromLong(torch_header.raw);
+}
+
+static PyMethodDef functions[] = {
+    {"supported", supported, METH_NOARGS, "None if this interpreter is known, else why not."},
+    {"calibrate", calibrate, METH_NOARGS,
+     "Find where this PyTorch keeps the facts of a tensor; False: they are asked by attribute."},
+    {"calls_suspend", calls_suspend, METH_NOARGS,
+     "Jitted calls of this thread run plainly; the previous state, for calls_restore."},
+    {"calls_restore", calls_restore, METH_O, "Back to the state that calls_suspend gave."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "frameloom.capture._capture",
+    .m_doc = "Guards, entries, jitted functions and the frame hook.",
+    .m_size = -1,
+    .m_methods = functions,
+};
+
+PyMODINIT_FUNC PyInit__capture(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (module == NULL) return NULL;
+    if (PyModule_AddType(module, &Guards_Type) < 0 || PyModule_AddType(module, &Entry_Type) < 0 ||
+        PyModule_AddType(module, &JitFunction_Type) < 0 || hook_setup(module) < 0)
+        Py_CLEAR(module);
+    return module;
+}

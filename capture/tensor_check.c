@@ -1,0 +1,263 @@
+/* The check of one tensor: exact type, dispatch keys, dtype, device, sizes, strides, requires_grad.
+ *
+ * With known offsets this is a handful of compares on the header (see torch_header.c).  Without, a tuple of
+ * attributes is compared.  Where the tensor starts in its storage is not part of the check: kernels are given
+ * its address.
+ */
+#include "capture.h"
+
+#include <string.h>
+
+enum { OBJECT_IMPL = 16, INLINE_DIMS = 5 };
+
+struct TensorSpec {
+    PyTypeObject *type; /* strong */
+    int64_t keys;
+    int32_t dtype_device;
+    int32_t requires_grad;
+    int64_t ndim;
+    PyObject *text;       /* what the tensor was, in words */
+    PyObject *attributes; /* the tuple that is compared when there are no offsets, else NULL */
+    int64_t *strides;     /* inside `sizes` */
+    int64_t sizes[];
+};
+
+static inline const char *impl_of(PyObject *tensor) { return *(char **)((char *)tensor + OBJECT_IMPL); }
+static inline int64_t word(const char *at) {
+    int64_t value;
+    memcpy(&value, at, 8);
+    return value;
+}
+static inline int32_t half_word(const char *at) {
+    int32_t value;
+    memcpy(&value, at, 4);
+    return value;
+}
+
+static inline const int64_t *sizes_of(const char *impl, int64_t ndim) {
+    const char *at = impl + torch_header.sizes;
+    return ndim <= INLINE_DIMS ? (const int64_t *)at : *(const int64_t **)at;
+}
+
+static inline const int64_t *strides_of(const char *impl, int64_t ndim) {
+    if (ndim <= INLINE_DIMS) return (const int64_t *)(impl + torch_header.strides);
+    return *(const int64_t **)(impl + torch_header.sizes) + ndim;
+}
+
+/* 1, 0, or -1 if it cannot be told. */
+static int requires_grad_of(PyObject *tensor) {
+    if (torch_header.raw) {
+        const char *meta = (const char *)(uintptr_t)word(impl_of(tensor) + torch_header.autograd_meta);
+        if (meta == NULL) return 0;
+        if (torch_header.requires_grad >= 0 && meta[torch_header.requires_grad] == 1) return 1;
+    }
+    PyObject *flag = torch_header.requires_grad_get
+                         ? torch_header.requires_grad_get(tensor, torch_header.requires_grad_closure)
+                         : PyObject_GetAttrString(tensor, "requires_grad");
+    if (flag == NULL) PyErr_Clear();
+    Py_XDECREF(flag); /* a bool, which never dies */
+    return flag == Py_True ? 1 : flag == Py_False ? 0 : -1;
+}
+
+/* (dtype, device, shape, strides, requires_grad, keys): new reference, NULL with an exception set. */
+static PyObject *attributes_of(PyObject *tensor) {
+    static const char *const names[] = {"dtype", "device", "shape", "requires_grad", "layout"};
+    PyObject *result = PyTuple_New(7), *strides = NULL, *keys = NULL, *c;
+    if (result == NULL) return NULL;
+    for (int i = 0; i < 5; i++) {
+        PyObject *value = PyObject_GetAttrString(tensor, names[i]);
+        if (value == NULL) goto fail;
+        PyTuple_SET_ITEM(result, i, value);
+    }
+    strides = PyObject_CallMethod(tensor, "stride", NULL);
+    if (strides == NULL) goto fail;
+    PyTuple_SET_ITEM(result, 5, strides);
+    c = PyObject_GetAttrString(torch_header.torch, "_C");
+    if (c) keys = PyObject_CallMethod(c, "_dispatch_keys", "O", tensor);
+    Py_XDECREF(c);
+    if (keys == NULL) goto fail;
+    PyTuple_SET_ITEM(result, 6, PyObject_CallMethod(keys, "raw_repr", NULL));
+    Py_DECREF(keys);
+    if (PyTuple_GET_ITEM(result, 6) == NULL) goto fail;
+    return result;
+fail:
+    Py_DECREF(result);
+    return NULL;
+}
+
+static PyObject *attribute_text(PyObject *tensor, const char *name, int call) {
+    PyObject *value = call ? PyObject_CallMethod(tensor, name, NULL) : PyObject_GetAttrString(tensor, name);
+    if (value == NULL) return NULL;
+    PyObject *list = PyTuple_Check(value) ? PySequence_List(value) : Py_NewRef(value);
+    PyObject *text = list ? PyObject_Str(list) : NULL;
+    Py_XDECREF(list);
+    Py_DECREF(value);
+    return text;
+}
+
+static int is_true(PyObject *tensor, const char *name, int call) {
+    PyObject *value = call ? PyObject_CallMethod(tensor, name, NULL) : PyObject_GetAttrString(tensor, name);
+    int answer = value ? PyObject_IsTrue(value) : -1;
+    Py_XDECREF(value);
+    if (answer < 0) PyErr_Clear();
+    return answer == 1;
+}
+
+/* `text` (stolen, may be NULL) followed by `label` and the attribute, as in "on cuda:0". */
+static PyObject *extend(PyObject *text, const char *label, PyObject *tensor, const char *name, int call) {
+    PyObject *value = text ? attribute_text(tensor, name, call) : NULL;
+    PyObject *longer = value ? PyUnicode_FromFormat("%U %s %U", text, label, value) : NULL;
+    Py_XDECREF(value);
+    Py_XDECREF(text);
+    return longer;
+}
+
+/* Type, dtype and shape, and what is unusual: strides, device, requires_grad. */
+static PyObject *describe(PyObject *tensor) {
+    PyObject *dtype = attribute_text(tensor, "dtype", 0), *shape = attribute_text(tensor, "shape", 0),
+             *text = NULL;
+    const char *class = Py_TYPE(tensor) == torch_header.tensor_type ? "tensor" : Py_TYPE(tensor)->tp_name;
+    const char *type = dtype ? PyUnicode_AsUTF8(dtype) : NULL;
+    if (type && shape)
+        text = PyUnicode_FromFormat("%s %s %U", class, strncmp(type, "torch.", 6) ? type : type + 6, shape);
+    Py_XDECREF(dtype);
+    Py_XDECREF(shape);
+    if (text && !is_true(tensor, "is_contiguous", 1)) text = extend(text, "strides", tensor, "stride", 1);
+    if (text && !is_true(tensor, "is_cpu", 0)) text = extend(text, "on", tensor, "device", 0);
+    if (text && is_true(tensor, "requires_grad", 0)) {
+        PyObject *longer = PyUnicode_FromFormat("%U requires_grad", text);
+        Py_SETREF(text, longer);
+    }
+    return text;
+}
+
+TensorSpec *tensor_spec_new(PyObject *tensor) {
+    if (torch_header_ready() < 0) return NULL;
+    if (!PyObject_TypeCheck(tensor, torch_header.tensor_type)) {
+        PyErr_Format(PyExc_TypeError, "a tensor check needs a tensor, not %.100s", Py_TYPE(tensor)->tp_name);
+        return NULL;
+    }
+    int64_t ndim = torch_header.raw ? word(impl_of(tensor) + torch_header.ndim) : 0;
+    TensorSpec *spec = PyMem_Calloc(1, sizeof(TensorSpec) + 2 * ndim * sizeof(int64_t));
+    if (spec == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    spec->type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(tensor));
+    spec->ndim = ndim;
+    spec->strides = spec->sizes + ndim;
+    spec->requires_grad = requires_grad_of(tensor);
+    if (torch_header.raw) {
+        const char *impl = impl_of(tensor);
+        spec->keys = word(impl + torch_header.keys);
+        spec->dtype_device = half_word(impl + torch_header.dtype);
+        memcpy(spec->sizes, sizes_of(impl, ndim), ndim * sizeof(int64_t));
+        memcpy(spec->strides, strides_of(impl, ndim), ndim * sizeof(int64_t));
+    } else {
+        spec->attributes = attributes_of(tensor);
+    }
+    spec->text = describe(tensor);
+    if (spec->text == NULL || (!torch_header.raw && spec->attributes == NULL)) {
+        tensor_spec_free(spec);
+        return NULL;
+    }
+    return spec;
+}
+
+void tensor_spec_free(TensorSpec *spec) {
+    if (spec == NULL) return;
+    Py_XDECREF(spec->type);
+    Py_XDECREF(spec->text);
+    Py_XDECREF(spec->attributes);
+    PyMem_Free(spec);
+}
+
+int tensor_spec_traverse(TensorSpec *spec, visitproc visit, void *arg) {
+    Py_VISIT(spec->type);
+    Py_VISIT(spec->attributes);
+    return 0;
+}
+
+int tensor_matches(const TensorSpec *spec, PyObject *object) {
+    if (Py_TYPE(object) != spec->type) return 0;
+    if (!torch_header.raw) {
+        PyObject *attributes = attributes_of(object);
+        int same = attributes ? PyObject_RichCompareBool(attributes, spec->attributes, Py_EQ) : -1;
+        Py_XDECREF(attributes);
+        if (same < 0) PyErr_Clear();
+        return same == 1;
+    }
+    const char *impl = impl_of(object);
+    int64_t ndim = spec->ndim;
+    if (impl == NULL || word(impl + torch_header.keys) != spec->keys ||
+        half_word(impl + torch_header.dtype) != spec->dtype_device || word(impl + torch_header.ndim) != ndim)
+        return 0;
+    const int64_t *sizes = sizes_of(impl, ndim), *strides = strides_of(impl, ndim);
+    for (int64_t i = 0; i < ndim; i++)
+        if (sizes[i] != spec->sizes[i] || strides[i] != spec->strides[i]) return 0;
+    return requires_grad_of(object) == spec->requires_grad;
+}
+
+PyObject *tensor_spec_text(const TensorSpec *spec) { return Py_NewRef(spec->text); }
+
+PyObject *tensor_text(const TensorSpec *spec, PyObject *object) {
+    if (!PyObject_TypeCheck(object, torch_header.tensor_type)) {
+        PyObject *text = PyObject_Repr(object);
+        if (text == NULL || PyUnicode_GET_LENGTH(text) <= 80) return text;
+        Py_DECREF(text);
+        return PyUnicode_FromFormat("a %s", Py_TYPE(object)->tp_name);
+    }
+    PyObject *text = describe(object);
+    if (text && PyUnicode_Compare(text, spec->text) == 0) { /* only the keys differ */
+        PyObject *keys = NULL, *longer = NULL, *c = PyObject_GetAttrString(torch_header.torch, "_C");
+        if (c) keys = PyObject_CallMethod(c, "_dispatch_keys", "O", object);
+        if (keys) longer = PyUnicode_FromFormat("%U with dispatch keys %S", text, keys);
+        Py_XDECREF(c);
+        Py_XDECREF(keys);
+        Py_DECREF(text);
+        return longer;
+    }
+    return text;
+}
+
+/* The whole storage, asked through Python's objects: more than the tensor spans, so this can only refuse
+ * more. */
+static int storage_extent(PyObject *tensor, uintptr_t *low, uintptr_t *high) {
+    PyObject *storage = PyObject_CallMethod(tensor, "untyped_storage", NULL);
+    PyObject *start = storage ? PyObject_CallMethod(storage, "data_ptr", NULL) : NULL;
+    PyObject *bytes = storage ? PyObject_CallMethod(storage, "nbytes", NULL) : NULL;
+    if (start && bytes) {
+        *low = (uintptr_t)PyLong_AsUnsignedLongLongMask(start);
+        *high = *low + (uintptr_t)PyLong_AsUnsignedLongLongMask(bytes);
+    }
+    int known = start && bytes;
+    Py_XDECREF(storage);
+    Py_XDECREF(start);
+    Py_XDECREF(bytes);
+    PyErr_Clear();
+    return known;
+}
+
+int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high) {
+    if (!PyObject_TypeCheck(object, torch_header.tensor_type)) return 0;
+    if (!torch_header.raw) return storage_extent(object, low, high);
+    const char *impl = impl_of(object), *storage = (const char *)(uintptr_t)word(impl + torch_header.storage);
+    int64_t ndim = word(impl + torch_header.ndim), first = 0, last = 0;
+    uint16_t dtype = (uint16_t)half_word(impl + torch_header.dtype);
+    int item = dtype < 64 ? torch_header.item_size[dtype] : 0;
+    if (storage == NULL || item == 0) return storage_extent(object, low, high);
+    const int64_t *sizes = sizes_of(impl, ndim), *strides = strides_of(impl, ndim);
+    *low = *high = 0;
+    for (int64_t i = 0; i < ndim; i++) {
+        if (sizes[i] == 0) return 1;
+        if (strides[i] < 0)
+            first += (sizes[i] - 1) * strides[i];
+        else
+            last += (sizes[i] - 1) * strides[i];
+    }
+    uintptr_t start = (uintptr_t)word(storage + torch_header.storage_data);
+    int64_t offset = word(impl + torch_header.storage_offset);
+    *low = start + (uintptr_t)((offset + first) * item);
+    *high = start + (uintptr_t)((offset + last + 1) * item);
+    return 1;
+}

@@ -1,0 +1,253 @@
+/* Where PyTorch keeps the facts of a tensor.
+ *
+ * No header of PyTorch is used: sample tensors whose facts are known through Python are searched for these
+ * values, and an offset counts only if every sample agrees.  If anything is not found, `raw` stays 0 and
+ * tensors are read through their attributes instead.  The layout differs between PyTorch versions, so nothing
+ * is assumed but that the object holds the pointer of its implementation, that the device follows the dtype,
+ * and that up to five dimensions lie inline.
+ */
+#include "capture.h"
+
+#include <string.h>
+
+TorchHeader torch_header;
+
+enum { OBJECT_SPAN = 48, IMPL_SPAN = 208, META_SPAN = 192, STORAGE_SPAN = 64, SAMPLES = 6 };
+enum { OBJECT_IMPL = 16 };
+
+typedef struct {
+    PyObject *tensor; /* owned */
+    char *impl;
+    int64_t dtype, ndim, keys, storage, data;
+    int64_t sizes[6], strides[6];
+} Sample;
+
+/* The attribute chain `path` ("a.b()" means: get a, then call b) of `object` as an integer; -1 with an
+ * exception on failure. */
+static int64_t ask(PyObject *object, const char *path) {
+    char name[64];
+    PyObject *here = Py_NewRef(object);
+    while (*path) {
+        size_t length = strcspn(path, ".");
+        memcpy(name, path, length);
+        name[length] = 0;
+        path += length + (path[length] == '.');
+        int call = name[length - 1] == ')';
+        if (call) name[length - 2] = 0;
+        PyObject *next = call ? PyObject_CallMethod(here, name, NULL) : PyObject_GetAttrString(here, name);
+        Py_DECREF(here);
+        if (next == NULL) return -1;
+        here = next;
+    }
+    int64_t value = (int64_t)PyLong_AsUnsignedLongLongMask(here);
+    Py_DECREF(here);
+    return value;
+}
+
+static int64_t dispatch_keys(PyObject *tensor) {
+    PyObject *keys = NULL, *c = PyObject_GetAttrString(torch_header.torch, "_C");
+    if (c) keys = PyObject_CallMethod(c, "_dispatch_keys", "O", tensor);
+    Py_XDECREF(c);
+    if (keys == NULL) return -1;
+    int64_t raw = ask(keys, "raw_repr()");
+    Py_DECREF(keys);
+    return raw;
+}
+
+static int sample_make(Sample *sample, const char *dtype, int64_t code, const char *device, int ndim) {
+    static const int64_t sizes[6] = {3, 5, 7, 2, 11, 13};
+    PyObject *shape = PyTuple_New(ndim), *strides = PyTuple_New(ndim), *kwargs = PyDict_New();
+    PyObject *type = PyObject_GetAttrString(torch_header.torch, dtype);
+    PyObject *make = PyObject_GetAttrString(torch_header.torch, "empty_strided"), *args = NULL;
+    int64_t stride = 2; /* odd strides, so that no other word of the header has the same bits */
+    for (int i = ndim - 1; i >= 0 && shape && strides; i--) {
+        sample->sizes[i] = sizes[i];
+        sample->strides[i] = stride;
+        PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(sizes[i]));
+        PyTuple_SET_ITEM(strides, i, PyLong_FromLongLong(stride));
+        stride *= sizes[i] + 1;
+    }
+    if (shape && strides && kwargs && type && make && PyDict_SetItemString(kwargs, "dtype", type) == 0) {
+        PyObject *where = PyUnicode_FromString(device);
+        if (where && PyDict_SetItemString(kwargs, "device", where) == 0) {
+            args = PyTuple_Pack(2, shape, strides);
+            if (args) sample->tensor = PyObject_Call(make, args, kwargs);
+        }
+        Py_XDECREF(where);
+    }
+    Py_XDECREF(shape);
+    Py_XDECREF(strides);
+    Py_XDECREF(kwargs);
+    Py_XDECREF(type);
+    Py_XDECREF(make);
+    Py_XDECREF(args);
+    if (sample->tensor == NULL) return -1;
+    sample->ndim = ndim;
+    sample->dtype = code;
+    sample->keys = dispatch_keys(sample->tensor);
+    sample->impl = (char *)(uintptr_t)ask(sample->tensor, "_cdata");
+    sample->storage = ask(sample->tensor, "untyped_storage()._cdata");
+    sample->data = ask(sample->tensor, "untyped_storage().data_ptr()");
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Offset at which every sample's header has its own `bytes` bytes at `field` of the sample; -1 if none or
+ * several. */
+static int find(const Sample *samples, int first, int last, size_t field, size_t bytes, int step) {
+    int found = -1;
+    for (int offset = 8; offset + (int)bytes <= IMPL_SPAN; offset += step) {
+        int agree = 1;
+        for (int i = first; i < last && agree; i++)
+            agree = memcmp(samples[i].impl + offset, (const char *)&samples[i] + field, bytes) == 0;
+        if (!agree) continue;
+        if (found >= 0) return -1;
+        found = offset;
+    }
+    return found;
+}
+
+/* The only byte among `span` that differs between the two snapshots, -1 if there is not exactly one. */
+static int only_change(const char *before, const char *after, int span) {
+    int found = -1;
+    for (int i = 8; i < span; i++) {
+        if (before[i] == after[i]) continue;
+        if (found >= 0) return -1;
+        found = i;
+    }
+    return found;
+}
+
+static int set_requires_grad(PyObject *tensor, PyObject *value) {
+    PyObject *done = PyObject_CallMethod(tensor, "requires_grad_", "O", value);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+/* Autograd data: the header word that stops being null, and the byte in there that follows the flag. */
+static int find_autograd(PyObject *tensor, char *impl) {
+    char before[IMPL_SPAN], meta_on[META_SPAN];
+    memcpy(before, impl, IMPL_SPAN);
+    if (set_requires_grad(tensor, Py_True) < 0) return -1;
+    torch_header.autograd_meta = torch_header.requires_grad = -1;
+    for (int offset = 8; offset < IMPL_SPAN; offset += 8) {
+        if (memcmp(before + offset, impl + offset, 8) == 0) continue;
+        int64_t was;
+        memcpy(&was, before + offset, 8);
+        if (was != 0 || torch_header.autograd_meta >= 0) return 0;
+        torch_header.autograd_meta = offset;
+    }
+    if (torch_header.autograd_meta < 0) return 0;
+    char *meta = *(char **)(impl + torch_header.autograd_meta);
+    memcpy(meta_on, meta, META_SPAN);
+    if (set_requires_grad(tensor, Py_False) < 0) return -1;
+    int flag = only_change(meta_on, meta, META_SPAN);
+    if (flag >= 0 && meta_on[flag] == 1 && meta[flag] == 0) torch_header.requires_grad = flag;
+    return 0;
+}
+
+static int find_offsets(Sample *samples) {
+    TorchHeader *header = &torch_header;
+    for (int i = 0; i < SAMPLES; i++)
+        if (*(char **)((char *)samples[i].tensor + OBJECT_IMPL) != samples[i].impl) return 0;
+    /* Samples 0..4 have 1 to 5 dimensions, which lie inline; sample 5 has 6. */
+    header->keys = find(samples, 0, SAMPLES, offsetof(Sample, keys), 8, 8);
+    header->dtype = find(samples, 0, SAMPLES, offsetof(Sample, dtype), 2, 2);
+    header->ndim = find(samples, 0, SAMPLES, offsetof(Sample, ndim), 8, 8);
+    header->storage = find(samples, 0, SAMPLES, offsetof(Sample, storage), 8, 8);
+    header->sizes = find(samples, 4, 5, offsetof(Sample, sizes), 5 * 8, 8);
+    header->strides = find(samples, 4, 5, offsetof(Sample, strides), 5 * 8, 8);
+    if (header->keys < 0 || header->dtype < 0 || header->ndim < 0 || header->storage < 0 ||
+        header->sizes < 0 || header->strides < 0)
+        return 0;
+    for (int i = 0; i < 5; i++)
+        if (memcmp(samples[i].impl + header->sizes, samples[i].sizes, (i + 1) * 8) ||
+            memcmp(samples[i].impl + header->strides, samples[i].strides, (i + 1) * 8))
+            return 0;
+    const int64_t *far = *(int64_t **)(samples[5].impl + header->sizes);
+    if (far == NULL || memcmp(far, samples[5].sizes, 48) || memcmp(far + 6, samples[5].strides, 48)) return 0;
+    /* Device type and index lie behind the dtype: equal among CPU samples, another on the meta device (sample
+     * 1). */
+    const char *cpu = samples[0].impl + header->dtype + 2, *meta = samples[1].impl + header->dtype + 2;
+    if (cpu[0] != 0 || meta[0] == 0 || memcmp(cpu, samples[2].impl + header->dtype + 2, 2)) return 0;
+    header->storage_data = -1;
+    for (int offset = 8; offset < STORAGE_SPAN && header->storage_data < 0; offset += 8)
+        if (*(int64_t *)(samples[0].storage + offset) == samples[0].data &&
+            *(int64_t *)(samples[2].storage + offset) == samples[2].data)
+            header->storage_data = offset;
+    if (header->storage_data < 0) return 0;
+    if (find_autograd(samples[0].tensor, samples[0].impl) < 0) return -1;
+    return header->autograd_meta >= 0;
+}
+
+/* The storage offset is the one word that changes when a view starts elsewhere. */
+static int find_storage_offset(PyObject *tensor) {
+    PyObject *view = PyObject_CallMethod(tensor, "narrow", "iii", 0, 2, 1);
+    if (view == NULL) return -1;
+    const char *impl = *(char **)((char *)tensor + OBJECT_IMPL),
+               *moved = *(char **)((char *)view + OBJECT_IMPL);
+    int64_t expected = ask(view, "storage_offset()");
+    torch_header.storage_offset = -1;
+    for (int offset = torch_header.strides + 8; offset < IMPL_SPAN; offset += 8)
+        if (*(int64_t *)(impl + offset) == 0 && *(int64_t *)(moved + offset) == expected) {
+            torch_header.storage_offset = offset;
+            break;
+        }
+    Py_DECREF(view);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static const struct {
+    const char *dtype, *device;
+    int code; /* c10::ScalarType, part of PyTorch's serialised formats and hence stable */
+} SAMPLE_KINDS[SAMPLES] = {{"float32", "cpu", 6}, {"float64", "meta", 7},  {"int64", "cpu", 4},
+                           {"bool", "cpu", 11},   {"bfloat16", "cpu", 15}, {"int16", "cpu", 2}};
+
+static void item_sizes(void) {
+    static const signed char sizes[] = {1, 1, 2, 4, 8, 2, 4, 8, 4, 8, 16, 1, 1, 1, 4, 2};
+    for (size_t i = 0; i < sizeof sizes; i++) torch_header.item_size[i] = sizes[i];
+    for (int code = 23; code <= 26; code++) torch_header.item_size[code] = 1; /* 8-bit floats */
+    for (int code = 27, size = 2; code <= 29; code++, size *= 2)
+        torch_header.item_size[code] = size; /* uint16..64 */
+}
+
+static int calibrate(void) {
+    Sample samples[SAMPLES] = {0};
+    int result = 0;
+    for (int i = 0; i < SAMPLES && result == 0; i++)
+        result = sample_make(&samples[i], SAMPLE_KINDS[i].dtype, SAMPLE_KINDS[i].code, SAMPLE_KINDS[i].device,
+                             i + 1);
+    if (result == 0) {
+        result = find_offsets(samples);
+        if (result == 1 && find_storage_offset(samples[2].tensor) < 0) result = -1;
+        if (result == 1 && torch_header.storage_offset < 0) result = 0;
+    }
+    for (int i = 0; i < SAMPLES; i++) Py_XDECREF(samples[i].tensor);
+    if (result < 0) { /* an API that this PyTorch lacks: attributes do as well */
+        PyErr_Clear();
+        result = 0;
+    }
+    torch_header.raw = result;
+    return 0;
+}
+
+int torch_header_ready(void) {
+    if (torch_header.torch != NULL) return 0;
+    PyObject *torch = PyImport_ImportModule("torch");
+    if (torch == NULL) return -1;
+    PyObject *type = PyObject_GetAttrString(torch, "Tensor");
+    PyObject *grad = type ? PyObject_GetAttrString(type, "requires_grad") : NULL;
+    if (grad == NULL || !PyType_Check(type)) {
+        Py_XDECREF(type);
+        Py_DECREF(torch);
+        return -1;
+    }
+    torch_header.tensor_type = (PyTypeObject *)type; /* kept for the life of the process, as is the module */
+    torch_header.torch = torch;
+    if (Py_TYPE(grad) == &PyGetSetDescr_Type) {
+        torch_header.requires_grad_get = ((PyGetSetDescrObject *)grad)->d_getset->get;
+        torch_header.requires_grad_closure = ((PyGetSetDescrObject *)grad)->d_getset->closure;
+    }
+    Py_DECREF(grad);
+    item_sizes();
+    return calibrate();
+}
