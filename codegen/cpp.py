@@ -1,0 +1,174 @@
+"""Loop tree -> the text of one C++ function.
+
+Lane loops come in up to three parts: `unroll` vectors at once, single vectors, and the rest of a row as a part of a
+vector whose size is known.  Accumulators of a pass are declared before it and combined after it.
+"""
+
+from __future__ import annotations
+
+from frameloom.codegen.cost import size
+from frameloom.codegen.cpp_fold import Folds
+from frameloom.codegen.cpp_value import Lanes
+from frameloom.codegen.looptree import Accumulate, Assign, Pass, Tree
+from frameloom.codegen.prelude import ELEMENTS, Prelude
+from frameloom.codegen.tiles import CHUNKS
+from frameloom.ir.node import Axis
+from frameloom.ir.program import Kernel
+
+PRAGMA = "#pragma omp parallel for schedule(static)\n"
+TERM = 256  # longest plain float sum; longer ones are sums of sums
+
+
+def write(kernel: Kernel, tree: Tree, symbol: str, prelude: Prelude) -> str:
+    """The function `symbol(void *const *buffers, const long *sizes)`."""
+    writer = Loops(prelude)
+    for i, buffer in enumerate(tree.buffers):
+        name = f"p{i}"
+        element = ELEMENTS[buffer.dtype]
+        writer.line(f"{element} *const {name} = ({element} *)buffers[{i}];  // {buffer.name}")
+        writer.pointers[buffer] = name
+    writer.block(tree.body)
+    notes = "".join(f"// {line}\n" for text in kernel.origin for line in text.splitlines())
+    head = f'extern "C" void {symbol}(void *const *buffers, const long *) {{\n'
+    return notes + head + "\n".join(writer.scopes[0].lines) + "\n}\n"
+
+
+class Loops(Folds):
+    """Writes blocks and passes."""
+
+    def block(self, body: list[Pass | Assign | Accumulate]) -> None:
+        for item in body:
+            if isinstance(item, Assign):
+                self.store(item.buffer, item.offset, item.value)
+            elif isinstance(item, Accumulate):
+                self.accumulate(item.fold)
+            elif item.parallel and item.folds:
+                self._chunks(item)
+            elif item.parallel:
+                self._rows(item)
+            else:
+                self._plain(item)
+
+    def _plain(self, p: Pass) -> None:
+        for row in p.keeps:
+            self.declare_row(row, p)
+        self.start_folds(p)
+        self._loops(p, p.axes, "0", None)
+        self.finish_folds(p)
+
+    # --- threads
+
+    def _range(self, p: Pass) -> int:
+        total = size(p.axes[: p.split])
+        return total * -(-p.vector.extent // p.block) if p.block else total
+
+    def _rows(self, p: Pass) -> None:
+        self._work_items(p, "0", str(self._range(p)), PRAGMA)
+
+    def _work_items(self, p: Pass, first: str, last: str, pragma: str = "") -> None:
+        """The loop over work items, each some positions of the leading axes and a block of the lane axis."""
+        item = self.fresh("w")
+        leading = p.axes[: p.split]
+        names = {a: self.fresh("i") for a in leading}
+        self.open(f"{pragma}for (i64 {item} = {first}; {item} < {last}; {item}++)", names)
+        rest = item
+        start, end = "0", None
+        if p.block:
+            blocks = -(-p.vector.extent // p.block)
+            number = item if not leading else f"{item} % {blocks}"
+            start, end = self.fresh("from"), self.fresh("to")
+            extent = p.vector.extent
+            self.line(f"const i64 {start} = ({number}) * {p.block};")
+            self.line(
+                f"const i64 {end} = {start} + {p.block} < {extent} ? {start} + {p.block} : {extent};"
+            )
+            rest = f"{item} / {blocks}"
+        for at, a in enumerate(leading):
+            below = size(leading[at + 1 :])
+            text = f"({rest})" if below == 1 else f"({rest}) / {below}"
+            self.line(f"const i64 {names[a]} = {text if at == 0 else f'{text} % {a.extent}'};")
+        self._loops(p, p.axes[p.split :], start, end)
+        self.close()
+
+    def _chunks(self, p: Pass) -> None:
+        total = self._range(p)
+        chunks = min(total, CHUNKS)
+        partial = self.declare_partial(p, chunks)
+        c = self.fresh("c")
+        self.open(f"{PRAGMA}for (i64 {c} = 0; {c} < {chunks}; {c}++)")
+        self.start_folds(p)
+        self._work_items(p, f"{c} * {total} / {chunks}", f"({c} + 1) * {total} / {chunks}")
+        self.store_partial(p, partial, c)
+        self.close()
+        self.combine_partial(p, partial, chunks)
+
+    # --- loops
+
+    def _loops(self, p: Pass, axes: tuple[Axis, ...], start: str, end: str | None) -> None:
+        """Loops over `axes`; `start` and `end` bound the lane axis."""
+        if not axes:
+            self._body(p)
+            return
+        # A long sum is cut at the axis where about TERM steps are inside.
+        cut = self.cut(p, axes, TERM)
+        a, inner = axes[0], axes[1:]
+        lanes = a == p.vector
+        if cut is None:
+            if lanes:
+                self._lane_loop(p, start, end)
+            else:
+                name = self.fresh("i")
+                self.open(f"for (i64 {name} = 0; {name} < {a.extent}; {name}++)", {a: name})
+                self._loops(p, inner, start, end)
+                self.close()
+            return
+        outer = self.fresh("b")
+        last = end or str(a.extent)
+        self.open(
+            f"for (i64 {outer} = {start if lanes else 0}; {outer} < {last}; {outer} += {cut})"
+        )
+        limit = self.fresh("to")
+        self.line(f"const i64 {limit} = {outer} + {cut} < {last} ? {outer} + {cut} : {last};")
+        self.start_terms(p)
+        if lanes:
+            self._lane_loop(p, outer, limit)
+        else:
+            name = self.fresh("i")
+            self.open(f"for (i64 {name} = {outer}; {name} < {limit}; {name}++)", {a: name})
+            self._loops(p, inner, start, end)
+            self.close()
+        self.finish_terms(p)
+        self.close()
+
+    def _lane_loop(self, p: Pass, start: str, end: str | None) -> None:
+        a, width, unroll = p.vector, p.lanes, p.unroll
+        v = self.fresh("j")
+        last = end or str(a.extent)
+        self.line(f"i64 {v} = {start};")
+        step = width * unroll
+        if unroll > 1 and a.extent >= step:
+            self.open(f"for (; {v} <= {last} - {step}; {v} += {step})", {a: v})
+            self._lane_body(p, Lanes(a, width, unroll, width, v))
+            self.close()
+        whole = a.extent % step if unroll > 1 else a.extent
+        if whole >= width:
+            self.open(f"for (; {v} <= {last} - {width}; {v} += {width})", {a: v})
+            self._lane_body(p, Lanes(a, width, 1, width, v))
+            self.close()
+        rest = a.extent % width
+        if rest:
+            self.open(f"if ({v} < {last})" if end else "", {a: v})
+            self._lane_body(p, Lanes(a, width, 1, rest, v))
+            self.close()
+
+    def _lane_body(self, p: Pass, lanes: Lanes) -> None:
+        self.lanes = lanes
+        self._body(p)
+        self.lanes = None
+
+    def _body(self, p: Pass) -> None:
+        for row in p.reads:
+            self.read_row(row)
+        self.block(p.body)
+        for row in p.keeps:
+            self.write_row(row)

@@ -1,0 +1,405 @@
+"""Reductions in C++: accumulators, their combination across copies, lanes, terms and chunks, and row buffers.
+
+An accumulator has one copy per unrolled vector.  Inside a lane loop over a reduced axis it is a vector whose lanes are
+combined behind the loop; inside a lane loop over another axis its lanes are different results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frameloom.codegen.cost import size
+from frameloom.codegen.cpp_value import Lanes, Value, Values, constant, fits_i32
+from frameloom.codegen.looptree import Accumulate, Fold, Pass, Row
+from frameloom.codegen.prelude import ELEMENTS
+from frameloom.ir.dtype import DType
+from frameloom.ir.index import linear
+from frameloom.ir.node import Node, axis
+
+ARG_KINDS = ("argmax", "argmin")
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """C++ names of the copies; `places` are those of the positions (argmax, argmin), of dtype `place`."""
+
+    fold: Fold
+    names: tuple[str, ...]
+    places: tuple[str, ...]
+    place: DType
+    width: int
+    across: bool  # lanes are parts of one result
+
+    @property
+    def dtype(self) -> DType:
+        return self.fold.value.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Arrays of one result per chunk."""
+
+    accumulator: Accumulator
+    names: str
+    places: str
+
+
+class Folds(Values):
+    """Accumulators of the passes that are open."""
+
+    def __init__(self, prelude) -> None:
+        super().__init__(prelude)
+        self._open: dict[Fold, list[Accumulator]] = {}
+        self._in_terms = False
+
+    # --- life of an accumulator
+
+    def _declare(self, fold: Fold, p: Pass | None) -> Accumulator:
+        value = fold.value
+        if p is not None and p.vector is not None:
+            width, copies, across = p.lanes, p.unroll, True
+        elif self.is_vector(value):
+            width, copies, across = self.lanes.width, self.lanes.unroll, False
+        else:
+            width, copies, across = 1, 1, False
+        stem = self.fresh("a")
+        names = tuple(f"{stem}_{u}" if copies > 1 else stem for u in range(copies))
+        type_ = self._type(value.dtype, width)
+        start = self._identity(fold, width)
+        for name in names:
+            self.line(f"{type_} {name} = {start};")
+        places: tuple[str, ...] = ()
+        place = DType.I64
+        if fold.node.arg.kind in ARG_KINDS:
+            place = DType.I32 if size(fold.axes) < 1 << 31 else DType.I64
+            places = tuple(f"{name}_at" for name in names)
+            for name in places:
+                self.line(f"{self._type(place, width)} {name} = {{}};")
+        return Accumulator(fold, names, places, place, width, across)
+
+    def _type(self, dtype: DType, width: int) -> str:
+        if width == 1:
+            return ELEMENTS[dtype]
+        return (
+            self.prelude.mask(width) if dtype is DType.BOOL else self.prelude.vector(dtype, width)
+        )
+
+    def _identity(self, fold: Fold, width: int) -> str:
+        kind, dtype = fold.node.arg.kind, fold.value.dtype
+        if dtype is DType.BOOL:
+            true = kind in ("all", "min", "prod", "argmin")
+            return (
+                ("true" if true else "false")
+                if width == 1
+                else f"{self._type(dtype, width)}{{}} - {int(true)}"
+            )
+        text = constant(identity(kind, dtype), dtype)
+        if width == 1:
+            return f"{ELEMENTS[dtype]}({text})"
+        return f"splat<{self._type(dtype, width)}>({ELEMENTS[dtype]}({text}))"
+
+    def start_folds(self, p: Pass) -> None:
+        """Declares what the pass accumulates, in the present scope."""
+        for fold in p.folds:
+            self._open.setdefault(fold, []).append(self._declare(fold, p))
+        for fold in _borrowed(p):
+            self._open[fold].append(self._declare(fold, p))
+
+    def finish_folds(self, p: Pass) -> None:
+        """Gives the reductions of the pass their values, in the present scope."""
+        for fold in _borrowed(p):
+            done = self._combined(self._open[fold].pop())
+            self._merge(self._open[fold][-1], done)
+        for fold in p.folds:
+            done = self._combined(self._open[fold].pop())
+            texts = done.places or done.names
+            if done.places and done.place is not fold.node.dtype:
+                if done.width > 1:
+                    v = self.prelude.vector(fold.node.dtype, done.width)
+                    texts = tuple(f"__builtin_convertvector({t}, {v})" for t in texts)
+                else:
+                    texts = tuple(f"(i64){t}" for t in texts)
+            self.bind(fold.node, Value(texts, fold.node.dtype, done.width > 1))
+
+    def _combined(self, a: Accumulator) -> Accumulator:
+        """One result: copies and lanes of `a` folded together, unless the lanes are results themselves."""
+        if not a.across:
+            return a
+        for u in range(1, len(a.names)):
+            self._combine(a, 0, a.names[u], a.places[u] if a.places else "", a.width)
+        name = self.fresh("r")
+        kind = a.fold.node.arg.kind
+        if a.places:
+            at = f"{name}_at"
+            call = self.prelude.function(f"across_{kind}", a.dtype, a.width)
+            place = self.prelude.vector(DType.I64, a.width)
+            self.line(f"i64 {at};")
+            self.line(
+                f"{ELEMENTS[a.dtype]} {name} = {call}({a.names[0]}, __builtin_convertvector({a.places[0]}, {place}), &{at});"
+            )
+            return Accumulator(a.fold, (name,), (at,), DType.I64, 1, False)
+        element = (
+            a.dtype if a.dtype is not DType.BOOL else f"i{self.prelude.isa.bytes * 8 // a.width}"
+        )
+        call = self.prelude.function(f"across_{_plain_kind(kind, a.dtype)}", element, a.width)
+        self.line(f"{ELEMENTS[a.dtype]} {name} = {call}({a.names[0]});")
+        return Accumulator(a.fold, (name,), (), a.place, 1, False)
+
+    def _merge(self, into: Accumulator, other: Accumulator) -> None:
+        for u, name in enumerate(other.names):
+            self._combine(into, u, name, other.places[u] if other.places else "", into.width)
+
+    def _combine(self, a: Accumulator, u: int, x: str, at: str, width: int) -> None:
+        """Copy u of `a` = its fold with x (found at position `at`)."""
+        kind = a.fold.node.arg.kind
+        name = a.names[u]
+        if kind in ARG_KINDS:
+            self._combine_place(a, u, x, at, width, later=False)
+            return
+        self.line(f"{name} = {self._folded_text(kind, name, x, a.dtype, width)};")
+
+    def _folded_text(self, kind: str, a: str, x: str, dtype: DType, width: int) -> str:
+        kind = _plain_kind(kind, dtype)
+        if kind in ("max", "min"):
+            return f"{self.prelude.function(kind, dtype, width)}({a}, {x})"
+        sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}[kind]
+        cast = f"({ELEMENTS[dtype]})" if width == 1 else ""
+        return f"{cast}({a} {sign} {x})"
+
+    def _combine_place(
+        self, a: Accumulator, u: int, x: str, at: str, width: int, later: bool
+    ) -> None:
+        """`later`: positions only grow, so that an equal value never replaces the one that is there."""
+        b, b_at = a.names[u], a.places[u]
+        sign = ">" if a.fold.node.arg.kind == "argmax" else "<"
+        better = f"({x} {sign} {b}) | (({x} != {x}) & ({b} == {b}))"
+        if not later:
+            mask = self._type(DType.I64 if a.place is DType.I64 else DType.I32, width)
+            same = f"(({x} == {b}) | (({x} != {x}) & ({b} != {b})))"
+            before = f"({at} < {b_at})"
+            if width > 1 and a.place.bits != a.dtype.bits:
+                bits = self.prelude.vector(f"i{a.dtype.bits}", width)
+                before = f"__builtin_convertvector({before}, {bits})"
+            del mask
+            better = f"({better}) | ({same} & {before})"
+        m = self.fresh("m")
+        kind = "b8" if width == 1 else self.prelude.vector(f"i{a.dtype.bits}", width)
+        self.line(f"const {kind} {m} = {better};")
+        self.line(f"{b} = {m} ? {x} : {b};")
+        wide = m
+        if width > 1 and a.place.bits != a.dtype.bits:
+            wide = f"__builtin_convertvector({m}, {self.prelude.vector(f'i{a.place.bits}', width)})"
+        self.line(f"{b_at} = {wide} ? {at} : {b_at};")
+
+    def accumulate(self, fold: Fold) -> None:
+        """Folds the present value in."""
+        a = self._open[fold][-1]
+        value = self.value(fold.value) if a.width == 1 else self.vector(fold.value)
+        at = None
+        if a.places:
+            place = linear([axis(x) for x in fold.axes], _strides(fold.axes))
+            at = self.value(place) if a.width == 1 else self.vector(place)
+            if a.width > 1:
+                at = self._as_dtype(at, a.place)
+        count = self.lanes.count if self.lanes is not None else 1
+        for u in range(1 if a.width == 1 else self.lanes.unroll):
+            text = value.texts[u]
+            if a.across and count < a.width:
+                text = self._only_first(text, count, a)
+            if at is not None:
+                self._combine_place(a, u, text, at.texts[u], a.width, later=True)
+            else:
+                self._combine(a, u, text, "", a.width)
+
+    def _only_first(self, text: str, count: int, a: Accumulator) -> str:
+        """Lanes from `count` on replaced by what changes nothing."""
+        bits = self.prelude.isa.bytes * 8 // a.width if a.dtype is DType.BOOL else a.dtype.bits
+        mask = self.prelude.vector(f"i{bits}", a.width)
+        there = ", ".join("-1" if i < count else "0" for i in range(a.width))
+        name = self.fresh("x")
+        self.line(
+            f"const {self._type(a.dtype, a.width)} {name} = ({mask}){{{there}}} ? {text} : {self._identity(a.fold, a.width)};"
+        )
+        return name
+
+    # --- sums of sums
+
+    def cut(self, p: Pass, axes, longest: int) -> int | None:
+        """Positions of axes[0] in one term of the pass's float sums, or None to go on without."""
+        if self._in_terms or not self._long_folds(p):
+            return None
+
+        def steps(axes) -> int:
+            total = 1
+            for a in axes:
+                total *= -(-a.extent // (p.lanes * p.unroll)) if a == p.vector else a.extent
+            return total
+
+        inside = steps(axes[1:])
+        unit = p.lanes * p.unroll if axes[0] == p.vector else 1
+        if steps(p.axes) <= 2 * longest or inside > longest:
+            return None
+        positions = max(longest // inside, 1) * unit
+        return positions if positions < axes[0].extent else None
+
+    def _long_folds(self, p: Pass) -> list[Fold]:
+        return [
+            f
+            for f in [*p.folds, *_borrowed(p)]
+            if f.node.arg.kind == "sum" and f.value.dtype.is_float
+        ]
+
+    def start_terms(self, p: Pass) -> None:
+        self._in_terms = True
+        for fold in self._long_folds(p):
+            self._open[fold].append(self._declare(fold, p))
+
+    def finish_terms(self, p: Pass) -> None:
+        self._in_terms = False
+        for fold in self._long_folds(p):
+            term = self._open[fold].pop()
+            self._merge(self._open[fold][-1], term)
+
+    # --- chunks
+
+    def declare_partial(self, p: Pass, chunks: int) -> list[Partial]:
+        """Arrays for the results of the chunks of a parallel pass."""
+        found = []
+        for fold in p.folds:
+            inside = self.is_vector(fold.value) and p.vector is None
+            width = self.lanes.width if inside else 1
+            copies = self.lanes.unroll if inside else 1
+            names = self.fresh("part")
+            self.line(f"{self._type(fold.value.dtype, width)} {names}[{chunks}][{copies}];")
+            places = ""
+            if fold.node.arg.kind in ARG_KINDS:
+                places = f"{names}_at"
+                self.line(f"{self._type(DType.I64, width)} {places}[{chunks}][{copies}];")
+            copies_of = tuple(f"{names}[{{c}}][{u}]" for u in range(copies))
+            places_of = tuple(f"{places}[{{c}}][{u}]" for u in range(copies)) if places else ()
+            found.append(
+                Partial(
+                    Accumulator(fold, copies_of, places_of, DType.I64, width, False), names, places
+                )
+            )
+        return found
+
+    def store_partial(self, p: Pass, partial: list[Partial], chunk: str) -> None:
+        for part in partial:
+            done = self._combined(self._open[part.accumulator.fold].pop())
+            for to, name in zip(part.accumulator.names, done.names, strict=True):
+                self.line(f"{to.format(c=chunk)} = {name};")
+            for to, name in zip(part.accumulator.places, done.places, strict=True):
+                v = self._type(DType.I64, done.width)
+                wide = name if done.width == 1 else f"__builtin_convertvector({name}, {v})"
+                self.line(f"{to.format(c=chunk)} = {wide};")
+
+    def combine_partial(self, p: Pass, partial: list[Partial], chunks: int) -> None:
+        """Folds the chunks' results in order and gives the reductions their values."""
+        for part in partial:
+            a = part.accumulator
+            fold = a.fold
+            stem = self.fresh("r")
+            names = tuple(f"{stem}_{u}" for u in range(len(a.names)))
+            places = tuple(f"{n}_at" for n in names) if a.places else ()
+            for to, name in zip((*names, *places), (*a.names, *a.places), strict=True):
+                dtype = DType.I64 if to in places else a.dtype
+                self.line(f"{self._type(dtype, a.width)} {to} = {name.format(c=0)};")
+            total = Accumulator(fold, names, places, DType.I64, a.width, False)
+            c = self.fresh("c")
+            self.open(f"for (i64 {c} = 1; {c} < {chunks}; {c}++)")
+            for u, name in enumerate(a.names):
+                at = a.places[u].format(c=c) if a.places else ""
+                self._combine(total, u, name.format(c=c), at, a.width)
+            self.close()
+            self.bind(fold.node, Value(places or names, fold.node.dtype, a.width > 1))
+
+    # --- row buffers
+
+    def declare_row(self, row: Row, p: Pass) -> None:
+        """The buffer, in the present scope: vectors inside a lane loop around it, else elements."""
+        name = self.fresh("row")
+        if self.is_vector(row.node):
+            count = size(row.axes) * self.lanes.unroll
+            self.line(f"{self._type(row.node.dtype, self.lanes.width)} {name}[{count}];")
+        else:
+            count = size(row.axes) + p.lanes
+            self.line(f"{ELEMENTS[row.node.dtype]} {name}[{count}] __attribute__((aligned(64)));")
+        self.scopes[-1].names[row] = Value((name,), row.node.dtype)
+
+    def _row_places(self, row: Row) -> tuple[list[str], str]:
+        """(an expression per unrolled copy, the vector type or "" for elements one by one)"""
+        name = self.find(row).texts[0]
+        offset = linear([axis(a) for a in row.axes], _strides(row.axes))
+        if not self.is_vector(row.node):
+            return [f"{name}[{self.value(offset).texts[0]}]"], ""
+        lanes: Lanes = self.lanes
+        if lanes.axis not in row.axes:
+            base = self.value(offset).texts[0]
+            return [f"{name}[{base} * {lanes.unroll} + {u}]" for u in range(lanes.unroll)], ""
+        from frameloom.codegen.layout import stride
+
+        _, rest = stride(offset, lanes.axis)
+        return (
+            [self._place(name, rest, 1, u) for u in range(lanes.unroll)],
+            self._type(row.node.dtype, lanes.width),
+        )
+
+    def write_row(self, row: Row) -> None:
+        value = self.value(row.node)
+        places, vector = self._row_places(row)
+        for place, text in zip(places, value.texts, strict=True):
+            self.line(f"store({place}, {text});" if vector else f"{place} = {text};")
+
+    def read_row(self, row: Row) -> None:
+        places, vector = self._row_places(row)
+        texts = []
+        for place in places:
+            name = self.fresh("k")
+            type_ = vector or (
+                self._type(row.node.dtype, self.lanes.width)
+                if self.is_vector(row.node)
+                else ELEMENTS[row.node.dtype]
+            )
+            self.line(f"const {type_} {name} = {f'load<{vector}>({place})' if vector else place};")
+            texts.append(name)
+        self.bind(row.node, Value(tuple(texts), row.node.dtype, self.is_vector(row.node)))
+
+
+def _borrowed(p: Pass) -> list[Fold]:
+    """Folds of passes outside that a lane loop of this pass adds to: it needs vectors of its own."""
+    if p.vector is None:
+        return []
+    own = set(p.folds)
+    return [i.fold for i in p.body if isinstance(i, Accumulate) and i.fold not in own]
+
+
+def _strides(axes) -> list[int]:
+    strides, step = [], 1
+    for a in reversed(axes):
+        strides.append(step)
+        step *= a.extent
+    return strides[::-1]
+
+
+def _plain_kind(kind: str, dtype: DType) -> str:
+    """Folds of BOOL are all "any" or "all"."""
+    if dtype is DType.BOOL:
+        return "any" if kind in ("any", "max", "sum") else "all"
+    return kind
+
+
+def identity(kind: str, dtype: DType) -> int | float:
+    if kind in ("sum", "any"):
+        return 0
+    if kind in ("prod", "all"):
+        return 1
+    low = kind in ("max", "argmax")
+    if dtype.is_float:
+        return float("-inf") if low else float("inf")
+    if dtype.kind == "u":
+        return 0 if low else (1 << dtype.bits) - 1
+    return -(1 << dtype.bits - 1) if low else (1 << dtype.bits - 1) - 1
+
+
+__all__ = ["Accumulator", "Folds", "Node", "fits_i32"]

@@ -1,0 +1,89 @@
+"""The loop tree: a kernel after scheduling, before it is text.
+
+    Block = list of Pass | Assign | Accumulate, run in order
+    Pass  = loops over `axes` (outermost first) around a Block
+
+Values are still nodes: the writer computes each where all that it depends on is known, so nothing here says
+where a value is hoisted to.  A `Fold` lives from before the pass that lists it until after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from frameloom.ir.node import Axis, Node
+from frameloom.ir.program import Buffer
+
+
+@dataclass(eq=False, slots=True)
+class Fold:
+    """The reduction `node`, accumulated from `value` (its source with the loop's names for the bound axes).  `axes` are
+    those names, in the order of `node.arg.axes`; argmax and argmin count positions by them."""
+
+    node: Node
+    value: Node
+    axes: tuple[Axis, ...]
+    accurate: bool = True  # a long float sum: partial sums of bounded length
+
+
+@dataclass(eq=False, slots=True)
+class Assign:
+    """buffer[offset] = value"""
+
+    buffer: Buffer
+    offset: Node
+    value: Node
+
+
+@dataclass(eq=False, slots=True)
+class Accumulate:
+    fold: Fold
+
+
+@dataclass(eq=False, slots=True)
+class Keep:
+    """Writes `node` to the row buffer `row` as soon as it is known; a later pass reads it there."""
+
+    node: Node
+    row: Row
+
+
+@dataclass(eq=False, slots=True)
+class Row:
+    """Scratch of one element per position of `axes`, private to one run of the block that owns it."""
+
+    node: Node
+    axes: tuple[Axis, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Pass:
+    """`vector` is None or the last of `axes`, whose positions are then lanes in everything inside.
+
+    `parallel`: run by the thread pool: `split` leading axes form one range of work items (the vector axis joins it in
+    blocks of `block` positions, if not 0).  With folds, the range is cut into a fixed number of chunks that are
+    combined in order, whatever the number of threads.
+    """
+
+    axes: tuple[Axis, ...]
+    body: list[Pass | Assign | Accumulate]
+    folds: list[Fold] = field(default_factory=list)
+    vector: Axis | None = None
+    lanes: int = 1
+    unroll: int = 1
+    parallel: bool = False
+    split: int = 0
+    block: int = 0
+    keeps: list[Row] = field(default_factory=list)  # rows that this pass writes
+    reads: list[Row] = field(
+        default_factory=list
+    )  # rows that it reads instead of computing the node
+
+
+@dataclass(eq=False, slots=True)
+class Tree:
+    """A whole kernel."""
+
+    body: list[Pass | Assign | Accumulate]
+    buffers: tuple[Buffer, ...]
+    rows: dict[int, list[Row]] = field(default_factory=dict)

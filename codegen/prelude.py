@@ -1,0 +1,147 @@
+"""The top of a generated C++ file: typedefs and the sections of vector_base.h and vector_math.h that its kernels use.
+
+p = Prelude(isa); p.vector(DType.F32, 16) -> "f32x16"; p.function("exp", DType.F32, 16) -> "fl_exp"; p.text()
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+from frameloom.codegen.vector import Isa
+from frameloom.ir.dtype import DType
+
+ELEMENTS = {
+    DType.BOOL: "b8", DType.U8: "u8", DType.I8: "i8", DType.I16: "i16", DType.I32: "i32", DType.I64: "i64",
+    DType.F16: "u16", DType.BF16: "u16", DType.F32: "f32", DType.F64: "f64",
+}  # fmt: skip
+_BYTES = {
+    "u8": 1,
+    "i8": 1,
+    "u16": 2,
+    "i16": 2,
+    "u32": 4,
+    "i32": 4,
+    "f32": 4,
+    "u64": 8,
+    "i64": 8,
+    "f64": 8,
+}
+
+
+@functools.cache
+def sections() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """name or "name type" -> (text, names of what it needs)"""
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for file in ("vector_base.h", "vector_math.h"):
+        text = (Path(__file__).parent / file).read_text()
+        for part in re.split(r"^//@ ", text, flags=re.M)[1:]:
+            head, body = part.split("\n", 1)
+            names, _, needs = head.partition(" needs:")
+            name, *types = names.split()
+            wanted = tuple(needs.replace(",", " ").split())
+            for key in [f"{name} {t}" for t in types] or [name]:
+                found[key] = (body.strip() + "\n", wanted)
+    return found
+
+
+class Prelude:
+    """Collects what one source file uses; each thing once, what it needs before it."""
+
+    def __init__(self, isa: Isa) -> None:
+        self.isa = isa
+        self._types: dict[str, None] = {}
+        self._sections: dict[tuple[str, str, int], str] = {}
+
+    def vector(self, element: str | DType, lanes: int) -> str:
+        """Name of a vector type; the element type itself for one lane."""
+        if isinstance(element, DType):
+            element = ELEMENTS[element]
+        if lanes == 1:
+            return element
+        name = f"{element}x{lanes}"
+        self._types.setdefault(name)
+        return name
+
+    def mask(self, lanes: int) -> str:
+        """The type of BOOL in loops of so many lanes: all bits set or none."""
+        return self.vector(f"i{self.isa.bytes * 8 // lanes}", lanes)
+
+    def function(self, name: str, element: str | DType, lanes: int) -> str:
+        """Name of a helper, whose text is now part of the prelude."""
+        if isinstance(element, DType):
+            element = ELEMENTS[element]
+        key = (name, element, lanes)
+        if key not in self._sections:
+            text, needs = self._source(name, element, lanes)
+            for n in needs:
+                other, _, of = n.partition(":")
+                self.function(other, of or element, lanes)
+            self._sections[key] = self._instance(text, element, lanes)
+        return f"fl_{name}"
+
+    def _source(self, name: str, element: str, lanes: int) -> tuple[str, tuple[str, ...]]:
+        table = sections()
+        found = table.get(f"{name} {element}") or table.get(name)
+        if found is not None:
+            return found
+        kind = name.removeprefix("across_")
+        assert kind != name, name
+        return across(kind, lanes)
+
+    def _instance(self, text: str, element: str, lanes: int) -> str:
+        width = _BYTES[element] * 8
+        names = {
+            "V": lambda: self.vector(element, lanes),
+            "E": lambda: element,
+            "I": lambda: self.vector(f"i{width}", lanes),
+            "U": lambda: self.vector(f"u{width}", lanes),
+            "H": lambda: self.vector("u16", lanes),
+            "L": lambda: str(lanes),
+            "D": lambda: self.vector("f64", lanes),
+        }
+        return re.sub(r"\b[VEIUHLD]\b", lambda m: names[m[0]](), text)
+
+    def text(self) -> str:
+        common = sections()["common"][0]
+        types = []
+        for name in self._types:
+            element, lanes = name.split("x")
+            types.append(
+                f"typedef {element} {name} __attribute__((vector_size({_BYTES[element] * int(lanes)})));\n"
+            )
+        return common + "".join(types) + "".join(self._sections.values())
+
+
+_ACROSS = {
+    "sum": "v + w",
+    "prod": "v * w",
+    "any": "v | w",
+    "all": "v & w",
+    "max": "fl_max(v, w)",
+    "min": "fl_min(v, w)",
+}
+
+
+def across(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
+    """The fold of a vector's lanes, in log2(lanes) exchanges."""
+    if kind in ("argmax", "argmin"):
+        sign = ">" if kind == "argmax" else "<"
+        return (
+            f"template <class P> FN E fl_across_{kind}(V v, P at, i64 *best) {{\n"
+            "  E x = v[0]; i64 p = at[0];\n"
+            "  for (int l = 1; l < L; l++) {\n"
+            "    const E y = v[l]; const i64 q = at[l];\n"
+            f"    const bool same = (y == x) | ((y != y) & (x != x));\n"
+            f"    if ((y {sign} x) | ((y != y) & (x == x)) | (same & (q < p))) x = y, p = q;\n"
+            "  }\n  *best = p;\n  return x;\n}\n"
+        ), ()
+    lines = []
+    half = lanes // 2
+    while half:
+        order = ", ".join(str(lane ^ half) for lane in range(lanes))
+        lines.append(f"  {{ const V w = SHUFFLE(v, I, {order}); v = {_ACROSS[kind]}; }}\n")
+        half //= 2
+    text = f"FN E fl_across_{kind}(V v) {{\n{''.join(lines)}  return v[0];\n}}\n"
+    return text, (kind,) if kind in ("max", "min") else ()

@@ -1,0 +1,71 @@
+"""Vector instruction sets: what the C++ writer needs to know of each, as a table.
+
+A loop's vectors have as many lanes as the widest element type in it fits into one register (`Isa.lanes`), so that a
+value of any narrower type is a part of a register and no value takes two.  The set is chosen from the machine on first use;
+tests ask for a narrower one by name.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Isa:
+    """One instruction set.
+
+    `sleef` names the variants in PyTorch's copy of Sleef: {lanes of f32} and {lanes of f64} of one register.
+    """
+
+    name: str
+    bytes: int  # of a vector register
+    flags: tuple[str, ...]  # for the compiler
+    f16c: bool  # hardware conversion between f16 and f32 by the x86 builtins
+    sleef: bool = True
+
+    def lanes(self, element_bytes: int) -> int:
+        return self.bytes // element_bytes
+
+
+AVX512 = Isa(
+    "avx512", 64, ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mavx2", "-mfma", "-mf16c",
+                   "-mprefer-vector-width=512"), True,
+)  # fmt: skip
+AVX2 = Isa("avx2", 32, ("-mavx2", "-mfma", "-mf16c"), True)
+NEON = Isa("neon", 16, (), False)
+ISAS = {isa.name: isa for isa in (AVX512, AVX2, NEON)}
+
+_AVX512_FLAGS = {"avx512f", "avx512dq", "avx512bw", "avx512vl"}
+
+
+@functools.cache
+def host_isa() -> Isa | None:
+    """The widest set of this machine, None where only scalar code would run (then library calls are better)."""
+    machine = platform.machine()
+    if machine in ("aarch64", "arm64"):
+        return NEON
+    if machine not in ("x86_64", "AMD64"):
+        return None
+    flags = _cpu_flags()
+    if flags >= _AVX512_FLAGS:
+        return AVX512
+    return AVX2 if {"avx2", "fma", "f16c"} <= flags else None
+
+
+def _cpu_flags() -> set[str]:
+    try:
+        with open("/proc/cpuinfo") as info:
+            for line in info:
+                if line.startswith("flags"):
+                    return set(line.split(":", 1)[1].split())
+    except OSError:
+        pass
+    # No such file (macOS, Windows): PyTorch knows.
+    import torch
+
+    capability = torch.backends.cpu.get_cpu_capability()
+    if capability == "AVX512":
+        return {"avx2", "fma", "f16c"} | _AVX512_FLAGS
+    return {"avx2", "fma", "f16c"} if capability == "AVX2" else set()

@@ -1,0 +1,197 @@
+// What generated kernels stand on: element types, loads and stores, selection, reductions across lanes.
+//
+// Not compiled as it is.  The writer (codegen/prelude.py) copies "common" once and each section that a kernel needs once per
+// type, with these names replaced:  V the vector type (or the scalar type), E its element, I and U the signed and
+// unsigned integer vectors of the same width, L the number of lanes.  `needs:` names other sections for the same type.
+// No header is included: that keeps the compiler at a third of its usual start-up time.
+
+//@ common
+typedef bool b8;
+typedef unsigned char u8;
+typedef signed char i8;
+typedef short i16;
+typedef unsigned short u16;
+typedef int i32;
+typedef unsigned u32;
+typedef long i64;
+typedef unsigned long u64;
+typedef float f32;
+typedef double f64;
+#ifdef __clang__
+#define SHUFFLE(v, T, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
+#else
+#define SHUFFLE(v, T, ...) __builtin_shuffle(v, (T){__VA_ARGS__})
+#endif
+#define FN static inline __attribute__((always_inline))
+template <class V, class E> FN V load(const E *p) { V v; __builtin_memcpy(&v, p, sizeof v); return v; }
+template <class V, int N, class E> FN V load_part(const E *p) { V v = {}; __builtin_memcpy(&v, p, N * sizeof(E)); return v; }
+template <class V, class E> FN void store(E *p, V v) { __builtin_memcpy(p, &v, sizeof v); }
+template <int N, class E, class V> FN void store_part(E *p, V v) { __builtin_memcpy(p, &v, N * sizeof(E)); }
+template <class V, int N, class E> FN V load_strided(const E *p, i64 s) { V v = {}; for (int l = 0; l < N; l++) v[l] = p[l * s]; return v; }
+template <class V, int N, class E, class O> FN V load_at(const E *p, O o) { V v = {}; for (int l = 0; l < N; l++) v[l] = p[o[l]]; return v; }
+template <int N, class E, class V> FN void store_strided(E *p, i64 s, V v) { for (int l = 0; l < N; l++) p[l * s] = v[l]; }
+template <int N, class E, class V, class O> FN void store_at(E *p, O o, V v) { for (int l = 0; l < N; l++) p[o[l]] = v[l]; }
+template <class V, class E> FN V splat(E x) { return x - (V){}; }
+template <class T, class F> FN T as(F x) { T t; static_assert(sizeof t == sizeof x, ""); __builtin_memcpy(&t, &x, sizeof t); return t; }
+
+//@ masked
+template <int N, class E, class M> FN V load_masked(const E *p, M m, V) { V v = {}; for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v; }
+template <int N, class E, class M, class O> FN V load_masked_at(const E *p, O o, M m, V) { V v = {}; for (int l = 0; l < N; l++) if (m[l]) v[l] = p[o[l]]; return v; }
+
+//@ min
+FN V fl_min(V a, V b) { return (a < b) | (a != a) ? a : b; }
+
+//@ max
+FN V fl_max(V a, V b) { return (a > b) | (a != a) ? a : b; }
+
+//@ abs f32 f64
+FN V fl_abs(V a) { return as<V>(as<I>(a) & ~as<I>(-(V){})); }
+
+//@ abs
+FN V fl_abs(V a) { return a < 0 ? -a : a; }
+
+//@ sign
+FN V fl_sign(V a) { return a > 0 ? (V){} + 1 : a < 0 ? (V){} - 1 : a; }
+
+//@ copysign
+FN V fl_copysign(V a, V b) { const I s = as<I>(-(V){}); return as<V>((as<I>(a) & ~s) | (as<I>(b) & s)); }
+
+//@ signbit
+FN auto fl_signbit(V a) { return as<I>(a) < 0; }
+
+//@ isinf f32
+FN auto fl_isinf(V a) { return (as<I>(a) & 0x7fffffff) == 0x7f800000; }
+
+//@ isinf f64
+FN auto fl_isinf(V a) { return (as<I>(a) & 0x7fffffffffffffff) == 0x7ff0000000000000; }
+
+//@ floordiv
+// Lanes past the end of a row hold 0.
+FN V fl_floordiv(V a, V b) {
+  const V d = b == 0 ? (V){} + 1 : b, q = a / d, r = a - q * d;
+  return q - ((r != 0) & ((r < 0) != (d < 0)) ? (V){} + 1 : (V){});
+}
+
+//@ truncdiv
+FN V fl_truncdiv(V a, V b) { return a / (b == 0 ? (V){} + 1 : b); }
+
+//@ mod
+FN V fl_mod(V a, V b) {
+  const V d = b == 0 ? (V){} + 1 : b, r = a % d;
+  return (r != 0) & ((r < 0) != (d < 0)) ? r + d : r;
+}
+
+//@ fmod
+FN V fl_fmod(V a, V b) { return a % (b == 0 ? (V){} + 1 : b); }
+
+//@ fma f32
+FN V fl_fma(V a, V b, V c) {
+#if defined(__AVX512F__) && L == 16
+  return (V)__builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#elif defined(__FMA__) && L == 8
+  return (V)__builtin_ia32_vfmaddps256(a, b, c);
+#elif defined(__FMA__) && L == 4
+  return (V)__builtin_ia32_vfmaddps(a, b, c);
+#else
+  V r; for (int l = 0; l < L; l++) r[l] = __builtin_fmaf(a[l], b[l], c[l]); return r;
+#endif
+}
+
+//@ sqrt f32
+FN V fl_sqrt(V a) {
+#if defined(__AVX512F__) && L == 16
+  return (V)__builtin_ia32_sqrtps512_mask(a, a, -1, 4);
+#elif defined(__AVX__) && L == 8
+  return (V)__builtin_ia32_sqrtps256(a);
+#else
+  V r; for (int l = 0; l < L; l++) r[l] = __builtin_sqrtf(a[l]); return r;
+#endif
+}
+
+//@ sqrt f64
+FN V fl_sqrt(V a) {
+#if defined(__AVX512F__) && L == 8
+  return (V)__builtin_ia32_sqrtpd512_mask(a, a, -1, 4);
+#elif defined(__AVX__) && L == 4
+  return (V)__builtin_ia32_sqrtpd256(a);
+#else
+  V r; for (int l = 0; l < L; l++) r[l] = __builtin_sqrt(a[l]); return r;
+#endif
+}
+
+//@ rint f32
+// mode: 0 to nearest even, 1 down, 2 up, 3 toward zero
+template <int mode> FN V fl_rint(V a) {
+#if defined(__AVX512F__) && L == 16
+  return (V)__builtin_ia32_rndscaleps_mask(a, mode | 8, a, -1, 4);
+#elif defined(__AVX__) && L == 8
+  return (V)__builtin_ia32_roundps256(a, mode | 8);
+#else
+  V r;
+  for (int l = 0; l < L; l++)
+    r[l] = mode == 0 ? __builtin_rintf(a[l]) : mode == 1 ? __builtin_floorf(a[l]) : mode == 2 ? __builtin_ceilf(a[l]) : __builtin_truncf(a[l]);
+  return r;
+#endif
+}
+
+//@ rint f64
+template <int mode> FN V fl_rint(V a) {
+#if defined(__AVX512F__) && L == 8
+  return (V)__builtin_ia32_rndscalepd_mask(a, mode | 8, a, -1, 4);
+#elif defined(__AVX__) && L == 4
+  return (V)__builtin_ia32_roundpd256(a, mode | 8);
+#else
+  V r;
+  for (int l = 0; l < L; l++)
+    r[l] = mode == 0 ? __builtin_rint(a[l]) : mode == 1 ? __builtin_floor(a[l]) : mode == 2 ? __builtin_ceil(a[l]) : __builtin_trunc(a[l]);
+  return r;
+#endif
+}
+
+//@ from_bf16
+// V: f32 lanes, H: 16-bit lanes
+FN V fl_from_bf16(H h) { return as<V>(__builtin_convertvector(h, U) << 16); }
+
+//@ to_bf16
+FN H fl_to_bf16(V a) {
+  const U u = as<U>(a);
+  const U r = a != a ? (U){} + 0x7fc0 : (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+  return __builtin_convertvector(r, H);
+}
+
+//@ from_f16
+FN V fl_from_f16(H h) {
+#if defined(__AVX512F__) && L == 16
+  typedef short h16 __attribute__((vector_size(32)));
+  return (V)__builtin_ia32_vcvtph2ps512_mask((h16)h, (V){}, -1, 4);
+#elif defined(__F16C__) && L == 8
+  typedef short h8 __attribute__((vector_size(16)));
+  return (V)__builtin_ia32_vcvtph2ps256((h8)h);
+#else
+  // Shift the fraction into place and scale the exponent: exact for subnormal numbers too.
+  const U u = __builtin_convertvector(h, U), m = (u & 0x7fff) << 13;
+  const V s = as<V>(m) * 0x1p112f;
+  const U b = (u & 0x7c00) == 0x7c00 ? m | 0x7f800000 : as<U>(s);
+  return as<V>(b | (u & 0x8000) << 16);
+#endif
+}
+
+//@ to_f16
+FN H fl_to_f16(V a) {
+#if defined(__AVX512F__) && L == 16
+  typedef short h16 __attribute__((vector_size(32)));
+  return (H)__builtin_ia32_vcvtps2ph512_mask(a, 0, (h16){}, -1);
+#elif defined(__F16C__) && L == 8
+  return (H)__builtin_ia32_vcvtps2ph256(a, 0);
+#else
+  // Adding a power of two that puts the last kept bit at the end of the fraction lets the addition round.
+  const U u = as<U>(a), sign = u & 0x80000000, m = u ^ sign;
+  const V x = as<V>(m);
+  const U e = m & 0x7f800000, low = (U){} + 0x38800000;
+  const V bias = as<V>((e < low ? low : e) + 0x06800000);
+  const U t = as<U>(x + bias) - as<U>(bias);
+  const U n = t + ((e < low ? low : e) - low >> 13) ;
+  const U r = m > 0x7f800000 ? (U){} + 0x7e00 : m >= 0x477ff000 ? (U){} + 0x7c00 : n;
+  return __builtin_convertvector(r | sign >> 16, H);
+#endif
+}

@@ -1,0 +1,133 @@
+"""Compiles generated C++ to shared libraries: in parallel subprocesses, each content once (runtime/cache.py).
+
+    Builder().build([source, ...]) -> [path of a shared library, ...]
+
+A source has `text` and `flags`.  Nothing is loaded here.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+from frameloom.config import config
+from frameloom.errors import BuildError
+from frameloom.runtime.cache import DiskCache, digest, shared_cache
+
+_log = logging.getLogger("frameloom.build")
+
+# -ffast-math must never come here: linked with it, a library switches denormals off for the whole process.
+FLAGS = (
+    "-O3", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+    "-fno-strict-aliasing", "-fwrapv", "-fno-exceptions", "-fno-rtti", "-w",
+)  # fmt: skip
+
+
+class Source(Protocol):
+    @property
+    def text(self) -> str: ...
+    @property
+    def flags(self) -> tuple[str, ...]: ...
+
+
+class Builder:
+    """A compiler and a cache."""
+
+    def __init__(self, cache: DiskCache | None = None, compiler: str | None = None) -> None:
+        self.cache = cache or shared_cache()
+        self._compiler = compiler
+
+    def build(self, sources: Sequence[Source]) -> list[Path]:
+        """A library per source; raises BuildError with the compiler's words."""
+        keys = [self._key(s) for s in sources]
+        paths = [self.cache.path(k, ".so") for k in keys]
+        missing = {k: s for k, s, path in zip(keys, sources, paths, strict=True) if path is None}
+        if missing:
+            made = dict(zip(missing, self._compile_all(list(missing.values())), strict=True))
+            paths = [
+                path or self.cache.put(k, ".so", made[k])
+                for k, path in zip(keys, paths, strict=True)
+            ]
+        return [p for p in paths if p is not None]
+
+    def _key(self, source: Source) -> str:
+        path, version = self.compiler()
+        return digest(source.text, *FLAGS, "", *source.flags, "", path, version)
+
+    def compiler(self) -> tuple[str, str]:
+        """(path, version); no process is started for a compiler that was seen before."""
+        path = find_compiler(self._compiler or config.cxx)
+        info = os.stat(path)
+        key = digest(path, str(info.st_size), str(info.st_mtime_ns))
+        return path, _version(self.cache, path, key)
+
+    def _compile_all(self, sources: Sequence[Source]) -> list[bytes]:
+        if len(sources) == 1:
+            return [self._compile(sources[0])]
+        with ThreadPoolExecutor(min(len(sources), os.cpu_count() or 1)) as pool:
+            return list(pool.map(self._compile, sources))
+
+    def _compile(self, source: Source) -> bytes:
+        started = time.perf_counter()
+        path, _ = self.compiler()
+        try:
+            with tempfile.TemporaryDirectory(prefix="frameloom-") as folder:
+                out = Path(folder) / "kernels.so"
+                command = [path, *FLAGS, *source.flags, "-x", "c++", "-", "-o", str(out)]
+                # Text over a pipe and temporaries in memory: a compile touches the disk once, for the result.
+                done = subprocess.run(
+                    command, input=source.text.encode(), capture_output=True, check=False
+                )
+                if done.returncode != 0:
+                    raise BuildError(_failure(command, done.stderr.decode(errors="replace")))
+                data = out.read_bytes()
+        except OSError as error:
+            raise BuildError(f"cannot compile a kernel with {path}: {error}") from error
+        _log.info("compiled in %.0f ms", 1e3 * (time.perf_counter() - started))
+        return data
+
+
+def _failure(command: Sequence[str], output: str) -> str:
+    lines = output.strip().splitlines()
+    return "the C++ compiler failed:\n" + " ".join(command) + "\n" + "\n".join(lines[:40])
+
+
+@functools.cache
+def find_compiler(wanted: str | None = None) -> str:
+    """Absolute path of the compiler, or BuildError saying what to do."""
+    for name in [wanted] if wanted else ["g++", "c++", "clang++"]:
+        path = shutil.which(name)
+        if path:
+            return os.path.realpath(path)
+    if wanted:
+        raise BuildError(
+            f"CXX={wanted} is not an executable; set CXX to a C++ compiler or unset it"
+        )
+    raise BuildError(
+        "no C++ compiler was found (looked for g++, c++, clang++ on PATH); install one, e.g. `apt install g++`, "
+        "or set CXX to its path; FRAMELOOM_DISABLE=1 runs without compiling"
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _version(cache: DiskCache, path: str, key: str) -> str:
+    known = cache.get(key, ".json")
+    if known is not None:
+        return str(json.loads(known)["version"])
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise BuildError(f"{path} --version failed: {error}") from error
+    version = done.stdout.splitlines()[0] if done.stdout else ""
+    cache.put(key, ".json", json.dumps({"version": version}).encode())
+    return version

@@ -1,0 +1,183 @@
+"""Files on disk by content: key -> one regular file, in a directory that only its owner can write.
+
+Keys are hex digests of everything that decides the content (the caller's job).  Writes go to a temporary name and are
+renamed, so that a reader sees a whole file or none.  A file that does not end in its own checksum does not count: it is
+removed and built again.  Nothing here is ever unpickled.  Where the directory cannot be used, a private temporary
+directory stands in for it until the process ends, with one notice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import stat
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from frameloom.config import config
+
+_log = logging.getLogger("frameloom.cache")
+_TRAILER = 8 + 32  # magic and SHA-256 of all that stands before
+_MAGIC = b"frmloom1"
+
+
+def digest(*parts: str | bytes) -> str:
+    """Hex digest of the parts; their boundaries count."""
+    h = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        h.update(len(data).to_bytes(8, "little"))
+        h.update(data)
+    return h.hexdigest()[:40]
+
+
+class DiskCache:
+    """`path(key, suffix)` finds an entry, `put(key, suffix, data)` makes one; both give a path to read or None."""
+
+    def __init__(self, directory: Path, limit: int) -> None:
+        self.limit = limit
+        self.directory = _usable(directory)
+        self.persistent = self.directory is not None
+        if self.directory is None:
+            self._fall_back(directory)
+        self._lock = threading.Lock()
+        self._written = 0
+        self._checked: set[Path] = set()
+
+    def _fall_back(self, wanted: Path) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="frameloom-"))
+        weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True)
+        self.persistent = False
+        _log.warning(
+            "frameloom: cannot use the cache directory %s; kernels are kept in %s until this process ends",
+            wanted, self.directory,
+        )  # fmt: skip
+
+    def path(self, key: str, suffix: str) -> Path | None:
+        """The entry's file, if it is there and whole."""
+        path = self._place(key, suffix)
+        if path in self._checked and path.exists():
+            return path
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        if not _whole(data):
+            _log.info("cache entry %s is damaged; building it again", path.name)
+            path.unlink(missing_ok=True)
+            return None
+        try:
+            os.utime(path)  # least recently used goes first
+        except OSError:
+            pass
+        self._checked.add(path)
+        return path
+
+    def put(self, key: str, suffix: str, data: bytes) -> Path:
+        """Writes the entry; the last resort is a temporary directory, so that only a full /tmp raises OSError."""
+        try:
+            path = self._write(key, suffix, data)
+        except OSError:
+            if not self.persistent:
+                raise
+            self._fall_back(self.directory)
+            path = self._write(key, suffix, data)
+        self._checked.add(path)
+        with self._lock:
+            self._written += len(data)
+            crowded = self._written > self.limit // 16
+            if crowded:
+                self._written = 0
+        if crowded:
+            self.trim()
+        return path
+
+    def get(self, key: str, suffix: str) -> bytes | None:
+        """The bytes given to `put`."""
+        path = self.path(key, suffix)
+        try:
+            return path.read_bytes()[:-_TRAILER] if path else None
+        except OSError:
+            return None
+
+    def file(self, key: str, suffix: str, make: Callable[[], bytes]) -> Path:
+        return self.path(key, suffix) or self.put(key, suffix, make())
+
+    def trim(self) -> None:
+        """Removes the least recently used entries until the directory is below its limit."""
+        entries = []
+        for path in self.directory.glob("??/*"):
+            try:
+                info = path.stat()
+            except OSError:
+                continue
+            entries.append((info.st_mtime, info.st_size, path))
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in sorted(entries):
+            if total <= self.limit:
+                break
+            try:
+                path.unlink()
+                total -= size
+            except OSError:
+                continue
+
+    def _place(self, key: str, suffix: str) -> Path:
+        return self.directory / key[:2] / (key[2:] + suffix)
+
+    def _write(self, key: str, suffix: str, data: bytes) -> Path:
+        path = self._place(key, suffix)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+        try:
+            with os.fdopen(handle, "wb") as out:
+                # A shared library may carry bytes behind its end; loaders read by its headers.
+                out.write(data)
+                out.write(_MAGIC + hashlib.sha256(data).digest())
+            os.chmod(temporary, 0o700)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        return path
+
+
+def _whole(data: bytes) -> bool:
+    body, trailer = data[:-_TRAILER], data[-_TRAILER:]
+    return trailer == _MAGIC + hashlib.sha256(body).digest()
+
+
+def _usable(directory: Path) -> Path | None:
+    """The directory, made if missing, if it is ours alone; code is loaded from it, so nobody else may write there."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        info = directory.lstat()
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+            return None
+        if info.st_mode & 0o022:
+            return None  # others may have put files there
+        directory.chmod(0o700)
+        with tempfile.TemporaryFile(dir=directory):
+            return directory
+    except OSError:
+        return None
+
+
+_shared: DiskCache | None = None
+
+
+def shared_cache() -> DiskCache:
+    """The process's cache in `config.cache_dir`; a temporary one with FRAMELOOM_CACHE=0."""
+    global _shared
+    if _shared is None:
+        if config.cache:
+            _shared = DiskCache(config.cache_dir, config.cache_bytes)
+        else:
+            _shared = DiskCache(Path(tempfile.mkdtemp(prefix="frameloom-")), config.cache_bytes)
+            weakref.finalize(_shared, shutil.rmtree, _shared.directory, ignore_errors=True)
+    return _shared

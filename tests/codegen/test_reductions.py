@@ -1,0 +1,181 @@
+"""Rows, columns, whole tensors and reductions of reductions against the interpreter."""
+
+import pytest
+import torch
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Axis, axis, binary, cast, const, index, load, unary
+from frameloom.ir.ops import Op
+from tests.codegen.kernels import check, fold, linear, out, read, space, tensor_in, write
+
+
+def softmax(x, o, dim=1):
+    i, j = space(o.shape)
+    r = Axis("r", o.shape[dim])
+    at = lambda a: read(x, i, a) if dim == 1 else read(x, a, j)
+    inner = at(r)
+    top = fold("max", (r,), inner)
+    total = fold("sum", (r,), unary(Op.EXP, binary(Op.SUB, inner, top)))
+    return write(
+        o, (i, j), binary(Op.DIV, unary(Op.EXP, binary(Op.SUB, read(x, i, j), top)), total)
+    )
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (1, 1), (33, 17), (64, 128), (2, 20000), (300, 1000)])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_softmax(shape, dim):
+    x = torch.randn(shape)
+    check([softmax(tensor_in("x", x), out("o", shape), dim)], {"x": x})
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "min", "prod", "argmax", "argmin"])
+@pytest.mark.parametrize("shape", [(3, 5), (7, 1), (1, 70), (65, 129), (2, 3001), (3001, 2)])
+def test_rows_and_columns(kind, shape):
+    x = torch.randn(shape)
+    if kind == "prod":
+        x = 1 + 0.01 * x
+    b = tensor_in("x", x)
+    n, m = shape
+    (i,), (j,) = space((n,)), space((m,))
+    r, c = Axis("r", m), Axis("c", n)
+    dtype = DType.I64 if kind.startswith("arg") else DType.F32
+    check(
+        [write(out("o", (n,), dtype), (i,), fold(kind, (r,), read(b, i, r)))],
+        {"x": x},
+        rtol=1e-5,
+        atol=1e-4,
+    )
+    check(
+        [write(out("o", (m,), dtype), (j,), fold(kind, (c,), read(b, c, j)))],
+        {"x": x},
+        rtol=1e-5,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "argmax", "argmin"])
+@pytest.mark.parametrize("count", [1, 15, 1000, 300_001])
+def test_whole_tensor(kind, count):
+    x = torch.randn(count)
+    dtype = DType.I64 if kind.startswith("arg") else DType.F32
+    r = Axis("r", count)
+    check(
+        [write(out("o", (), dtype), (), fold(kind, (r,), read(tensor_in("x", x), r)))],
+        {"x": x},
+        atol=1e-3,
+    )
+
+
+def test_nan_and_ties():
+    for values in (
+        [1.0, float("nan"), 3.0, float("nan")],
+        [float("-inf")] * 5,
+        [2.0, 5.0, 5.0, 1.0],
+        [float("inf")] * 3,
+    ):
+        x = torch.tensor(values).repeat(20)
+        b, r = tensor_in("x", x), Axis("r", len(x))
+        for kind in ("max", "min", "argmax", "argmin"):
+            dtype = DType.I64 if kind.startswith("arg") else DType.F32
+            check([write(out("o", (), dtype), (), fold(kind, (r,), read(b, r)))], {"x": x})
+
+
+def test_integers_and_bools():
+    x = torch.randint(-100, 100, (33, 77))
+    b, (i,), r = tensor_in("x", x), space((33,)), Axis("r", 77)
+    for kind in ("sum", "max", "min", "argmax"):
+        check([write(out("o", (33,), DType.I64), (i,), fold(kind, (r,), read(b, i, r)))], {"x": x})
+    y = torch.rand(33, 77) > 0.98
+    b = tensor_in("y", y)
+    for kind in ("any", "all"):
+        check([write(out("o", (33,), DType.BOOL), (i,), fold(kind, (r,), read(b, i, r)))], {"y": y})
+
+
+def layer_norm(x, w, bias, o, rows, columns):
+    i, j = space((rows, columns))
+    r = Axis("r", columns)
+    count = const(columns, DType.F32)
+    mean = binary(Op.DIV, fold("sum", (r,), read(x, i, r)), count)
+    centred = binary(Op.SUB, read(x, i, r), mean)
+    variance = binary(Op.DIV, fold("sum", (r,), binary(Op.MUL, centred, centred)), count)
+    scale = unary(Op.RSQRT, binary(Op.ADD, variance, const(1e-5, DType.F32)))
+    value = binary(Op.MUL, binary(Op.SUB, read(x, i, j), mean), scale)
+    value = binary(Op.ADD, binary(Op.MUL, value, read(w, j)), read(bias, j))
+    return write(o, (i, j), value)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (40, 1000), (2, 100_000)])
+def test_layer_norm(shape):
+    x, w, b = torch.randn(shape) * 3 + 1, torch.randn(shape[1]), torch.randn(shape[1])
+    given = {"x": x, "w": w, "b": b}
+    buffers = [tensor_in(n, t) for n, t in given.items()]
+    check([layer_norm(*buffers, out("o", shape), *shape)], given, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (128, 800), (1000, 10)])
+def test_cross_entropy(shape):
+    n, m = shape
+    x, t = torch.randn(shape), torch.randint(0, m, (n,))
+    bx, bt = tensor_in("x", x), tensor_in("t", t)
+    row, r = Axis("row", n), Axis("r", m)
+    top = fold("max", (r,), read(bx, row, r))
+    total = fold("sum", (r,), unary(Op.EXP, binary(Op.SUB, read(bx, row, r), top)))
+    picked = load(bx, linear([axis(row), read(bt, row)], bx.strides))
+    loss = binary(Op.SUB, binary(Op.ADD, unary(Op.LOG, total), top), picked)
+    mean = binary(Op.DIV, fold("sum", (row,), loss), const(n, DType.F32))
+    check([write(out("o", ()), (), mean)], {"x": x, "t": t}, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (4, 8, 16, 16), (2, 16, 56, 56)])
+def test_batch_norm(shape):
+    x = torch.randn(shape)
+    b = tensor_in("x", x)
+    n, c, h, w = space(shape)
+    rn, rh, rw = Axis("rn", shape[0]), Axis("rh", shape[2]), Axis("rw", shape[3])
+    count = const(x.numel() // shape[1], DType.F32)
+    inner = read(b, rn, c, rh, rw)
+    mean = binary(Op.DIV, fold("sum", (rn, rh, rw), inner), count)
+    centred = binary(Op.SUB, inner, mean)
+    variance = binary(Op.DIV, fold("sum", (rn, rh, rw), binary(Op.MUL, centred, centred)), count)
+    scale = unary(Op.RSQRT, binary(Op.ADD, variance, const(1e-5, DType.F32)))
+    value = binary(Op.MUL, binary(Op.SUB, read(b, n, c, h, w), mean), scale)
+    value = binary(Op.MAX, value, const(0, DType.F32))
+    stats = out("m", (shape[1],))
+    (c1,) = space((shape[1],))
+    from frameloom.ir.substitute import substitute
+
+    check(
+        [
+            write(out("o", shape), (n, c, h, w), value),
+            write(stats, (c1,), substitute(mean, {c: axis(c1)})),
+        ],
+        {"x": x},
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_half_precision_rows():
+    for dtype in (torch.bfloat16, torch.float16):
+        x = torch.randn(37, 100).to(dtype)
+        b, (i,), r = tensor_in("x", x), space((37,)), Axis("r", 100)
+        value = cast(b.dtype, fold("sum", (r,), cast(DType.F32, read(b, i, r))))
+        check([write(out("o", (37,), b.dtype), (i,), value)], {"x": x}, rtol=1e-2)
+
+
+def test_channel_positions():
+    # A group's channels are one axis in the store and two in the reduction.
+    x = torch.randn(2, 8, 30)
+    b = tensor_in("x", x)
+    n, c, s = space((2, 8, 30))
+    k, r = Axis("k", 4), Axis("r", 30)
+    from frameloom.ir.index import add, floordiv, mul
+
+    group = add(mul(floordiv(axis(c), 4), index(4)), axis(k))
+    total = fold("sum", (k, r), read(b, n, group, r))
+    check(
+        [write(out("o", (2, 8, 30)), (n, c, s), binary(Op.SUB, read(b, n, c, s), total))],
+        {"x": x},
+        rtol=1e-5,
+        atol=1e-5,
+    )
