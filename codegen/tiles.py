@@ -230,9 +230,9 @@ def _keep(body: Sequence[Item]) -> None:
     ]  # fmt: skip
     for later_at, later in enumerate(plain):
         for earlier in plain[:later_at]:
-            if (earlier.vector, earlier.lanes) == (later.vector, later.lanes):
-                if set(earlier.axes) == set(later.axes):
-                    _share(earlier, later)
+            same_lanes = (earlier.vector, earlier.lanes) == (later.vector, later.lanes)
+            if same_lanes and set(earlier.axes) == set(later.axes):
+                _share(earlier, later)
 
 
 def _share(earlier: Pass, later: Pass) -> None:

@@ -131,3 +131,13 @@ def _version(cache: DiskCache, path: str, key: str) -> str:
     version = done.stdout.splitlines()[0] if done.stdout else ""
     cache.put(key, ".json", json.dumps({"version": version}).encode())
     return version
+
+
+@functools.cache
+def _shared_builder() -> Builder:
+    return Builder()
+
+
+def build(sources: Sequence[Source]) -> list[Path]:
+    """A shared library per source, by the process's compiler and cache."""
+    return _shared_builder().build(sources)

@@ -8,6 +8,7 @@ directory stands in for it until the process ends, with one notice.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -71,10 +72,8 @@ class DiskCache:
             _log.info("cache entry %s is damaged; building it again", path.name)
             path.unlink(missing_ok=True)
             return None
-        try:
+        with contextlib.suppress(OSError):
             os.utime(path)  # least recently used goes first
-        except OSError:
-            pass
         self._checked.add(path)
         return path
 

@@ -12,8 +12,7 @@ from tests.codegen.kernels import check, fold, linear, out, read, space, tensor_
 def softmax(x, o, dim=1):
     i, j = space(o.shape)
     r = Axis("r", o.shape[dim])
-    at = lambda a: read(x, i, a) if dim == 1 else read(x, a, j)
-    inner = at(r)
+    inner = read(x, i, r) if dim == 1 else read(x, r, j)
     top = fold("max", (r,), inner)
     total = fold("sum", (r,), unary(Op.EXP, binary(Op.SUB, inner, top)))
     return write(

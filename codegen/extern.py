@@ -1,0 +1,22 @@
+"""Library calls by name: "aten.addmm.default" or "aten.mm.out" -> what Python calls."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from frameloom.errors import FrameloomError
+
+
+@functools.cache
+def callable_for(target: str) -> Callable[..., Any]:
+    """The overload of torch.ops that `target` names: namespace, op and overload, separated by dots."""
+    import torch
+
+    found: Any = torch.ops
+    for part in target.split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            raise FrameloomError(f"PyTorch {torch.__version__} has no operator {target}")
+    return found
