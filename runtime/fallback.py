@@ -1,0 +1,54 @@
+"""Tensors made through Python, for a PyTorch that lacks the C symbols the native plan uses, and for rare dtypes.
+
+Called from tensors.cpp and plan_run.cpp only; slower, otherwise the same.  PyTorch is imported at the first call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, device: Any) -> Any:
+    """A fresh tensor with exactly these strides."""
+    import torch
+
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+
+def view(
+    base: Any, byte_offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
+) -> Any:
+    """A tensor over the memory of `base`, `byte_offset` behind its first element, possibly of another dtype."""
+    import torch
+
+    result = torch.empty(0, dtype=dtype, device=base.device)
+    start = base.storage_offset() * base.element_size() + byte_offset
+    with torch.no_grad():
+        return result.set_(base.untyped_storage(), start // result.element_size(), shape, strides)
+
+
+def strided_view(
+    base: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
+) -> Any:
+    """A view of an input that eager PyTorch also knows to be one; `offset` counts elements of `dtype`."""
+    if dtype != base.dtype:
+        scale = base.element_size()
+        return view(base, offset * dtype.itemsize, shape, strides, dtype) if scale else base
+    return base.as_strided(shape, strides, base.storage_offset() + offset)
+
+
+def matches(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> bool:
+    """Whether a library call returned what was planned; strides of dimensions of size 1 do not matter."""
+    if tuple(tensor.shape) != tuple(shape) or tensor.dtype != dtype:
+        raise RuntimeError(
+            f"a library call returned {tensor.dtype} {list(tensor.shape)}, planned was {dtype} {list(shape)}"
+        )
+    if tensor.numel() == 0:
+        return True
+    return all(n == 1 or a == b for n, a, b in zip(shape, tensor.stride(), strides, strict=True))
+
+
+def restride(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A copy of `tensor` with these strides."""
+    result = empty(shape, strides, tensor.dtype, tensor.device)
+    return result.copy_(tensor.detach())

@@ -1,0 +1,13 @@
+// Functions of the module that deal with shared libraries; see library.cpp.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+namespace frameloom {
+
+PyObject *load_library(PyObject *module, PyObject *path);
+PyObject *library_symbol(PyObject *module, PyObject *args);
+PyObject *find_torch_symbol(PyObject *module, PyObject *name);
+
+} // namespace frameloom

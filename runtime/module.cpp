@@ -1,0 +1,34 @@
+// The extension module frameloom.runtime._runtime.  Importing it does not import PyTorch.
+#include "library.h"
+#include "plan.h"
+
+namespace {
+
+PyMethodDef functions[] = {
+    {"load_library", frameloom::load_library, METH_O, "load_library(path) -> handle"},
+    {"symbol", frameloom::library_symbol, METH_VARARGS, "symbol(handle, name) -> address"},
+    {"torch_symbol", frameloom::find_torch_symbol, METH_O,
+     "torch_symbol(name) -> address, 0 if there is none"},
+    {"shim_names", frameloom::shim_names, METH_NOARGS, "Ops that run through PyTorch's C interface."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "frameloom.runtime._runtime",
+                          "The native plan.",
+                          -1,
+                          functions,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr};
+
+} // namespace
+
+PyMODINIT_FUNC PyInit__runtime(void) {
+    PyObject *module = PyModule_Create(&definition);
+    PyObject *type = module ? PyType_FromSpec(&frameloom::plan_type_spec) : nullptr;
+    if (type == nullptr || PyModule_AddObjectRef(module, "Plan", type) < 0) Py_CLEAR(module);
+    Py_XDECREF(type);
+    return module;
+}

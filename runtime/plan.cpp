@@ -1,0 +1,95 @@
+// The Python type Plan: owns the spec, the program made from it, and the scratch memory kept between calls.
+#include "plan.h"
+
+#include <structmember.h>
+
+#include <cstddef>
+
+namespace frameloom {
+
+namespace {
+
+PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static const char *names[] = {"spec", nullptr};
+    PyObject *spec;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char **>(names), &spec)) return nullptr;
+    std::unique_ptr<Program> program = program_parse(spec);
+    if (program == nullptr) return nullptr;
+    Plan *plan = reinterpret_cast<Plan *>(type->tp_alloc(type, 0));
+    if (plan == nullptr) return nullptr;
+    plan->vectorcall = reinterpret_cast<vectorcallfunc>(plan_run);
+    plan->spec = Py_NewRef(spec);
+    plan->constant_views = new std::vector<Tensor>(program->views.size());
+    plan->program = program.release();
+    return reinterpret_cast<PyObject *>(plan);
+}
+
+int plan_traverse(Plan *plan, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(plan));
+    Py_VISIT(plan->spec);
+    return 0;
+}
+
+// The program borrows from the spec, so both go together; a call that runs keeps the plan alive and is never
+// here.
+int plan_clear(Plan *plan) {
+    delete plan->arena;
+    plan->arena = nullptr;
+    if (plan->constant_views)
+        for (Tensor &view : *plan->constant_views) view.release();
+    delete plan->constant_views;
+    plan->constant_views = nullptr;
+    delete plan->program;
+    plan->program = nullptr;
+    Py_CLEAR(plan->spec);
+    return 0;
+}
+
+void plan_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    plan_clear(reinterpret_cast<Plan *>(self));
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+PyObject *plan_arena_bytes(Plan *plan, void *) {
+    return PyLong_FromLongLong(plan->program ? plan->program->arena_bytes : 0);
+}
+
+PyMemberDef members[] = {
+    {"calls", T_PYSSIZET, offsetof(Plan, calls), READONLY, "how often it ran"},
+    {"spec", T_OBJECT, offsetof(Plan, spec), READONLY, "what it was built from"},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Plan, vectorcall), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyGetSetDef getset[] = {
+    {"arena_bytes", reinterpret_cast<getter>(plan_arena_bytes), nullptr, "size of the scratch memory",
+     nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char *>("A flat program over tensors, run natively: plan(*inputs) -> tuple.")},
+    {Py_tp_new, reinterpret_cast<void *>(plan_new)},
+    {Py_tp_dealloc, reinterpret_cast<void *>(plan_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void *>(plan_traverse)},
+    {Py_tp_clear, reinterpret_cast<void *>(plan_clear)},
+    {Py_tp_call, reinterpret_cast<void *>(PyVectorcall_Call)},
+    {Py_tp_members, members},
+    {Py_tp_getset, getset},
+    {0, nullptr},
+};
+
+} // namespace
+
+PyType_Spec plan_type_spec = {
+    "frameloom.runtime._runtime.Plan",
+    sizeof(Plan),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE,
+    slots,
+};
+
+} // namespace frameloom

@@ -1,0 +1,420 @@
+// Parses a PlanSpec (runtime/spec.py) into a Program and checks it: numbers in range, nothing returned that
+// the next call would overwrite.  Also finds after which step each library result is dead.
+#include "plan.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace frameloom {
+
+namespace {
+
+constexpr int64_t GIL_BYTES =
+    256 << 10; // kernels that move less finish before another thread could use the GIL
+
+// A strong reference that lets go by itself.
+struct Ref {
+    PyObject *object;
+    explicit Ref(PyObject *owned) : object(owned) {}
+    Ref(const Ref &) = delete;
+    ~Ref() { Py_XDECREF(object); }
+    explicit operator bool() const { return object != nullptr; }
+};
+
+class Parser {
+  public:
+    Parser(PyObject *spec, Program *program) : spec(spec), program(program) {}
+
+    bool parse() {
+        Ref module(PyImport_ImportModule("frameloom.runtime.spec"));
+        if (!module) return false;
+        Ref view(PyObject_GetAttrString(module.object, "ViewSpec")),
+            input(PyObject_GetAttrString(module.object, "InputSpec"));
+        Ref kernel(PyObject_GetAttrString(module.object, "KernelCall")),
+            check(PyObject_GetAttrString(module.object, "CheckCall"));
+        if (!view || !input || !kernel || !check) return false;
+        view_type = view.object;
+        input_type = input.object;
+        long long inputs, bytes;
+        if (!number(spec, "n_inputs", &inputs) || !number(spec, "arena_bytes", &bytes)) return false;
+        program->input_count = (int)inputs;
+        program->arena_bytes = bytes;
+        return each("buffers", [&](PyObject *item) { return buffer(item); }) && inputs_come_first() &&
+               each("steps",
+                    [&](PyObject *item) {
+                        PyObject *type = (PyObject *)Py_TYPE(item);
+                        return type == kernel.object  ? kernel_step(item)
+                               : type == check.object ? check_step(item)
+                                                      : extern_step(item);
+                    }) &&
+               each("outputs", [&](PyObject *item) { return output(item); }) && finish();
+    }
+
+  private:
+    PyObject *spec;
+    Program *program;
+    PyObject *view_type = nullptr, *input_type = nullptr;
+
+    static bool wrong(const char *what) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, what);
+        return false;
+    }
+
+    // The attribute as a borrowed reference: the object that has it keeps it.
+    static PyObject *field(PyObject *object, const char *name) {
+        PyObject *value = PyObject_GetAttrString(object, name);
+        Py_XDECREF(value);
+        return value;
+    }
+
+    static bool number(PyObject *object, const char *name, long long *result) {
+        PyObject *value = field(object, name);
+        *result = value ? PyLong_AsLongLong(value) : -1;
+        return value && !PyErr_Occurred();
+    }
+
+    template <typename Take> bool each(const char *name, Take take) {
+        PyObject *items = field(spec, name);
+        if (items == nullptr || !PyTuple_Check(items)) return wrong("the fields of a plan are tuples");
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++)
+            if (!take(PyTuple_GET_ITEM(items, i))) return false;
+        return true;
+    }
+
+    bool buffer_number(PyObject *object, int *result) const {
+        long long value = PyLong_Check(object) ? PyLong_AsLongLong(object) : -1;
+        if (value < 0 || value >= (long long)program->buffers.size())
+            return wrong("a plan names a buffer that it does not have");
+        *result = (int)value;
+        return true;
+    }
+
+    bool buffer(PyObject *item) {
+        static const char *const kinds[] = {"input", "output", "arena", "extern", "constant"};
+        Buffer result{};
+        PyObject *kind = field(item, "kind"), *shape = field(item, "shape"),
+                 *strides = field(item, "strides");
+        PyObject *dtype = field(item, "dtype"), *device = field(item, "device");
+        if (!kind || !shape || !strides || !dtype || !device) return false;
+        int at = 0;
+        while (at < 5 && PyUnicode_CompareWithASCIIString(kind, kinds[at]) != 0) at++;
+        if (at == 5) return wrong("a buffer is an input, output, arena, extern or constant");
+        result.kind = (Buffer::Kind)at;
+        result.constant = field(item, "constant");
+        long long offset;
+        if (!result.constant || !number(item, "offset", &offset)) return false;
+        result.offset = offset;
+        /* An input that is only handed through has neither dtype nor device. */
+        bool opaque = dtype == Py_None;
+        if (!opaque && !layout_parse(shape, strides, dtype, device, &result.layout)) return false;
+        if (opaque && result.kind != Buffer::INPUT) return wrong("only an input can do without a dtype");
+        Ref type(opaque ? nullptr : PyObject_GetAttrString(device, "type"));
+        const char *name = type ? PyUnicode_AsUTF8(type.object) : nullptr;
+        if (!opaque && name == nullptr) return false;
+        result.device = name ? name : "";
+        int index = (int)program->buffers.size();
+        if (result.kind == Buffer::OUTPUT) program->made.push_back(index);
+        if (result.kind == Buffer::ARENA) {
+            int64_t bytes = result.layout.elements() ? result.layout.item_size : 0;
+            for (size_t i = 0; i < result.layout.shape.size(); i++)
+                bytes += (result.layout.shape[i] - 1) * result.layout.strides[i] * result.layout.item_size;
+            if (result.offset < 0 ||
+                (result.layout.elements() && result.offset + bytes > program->arena_bytes))
+                return wrong("a buffer lies outside of the plan's scratch memory");
+            program->scratch.push_back(index);
+            program->arena_buffer = index;
+        }
+        program->buffers.push_back(std::move(result));
+        return true;
+    }
+
+    bool inputs_come_first() const {
+        if (program->input_count < 0 || program->input_count > (int)program->buffers.size())
+            return wrong("a plan's inputs are its first buffers");
+        for (size_t i = 0; i < program->buffers.size(); i++)
+            if ((program->buffers[i].kind == Buffer::INPUT) != ((int)i < program->input_count))
+                return wrong("a plan's inputs are its first buffers");
+        return true;
+    }
+
+    // Number of the view; equal views share one.  -1 with an exception set.
+    int view(PyObject *item) {
+        View result{};
+        PyObject *buffer = field(item, "buffer"), *shape = field(item, "shape"),
+                 *strides = field(item, "strides"), *dtype = field(item, "dtype");
+        long long offset;
+        if (!buffer || !shape || !strides || !dtype || !number(item, "offset", &offset) ||
+            !buffer_number(buffer, &result.buffer) ||
+            !layout_parse(shape, strides, dtype, nullptr, &result.layout))
+            return -1;
+        const Buffer &base = program->buffers[result.buffer];
+        result.offset = offset;
+        result.whole = offset == 0 && result.layout.same_form(base.layout);
+        for (size_t i = 0; i < program->views.size(); i++) {
+            const View &other = program->views[i];
+            if (other.buffer == result.buffer && other.offset == result.offset &&
+                other.layout.same_form(result.layout))
+                return (int)i;
+        }
+        program->views.push_back(std::move(result));
+        return (int)program->views.size() - 1;
+    }
+
+    bool is_view(PyObject *object) const { return Py_TYPE(object) == (PyTypeObject *)view_type; }
+    bool is_input(PyObject *object) const { return Py_TYPE(object) == (PyTypeObject *)input_type; }
+
+    bool kernel_step(PyObject *item) {
+        Kernel kernel{};
+        long long address, bytes;
+        PyObject *buffers = field(item, "buffers");
+        if (!number(item, "address", &address) || !number(item, "bytes_moved", &bytes) || !buffers)
+            return false;
+        if (address == 0 || !PyTuple_Check(buffers))
+            return wrong("a kernel has an address and a tuple of buffers");
+        kernel.function = reinterpret_cast<void (*)(void *const *, const int64_t *)>((uintptr_t)address);
+        kernel.release_gil = bytes >= GIL_BYTES;
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(buffers); i++) {
+            int number;
+            if (!buffer_number(PyTuple_GET_ITEM(buffers, i), &number)) return false;
+            kernel.buffers.push_back(number);
+        }
+        program->widest_kernel = std::max(program->widest_kernel, (int)kernel.buffers.size());
+        program->steps.push_back({Step::KERNEL, (int)program->kernels.size(), {}, {}});
+        program->kernels.push_back(std::move(kernel));
+        return true;
+    }
+
+    bool check_step(PyObject *item) {
+        Check check{};
+        PyObject *buffer = field(item, "buffer");
+        check.exception = field(item, "exception");
+        check.message = field(item, "message");
+        if (!buffer || !check.exception || !check.message || !buffer_number(buffer, &check.buffer))
+            return false;
+        if (!PyExceptionClass_Check(check.exception)) return wrong("a check raises an exception class");
+        program->steps.push_back({Step::CHECK, (int)program->checks.size(), {}, {}});
+        program->checks.push_back(check);
+        return true;
+    }
+
+    // Whether a container holds a tensor at any depth: only then is it built anew in every call.
+    bool holds_tensor(PyObject *object) const {
+        if (is_view(object) || is_input(object)) return true;
+        if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object)) return false;
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); i++)
+            if (holds_tensor(PySequence_Fast_GET_ITEM(object, i))) return true;
+        return false;
+    }
+
+    bool argument(PyObject *object, Argument *result) {
+        *result = Argument{Argument::OBJECT, -1, object, {}};
+        if (is_view(object)) {
+            result->kind = Argument::VIEW;
+            result->number = view(object);
+            return result->number >= 0;
+        }
+        if (is_input(object)) {
+            long long index;
+            result->kind = Argument::INPUT;
+            if (!number(object, "index", &index)) return false;
+            result->number = (int)index;
+            return (index >= 0 && index < program->input_count) ||
+                   wrong("a library call names an input that the plan does not have");
+        }
+        if (!holds_tensor(object)) return true;
+        result->kind = PyList_CheckExact(object) ? Argument::LIST : Argument::TUPLE;
+        result->items.resize(PySequence_Fast_GET_SIZE(object));
+        for (size_t i = 0; i < result->items.size(); i++)
+            if (!argument(PySequence_Fast_GET_ITEM(object, i), &result->items[i])) return false;
+        return true;
+    }
+
+    bool extern_arguments(PyObject *args, PyObject *kwargs, Extern *call) {
+        call->positional = (size_t)PyTuple_GET_SIZE(args);
+        call->arguments.resize(call->positional + (size_t)PyDict_GET_SIZE(kwargs));
+        for (size_t i = 0; i < call->positional; i++)
+            if (!argument(PyTuple_GET_ITEM(args, i), &call->arguments[i])) return false;
+        PyObject *key, *value;
+        Py_ssize_t at = 0;
+        while (PyDict_Next(kwargs, &at, &key, &value)) {
+            const char *name = PyUnicode_AsUTF8(key);
+            if (name == nullptr || !argument(value, &call->arguments[call->positional + call->names.size()]))
+                return false;
+            call->names.push_back(name);
+        }
+        return true;
+    }
+
+    bool extern_results(PyObject *results, Extern *call) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(results); i++) {
+            PyObject *item = PyTuple_GET_ITEM(results, i);
+            int number = -1;
+            if (item != Py_None && !buffer_number(item, &number)) return false;
+            if (call->out_form && number < 0) return wrong("a call in out form names all of its results");
+            if (number >= 0) {
+                Buffer::Kind kind = program->buffers[number].kind;
+                bool fits = call->out_form
+                                ? kind == Buffer::OUTPUT || kind == Buffer::ARENA || kind == Buffer::INPUT
+                                : kind == Buffer::EXTERN;
+                if (!fits)
+                    return wrong("a call in out form writes to inputs, outputs and scratch memory; any other "
+                                 "fills extern buffers");
+            }
+            call->results.push_back(number);
+            if (call->out_form) call->result_views.push_back(whole(number));
+        }
+        return true;
+    }
+
+    int whole(int buffer) {
+        for (size_t i = 0; i < program->views.size(); i++)
+            if (program->views[i].buffer == buffer && program->views[i].whole) return (int)i;
+        program->views.push_back(View{buffer, program->buffers[buffer].layout, 0, true});
+        return (int)program->views.size() - 1;
+    }
+
+    // The keyword names under which results are passed: the schema's where the function has one.
+    bool out_names(Extern *call) {
+        Ref schema(PyObject_GetAttrString(call->function, "_schema"));
+        PyErr_Clear();
+        Ref arguments(schema ? PyObject_GetAttrString(schema.object, "arguments") : nullptr);
+        Py_ssize_t count = arguments ? PySequence_Size(arguments.object) : 0;
+        for (Py_ssize_t i = 0; i < count; i++) {
+            Ref item(PySequence_GetItem(arguments.object, i));
+            PyObject *is_out = item ? field(item.object, "is_out") : nullptr;
+            if (is_out != Py_True) continue;
+            PyObject *name = field(item.object, "name");
+            const char *text = name ? PyUnicode_AsUTF8(name) : nullptr;
+            if (text) call->out_names.push_back(text);
+        }
+        PyErr_Clear();
+        if (call->out_names.empty()) call->out_names.push_back("out");
+        return call->out_names.size() == 1 || call->out_names.size() == call->results.size() ||
+               wrong("a call in out form names all of its results");
+    }
+
+    bool extern_step(PyObject *item) {
+        Extern call{};
+        PyObject *target = field(item, "target"), *args = field(item, "args"),
+                 *kwargs = field(item, "kwargs"), *results = field(item, "results");
+        PyObject *out_form = field(item, "out_form");
+        call.function = field(item, "function");
+        if (!target || !args || !kwargs || !results || !out_form || !call.function) return false;
+        const char *name = PyUnicode_AsUTF8(target);
+        if (name == nullptr || !PyTuple_Check(args) || !PyDict_Check(kwargs) || !PyTuple_Check(results))
+            return wrong(
+                "a library call has a tuple of arguments, a dict of named ones, and a tuple of results");
+        call.out_form = out_form == Py_True;
+        if (!extern_arguments(args, kwargs, &call) || !extern_results(results, &call) ||
+            (call.out_form && !out_names(&call)))
+            return false;
+        std::string device;
+        int64_t bytes = 0;
+        for (const Argument &argument : call.arguments) measure(argument, &device, &bytes);
+        call.release_gil = bytes >= GIL_BYTES / 4;
+        if (!shim_bind(
+                name, device, args, kwargs, call.out_form, call.results.size(), view_type,
+                [](void *parser, PyObject *object) { return static_cast<Parser *>(parser)->view(object); },
+                this, &call.shim))
+            return false;
+        program->steps.push_back({Step::EXTERN, (int)program->externs.size(), {}, {}});
+        program->externs.push_back(std::move(call));
+        return true;
+    }
+
+    // Device of the first tensor and bytes of all.
+    void measure(const Argument &argument, std::string *device, int64_t *bytes) const {
+        if (argument.kind == Argument::VIEW) {
+            const View &view = program->views[argument.number];
+            if (device->empty()) *device = program->buffers[view.buffer].device;
+            *bytes += view.layout.elements() * view.layout.item_size;
+        }
+        for (const Argument &item : argument.items) measure(item, device, bytes);
+    }
+
+    bool output(PyObject *item) {
+        Output result{};
+        if (is_view(item)) {
+            result.kind = Output::VIEW;
+            result.number = view(item);
+            if (result.number < 0) return false;
+            if (program->buffers[program->views[result.number].buffer].kind == Buffer::ARENA)
+                return wrong("scratch memory is overwritten by the next call: it cannot be returned");
+        } else if (PyLong_Check(item)) {
+            result.kind = Output::INPUT;
+            if (!buffer_number(item, &result.number) || result.number >= program->input_count)
+                return wrong("a plan returns an input that it does not have");
+        } else if (PyTuple_Check(item) && PyTuple_GET_SIZE(item) == 1) {
+            result.kind = Output::CONSTANT;
+            result.constant = PyTuple_GET_ITEM(item, 0);
+        } else {
+            return wrong("an output is a view, the number of an input, or a 1-tuple of a constant");
+        }
+        program->outputs.push_back(result);
+        return true;
+    }
+
+    bool finish() {
+        std::vector<char> wanted(program->buffers.size()), addressed(program->buffers.size());
+        for (const View &view : program->views) wanted[view.buffer] = 1;
+        for (const Kernel &kernel : program->kernels)
+            for (int number : kernel.buffers) wanted[number] = addressed[number] = 1;
+        for (const Check &check : program->checks) wanted[check.buffer] = addressed[check.buffer] = 1;
+        for (size_t i = 0; i < program->buffers.size(); i++) {
+            const Buffer &buffer = program->buffers[i];
+            if (wanted[i] && buffer.kind == Buffer::INPUT) program->tensor_inputs.push_back((int)i);
+            if (wanted[i] && buffer.layout.dtype_object == nullptr)
+                return wrong("an input that is used has a dtype");
+            if (addressed[i] && (buffer.kind == Buffer::INPUT || buffer.kind == Buffer::CONSTANT))
+                program->addressed.push_back((int)i);
+        }
+        find_dead();
+        return true;
+    }
+
+    static void collect_views(const Argument &argument, std::vector<int> *views) {
+        if (argument.kind == Argument::VIEW) views->push_back(argument.number);
+        for (const Argument &item : argument.items) collect_views(item, views);
+    }
+
+    // Library results are let go after their last use, so that a long plan needs no more memory than eager
+    // execution.
+    void find_dead() {
+        constexpr int NEVER = -1;
+        std::vector<int> last(program->buffers.size(), NEVER);
+        std::vector<char> kept(program->buffers.size());
+        for (size_t i = 0; i < program->steps.size(); i++) {
+            const Step &step = program->steps[i];
+            if (step.kind == Step::KERNEL)
+                for (int number : program->kernels[step.number].buffers) last[number] = (int)i;
+            if (step.kind == Step::CHECK) last[program->checks[step.number].buffer] = (int)i;
+            if (step.kind != Step::EXTERN) continue;
+            const Extern &call = program->externs[step.number];
+            std::vector<int> views;
+            for (const Argument &argument : call.arguments) collect_views(argument, &views);
+            for (int view : views) last[program->views[view].buffer] = (int)i;
+            for (int number : call.results)
+                if (number >= 0) last[number] = (int)i;
+        }
+        for (const Output &output : program->outputs)
+            if (output.kind == Output::VIEW) kept[program->views[output.number].buffer] = 1;
+        for (size_t i = 0; i < program->buffers.size(); i++)
+            if (program->buffers[i].kind == Buffer::EXTERN && !kept[i] && last[i] != NEVER)
+                program->steps[last[i]].dead_buffers.push_back((int)i);
+        for (size_t i = 0; i < program->views.size(); i++) {
+            int buffer = program->views[i].buffer;
+            if (program->buffers[buffer].kind == Buffer::EXTERN && !kept[buffer] && last[buffer] != NEVER)
+                program->steps[last[buffer]].dead_views.push_back((int)i);
+        }
+    }
+};
+
+} // namespace
+
+std::unique_ptr<Program> program_parse(PyObject *spec) {
+    auto program = std::make_unique<Program>();
+    if (torch_api() == nullptr || !Parser(spec, program.get()).parse()) return nullptr;
+    return program;
+}
+
+} // namespace frameloom

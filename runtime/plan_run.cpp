@@ -1,0 +1,380 @@
+// Runs a plan: the part that every call pays for.
+//
+// Outputs are allocated first, then the steps run in order, then the outputs become Python tensors.
+// Everything that a call makes belongs to its Frame and goes with it, whatever fails.
+#include "plan.h"
+
+#include <alloca.h>
+
+#include <cstring>
+
+namespace frameloom {
+
+namespace {
+
+constexpr int64_t KEPT_ARENA = 64 << 20; // larger scratch memory is given back after every call
+
+struct Frame {
+    Plan *plan;
+    const Program &program;
+    PyObject *const *inputs;
+    Tensor *tensors; // per buffer
+    Tensor *views;   // per view; those of scratch memory and constants are kept elsewhere
+    void **data;     // per buffer: what kernels are given
+    Arena *arena = nullptr;
+
+    Frame(Plan *plan, PyObject *const *inputs, Tensor *tensors, Tensor *views, void **data)
+        : plan(plan), program(*plan->program), inputs(inputs), tensors(tensors), views(views), data(data) {}
+    Frame(const Frame &) = delete;
+
+    ~Frame() {
+        for (size_t i = 0; i < program.views.size(); i++) views[i].release();
+        for (size_t i = program.input_count; i < program.buffers.size(); i++) tensors[i].release();
+        if (arena == nullptr) return;
+        /* A call that ran meanwhile may have put its own back. */
+        if (plan->arena == nullptr && program.arena_bytes <= KEPT_ARENA)
+            plan->arena = arena;
+        else
+            delete arena;
+    }
+
+    bool take_inputs() {
+        for (int number : program.tensor_inputs)
+            if (!tensor_borrow(inputs[number], &tensors[number])) return false;
+        return true;
+    }
+
+    bool take_arena() {
+        arena = plan->arena;
+        plan->arena = nullptr;
+        if (arena == nullptr) {
+            arena = new Arena;
+            arena->views.resize(program.views.size());
+            if (!make_memory() || !tensor_data(arena->memory, &arena->base)) return false;
+        }
+        for (int number : program.scratch)
+            data[number] = static_cast<char *>(arena->base) + program.buffers[number].offset;
+        return true;
+    }
+
+    // Bytes from PyTorch's own allocator, on the device of the buffers: accounted for and aligned as its
+    // tensors are.
+    bool make_memory() {
+        PyObject *torch = PyImport_ImportModule("torch"),
+                 *bytes = torch ? PyObject_GetAttrString(torch, "uint8") : nullptr;
+        PyObject *shape = Py_BuildValue("(L)", (long long)program.arena_bytes),
+                 *strides = Py_BuildValue("(i)", 1);
+        Layout layout;
+        bool made = bytes && shape && strides &&
+                    layout_parse(shape, strides, bytes,
+                                 program.buffers[program.arena_buffer].layout.device_object, &layout) &&
+                    tensor_empty(layout, &arena->memory);
+        Py_XDECREF(torch);
+        Py_XDECREF(bytes);
+        Py_XDECREF(shape);
+        Py_XDECREF(strides);
+        return made;
+    }
+
+    bool make_outputs() {
+        for (int number : program.made)
+            if (!tensor_empty(program.buffers[number].layout, &tensors[number]) ||
+                !tensor_data(tensors[number], &data[number]))
+                return false;
+        return true;
+    }
+
+    bool find_addresses() {
+        for (int number : program.addressed) {
+            const Buffer &buffer = program.buffers[number];
+            if (buffer.kind == Buffer::CONSTANT && !tensor_borrow(buffer.constant, &tensors[number]))
+                return false;
+            if (!tensor_data(tensors[number], &data[number])) return false;
+        }
+        return true;
+    }
+
+    // The tensor of a view, borrowed; nullptr with an exception set.
+    Tensor *view(int number) {
+        const View &view = program.views[number];
+        const Buffer &buffer = program.buffers[view.buffer];
+        Tensor *base = &tensors[view.buffer], *result = &views[number];
+        if (buffer.kind == Buffer::ARENA) {
+            result = &arena->views[number];
+            if (result->present()) return result;
+            int64_t offset = buffer.offset + view.offset * view.layout.item_size;
+            return tensor_in_pool(arena->memory, view.layout, offset, result) ? result : nullptr;
+        }
+        if (buffer.kind == Buffer::CONSTANT) {
+            result = &(*plan->constant_views)[number];
+            if (!base->present() && !tensor_borrow(buffer.constant, base)) return nullptr;
+        }
+        if (view.whole) return base;
+        if (result->present()) return result;
+        return tensor_view(*base, buffer.layout, view.layout, view.offset, result) ? result : nullptr;
+    }
+
+    // --- steps ---
+
+    void run_kernel(const Kernel &kernel, void **pointers) {
+        for (size_t i = 0; i < kernel.buffers.size(); i++) pointers[i] = data[kernel.buffers[i]];
+        PyThreadState *state = kernel.release_gil ? PyEval_SaveThread() : nullptr;
+        kernel.function(pointers, nullptr);
+        if (state) PyEval_RestoreThread(state);
+    }
+
+    // Takes what a library call returned as the buffer's tensor.
+    bool adopt(int number, Tensor *tensor) {
+        const Layout &layout = program.buffers[number].layout;
+        int matches = tensor_matches(tensor, layout);
+        if (matches < 0) return false;
+        if (matches == 0 && !tensor_restride(tensor, layout)) return false;
+        if (!tensor_data(*tensor, &data[number])) return false;
+        const char *start = arena ? static_cast<const char *>(arena->base) : nullptr,
+                   *address = static_cast<const char *>(data[number]);
+        if (start && address >= start && address < start + program.arena_bytes) {
+            /* The call handed out a view of scratch memory, which later steps overwrite. */
+            if (!tensor_restride(tensor, layout) || !tensor_data(*tensor, &data[number])) return false;
+        }
+        tensors[number].release();
+        tensors[number] = *tensor;
+        *tensor = Tensor{};
+        return true;
+    }
+
+    // 1 done, 0 the C function reported an error (Python then raises it), -1 exception.
+    int run_shim(const Extern &call) {
+        const ShimCall &shim = call.shim;
+        size_t count = shim.arguments.size(), lists = 0;
+        for (const ShimArgument &argument : shim.arguments)
+            lists += argument.type == 'L' ? argument.views.size() : 0;
+        ShimValue values[16];
+        Handle *list = static_cast<Handle *>(alloca((lists + 1) * sizeof(Handle)));
+        for (size_t i = 0; i < count; i++) {
+            const ShimArgument &argument = shim.arguments[i];
+            values[i] = argument.value;
+            if (argument.type == 'I') {
+                values[i].integers = argument.integers.data();
+                values[i].count = (int64_t)argument.integers.size();
+            } else if (argument.type == 'L') {
+                values[i].tensors = list;
+                values[i].count = (int64_t)argument.views.size();
+            }
+            for (int number : argument.views) {
+                Tensor *tensor = view(number);
+                if (tensor == nullptr) return -1;
+                values[i].tensor = tensor->handle;
+                if (argument.type == 'L') *list++ = tensor->handle;
+                if (tensor->handle == nullptr) return 0;
+            }
+        }
+        Handle results[4] = {};
+        Tensor fresh{};
+        if (call.out_form) {
+            for (size_t i = 0; i < call.results.size(); i++) {
+                Tensor *tensor = view(call.result_views[i]);
+                if (tensor == nullptr) return -1;
+                results[i] = tensor->handle;
+            }
+        } else if (shim.shim->out) {
+            if (call.results[0] < 0) return 1; // nothing uses the only result
+            if (!tensor_empty(program.buffers[call.results[0]].layout, &fresh)) return -1;
+            results[0] = fresh.handle;
+        }
+        PyThreadState *state = call.release_gil ? PyEval_SaveThread() : nullptr;
+        int32_t error = shim.shim->invoke(shim.function, values, results);
+        if (state) PyEval_RestoreThread(state);
+        if (error || call.out_form) {
+            fresh.release();
+            return error == 0;
+        }
+        int good = 1;
+        for (size_t i = 0; i < call.results.size(); i++) {
+            Tensor tensor = shim.shim->out ? fresh : Tensor{results[i], nullptr, true, false};
+            if (call.results[i] >= 0 && good > 0 && !adopt(call.results[i], &tensor)) good = -1;
+            tensor.release();
+        }
+        return good;
+    }
+
+    // New reference; nullptr with an exception set.
+    PyObject *argument(const Argument &source) {
+        if (source.kind == Argument::OBJECT) return Py_NewRef(source.object);
+        if (source.kind == Argument::INPUT) return Py_NewRef(inputs[source.number]);
+        if (source.kind == Argument::VIEW) {
+            Tensor *tensor = view(source.number);
+            return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
+        }
+        Py_ssize_t count = (Py_ssize_t)source.items.size();
+        PyObject *result = source.kind == Argument::LIST ? PyList_New(count) : PyTuple_New(count);
+        for (Py_ssize_t i = 0; i < count && result; i++) {
+            PyObject *item = argument(source.items[i]);
+            if (item == nullptr)
+                Py_CLEAR(result);
+            else if (source.kind == Argument::LIST)
+                PyList_SET_ITEM(result, i, item);
+            else
+                PyTuple_SET_ITEM(result, i, item);
+        }
+        return result;
+    }
+
+    bool set_named(PyObject *kwargs, const std::string &name, PyObject *value) {
+        bool good = value && PyDict_SetItemString(kwargs, name.c_str(), value) == 0;
+        Py_XDECREF(value);
+        return good;
+    }
+
+    bool set_out(const Extern &call, PyObject *kwargs) {
+        PyObject *all = PyTuple_New((Py_ssize_t)call.results.size());
+        bool good = all != nullptr;
+        for (size_t i = 0; i < call.results.size() && good; i++) {
+            Tensor *tensor = view(call.result_views[i]);
+            PyObject *object = tensor ? tensor_object(tensor) : nullptr;
+            good = object != nullptr;
+            if (good) PyTuple_SET_ITEM(all, (Py_ssize_t)i, Py_NewRef(object));
+        }
+        if (good && call.out_names.size() > 1)
+            for (size_t i = 0; i < call.out_names.size() && good; i++)
+                good = set_named(kwargs, call.out_names[i], Py_NewRef(PyTuple_GET_ITEM(all, (Py_ssize_t)i)));
+        else if (good)
+            good = set_named(kwargs, call.out_names[0],
+                             Py_NewRef(call.results.size() == 1 ? PyTuple_GET_ITEM(all, 0) : all));
+        Py_XDECREF(all);
+        return good;
+    }
+
+    bool take_results(const Extern &call, PyObject *returned) {
+        bool several = PyTuple_Check(returned) || PyList_Check(returned);
+        size_t count = several ? (size_t)PySequence_Fast_GET_SIZE(returned) : 1;
+        for (size_t i = 0; i < call.results.size(); i++) {
+            if (call.results[i] < 0) continue;
+            if (i >= count) {
+                PyErr_Format(PyExc_RuntimeError, "%R returned %zu results, planned were %zu", call.function,
+                             count, call.results.size());
+                return false;
+            }
+            Tensor tensor{};
+            bool good = tensor_adopt(
+                            Py_NewRef(several ? PySequence_Fast_GET_ITEM(returned, (Py_ssize_t)i) : returned),
+                            &tensor) &&
+                        adopt(call.results[i], &tensor);
+            tensor.release();
+            if (!good) return false;
+        }
+        return true;
+    }
+
+    bool run_python(const Extern &call) {
+        PyObject *args = PyTuple_New((Py_ssize_t)call.positional), *kwargs = PyDict_New(),
+                 *returned = nullptr;
+        bool good = args && kwargs;
+        for (size_t i = 0; i < call.arguments.size() && good; i++) {
+            PyObject *value = argument(call.arguments[i]);
+            if (i < call.positional) {
+                good = value != nullptr;
+                if (good) PyTuple_SET_ITEM(args, (Py_ssize_t)i, value);
+            } else {
+                good = set_named(kwargs, call.names[i - call.positional], value);
+            }
+        }
+        if (good && call.out_form) good = set_out(call, kwargs);
+        if (good) returned = PyObject_Call(call.function, args, kwargs);
+        Py_XDECREF(args);
+        Py_XDECREF(kwargs);
+        good = returned && (call.out_form || take_results(call, returned));
+        Py_XDECREF(returned);
+        return good;
+    }
+
+    bool run_extern(const Extern &call) {
+        if (call.shim.shim) {
+            int done = run_shim(call);
+            if (done != 0) return done > 0;
+        }
+        return run_python(call);
+    }
+
+    bool run_check(const Check &check) {
+        if (*static_cast<const char *>(data[check.buffer]) == 0) return true;
+        PyErr_SetObject(check.exception, check.message);
+        return false;
+    }
+
+    bool run_steps() {
+        void **pointers = static_cast<void **>(alloca((size_t)(program.widest_kernel + 1) * sizeof(void *)));
+        for (const Step &step : program.steps) {
+            bool good = true;
+            if (step.kind == Step::KERNEL)
+                run_kernel(program.kernels[step.number], pointers);
+            else if (step.kind == Step::EXTERN)
+                good = run_extern(program.externs[step.number]);
+            else
+                good = run_check(program.checks[step.number]);
+            if (!good) return false;
+            for (int number : step.dead_views) views[number].release();
+            for (int number : step.dead_buffers) tensors[number].release();
+        }
+        return true;
+    }
+
+    // --- results ---
+
+    // A view of an input is one that autograd and `_base` know; made by eager PyTorch itself.
+    PyObject *view_of_input(const View &view) {
+        return PyObject_CallMethod(torch_api()->fallback, "strided_view", "OLOOO", inputs[view.buffer],
+                                   (long long)view.offset, view.layout.shape_object,
+                                   view.layout.strides_object, view.layout.dtype_object);
+    }
+
+    PyObject *output(const Output &source) {
+        if (source.kind == Output::INPUT) return Py_NewRef(inputs[source.number]);
+        if (source.kind == Output::CONSTANT) return Py_NewRef(source.constant);
+        const View &wanted = program.views[source.number];
+        if (wanted.buffer < program.input_count && !wanted.whole) return view_of_input(wanted);
+        Tensor *tensor = view(source.number);
+        return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
+    }
+
+    PyObject *results() {
+        PyObject *result = PyTuple_New((Py_ssize_t)program.outputs.size());
+        for (size_t i = 0; i < program.outputs.size() && result; i++) {
+            PyObject *item = output(program.outputs[i]);
+            if (item)
+                PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
+            else
+                Py_CLEAR(result);
+        }
+        return result;
+    }
+};
+
+} // namespace
+
+Arena::~Arena() {
+    for (Tensor &view : views) view.release();
+    memory.release();
+}
+
+PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names) {
+    if (plan->program == nullptr) return PyErr_Format(PyExc_RuntimeError, "this plan has been torn down");
+    const Program &program = *plan->program;
+    if (PyVectorcall_NARGS(nargsf) != program.input_count || (names && PyTuple_GET_SIZE(names)))
+        return PyErr_Format(PyExc_TypeError, "the plan takes %d inputs, %zd were given", program.input_count,
+                            (Py_ssize_t)PyVectorcall_NARGS(nargsf));
+    constexpr size_t ON_STACK = 256;
+    size_t buffers = program.buffers.size(), count = buffers + program.views.size();
+    size_t bytes = count * sizeof(Tensor) + buffers * sizeof(void *);
+    std::unique_ptr<char[]> on_heap(count > ON_STACK ? new char[bytes] : nullptr);
+    char *room = on_heap ? on_heap.get() : static_cast<char *>(alloca(bytes));
+    std::memset(room, 0, bytes);
+    Tensor *tensors = reinterpret_cast<Tensor *>(room);
+    plan->calls++;
+    Frame frame(plan, inputs, tensors, tensors + buffers, reinterpret_cast<void **>(tensors + count));
+    if (!frame.take_inputs() || (program.arena_buffer >= 0 && !frame.take_arena()) || !frame.make_outputs() ||
+        !frame.find_addresses() || !frame.run_steps())
+        return nullptr;
+    return frame.results();
+}
+
+} // namespace frameloom

@@ -1,0 +1,216 @@
+// The table of library ops that run through PyTorch's stable C interface: one row an op.
+//
+// A row says which C function it is, its parameters, and how they are passed.  An op that is not here, or is
+// called with something the row does not take, goes through its Python callable; so a row is only ever about
+// speed.
+#include "shims.h"
+
+#include <cstring>
+
+namespace frameloom {
+
+namespace {
+
+using V = ShimValue;
+using H = Handle;
+using I = int64_t;
+
+template <typename... Arguments> int32_t call(void *function, Arguments... arguments) {
+    return reinterpret_cast<int32_t (*)(Arguments...)>(function)(arguments...);
+}
+
+constexpr Shim SHIMS[] = {
+    {"aten.mm.default", "mm_out", 1, true, "T self, T mat2",
+     [](void *f, const V *v, H *r) { return call(f, r[0], v[0].tensor, v[1].tensor); }},
+    {"aten.bmm.default", "bmm_out", 1, true, "T self, T mat2",
+     [](void *f, const V *v, H *r) { return call(f, r[0], v[0].tensor, v[1].tensor); }},
+    {"aten._int_mm.default", "_int_mm_out", 1, true, "T self, T mat2",
+     [](void *f, const V *v, H *r) { return call(f, r[0], v[0].tensor, v[1].tensor); }},
+    {"aten.addmm.default", "addmm_out", 1, true, "T self, T mat1, T mat2, d beta=1, d alpha=1",
+     [](void *f, const V *v, H *r) {
+         return call(f, r[0], v[0].tensor, v[1].tensor, v[2].tensor, v[3].number, v[4].number);
+     }},
+    {"aten.baddbmm.default", "baddbmm_out", 1, true, "T self, T batch1, T batch2, d beta=1, d alpha=1",
+     [](void *f, const V *v, H *r) {
+         return call(f, r[0], v[0].tensor, v[1].tensor, v[2].tensor, v[3].number, v[4].number);
+     }},
+    {"aten.convolution.default", "convolution", 1, false,
+     "T input, T weight, O bias, I stride, I padding, I dilation, b transposed, I output_padding, i groups",
+     [](void *f, const V *v, H *r) {
+         return call(f, v[0].tensor, v[1].tensor, v[2].optional_tensor(), v[3].integers, v[3].count,
+                     v[4].integers, v[4].count, v[5].integers, v[5].count, (int32_t)v[6].integer,
+                     v[7].integers, v[7].count, v[8].integer, &r[0]);
+     }},
+    {"aten._scaled_dot_product_flash_attention_for_cpu.default",
+     "_scaled_dot_product_flash_attention_for_cpu", 2, false,
+     "T query, T key, T value, d dropout_p=0, b is_causal=0, O attn_mask=None, D scale=None",
+     [](void *f, const V *v, H *r) {
+         return call(f, v[0].tensor, v[1].tensor, v[2].tensor, v[3].number, (int32_t)v[4].integer,
+                     v[5].optional_tensor(), v[6].optional_number(), &r[0], &r[1]);
+     }},
+    {"aten.cat.default", "cat", 1, false, "L tensors, i dim=0",
+     [](void *f, const V *v, H *r) { return call(f, v[0].tensors, v[0].count, v[1].integer, &r[0]); }},
+    {"aten.max_pool2d_with_indices.default", "max_pool2d_with_indices", 2, false,
+     "T self, I kernel_size, I stride, I padding, I dilation, b ceil_mode=0",
+     [](void *f, const V *v, H *r) {
+         return call(f, v[0].tensor, v[1].integers, v[1].count, v[2].integers, v[2].count, v[3].integers,
+                     v[3].count, v[4].integers, v[4].count, (int32_t)v[5].integer, &r[0], &r[1]);
+     }},
+    {"aten._adaptive_avg_pool2d.default", "_adaptive_avg_pool2d", 1, false, "T self, I output_size",
+     [](void *f, const V *v, H *r) { return call(f, v[0].tensor, v[1].integers, v[1].count, &r[0]); }},
+    {"aten.topk.default", "topk", 2, false, "T self, i k, i dim=-1, b largest=1, b sorted=1",
+     [](void *f, const V *v, H *r) {
+         return call(f, v[0].tensor, v[1].integer, v[2].integer, (int32_t)v[3].integer, (int32_t)v[4].integer,
+                     &r[0], &r[1]);
+     }},
+    {"aten.sort.default", "sort", 2, false, "T self, i dim=-1, b descending=0",
+     [](void *f, const V *v, H *r) {
+         return call(f, v[0].tensor, v[1].integer, (int32_t)v[2].integer, &r[0], &r[1]);
+     }},
+};
+
+struct Parameter {
+    char type;
+    std::string name, fallback;
+    bool has_fallback;
+};
+
+std::vector<Parameter> parameters_of(const Shim &shim) {
+    std::vector<Parameter> result;
+    for (const char *at = shim.parameters; *at;) {
+        const char *end = at + std::strcspn(at, ",");
+        std::string text(at + 2, end);
+        size_t equals = text.find('=');
+        bool has = equals != std::string::npos;
+        result.push_back({*at, text.substr(0, equals), has ? text.substr(equals + 1) : "", has});
+        at = *end ? end + 2 : end;
+    }
+    return result;
+}
+
+const Shim *find_shim(std::string target) {
+    if (target.size() > 4 && target.compare(target.size() - 4, 4, ".out") == 0)
+        target.replace(target.size() - 4, 4, ".default");
+    for (const Shim &shim : SHIMS)
+        if (target == shim.target) return &shim;
+    return nullptr;
+}
+
+struct Binder {
+    PyObject *view_type;
+    ViewNumber view_number;
+    void *context;
+
+    bool is_view(PyObject *object) const { return Py_TYPE(object) == (PyTypeObject *)view_type; }
+
+    bool add_view(PyObject *object, ShimArgument *argument) const {
+        int number = is_view(object) ? view_number(context, object) : -1;
+        if (number >= 0) argument->views.push_back(number);
+        return number >= 0;
+    }
+
+    // The items of a list or tuple; false if one of them does not fit.
+    template <typename Take> static bool each(PyObject *object, Take take) {
+        if (!PyList_Check(object) && !PyTuple_Check(object)) return false;
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); i++)
+            if (!take(PySequence_Fast_GET_ITEM(object, i))) return false;
+        return true;
+    }
+
+    bool take(PyObject *object, ShimArgument *argument) const {
+        ShimValue &value = argument->value;
+        switch (argument->type) {
+        case 'O':
+            if (object == Py_None) {
+                value.present = false;
+                return true;
+            }
+            return add_view(object, argument);
+        case 'T':
+            return add_view(object, argument);
+        case 'L':
+            return each(object, [&](PyObject *item) { return add_view(item, argument); });
+        case 'I':
+            return each(object, [&](PyObject *item) {
+                if (!PyLong_CheckExact(item)) return false;
+                argument->integers.push_back(PyLong_AsLongLong(item));
+                return true;
+            });
+        case 'D':
+            if (object == Py_None) {
+                value.present = false;
+                return true;
+            }
+            [[fallthrough]];
+        case 'd':
+            if (!PyFloat_Check(object) && !PyLong_Check(object)) return false;
+            value.number = PyFloat_AsDouble(object);
+            return true;
+        case 'b':
+            if (!PyBool_Check(object)) return false;
+            value.integer = object == Py_True;
+            return true;
+        default:
+            if (!PyLong_CheckExact(object)) return false;
+            value.integer = PyLong_AsLongLong(object);
+            return true;
+        }
+    }
+
+    static bool take_fallback(const Parameter &parameter, ShimArgument *argument) {
+        ShimValue &value = argument->value;
+        if (parameter.fallback == "None")
+            value.present = false;
+        else
+            value.integer = (int64_t)(value.number = std::stod(parameter.fallback));
+        return parameter.has_fallback;
+    }
+};
+
+} // namespace
+
+bool shim_bind(const std::string &target, const std::string &device, PyObject *args, PyObject *kwargs,
+               bool out_form, size_t results, PyObject *view_type, ViewNumber view_number, void *context,
+               ShimCall *call) {
+    const TorchApi *api = torch_api();
+    const Shim *shim = api && api->fast ? find_shim(target) : nullptr;
+    /* Results that are to be written in place need a function that does so. */
+    if (shim == nullptr || (out_form && !shim->out) || results != (size_t)shim->results) return true;
+    void *function = torch_symbol(("aoti_torch_" + device + "_" + shim->symbol).c_str());
+    if (function == nullptr) return true;
+    Binder binder{view_type, view_number, context};
+    std::vector<Parameter> parameters = parameters_of(*shim);
+    std::vector<ShimArgument> arguments;
+    if (PyTuple_GET_SIZE(args) > (Py_ssize_t)parameters.size()) return true;
+    Py_ssize_t named = 0;
+    for (size_t i = 0; i < parameters.size(); i++) {
+        ShimArgument argument{};
+        argument.type = parameters[i].type;
+        PyObject *object = (Py_ssize_t)i < PyTuple_GET_SIZE(args)
+                               ? PyTuple_GET_ITEM(args, i)
+                               : PyDict_GetItemString(kwargs, parameters[i].name.c_str());
+        named += object && (Py_ssize_t)i >= PyTuple_GET_SIZE(args);
+        if (!(object ? binder.take(object, &argument) : Binder::take_fallback(parameters[i], &argument)))
+            return !PyErr_Occurred();
+        arguments.push_back(std::move(argument));
+    }
+    if (PyErr_Occurred()) { /* an integer beyond 64 bits */
+        PyErr_Clear();
+        return true;
+    }
+    if (named != PyDict_GET_SIZE(kwargs)) return true; /* an argument that the row does not know */
+    *call = ShimCall{shim, function, std::move(arguments)};
+    return true;
+}
+
+PyObject *shim_names(PyObject *, PyObject *) {
+    PyObject *names = PyList_New(0);
+    for (const Shim &shim : SHIMS) {
+        PyObject *name = names ? PyUnicode_FromString(shim.target) : nullptr;
+        if (name == nullptr || PyList_Append(names, name) < 0) Py_CLEAR(names);
+        Py_XDECREF(name);
+    }
+    return names;
+}
+
+} // namespace frameloom

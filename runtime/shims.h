@@ -1,0 +1,58 @@
+// Library ops that a plan calls through PyTorch's C interface, without Python; see shims.cpp.
+#pragma once
+
+#include "tensors.h"
+
+#include <string>
+#include <vector>
+
+namespace frameloom {
+
+// The value of one parameter when the op is called; which field counts follows from the parameter's type.
+struct ShimValue {
+    Handle tensor = nullptr;           // T, O (nullptr: None)
+    int64_t integer = 0;               // i, b
+    double number = 0;                 // d, D
+    bool present = true;               // O, D: not None
+    const int64_t *integers = nullptr; // I
+    const Handle *tensors = nullptr;   // L
+    int64_t count = 0;                 // I, L
+
+    const Handle *optional_tensor() const { return present ? &tensor : nullptr; }
+    const double *optional_number() const { return present ? &number : nullptr; }
+};
+
+struct Shim {
+    const char *target; // "aten.mm.default"
+    const char *symbol; // behind aoti_torch_<device>_
+    int results;
+    bool out;               // the results are passed in, made by the caller
+    const char *parameters; // in the order of the schema, "T self, d beta=1": type, name, default
+    int32_t (*invoke)(void *function, const ShimValue *values, Handle *results);
+};
+
+// What a parameter is given in every call: a constant, or the tensors to look up.
+struct ShimArgument {
+    ShimValue value;
+    std::vector<int> views; // of T, O and L
+    std::vector<int64_t> integers;
+    char type;
+};
+
+struct ShimCall {
+    const Shim *shim = nullptr; // nullptr: the op is called through Python
+    void *function = nullptr;
+    std::vector<ShimArgument> arguments;
+};
+
+// Number of the view that an object of the spec stands for; -1 with an exception if it cannot be one.
+using ViewNumber = int (*)(void *context, PyObject *view);
+
+// Fills in `call` if the op, its device and these arguments can go through the C interface; leaves it empty
+// if not. False with an exception set only if the spec is wrong.
+bool shim_bind(const std::string &target, const std::string &device, PyObject *args, PyObject *kwargs,
+               bool out_form, size_t results, PyObject *view_type, ViewNumber view_number, void *context,
+               ShimCall *call);
+PyObject *shim_names(PyObject *module, PyObject *ignored);
+
+} // namespace frameloom

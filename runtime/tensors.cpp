@@ -1,0 +1,297 @@
+// Making, viewing and inspecting tensors through PyTorch's stable C interface; see tensors.h.
+//
+// Where a symbol is missing, or a dtype has no code, runtime/fallback.py does the same through Python.
+#include "tensors.h"
+
+#include <dlfcn.h>
+
+#include <string>
+
+namespace frameloom {
+
+namespace {
+
+constexpr size_t OBJECT_HANDLE =
+    16; // of the at::Tensor inside a Python tensor; checked before it is relied on
+
+TorchApi api;
+bool api_searched = false;
+
+Handle inner_handle(PyObject *object) {
+    return reinterpret_cast<Handle>(reinterpret_cast<char *>(object) + OBJECT_HANDLE);
+}
+
+// Whether a Python tensor holds its at::Tensor where we look for it: compared with what PyTorch says of a
+// sample.
+bool handle_is_inside(PyObject *torch) {
+    PyObject *sample = PyObject_CallMethod(torch, "empty", "i", 1);
+    PyObject *address = sample ? PyObject_GetAttrString(sample, "_cdata") : nullptr;
+    bool inside = address && *reinterpret_cast<void **>(inner_handle(sample)) == PyLong_AsVoidPtr(address);
+    Py_XDECREF(sample);
+    Py_XDECREF(address);
+    PyErr_Clear();
+    return inside;
+}
+
+template <typename Function> bool find(Function *&function, const char *name) {
+    function = reinterpret_cast<Function *>(torch_symbol(name));
+    return function != nullptr;
+}
+
+bool find_functions() {
+    return find(api.empty_strided, "aoti_torch_empty_strided") &&
+           find(api.reinterpret, "aoti_torch__reinterpret_tensor") &&
+           find(api.from_pool, "aoti_torch__alloc_from_pool") &&
+           find(api.destroy, "aoti_torch_delete_tensor_object") &&
+           find(api.data_pointer, "aoti_torch_get_data_ptr") && find(api.dimensions, "aoti_torch_get_dim") &&
+           find(api.sizes, "aoti_torch_get_sizes") && find(api.strides, "aoti_torch_get_strides") &&
+           find(api.dtype, "aoti_torch_get_dtype") &&
+           find(api.wrap, "_Z16THPVariable_WrapRKN2at10TensorBaseE");
+}
+
+bool read_sizes(PyObject *source, std::vector<int64_t> *sizes) {
+    PyObject *list = PySequence_Fast(source, "shape and strides are sequences of int");
+    if (list == nullptr) return false;
+    sizes->clear();
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++)
+        sizes->push_back(PyLong_AsLongLong(PySequence_Fast_GET_ITEM(list, i)));
+    Py_DECREF(list);
+    return !PyErr_Occurred();
+}
+
+// str(object) without the module's name: "float32" of torch.float32.
+bool short_name(PyObject *object, std::string *name) {
+    PyObject *text = PyObject_Str(object);
+    const char *chars = text ? PyUnicode_AsUTF8(text) : nullptr;
+    if (chars) *name = chars;
+    Py_XDECREF(text);
+    if (name->rfind("torch.", 0) == 0) name->erase(0, 6);
+    return chars != nullptr;
+}
+
+int32_t code_of(const std::string &symbol) {
+    auto function = reinterpret_cast<int32_t (*)()>(torch_symbol(symbol.c_str()));
+    return function ? function() : -1;
+}
+
+bool device_codes(PyObject *device, Layout *layout) {
+    PyObject *type = PyObject_GetAttrString(device, "type"), *index = PyObject_GetAttrString(device, "index");
+    std::string name;
+    bool good = type && index && short_name(type, &name);
+    if (good) {
+        layout->device_type = code_of("aoti_torch_device_type_" + name);
+        layout->device_index = index == Py_None ? (name == "cpu" ? 0 : -1) : (int32_t)PyLong_AsLong(index);
+        if (layout->device_type < 0) layout->dtype = -1; // made through Python
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(index);
+    return good && !PyErr_Occurred();
+}
+
+// Calls a function of runtime/fallback.py; the result replaces *result.
+bool by_python(Tensor *result, const char *function, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    PyObject *args = Py_VaBuildValue(format, arguments), *made = nullptr;
+    va_end(arguments);
+    PyObject *callable = args ? PyObject_GetAttrString(api.fallback, function) : nullptr;
+    if (callable) made = PyObject_CallObject(callable, args);
+    Py_XDECREF(callable);
+    Py_XDECREF(args);
+    return made && tensor_adopt(made, result);
+}
+
+bool failed(const char *what) {
+    PyErr_Format(PyExc_RuntimeError, "PyTorch could not %s", what);
+    return false;
+}
+
+void own(Tensor *result, Handle handle) { *result = Tensor{handle, nullptr, true, false}; }
+
+} // namespace
+
+void *torch_symbol(const char *name) {
+    for (const char *library : {"libtorch_cpu.so", "libtorch_python.so", "libc10.so", "libtorch_cuda.so"}) {
+        void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+        if (handle == nullptr) continue;
+        void *found = dlsym(handle, name);
+        dlclose(handle);
+        if (found) return found;
+    }
+    return nullptr;
+}
+
+const TorchApi *torch_api() {
+    if (api_searched) return &api;
+    PyObject *torch = PyImport_ImportModule("torch");
+    if (torch == nullptr) return nullptr;
+    PyObject *type = PyObject_GetAttrString(torch, "Tensor");
+    api.fallback = PyImport_ImportModule("frameloom.runtime.fallback");
+    if (type && api.fallback) {
+        api.tensor_type = reinterpret_cast<PyTypeObject *>(type);
+        api.fast = find_functions() && handle_is_inside(torch);
+        api_searched = true;
+    }
+    Py_DECREF(torch);
+    return api_searched ? &api : nullptr;
+}
+
+int64_t Layout::elements() const {
+    int64_t count = 1;
+    for (int64_t size : shape) count *= size;
+    return count;
+}
+
+bool layout_parse(PyObject *shape, PyObject *strides, PyObject *dtype, PyObject *device, Layout *layout) {
+    layout->shape_object = shape;
+    layout->strides_object = strides;
+    layout->dtype_object = dtype;
+    layout->device_object = device;
+    std::string name;
+    PyObject *size = PyObject_GetAttrString(dtype, "itemsize");
+    if (size == nullptr || !short_name(dtype, &name)) return false;
+    layout->item_size = PyLong_AsLongLong(size);
+    Py_DECREF(size);
+    layout->dtype = code_of("aoti_torch_dtype_" + name);
+    if (!read_sizes(shape, &layout->shape) || !read_sizes(strides, &layout->strides)) return false;
+    if (layout->shape.size() != layout->strides.size()) {
+        PyErr_SetString(PyExc_ValueError, "as many strides as dimensions are needed");
+        return false;
+    }
+    return device == nullptr || device_codes(device, layout);
+}
+
+void Tensor::release() {
+    if (owns_handle) api.destroy(handle);
+    if (owns_object) Py_DECREF(object);
+    *this = Tensor{};
+}
+
+bool tensor_borrow(PyObject *object, Tensor *result) {
+    if (!PyObject_TypeCheck(object, api.tensor_type)) {
+        PyErr_Format(PyExc_TypeError, "expected a tensor, got %.100s", Py_TYPE(object)->tp_name);
+        return false;
+    }
+    *result = Tensor{api.fast ? inner_handle(object) : nullptr, object, false, false};
+    return true;
+}
+
+bool tensor_adopt(PyObject *object, Tensor *result) {
+    if (!tensor_borrow(object, result)) {
+        Py_DECREF(object);
+        return false;
+    }
+    result->owns_object = true;
+    return true;
+}
+
+bool tensor_empty(const Layout &layout, Tensor *result) {
+    if (!api.fast || layout.dtype < 0)
+        return by_python(result, "empty", "OOOO", layout.shape_object, layout.strides_object,
+                         layout.dtype_object, layout.device_object);
+    Handle handle;
+    if (api.empty_strided((int64_t)layout.shape.size(), layout.shape.data(), layout.strides.data(),
+                          layout.dtype, layout.device_type, layout.device_index, &handle))
+        /* Python raises the reason, e.g. which device is out of memory. */
+        return by_python(result, "empty", "OOOO", layout.shape_object, layout.strides_object,
+                         layout.dtype_object, layout.device_object);
+    own(result, handle);
+    return true;
+}
+
+bool tensor_view(const Tensor &base, const Layout &base_layout, const Layout &layout, int64_t offset,
+                 Tensor *result) {
+    if (!api.fast || layout.dtype < 0 || layout.dtype != base_layout.dtype) {
+        Tensor holder = base; // wrapped here if it has no object yet; the wrapper then belongs to `holder`
+        holder.owns_handle = holder.owns_object = false;
+        PyObject *object = holder.object ? holder.object : api.wrap(base.handle);
+        if (object == nullptr) return false;
+        bool made = by_python(result, "view", "OLOOO", object, (long long)(offset * layout.item_size),
+                              layout.shape_object, layout.strides_object, layout.dtype_object);
+        if (!holder.object) Py_DECREF(object);
+        return made;
+    }
+    Handle handle;
+    if (api.reinterpret(base.handle, (int64_t)layout.shape.size(), layout.shape.data(), layout.strides.data(),
+                        offset, &handle))
+        return failed("make a view");
+    own(result, handle);
+    return true;
+}
+
+bool tensor_in_pool(const Tensor &pool, const Layout &layout, int64_t byte_offset, Tensor *result) {
+    if (!api.fast || layout.dtype < 0) {
+        PyObject *object = pool.object ? Py_NewRef(pool.object) : api.wrap(pool.handle);
+        if (object == nullptr) return false;
+        bool made = by_python(result, "view", "OLOOO", object, (long long)byte_offset, layout.shape_object,
+                              layout.strides_object, layout.dtype_object);
+        Py_DECREF(object);
+        return made;
+    }
+    Handle handle;
+    if (api.from_pool(pool.handle, byte_offset, layout.dtype, (int64_t)layout.shape.size(),
+                      layout.shape.data(), layout.strides.data(), &handle))
+        return failed("place a tensor in scratch memory");
+    own(result, handle);
+    return true;
+}
+
+bool tensor_data(const Tensor &tensor, void **data) {
+    if (tensor.handle)
+        return api.data_pointer(tensor.handle, data) == 0 || failed("give the address of a tensor");
+    PyObject *address = PyObject_CallMethod(tensor.object, "data_ptr", nullptr);
+    if (address == nullptr) return false;
+    *data = PyLong_AsVoidPtr(address);
+    Py_DECREF(address);
+    return !PyErr_Occurred();
+}
+
+PyObject *tensor_object(Tensor *tensor) {
+    if (tensor->object == nullptr) {
+        tensor->object = api.wrap(tensor->handle);
+        tensor->owns_object = tensor->object != nullptr;
+    }
+    return tensor->object;
+}
+
+int tensor_matches(Tensor *tensor, const Layout &layout) {
+    if (tensor->handle && layout.dtype >= 0) {
+        int64_t ndim = -1, *sizes = nullptr, *strides = nullptr;
+        int32_t dtype = -1;
+        if (api.dimensions(tensor->handle, &ndim) || api.dtype(tensor->handle, &dtype) ||
+            api.sizes(tensor->handle, &sizes) || api.strides(tensor->handle, &strides))
+            return failed("describe a tensor") - 1;
+        if (dtype == layout.dtype && ndim == (int64_t)layout.shape.size()) {
+            bool shape = true, form = true, empty = false;
+            for (int64_t i = 0; i < ndim; i++) {
+                shape &= sizes[i] == layout.shape[i];
+                form &= sizes[i] == 1 || strides[i] == layout.strides[i];
+                empty |= sizes[i] == 0;
+            }
+            if (shape) return form || empty;
+        }
+    }
+    PyObject *object =
+        tensor_object(tensor); // raises with both descriptions if this is another shape or dtype
+    PyObject *answer = object
+                           ? PyObject_CallMethod(api.fallback, "matches", "OOOO", object, layout.shape_object,
+                                                 layout.strides_object, layout.dtype_object)
+                           : nullptr;
+    if (answer == nullptr) return -1;
+    int matches = answer == Py_True;
+    Py_DECREF(answer);
+    return matches;
+}
+
+bool tensor_restride(Tensor *tensor, const Layout &layout) {
+    PyObject *object = tensor_object(tensor);
+    Tensor copy{};
+    if (object == nullptr ||
+        !by_python(&copy, "restride", "OOO", object, layout.shape_object, layout.strides_object))
+        return false;
+    tensor->release();
+    *tensor = copy;
+    return true;
+}
+
+} // namespace frameloom
