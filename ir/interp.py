@@ -6,6 +6,7 @@ Slow and plain on purpose: it defines what node.py says in words, and every rewr
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,15 +55,17 @@ BINARY: dict[Op, Callable[[Tensor, Tensor], Tensor]] = {
 
 def run(program: Program, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The outputs of `program` on `inputs` (tensors, and objects that are only passed through)."""
-    memory: dict[Buffer, Tensor] = {}
+    memory: dict[Buffer, Tensor] = dict(program.constants)
     for buffer, given in zip(program.inputs, inputs, strict=True):
         if isinstance(given, torch.Tensor):
             memory[buffer] = given
     for step in program.steps:
         if isinstance(step, Kernel):
             run_kernel(step, memory)
-        else:
+        elif isinstance(step, Extern):
             run_extern(step, memory)
+        elif bool(_flat(step.buffer, memory)[0]):
+            raise getattr(builtins, step.exception)(step.message)
     return tuple(_output(out, inputs, memory) for out in program.outputs)
 
 

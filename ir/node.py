@@ -121,7 +121,10 @@ def _axes_of(op: Op, srcs: tuple[Node, ...], arg: Any) -> tuple[frozenset[Axis],
 
 def _arg_key(arg: Any) -> Any:
     # 1, 1.0 and True are equal to Python, 0.0 and -0.0 too, and NaN is not equal to itself: as constants they differ.
-    return (type(arg), arg.hex()) if type(arg) is float else (type(arg), arg)
+    if type(arg) is float:
+        return (float, arg.hex())
+    # Buffers are equal by name, within one program; nodes are shared between programs.
+    return (type(arg), getattr(arg, "identity", arg))
 
 
 def const(value: bool | int | float, dtype: DType) -> Node:

@@ -1,0 +1,32 @@
+"""Lowering: a captured graph of ATen ops becomes a Program of one-store kernels and library calls.
+
+`lower(gm)` takes a functional `torch.fx.GraphModule`: placeholders, calls of ATen overloads, `operator.getitem`,
+`get_attr` of tensors, and at the very end `aten.copy_` into placeholders or views of them.  Every node carries the
+tensor's geometry in `meta["val"]` and, if known, the user's line in `meta["stack"]`.  To add an op: one function in the
+file of its subject (see table.py).
+"""
+
+from frameloom.ir.lower import (
+    activation,
+    copies,
+    create,
+    gather,
+    loss,
+    normalize,
+    pointwise,
+    reduce,
+)
+from frameloom.ir.lower.graph import lower
+from frameloom.ir.lower.table import TABLE
+
+__all__ = ["TABLE", "lower"]
+_ = (
+    activation,
+    copies,
+    create,
+    gather,
+    loss,
+    normalize,
+    pointwise,
+    reduce,
+)  # imported for their rows

@@ -1,0 +1,123 @@
+"""Activation functions, each after the formula of eager's kernel (so that roundings agree)."""
+
+from __future__ import annotations
+
+import math
+
+from frameloom.ir import index
+from frameloom.ir.lower.expr import (
+    Expr,
+    Number,
+    absolute,
+    erf,
+    exp,
+    expm1,
+    log1p,
+    maximum,
+    minimum,
+    sigmoid,
+    tanh,
+    where,
+)
+from frameloom.ir.lower.promote import pointwise
+from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
+
+
+@pointwise("aten.relu.default")
+def relu(x: Expr) -> Expr:
+    return maximum(x, 0)
+
+
+@pointwise("aten.hardtanh.default")
+def hardtanh(x: Expr, low: Number, high: Number) -> Expr:
+    return minimum(maximum(x, low), high)
+
+
+@pointwise("aten.gelu.default")
+def gelu(x: Expr, approximate: str) -> Expr:
+    if approximate == "tanh":
+        inner = math.sqrt(2) * (2 / math.sqrt(math.pi)) * 0.5 * (x + 0.044715 * (x * x * x))
+        return 0.5 * x * (1 + tanh(inner))
+    return x * 0.5 * (1 + erf(x * math.sqrt(0.5)))
+
+
+@pointwise("aten.silu.default")
+def silu(x: Expr) -> Expr:
+    return x / (1 + exp(-x))
+
+
+@pointwise("aten.mish.default")
+def mish(x: Expr) -> Expr:
+    return x * tanh(log1p(exp(x)))
+
+
+@pointwise("aten.hardsigmoid.default")
+def hardsigmoid(x: Expr) -> Expr:
+    return minimum(maximum(x + 3, 0), 6) / 6
+
+
+@pointwise("aten.hardswish.default")
+def hardswish(x: Expr) -> Expr:
+    return x * minimum(maximum(x + 3, 0), 6) / 6
+
+
+@pointwise("aten.elu.default")
+def elu(x: Expr, alpha: Number, scale: Number, input_scale: Number) -> Expr:
+    return where(x <= 0, expm1(x * input_scale) * (alpha * scale), x * scale)
+
+
+@pointwise("aten.celu.default")
+def celu(x: Expr, alpha: Number) -> Expr:
+    return elu(x, alpha, 1.0, 1.0 / alpha)
+
+
+@pointwise("aten.leaky_relu.default")
+def leaky_relu(x: Expr, slope: Number) -> Expr:
+    return where(x > 0, x, x * slope)
+
+
+@pointwise("aten._prelu_kernel.default")
+def prelu(x: Expr, weight: Expr) -> Expr:
+    return where(x > 0, x, weight * x)
+
+
+@pointwise("aten.threshold.default")
+def threshold(x: Expr, limit: Number, value: Number) -> Expr:
+    return where(x <= limit, value, x)
+
+
+@pointwise("aten.hardshrink.default")
+def hardshrink(x: Expr, limit: Number) -> Expr:
+    return where((x >= -limit) & (x <= limit), 0.0, x)
+
+
+@pointwise("aten.softshrink.default")
+def softshrink(x: Expr, limit: Number) -> Expr:
+    return where(x > limit, x - limit, where(x < -limit, x + limit, x * 0.0))
+
+
+@pointwise("aten.softplus.default")
+def softplus(x: Expr, beta: Number, limit: Number) -> Expr:
+    return where(x * beta > limit, x, log1p(exp(x * beta)) / beta)
+
+
+@lowering("aten.log_sigmoid_forward.default")
+def log_sigmoid(call: Call, x: Ref) -> list[Expr | None]:
+    # The second result is scratch memory for the backward of eager's own kernel.
+    if call.results[1].shape != (0,):
+        v = read(x, call.at(1)).wide()
+        scratch: Expr | None = exp(-absolute(v))
+    else:
+        scratch = None
+    v = read(x, call.at()).wide()
+    return [minimum(v, 0) - log1p(exp(-absolute(v))), scratch]
+
+
+@lowering("aten.glu.default")
+def glu(call: Call, x: Ref, dim: int) -> Expr:
+    dim = dimension(dim, x.ndim)
+    if x.dtype is None or not x.dtype.is_float:
+        raise Decline
+    first, second = call.at(), call.at()
+    second[dim] = index.add(second[dim], index.index(x.shape[dim] // 2))
+    return read(x, first).wide() * sigmoid(read(x, second).wide())

@@ -1,0 +1,159 @@
+"""Copies that rearrange: cat, stack, pad, flip, roll, repeat, and the scatters that functionalised views leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frameloom.ir import index
+from frameloom.ir.lower.expr import Expr, Number
+from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
+from frameloom.ir.node import Node, const
+from frameloom.ir.ops import Op
+from frameloom.ir.substitute import compare, conjunction, select
+
+
+def within(position: Node, low: int, high: int) -> Node:
+    """low <= position < high"""
+    return conjunction(
+        compare(Op.GE, position, index.index(low)), compare(Op.LT, position, index.index(high))
+    )
+
+
+def shifted(at: Sequence[Node], dim: int, by: int) -> list[Node]:
+    """`at` moved by `by` along `dim`."""
+    moved = list(at)
+    moved[dim] = index.add(moved[dim], index.index(by))
+    return moved
+
+
+@lowering("aten.cat.default")
+def cat(call: Call, tensors: Sequence[Ref], dim: int) -> Expr:
+    dim = dimension(dim, len(call.shape))
+    at = call.at()
+    start = 0
+    pieces: list[tuple[int, Expr]] = []
+    for t in tensors:
+        # Eager skips empty vectors whatever the shape of the others.
+        if t.shape == (0,) or t.shape[dim] == 0:
+            continue
+        end = start + t.shape[dim]
+        mask = within(at[dim], start, end)
+        value = read(t, shifted(at, dim, -start), None if mask.op is Op.CONST else mask)
+        pieces.append((end, value.cast(call.dtype)))
+        start = end
+    result = pieces[-1][1].node
+    for end, value in reversed(pieces[:-1]):
+        result = select(compare(Op.LT, at[dim], index.index(end)), value.node, result)
+    return Expr(result)
+
+
+@lowering("aten.stack.default")
+def stack(call: Call, tensors: Sequence[Ref], dim: int) -> Expr:
+    dim = dimension(dim, len(call.shape))
+    at = call.at()
+    rest = at[:dim] + at[dim + 1 :]
+    result: Node | None = None
+    for k, t in reversed(list(enumerate(tensors))):
+        mask = compare(Op.EQ, at[dim], index.index(k))
+        value = read(t, rest, None if mask.op is Op.CONST else mask).cast(call.dtype).node
+        result = (
+            value
+            if result is None
+            else select(compare(Op.LE, at[dim], index.index(k)), value, result)
+        )
+    assert result is not None
+    return Expr(result)
+
+
+@lowering("aten.constant_pad_nd.default")
+def constant_pad_nd(call: Call, x: Ref, pad: Sequence[int], value: Number) -> Expr:
+    at = call.at()
+    inside = []
+    for k in range(len(pad) // 2):
+        dim = x.ndim - 1 - k
+        at = shifted(at, dim, -pad[2 * k])
+        inside.append(within(at[dim], 0, x.shape[dim]))
+    fill = const(value, call.dtype)
+    if 0 in x.shape:
+        return Expr(fill)
+    mask = conjunction(*inside)
+    if mask.op is Op.CONST:
+        return read(x, at)
+    return Expr(select(mask, read(x, at, mask).node, fill))
+
+
+@lowering("aten.flip.default")
+def flip(call: Call, x: Ref, dims: Sequence[int]) -> Expr:
+    at = call.at()
+    for d in dims:
+        d = dimension(d, x.ndim)
+        if x.ndim:
+            at[d] = index.sub(index.index(x.shape[d] - 1), at[d])
+    return read(x, at)
+
+
+@lowering("aten.roll.default")
+def roll(call: Call, x: Ref, shifts: Sequence[int], dims: Sequence[int]) -> Expr:
+    if not dims and x.ndim != 1:
+        raise Decline
+    at = call.at()
+    for by, d in zip(shifts, dims or [0], strict=True):
+        d = dimension(d, x.ndim)
+        extent = x.shape[d]
+        at[d] = index.mod(index.add(at[d], index.index(-by % extent)), extent)
+    return read(x, at)
+
+
+@lowering("aten.repeat.default")
+def repeat(call: Call, x: Ref, repeats: Sequence[int]) -> Expr:
+    at = call.at()[len(repeats) - x.ndim :]
+    return read(x, [index.mod(p, extent) for p, extent in zip(at, x.shape, strict=True)])
+
+
+# --- a view's part of a tensor replaced
+
+
+@lowering("aten.select_scatter.default")
+def select_scatter(call: Call, x: Ref, source: Ref, dim: int, position: int) -> Expr:
+    dim = dimension(dim, x.ndim)
+    if position < 0:
+        position += x.shape[dim]
+    at = call.at()
+    return _replaced(
+        x, at, compare(Op.EQ, at[dim], index.index(position)), source, at[:dim] + at[dim + 1 :]
+    )
+
+
+@lowering("aten.slice_scatter.default")
+def slice_scatter(
+    call: Call, x: Ref, source: Ref, dim: int, start: int | None, end: int | None, step: int
+) -> Expr:
+    dim = dimension(dim, x.ndim)
+    start, end, step = slice(start, end, step).indices(x.shape[dim])
+    at = call.at()
+    shift = shifted(at, dim, -start)
+    inside = [within(at[dim], start, max(start, end))]
+    if step != 1:
+        inside.append(compare(Op.EQ, index.mod(shift[dim], step), index.index(0)))
+        shift[dim] = index.floordiv(shift[dim], step)
+    return _replaced(x, at, conjunction(*inside), source, shift)
+
+
+@lowering("aten.diagonal_scatter.default")
+def diagonal_scatter(call: Call, x: Ref, source: Ref, offset: int, dim1: int, dim2: int) -> Expr:
+    dim1, dim2 = dimension(dim1, x.ndim), dimension(dim2, x.ndim)
+    at = call.at()
+    row, column = at[dim1], at[dim2]
+    on_diagonal = compare(Op.EQ, index.sub(column, row), index.index(offset))
+    along = index.add(row, index.index(min(offset, 0)))
+    rest = [p for d, p in enumerate(at) if d not in (dim1, dim2)]
+    return _replaced(x, at, on_diagonal, source, [*rest, along])
+
+
+def _replaced(x: Ref, at: Sequence[Node], mask: Node, source: Ref, where: Sequence[Node]) -> Expr:
+    if 0 in source.shape:
+        return read(x, at)
+    if mask.op is Op.CONST:
+        return read(source, where) if mask.arg else read(x, at)
+    assert x.dtype is not None
+    return Expr(select(mask, read(source, where, mask).cast(x.dtype).node, read(x, at).node))

@@ -1,0 +1,140 @@
+"""Formulas over nodes as one writes them: `x * sigmoid(x)` for Node arithmetic with Python operators and numbers.
+
+An Expr is a Node with operators; a number takes the dtype of its partner.  Nothing is simplified here (rules do that),
+and no dtype is promoted: both sides of an operator have one dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from frameloom.ir import node as ir
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Node
+from frameloom.ir.ops import Op
+
+Number = bool | int | float
+# Sums and products of bools are OR and AND in eager.
+_ON_BOOL = {Op.ADD: Op.OR, Op.MUL: Op.AND, Op.MAX: Op.OR, Op.MIN: Op.AND}
+
+
+class Expr:
+    """A node that takes part in formulas."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    @property
+    def dtype(self) -> DType:
+        return self.node.dtype
+
+    def cast(self, dtype: DType) -> Expr:
+        return Expr(ir.cast(dtype, self.node))
+
+    def wide(self) -> Expr:
+        """16-bit floats as F32, everything else as it is."""
+        return self.cast(DType.F32) if self.dtype.is_half else self
+
+    def constant(self, value: Number) -> Expr:
+        """`value` in this expression's dtype."""
+        return Expr(ir.const(value, self.dtype))
+
+    def binary(self, op: Op, other: Expr | Number) -> Expr:
+        if not isinstance(other, Expr):
+            other = self.constant(other)
+        if self.dtype is DType.BOOL:
+            op = _ON_BOOL.get(op, op)
+        return Expr(ir.binary(op, self.node, other.node))
+
+    def unary(self, op: Op) -> Expr:
+        return Expr(ir.unary(op, self.node))
+
+    def __add__(self, other: Expr | Number) -> Expr:
+        return self.binary(Op.ADD, other)
+
+    def __radd__(self, other: Number) -> Expr:
+        return self.constant(other).binary(Op.ADD, self)
+
+    def __sub__(self, other: Expr | Number) -> Expr:
+        return self.binary(Op.SUB, other)
+
+    def __rsub__(self, other: Number) -> Expr:
+        return self.constant(other).binary(Op.SUB, self)
+
+    def __mul__(self, other: Expr | Number) -> Expr:
+        return self.binary(Op.MUL, other)
+
+    def __rmul__(self, other: Number) -> Expr:
+        return self.constant(other).binary(Op.MUL, self)
+
+    def __truediv__(self, other: Expr | Number) -> Expr:
+        return self.binary(Op.DIV, other)
+
+    def __rtruediv__(self, other: Number) -> Expr:
+        return self.constant(other).binary(Op.DIV, self)
+
+    def __neg__(self) -> Expr:
+        return self.unary(Op.NEG)
+
+    def __and__(self, other: Expr) -> Expr:
+        return self.binary(Op.AND, other)
+
+    def __or__(self, other: Expr) -> Expr:
+        return self.binary(Op.OR, other)
+
+    def __xor__(self, other: Expr) -> Expr:
+        return self.binary(Op.XOR, other)
+
+    def __invert__(self) -> Expr:
+        return self.unary(Op.NOT)
+
+    def __lt__(self, other: Expr | Number) -> Expr:
+        return self.binary(Op.LT, other)
+
+    def __le__(self, other: Expr | Number) -> Expr:
+        return self.binary(Op.LE, other)
+
+    def __gt__(self, other: Expr | Number) -> Expr:
+        return self.binary(Op.GT, other)
+
+    def __ge__(self, other: Expr | Number) -> Expr:
+        return self.binary(Op.GE, other)
+
+    def eq(self, other: Expr | Number) -> Expr:
+        return self.binary(Op.EQ, other)
+
+    def ne(self, other: Expr | Number) -> Expr:
+        return self.binary(Op.NE, other)
+
+
+def _function(op: Op) -> Callable[[Expr], Expr]:
+    return lambda x: x.unary(op)
+
+
+absolute, sign, sqrt, rsqrt, reciprocal = map(
+    _function, (Op.ABS, Op.SIGN, Op.SQRT, Op.RSQRT, Op.RECIP)
+)
+floor, ceil, trunc, rint = map(_function, (Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND))
+exp, exp2, expm1 = map(_function, (Op.EXP, Op.EXP2, Op.EXPM1))
+log, log2, log1p = map(_function, (Op.LOG, Op.LOG2, Op.LOG1P))
+tanh, erf, sigmoid = map(_function, (Op.TANH, Op.ERF, Op.SIGMOID))
+isnan, isinf = map(_function, (Op.ISNAN, Op.ISINF))
+
+
+def maximum(a: Expr, b: Expr | Number) -> Expr:
+    return a.binary(Op.MAX, b)
+
+
+def minimum(a: Expr, b: Expr | Number) -> Expr:
+    return a.binary(Op.MIN, b)
+
+
+def where(condition: Expr, a: Expr | Number, b: Expr | Number) -> Expr:
+    if not isinstance(a, Expr):
+        assert isinstance(b, Expr)
+        a = b.constant(a)
+    if not isinstance(b, Expr):
+        b = a.constant(b)
+    return Expr(ir.where(condition.node, a.node, b.node))

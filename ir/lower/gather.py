@@ -1,0 +1,122 @@
+"""Reads at positions that data decides: embedding, index_select, gather, indexing by tensors, one_hot's scatter.
+
+Loads are masked to the range, and a check raises what eager raises for an index outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.index import add, index
+from frameloom.ir.lower.expr import Expr, Number, where
+from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, product, read
+from frameloom.ir.node import Node
+from frameloom.ir.ops import Op
+from frameloom.ir.substitute import compare, conjunction
+
+
+def data_index(ref: Ref, at: Sequence[Node]) -> Expr:
+    """An element of an index tensor, as I64."""
+    if ref.dtype not in (DType.I64, DType.I32):
+        raise Decline
+    return read(ref, at).cast(DType.I64)
+
+
+def inside(position: Expr, extent: int) -> Node:
+    """0 <= position < extent"""
+    return conjunction(
+        compare(Op.GE, position.node, index(0)), compare(Op.LT, position.node, index(extent))
+    )
+
+
+def wrapped(position: Expr, extent: int) -> Expr:
+    """Negative positions count from the end."""
+    return where(position < 0, Expr(add(position.node, index(extent))), position)
+
+
+def _out_of_bounds(dim: int, extent: int) -> str:
+    return f"index is out of bounds for dimension {dim} with size {extent}"
+
+
+@lowering("aten.embedding.default")
+def embedding(
+    call: Call, weight: Ref, indices: Ref, padding_idx: int, scale_grad_by_freq: bool, sparse: bool
+) -> Expr:
+    at = call.at()
+    row = data_index(indices, at[:-1])
+    mask = inside(row, weight.shape[0])
+    call.check(Expr(mask), "IndexError", "index out of range in self")
+    return read(weight, [row.node, at[-1]], mask)
+
+
+@lowering("aten.index_select.default")
+def index_select(call: Call, x: Ref, dim: int, indices: Ref) -> Expr:
+    if x.ndim == 0:
+        raise Decline
+    dim = dimension(dim, x.ndim)
+    at = call.at()
+    position = data_index(indices, [at[dim]] if indices.ndim else [])
+    mask = inside(position, x.shape[dim])
+    call.check(Expr(mask), "IndexError", "index out of range in self")
+    at[dim] = position.node
+    return read(x, at, mask)
+
+
+@lowering("aten.gather.default")
+def gather(call: Call, x: Ref, dim: int, indices: Ref, sparse_grad: bool) -> Expr:
+    if x.ndim == 0 or indices.ndim == 0:
+        raise Decline
+    dim = dimension(dim, x.ndim)
+    at = call.at()
+    position = data_index(indices, at)
+    mask = inside(position, x.shape[dim])
+    call.check(Expr(mask), "RuntimeError", _out_of_bounds(dim, x.shape[dim]))
+    at[dim] = position.node
+    return read(x, at, mask)
+
+
+@lowering("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def index_tensor(call: Call, x: Ref, indices: Sequence[Ref | None]) -> Expr:
+    chosen = [d for d, i in enumerate(indices) if i is not None]
+    tensors = [i for i in indices if i is not None]
+    if not chosen or 0 in x.shape:
+        raise Decline
+    ndim = max(t.ndim for t in tensors)
+    adjacent = chosen == list(range(chosen[0], chosen[0] + len(chosen)))
+    first = chosen[0] if adjacent else 0
+    out = call.at()
+    shared, rest = out[first : first + ndim], out[:first] + out[first + ndim :]
+    at: list[Node] = []
+    masks = []
+    kept = iter(rest)
+    for d in range(x.ndim):
+        i = indices[d] if d < len(indices) else None
+        if i is None:
+            at.append(next(kept))
+            continue
+        position = wrapped(data_index(i, shared), x.shape[d])
+        mask = inside(position, x.shape[d])
+        masks.append(mask)
+        if "unsafe" not in call.target:
+            call.check(Expr(mask), "IndexError", _out_of_bounds(d, x.shape[d]))
+        at.append(position.node)
+    # A dimension of size 1 has no stride to go wrong, but its index is still checked.
+    return read(x, at, conjunction(*masks))
+
+
+@lowering("aten.scatter.value")
+def scatter_value(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> Expr:
+    """One index per line along `dim`, as one_hot has it."""
+    if x.ndim == 0 or x.dtype is None or product(indices.shape) == 0:
+        raise Decline
+    dim = dimension(dim, x.ndim)
+    at = call.at()
+    if indices.shape != tuple(1 if d == dim else extent for d, extent in enumerate(x.shape)):
+        raise Decline
+    line = [index(0) if d == dim else p for d, p in enumerate(at)]
+    position = data_index(indices, line)
+    call.check(
+        Expr(inside(position, x.shape[dim])), "RuntimeError", _out_of_bounds(dim, x.shape[dim])
+    )
+    return where(position.eq(Expr(at[dim])), value, read(x, at))

@@ -1,0 +1,111 @@
+"""Type promotion as TensorIterator does it: tensors with dimensions, then 0-dimensional ones, then Python numbers.
+
+`pointwise` wraps a formula over scalars into a lowering: operands are broadcast, converted to the common dtype
+(F32 for 16-bit floats), and Python numbers become constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.lower.expr import Expr, Number
+from frameloom.ir.lower.table import Call, Decline, Function, Ref, lowering, read
+from frameloom.ir.node import const
+
+# Arguments of these names take part in promotion even as numbers; other numbers are parameters of the formula.
+PROMOTED = frozenset({"self", "other", "exponent", "min", "max"})
+
+
+def _combine(higher: Any, lower: Any) -> Any:
+    if higher is None or lower is None:
+        return lower if higher is None else higher
+    if higher.is_floating_point or higher.is_complex:
+        if lower.is_complex and not higher.is_complex:
+            return torch.promote_types(higher, lower)
+        return higher
+    if higher == torch.bool or lower.is_floating_point or lower.is_complex:
+        return torch.promote_types(higher, lower)
+    return higher
+
+
+def _number_dtype(value: Number) -> Any:
+    if isinstance(value, bool):
+        return torch.bool
+    if isinstance(value, int):
+        return torch.int64
+    if isinstance(value, float):
+        return torch.get_default_dtype()
+    raise Decline
+
+
+def common_dtype(operands: list[Ref | Number]) -> DType:
+    """The dtype that eager computes in (16-bit floats included: see `pointwise`)."""
+    groups: list[Any] = [None, None, None]
+    for x in operands:
+        rank = (0 if x.ndim else 1) if isinstance(x, Ref) else 2
+        dtype = x.torch_dtype if isinstance(x, Ref) else _number_dtype(x)
+        groups[rank] = dtype if groups[rank] is None else torch.promote_types(groups[rank], dtype)
+    found = DType.of(_combine(groups[0], _combine(groups[1], groups[2])))
+    if found is None:
+        raise Decline
+    return found
+
+
+def wide_dtype(dtype: DType) -> DType:
+    """What arithmetic on `dtype` is done in."""
+    return DType.F32 if dtype.is_half else dtype
+
+
+def round_number(value: Number, dtype: DType) -> Number:
+    """`value` as it is after conversion to `dtype`."""
+    if dtype.is_half:
+        return float(torch.tensor(value, dtype=dtype.to_torch()).item())
+    return value
+
+
+def operand(x: Ref | Number, call: Call, common: DType, exact: bool = False) -> Expr:
+    """`x` at the call's position in the wide form of `common`.  An `exact` single number is not rounded to a 16-bit
+    common dtype first."""
+    wide = wide_dtype(common)
+    if not isinstance(x, Ref):
+        return Expr(const(x if exact else round_number(x, common), wide))
+    value = read(x, call.at())
+    if value.dtype is common:
+        return value.wide()
+    return value.cast(wide) if exact and x.ndim == 0 else value.cast(common).wide()
+
+
+def pointwise(*targets: str, exact: bool = False) -> Callable[[Function], Function]:
+    """Register `formula(*arguments)`: tensors and promoted numbers arrive as Exprs, other arguments as they are.
+
+    `exact`: a number on the right stays in float beside a 16-bit tensor, as eager has it for mul and div only.
+    """
+
+    def register(formula: Function) -> Function:
+        @lowering(*targets)
+        def lower_pointwise(call: Call, *args: Any) -> Any:
+            common = common_dtype(
+                [x for x, name in zip(args, call.names, strict=True) if _joins(x, name)]
+            )
+            if call.dtype.is_float and not common.is_float:
+                common = call.dtype
+            given: list[Any] = []
+            for k, (x, name) in enumerate(zip(args, call.names, strict=True)):
+                if _joins(x, name):
+                    x = operand(x, call, common, exact and k == 1)
+                elif name == "alpha":
+                    x = round_number(x, common)
+                given.append(x)
+            return formula(*given)
+
+        return formula
+
+    return register
+
+
+def _joins(x: Any, name: str) -> bool:
+    return isinstance(x, Ref) or (name in PROMOTED and isinstance(x, (bool, int, float)))

@@ -1,0 +1,338 @@
+"""Reductions: sums, extremes, moments, norms, and what is built on one line of a tensor (softmax).
+
+Sums of 16-bit floats accumulate in F32, of integers in I64.  Variance takes two passes (mean first): it is the accurate
+form, and the code generator merges passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.lower.expr import Expr, Number, absolute, exp, isinf, log, sqrt, where
+from frameloom.ir.lower.table import (
+    Call,
+    Decline,
+    Ref,
+    dimension,
+    dimensions,
+    lowering,
+    product,
+    read,
+)
+from frameloom.ir.node import Axis, Node, axis, const, index
+from frameloom.ir.substitute import fold
+
+IDENTITY: dict[str, Number] = {"sum": 0, "prod": 1, "any": False, "all": True}
+
+
+@dataclass(frozen=True)
+class Line:
+    """The elements of a tensor that are folded into one: `at` is the position of the one at `axes`."""
+
+    at: list[Node]
+    axes: tuple[Axis, ...]
+    count: int
+
+    def fold(self, kind: str, value: Expr) -> Expr:
+        """The fold of `value` over the line; of an empty one, the identity."""
+        if self.count == 0:
+            if kind not in IDENTITY:
+                raise Decline
+            return value.constant(IDENTITY[kind])
+        if kind in ("any", "all"):
+            value = value.cast(DType.BOOL)
+        if not self.axes:
+            return Expr(index(0)) if kind in ("argmax", "argmin") else value
+        return Expr(fold(kind, self.axes, value.node))
+
+    def mean(self, value: Expr) -> Expr:
+        total = self.fold("sum", value)
+        return total / float(self.count) if self.count else total.constant(math.nan)
+
+
+def line(shape: Sequence[int], dims: Sequence[int], rest: Sequence[Node], keepdim: bool) -> Line:
+    """The line through `rest`, a position in the result."""
+    at: list[Node] = []
+    axes = []
+    outer = iter(rest)
+    for d, extent in enumerate(shape):
+        if d not in dims:
+            at.append(next(outer))
+            continue
+        if keepdim:
+            next(outer)
+        if extent == 1:
+            at.append(index(0))
+        else:
+            axes.append(Axis(f"d{d}x{extent}", extent))
+            at.append(axis(axes[-1]))
+    return Line(at, tuple(axes), product([shape[d] for d in dims]))
+
+
+def element(ref: Ref, at: Sequence[Node], dtype: DType | None = None) -> Expr:
+    """An element to accumulate: in `dtype` if given, with 16-bit floats as F32."""
+    value = read(ref, at)
+    return (value if dtype is None or dtype is value.dtype else value.cast(dtype)).wide()
+
+
+def _floating(x: Ref) -> None:
+    if x.dtype is None or not x.dtype.is_float:
+        raise Decline
+
+
+# --- sums
+
+
+def _sum(call: Call, x: Ref, dims: Any, keepdim: bool, kind: str = "sum") -> Expr:
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    return over.fold(kind, element(x, over.at, call.dtype))
+
+
+@lowering("aten.sum.default")
+def sum_default(call: Call, x: Ref, dtype: Any) -> Expr:
+    return _sum(call, x, None, False)
+
+
+@lowering("aten.sum.dim_IntList")
+def sum_dims(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
+    return _sum(call, x, dims, keepdim)
+
+
+@lowering("aten.prod.default")
+def prod_default(call: Call, x: Ref, dtype: Any) -> Expr:
+    return _sum(call, x, None, False, "prod")
+
+
+@lowering("aten.prod.dim_int")
+def prod_dim(call: Call, x: Ref, dim: int, keepdim: bool, dtype: Any) -> Expr:
+    return _sum(call, x, dim, keepdim, "prod")
+
+
+@lowering("aten.mean.default")
+def mean_default(call: Call, x: Ref, dtype: Any) -> Expr:
+    return mean_dims(call, x, None, False, dtype)
+
+
+@lowering("aten.mean.dim")
+def mean_dims(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    return over.mean(element(x, over.at, call.dtype))
+
+
+# --- extremes and truth
+
+
+def _extreme(call: Call, x: Ref, dims: Any, keepdim: bool, kind: str) -> Expr:
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    value = element(x, over.at)
+    if value.dtype is DType.BOOL:
+        kind = {"max": "any", "min": "all"}[kind]
+    return over.fold(kind, value)
+
+
+def _position(
+    call: Call, x: Ref, dim: int | None, keepdim: bool, kind: str, result: int = 0
+) -> Expr:
+    over = line(x.shape, dimensions(dim, x.ndim), call.at(result), keepdim)
+    value = element(x, over.at)
+    if value.dtype is DType.BOOL:
+        value = value.cast(DType.U8)
+    return over.fold(kind, value)
+
+
+@lowering("aten.amax.default")
+def amax(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
+    return _extreme(call, x, dims, keepdim, "max")
+
+
+@lowering("aten.amin.default")
+def amin(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
+    return _extreme(call, x, dims, keepdim, "min")
+
+
+@lowering("aten.max.default")
+def max_default(call: Call, x: Ref) -> Expr:
+    return _extreme(call, x, None, False, "max")
+
+
+@lowering("aten.min.default")
+def min_default(call: Call, x: Ref) -> Expr:
+    return _extreme(call, x, None, False, "min")
+
+
+@lowering("aten.max.dim")
+def max_dim(call: Call, x: Ref, dim: int, keepdim: bool) -> list[Expr]:
+    return [_extreme(call, x, dim, keepdim, "max"), _position(call, x, dim, keepdim, "argmax", 1)]
+
+
+@lowering("aten.min.dim")
+def min_dim(call: Call, x: Ref, dim: int, keepdim: bool) -> list[Expr]:
+    return [_extreme(call, x, dim, keepdim, "min"), _position(call, x, dim, keepdim, "argmin", 1)]
+
+
+@lowering("aten.aminmax.default")
+def aminmax(call: Call, x: Ref, dim: int | None, keepdim: bool) -> list[Expr]:
+    return [_extreme(call, x, dim, keepdim, "min"), _extreme(call, x, dim, keepdim, "max")]
+
+
+@lowering("aten.argmax.default")
+def argmax(call: Call, x: Ref, dim: int | None, keepdim: bool) -> Expr:
+    return _position(call, x, dim, keepdim, "argmax")
+
+
+@lowering("aten.argmin.default")
+def argmin(call: Call, x: Ref, dim: int | None, keepdim: bool) -> Expr:
+    return _position(call, x, dim, keepdim, "argmin")
+
+
+def _truth(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    return over.fold(call.target.split(".")[1], read(x, over.at).cast(DType.BOOL))
+
+
+@lowering("aten.any.default", "aten.all.default")
+def truth_default(call: Call, x: Ref) -> Expr:
+    return _truth(call, x, None, False)
+
+
+@lowering("aten.any.dim", "aten.all.dim")
+def truth_dim(call: Call, x: Ref, dim: int, keepdim: bool) -> Expr:
+    return _truth(call, x, dim, keepdim)
+
+
+@lowering("aten.any.dims", "aten.all.dims")
+def truth_dims(call: Call, x: Ref, dims: Sequence[int] | None, keepdim: bool) -> Expr:
+    # Unlike for sums, an empty list is no dimension at all.
+    return (
+        _truth(call, x, dims if dims is None or dims else (), keepdim)
+        if dims != []
+        else read(x, call.at())
+    )
+
+
+# --- moments
+
+
+def _variance(
+    call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool, result: int = 0
+) -> tuple[Expr, Expr]:
+    """Variance and mean."""
+    _floating(x)
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(result), keepdim)
+    value = element(x, over.at)
+    mean = over.mean(value)
+    deviation = value - mean
+    degrees = max(0.0, over.count - (1 if correction is None else correction))
+    return over.fold("sum", deviation * deviation) / degrees, mean
+
+
+@lowering("aten.var.correction")
+def var(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> Expr:
+    return _variance(call, x, dims, correction, keepdim)[0]
+
+
+@lowering("aten.std.correction")
+def std(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> Expr:
+    return sqrt(_variance(call, x, dims, correction, keepdim)[0])
+
+
+@lowering("aten.var_mean.correction")
+def var_mean(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> list[Expr]:
+    return list(_variance(call, x, dims, correction, keepdim))
+
+
+@lowering("aten.std_mean.correction")
+def std_mean(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> list[Expr]:
+    variance, mean = _variance(call, x, dims, correction, keepdim)
+    return [sqrt(variance), mean]
+
+
+# --- norms
+
+
+@lowering("aten.linalg_vector_norm.default")
+def vector_norm(call: Call, x: Ref, order: Number, dims: Any, keepdim: bool, dtype: Any) -> Expr:
+    _floating(x)
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    value = element(x, over.at, call.dtype if dtype is not None else None)
+    if order == 2:
+        return sqrt(over.fold("sum", value * value))
+    size = absolute(value)
+    if order == 1:
+        return over.fold("sum", size)
+    if order == math.inf:
+        return over.fold("max", size)
+    if order == -math.inf:
+        return over.fold("min", size)
+    if order == 0:
+        return over.fold("sum", value.ne(0).cast(value.dtype))
+    power = sqrt(size) if order == 0.5 else _power(size, order)
+    return _power(over.fold("sum", power), 1.0 / order)
+
+
+@lowering("aten.norm.ScalarOpt_dim")
+def norm(call: Call, x: Ref, order: Number | None, dims: Any, keepdim: bool) -> Expr:
+    return vector_norm(call, x, 2 if order is None else order, dims, keepdim, None)
+
+
+@lowering("aten.norm.Scalar")
+def norm_all(call: Call, x: Ref, order: Number) -> Expr:
+    return vector_norm(call, x, order, None, False, None)
+
+
+def _power(x: Expr, exponent: Number) -> Expr:
+    from frameloom.ir.ops import Op
+
+    return x.binary(Op.POW, float(exponent))
+
+
+# --- softmax and its relatives
+
+
+@lowering("aten.logsumexp.default")
+def logsumexp(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
+    _floating(x)
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    value = element(x, over.at)
+    if over.count == 0:
+        return value.constant(-math.inf)
+    top = over.fold("max", value)
+    top = where(isinf(absolute(top)), 0.0, top)
+    return log(over.fold("sum", exp(value - top))) + top
+
+
+def _softmax_parts(call: Call, x: Ref, dim: int) -> tuple[Expr, Expr, Expr]:
+    """The element, its line's maximum, and the line's sum of exponentials."""
+    _floating(x)
+    dims = [dimension(dim, x.ndim)] if x.ndim else []
+    over = line(x.shape, dims, call.at(), keepdim=True) if x.ndim else Line([], (), 1)
+    value = element(x, over.at)
+    top = over.fold("max", value)
+    return element(x, call.at()), top, over.fold("sum", exp(value - top))
+
+
+@lowering("aten._softmax.default")
+def softmax(call: Call, x: Ref, dim: int, half_to_float: bool) -> Expr:
+    value, top, total = _softmax_parts(call, x, dim)
+    return exp(value - top) / total
+
+
+@lowering("aten._safe_softmax.default")
+def safe_softmax(call: Call, x: Ref, dim: int, dtype: Any) -> Expr:
+    if dtype is not None:
+        raise Decline
+    value, top, total = _softmax_parts(call, x, dim)
+    return where(top.eq(-math.inf), 0.0, exp(value - top) / total)
+
+
+@lowering("aten._log_softmax.default")
+def log_softmax(call: Call, x: Ref, dim: int, half_to_float: bool) -> Expr:
+    value, top, total = _softmax_parts(call, x, dim)
+    return value - top - log(total)
+
+
+__all__ = ["Line", "const", "element", "line"]

@@ -1,0 +1,139 @@
+"""The table of lowerings and what a lowering gets and gives.
+
+    @lowering("aten.sum.dim_IntList")
+    def sum_dims(call, x, dims, keepdim, dtype): ...
+
+A lowering receives the Call and every argument of the op's schema, in order, with defaults filled in; tensors are Refs.
+It returns the element at `call.at()` of the result as an Expr (a list of them, one per result, for ops with several),
+or raises Decline: the op then becomes a library call.  The driver (graph.py) casts to the result's dtype and stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from frameloom.ir import index
+from frameloom.ir.dtype import DType
+from frameloom.ir.lower.expr import Expr
+from frameloom.ir.node import Node, axis, load
+from frameloom.ir.program import Buffer
+from frameloom.ir.substitute import space
+
+Lowering = Callable[..., Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
+TABLE: dict[str, Lowering] = {}
+
+
+class Decline(Exception):
+    """This case is not lowered to loops; it becomes a library call."""
+
+
+def lowering(*targets: str) -> Callable[[Function], Function]:
+    """Register a lowering for ATen overloads."""
+
+    def register(function: Function) -> Function:
+        for target in targets:
+            assert target not in TABLE, f"{target} has two lowerings"
+            TABLE[target] = function
+        return function
+
+    return register
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A strided tensor over a buffer.  `dtype` is None if loops cannot read it (complex, or a view of other dtype)."""
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    dtype: DType | None
+    torch_dtype: Any
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        return product(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Geometry of one result of the op, as eager gives it."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+    torch_dtype: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The op being lowered and its results."""
+
+    target: str
+    names: tuple[str, ...]  # of the arguments in the op's schema
+    results: tuple[Result, ...]
+    checks: list[tuple[Node, str, str]] = field(default_factory=list)
+
+    def check(self, holds: Expr, exception: str, message: str) -> None:
+        """Eager raises `exception` (a builtin's name) if `holds` is false at any position."""
+        self.checks.append(((~holds).node, exception, message))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.results[0].shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.results[0].dtype
+
+    def at(self, result: int = 0) -> list[Node]:
+        """The position of the element to compute, one index node per dimension."""
+        return positions(self.results[result].shape)
+
+
+def product(extents: Sequence[int]) -> int:
+    total = 1
+    for extent in extents:
+        total *= extent
+    return total
+
+
+def positions(shape: Sequence[int]) -> list[Node]:
+    """Canonical positions in a tensor of this shape; dimensions of size 1 need no axis."""
+    axes = iter(space([extent for extent in shape if extent != 1]))
+    return [axis(next(axes)) if extent != 1 else index.index(0) for extent in shape]
+
+
+def dimension(dim: int, ndim: int) -> int:
+    """`dim` counted from the front."""
+    return dim + max(ndim, 1) if dim < 0 else dim
+
+
+def dimensions(dims: int | Sequence[int] | None, ndim: int) -> list[int]:
+    """`dims` counted from the front, sorted; None or empty means all."""
+    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
+        return list(range(ndim))
+    if isinstance(dims, int):
+        dims = [dims]
+    return sorted({dimension(d, ndim) for d in dims} - ({0} if ndim == 0 else set()))
+
+
+def read(ref: Ref, at: Sequence[Node], mask: Node | None = None) -> Expr:
+    """Element of `ref` at a position; dimensions that `ref` lacks in front or has of size 1 are broadcast."""
+    if ref.dtype is None:
+        raise Decline
+    skipped = len(at) - ref.ndim
+    pairs = [
+        (p, stride)
+        for p, extent, stride in zip(at[skipped:], ref.shape, ref.strides, strict=True)
+        if extent != 1
+    ]
+    offset = index.linear([p for p, _ in pairs], [s for _, s in pairs], ref.offset)
+    return Expr(load(ref.buffer, offset, mask))
