@@ -90,7 +90,7 @@ def _wrap_callable(fn: Any, options: Options) -> Any:
         raise OptionError(
             f"jit takes functions, methods and modules, not the class {fn.__qualname__}; decorate its methods"
         )
-    call = getattr(type(fn), "__call__", None)
+    call = getattr(type(fn), "__call__", None)  # noqa: B004 (its Python function is wanted)
     if isinstance(call, types.FunctionType):
         return types.MethodType(_wrap(call, options), fn)
     raise OptionError(
@@ -135,9 +135,13 @@ class disable:
     """Keep code out of compilation: `@disable` on a function (calling it breaks the graph, its body runs plainly), or
     `with disable():` around calls (jitted functions run plainly inside, in this thread)."""
 
+    _previous: list[bool]
+
     def __new__(cls, fn: Any = None) -> Any:
         if fn is None:
-            return super().__new__(cls)
+            self = super().__new__(cls)
+            self._previous = []
+            return self
         if isinstance(fn, _capture.JitFunction):
             fn = fn.__wrapped__
         if not callable(fn):
@@ -155,11 +159,11 @@ class disable:
         return disable(fn)
 
     def __enter__(self) -> disable:
-        _capture.disable_enter()
+        self._previous.append(_capture.calls_suspend())
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _capture.disable_exit()
+        _capture.calls_restore(self._previous.pop())
 
 
 def graph_break(reason: str = "") -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.graph import CapturedGraph
-from frameloom.codegen import SourceFile
+from frameloom.codegen.cpp_module import SourceFile
 from frameloom.codegen.extern import callable_for
 from frameloom.ir.library import OUT_FORMS
 from frameloom.ir.memory import MemoryPlan

@@ -12,7 +12,7 @@ from typing import Any
 
 from frameloom.assemble import assemble
 from frameloom.capture.graph import CapturedGraph
-from frameloom.codegen import generate
+from frameloom.codegen.cpp_module import generate
 from frameloom.config import config
 from frameloom.debug import Trail, log
 from frameloom.errors import BackendError
