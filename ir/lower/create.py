@@ -42,9 +42,12 @@ def scalar_tensor(call: Call, value: Number, *options: Any) -> Expr:
     return _fill(call, value)
 
 
+# What `empty` holds is anybody's guess: zeros are one, and a store that nobody reads is dropped.
 @lowering(
-    "aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten.zero.default"
-)
+    "aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten.zero.default",
+    "aten.empty.memory_format", "aten.empty_like.default", "aten.new_empty.default", "aten.empty_strided.default",
+    "aten.new_empty_strided.default",
+)  # fmt: skip
 def zeros(call: Call, *arguments: Any) -> Expr:
     return _fill(call, 0)
 
@@ -52,14 +55,6 @@ def zeros(call: Call, *arguments: Any) -> Expr:
 @lowering("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
 def ones(call: Call, *arguments: Any) -> Expr:
     return _fill(call, 1)
-
-
-@lowering(
-    "aten.empty.memory_format", "aten.empty_like.default", "aten.new_empty.default", "aten.empty_strided.default",
-    "aten.new_empty_strided.default",
-)  # fmt: skip
-def empty(call: Call, *arguments: Any) -> None:
-    return None
 
 
 @lowering("aten.arange.default")

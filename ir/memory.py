@@ -1,0 +1,114 @@
+"""The arena: one block of scratch memory per call, in which every TEMP buffer has its place.
+
+Two buffers share bytes only if no step needs both.  Large buffers are placed first, each into the tightest gap that is
+free during its whole life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from frameloom.ir.node import Node
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View
+from frameloom.ir.substitute import topological
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Byte offset of every TEMP buffer, and the size of the arena."""
+
+    offsets: dict[Buffer, int]
+    arena_bytes: int
+
+
+def plan_memory(program: Program) -> MemoryPlan:
+    """Place the TEMP buffers of `program`."""
+    lives: dict[Buffer, tuple[int, int]] = {}
+    for k, step in enumerate(program.steps):
+        for buffer in buffers_of(step):
+            if buffer.kind is Kind.TEMP:
+                first, _ = lives.get(buffer, (k, k))
+                lives[buffer] = (first, k)
+    offsets: dict[Buffer, int] = {}
+    total = 0
+    for buffer in sorted(lives, key=lambda b: (-size_in_bytes(b), lives[b], b.name)):
+        size = _aligned(size_in_bytes(buffer))
+        neighbours = sorted(
+            (offsets[other], _aligned(size_in_bytes(other)))
+            for other in offsets
+            if lives[other][0] <= lives[buffer][1] and lives[buffer][0] <= lives[other][1]
+        )
+        offsets[buffer] = _tightest_gap(neighbours, size, total)
+        total = max(total, offsets[buffer] + size)
+    return MemoryPlan(offsets, total)
+
+
+def _tightest_gap(taken: list[tuple[int, int]], size: int, total: int) -> int:
+    best: tuple[int, int] | None = None
+    end = 0
+    for offset, length in taken:
+        room = offset - end
+        if room >= size and (best is None or room < best[0]):
+            best = (room, end)
+        end = max(end, offset + length)
+    # The room at the end is bounded by what the arena needs anyway.
+    room = total - end
+    if best is None or size <= room < best[0]:
+        best = (room, end)
+    return best[1]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def size_in_bytes(buffer: Buffer) -> int:
+    """Bytes from the first element to the last."""
+    if 0 in buffer.shape:
+        return 0
+    item = buffer.dtype.bytes if buffer.dtype is not None else buffer.torch_dtype.itemsize
+    return item * (1 + sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True)))
+
+
+# --- who touches what
+
+
+def buffers_of(step: Kernel | Extern | Check) -> list[Buffer]:
+    """Every buffer that a step reads or writes, once."""
+    return list(dict.fromkeys([*reads_of(step), *writes_of(step)]))
+
+
+def reads_of(step: Kernel | Extern | Check) -> list[Buffer]:
+    """Buffers that a step reads."""
+    if isinstance(step, Kernel):
+        roots: list[Node] = [r for s in step.stores for r in (s.value, s.offset)]
+        return list(dict.fromkeys(n.arg for n in topological(roots) if n.op is Op.LOAD))
+    if isinstance(step, Check):
+        return [step.buffer]
+    values = [*step.args, *(v for _, v in step.kwargs)]
+    return list(dict.fromkeys(v.buffer for v in views_in(values)))
+
+
+def writes_of(step: Kernel | Extern | Check) -> list[Buffer]:
+    """Buffers that a step writes."""
+    if isinstance(step, Kernel):
+        return list(dict.fromkeys(s.buffer for s in step.stores))
+    if isinstance(step, Check):
+        return []
+    return [b for b in step.results if b is not None]
+
+
+def views_in(value: Any) -> Iterator[View]:
+    """The Views inside the arguments of a library call."""
+    stack = [value]
+    while stack:
+        v = stack.pop()
+        if isinstance(v, View):
+            yield v
+        elif isinstance(v, (list, tuple)):
+            stack.extend(reversed(v))

@@ -1,0 +1,218 @@
+"""`verify(program)`: does it keep the rules of node.py and program.py?  An error shows the place and what is around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frameloom.errors import VerifyError
+from frameloom.ir.dtype import DType
+from frameloom.ir.index import bounds
+from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
+from frameloom.ir.node import REDUCE_KINDS, Axis, Node
+from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View
+from frameloom.ir.substitute import topological
+from frameloom.ir.text import show
+
+
+class _Fault(Exception):
+    def __init__(self, why: str, node: Node | None = None) -> None:
+        super().__init__(why)
+        self.node = node
+
+
+def verify(program: Program, blame: str = "") -> None:
+    """Raise VerifyError if `program` breaks a rule; `blame` names the stage that made it."""
+    written: set[Buffer] = {b for b, _ in program.constants} | set(program.inputs)
+    known: dict[str, Buffer] = {}
+    names: set[str] = set()
+    for k, step in enumerate(program.steps):
+        try:
+            for buffer in [*reads_of(step), *writes_of(step)]:
+                if known.setdefault(buffer.name, buffer).identity != buffer.identity:
+                    raise _Fault(f"two buffers have the name {buffer}")
+            for buffer in reads_of(step):
+                if buffer not in written and 0 not in buffer.shape:
+                    raise _Fault(f"{buffer} is read before it is written")
+            for buffer in writes_of(step):
+                if buffer in written and buffer.kind is not Kind.INPUT:
+                    raise _Fault(f"{buffer} is written twice")
+            if isinstance(step, Kernel):
+                if step.name in names:
+                    raise _Fault(f"two kernels have the name {step.name!r}")
+                names.add(step.name)
+                verify_kernel(step)
+            elif isinstance(step, Extern):
+                _check_extern(step)
+            elif step.buffer.dtype is not DType.BOOL:
+                raise _Fault(f"a check of {step.buffer}, which is not bool")
+            written.update(writes_of(step))
+        except _Fault as fault:
+            raise VerifyError(_message(program, k, fault, blame)) from None
+    for out in program.outputs:
+        if isinstance(out, View) and (
+            out.buffer.kind is Kind.TEMP or _missing(out.buffer, written)
+        ):
+            raise VerifyError(
+                f"{blame}: output {out} is temporary or never written\n{show(program)}"
+            )
+
+
+def _missing(buffer: Buffer, written: set[Buffer]) -> bool:
+    return buffer not in written and 0 not in buffer.shape
+
+
+def _message(program: Program, k: int, fault: _Fault, blame: str) -> str:
+    step = program.steps[k]
+    around = [
+        f"{'>' if i == k else ' '} {i}: {s.name if isinstance(s, Kernel) else s}"
+        for i, s in enumerate(program.steps)
+        if abs(i - k) <= 2
+    ]
+    lines = [f"{blame + ': ' if blame else ''}{fault}", *around]
+    if fault.node is not None:
+        lines += ["in the value", show(fault.node)]
+    if isinstance(step, Kernel):
+        lines += ["of", show(step)]
+    return "\n".join(lines)
+
+
+# --- kernels
+
+
+def verify_kernel(kernel: Kernel) -> None:
+    if not kernel.stores:
+        raise _Fault("a kernel without stores")
+    extents: dict[str, int] = {}
+    for n in topological([r for s in kernel.stores for r in (s.offset, s.value)]):
+        _check_node(n)
+        axes: Sequence[Axis] = (
+            n.arg.axes if n.op is Op.REDUCE else (n.arg,) if n.op is Op.AXIS else ()
+        )
+        for a in axes:
+            if extents.setdefault(a.name, a.extent) != a.extent:
+                raise _Fault(f"axis {a.name} has two extents", n)
+    for s in kernel.stores:
+        _check_store(s)
+    _check_hazards(kernel)
+
+
+def _check_store(s: Store) -> None:
+    if s.buffer.kind in (Kind.EXTERN, Kind.CONSTANT):
+        raise _Fault(f"a store to {s.buffer}, which is {s.buffer.kind.value}")
+    if s.value.dtype is not s.buffer.dtype:
+        raise _Fault(f"{s.buffer} of {s.buffer.dtype!r} gets a {s.value.dtype!r}", s.value)
+    if any(a.extent < 1 for a in s.axes) or len(set(s.axes)) < len(s.axes):
+        raise _Fault(f"store to {s.buffer} has an empty or repeated axis")
+    for root in (s.offset, s.value):
+        if not root.free <= set(s.axes):
+            raise _Fault(
+                f"store to {s.buffer} lacks axes {sorted(map(str, root.free - set(s.axes)))}", root
+            )
+        if clash := root.bound & set(s.axes):
+            raise _Fault(
+                f"axes {sorted(map(str, clash))} of the store to {s.buffer} are bound inside", root
+            )
+    _check_offset(s.buffer, s.offset)
+
+
+def _check_offset(buffer: Buffer, offset: Node) -> None:
+    if buffer.kind in (Kind.INPUT, Kind.CONSTANT, Kind.EXTERN) or buffer.dtype is None:
+        return  # the memory around them may be part of the same tensor
+    span = bounds(offset)
+    size = size_in_bytes(buffer) // buffer.dtype.bytes
+    if span is not None and not (span[0] >= 0 and span[1] < size):
+        raise _Fault(f"offsets {span[0]}..{span[1]} of {buffer}, which has {size} elements", offset)
+
+
+def _check_hazards(kernel: Kernel) -> None:
+    """No store reads what the kernel writes, but for the very element that it overwrites."""
+    stored: dict[Buffer, list[Store]] = {}
+    for s in kernel.stores:
+        stored.setdefault(s.buffer, []).append(s)
+    for s in kernel.stores:
+        for n in topological([s.value, s.offset]):
+            if n.op is not Op.LOAD or n.arg not in stored:
+                continue
+            if any(w is not s or n.srcs[0] is not w.offset for w in stored[n.arg]):
+                raise _Fault(f"{kernel.name} reads {n.arg}, which it also writes", n)
+
+
+# --- nodes
+
+
+def _check_node(n: Node) -> None:
+    op, dtypes = n.op, [s.dtype for s in n.srcs]
+    if op is Op.CONST:
+        wanted = bool if n.dtype.kind == "b" else int if n.dtype.is_int else float
+        _require(type(n.arg) is wanted and not n.srcs, "a constant of another Python type", n)
+    elif op is Op.AXIS:
+        _require(n.dtype is DType.I64 and not n.srcs, "an axis is an i64", n)
+    elif op is Op.LOAD:
+        _require(isinstance(n.arg, Buffer) and n.arg.dtype is n.dtype, "a load of another dtype", n)
+        _require(dtypes in ([DType.I64], [DType.I64, DType.BOOL]), "a load takes (i64, bool)", n)
+        if len(n.srcs) == 1:
+            _check_offset(n.arg, n.srcs[0])
+    elif op is Op.REDUCE:
+        _check_reduce(n)
+    elif op in (Op.CAST, Op.BITCAST):
+        _require(len(dtypes) == 1, "a cast takes one source", n)
+        _require(op is Op.CAST or dtypes[0].bits == n.dtype.bits, "a bitcast keeps the width", n)
+    elif op is Op.WHERE:
+        _require(dtypes == [DType.BOOL, n.dtype, n.dtype], "where takes (bool, a, a)", n)
+    else:
+        _check_arithmetic(n, dtypes)
+
+
+def _check_reduce(n: Node) -> None:
+    kind, axes = n.arg.kind, n.arg.axes
+    _require(kind in REDUCE_KINDS and len(n.srcs) == 1 and bool(axes), "a malformed reduction", n)
+    _require(
+        len(set(axes)) == len(axes) and all(a.extent >= 1 for a in axes),
+        "empty or repeated axes",
+        n,
+    )
+    _require(not n.srcs[0].bound & set(axes), "an axis is bound twice", n)
+    wanted = DType.I64 if kind in ("argmax", "argmin") else n.srcs[0].dtype
+    _require(n.dtype is wanted and not n.srcs[0].dtype.is_half, "a reduction in the wrong dtype", n)
+    _require(kind not in ("any", "all") or wanted is DType.BOOL, "any and all are of bools", n)
+
+
+def _check_arithmetic(n: Node, dtypes: Sequence[DType]) -> None:
+    op = n.op
+    if op in UNARY:
+        _require(len(dtypes) == 1, "one source", n)
+    else:
+        _require(
+            op in BINARY and len(dtypes) == 2 and dtypes[0] is dtypes[1],
+            "two sources of one dtype",
+            n,
+        )
+    own = dtypes[0]
+    _require(not own.is_half, "arithmetic on a 16-bit float", n)
+    wanted = DType.BOOL if op in COMPARES or op in PREDICATES else own
+    _require(n.dtype is wanted, f"the result should be {wanted!r}", n)
+    _require(own.is_float or op not in FLOAT_ONLY, "floats only", n)
+    if op in (Op.FLOORDIV, Op.TRUNCDIV):
+        _require(own.is_int, "integers only", n)
+    if op in (Op.AND, Op.OR, Op.XOR, Op.NOT, Op.SHL, Op.SHR):
+        _require(not own.is_float, "bits of a float", n)
+
+
+def _require(holds: bool, why: str, n: Node) -> None:
+    if not holds:
+        raise _Fault(f"{n.op.value}: {why}", n)
+
+
+# --- library calls
+
+
+def _check_extern(step: Extern) -> None:
+    from frameloom.ir.library import OUT_FORMS
+
+    for b in step.results:
+        if b is not None and b.kind is not Kind.EXTERN and step.target not in OUT_FORMS:
+            raise _Fault(f"{step.target} cannot write to {b}")
+
+
+__all__ = ["Check", "verify"]

@@ -1,0 +1,43 @@
+"""Arena plans: no two live buffers overlap, and memory is reused."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.memory import ALIGNMENT, plan_memory, size_in_bytes
+from frameloom.ir.program import Buffer, Extern, Kind, Program, View
+
+
+def chain(sizes, uses):
+    """Step k makes buffer k from earlier ones."""
+    buffers = [Buffer(f"b{k}", DType.F32, (n,), (1,), Kind.TEMP) for k, n in enumerate(sizes)]
+    steps = []
+    for k, b in enumerate(buffers):
+        args = tuple(View(buffers[u], buffers[u].shape, (1,)) for u in uses[k] if u < k)
+        steps.append(Extern("aten.mm.default", args, (), (b,)))
+    return buffers, Program((), tuple(steps), ())
+
+
+@given(st.data(), st.lists(st.integers(0, 100), min_size=1, max_size=12))
+def test_live_buffers_do_not_overlap(data, sizes):
+    uses = [
+        data.draw(st.lists(st.integers(0, max(k - 1, 0)), max_size=3)) for k in range(len(sizes))
+    ]
+    buffers, program = chain(sizes, uses)
+    plan = plan_memory(program)
+    last = {
+        b: max([k, *(j for j, u in enumerate(uses) if k in u and k < j)])
+        for k, b in enumerate(buffers)
+    }
+    for i, a in enumerate(buffers):
+        assert plan.offsets[a] % ALIGNMENT == 0
+        assert plan.offsets[a] + size_in_bytes(a) <= plan.arena_bytes
+        for j, b in enumerate(buffers[:i]):
+            if last[b] >= i and j < i and size_in_bytes(a) and size_in_bytes(b):
+                first, second = plan.offsets[a], plan.offsets[b]
+                assert first + size_in_bytes(a) <= second or second + size_in_bytes(b) <= first
+
+
+def test_a_chain_needs_two_places():
+    _, program = chain([1000] * 10, [[k - 1] if k else [] for k in range(10)])
+    assert plan_memory(program).arena_bytes == 2 * 4032
