@@ -105,8 +105,8 @@ class JitFunction:
     def clear(self) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
-# --- frame hook (PEP 523).  Set while at least one user has it enabled; a thread-local flag says whether frames of this
-# thread are looked at.
+# --- frame hook (PEP 523).  Set while at least one user has it entered; a thread-local flag says whether frames of this
+# thread are looked at.  A JitFunction enters it around a "code" entry while a frame callback is set.
 def hook_enter() -> None:
     """Count one user of the hook in this thread (nests)."""
 
@@ -116,8 +116,9 @@ def hook_suspend() -> bool:
 
 def hook_restore(previous: bool) -> None: ...
 def set_frame_callback(callback: Callable[[FunctionType, tuple[Any, ...]], Entry | None] | None) -> None:
-    """callback(function, slots) for a fresh frame whose code has no entries: returns an Entry (kept on the code object) or
-    None: this code is left alone from now on."""
+    """callback(function, slots) for a fresh frame that no entry of its code fits: returns an Entry (kept on the code object) or
+    None: it is not asked again for this code, whose entries stay.  Never called for generators, for the code of an
+    Entry.code, or for the plain run of a JitFunction.  What it raises is reported once and means None."""
 
 def code_entries(code: CodeType) -> list[Entry]: ...
 def forget_code(code: CodeType) -> None: ...

@@ -96,7 +96,9 @@ typedef struct {
 } Step;
 
 typedef struct {
-    PyObject_HEAD PyCodeObject *code;
+    PyObject_HEAD
+    PyObject *names, *function_name; /* of the local variables of the code, and its own */
+    Py_ssize_t free_count;
     Step *steps;
     Py_ssize_t step_count, step_room;
     PyObject *paths;        /* list: per node, its path in the user's words */
@@ -127,7 +129,8 @@ int constant_supported(PyObject *object);
 typedef enum { ENTRY_DIRECT, ENTRY_CODE, ENTRY_PLAIN } EntryKind;
 typedef struct Recipe Recipe;
 typedef struct {
-    PyObject_HEAD EntryKind kind;
+    PyObject_HEAD
+    EntryKind kind;
     Guards *guards;
     PyObject *target; /* the plan, the function of the rewritten code, or the reason for running plainly */
     Recipe *recipe;
@@ -158,10 +161,16 @@ void bound_release(Bound *bound);
 extern PyTypeObject JitFunction_Type;
 PyObject *calls_suspend(PyObject *module, PyObject *ignored);
 PyObject *calls_restore(PyObject *module, PyObject *previous);
+int calls_are_suspended(void);
 
 /* --- hook.c --- */
 int hook_setup(PyObject *module);
 const char *hook_unsupported(void); /* NULL: this interpreter is known */
 void hook_leave_code_alone(PyCodeObject *code);
+void hook_enter(void);
+void hook_exit(void);
+int hook_has_callback(void);
+void hook_pass_next(
+    PyObject *code); /* this thread's next frame of this code runs as it is; borrowed, never followed */
 
 #endif

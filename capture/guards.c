@@ -87,14 +87,17 @@ static PyObject *Guards_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!", names, &PyCode_Type, &code)) return NULL;
     Guards *self = (Guards *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
-    self->code = (PyCodeObject *)Py_NewRef(code);
+    /* Not the code itself, which may have these guards among its entries. */
+    self->names = Py_NewRef(((PyCodeObject *)code)->co_localsplusnames);
+    self->function_name = Py_NewRef(((PyCodeObject *)code)->co_qualname);
+    self->free_count = ((PyCodeObject *)code)->co_nfreevars;
     self->paths = PyList_New(0);
     if (self->paths == NULL) Py_CLEAR(self);
     return (PyObject *)self;
 }
 
 static int Guards_traverse(Guards *self, visitproc visit, void *arg) {
-    Py_VISIT(self->code);
+    Py_VISIT(self->names);
     Py_VISIT(self->paths);
     for (Py_ssize_t i = 0; i < self->step_count; i++) {
         Py_VISIT(self->steps[i].object);
@@ -117,7 +120,6 @@ static int Guards_clear(Guards *self) {
     }
     PyMem_Free(steps);
     global_state_free(state);
-    Py_CLEAR(self->code);
     return 0;
 }
 
@@ -125,6 +127,8 @@ static void Guards_dealloc(Guards *self) {
     PyObject_GC_UnTrack(self);
     Guards_clear(self);
     Py_CLEAR(self->paths);
+    Py_CLEAR(self->names);
+    Py_CLEAR(self->function_name);
     PyMem_Free(self->slot_nodes);
     PyMem_Free(self->fresh_nodes);
     Py_TYPE(self)->tp_free((PyObject *)self);
@@ -135,9 +139,9 @@ static void Guards_dealloc(Guards *self) {
 static PyObject *Guards_arg(Guards *self, PyObject *position) {
     Py_ssize_t index = PyLong_AsSsize_t(position);
     if (index == -1 && PyErr_Occurred()) return NULL;
-    PyObject *names = self->code->co_localsplusnames;
+    PyObject *names = self->names;
     if (index < 0 || index >= PyTuple_GET_SIZE(names)) {
-        PyErr_Format(PyExc_IndexError, "%U has no argument %zd", self->code->co_qualname, index);
+        PyErr_Format(PyExc_IndexError, "%U has no argument %zd", self->function_name, index);
         return NULL;
     }
     Step *step = load_new(self, STEP_ARG, Py_NewRef(PyTuple_GET_ITEM(names, index)));
@@ -146,13 +150,13 @@ static PyObject *Guards_arg(Guards *self, PyObject *position) {
 }
 
 static PyObject *Guards_cell(Guards *self, PyObject *position) {
-    Py_ssize_t index = PyLong_AsSsize_t(position), free_count = self->code->co_nfreevars;
+    Py_ssize_t index = PyLong_AsSsize_t(position), free_count = self->free_count;
     if (index == -1 && PyErr_Occurred()) return NULL;
     if (index < 0 || index >= free_count) {
-        PyErr_Format(PyExc_IndexError, "%U has no free variable %zd", self->code->co_qualname, index);
+        PyErr_Format(PyExc_IndexError, "%U has no free variable %zd", self->function_name, index);
         return NULL;
     }
-    PyObject *names = self->code->co_localsplusnames;
+    PyObject *names = self->names;
     PyObject *name = PyTuple_GET_ITEM(names, PyTuple_GET_SIZE(names) - free_count + index);
     Step *step = load_new(self, STEP_CELL, Py_NewRef(name));
     if (step) step->number = index;

@@ -1,12 +1,275 @@
+/* The frame hook (PEP 523): compiled code for functions that a jitted function calls and that it did not
+ * inline.
+ *
+ * While a user has the hook entered, each fresh frame of an ordinary function is looked up: the entries of
+ * its code object are tried, then the frame callback is asked for one.  A code entry swaps the code of the
+ * frame in place, a direct entry ends the frame with the plan's result, anything else runs as it is.
+ * Generators and code that is not a function's are never touched.  Another tool's hook is called on.
+ */
+#include "frame.h"
+
 #include "capture.h"
-static PyObject *nothing(PyObject *m, PyObject *a) { Py_RETURN_NONE; }
-static PyObject *no(PyObject *m, PyObject *a) { Py_RETURN_FALSE; }
-static PyObject *none_yet(PyObject *m, PyObject *a) { return PyList_New(0); }
+
+/* What is known about a code object; freed with it. */
+typedef struct {
+    PyObject *entries; /* tuple, oldest first; may be NULL */
+    int closed;        /* the callback is not asked any more */
+} CodeState;
+
+static struct {
+    Py_ssize_t index;          /* of CodeState among a code object's extra data */
+    PyObject *callback;        /* NULL: none */
+    _PyFrameEvalFunction next; /* who evaluated frames before */
+    int users;                 /* over all threads */
+    int complained;
+} hook = {.index = -1};
+
+static __thread int entered;  /* users in this thread */
+static __thread int hook_off; /* frames of this thread are passed on, e.g. while compiling */
+
+static __thread PyObject *pass_next; /* borrowed, only compared */
+
+static void code_state_free(void *data) {
+    CodeState *state = data;
+    if (state == NULL) return;
+    Py_XDECREF(state->entries);
+    PyMem_Free(state);
+}
+
+static CodeState *code_state(PyObject *code) {
+    void *extra = NULL;
+    if (CODE_EXTRA_GET(code, hook.index, &extra) < 0) PyErr_Clear();
+    return extra;
+}
+
+/* The state of the code, made if there is none; NULL with an exception set. */
+static CodeState *code_state_make(PyObject *code) {
+    CodeState *state = code_state(code);
+    if (state) return state;
+    state = PyMem_Calloc(1, sizeof *state);
+    if (state == NULL) {
+        PyErr_NoMemory();
+    } else if (CODE_EXTRA_SET(code, hook.index, state) < 0) {
+        PyMem_Free(state);
+        state = NULL;
+    }
+    return state;
+}
+
+void hook_leave_code_alone(PyCodeObject *code) {
+    CodeState *state = code_state_make((PyObject *)code);
+    if (state)
+        state->closed = 1;
+    else
+        PyErr_Clear();
+}
+
+static int code_add_entry(PyObject *code, PyObject *entry) {
+    CodeState *state = code_state_make(code);
+    if (state == NULL) return -1;
+    Py_ssize_t count = state->entries ? PyTuple_GET_SIZE(state->entries) : 0;
+    PyObject *longer = PyTuple_New(count + 1);
+    if (longer == NULL) return -1;
+    for (Py_ssize_t i = 0; i < count; i++)
+        PyTuple_SET_ITEM(longer, i, Py_NewRef(PyTuple_GET_ITEM(state->entries, i)));
+    PyTuple_SET_ITEM(longer, count, Py_NewRef(entry));
+    Py_XSETREF(state->entries, longer);
+    return 0;
+}
+
+/* Asks the callback for an entry: new reference, NULL if the frame is left alone.  Errors are printed once.
+ */
+static Entry *ask_callback(PyObject *code, const Call *call) {
+    PyObject *callback = Py_NewRef(hook.callback), *slots = PyTuple_New(call->slot_count), *answer = NULL;
+    int was_off = hook_off;
+    hook_off = 1; /* the compiler's own frames are none of its business */
+    if (slots) {
+        for (Py_ssize_t i = 0; i < call->slot_count; i++)
+            PyTuple_SET_ITEM(slots, i, Py_XNewRef(call->slots[i]));
+        answer = PyObject_CallFunctionObjArgs(callback, (PyObject *)call->function, slots, NULL);
+    }
+    Py_XDECREF(slots);
+    int is_entry = answer && Py_IS_TYPE(answer, &Entry_Type);
+    if (answer && !is_entry && !Py_IsNone(answer))
+        PyErr_Format(PyExc_TypeError, "the frame callback gave %R", answer);
+    if (is_entry && code_add_entry(code, answer) < 0) is_entry = 0;
+    if (PyErr_Occurred()) {
+        int first = !hook.complained;
+        hook.complained = 1;
+        if (first) PyErr_WriteUnraisable(callback);
+        PyErr_Clear();
+    }
+    hook_off = was_off;
+    Py_DECREF(callback);
+    if (is_entry) return (Entry *)answer;
+    Py_XDECREF(answer);
+    hook_leave_code_alone((PyCodeObject *)code);
+    return NULL;
+}
+
+/* Whether `code` can take the place of `old` in a frame: same arguments in the same slots, same free
+ * variables. */
+static int same_frame_layout(const PyCodeObject *old, const PyCodeObject *code) {
+    const int kinds = CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
+    return old->co_argcount == code->co_argcount && old->co_kwonlyargcount == code->co_kwonlyargcount &&
+           old->co_nfreevars == code->co_nfreevars && (old->co_flags & kinds) == (code->co_flags & kinds);
+}
+
+/* 1: *result is the frame's result, and the frame is gone.  0: evaluate the frame, whose code may have been
+ * swapped. */
+static int take_frame(PyThreadState *thread, _PyInterpreterFrame *frame, PyCodeObject *code,
+                      PyObject **result) {
+    CodeState *state = code_state((PyObject *)code);
+    if (state && state->closed && state->entries == NULL) return 0;
+    PyObject *function = FRAME_FUNCTION(frame), *entries = state ? Py_XNewRef(state->entries) : NULL,
+             *owned = NULL;
+    Py_ssize_t count = code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
+                       ((code->co_flags & CO_VARKEYWORDS) != 0);
+    Call call = {frame->localsplus, count, (PyFunctionObject *)function};
+    Tried tried = TRIED_MISS;
+    Entry *entry = NULL;
+    if (!frame_can_be_discarded(thread, frame)) goto done; /* a direct entry could not end it */
+    for (Py_ssize_t i = entries ? PyTuple_GET_SIZE(entries) - 1 : -1; i >= 0 && tried == TRIED_MISS; i--) {
+        entry = (Entry *)PyTuple_GET_ITEM(entries, i);
+        tried = entry_try(entry, &call, result);
+    }
+    if (tried == TRIED_MISS && hook.callback && !(state && state->closed)) {
+        entry = ask_callback((PyObject *)code, &call);
+        owned = (PyObject *)entry;
+        if (entry) tried = entry_try(entry, &call, result);
+    }
+    if (tried == TRIED_CODE) {
+        PyCodeObject *target = (PyCodeObject *)PyFunction_GET_CODE(entry->target);
+        if (same_frame_layout(code, target)) frame_swap_code(thread, frame, target);
+    }
+done:
+    Py_XDECREF(entries);
+    Py_XDECREF(owned);
+    if (tried != TRIED_DONE) return 0;
+    frame_discard(thread, frame);
+    return 1;
+}
+
+static PyObject *evaluate(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
+    enum { UNITS_OF_A_CALL = 2 };
+    PyObject *result = NULL, *code = FRAME_CODE(frame);
+    if (entered && !hook_off && !throwing && !calls_are_suspended() && PyCode_Check(code)) {
+        const int generators = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
+        int flags = ((PyCodeObject *)code)->co_flags;
+        PyObject *function = FRAME_FUNCTION(frame);
+        int pass = code == pass_next;
+        if (pass) pass_next = NULL;
+        if (!pass && (flags & (CO_OPTIMIZED | generators)) == CO_OPTIMIZED &&
+            frame_is_fresh(frame, (PyCodeObject *)code) && PyFunction_Check(function) &&
+            PyFunction_GET_CODE(function) == code && PyDict_CheckExact(frame->f_globals) &&
+            take_frame(thread, frame, (PyCodeObject *)code, &result))
+            return result;
+    }
+    frame_lend_recursion(thread, UNITS_OF_A_CALL);
+    result = hook.next(thread, frame, throwing);
+    frame_lend_recursion(thread, -UNITS_OF_A_CALL);
+    return result;
+}
+
+void hook_enter(void) {
+    entered++;
+    if (hook.users++ > 0) return;
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    hook.next = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluate);
+}
+
+void hook_exit(void) {
+    if (entered == 0) return;
+    entered--;
+    if (--hook.users > 0) return;
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    /* A tool that came after us still calls us on; we then pass everything through. */
+    if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == evaluate)
+        _PyInterpreterState_SetEvalFrameFunc(interpreter, hook.next);
+}
+
+void hook_pass_next(PyObject *code) {
+    if (entered) pass_next = code;
+}
+
+int hook_has_callback(void) { return hook.callback != NULL; }
+
+const char *hook_unsupported(void) {
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) return "sub-interpreters are not supported";
+#ifdef Py_GIL_DISABLED
+    return "free-threaded CPython is not supported";
+#endif
+    return NULL;
+}
+
+/* --- module functions --- */
+
+static PyObject *enter(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    hook_enter();
+    Py_RETURN_NONE;
+}
+
+static PyObject *leave(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    hook_exit();
+    Py_RETURN_NONE;
+}
+
+static PyObject *suspend(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    int was_on = !hook_off;
+    hook_off = 1;
+    return PyBool_FromLong(was_on);
+}
+
+static PyObject *restore(PyObject *Py_UNUSED(module), PyObject *previous) {
+    int on = PyObject_IsTrue(previous);
+    if (on < 0) return NULL;
+    hook_off = !on;
+    Py_RETURN_NONE;
+}
+
+static PyObject *set_frame_callback(PyObject *Py_UNUSED(module), PyObject *callback) {
+    if (!Py_IsNone(callback) && !PyCallable_Check(callback))
+        return PyErr_Format(PyExc_TypeError, "%R cannot be called", callback);
+    Py_XSETREF(hook.callback, Py_IsNone(callback) ? NULL : Py_NewRef(callback));
+    hook.complained = 0;
+    Py_RETURN_NONE;
+}
+
+static PyObject *code_entries(PyObject *Py_UNUSED(module), PyObject *code) {
+    if (!PyCode_Check(code)) return PyErr_Format(PyExc_TypeError, "not a code object: %R", code);
+    CodeState *state = code_state(code);
+    return state && state->entries ? PySequence_List(state->entries) : PyList_New(0);
+}
+
+static PyObject *forget_code(PyObject *Py_UNUSED(module), PyObject *code) {
+    if (!PyCode_Check(code)) return PyErr_Format(PyExc_TypeError, "not a code object: %R", code);
+    CodeState *state = code_state(code);
+    if (state) {
+        state->closed = 0;
+        Py_CLEAR(state->entries);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
-    {"hook_enter", nothing, METH_NOARGS, ""},    {"hook_exit", nothing, METH_NOARGS, ""},
-    {"hook_suspend", no, METH_NOARGS, ""},       {"hook_restore", nothing, METH_O, ""},
-    {"set_frame_callback", nothing, METH_O, ""}, {"code_entries", none_yet, METH_O, ""},
-    {"forget_code", nothing, METH_O, ""},        {0, 0, 0, 0}};
-int hook_setup(PyObject *module) { return PyModule_AddFunctions(module, functions); }
-const char *hook_unsupported(void) { return NULL; }
-void hook_leave_code_alone(PyCodeObject *code) {}
+    {"hook_enter", enter, METH_NOARGS, "Count one more user of the frame hook in this thread."},
+    {"hook_exit", leave, METH_NOARGS, "Count one less."},
+    {"hook_suspend", suspend, METH_NOARGS,
+     "Pass this thread's frames on; whether they were looked at, for hook_restore."},
+    {"hook_restore", restore, METH_O, "Back to the state that hook_suspend gave."},
+    {"set_frame_callback", set_frame_callback, METH_O,
+     "callback(function, slots) -> Entry | None, for frames no entry fits."},
+    {"code_entries", code_entries, METH_O, "The entries of a code object, oldest first."},
+    {"forget_code", forget_code, METH_O, "Drop the entries of a code object; its frames are looked at anew."},
+    {NULL, NULL, 0, NULL},
+};
+
+int hook_setup(PyObject *module) {
+    if (hook.index < 0) hook.index = CODE_EXTRA_REQUEST(code_state_free);
+    if (hook.index < 0) {
+        PyErr_SetString(PyExc_ImportError, "no room for extra data in code objects");
+        return -1;
+    }
+    return PyModule_AddFunctions(module, functions);
+}

@@ -7,7 +7,8 @@
 #include "capture.h"
 
 typedef struct {
-    PyObject_HEAD vectorcallfunc vectorcall;
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
     PyFunctionObject *function;
     PyObject *code; /* the function's code when it was jitted; with other code it is called as it is */
     PyObject *on_miss;
@@ -33,6 +34,8 @@ PyObject *calls_restore(PyObject *Py_UNUSED(module), PyObject *previous) {
     suspended = flag;
     Py_RETURN_NONE;
 }
+
+int calls_are_suspended(void) { return suspended; }
 
 /* Asks for an entry and tries it.  The entry (or NULL) is left in *entry, owned. */
 static Tried miss(JitFunction *self, const Call *call, Entry **entry, PyObject **result) {
@@ -105,8 +108,13 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
     else if (tried == TRIED_PLAIN)
         target = (PyObject *)function;
     if (target) {
+        /* Rewritten code calls what could not be inlined: these frames are the hook's. */
+        int hooked = tried == TRIED_CODE && hook_has_callback();
         Py_INCREF(target);
+        if (hooked) hook_enter();
+        if (tried == TRIED_PLAIN) hook_pass_next(self->code);
         result = PyObject_Vectorcall(target, args, nargsf, names);
+        if (hooked) hook_exit();
         Py_DECREF(target);
     }
     Py_XDECREF(entries);

@@ -15,8 +15,10 @@ PyObject *load_library(PyObject *, PyObject *path) {
     PyObject *bytes = nullptr;
     if (!PyUnicode_FSConverter(path, &bytes)) return nullptr;
     void *handle;
-    Py_BEGIN_ALLOW_THREADS handle = dlopen(PyBytes_AS_STRING(bytes), RTLD_NOW | RTLD_LOCAL);
-    Py_END_ALLOW_THREADS Py_DECREF(bytes);
+    Py_BEGIN_ALLOW_THREADS
+    handle = dlopen(PyBytes_AS_STRING(bytes), RTLD_NOW | RTLD_LOCAL);
+    Py_END_ALLOW_THREADS
+    Py_DECREF(bytes);
     if (handle) return PyLong_FromVoidPtr(handle);
     const char *reason = dlerror();
     return PyErr_Format(PyExc_OSError, "%s", reason ? reason : "the library cannot be loaded");

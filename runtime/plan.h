@@ -98,7 +98,8 @@ struct Arena {
 };
 
 struct Plan {
-    PyObject_HEAD vectorcallfunc vectorcall;
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
     PyObject *spec;
     Program *program;
     Arena *arena; // kept between calls; nullptr while none was made or a call has it
