@@ -28,6 +28,8 @@ HELPERS = {
     Op.ISINF: "isinf", Op.FLOORDIV: "floordiv", Op.TRUNCDIV: "truncdiv", Op.MOD: "mod", Op.FMOD: "fmod",
 }  # fmt: skip
 ROUNDINGS = {Op.ROUND: 0, Op.FLOOR: 1, Op.CEIL: 2, Op.TRUNC: 3}
+NEAR = {Op.SIN: "sin_unit", Op.COS: "cos_unit", Op.EXP: "exp_near"}  # for arguments in [-1, 1]
+UNIT = frozenset({Op.SIN, Op.COS, Op.TANH, Op.ERF, Op.SIGMOID})  # results in [-1, 1], or NaN
 I32 = (-(1 << 31), (1 << 31) - 1)
 
 
@@ -426,7 +428,12 @@ class Values:
         ):
             return f"{p.function(HELPERS[op], of, width)}({', '.join(args)})"
         assert op in TRANSCENDENTAL or op in (Op.FMOD, Op.MOD, Op.NEXTAFTER), op
-        return self._math(op.value, args, of, width)
+        return self._math(self._math_name(n), args, of, width)
+
+    def _math_name(self, n: Node) -> str:
+        if n.dtype is DType.F32 and n.op in NEAR and in_unit(n.srcs[0]):
+            return NEAR[n.op]
+        return n.op.value
 
     def _math(self, name: str, args: list[str], of: DType, width: int) -> str:
         if width > 1:
@@ -519,6 +526,13 @@ class Values:
 def fits_i32(n: Node) -> bool:
     known = bounds(n)
     return known is not None and I32[0] <= known[0] and known[1] <= I32[1]
+
+
+def in_unit(n: Node) -> bool:
+    """Known to be in [-1, 1] or NaN."""
+    if n.op in (Op.NEG, Op.ABS):
+        return in_unit(n.srcs[0])
+    return n.op in UNIT
 
 
 def one(dtype: DType) -> str:

@@ -86,9 +86,9 @@ class Prelude:
         found = table.get(f"{name} {element}") or table.get(name)
         if found is not None:
             return found
-        kind = name.removeprefix("across_")
-        assert kind != name, name
-        return across(kind, lanes)
+        if name.startswith("across_"):
+            return across(name.removeprefix("across_"), lanes)
+        return sleef(name, element, lanes)
 
     def _instance(self, text: str, element: str, lanes: int) -> str:
         width = _BYTES[element] * 8
@@ -145,3 +145,25 @@ def across(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
         half //= 2
     text = f"FN E fl_across_{kind}(V v) {{\n{''.join(lines)}  return v[0];\n}}\n"
     return text, (kind,) if kind in ("max", "min") else ()
+
+
+_SLEEF_ERROR = {"erfc": "15", "fmod": ""}  # hundredths of units in the last place; all others 1.0
+_SLEEF_BINARY = frozenset({"pow", "atan2"})
+
+
+def sleef(name: str, element: str, lanes: int) -> tuple[str, tuple[str, ...]]:
+    """A call of PyTorch's Sleef, or of the C library per lane where that lacks the function."""
+    stem = name.removesuffix("_sleef")
+    letter, suffix = ("f", "f") if element == "f32" else ("d", "")
+    symbol = f"Sleef_{stem}{letter}{lanes}_u{_SLEEF_ERROR.get(stem, '10')}"
+    types, parameters, lane, args = "V", "V a", "a[l]", "a"
+    if stem in _SLEEF_BINARY:
+        types, parameters, lane, args = "V, V", "V a, V b", "a[l], b[l]", "a, b"
+    tag = f"{name}_{element}x{lanes}"
+    text = (
+        f"static V fl_slow_{tag}({parameters}) {{\n"
+        f"  V r; for (int l = 0; l < L; l++) r[l] = __builtin_{stem}{suffix}({lane}); return r;\n}}\n"
+        f'static V (*const fl_ptr_{tag})({types}) = fl_find<V (*)({types})>("{symbol}", fl_slow_{tag});\n'
+        f"FN V fl_{name}({parameters}) {{ return fl_ptr_{tag}({args}); }}\n"
+    )
+    return text, ("torch",)
