@@ -22,6 +22,7 @@ INFIX = {
     Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.DIV: "/", Op.AND: "&", Op.OR: "|", Op.XOR: "^", Op.SHL: "<<",
     Op.SHR: ">>", Op.LT: "<", Op.LE: "<=", Op.GT: ">", Op.GE: ">=", Op.EQ: "==", Op.NE: "!=",
 }  # fmt: skip
+BOOLEAN = {Op.ADD: Op.OR, Op.MUL: Op.AND, Op.MAX: Op.OR, Op.MIN: Op.AND}
 WRAPPING = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.SHL})
 HELPERS = {
     Op.MIN: "min", Op.MAX: "max", Op.ABS: "abs", Op.SIGN: "sign", Op.COPYSIGN: "copysign", Op.SIGNBIT: "signbit",
@@ -195,8 +196,8 @@ class Values:
             text = value.texts[0]
             if value.dtype is DType.BOOL:
                 text = f"({v[0]}{v[1 : v.index('x')]})-({text})"
-            elif value.dtype is not node.dtype:
-                text = f"({ELEMENTS[value.dtype]}){text}"
+            else:
+                text = f"({ELEMENTS[value.dtype]})({text})"
             name = self.fresh("s")
             self.line(f"const {v} {name} = splat<{v}>({text});", level)
             spread = Value((name,), value.dtype, True)
@@ -397,7 +398,7 @@ class Values:
             return f"as<{p.vector(to, width)}>({args[0]})"
         if op is Op.WHERE:
             return self._select(args[0], args[1], args[2], n.dtype, width)
-        if op in INFIX:
+        if op in INFIX or (of is DType.BOOL and op in BOOLEAN):
             return self._infix(op, args, width, of)
         if op is Op.NEG:
             return f"({ELEMENTS[to]})-{args[0]}" if width == 1 else f"-{args[0]}"
@@ -454,6 +455,8 @@ class Values:
 
     def _infix(self, op: Op, args: list[str], width: int, of: DType) -> str:
         a, b = args
+        if of is DType.BOOL and op in BOOLEAN:
+            op = BOOLEAN[op]
         sign = INFIX[op]
         if width == 1:
             if op in WRAPPING and of.is_int:
@@ -468,7 +471,8 @@ class Values:
             )
         if op in COMPARES:
             if of is DType.BOOL:
-                return f"({a} {sign} {b})"
+                # True is -1 in a mask: the order is the other way round.
+                return f"({b} {sign} {a})"
             return self._mask(f"{a} {sign} {b}", of, width)
         return f"{a} {sign} {b}"
 

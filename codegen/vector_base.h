@@ -51,7 +51,7 @@ FN V fl_abs(V a) { return as<V>(as<I>(a) & ~as<I>(-(V){})); }
 FN V fl_abs(V a) { return a < 0 ? -a : a; }
 
 //@ sign
-FN V fl_sign(V a) { return a > 0 ? (V){} + 1 : a < 0 ? (V){} - 1 : a; }
+FN V fl_sign(V a) { return a > 0 ? (V){} + 1 : a < 0 ? (V){} - 1 : (V){}; }
 
 //@ copysign
 FN V fl_copysign(V a, V b) { const I s = as<I>(-(V){}); return as<V>((as<I>(a) & ~s) | (as<I>(b) & s)); }

@@ -58,7 +58,7 @@ def run(op, isa, *xs):
     value = unary(op, *args) if len(args) == 1 else binary(op, *args)
     result = torch.empty_like(xs[0])
     compile_kernel(Kernel(op.value, (write(o, (i,), value),)), isa)(
-        {"o": result, **{b.name: x for b, x in zip(buffers, xs)}}
+        {"o": result, **{b.name: x for b, x in zip(buffers, xs, strict=True)}}
     )
     return result
 
