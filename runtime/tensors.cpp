@@ -39,6 +39,7 @@ template <typename Function> bool find(Function *&function, const char *name) {
 }
 
 bool find_functions() {
+    find(api.wrap_moved, "_Z16THPVariable_WrapON2at10TensorBaseE");
     return find(api.empty_strided, "aoti_torch_empty_strided") &&
            find(api.reinterpret, "aoti_torch__reinterpret_tensor") &&
            find(api.from_pool, "aoti_torch__alloc_from_pool") &&
@@ -247,11 +248,18 @@ bool tensor_data(const Tensor &tensor, void **data) {
 }
 
 PyObject *tensor_object(Tensor *tensor) {
-    if (tensor->object == nullptr) {
+    if (tensor->object) return tensor->object;
+    if (!tensor->owns_handle || api.wrap_moved == nullptr) {
         tensor->object = api.wrap(tensor->handle);
         tensor->owns_object = tensor->object != nullptr;
+        return tensor->object;
     }
-    return tensor->object;
+    /* A tensor that only Python refers to is cheaper to make and to free than one that the handle shares. */
+    PyObject *object = api.wrap_moved(tensor->handle);
+    if (object == nullptr) return nullptr;
+    api.destroy(tensor->handle);
+    *tensor = Tensor{inner_handle(object), object, false, true};
+    return object;
 }
 
 int tensor_matches(Tensor *tensor, const Layout &layout) {

@@ -29,8 +29,9 @@ struct TorchApi {
     int32_t (*strides)(Handle, int64_t **);
     int32_t (*dtype)(Handle, int32_t *);
     PyObject *(*wrap)(Handle);
-    PyTypeObject *tensor_type; // torch.Tensor; strong
-    PyObject *fallback;        // the module runtime/fallback.py; strong
+    PyObject *(*wrap_moved)(Handle); // leaves the handle empty; cheaper, may be nullptr
+    PyTypeObject *tensor_type;       // torch.Tensor; strong
+    PyObject *fallback;              // the module runtime/fallback.py; strong
 };
 // Looked up at the first call; nullptr with an exception set if PyTorch cannot be imported.
 const TorchApi *torch_api();
