@@ -1,0 +1,353 @@
+"""Carrying out calls and operators: who is asked, in CPython's order, and what becomes of the call.
+
+In: callee and arguments as values.  Out: the result; or `Break`.  A Python function is interpreted in a frame of its own, a tensor function is
+recorded, a pure one on constants is evaluated; `builtins.py` knows those with a meaning of their own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture import policy
+from frameloom.capture.opcodes import IN_PLACE, SPECIAL_METHODS
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.container import ListValue, SequenceValue, SetValue, TupleValue
+from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.function import (
+    BoundMethodValue,
+    BuiltinValue,
+    FunctionValue,
+    PartialValue,
+)
+from frameloom.capture.values.object import MISSING, ModuleValue, ObjectValue, class_attribute
+from frameloom.capture.values.static import ClassValue
+from frameloom.capture.values.tensor import NEEDS_DATA, TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+Arguments = tuple[list[Value], dict[str, Value]]
+GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def call(t: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value], resumable: bool = False) -> Value:
+    """`callee(*args, **kwargs)`.  `resumable`: the result is the result of the caller's instruction, with nothing done after it, so that a break
+    inside may be resumed there."""
+    callee, args, kwargs = unwrap(t, t.look(callee), args, kwargs)
+    if isinstance(callee, FunctionValue):
+        return call_function(t, callee, args, kwargs, resumable)
+    return callee.call(t, args, kwargs)
+
+
+def unwrap(t: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> tuple[Value, list[Value], dict[str, Value]]:
+    """Follow callables that only pass a call on: bound methods, partials, objects with `__call__`, modules without hooks."""
+    while True:
+        if isinstance(callee, BoundMethodValue):
+            callee, args = t.look(callee.func), [callee.owner, *args]
+        elif isinstance(callee, PartialValue):
+            args, kwargs = [*callee.args, *args], {**callee.kwargs, **kwargs}
+            callee = t.look(callee.func)
+        elif isinstance(callee, FunctionValue) and callee.real in MODULE_CALLS and args:
+            forward = module_forward(t, t.look(args[0]))
+            if forward is None:
+                return callee, args, kwargs
+            callee, args = forward, args[1:]
+        elif isinstance(callee, ObjectValue) and callee.special("__call__") is not MISSING:
+            callee, args = t.class_function(callee.cls, "__call__", callee.special("__call__")), [callee, *args]
+        else:
+            return callee, args, kwargs
+
+
+MODULE_CALLS = (torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl)
+HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
+)  # fmt: skip
+
+
+def module_forward(t: Tracer, module: Value) -> Value | None:
+    """What calling a module without hooks comes to; None if it has some (then its Python code is interpreted)."""
+    if not isinstance(module, ModuleValue):
+        return None
+    for name in HOOKS:
+        table = module.own(t, name)
+        if table is None or table.truth(t):
+            return None
+    globals_ = t.globals_of(torch.nn.Module._call_impl, t.roots.object(torch.nn.Module._call_impl))
+    for name in GLOBAL_HOOKS:
+        table = globals_.get(t, ConstValue(name))
+        if table is None or table.truth(t):
+            return None
+    return module.getattr(t, "forward")
+
+
+def call_function(
+    t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], resumable: bool = False
+) -> Value:
+    from frameloom.capture.builtins import FUNCTIONS
+
+    real = function.real
+    if real is not None:
+        known = FUNCTIONS.get(real)
+        if known is not None:
+            return known(t, args, kwargs)
+        if getattr(real, "__frameloom_disable__", False):
+            raise Break("disabled", f"{function.name}(...)")
+        verdict = policy.function_verdict(real)
+        if verdict == "record":
+            return t.torch_call(real, args, kwargs)
+        if verdict == "evaluate":
+            return t.evaluate(real, args, kwargs)
+        if verdict == "break":
+            raise Break("library_call", f"{real.__module__}.{function.name}(...)")
+    return inline(t, function, args, kwargs, resumable)
+
+
+def inline(t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], resumable: bool) -> Value:
+    """Interpret a Python function."""
+    from frameloom.capture.frame import Frame
+    from frameloom.capture.generator import GeneratorValue
+    from frameloom.capture.tracer import MAX_DEPTH
+
+    code = function.code
+    if t.depth >= MAX_DEPTH:
+        raise Break("too_deep", f"{function.name}(...)")
+    if code.co_flags & GENERATOR_FLAGS & ~inspect.CO_GENERATOR:
+        raise Break("coroutine", f"{function.name}(...)")
+    slots = bind(t, function, args, kwargs)
+    frame = Frame(t, code, function.globals(t), slots, function.closure(t), resumable)
+    if code.co_flags & inspect.CO_GENERATOR:
+        assert t.frame is not None
+        if t.session.is_avoided(t.frame.code, t.frame.at.index):
+            raise Break("generator", f"{function.name}(...)")
+        return GeneratorValue(frame, function, args, kwargs, (t.frame.code, t.frame.at.index))
+    return frame.run()
+
+
+def bind(t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
+    """Arguments by parameter name, as CPython binds them; wrong calls raise TypeError."""
+    code = function.code
+    count, keyword_only = code.co_argcount, code.co_kwonlyargcount
+    names = code.co_varnames[: count + keyword_only]
+    slots: dict[str, Value] = dict(zip(names[:count], args, strict=False))
+    at = count + keyword_only
+    if code.co_flags & inspect.CO_VARARGS:
+        slots[code.co_varnames[at]] = TupleValue(list(args[count:]))
+        at += 1
+    elif len(args) > count:
+        t.raise_(TypeError, f"{function.name}() takes {count} positional arguments but {len(args)} were given")
+    rest: DictValue | None = None
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        rest = DictValue()
+        slots[code.co_varnames[at]] = rest
+    for name, value in kwargs.items():
+        if name in names[code.co_posonlyargcount :]:
+            if name in slots:
+                t.raise_(TypeError, f"{function.name}() got multiple values for argument '{name}'")
+            slots[name] = value
+        elif rest is not None:
+            rest.written[name] = (ConstValue(name), value)
+        else:
+            t.raise_(TypeError, f"{function.name}() got an unexpected keyword argument '{name}'")
+    _fill_defaults(t, function, slots, names, count)
+    return slots
+
+
+def _fill_defaults(t: Tracer, function: FunctionValue, slots: dict[str, Value], names: tuple[str, ...], count: int) -> None:
+    missing = [position for position, name in enumerate(names) if name not in slots]
+    if not missing:
+        return
+    defaults = function.defaults(t)
+    for position in missing:
+        name = names[position]
+        if position < count:
+            index = position - (count - len(defaults))
+            value = defaults[index] if index >= 0 else None
+        else:
+            value = function.kwdefault(t, name)
+        if value is None:
+            t.raise_(TypeError, f"{function.name}() missing a required argument: '{name}'")
+        slots[name] = value
+
+
+def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call something that is not written in Python."""
+    from frameloom.capture.builtins import FUNCTIONS
+
+    try:
+        known = FUNCTIONS.get(fn)
+    except TypeError:
+        known = None
+    if known is not None:
+        return known(t, args, kwargs)
+    if policy.is_recorded(fn):
+        name = getattr(fn, "__name__", "")
+        if name in NEEDS_DATA:
+            raise Break(NEEDS_DATA[name], f"tensor.{name}")
+        return t.torch_call(fn, args, kwargs)
+    if fn in OPERATOR_FUNCTIONS and len(args) == 2 and not kwargs:
+        return binary(t, fn, args[0], args[1])
+    if policy.is_pure(fn):
+        return t.evaluate(fn, args, kwargs)
+    raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)")
+
+
+# --- operators
+
+
+def unary(t: Tracer, fn: Callable[[Any], Any], name: str, value: Value) -> Value:
+    value = t.look(value)
+    if isinstance(value, TensorValue):
+        return t.torch_call(fn, [value], {})
+    if isinstance(value, ObjectValue):
+        result = value.call_special(t, name)
+        if result is not None:
+            return result
+    return t.evaluate(fn, [value], {})
+
+
+def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
+    """A binary operator, a comparison, or an in-place operator."""
+    left, right = t.look(left), t.look(right)
+    if isinstance(left, ConstValue) and isinstance(right, ConstValue):
+        return t.evaluate(fn, [left, right], {})
+    if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
+        result = _special_binary(t, fn, left, right)
+        if result is not None:
+            return result
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        if fn in (operator.eq, operator.ne) and not _comparable_to_tensor(left, right):
+            return ConstValue(fn is operator.ne)
+        return t.torch_call(fn, [left, right], {})
+    known = _container_operator(t, fn, left, right)
+    if known is not None:
+        return known
+    if fn in (operator.eq, operator.ne):
+        equal = _default_equal(t, left, right)
+        return ConstValue(equal if fn is operator.eq else not equal)
+    return t.evaluate(IN_PLACE[fn][1] if fn in IN_PLACE else fn, [left, right], {})
+
+
+def _comparable_to_tensor(left: Value, right: Value) -> bool:
+    other = right if isinstance(left, TensorValue) else left
+    return isinstance(other, TensorValue) or (isinstance(other, ConstValue) and isinstance(other.real, int | float | complex))
+
+
+def _default_equal(t: Tracer, left: Value, right: Value) -> bool:
+    """Equality of objects that compare by identity."""
+    if left is right:
+        return True
+    for value in (left, right):
+        if isinstance(value, ConstValue | ClassValue | FunctionValue | BuiltinValue):
+            continue
+        if class_attribute(value.type(), "__eq__") is not object.__eq__:
+            if isinstance(value, SequenceValue | DictValue | SetValue | BoundMethodValue) and left.type() is not right.type():
+                continue
+            raise Break("opaque_object", f"{left.describe()} == {right.describe()}")
+    return t.identical(left, right)
+
+
+def _special_binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) -> Value | None:
+    """The special methods of user classes, in CPython's order; None if none applies."""
+    if fn in IN_PLACE:
+        name, plain = IN_PLACE[fn]
+        if isinstance(left, ObjectValue) and (result := left.call_special(t, name, right)) is not None and not is_not_implemented(result):
+            return result
+        return binary(t, plain, left, right)
+    if fn not in SPECIAL_METHODS:
+        return None
+    forward, reflected = SPECIAL_METHODS[fn]
+    order = [(left, forward, right), (right, reflected, left)]
+    if left.type() is not right.type() and issubclass(right.type(), left.type()):
+        order.reverse()
+    for own, name, other in order:
+        if isinstance(own, ObjectValue) and (result := own.call_special(t, name, other)) is not None and not is_not_implemented(result):
+            return result
+    for own in (left, right):
+        if isinstance(own, ObjectValue) and own.payload is not None:
+            raise Break("opaque_object", f"operator on {own.describe()}")
+    return None
+
+
+def is_not_implemented(value: Value) -> bool:
+    return isinstance(value, ConstValue) and value.real is NotImplemented
+
+
+def _container_operator(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) -> Value | None:
+    if fn is operator.iadd and isinstance(left, ListValue):
+        t.change(left)
+        left.items.extend(t.list_items(right))
+        return left
+    plain = IN_PLACE[fn][1] if fn in IN_PLACE else fn
+    if isinstance(left, SequenceValue) and isinstance(right, SequenceValue):
+        return _sequence_operator(t, plain, left, right)
+    if plain is operator.mul:
+        sequence, count = (left, right) if isinstance(left, SequenceValue) else (right, left)
+        if isinstance(sequence, SequenceValue):
+            items = sequence.items * t.index(count)
+            if fn in IN_PLACE and isinstance(sequence, ListValue):
+                t.change(sequence)
+                sequence.items = items
+                return sequence
+            return sequence.like(items)
+    if plain is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue):
+        result = left if fn in IN_PLACE else DictValue()
+        for source in (right,) if fn in IN_PLACE else (left, right):
+            for key, value in list(source.entries(t).values()):
+                result.setitem(t, key, value)
+        return result
+    if isinstance(left, SetValue) and isinstance(right, SetValue):
+        return _set_operator(t, fn, left, right)
+    if plain is operator.mod and isinstance(left, ConstValue) and isinstance(left.real, str):
+        return t.evaluate(operator.mod, [left, right], {})
+    return None
+
+
+def _sequence_operator(t: Tracer, fn: Callable[[Any, Any], Any], left: SequenceValue, right: SequenceValue) -> Value | None:
+    if fn is operator.add and isinstance(left, ListValue) is isinstance(right, ListValue):
+        return left.like([*left.items, *right.items])
+    if fn in (operator.eq, operator.ne):
+        if isinstance(left, ListValue) is not isinstance(right, ListValue):
+            return ConstValue(fn is operator.ne)
+        pairs = zip(left.items, right.items, strict=False)
+        equal = len(left.items) == len(right.items) and all(t.same_or_equal(a, b) for a, b in pairs)
+        return ConstValue(equal is (fn is operator.eq))
+    return None
+
+
+SET_OPERATORS = {
+    operator.or_: lambda a, b: {**a, **b}, operator.and_: lambda a, b: {k: v for k, v in a.items() if k in b},
+    operator.sub: lambda a, b: {k: v for k, v in a.items() if k not in b},
+    operator.xor: lambda a, b: {k: v for k, v in {**a, **b}.items() if (k in a) is not (k in b)},
+}  # fmt: skip
+SET_COMPARISONS = {
+    operator.eq: lambda a, b: a.keys() == b.keys(), operator.ne: lambda a, b: a.keys() != b.keys(),
+    operator.le: lambda a, b: a.keys() <= b.keys(), operator.lt: lambda a, b: a.keys() < b.keys(),
+    operator.ge: lambda a, b: a.keys() >= b.keys(), operator.gt: lambda a, b: a.keys() > b.keys(),
+}  # fmt: skip
+
+
+def _set_operator(t: Tracer, fn: Callable[[Any, Any], Any], left: SetValue, right: SetValue) -> Value | None:
+    if fn in SET_COMPARISONS:
+        return ConstValue(SET_COMPARISONS[fn](left.entries, right.entries))
+    plain = IN_PLACE[fn][1] if fn in IN_PLACE else fn
+    if plain not in SET_OPERATORS:
+        return None
+    entries = SET_OPERATORS[plain](left.entries, right.entries)
+    if fn in IN_PLACE and left.cls is set:
+        t.change(left)
+        left.entries = entries
+        return left
+    result = SetValue(left.cls)
+    result.entries = entries
+    return result
+
+
+OPERATOR_FUNCTIONS = frozenset(SPECIAL_METHODS) | frozenset(IN_PLACE) | {operator.getitem}

@@ -1,0 +1,109 @@
+"""Calling a class: plain instances of Python classes, and the builtin classes one by one.
+
+In: a class and arguments as values.  Out: the new instance.  Classes that are functions in disguise (`len`'s kin: `int`, `range`, `enumerate`...)
+are in `builtins.py`.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture import policy
+from frameloom.capture.realize import OPAQUE_MODULES, is_python_class
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.container import ListValue, TupleValue
+from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.object import ObjectValue, class_attribute
+from frameloom.capture.values.static import ClassValue, ExceptionValue, GradModeValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+
+def instantiate(t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    from frameloom.capture.builtins import FUNCTIONS
+
+    cls = cls_value.real
+    known = FUNCTIONS.get(cls)
+    if known is not None:
+        return known(t, args, kwargs)
+    if cls in GradModeValue.CLASSES:
+        return _grad_mode(t, cls, args, kwargs)
+    meta_call = class_attribute(type(cls), "__call__")
+    if isinstance(meta_call, FunctionType):
+        return t.call(t.class_function(type(cls), "__call__", meta_call), [cls_value, *args], kwargs)
+    if policy.is_pure(cls) or issubclass(cls, torch.finfo | torch.iinfo):
+        return t.evaluate(cls, args, kwargs)
+    if issubclass(cls, BaseException):
+        return _exception(t, cls, args, kwargs)
+    if issubclass(cls, tuple) and hasattr(cls, "_fields") and class_attribute(cls, "__init__") is object.__init__:
+        return _namedtuple(t, cls, args, kwargs)
+    if issubclass(cls, torch.nn.Module | torch.Tensor | type) or cls.__module__.partition(".")[0] in OPAQUE_MODULES:
+        raise Break("unknown_call", f"{cls.__name__}(...)")
+    if not is_python_class(cls) or not cls.__flags__ & 1 << 9 or cls.__module__.startswith("torch"):
+        raise Break("unknown_call", f"{cls.__name__}(...)")
+    return _instance(t, cls_value, args, kwargs)
+
+
+def _instance(t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    cls = cls_value.real
+    new = class_attribute(cls, "__new__")
+    if isinstance(new, staticmethod):
+        result = t.look(t.call(t.pinned(new.__func__), [cls_value, *args], kwargs))
+    else:
+        result = bare_instance(t, cls, args)
+    if issubclass(result.type(), cls):
+        initialize(t, result, args, kwargs)
+    return result
+
+
+def bare_instance(t: Tracer, cls: type, args: list[Value]) -> Value:
+    """What `object.__new__` and its like in dict, list and tuple make."""
+    if getattr(cls, "__abstractmethods__", None):
+        t.raise_(TypeError, f"Can't instantiate abstract class {cls.__name__}")
+    if not is_python_class(cls):
+        raise Break("unknown_call", f"{cls.__name__}(...)")
+    payload: Value | None = None
+    if issubclass(cls, dict):
+        payload = DictValue(cls=cls)
+    elif issubclass(cls, list):
+        payload = ListValue([])
+    elif issubclass(cls, tuple):
+        payload = TupleValue(t.list_items(args[0]) if args else [])
+    return ObjectValue(cls, payload=payload)
+
+
+def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
+    assert isinstance(instance, ObjectValue)
+    init = class_attribute(instance.cls, "__init__")
+    if isinstance(init, FunctionType):
+        t.call(t.class_function(instance.cls, "__init__", init), [instance, *args], kwargs)
+    else:
+        t.call_builtin(init, [instance, *args], kwargs)
+
+
+def _namedtuple(t: Tracer, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    values = dict(zip(cls._fields, args, strict=False)) | kwargs
+    for name, default in cls._field_defaults.items():
+        values.setdefault(name, t.from_python(default))
+    if len(args) > len(cls._fields) or set(values) != set(cls._fields):
+        raise Break("unknown_call", f"{cls.__name__}(...)")
+    return TupleValue([values[name] for name in cls._fields], cls)
+
+
+def _exception(t: Tracer, cls: type[BaseException], args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if kwargs or any(isinstance(class_attribute(cls, name), FunctionType) for name in ("__init__", "__new__")):
+        raise Break("exception", f"{cls.__name__}(...)")
+    return ExceptionValue(cls, args)
+
+
+def _grad_mode(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if kwargs or len(args) > 1 or (args and cls is not torch.inference_mode):
+        raise Break("context_manager", f"{cls.__name__}(...)")
+    return GradModeValue(cls, t.look(args[0]).truth(t) if args else None)
+
+

@@ -1,0 +1,152 @@
+"""Changes of objects that existed before the call: replayed after the graph.
+
+In: the values that changed, in the order of their first change.  Out: instructions that bring the objects into their final state.  Only final
+states matter, since no code of the program runs in between; an attribute set and set back leaves nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.rebuild import settled
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.container import ListValue, SetValue
+from frameloom.capture.values.dictionary import DELETED, DictValue
+from frameloom.capture.values.function import CellValue
+from frameloom.capture.values.object import ObjectValue, instance_dict
+
+if TYPE_CHECKING:
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+
+
+class Effect:
+    """One write: `values` are what it needs, `emit` writes the instructions."""
+
+    def __init__(self, target: Value, action: str, key: Any, values: list[Value]) -> None:
+        self.target = target
+        self.action = action
+        self.key = key
+        self.values = values
+
+    def emit(self, r: Rebuilder) -> None:
+        code = r.code
+        if self.action == "set_attribute":
+            code.start_call(object.__setattr__)
+            r.load(self.target)
+            code.load_const(self.key)
+            r.load(self.values[0])
+            code.call(3)
+        elif self.action == "delete_attribute":
+            code.start_call(object.__delattr__)
+            r.load(self.target)
+            code.load_const(self.key)
+            code.call(2)
+        elif self.action in ("set_key", "delete_key"):
+            base = OrderedDict if issubclass(self.target.type(), OrderedDict) else dict
+            code.start_call(base.__setitem__ if self.action == "set_key" else base.__delitem__)
+            r.load(self.target)
+            r.load_all(self.values)
+            code.call(1 + len(self.values))
+        elif self.action == "replace_list":
+            code.start_call(replace_list)
+            r.load(self.target)
+            r.load_tuple(self.values)
+            code.call(2)
+        elif self.action == "replace_set":
+            code.start_call(replace_set)
+            r.load(self.target)
+            r.load_tuple(self.values)
+            code.call(2)
+        else:
+            assert self.action == "set_cell", self.action
+            code.start_call(set_cell)
+            r.load(self.target)
+            r.load_tuple(self.values)
+            code.call(2)
+        code.emit("POP_TOP")
+
+
+def replace_list(target: list[Any], items: tuple[Any, ...]) -> None:
+    target[:] = items
+
+
+def replace_set(target: set[Any], items: tuple[Any, ...]) -> None:
+    target.clear()
+    target.update(items)
+
+
+def set_cell(cell: Any, content: tuple[Any, ...]) -> None:
+    if content:
+        cell.cell_contents = content[0]
+    else:
+        del cell.cell_contents
+
+
+def pending(t: Tracer, skip: set[int]) -> list[Effect]:
+    """The writes that are due.  `skip`: ids of values that nobody outside can see."""
+    effects: list[Effect] = []
+    for value in t.changed.values():
+        if id(value) in skip:
+            continue
+        if isinstance(value, ObjectValue) and value.origin is not None:
+            effects += _attributes(value)
+        elif isinstance(value, DictValue) and value.origin is not None:
+            effects += _keys(value)
+        elif isinstance(value, ListValue) and value.origin is not None:
+            if not _unchanged_list(value):
+                effects.append(Effect(value, "replace_list", None, value.items))
+        elif isinstance(value, SetValue) and value.origin is not None:
+            effects.append(Effect(value, "replace_set", None, value.parts()))
+        elif isinstance(value, CellValue) and value.real is not None and not _same_object(value.content, _content(value)):
+            effects.append(Effect(value, "set_cell", None, [] if value.content is None else [value.content]))
+    return effects
+
+
+MISSING = object()
+
+
+def _same_object(value: Value | None, real: Any) -> bool:
+    """Whether `value` certainly is the object `real`, so that nothing need be written."""
+    if value is None:
+        return real is MISSING
+    value = settled(value)
+    if isinstance(value, ConstValue) and value.origin is None:
+        return type(value.real) is type(real) and value.real is real and isinstance(real, bool | None | str)
+    return value.origin is not None and value.real is real
+
+
+def _content(cell: CellValue) -> Any:
+    try:
+        return cell.real.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def _unchanged_list(value: ListValue) -> bool:
+    return len(value.items) == len(value.real) and all(map(_same_object, value.items, value.real))
+
+
+def _attributes(value: ObjectValue) -> list[Effect]:
+    before = instance_dict(value.real) or {}
+    effects = []
+    for name, new in value.attributes.items():
+        if new is DELETED:
+            effects.append(Effect(value, "delete_attribute", name, []))
+        elif not _same_object(new, before.get(name, MISSING)):
+            effects.append(Effect(value, "set_attribute", name, [new]))
+    return effects
+
+
+def _keys(table: DictValue) -> list[Effect]:
+    effects = []
+    for key in table.moved:
+        effects.append(Effect(table, "delete_key", None, [table.written[key][0]]))
+    for index, (key, new) in table.written.items():
+        if new is DELETED:
+            effects.append(Effect(table, "delete_key", None, [key]))
+        elif index in table.moved or not _same_object(new, dict.get(table.real, index, MISSING)):
+            effects.append(Effect(table, "set_key", None, [key, new]))
+    return effects

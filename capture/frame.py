@@ -1,0 +1,228 @@
+"""Stepping through one frame: stack, slots, exceptions of the program, and where a break leaves things.
+
+A frame runs until it returns, yields, or cannot go on.  What each instruction means is in `handlers/`.  When an instruction breaks, everything it
+did is taken back, and `Broken` carries the states of all frames between the captured function and the one that broke, as they were
+before their current instruction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture import handlers
+from frameloom.capture.instr import Instr, decode
+from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.function import CellValue
+from frameloom.errors import Break, Where
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.values.dictionary import DictValue
+
+
+@dataclass
+class FrameState:
+    """A frame before its current instruction.  For a frame that is inside a call, `stack` is what lies below the call's operands."""
+
+    code: CodeType
+    globals: DictValue
+    at: Instr
+    stack: list[Value]
+    slots: dict[str, Value]
+
+
+class Broken(Exception):
+    """The capture ends: `states` from the captured function's frame to the innermost that can be resumed."""
+
+    def __init__(self, cause: Break, states: list[FrameState], where: Where) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.states = states
+        self.where = where
+
+
+@dataclass
+class Point:
+    """Where the program raised, with all that is needed to go back there."""
+
+    states: list[FrameState]
+    mark: int
+    recorded: Any
+    where: Where
+
+
+class Frame:
+    """One activation of a Python function."""
+
+    def __init__(
+        self,
+        t: Tracer,
+        code: CodeType,
+        globals_: DictValue,
+        slots: dict[str, Value],
+        closure: list[CellValue],
+        resumable: bool = False,
+        root: bool = False,
+    ) -> None:
+        self.t = t
+        self.code = code
+        self.instrs = decode(code)
+        self.at = self.instrs[0]
+        self.globals = globals_
+        self.slots = slots
+        self.closure = closure
+        self.resumable = resumable
+        self.root = root
+        self.stack: list[Value] = []
+        self.kwnames: tuple[str, ...] = ()
+        self.result: Value | None = None
+        self.suspended = False
+        self.parent: Frame | None = None
+        self.call_base: int | None = None  # stack below a call that was entered in its middle
+        self.before: list[Value] = []
+        self.mark = 0
+        self.recorded: Any = None
+
+    # --- the stack
+    def pop(self) -> Value:
+        """The top, looked at."""
+        return self.t.look(self.stack.pop())
+
+    def pop_raw(self) -> Value:
+        """The top as it is: for instructions that only move it."""
+        return self.stack.pop()
+
+    def pop_many(self, count: int) -> list[Value]:
+        if count == 0:
+            return []
+        items = self.stack[-count:]
+        del self.stack[-count:]
+        return items
+
+    def push(self, value: Value) -> None:
+        self.stack.append(value)
+
+    # --- running
+    def run(self) -> Value:
+        """Go on until the frame returns (the result) or yields (`suspended` is set)."""
+        t = self.t
+        outer, self.parent = t.frame, t.frame
+        t.frame = self
+        t.depth += 1
+        self.result, self.suspended = None, False
+        try:
+            while self.result is None:
+                self._step()
+        finally:
+            t.frame = outer
+            t.depth -= 1
+        return self.result
+
+    def _step(self) -> None:
+        t, at = self.t, self.at
+        t.steps += 1
+        self.before = self.stack[:]
+        self.mark = t.mark()
+        self.recorded = t.recorder.snapshot()
+        try:
+            if t.steps & 1023 == 0:
+                t.count_step()
+            handler = handlers.TABLE.get(at.op)
+            if handler is None:
+                raise Break("opcode", at.op)
+            target = handler(self, at)
+        except Raised as raised:
+            if raised.point is None:
+                raised.point = self.point()
+            self.handle(raised)
+            return
+        except Break as cause:
+            raise self._broken(cause) from cause
+        self.at = self.instrs[at.index + 1] if target is None and self.result is None else target or at
+        if self.suspended:
+            self.at = self.instrs[at.index + 1]
+
+    def enter_call(self) -> None:
+        """The frame stands at a call that is being carried out; its stack is what lies below the call."""
+        self.before = self.stack[:]
+        self.call_base = len(self.stack)
+        self.mark = self.t.mark()
+        self.recorded = self.t.recorder.snapshot()
+
+    def leave_call(self, result: Value) -> None:
+        self.call_base = None
+        self.push(result)
+        self.at = self.instrs[self.at.index + 1]
+
+    def handle(self, raised: Raised) -> None:
+        """Go to the handler that the exception table names, or on to the caller."""
+        self.call_base = None
+        handler = self.at.handler
+        if handler is None:
+            raise raised
+        del self.stack[handler.depth :]
+        if handler.lasti:
+            self.push(ConstValue(self.at.index))
+        self.push(raised.value)
+        raised.value.raised = raised  # type: ignore[attr-defined]
+        self.t.handling.append(raised)
+        self.at = handler.target
+
+    def _broken(self, cause: Break) -> Broken:
+        t = self.t
+        if t.handling:  # a handler of the program cannot be split: let the program raise for itself
+            return broken_at(t, t.handling[0].point, cause)
+        return broken_at(t, self.point(), cause)
+
+    def point(self) -> Point:
+        """The state before the current instruction.  Only frames that can be resumed are kept, the captured function's first; the
+        rest is part of the last one's instruction."""
+        chain: list[Frame] = []
+        frame: Frame | None = self
+        while frame is not None:
+            chain.append(frame)
+            frame = frame.parent
+        chain.reverse()
+        kept = 1
+        while kept < len(chain) and chain[kept].resumable:
+            kept += 1
+        last = chain[kept - 1]
+        states = [frame.state(inside_call=True) for frame in chain[: kept - 1]]
+        return Point([*states, last.state(inside_call=False)], last.mark, last.recorded, self.where())
+
+    def state(self, inside_call: bool) -> FrameState:
+        stack = self.before
+        if inside_call:
+            base = self.call_base if self.call_base is not None else len(stack) - call_operands(self.at)
+            stack = stack[:base]
+        return FrameState(self.code, self.globals, self.at, list(stack), dict(self.slots))
+
+    def where(self) -> Where:
+        line, _, column, end_column = self.at.positions
+        return Where(self.code.co_filename, line or self.code.co_firstlineno, column, end_column, self.code.co_qualname)
+
+    def lookup(self, name: str) -> CellValue:
+        cell = self.slots[name]
+        assert isinstance(cell, CellValue)
+        return cell
+
+
+def call_operands(at: Instr) -> int:
+    """How many stack entries a call instruction uses up."""
+    if at.op == "CALL_FUNCTION_EX":
+        return 3 + (at.arg & 1)
+    assert at.op == "CALL", at
+    return int(at.arg) + 2
+
+
+def broken_at(t: Tracer, point: Point, cause: Break) -> Broken:
+    """Take everything back to `point`."""
+    t.take_back(point.mark)
+    t.recorder.restore(point.recorded)
+    return Broken(cause, point.states, point.where)
+
+
+__all__ = ["NONE", "Broken", "Frame", "FrameState", "Point", "broken_at", "call_operands"]

@@ -1,0 +1,137 @@
+"""Capturing one call: interpret, compile the graph, and make the entry that later calls run.
+
+In: a jitted function that met a case without entry, its bound arguments, and the compiler that turns graphs into code.  Out: an `Entry` (added to the
+function), or None when this case runs plainly.  The interpreter is in `tracer.py` and `frame.py`; new code is written by `rewrite.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FunctionType
+from typing import Any
+
+from frameloom.capture import _capture, methods, rewrite
+from frameloom.capture.frame import Broken, Frame, broken_at
+from frameloom.capture.generator import Avoid
+from frameloom.capture.instr import slot_names
+from frameloom.capture.resume import ResumeSpec, enter, spec_of
+from frameloom.capture.session import Compiler, forget_sessions, session_of
+from frameloom.capture.tracer import Tracer
+from frameloom.capture.values.base import Raised, Value
+from frameloom.errors import Break, Skip
+
+MAX_ATTEMPTS = 20
+UNSUPPORTED_FLAGS = 0x20 | 0x80 | 0x200  # generators, coroutines, asynchronous generators
+INTROSPECTION = frozenset({"locals", "eval", "exec", "vars", "dir"})
+
+
+def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail: Any) -> Any:
+    """Capture the call and return its Entry (already added), or None for plain Python."""
+    function: FunctionType = jitted.__wrapped__
+    try:
+        _check(function)
+        entry = _capture_with_retries(function, slots, compiler, trail)
+    except Skip as skip:
+        compiler.add_plain(skip.reason)
+        jitted.enabled = False
+        return None
+    jitted.add(entry)
+    return entry
+
+
+def forget_all() -> None:
+    """Forget every resume function."""
+    forget_sessions()
+
+
+def _check(function: FunctionType) -> None:
+    code = function.__code__
+    if code.co_flags & UNSUPPORTED_FLAGS:
+        raise Skip(f"{function.__qualname__} is a generator or coroutine")
+    if not code.co_flags & 1:
+        raise Skip(f"{function.__qualname__} is not an optimized function")
+    found = INTROSPECTION.intersection(code.co_names)
+    if found:
+        raise Skip(f"{function.__qualname__} may look at its own frame ({sorted(found)[0]})")
+
+
+def _capture_with_retries(function: FunctionType, slots: tuple[Any, ...], compiler: Compiler, trail: Any) -> Any:
+    session = session_of(compiler)
+    for _ in range(MAX_ATTEMPTS):
+        try:
+            return Capture(function, slots, compiler, trail).run()
+        except Avoid as avoid:
+            session.avoid(*avoid.site)
+    raise Skip(f"{function.__qualname__}: no place to break was found")
+
+
+class Capture:
+    """One attempt."""
+
+    def __init__(self, function: FunctionType, slots: tuple[Any, ...], compiler: Compiler, trail: Any) -> None:
+        self.function = function
+        self.slots = slots
+        self.compiler = compiler
+        self.trail = trail
+        self.spec: ResumeSpec | None = spec_of(function)
+        self.tracer = Tracer(function, session_of(compiler))
+
+    def run(self) -> Any:
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(limit + 5000)
+        broken: Broken | None = None
+        try:
+            result = self._interpret()
+        except Broken as end:
+            broken = end
+        finally:
+            self._leave_modes()
+            sys.setrecursionlimit(limit)
+        return self._returned(result) if broken is None else self._broken(broken)
+
+    def _leave_modes(self) -> None:
+        """The interpreter really entered the grad modes that the program did."""
+        for mode in reversed(self.tracer.modes):
+            mode.entered.__exit__(None, None, None)  # type: ignore[attr-defined]
+
+    def _interpret(self) -> Value:
+        t = self.tracer
+        try:
+            if self.spec is not None:
+                return enter(t, self.spec, self.slots)
+            return self._root_frame().run()
+        except Raised as raised:
+            raise broken_at(t, raised.point, Break("exception", raised.value.describe())) from None
+
+    def _root_frame(self) -> Frame:
+        t, function = self.tracer, self.function
+        code = function.__code__
+        arguments: dict[str, Value] = {}
+        for position, (name, value) in enumerate(zip(slot_names(code), self.slots, strict=False)):
+            arguments[name] = t.wrap(value, t.roots.argument(position, name))
+        closure = [
+            t.cell(cell, None, t.roots.cell(position, name), slot=name)
+            for position, (name, cell) in enumerate(zip(code.co_freevars, function.__closure__ or (), strict=True))
+        ]
+        return Frame(t, code, t.globals_of(function, None), arguments, closure, root=True)
+
+    # --- what becomes of it
+
+    def _returned(self, result: Value) -> Any:
+        if self.tracer.recorder.n_ops == 0:
+            return self._plain("no tensor operations")
+        return rewrite.entry_for_return(self, result)
+
+    def _broken(self, broken: Broken) -> Any:
+        if broken.cause.kind == "gradient":
+            return self._plain("a gradient is needed")
+        return rewrite.entry_for_break(self, broken)
+
+    def _plain(self, reason: str) -> Any:
+        built = self.tracer.guards.build(self.function.__code__)
+        self.compiler.add_plain(f"{self.function.__qualname__}: {reason}")
+        self.compiler.add_guards(built.guards.texts())
+        return _capture.Entry.plain(built.guards, reason)
+
+
+assert methods.FUNCTIONS

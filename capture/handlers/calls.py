@@ -1,0 +1,109 @@
+"""Calls and the making of functions and classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frameloom.capture import calls
+from frameloom.capture.handlers.containers import mapping_entries
+from frameloom.capture.handlers.registry import handles
+from frameloom.capture.values.base import NULL, Value
+from frameloom.capture.values.container import TupleValue
+from frameloom.capture.values.function import CellValue, FunctionValue, MadeFunction
+from frameloom.capture.values.static import ClassValue, SuperValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.frame import Frame
+    from frameloom.capture.instr import Instr
+
+
+@handles("KW_NAMES")
+def kw_names(frame: Frame, ins: Instr) -> None:
+    frame.kwnames = ins.arg
+
+
+@handles("CALL")
+def call(frame: Frame, ins: Instr) -> None:
+    names, frame.kwnames = frame.kwnames, ()
+    operands = frame.pop_many(ins.arg)
+    callee, first = frame.pop_raw(), frame.pop_raw()
+    if first is not NULL:  # [method, self] instead of [NULL, callable]; a comprehension's iterator stands there too
+        callee, operands = first, [callee, *operands]
+    split = len(operands) - len(names)
+    args, kwargs = operands[:split], dict(zip(names, operands[split:], strict=True))
+    callee = frame.t.look(callee)
+    if callee.real is super and not args:
+        frame.push(bare_super(frame))
+        return
+    frame.push(calls.call(frame.t, callee, args, kwargs, resumable=True))
+
+
+def bare_super(frame: Frame) -> Value:
+    """`super()` finds the class in `__class__` and the instance in the first argument."""
+    cell, code = frame.slots.get("__class__"), frame.code
+    first = frame.slots.get(code.co_varnames[0]) if code.co_argcount else None
+    if isinstance(first, CellValue):
+        first = first.content
+    if not isinstance(cell, CellValue) or cell.content is None or first is None:
+        raise Break("unknown_call", "super()")
+    cls = frame.t.look(cell.content)
+    assert isinstance(cls, ClassValue)
+    return SuperValue(cls.real, frame.t.look(first))
+
+
+@handles("CALL_FUNCTION_EX")
+def call_function_ex(frame: Frame, ins: Instr) -> None:
+    kwargs: dict[str, Value] = {}
+    if ins.arg & 1:
+        for key, value in mapping_entries(frame, frame.pop()):
+            name = key.constant()
+            if not isinstance(name, str):
+                frame.t.raise_(TypeError, "keywords must be strings")
+            kwargs[name] = value
+    args = frame.t.list_items(frame.pop())
+    callee = frame.pop()
+    frame.pop_raw()
+    frame.push(calls.call(frame.t, callee, args, kwargs, resumable=True))
+
+
+@handles("MAKE_FUNCTION")
+def make_function(frame: Frame, ins: Instr) -> None:
+    t = frame.t
+    made = MadeFunction(frame.pop().constant(), frame.globals)
+    if ins.arg & 8:
+        for cell in t.items(frame.pop()):
+            assert isinstance(cell, CellValue)
+            made.closure.append(cell)
+    if ins.arg & 4:
+        annotations = t.look(frame.pop_raw())
+        assert isinstance(annotations, TupleValue)
+        names = annotations.items[::2]
+        table = t.from_python({})
+        for name, value in zip(names, annotations.items[1::2], strict=True):
+            table.setitem(t, t.look(name), value)
+        made.attributes["__annotations__"] = table
+    if ins.arg & 2:
+        made.kwdefaults = {key.constant(): value for key, value in mapping_entries(frame, frame.pop())}
+    if ins.arg & 1:
+        made.defaults = list(t.items(frame.pop()))
+    frame.push(FunctionValue(None, None, made))
+
+
+@handles("LOAD_BUILD_CLASS")
+def load_build_class(frame: Frame, ins: Instr) -> None:
+    raise Break("class_statement", "class statement")
+
+
+@handles("CALL_INTRINSIC_1")
+def call_intrinsic_1(frame: Frame, ins: Instr) -> None:
+    if ins.arg == 5:
+        import operator
+
+        frame.push(calls.unary(frame.t, operator.pos, "__pos__", frame.pop()))
+    elif ins.arg == 6:
+        frame.push(TupleValue(list(frame.t.items(frame.pop()))))
+    elif ins.arg == 3:  # StopIteration inside a generator becomes RuntimeError
+        raise Break("generator", "StopIteration raised inside a generator")
+    else:
+        raise Break("opcode", f"CALL_INTRINSIC_1 {ins.arg}")

@@ -1,0 +1,151 @@
+"""Building and taking apart tuples, lists, sets and dictionaries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frameloom.capture.handlers.registry import handles
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.container import ListValue, SetValue, TupleValue
+from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.object import MISSING, ObjectValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.frame import Frame
+    from frameloom.capture.instr import Instr
+
+
+@handles("BUILD_TUPLE")
+def build_tuple(frame: Frame, ins: Instr) -> None:
+    frame.push(TupleValue(frame.pop_many(ins.arg)))
+
+
+@handles("BUILD_LIST")
+def build_list(frame: Frame, ins: Instr) -> None:
+    frame.push(ListValue(frame.pop_many(ins.arg)))
+
+
+@handles("BUILD_SET")
+def build_set(frame: Frame, ins: Instr) -> None:
+    result = SetValue()
+    for item in frame.pop_many(ins.arg):
+        result.add(frame.t, item)
+    frame.push(result)
+
+
+@handles("BUILD_MAP")
+def build_map(frame: Frame, ins: Instr) -> None:
+    items = frame.pop_many(2 * ins.arg)
+    frame.push(dictionary(frame, items[::2], items[1::2]))
+
+
+@handles("BUILD_CONST_KEY_MAP")
+def build_const_key_map(frame: Frame, ins: Instr) -> None:
+    keys = frame.pop()
+    frame.push(dictionary(frame, frame.t.items(keys), frame.pop_many(ins.arg)))
+
+
+def dictionary(frame: Frame, keys: list[Value], values: list[Value]) -> DictValue:
+    result = DictValue()
+    for key, value in zip(keys, values, strict=True):
+        result.setitem(frame.t, frame.t.look(key), value)
+    return result
+
+
+@handles("LIST_APPEND")
+def list_append(frame: Frame, ins: Instr) -> None:
+    item = frame.pop_raw()
+    target = frame.stack[-ins.arg]
+    assert isinstance(target, ListValue)
+    frame.t.change(target)
+    target.items.append(item)
+
+
+@handles("LIST_EXTEND")
+def list_extend(frame: Frame, ins: Instr) -> None:
+    items = frame.t.list_items(frame.pop())
+    target = frame.stack[-ins.arg]
+    assert isinstance(target, ListValue)
+    frame.t.change(target)
+    target.items.extend(items)
+
+
+@handles("LIST_TO_TUPLE")
+def list_to_tuple(frame: Frame, ins: Instr) -> None:
+    frame.push(TupleValue(list(frame.t.items(frame.pop()))))
+
+
+@handles("SET_ADD")
+def set_add(frame: Frame, ins: Instr) -> None:
+    item = frame.pop()
+    target = frame.stack[-ins.arg]
+    assert isinstance(target, SetValue)
+    target.add(frame.t, item)
+
+
+@handles("SET_UPDATE")
+def set_update(frame: Frame, ins: Instr) -> None:
+    items = frame.t.list_items(frame.pop())
+    target = frame.stack[-ins.arg]
+    assert isinstance(target, SetValue)
+    for item in items:
+        target.add(frame.t, item)
+
+
+@handles("MAP_ADD")
+def map_add(frame: Frame, ins: Instr) -> None:
+    value, key = frame.pop_raw(), frame.pop()
+    frame.stack[-ins.arg].setitem(frame.t, key, value)
+
+
+@handles("DICT_UPDATE", "DICT_MERGE")
+def dict_update(frame: Frame, ins: Instr) -> None:
+    source, target = frame.pop(), frame.stack[-ins.arg]
+    assert isinstance(target, DictValue)
+    for key, value in mapping_entries(frame, source):
+        if ins.op == "DICT_MERGE" and target.contains(frame.t, key):
+            frame.t.raise_(TypeError, f"got multiple values for keyword argument {key.constant()!r}")
+        target.setitem(frame.t, key, value)
+
+
+def mapping_entries(frame: Frame, source: Value) -> list[tuple[Value, Value]]:
+    if isinstance(source, ObjectValue) and isinstance(source.payload, DictValue):
+        if any(source.special(name) is not MISSING for name in ("__iter__", "keys", "__getitem__")):
+            keys = frame.t.list_items(source.getattr(frame.t, "keys").call(frame.t, [], {}))
+            return [(frame.t.look(key), source.getitem(frame.t, frame.t.look(key))) for key in keys]
+        source = source.payload
+    if isinstance(source, DictValue):
+        return list(source.entries(frame.t).values())
+    keys = frame.t.list_items(source.getattr(frame.t, "keys").call(frame.t, [], {}))
+    return [(frame.t.look(key), source.getitem(frame.t, frame.t.look(key))) for key in keys]
+
+
+@handles("UNPACK_SEQUENCE")
+def unpack_sequence(frame: Frame, ins: Instr) -> None:
+    source = frame.pop()
+    if isinstance(source, TensorValue) and source.fake.ndim and source.fake.shape[0] != ins.arg:
+        raise Break("unpack", f"{source.fake.shape[0]} rows into {ins.arg} names")
+    items = frame.t.list_items(source)
+    if len(items) != ins.arg:
+        more = len(items) > ins.arg
+        frame.t.raise_(
+            ValueError,
+            f"too many values to unpack (expected {ins.arg})"
+            if more
+            else f"not enough values to unpack (expected {ins.arg}, got {len(items)})",
+        )
+    frame.stack.extend(reversed(items))
+
+
+@handles("UNPACK_EX")
+def unpack_ex(frame: Frame, ins: Instr) -> None:
+    before, after = ins.arg & 255, ins.arg >> 8
+    items = frame.t.list_items(frame.pop())
+    if len(items) < before + after:
+        frame.t.raise_(
+            ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
+        )
+    middle = ListValue(items[before : len(items) - after])
+    frame.stack.extend(reversed([*items[:before], middle, *items[len(items) - after :]]))

@@ -1,0 +1,99 @@
+"""Raising, handling and `with`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frameloom.capture import calls
+from frameloom.capture.handlers.registry import handles
+from frameloom.capture.values.base import Raised
+from frameloom.capture.values.const import NONE, boolean
+from frameloom.capture.values.container import TupleValue
+from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
+from frameloom.capture.values.object import MISSING, ObjectValue
+from frameloom.capture.values.static import ClassValue, ExceptionValue, GradModeValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.frame import Frame
+    from frameloom.capture.instr import Instr
+
+
+@handles("RAISE_VARARGS")
+def raise_varargs(frame: Frame, ins: Instr) -> None:
+    """A plain `raise E(...)`: if nothing in the captured frames handles it, the capture ends here and the program raises."""
+    if ins.arg == 2:
+        frame.pop_raw()
+    if ins.arg == 0:
+        raise Break("exception", "raise")
+    value = frame.pop()
+    if isinstance(value, ClassValue) and issubclass(value.real, BaseException):
+        value = calls.call(frame.t, value, [], {})
+    if not isinstance(value, ExceptionValue):
+        raise Break("exception", f"raise {value.describe()}")
+    raise Raised(value)
+
+
+@handles("PUSH_EXC_INFO")
+def push_exc_info(frame: Frame, ins: Instr) -> None:
+    value = frame.pop_raw()
+    frame.push(NONE)  # the exception handled before; only POP_EXCEPT looks at it
+    frame.push(value)
+
+
+@handles("CHECK_EXC_MATCH")
+def check_exc_match(frame: Frame, ins: Instr) -> None:
+    wanted, value = frame.pop(), frame.t.look(frame.stack[-1])
+    if not isinstance(value, ExceptionValue):
+        raise Break("exception", "except")
+    classes = wanted.items if isinstance(wanted, TupleValue) else [wanted]
+    frame.push(boolean(any(issubclass(value.cls, frame.t.look(cls).constant()) for cls in classes)))
+
+
+@handles("POP_EXCEPT")
+def pop_except(frame: Frame, ins: Instr) -> None:
+    if not frame.t.handling:
+        raise Break("exception", "the end of a handler entered before")
+    frame.pop_raw()
+    frame.t.handling.pop()
+
+
+@handles("RERAISE")
+def reraise(frame: Frame, ins: Instr) -> None:
+    value = frame.pop()
+    if not isinstance(value, ExceptionValue):
+        raise Break("exception", "raise again")
+    raise getattr(value, "raised", None) or Raised(value)
+
+
+@handles("BEFORE_WITH")
+def before_with(frame: Frame, ins: Instr) -> None:
+    manager = frame.pop()
+    if isinstance(manager, GradModeValue):
+        frame.push(BoundMethodValue(BuiltinValue(manager.cls.__exit__), manager))
+        frame.push(manager.enter(frame.t))
+        return
+    if not isinstance(manager, ObjectValue) or manager.special("__enter__") is MISSING:
+        raise Break("context_manager", f"with {manager.describe()}")
+    exit_function = t_function(frame, manager, "__exit__")
+    result = manager.call_special(frame.t, "__enter__")
+    assert result is not None
+    frame.push(exit_function)
+    frame.push(result)
+
+
+def t_function(frame: Frame, manager: ObjectValue, name: str) -> BoundMethodValue:
+    found = manager.special(name)
+    if found is MISSING:
+        raise Break("context_manager", f"with {manager.describe()}")
+    return BoundMethodValue(frame.t.class_function(manager.cls, name, found), manager)
+
+
+@handles("WITH_EXCEPT_START")
+def with_except_start(frame: Frame, ins: Instr) -> None:
+    """An exception leaves a `with`: stack [exit, lasti, previous, exception]."""
+    value, leave = frame.t.look(frame.stack[-1]), frame.t.look(frame.stack[-4])
+    if not isinstance(value, ExceptionValue):
+        raise Break("exception", "an exception leaves a with block")
+    args = [frame.t.pinned(value.cls), value, NONE]
+    frame.push(calls.call(frame.t, leave, args, {}))

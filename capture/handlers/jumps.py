@@ -1,0 +1,145 @@
+"""Jumps, loops, returns, and yielding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frameloom.capture.handlers.registry import handles
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.iterator import IteratorValue
+from frameloom.capture.values.object import UserIterator
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.frame import Frame
+    from frameloom.capture.instr import Instr
+
+
+@handles("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+def jump(frame: Frame, ins: Instr) -> Instr | None:
+    return ins.target
+
+
+@handles("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
+def jump_if_true(frame: Frame, ins: Instr) -> Instr | None:
+    return ins.target if frame.pop().truth(frame.t) else None
+
+
+@handles("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
+def jump_if_false(frame: Frame, ins: Instr) -> Instr | None:
+    return None if frame.pop().truth(frame.t) else ins.target
+
+
+@handles("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+def jump_if_none(frame: Frame, ins: Instr) -> Instr | None:
+    return ins.target if is_none(frame.pop()) else None
+
+
+@handles("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+def jump_if_not_none(frame: Frame, ins: Instr) -> Instr | None:
+    return None if is_none(frame.pop()) else ins.target
+
+
+def is_none(value: Value) -> bool:
+    return isinstance(value, ConstValue) and value.real is None
+
+
+@handles("JUMP_IF_TRUE_OR_POP")
+def jump_if_true_or_pop(frame: Frame, ins: Instr) -> Instr | None:
+    if frame.t.look(frame.stack[-1]).truth(frame.t):
+        return ins.target
+    frame.pop_raw()
+    return None
+
+
+@handles("JUMP_IF_FALSE_OR_POP")
+def jump_if_false_or_pop(frame: Frame, ins: Instr) -> Instr | None:
+    if not frame.t.look(frame.stack[-1]).truth(frame.t):
+        return ins.target
+    frame.pop_raw()
+    return None
+
+
+@handles("GET_ITER", "GET_YIELD_FROM_ITER")
+def get_iter(frame: Frame, ins: Instr) -> None:
+    frame.push(frame.pop().iterate(frame.t))
+
+
+@handles("FOR_ITER")
+def for_iter(frame: Frame, ins: Instr) -> Instr | None:
+    iterator = frame.t.look(frame.stack[-1])
+    if not isinstance(iterator, IteratorValue | UserIterator):
+        raise Break("opaque_iterable", f"for over {iterator.describe()}")
+    item = iterator.step(frame.t)
+    if item is not None:
+        frame.push(item)
+        return None
+    frame.pop_raw()
+    target = ins.target
+    assert target is not None
+    # From 3.12 on the target is an END_FOR, which pops the iterator and a value that was never pushed.
+    return frame.instrs[target.index + 1] if target.op == "END_FOR" else target
+
+
+@handles("RETURN_VALUE")
+def return_value(frame: Frame, ins: Instr) -> None:
+    frame.result = frame.pop_raw()
+
+
+@handles("RETURN_CONST")
+def return_const(frame: Frame, ins: Instr) -> None:
+    frame.result = frame.t.from_python(ins.arg)
+
+
+@handles("RETURN_GENERATOR")
+def return_generator(frame: Frame, ins: Instr) -> None:
+    """The generator object is made by the caller; its frame goes on with the value that the first `send` gives it."""
+    frame.push(ConstValue(None))
+
+
+@handles("YIELD_VALUE")
+def yield_value(frame: Frame, ins: Instr) -> None:
+    frame.result = frame.pop_raw()
+    frame.suspended = True
+
+
+@handles("SEND")
+def send(frame: Frame, ins: Instr) -> Instr | None:
+    """`yield from`: the inner iterator's items are passed on; at its end the jump is taken with its result on top."""
+    from frameloom.capture.generator import GeneratorValue
+    from frameloom.capture.values.base import Raised
+
+    frame.pop_raw()
+    inner = frame.t.look(frame.stack[-1])
+    if isinstance(inner, GeneratorValue):
+        try:
+            frame.push(inner.send(frame.t, ConstValue(None)))
+            return None
+        except Raised as raised:
+            if not raised.value.is_instance(StopIteration):  # type: ignore[attr-defined]
+                raise
+            return _sent(frame, ins, raised.value.getattr(frame.t, "value"))
+    if not isinstance(inner, IteratorValue):
+        raise Break("opaque_iterable", f"yield from {inner.describe()}")
+    item = inner.step(frame.t)
+    if item is not None:
+        frame.push(item)
+        return None
+    return _sent(frame, ins, ConstValue(None))
+
+
+def _sent(frame: Frame, ins: Instr, result: Value) -> Instr | None:
+    from frameloom.capture.opcodes import PY312
+
+    if not PY312:
+        frame.pop_raw()  # 3.12 keeps the iterator for END_SEND
+    frame.push(result)
+    return ins.target
+
+
+@handles("END_SEND")
+def end_send(frame: Frame, ins: Instr) -> None:
+    result = frame.pop_raw()
+    frame.pop_raw()
+    frame.push(result)

@@ -1,0 +1,144 @@
+"""Unary and binary operators, comparisons, subscripts, f-strings."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture import calls
+from frameloom.capture.handlers.registry import handles
+from frameloom.capture.opcodes import BINARY_OPS, COMPARE_OPS, compare_index
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue, boolean
+from frameloom.capture.values.container import SliceValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.frame import Frame
+    from frameloom.capture.instr import Instr
+
+UNARY: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "UNARY_NEGATIVE": (operator.neg, "__neg__"),
+    "UNARY_POSITIVE": (operator.pos, "__pos__"),
+    "UNARY_INVERT": (operator.invert, "__invert__"),
+}
+
+
+@handles(*UNARY)
+def unary(frame: Frame, ins: Instr) -> None:
+    fn, name = UNARY[ins.op]
+    frame.push(calls.unary(frame.t, fn, name, frame.pop()))
+
+
+@handles("UNARY_NOT")
+def unary_not(frame: Frame, ins: Instr) -> None:
+    frame.push(boolean(not frame.pop().truth(frame.t)))
+
+
+@handles("BINARY_OP")
+def binary_op(frame: Frame, ins: Instr) -> None:
+    right, left = frame.pop_raw(), frame.pop_raw()
+    frame.push(calls.binary(frame.t, BINARY_OPS[ins.arg], left, right))
+
+
+@handles("COMPARE_OP")
+def compare_op(frame: Frame, ins: Instr) -> None:
+    right, left = frame.pop_raw(), frame.pop_raw()
+    frame.push(calls.binary(frame.t, COMPARE_OPS[compare_index(ins.arg)], left, right))
+
+
+@handles("IS_OP")
+def is_op(frame: Frame, ins: Instr) -> None:
+    right, left = frame.pop(), frame.pop()
+    frame.push(boolean(frame.t.identical(left, right) is not bool(ins.arg)))
+
+
+@handles("CONTAINS_OP")
+def contains_op(frame: Frame, ins: Instr) -> None:
+    container, item = frame.pop(), frame.pop()
+    frame.push(boolean(container.contains(frame.t, item) is not bool(ins.arg)))
+
+
+@handles("BINARY_SUBSCR")
+def binary_subscr(frame: Frame, ins: Instr) -> None:
+    key, container = frame.pop(), frame.pop()
+    frame.push(container.getitem(frame.t, look_into(frame, key)))
+
+
+@handles("STORE_SUBSCR")
+def store_subscr(frame: Frame, ins: Instr) -> None:
+    key, container, value = frame.pop(), frame.pop(), frame.pop_raw()
+    container.setitem(frame.t, look_into(frame, key), value)
+
+
+@handles("DELETE_SUBSCR")
+def delete_subscr(frame: Frame, ins: Instr) -> None:
+    key, container = frame.pop(), frame.pop()
+    container.delitem(frame.t, look_into(frame, key))
+
+
+@handles("BINARY_SLICE")
+def binary_slice(frame: Frame, ins: Instr) -> None:
+    start, stop = frame.pop_many(2)
+    container = frame.pop()
+    frame.push(container.getitem(frame.t, look_into(frame, SliceValue(start, stop, ConstValue(None)))))
+
+
+@handles("STORE_SLICE")
+def store_slice(frame: Frame, ins: Instr) -> None:
+    start, stop = frame.pop_many(2)
+    container, value = frame.pop(), frame.pop_raw()
+    container.setitem(frame.t, look_into(frame, SliceValue(start, stop, ConstValue(None))), value)
+
+
+def look_into(frame: Frame, key: Value) -> Value:
+    """A slice used as a key has its bounds looked at."""
+    if isinstance(key, SliceValue):
+        for bound in key.bounds:
+            frame.t.look(bound)
+    return key
+
+
+@handles("BUILD_SLICE")
+def build_slice(frame: Frame, ins: Instr) -> None:
+    bounds = frame.pop_many(ins.arg)
+    frame.push(SliceValue(bounds[0], bounds[1], bounds[2] if ins.arg == 3 else ConstValue(None)))
+
+
+@handles("FORMAT_VALUE")
+def format_value(frame: Frame, ins: Instr) -> None:
+    spec = frame.pop() if ins.arg & 4 else ConstValue("")
+    value = frame.pop()
+    convert = (None, str, repr, ascii)[ins.arg & 3]
+    if convert is not None:
+        value = frame.t.call_builtin(convert, [value], {})
+    frame.push(frame.t.call_builtin(format, [value, spec], {}))
+
+
+@handles("BUILD_STRING")
+def build_string(frame: Frame, ins: Instr) -> None:
+    pieces = frame.pop_many(ins.arg)
+    frame.push(ConstValue("".join(frame.t.look(piece).constant() for piece in pieces)))
+
+
+@handles("GET_LEN")
+def get_len(frame: Frame, ins: Instr) -> None:
+    frame.push(ConstValue(frame.t.look(frame.stack[-1]).length(frame.t)))
+
+
+@handles("MATCH_CLASS", "MATCH_KEYS")
+def match(frame: Frame, ins: Instr) -> None:
+    raise Break("opcode", "match statement on classes or mappings")
+
+
+@handles("MATCH_SEQUENCE")
+def match_sequence(frame: Frame, ins: Instr) -> None:
+    kind = frame.t.look(frame.stack[-1]).type()
+    frame.push(boolean(bool(kind.__flags__ & 1 << 5)))
+
+
+@handles("MATCH_MAPPING")
+def match_mapping(frame: Frame, ins: Instr) -> None:
+    kind = frame.t.look(frame.stack[-1]).type()
+    frame.push(boolean(bool(kind.__flags__ & 1 << 6)))

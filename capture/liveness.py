@@ -1,0 +1,45 @@
+"""Which local variables an instruction's future still reads.
+
+In: a code object.  Out: per instruction the names live before it; only those are carried over a break.  Edges to exception handlers count,
+and so does what a bare `super()` reads behind the compiler's back.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+
+from frameloom.capture.instr import Instr, decode
+from frameloom.capture.opcodes import NO_FALLTHROUGH, SLOTS
+
+
+def live_before(code: CodeType) -> list[frozenset[str]]:
+    """For each instruction, the names whose value may be read at it or after it."""
+    instrs = decode(code)
+    first = frozenset(code.co_varnames[:1]) if code.co_argcount and "__class__" in code.co_freevars else frozenset()
+    live: list[frozenset[str]] = [frozenset()] * len(instrs)
+    stable = False
+    while not stable:
+        stable = True
+        for instr in reversed(instrs):
+            names = _live_after(instr, instrs, live)
+            if instr.op == "STORE_FAST":
+                names -= {instr.arg}
+            elif instr.op in SLOTS and instr.op != "MAKE_CELL":
+                names |= {instr.arg}
+            elif instr.op == "LOAD_GLOBAL" and instr.arg == "super":
+                names |= first
+            if instr.handler is not None:
+                names |= live[instr.handler.target.index]
+            if names != live[instr.index]:
+                live[instr.index] = names
+                stable = False
+    return live
+
+
+def _live_after(instr: Instr, instrs: list[Instr], live: list[frozenset[str]]) -> frozenset[str]:
+    names: frozenset[str] = frozenset()
+    if instr.op not in NO_FALLTHROUGH and instr.index + 1 < len(instrs):
+        names = live[instr.index + 1]
+    if instr.target is not None:
+        names |= live[instr.target.index]
+    return names

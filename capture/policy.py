@@ -1,0 +1,116 @@
+"""Which functions are interpreted, which are recorded as they are, which are simply evaluated, and which break.
+
+In: a function of the program.  Out: one of the words of `Verdict`.  Functions with a meaning of their own are in `builtins.py`; they are
+asked first.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from types import CodeType, FunctionType, MappingProxyType, ModuleType
+from typing import Any, Literal
+
+import torch
+
+Verdict = Literal["inline", "record", "evaluate", "break"]
+
+# Parts of the standard library whose Python code is interpreted; any other breaks.
+INTERPRETED_STDLIB = frozenset(
+    ["collections", "functools", "contextlib", "dataclasses", "typing", "operator", "abc", "_collections_abc", "types", "itertools", "numbers", "_weakrefset", "bisect", "heapq", "enum", "copy", "string", "os", "statistics", "fractions", "__future__", "builtins", "__main__"]
+)
+INTERPRETED_OS = frozenset({"getenv", "_Environ.__getitem__", "_createenviron.<locals>.encode", "_createenviron.<locals>.decode"})
+RECORDED_TORCH = (
+    "torch.nn.functional", "torch.functional", "torch._tensor", "torch._jit_internal", "torch.nn.init", "torch._lowrank",
+    "torch._linalg_utils", "torch.special", "torch.fft", "torch.linalg", "torch._VF", "torch.nn._reduction", "torch.signal",
+    "torch._prims_common", "torch._refs", "torch._decomp",
+)  # fmt: skip
+INTERPRETED_TORCH = (
+    "torch.nn.modules", "torch.nn.utils.parametrize", "torch.nn.parameter", "torch.utils._pytree", "torch.nn.attention",
+    "torch.ao.nn", "torch.utils._contextlib",
+)  # fmt: skip
+
+
+def function_verdict(function: FunctionType) -> Verdict:
+    """What to do with a call of a Python function."""
+    module = function.__module__ or ""
+    root = module.partition(".")[0]
+    if root == "torch":
+        return _torch_verdict(function, module)
+    if root in ("frameloom", "numpy", "scipy", "pandas"):
+        return "break"
+    if root == "os":
+        return "inline" if function.__qualname__ in INTERPRETED_OS else "break"
+    if root in sys.stdlib_module_names and root not in INTERPRETED_STDLIB:
+        return "break"
+    return "inline"
+
+
+def _torch_verdict(function: FunctionType, module: str) -> Verdict:
+    if module.startswith(INTERPRETED_TORCH):
+        return "inline"
+    if function in PURE_TORCH:
+        return "evaluate"
+    if module.startswith(RECORDED_TORCH):
+        return "record"
+    if module == "torch" and function.__name__ in ("is_tensor", "is_storage"):
+        return "inline"
+    return "break"
+
+
+def is_recorded(fn: Any) -> bool:
+    """Whether a callable written in C is one of PyTorch's tensor functions."""
+    if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return True
+    module, owner = getattr(fn, "__module__", None), getattr(fn, "__self__", None)
+    if module == "torch" and owner is None:
+        return fn not in NOT_RECORDED
+    if isinstance(owner, ModuleType):
+        return owner.__name__ in ("torch._C._nn", "torch._C._special", "torch._C._fft", "torch._C._linalg", "torch._C._sparse")
+    return getattr(fn, "__objclass__", None) is torch._C.TensorBase
+
+
+def is_pure(fn: Any) -> bool:
+    """Whether a C callable is a function of its arguments alone, safe to call on constants at capture time."""
+    try:
+        if fn in PURE or fn in PURE_TORCH:
+            return True
+    except TypeError:
+        return False
+    owner = getattr(fn, "__objclass__", None) or getattr(fn, "__self__", None)
+    if isinstance(owner, type):
+        return owner in PURE_TYPES
+    return isinstance(owner, PURE_INSTANCES) and not isinstance(owner, ModuleType)
+
+
+def _callables(module: ModuleType) -> set[Any]:
+    return {v for v in vars(module).values() if callable(v) and getattr(v, "__module__", None) == module.__name__}
+
+
+PURE_TYPES = frozenset({
+    str, bytes, int, float, bool, complex, tuple, range, frozenset, slice, type(None), object, torch.dtype, torch.device,
+    CodeType, MappingProxyType, torch.finfo, torch.iinfo,
+})  # fmt: skip
+PURE_INSTANCES = (str, bytes, int, float, complex, tuple, range, frozenset)
+PURE = frozenset(
+    {v for v in vars(math).values() if callable(v)}
+    | {v for name, v in vars(operator).items() if callable(v) and not name.startswith(("_", "i", "set", "del", "attr", "item", "method", "call"))}
+    | {operator.index, operator.inv, operator.invert, operator.is_, operator.is_not, operator.indexOf}
+    | {abs, round, divmod, pow, chr, ord, hex, oct, bin, format, repr, ascii, hash, int, float, bool, str, complex, bytes, range, slice}
+)  # fmt: skip
+PURE_TORCH = frozenset(
+    fn
+    for fn in (
+        torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype, torch.is_autocast_enabled,
+        torch.is_autocast_cpu_enabled, torch.get_autocast_dtype, torch.is_autocast_cache_enabled, torch._C._get_tracing_state,
+        torch.jit.is_scripting, torch.jit.is_tracing, torch.cuda.is_available, torch.finfo, torch.iinfo, torch.device,
+        torch.broadcast_shapes, torch.promote_types, torch.can_cast, torch.are_deterministic_algorithms_enabled,
+        torch.get_default_device, torch._C._is_torch_function_enabled, torch.compiler.is_exporting,
+        torch.cuda.is_current_stream_capturing, torch._C._get_cudnn_enabled, torch._C._get_mkldnn_enabled,
+        torch.Size, torch.is_warn_always_enabled, torch._C._jit_get_profiling_executor if hasattr(torch._C, "_jit_get_profiling_executor") else None,
+        torch.cuda.device_count, torch._C._get_flash_sdp_enabled if hasattr(torch._C, "_get_flash_sdp_enabled") else None,
+    )
+    if fn is not None
+)  # fmt: skip
+NOT_RECORDED = frozenset({torch.from_numpy, torch.frombuffer, torch.from_file})

@@ -1,0 +1,230 @@
+"""Looking at an object of the program: which kind of value it is, and the guards that keep it so.
+
+In: an object and its origin.  Out: a value.  Content that is looked at later (items, attributes) is guarded later.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture import _capture
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import FROZEN, LITERALS, SINGLETONS, ConstValue
+from frameloom.capture.values.container import ListValue, SetValue, SliceValue, TupleValue
+from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.function import (
+    BoundMethodValue,
+    BuiltinValue,
+    FunctionValue,
+    PartialValue,
+)
+from frameloom.capture.values.object import ModuleValue, ObjectValue, OpaqueValue
+from frameloom.capture.values.static import ClassValue, PyModuleValue
+
+if TYPE_CHECKING:
+    from frameloom.capture.origin import Origin
+    from frameloom.capture.tracer import Tracer
+
+C_CALLABLES = (
+    BuiltinFunctionType, MethodWrapperType, type(list.append), type(int.__add__), type(dict.__dict__["fromkeys"]),
+    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.jit.ScriptFunction,
+)  # fmt: skip
+# Origins of these kinds lead to functions that are usually made anew for each call: guarded by code, not identity.
+FRESH_KINDS = frozenset({"arg", "cell", "item", "cell_contents"})
+
+
+def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
+    cls = type(obj)
+    by_type = KINDS.get(cls)
+    if by_type is not None:
+        return by_type(t, obj, origin)
+    if isinstance(obj, torch.Tensor):
+        return _tensor(t, obj, origin)
+    if isinstance(obj, type):
+        t.guards.add(origin, "is", obj)
+        return ClassValue(obj, origin)
+    if isinstance(obj, ModuleType):
+        t.guards.add(origin, "is", obj)
+        return PyModuleValue(obj, origin)
+    if isinstance(obj, C_CALLABLES):
+        return _builtin(t, obj, origin)
+    if isinstance(obj, _capture.JitFunction):
+        t.guards.add(origin, "is", obj)
+        return FunctionValue(obj.__wrapped__, t.roots.object(obj.__wrapped__))
+    if isinstance(obj, enum.Enum) or cls in SINGLETONS or isinstance(obj, CodeType):
+        t.guards.add(origin, "is", obj)
+        return ConstValue(obj, origin)
+    if isinstance(obj, torch.device):
+        t.guards.add(origin, "type", cls)
+        t.guards.add(origin.child("attr", "type"), "equal", obj.type)
+        t.guards.add(origin.child("attr", "index"), "equal", obj.index)
+        return ConstValue(obj, origin)
+    if isinstance(obj, range | slice):
+        return _bounds(t, obj, origin)
+    if isinstance(obj, FROZEN):
+        t.guards.add(origin, "is", obj)
+        return ConstValue(obj, origin)
+    t.guards.add(origin, "type", cls)
+    if isinstance(obj, torch.nn.Module):
+        return ModuleValue(cls, obj, origin)
+    return _instance(t, obj, origin)
+
+
+def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
+    cls = type(obj)
+    if isinstance(obj, tuple):
+        t.guards.add(origin, "length", len(obj))
+        kind = "item" if cls.__getitem__ is tuple.__getitem__ else "base_item"
+        items = [t.wrap(tuple.__getitem__(obj, i), origin.child(kind, i)) for i in range(len(obj))]
+        if hasattr(cls, "_fields") or cls is torch.Size or cls.__module__ == "torch.return_types":
+            return TupleValue(items, cls, obj, origin)
+        return OpaqueValue(obj, origin)
+    if not (cls.__flags__ & 1 << 9):  # not a heap type: written in C
+        return OpaqueValue(obj, origin)
+    if cls.__module__.partition(".")[0] in OPAQUE_MODULES:
+        return OpaqueValue(obj, origin)
+    if isinstance(obj, dict):
+        return ObjectValue(cls, obj, origin, DictValue(obj, origin, cls))
+    if isinstance(obj, list | set | frozenset | str | int | float | bytes | complex | BaseException):
+        return OpaqueValue(obj, origin)
+    if is_python_class(cls):
+        return ObjectValue(cls, obj, origin)
+    return OpaqueValue(obj, origin)
+
+
+OPAQUE_MODULES = frozenset({"numpy", "threading", "_thread", "logging", "_io", "io", "concurrent", "asyncio", "multiprocessing", "socket"})
+PLAIN_LAYOUTS = frozenset({object, dict, OrderedDict, tuple, list})
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether instances are laid out by Python code only, so that attributes say all about them."""
+    return all(
+        base in PLAIN_LAYOUTS or base.__flags__ & 1 << 9 or base.__basicsize__ == object.__basicsize__
+        for base in cls.__mro__
+    )
+
+
+def _equal(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "equal", obj)
+    return ConstValue(obj, origin)
+
+
+def _tensor(t: Tracer, obj: Any, origin: Origin) -> Value:
+    if type(obj) in (torch.Tensor, torch.nn.Parameter):
+        return t.tensor(obj, origin)
+    t.guards.add(origin, "type", type(obj))
+    return OpaqueValue(obj, origin)
+
+
+def _function(t: Tracer, obj: Any, origin: Origin) -> Value:
+    if origin.kind in FRESH_KINDS:
+        t.guards.add(origin, "type", FunctionType)
+        t.guards.add(origin.child("func_code"), "is", obj.__code__)
+        t.guards.add(origin.child("func_globals"), "is", obj.__globals__)
+    else:
+        t.guards.add(origin, "is", obj)
+    return FunctionValue(obj, origin)
+
+
+def _method(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", MethodType)
+    func = t.look(t.wrap(obj.__func__, origin.child("method_func")))
+    return BoundMethodValue(func, t.wrap(obj.__self__, origin.child("method_self")), origin, obj)
+
+
+def _builtin(t: Tracer, obj: Any, origin: Origin) -> Value:
+    owner = getattr(obj, "__self__", None)
+    if isinstance(obj, BuiltinFunctionType | MethodWrapperType) and not isinstance(owner, ModuleType | type | None):
+        t.guards.add(origin, "type", type(obj))
+        return OpaqueValue(obj, origin)  # bound to an object that the guards cannot reach
+    t.guards.add(origin, "is", obj)
+    return BuiltinValue(obj, origin)
+
+
+def _tuple(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", tuple)
+    t.guards.add(origin, "length", len(obj))
+    return TupleValue([t.wrap(item, origin.child("item", i)) for i, item in enumerate(obj)], tuple, obj, origin)
+
+
+def _list(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", list)
+    t.guards.add(origin, "length", len(obj))
+    return ListValue([t.wrap(item, origin.child("item", i)) for i, item in enumerate(obj)], obj, origin)
+
+
+def _dict(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", type(obj))
+    return DictValue(obj, origin, type(obj))
+
+
+def _set(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", type(obj))
+    if obj and type(obj) is set:
+        return OpaqueValue(obj, origin)  # the guards cannot see its items
+    if obj:
+        t.guards.add(origin, "is", obj)
+        return t.from_python(obj)
+    t.guards.add(origin, "length", 0)
+    value = SetValue(type(obj))
+    value.real, value.origin = obj, origin
+    return value
+
+
+def _bounds(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", type(obj))
+    bounds = [t.wrap(getattr(obj, name), origin.child("attr", name)) for name in ("start", "stop", "step")]
+    if isinstance(obj, slice):
+        return SliceValue(*bounds)
+    for bound in bounds:
+        t.look(bound)
+    return ConstValue(obj, origin)
+
+
+def _partial(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", functools.partial)
+    func = t.look(t.wrap(obj.func, origin.child("attr", "func")))
+    args = t.look(t.wrap(obj.args, origin.child("attr", "args")))
+    keywords = t.look(t.wrap(obj.keywords, origin.child("attr", "keywords")))
+    assert isinstance(args, TupleValue)
+    assert isinstance(keywords, DictValue)
+    kwargs = {name: value for name, (_, value) in keywords.entries(t).items()}
+    return PartialValue(func, args.items, kwargs, origin, obj)
+
+
+def _cell(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", CellType)
+    return t.cell(obj, origin)
+
+
+KINDS: dict[type, Callable[[Any, Any, Any], Value]] = {
+    **{cls: _equal for cls in LITERALS},
+    torch.Tensor: _tensor,
+    torch.nn.Parameter: _tensor,
+    FunctionType: _function,
+    MethodType: _method,
+    tuple: _tuple,
+    list: _list,
+    dict: _dict,
+    OrderedDict: _dict,
+    set: _set,
+    frozenset: _set,
+    functools.partial: _partial,
+    CellType: _cell,
+}
+assert defaultdict not in KINDS  # reading one may add a key

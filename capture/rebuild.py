@@ -1,0 +1,120 @@
+"""Making values again in new code.
+
+In: values as they are at the end of a capture.  Out: instructions that push them.  Values with an origin are reloaded from there, tensors of the
+graph are taken from its results, new objects are built once and then shared, so that two names for one object stay that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.values.base import LazyValue, Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.function import CellValue
+from frameloom.capture.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from frameloom.capture.builder import CodeBuilder
+    from frameloom.capture.origin import Origin
+
+
+class Rebuilder:
+    """Pushes values in `code`."""
+
+    def __init__(self, code: CodeBuilder, outputs: list[TensorValue]) -> None:
+        self.code = code
+        self.output_name = ""  # the temporary that holds the graph's results
+        self._outputs = {id(value): position for position, value in enumerate(outputs)}
+        self._kept: dict[int, str] = {}
+        self._origins: dict[int, str] = {}
+
+    def load(self, value: Value) -> None:
+        """Push the object of `value`; the second time it is the same object."""
+        value = settled(value)
+        if id(value) in self._kept:
+            self.code.load(self._kept[id(value)])
+        elif value.origin is not None:
+            self.load_origin(value.origin)
+        elif isinstance(value, TensorValue) or isinstance(value, ConstValue) or (isinstance(value, CellValue) and value.slot is not None):
+            value.rebuild(self)
+        else:
+            value.rebuild(self)
+            self.keep(value)
+
+    def load_all(self, values: Iterable[Value]) -> None:
+        for value in values:
+            self.load(value)
+
+    def load_tuple(self, values: list[Value]) -> None:
+        self.load_all(values)
+        self.code.emit("BUILD_TUPLE", len(values))
+
+    def keep(self, value: Value) -> None:
+        """Remember the object on top of the stack as that of `value`.  Mutable ones call this before they are filled, so that they may
+        contain themselves."""
+        if id(value) not in self._kept:
+            name = self._kept[id(value)] = self.code.temporary()
+            self.code.emit("COPY", 1)
+            self.code.store(name)
+
+    def preload(self, values: Iterable[Value]) -> None:
+        """Load what has an origin now: effects are about to change what the origins lead to."""
+        for value in reachable(values):
+            if value.origin is not None and value.origin.base is not None and not isinstance(value, ConstValue):
+                self.load(value)
+                self.keep(value)
+                self.code.emit("POP_TOP")
+
+    def load_constant_object(self, obj: Any) -> None:
+        self.code.load_const(obj)
+
+    def load_output(self, value: TensorValue) -> None:
+        self.code.load(self.output_name)
+        self.code.subscript(self._outputs[id(value)])
+
+    def load_origin(self, origin: Origin) -> None:
+        """Push what is at `origin`; links that lead to more than one thing are walked once."""
+        found = self._origins.get(id(origin))
+        if found is not None:
+            self.code.load(found)
+            return
+        base = origin.base
+        if base is None:
+            origin.load(self.code)
+            return
+        if origin.kind == "key" and base.kind == "globals":
+            self.code.emit("LOAD_GLOBAL", origin.key)
+            return
+        self.load_origin(base)
+        if base.base is not None and id(base) not in self._origins:
+            name = self._origins[id(base)] = self.code.temporary()
+            self.code.emit("COPY", 1)
+            self.code.store(name)
+        origin.load(self.code)
+
+
+def settled(value: Value) -> Value:
+    """What stands behind a lazy value that was looked at; one that was not is as good as its origin."""
+    if isinstance(value, LazyValue) and value.found is not None:
+        return value.found
+    return value
+
+
+def reachable(roots: Iterable[Value]) -> Iterable[Value]:
+    """The values that rebuilding `roots` loads; those with an origin are not looked into."""
+    seen: set[int] = set()
+    pending = list(roots)[::-1]
+    while pending:
+        value = settled(pending.pop())
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        yield value
+        if value.origin is None:
+            pending.extend(reversed(value.parts()))
+
+
+def tensors_in(roots: Iterable[Value]) -> list[TensorValue]:
+    """The tensors without origin that rebuilding these values needs: the outputs of the graph."""
+    return [value for value in reachable(roots) if isinstance(value, TensorValue) and value.origin is None]

@@ -1,0 +1,231 @@
+"""Resume functions: a function's code entered in its middle, with the state of its frame as arguments.
+
+In: a `ResumeSpec`, which says where and with what state.  Out: `make_resume`, a real function that goes on from there in plain Python, and
+`enter`, which has the interpreter go on from there.  Both take the same arguments:
+
+    state of the inner frames (see below) | local variables and cells | values on the stack
+
+A spec with an `inner` one stands for a frame inside a call: first the inner frame goes on, and its result is that of the call.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.builder import CodeBuilder
+from frameloom.capture.frame import Frame
+from frameloom.capture.instr import Handler, Instr, assemble, decode, slot_names
+from frameloom.capture.opcodes import PY312
+from frameloom.capture.values.base import NULL, Raised, Value
+
+if TYPE_CHECKING:
+    from frameloom.capture.origin import Origin
+    from frameloom.capture.tracer import Tracer
+
+PLAIN_FLAGS = 0x1 | 0x2  # optimized, new locals; no *args, no **kwargs
+
+
+@dataclass(frozen=True, eq=False)
+class ResumeSpec:
+    code: CodeType
+    globals: dict[str, Any]
+    index: int  # the instruction to go on at; with `inner`, the call that is being carried out
+    slots: tuple[str, ...]  # variables passed, in slot order
+    cells: frozenset[str]  # those of them that are cells
+    stack: tuple[bool, ...]  # bottom first; False is a NULL, which is not passed
+    inner: ResumeSpec | None = None
+
+    @property
+    def key(self) -> Any:
+        inner = self.inner.key if self.inner is not None else None
+        return (id(self.code), id(self.globals), self.index, self.slots, self.cells, self.stack, inner)
+
+    @property
+    def inner_count(self) -> int:
+        return self.inner.count if self.inner is not None else 0
+
+    @property
+    def count(self) -> int:
+        return self.inner_count + len(self.slots) + sum(self.stack)
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the arguments."""
+        names = [f".i{n}" for n in range(self.inner_count)]
+        return [*names, *self.slots, *(f".s{n}" for n in range(sum(self.stack)))]
+
+
+_specs: weakref.WeakKeyDictionary[FunctionType, ResumeSpec] = weakref.WeakKeyDictionary()
+
+
+def spec_of(function: FunctionType) -> ResumeSpec | None:
+    """The spec of a resume function, None for any other function."""
+    return _specs.get(function)
+
+
+def make_resume(spec: ResumeSpec) -> FunctionType:
+    """The function that goes on in plain Python."""
+    writer = FrameWriter(spec.code, spec.parameters, spec.cells)
+    writer.code.emit("RESUME", 0)
+    push_stack(writer.code, spec)
+    body = writer.copy_body()
+    if spec.inner is None:
+        writer.jump(body[call_start(decode(spec.code), spec.index)])
+    else:
+        at = body[spec.index]
+        writer.call_inner(make_resume(spec.inner), spec.inner_count, at)
+        writer.jump(body[spec.index + 1])
+    writer.append(body)
+    function = FunctionType(writer.finish(), spec.globals, spec.code.co_name)
+    function.__qualname__ = spec.code.co_qualname
+    _specs[function] = spec
+    return function
+
+
+def push_stack(code: CodeBuilder, spec: ResumeSpec) -> None:
+    number = 0
+    for present in spec.stack:
+        if present:
+            code.load(f".s{number}")
+            number += 1
+        else:
+            code.emit("PUSH_NULL")
+
+
+def call_start(instrs: list[Instr], index: int) -> int:
+    """Where to enter a call: KW_NAMES and PRECALL before it leave a state that is not on the stack."""
+    while instrs[index].op == "CALL" and index and instrs[index - 1].op in ("PRECALL", "KW_NAMES"):
+        if instrs[index - 1].op == "KW_NAMES":
+            return index - 1
+        if instrs[index - 2].op == "KW_NAMES":
+            return index - 2
+        return index - 1
+    return index
+
+
+class FrameWriter:
+    """Code for a frame like that of `original`, with arguments of its own: all of them positional, cells passed as cells."""
+
+    def __init__(self, original: CodeType, parameters: list[str], cells: frozenset[str]) -> None:
+        self.original = original
+        self.parameters = parameters
+        self.code = CodeBuilder({name: "LOAD_CLOSURE" if name in cells else "LOAD_FAST" for name in parameters})
+
+    def copy_body(self) -> list[Instr]:
+        """Copies of all instructions, by the index they have in the original."""
+        originals = decode(self.original)
+        copies = [instr.copy() for instr in originals]
+        handlers: dict[int, Handler] = {}
+        for copy in copies:
+            if copy.target is not None:
+                copy.target = copies[copy.target.index]
+            if copy.handler is not None:
+                old = copy.handler
+                copy.handler = handlers.setdefault(id(old), Handler(copies[old.target.index], old.depth, old.lasti))
+        return copies
+
+    def append(self, body: list[Instr]) -> None:
+        """The copied body without the instructions that set a frame up; a bare `super()` gets its arguments written out, since it would look
+        for a free variable that is an argument here."""
+        start = next(n for n, instr in enumerate(body) if instr.op == "RESUME") + 1
+        skip = 0
+        for position in range(start, len(body)):
+            instr = body[position]
+            self.code.instrs.append(instr)
+            if skip:
+                skip -= 1
+            elif self._is_bare_super(body, position):
+                for name in ("__class__", self.original.co_varnames[0]):
+                    op = "LOAD_DEREF" if name in self.cell_names() else "LOAD_FAST"
+                    extra = Instr(op, name, positions=instr.positions, handler=instr.handler)
+                    self.code.instrs.append(extra)
+                for call in body[position + 1 : position + 3]:
+                    if call.op in ("PRECALL", "CALL"):
+                        call.arg = 2
+
+    def _is_bare_super(self, body: list[Instr], position: int) -> bool:
+        if "__class__" not in self.original.co_freevars or not self.original.co_argcount:
+            return False
+        instr, follow = body[position], body[position + 1 : position + 3]
+        return instr.op == "LOAD_GLOBAL" and instr.arg == "super" and bool(follow) and (
+            follow[0].op in ("PRECALL", "CALL") and follow[0].arg == 0
+        )
+
+    def cell_names(self) -> frozenset[str]:
+        return frozenset(self.original.co_cellvars + self.original.co_freevars)
+
+    def jump(self, target: Instr) -> None:
+        self.code.emit("JUMP_FORWARD", target=target)
+
+    def call_inner(self, function: FunctionType, count: int, at: Instr) -> None:
+        """Call a function with the inner frames' state, as if it were the call at `at`: same handler, same source position."""
+        self.code.start_call(function)
+        for number in range(count):
+            self.code.load(f".i{number}")
+        start = len(self.code.instrs)
+        self.code.call(count)
+        for instr in self.code.instrs[start:]:
+            instr.handler, instr.positions = at.handler, at.positions
+
+    def finish(self) -> CodeType:
+        code = self.original
+        names = [*self.parameters]
+        names += [name for name in code.co_varnames if name not in names]
+        names += self.code.temporaries
+        return assemble(
+            self.code.instrs,
+            code,
+            varnames=names,
+            cellvars=[*code.co_cellvars, *code.co_freevars],
+            freevars=(),
+            stacksize=code.co_stacksize + self.code.max_depth + 8,
+            co_argcount=len(self.parameters),
+            co_posonlyargcount=0,
+            co_kwonlyargcount=0,
+            co_flags=PLAIN_FLAGS,
+        )
+
+
+# --- going on in the interpreter
+
+
+def enter(t: Tracer, spec: ResumeSpec, slots: tuple[Any, ...]) -> Value:
+    """Interpret from where `spec` says, with the resume function's arguments; returns the result."""
+    names = spec.parameters
+    origins = [t.roots.argument(position, name) for position, name in enumerate(names)]
+    return _enter(t, spec, list(zip(slots, origins, strict=True)), root=True)
+
+
+def _enter(t: Tracer, spec: ResumeSpec, state: list[tuple[Any, Origin]], root: bool) -> Value:
+    inner_state, own = state[: spec.inner_count], state[spec.inner_count :]
+    slots: dict[str, Value] = {}
+    for name, (obj, origin) in zip(spec.slots, own, strict=False):
+        slots[name] = t.cell(obj, origin) if name in spec.cells else t.wrap(obj, origin)
+    frame = Frame(t, spec.code, t.globals_table(spec.globals, None), slots, [], resumable=not root, root=False)
+    values = iter(own[len(spec.slots) :])
+    frame.stack = [t.wrap(*next(values)) if present else NULL for present in spec.stack]
+    frame.at = frame.instrs[spec.index]
+    if spec.inner is None:
+        return frame.run()
+    frame.enter_call()
+    outer, frame.parent, t.frame = t.frame, t.frame, frame
+    try:
+        result = _enter(t, spec.inner, inner_state, root=False)
+    except Raised as raised:
+        t.frame = outer
+        frame.handle(raised)
+    else:
+        t.frame = outer
+        frame.leave_call(result)
+    return frame.run()
+
+
+def frame_slots(code: CodeType, live: frozenset[str], bound: dict[str, Value], cells: frozenset[str]) -> tuple[str, ...]:
+    """The variables to pass on: those that are live and have a value, and every cell."""
+    return tuple(name for name in slot_names(code) if name in bound and (name in live or name in cells))
+
+
+__all__ = ["PY312", "FrameWriter", "ResumeSpec", "call_start", "enter", "frame_slots", "make_resume", "push_stack", "spec_of"]

@@ -1,0 +1,278 @@
+"""From the end of a capture to an entry: call the graph, replay effects, and return or leave towards a resume function.
+
+In: a `Capture` and the result of the interpreted function, or the states of the frames where it broke.  Out: an `Entry`.
+
+New code of the captured function after a break at instruction i:
+
+    set-up of the frame | graph call | effects | stack and variables | i | leave, towards the resume function behind i
+    and, where an exception handler covers i, a copy of the whole body, for that handler to run in
+
+A break inside inlined calls puts a call of a *break function* in i's place: the inlined function's code entered in the same manner, which
+returns its state as a `Live` tuple (`chain.py`).
+"""
+
+from __future__ import annotations
+
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture import _capture, breaks, effects
+from frameloom.capture.builder import CodeBuilder
+from frameloom.capture.instr import assemble, decode
+from frameloom.capture.leave import Leaver, frame_spec
+from frameloom.capture.rebuild import Rebuilder, settled, tensors_in
+from frameloom.capture.resume import FrameWriter
+from frameloom.capture.values.base import NULL, LazyValue, Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.container import ListValue, TupleValue
+from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.function import CellValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break, Skip
+
+if TYPE_CHECKING:
+    from frameloom.capture.effects import Effect
+    from frameloom.capture.frame import Broken, FrameState
+    from frameloom.capture.frame_capture import Capture
+    from frameloom.capture.graph import CapturedGraph
+    from frameloom.capture.tracer import Tracer
+
+
+class Piece:
+    """The captured piece: its graph, compiled, with guards and pending effects."""
+
+    def __init__(self, capture: Capture, needed: list[Value], skip: set[int]) -> None:
+        self.capture = capture
+        t = self.tracer = capture.tracer
+        self.effects: list[Effect] = effects.pending(t, skip)
+        self.needed = [*needed, *t.modes]
+        for effect in self.effects:
+            self.needed += [effect.target, *effect.values]
+        self.outputs = tensors_in(self.needed)
+        self.graph: CapturedGraph | None = None
+        self.compiled: Any = None
+
+    def compile(self) -> None:
+        t, capture = self.tracer, self.capture
+        mutated: list[Any] = []
+        if t.recorder.n_ops or self.outputs:
+            self.graph = t.recorder.finish([value.fake for value in self.outputs])
+            self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
+            mutated = [self.graph.inputs[position] for position in self.graph.mutated]
+        self.built = t.guards.build(capture.function.__code__, mutated, t.needs_distinct_tensors)
+
+    def entry(self, function: FunctionType | None, recipe: Any = None) -> Any:
+        built = self.built
+        if function is None:
+            assert self.graph is not None
+            for origin in self.graph.inputs:
+                built.guards.slot(built.node(origin))
+            entry = _capture.Entry.direct(built.guards, self.compiled, recipe)
+        else:
+            entry = _capture.Entry.code(built.guards, function)
+        self.capture.compiler.add_guards(built.guards.texts())
+        return entry
+
+
+# --- the function was captured whole
+
+
+def entry_for_return(capture: Capture, result: Value) -> Any:
+    piece = Piece(capture, [result], _unseen(capture))
+    piece.compile()
+    if not piece.effects and not capture.tracer.modes and piece.graph is not None:
+        recipe = _recipe(settled(result), piece, set())
+        if recipe is not None:
+            return piece.entry(None, recipe)
+    root = RootWriter(capture)
+    rebuilder = root.run_piece(piece, [result])
+    rebuilder.load(result)
+    root.code.emit("RETURN_VALUE")
+    return piece.entry(root.finish())
+
+
+def _unseen(capture: Capture) -> set[int]:
+    """The dictionary of a **kwargs parameter is the call's own: after a return nobody sees what was done to it, unless it escaped."""
+    code = capture.function.__code__
+    if not code.co_flags & 8 or capture.spec is not None:
+        return set()
+    t = capture.tracer
+    position = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4)
+    own = t.known(capture.slots[position])
+    if own is None or any(value is not own and own in map(settled, _parts(value)) for value in t.changed.values()):
+        return set()
+    return {id(own)}
+
+
+def _parts(value: Value) -> list[Value]:
+    return [] if isinstance(value, LazyValue) else value.parts()
+
+
+def _recipe(value: Value, piece: Piece, seen: set[int]) -> Any:
+    """The result as `Entry.direct` builds it; None where it must be built by code."""
+    assert piece.graph is not None
+    if isinstance(value, TensorValue):
+        if value.origin is None:
+            return ("out", next(n for n, own in enumerate(piece.outputs) if own is value))
+        for position, origin in enumerate(piece.graph.inputs):
+            if origin is value.origin:
+                return ("slot", position)
+        return None
+    if isinstance(value, ConstValue) and not isinstance(value, LazyValue):
+        return ("const", value.real)
+    if value.origin is not None or id(value) in seen:
+        return None
+    seen.add(id(value))
+    if isinstance(value, TupleValue) and value.cls is tuple:
+        return _several("tuple", value.items, piece, seen)
+    if isinstance(value, ListValue):
+        return _several("list", value.items, piece, seen)
+    if isinstance(value, DictValue) and value.cls is dict:
+        keys = [key for key, _ in value.written.values()]
+        if not all(isinstance(key, ConstValue) for key in keys):
+            return None
+        parts = _several("tuple", [item for _, item in value.written.values()], piece, seen)
+        return None if parts is None else ("dict", tuple(key.real for key in keys), parts[1])
+    return None
+
+
+def _several(kind: str, values: list[Value], piece: Piece, seen: set[int]) -> Any:
+    recipes = [_recipe(settled(value), piece, seen) for value in values]
+    return None if None in recipes else (kind, tuple(recipes))
+
+
+# --- the capture ended early
+
+
+def entry_for_break(capture: Capture, broken: Broken) -> Any:
+    states = broken.states
+    specs = [frame_spec(state) for state in states]
+    needed = [value for state, spec in zip(states, specs, strict=True) for value in _state_values(state, spec)]
+    needed += [value for value in states[0].slots.values() if isinstance(value, CellValue)]
+    piece = Piece(capture, needed, set())
+    capture.compiler.add_break(breaks.report(broken.cause, broken.where))
+    piece.compile()
+    root = RootWriter(capture)
+    try:
+        root.leave(piece, states, needed)
+    except Break as cause:
+        raise Skip(f"{capture.function.__qualname__}: {cause.detail}") from None
+    return piece.entry(root.finish())
+
+
+def _state_values(state: FrameState, spec: Any) -> list[Value]:
+    """The values a resumed frame is given: variables, then the stack."""
+    return [*(state.slots[name] for name in spec.slots), *(value for value in state.stack if value is not NULL)]
+
+
+class RootWriter:
+    """New code for the captured function itself, or for a resume function; its arguments are theirs."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self.function = capture.function
+        self.tracer: Tracer = capture.tracer
+        if capture.spec is not None:
+            self.writer = FrameWriter(capture.spec.code, capture.spec.parameters, capture.spec.cells)
+            self.writer.code.emit("RESUME", 0)
+        else:
+            self.writer = WholeFunctionWriter(self.function.__code__)
+        self.code = self.writer.code
+
+    def run_piece(self, piece: Piece, needed: list[Value]) -> Rebuilder:
+        """Call the graph, replay the effects, enter the grad modes; what is needed later is loaded before anything changes."""
+        code = self.code
+        r = Rebuilder(code, piece.outputs)
+        if piece.graph is not None:
+            code.start_call(piece.compiled)
+            for origin in piece.graph.inputs:
+                r.load_origin(origin)
+            code.call(len(piece.graph.inputs))
+            r.output_name = code.temporary()
+            code.store(r.output_name)
+        if piece.effects:
+            r.preload(piece.needed)
+        for effect in piece.effects:
+            effect.emit(r)
+        for mode in self.tracer.modes:
+            r.load(mode)
+            code.emit("POP_TOP")
+        return r
+
+    def leave(self, piece: Piece, states: list[FrameState], needed: list[Value]) -> None:
+        r = self.run_piece(piece, needed)
+        code, leaver = self.code, Leaver(self.capture, states)
+        for value in states[0].stack:
+            r.load(value)
+        if len(states) > 1:
+            code.emit("PUSH_NULL")
+            leaver.load_break_function(code, 1)
+            for state, spec in reversed(list(zip(states[1:], leaver.specs[1:], strict=True))):
+                r.load_all(_state_values(state, spec))
+        self._store_variables(r, states[0], leaver.specs[0].slots)
+        for name in code.temporaries:
+            code.emit("DELETE_FAST", name)
+        leaver.finish_frame(self.writer, 0, driving=self.capture.spec is None)
+
+    def _store_variables(self, r: Rebuilder, state: FrameState, names: tuple[str, ...]) -> None:
+        """Give the variables their values: first push all, then store, since a value may be loaded from a variable."""
+        stores: list[tuple[str, str]] = []
+        own_cells = frozenset(self.function.__code__.co_cellvars) if self.capture.spec is None else frozenset()
+        for name in names:
+            value = state.slots[name]
+            if isinstance(value, CellValue) and value.slot == name:
+                if name not in own_cells:
+                    continue  # a free variable: its content is an effect
+                if value.content is None:
+                    stores.append(("DELETE_DEREF", name)) if name in self.function.__code__.co_varnames else None
+                    continue
+                r.load(value.content)
+                stores.append(("STORE_DEREF", name))
+            elif not self._in_place(value, name):
+                r.load(value)
+                stores.append(("STORE_FAST", name))
+        for op, name in reversed(stores):
+            self.code.emit(op, name)
+
+    def _in_place(self, value: Value, name: str) -> bool:
+        origin = value.origin
+        return origin is not None and origin.kind == "arg" and origin.key == name
+
+    def finish(self) -> FunctionType:
+        old, code = self.function, self.writer.finish()
+        new = FunctionType(code, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
+        new.__kwdefaults__ = old.__kwdefaults__
+        new.__qualname__ = old.__qualname__
+        return new
+
+
+class WholeFunctionWriter(FrameWriter):
+    """Code with the arguments and free variables of the original."""
+
+    def __init__(self, original: CodeType) -> None:
+        self.original = original
+        self.parameters = []
+        arguments = {
+            name: "LOAD_DEREF" if name in original.co_cellvars else "LOAD_FAST" for name in original.co_varnames
+        }
+        self.code = CodeBuilder(arguments)
+        for instr in decode(original):
+            self.code.instrs.append(instr.copy())
+            if instr.op == "RESUME":
+                break
+
+    def _is_bare_super(self, body: Any, position: int) -> bool:
+        return False  # the frame is laid out as `super` expects
+
+    def finish(self) -> CodeType:
+        code = self.original
+        return assemble(
+            self.code.instrs,
+            code,
+            varnames=[*code.co_varnames, *self.code.temporaries],
+            cellvars=code.co_cellvars,
+            freevars=code.co_freevars,
+            stacksize=code.co_stacksize + self.code.max_depth + 8,
+        )
+
+

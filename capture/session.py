@@ -1,0 +1,70 @@
+"""What the captures of one jitted function share: resume functions, and places where a break is known to be needed.
+
+In: requests from `resume.py` and `frame_capture.py`.  Out: the same resume function for the same place, so that its entries are found again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any, Protocol
+
+from frameloom.capture import _capture
+
+
+class Compiler(Protocol):
+    """The part of the front end that capture talks to."""
+
+    options: Any
+
+    def compile_graph(self, captured: Any, trail: Any) -> Any: ...
+    def add_break(self, report: Any) -> None: ...
+    def add_plain(self, reason: str) -> None: ...
+    def add_guards(self, texts: list[str]) -> None: ...
+    def __call__(self, jitted: Any, slots: tuple[Any, ...], kwargs: None) -> Any: ...
+
+
+class Session:
+    """One per compiler; `resumes` owns the resume functions, which new code holds only weakly."""
+
+    def __init__(self) -> None:
+        self.resumes: dict[Any, Any] = {}
+        self._avoided: set[tuple[int, int]] = set()
+        self._functions: list[FunctionType] = []
+        self._codes: list[CodeType] = []  # keeps the ids in `_avoided` meaningful
+
+    def avoid(self, code: CodeType, index: int) -> None:
+        """Break at this instruction from now on."""
+        self._codes.append(code)
+        self._avoided.add((id(code), index))
+
+    def is_avoided(self, code: CodeType, index: int) -> bool:
+        return (id(code), index) in self._avoided
+
+    def keep(self, function: FunctionType) -> None:
+        """Own a break function, which new code holds only weakly."""
+        self._functions.append(function)
+
+    def is_break_function(self, function: FunctionType) -> bool:
+        return any(own is function for own in self._functions)
+
+    def resume(self, key: Any, make: Callable[[], FunctionType], compiler: Compiler) -> Any:
+        found = self.resumes.get(key)
+        if found is None:
+            found = self.resumes[key] = _capture.JitFunction(make(), compiler)
+        return found
+
+
+_sessions: weakref.WeakKeyDictionary[Any, Session] = weakref.WeakKeyDictionary()
+
+
+def session_of(compiler: Any) -> Session:
+    found = _sessions.get(compiler)
+    if found is None:
+        found = _sessions[compiler] = Session()
+    return found
+
+
+def forget_sessions() -> None:
+    _sessions.clear()

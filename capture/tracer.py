@@ -1,0 +1,401 @@
+"""The state of one capture, and looking at the program's objects.
+
+A `Tracer` holds the recorder, the guards, the roots of all origins and a journal of changes, so that an instruction that cannot be captured is
+taken back whole.  `wrap` stands for an object without looking; `look` finds out what it is (`realize.py`) and notes the guards.
+How calls are carried out is in `calls.py`; what the instructions do in `handlers/`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from types import CellType, FunctionType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from frameloom.capture import _capture, calls
+from frameloom.capture.fake import Fake
+from frameloom.capture.guard import GuardSet
+from frameloom.capture.origin import Origin, Roots
+from frameloom.capture.realize import realize
+from frameloom.capture.record import Recorder
+from frameloom.capture.values.base import LazyValue, NotConstant, Raised, Value
+from frameloom.capture.values.const import ConstValue, boolean, is_constant
+from frameloom.capture.values.container import (
+    ListValue,
+    SequenceValue,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    plain,
+)
+from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.function import (
+    BoundMethodValue,
+    BuiltinValue,
+    CellValue,
+    FunctionValue,
+    PartialValue,
+)
+from frameloom.capture.values.iterator import IteratorValue
+from frameloom.capture.values.object import MISSING, OpaqueValue, class_attribute
+from frameloom.capture.values.static import ClassValue, ExceptionValue, PyModuleValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break, Where
+
+if TYPE_CHECKING:
+    from frameloom.capture.frame import Frame
+    from frameloom.capture.session import Session
+
+MAX_STEPS = 500_000
+MAX_DEPTH = 60
+
+
+class Tracer:
+    """One capture of one call."""
+
+    def __init__(self, function: FunctionType, session: Session) -> None:
+        self.session = session
+        self.recorder = Recorder()
+        self.roots = Roots(function)
+        self.guards = GuardSet(self.roots)
+        self.frame: Frame | None = None  # the innermost one
+        self.depth = 0
+        self.steps = 0
+        self.modes: list[Value] = []  # grad-mode managers entered and not left
+        self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
+        self.handling: list[Raised] = []  # exceptions of the program whose handlers are running
+        self.needs_distinct_tensors = False
+        self._journal: list[tuple[Value, Any] | Callable[[], Any]] = []
+        self._wrapped: dict[int, LazyValue] = {}
+        self._known: dict[int, Value] = {}  # by id of the object, for objects whose identity matters
+        self._tensors: dict[int, TensorValue] = {}  # by id of the fake
+        self._cells: dict[int, CellValue] = {}
+        self._globals: dict[int, DictValue] = {}
+        self._pins: dict[int, Any] = {}
+
+    # --- objects of the program
+    def wrap(self, obj: Any, origin: Origin) -> Value:
+        """A value for the object at `origin`; nothing is guarded until it is looked at."""
+        found = self._wrapped.get(id(origin))
+        if found is None:
+            found = self._wrapped[id(origin)] = LazyValue(obj, origin)
+        return found
+
+    def look(self, value: Value) -> Value:
+        """The value behind a lazy one, with guards for what it is."""
+        if not isinstance(value, LazyValue):
+            return value
+        if value.found is None:
+            value.found = self._realize(value.real, value.origin)
+        return value.found
+
+    def _realize(self, obj: Any, origin: Origin) -> Value:
+        known = self._known.get(id(obj))
+        if known is not None:
+            if known.origin is not None and known.origin is not origin:
+                self.guards.add(origin, "same", known.origin)
+            return known
+        value = realize(self, obj, origin)
+        if value.origin is not None and not isinstance(value, ConstValue | BuiltinValue | FunctionValue | ClassValue | PyModuleValue):
+            self._known[id(obj)] = value
+        return value
+
+    def known(self, obj: Any) -> Value | None:
+        """The value of an object that was looked at and whose identity matters."""
+        return self._known.get(id(obj))
+
+    def pinned(self, obj: Any) -> Value:
+        """A value for an object that has no path from the call's roots: the guards hold the object itself."""
+        return self.look(self.wrap(obj, self.roots.object(obj)))
+
+    def pin(self, owner: Any, obj: Any) -> Any:
+        """The same tuple of keys for the same dictionary, so that its check is noted once."""
+        return self._pins.setdefault(id(owner), obj)
+
+    def class_origin(self, cls: type, after: type | None = None) -> Origin:
+        return self.roots.object(cls)
+
+    def class_function(self, cls: type, name: str, raw: Any, after: type | None = None) -> FunctionValue:
+        """A function found in a class, with a guard that it is still there."""
+        if after is not None:
+            order = cls.__mro__
+            cls = next(base for base in order[order.index(after) + 1 :] if name in base.__dict__)
+        origin = self.roots.object(cls).child("attr", name)
+        self.guards.add(origin, "is", raw)
+        if self.is_jitted(raw):
+            raw = raw.__wrapped__
+            return FunctionValue(raw, self.roots.object(raw))
+        return FunctionValue(raw, origin)
+
+    def is_jitted(self, obj: Any) -> bool:
+        return isinstance(obj, _capture.JitFunction)
+
+    def function_attribute(self, function: FunctionValue, name: str) -> Value:
+        own = function.real.__dict__
+        origin = function._own(self)
+        if name in own:
+            return self.look(self.wrap(own[name], origin.child("dict").child("key", name)))
+        if name == "__globals__":
+            return function.globals(self)
+        if name == "__get__":
+            raise Break("attribute", f"{function.name}.__get__")
+        if not hasattr(function.real, name):
+            return self.raise_(AttributeError, f"'function' object has no attribute '{name}'")
+        return self.from_python(getattr(function.real, name))
+
+    def globals_of(self, function: FunctionType, origin: Origin | None) -> DictValue:
+        return self.globals_table(function.__globals__, origin)
+
+    def globals_table(self, table: dict[str, Any], origin: Origin | None) -> DictValue:
+        """The globals of a function at `origin`."""
+        found = self._globals.get(id(table))
+        if found is None:
+            if table is self.roots.function.__globals__:
+                place = self.roots.globals
+            else:
+                place = origin.child("func_globals") if origin is not None else self.roots.object(table)
+            found = self._globals[id(table)] = DictValue(table, place)
+        return found
+
+    def cell(self, cell: CellType, origin: Origin | None, content: Origin | None = None, slot: str | None = None) -> CellValue:
+        """The value of an existing cell; `content` is the origin of what it holds, by default the cell's own child."""
+        found = self._cells.get(id(cell))
+        if found is None:
+            if content is None:
+                assert origin is not None
+                content = origin.child("cell_contents")
+            try:
+                inside: Value | None = self.wrap(cell.cell_contents, content)
+            except ValueError:
+                inside = None
+            found = self._cells[id(cell)] = CellValue(inside, cell, origin, slot)
+        return found
+
+    def tensor(self, real: torch.Tensor, origin: Origin) -> TensorValue:
+        """A tensor from before the call becomes an input of the graph."""
+        fake = self.recorder.input(real, origin)
+        self.guards.add_tensor(origin, real)
+        value = TensorValue(fake, real, origin)
+        self._tensors[id(fake)] = value
+        return value
+
+    def from_python(self, obj: Any) -> Value:
+        """A value for an object made during the capture: a constant, a fake tensor, or a container of them."""
+        if isinstance(obj, Fake):
+            known = self._tensors.get(id(obj))
+            if known is None:
+                known = self._tensors[id(obj)] = TensorValue(obj)
+            return known
+        if type(obj) is bool:
+            return boolean(obj)
+        if is_constant(obj):
+            return ConstValue(obj)
+        if isinstance(obj, tuple):
+            return TupleValue([self.from_python(item) for item in obj], type(obj))
+        if type(obj) is list:
+            return ListValue([self.from_python(item) for item in obj])
+        if type(obj) is slice:
+            return SliceValue(self.from_python(obj.start), self.from_python(obj.stop), self.from_python(obj.step))
+        if type(obj) is dict:
+            table = DictValue()
+            for key, item in obj.items():
+                name = self.from_python(key)
+                table.written[name.key(self)] = (name, self.from_python(item))
+            return table
+        if isinstance(obj, set | frozenset):
+            collection = SetValue(type(obj))
+            for item in obj:
+                element = self.from_python(item)
+                collection.entries[element.key(self)] = element
+            return collection
+        return self.pinned(obj)
+
+    # --- answers about values
+    def items(self, value: Value) -> list[Value]:
+        """The items of a sequence that is known, without copying."""
+        if isinstance(value, SequenceValue):
+            return value.items
+        payload = getattr(value, "payload", None)
+        if isinstance(payload, SequenceValue):
+            return payload.items
+        raise Break("opaque_iterable", f"items of {value.describe()}")
+
+    def drain(self, value: Value) -> list[Value]:
+        """All items of an iterable, which is used up."""
+        value = self.look(value)
+        iterator = value.iterate(self)
+        if isinstance(iterator, IteratorValue):
+            return iterator.drain(self)
+        items = []
+        while (item := iterator.step(self)) is not None:  # type: ignore[attr-defined]
+            items.append(item)
+            self.count_step()
+        return items
+
+    def list_items(self, value: Value) -> list[Value]:
+        return list(self.drain(value))
+
+    def tuple_of(self, value: Value) -> TupleValue:
+        return TupleValue(self.list_items(value))
+
+    def index(self, value: Value) -> int:
+        """A Python int, as `operator.index` gives it."""
+        value = self.look(value)
+        if isinstance(value, TensorValue):
+            raise Break("item", "a tensor used as an index")
+        try:
+            return operator.index(value.constant())
+        except TypeError:
+            self.raise_(TypeError, f"'{value.type().__name__}' object cannot be interpreted as an integer")
+        except NotConstant:
+            raise Break("opaque_object", f"index({value.describe()})") from None
+
+    def same_or_equal(self, a: Value, b: Value) -> bool:
+        """What `in` and `list.index` ask: `a is b or a == b`."""
+        a, b = self.look(a), self.look(b)
+        return a is b or calls.binary(self, operator.eq, a, b).truth(self)
+
+    def identical(self, a: Value, b: Value) -> bool:
+        """`a is b`."""
+        a, b = self.look(a), self.look(b)
+        if a is b:
+            return True
+        if isinstance(a, ConstValue | ClassValue | PyModuleValue | BuiltinValue) and type(a) is type(b):
+            return a.real is b.real
+        if a.type() is not b.type():
+            return False
+        if isinstance(a, FunctionValue) and isinstance(b, FunctionValue):
+            return a.real is not None and a.real is b.real
+        if a.origin is None or b.origin is None:
+            return False
+        if isinstance(a, TensorValue):
+            self.needs_distinct_tensors = True
+            return False
+        raise Break("identity", f"{a.describe()} is {b.describe()}")
+
+    def is_instance(self, value: Value, classes: Value) -> bool:
+        value, classes = self.look(value), self.look(classes)
+        if isinstance(classes, TupleValue):
+            return any(self.is_instance(value, item) for item in classes.items)
+        wanted = classes.real
+        if isinstance(value, TensorValue | ConstValue) and value.real is not None:
+            return isinstance(value.real, wanted)
+        if isinstance(value, TensorValue):
+            return isinstance(value.fake.meta, wanted)  # type: ignore[attr-defined]
+        if isinstance(wanted, type) and type(wanted) is type:
+            return issubclass(value.type(), wanted)
+        if isinstance(value.real, object) and value.real is not None:
+            return isinstance(value.real, wanted)
+        if not isinstance(wanted, type):
+            return any(self.is_instance(value, ClassValue(cls, None)) for cls in wanted.__args__)
+        return issubclass(value.type(), wanted)
+
+    # --- computing
+    def evaluate(self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """Do it now: `fn` is pure and all arguments are constants; otherwise break."""
+        try:
+            plain_args = [plain(self.look(a)) for a in args]
+            plain_kwargs = {name: plain(self.look(a)) for name, a in kwargs.items()}
+        except NotConstant:
+            raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)") from None
+        try:
+            result = fn(*plain_args, **plain_kwargs)
+        except Exception as error:
+            return self.raise_(type(error), *error.args)
+        return self.from_python(result)
+
+    def torch_call(self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """Record a call of a torch function."""
+        plain_args = tuple(self.to_torch(a, fn) for a in args)
+        plain_kwargs = {name: self.to_torch(a, fn) for name, a in kwargs.items()}
+        return self.from_python(self.recorder.call(fn, plain_args, plain_kwargs, self.where()))
+
+    def to_torch(self, value: Value, fn: Any = None) -> Any:
+        """The argument as the recorder takes it: fakes, plain Python values and containers of them."""
+        value = self.look(value)
+        if isinstance(value, TensorValue):
+            return value.fake
+        if isinstance(value, ConstValue | ClassValue | BuiltinValue):
+            return value.real
+        if isinstance(value, TupleValue):
+            items = [self.to_torch(item, fn) for item in value.items]
+            return tuple(items) if value.cls is tuple else value.cls(items)
+        if isinstance(value, ListValue):
+            return [self.to_torch(item, fn) for item in value.items]
+        if isinstance(value, SliceValue):
+            return slice(*(self.to_torch(bound, fn) for bound in value.bounds))
+        if isinstance(value, DictValue):
+            return {self.to_torch(k, fn): self.to_torch(v, fn) for k, v in value.entries(self).values()}
+        raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}({value.describe()})")
+
+    def call(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return calls.call(self, callee, args, kwargs)
+
+    def call_builtin(self, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return calls.call_builtin(self, fn, args, kwargs)
+
+    def instantiate(self, cls: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from frameloom.capture.classes import instantiate
+
+        return instantiate(self, cls, args, kwargs)
+
+    def instance_attribute(self, value: Value, name: str) -> Value:
+        """An attribute of an instance of a builtin class: a method, or a fact about a constant."""
+        found = class_attribute(value.type(), name)
+        if name == "__class__":
+            return self.pinned(value.type())
+        if found is MISSING:
+            return self.raise_(AttributeError, f"'{value.type().__name__}' object has no attribute '{name}'")
+        if isinstance(found, FunctionType):
+            return BoundMethodValue(self.class_function(value.type(), name, found), value)
+        if isinstance(found, property) and found.fget is not None:
+            return self.call(self.pinned(found.fget), [value], {})
+        if isinstance(found, classmethod):
+            return BoundMethodValue(self.pinned(found.__func__), self.pinned(value.type()))
+        if type(found).__name__ in ("method_descriptor", "wrapper_descriptor"):
+            return BoundMethodValue(BuiltinValue(found), value)
+        raise Break("attribute", f"{value.describe()}.{name}")
+
+    # --- exceptions of the program
+    def raise_(self, cls: type[BaseException], *args: Any) -> NoReturn:
+        raise Raised(ExceptionValue(cls, [self.from_python(a) if is_constant(a) else ConstValue(str(a)) for a in args]))
+
+    def raise_value(self, cls: type[BaseException], args: list[Value]) -> NoReturn:
+        raise Raised(ExceptionValue(cls, args))
+
+    # --- the journal
+    def change(self, value: Value) -> None:
+        """Called before a value changes."""
+        self._journal.append((value, value.snapshot()))
+        if id(value) not in self.changed:
+            self.changed[id(value)] = value
+
+    def on_undo(self, action: Callable[[], Any]) -> None:
+        self._journal.append(action)
+
+    def mark(self) -> int:
+        return len(self._journal)
+
+    def take_back(self, mark: int) -> None:
+        """Undo every change since `mark`."""
+        while len(self._journal) > mark:
+            entry = self._journal.pop()
+            if callable(entry):
+                entry()
+            else:
+                entry[0].restore(entry[1])
+
+    # --- where we are
+    def count_step(self) -> None:
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise Break("too_long", f"more than {MAX_STEPS} instructions")
+
+    def where(self) -> Where:
+        assert self.frame is not None
+        return self.frame.where()
+
+
+__all__ = ["OpaqueValue", "PartialValue", "Tracer"]

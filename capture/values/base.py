@@ -1,0 +1,132 @@
+"""What the interpreter computes with: values that stand for the program's objects.
+
+`Value` is the protocol; each kind of object has a subclass in this folder.  A method whose first argument `t` is the `Tracer` may
+note guards, record tensor work, run interpreted code, or raise `Break` when the question cannot be answered.  Methods
+without `t` have no such effects.  The defaults here break.
+
+`LazyValue` stands for an object that nobody has looked at: it can be moved around without any guard.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.origin import Origin
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+
+
+class NotConstant(Exception):
+    """Asked for the plain Python object of a value that has none at capture time."""
+
+
+class Value:
+    """One object of the program.  `origin` says where it was reached, None if it was made during the capture."""
+
+    origin: Origin | None = None
+    real: Any = None  # the object itself where it existed before the call
+
+    # --- facts, without effects
+    def type(self) -> type:
+        """The exact type of the object."""
+        raise NotImplementedError(type(self))
+
+    def constant(self) -> Any:
+        """The plain Python object, for immutable constants and fresh containers of them; else raises NotConstant."""
+        raise NotConstant(self)
+
+    def parts(self) -> list[Value]:
+        """The values that `rebuild` loads."""
+        return []
+
+    def describe(self) -> str:
+        """For messages."""
+        return f"{self.type().__name__} object"
+
+    # --- what the program does with it
+    def getattr(self, t: Tracer, name: str) -> Value:
+        raise Break("attribute", f"{self.describe()}.{name}")
+
+    def setattr(self, t: Tracer, name: str, value: Value) -> None:
+        raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+
+    def delattr(self, t: Tracer, name: str) -> None:
+        raise Break("attribute_write", f"del {self.describe()}.{name}")
+
+    def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        raise Break("unknown_call", f"{self.describe()}(...)")
+
+    def truth(self, t: Tracer) -> bool:
+        raise Break("opaque_object", f"bool({self.describe()})")
+
+    def length(self, t: Tracer) -> int:
+        raise Break("opaque_object", f"len({self.describe()})")
+
+    def iterate(self, t: Tracer) -> Value:
+        """An iterator over it: an `IteratorValue`."""
+        raise Break("opaque_iterable", f"iter({self.describe()})")
+
+    def getitem(self, t: Tracer, key: Value) -> Value:
+        raise Break("opaque_object", f"{self.describe()}[...]")
+
+    def setitem(self, t: Tracer, key: Value, value: Value) -> None:
+        raise Break("opaque_object", f"{self.describe()}[...] = ...")
+
+    def delitem(self, t: Tracer, key: Value) -> None:
+        raise Break("opaque_object", f"del {self.describe()}[...]")
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        raise Break("opaque_object", f"... in {self.describe()}")
+
+    def key(self, t: Tracer) -> Any:
+        """A hashable stand-in that is equal exactly where the objects are equal as dictionary keys."""
+        raise Break("opaque_object", f"hash({self.describe()})")
+
+    # --- the end of a capture
+    def rebuild(self, r: Rebuilder) -> None:
+        """Push the object in new code; called only for values without origin, once per value."""
+        raise Break("cannot_rebuild", self.describe())
+
+    # --- changes, for values that can change
+    def snapshot(self) -> Any:
+        raise NotImplementedError
+
+    def restore(self, saved: Any) -> None:
+        raise NotImplementedError
+
+
+class LazyValue(Value):
+    """An object at an origin that has not been looked at.  `Tracer.look` gives the value behind it, with guards."""
+
+    def __init__(self, obj: Any, origin: Origin) -> None:
+        self.real = obj
+        self.origin = origin
+        self.found: Value | None = None
+
+    def type(self) -> type:
+        raise AssertionError("a lazy value was looked at without Tracer.look")
+
+
+class Null(Value):
+    """The NULL that CPython pushes below a callable."""
+
+    def describe(self) -> str:
+        return "NULL"
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.emit("PUSH_NULL")
+
+
+NULL = Null()
+
+
+class Raised(Exception):
+    """The interpreted program raises `value` (an `ExceptionValue`)."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__(value.describe())
+        self.value = value
+        self.point: Any = None  # set by the frame that raised

@@ -1,0 +1,96 @@
+"""Constants: numbers, strings, None, dtypes, devices and every other immutable object whose content is known while capturing.
+
+Anything that Python can do with constants alone is simply done, at capture time, by `Tracer.evaluate`.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from types import CodeType, FunctionType, MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.values.base import Value
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.origin import Origin
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+
+LITERALS = (type(None), bool, int, float, complex, str, bytes)
+SINGLETONS = (torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented))
+FROZEN = (CodeType, torch.device, range, torch.finfo, torch.iinfo, inspect.Signature, inspect.Parameter, MappingProxyType, enum.Enum)
+
+
+def is_constant(obj: Any) -> bool:
+    return type(obj) in LITERALS or type(obj) in SINGLETONS or isinstance(obj, FROZEN)
+
+
+class ConstValue(Value):
+    """`real` is the constant."""
+
+    def __init__(self, obj: Any, origin: Origin | None = None) -> None:
+        self.real = obj
+        self.origin = origin
+
+    def type(self) -> type:
+        return type(self.real)
+
+    def constant(self) -> Any:
+        return self.real
+
+    def describe(self) -> str:
+        text = repr(self.real)
+        return text if len(text) < 40 else f"{type(self.real).__name__} constant"
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        found = inspect.getattr_static(type(self.real), name, None)
+        if isinstance(found, FunctionType) or type(found).__name__ in ("method_descriptor", "wrapper_descriptor"):
+            return t.instance_attribute(self, name)
+        return t.evaluate(getattr, [self, ConstValue(name)], {})
+
+    def truth(self, t: Tracer) -> bool:
+        return bool(self.real)
+
+    def length(self, t: Tracer) -> int:
+        return int(t.evaluate(len, [self], {}).constant())
+
+    def iterate(self, t: Tracer) -> Value:
+        from frameloom.capture.values.iterator import SequenceIterator
+
+        if isinstance(self.real, range):
+            return SequenceIterator(self, None)
+        items = t.evaluate(tuple, [self], {})
+        return SequenceIterator(self, t.items(items))
+
+    def getitem(self, t: Tracer, key: Value) -> Value:
+        import operator
+
+        return t.evaluate(operator.getitem, [self, key], {})
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        import operator
+
+        return bool(t.evaluate(operator.contains, [self, item], {}).constant())
+
+    def key(self, t: Tracer) -> Any:
+        try:
+            hash(self.real)
+        except TypeError:
+            raise Break("opaque_object", f"hash({self.describe()})") from None
+        return self.real
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.load_const(self.real)
+
+
+NONE = ConstValue(None)
+TRUE = ConstValue(True)
+FALSE = ConstValue(False)
+
+
+def boolean(value: object) -> ConstValue:
+    return TRUE if value else FALSE

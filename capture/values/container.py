@@ -1,0 +1,264 @@
+"""Tuples, lists, slices and sets.
+
+A container that existed before the call notes its type and length as guards when it is looked at, and its items one by one as they are
+used.  A changed list or set is written back at the end of the capture (`effects.py`); new ones are built by new code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.values.base import NotConstant, Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.iterator import SequenceIterator
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.origin import Origin
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+
+
+class SequenceValue(Value):
+    """What lists and tuples share.  `items` are values, possibly lazy."""
+
+    items: list[Value]
+
+    def parts(self) -> list[Value]:
+        return self.items
+
+    def truth(self, t: Tracer) -> bool:
+        return bool(self.items)
+
+    def length(self, t: Tracer) -> int:
+        return len(self.items)
+
+    def getitem(self, t: Tracer, key: Value) -> Value:
+        if isinstance(key, SliceValue):
+            return self.like(self.items[key.constant()])
+        index = t.index(key)
+        if not -len(self.items) <= index < len(self.items):
+            t.raise_(IndexError, f"{self.type().__name__} index out of range")
+        return t.look(self.items[index])
+
+    def like(self, items: list[Value]) -> Value:
+        raise NotImplementedError
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        return any(t.same_or_equal(t.look(own), item) for own in self.items)
+
+    def find(self, t: Tracer, item: Value) -> int | None:
+        return next((i for i, own in enumerate(self.items) if t.same_or_equal(t.look(own), item)), None)
+
+
+class TupleValue(SequenceValue):
+    """A tuple or an instance of a subclass that holds nothing but its items (torch.Size, namedtuples, torch.return_types)."""
+
+    def __init__(self, items: list[Value], cls: type = tuple, real: Any = None, origin: Origin | None = None) -> None:
+        self.items = items
+        self.cls = cls
+        self.real = real
+        self.origin = origin
+
+    def type(self) -> type:
+        return self.cls
+
+    def constant(self) -> Any:
+        items = [plain(item) for item in self.items]
+        return tuple(items) if self.cls is tuple else make_tuple(self.cls, items)
+
+    def like(self, items: list[Value]) -> Value:
+        return TupleValue(items, torch.Size if self.cls is torch.Size else tuple)
+
+    def iterate(self, t: Tracer) -> Value:
+        return SequenceIterator(self, self.items)
+
+    def key(self, t: Tracer) -> Any:
+        return tuple(t.look(item).key(t) for item in self.items)
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        fields = getattr(self.cls, "_fields", None)
+        if fields is not None and name in fields:
+            return t.look(self.items[fields.index(name)])
+        if self.cls.__module__ == "torch.return_types" and name in structure_fields(self.cls):
+            return t.look(self.items[structure_fields(self.cls).index(name)])
+        return t.instance_attribute(self, name)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.cls is tuple:
+            r.load_all(self.items)
+            r.code.emit("BUILD_TUPLE", len(self.items))
+            return
+        r.code.start_call(make_tuple)
+        r.load_constant_object(self.cls)
+        r.load_all(self.items)
+        r.code.emit("BUILD_TUPLE", len(self.items))
+        r.code.call(2)
+
+
+def make_tuple(cls: type, items: Any) -> Any:
+    """A tuple of class `cls`: namedtuples take their items one by one in `_make`, the others as one iterable."""
+    return cls._make(items) if hasattr(cls, "_make") else cls(items)  # type: ignore[attr-defined]
+
+
+def structure_fields(cls: type) -> list[str]:
+    return [name for name, member in vars(cls).items() if type(member).__name__ == "member_descriptor"]
+
+
+class ListValue(SequenceValue):
+    def __init__(self, items: list[Value], real: Any = None, origin: Origin | None = None) -> None:
+        self.items = items
+        self.real = real
+        self.origin = origin
+
+    def type(self) -> type:
+        return list
+
+    def constant(self) -> Any:
+        return [plain(item) for item in self.items]
+
+    def like(self, items: list[Value]) -> Value:
+        return ListValue(items)
+
+    def iterate(self, t: Tracer) -> Value:
+        return SequenceIterator(self, None)
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return t.instance_attribute(self, name)
+
+    def setitem(self, t: Tracer, key: Value, value: Value) -> None:
+        t.change(self)
+        if isinstance(key, SliceValue):
+            self.items[key.constant()] = t.list_items(value)
+            return
+        index = t.index(key)
+        if not -len(self.items) <= index < len(self.items):
+            t.raise_(IndexError, "list assignment index out of range")
+        self.items[index] = value
+
+    def delitem(self, t: Tracer, key: Value) -> None:
+        t.change(self)
+        place = key.constant() if isinstance(key, SliceValue) else t.index(key)
+        try:
+            del self.items[place]
+        except IndexError:
+            t.raise_(IndexError, "list assignment index out of range")
+
+    def snapshot(self) -> Any:
+        return list(self.items)
+
+    def restore(self, saved: Any) -> None:
+        self.items = saved
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.emit("BUILD_LIST", 0)
+        r.keep(self)
+        if self.items:
+            r.load_all(self.items)
+            r.code.emit("BUILD_TUPLE", len(self.items))
+            r.code.emit("LIST_EXTEND", 1)
+
+
+class SliceValue(Value):
+    def __init__(self, start: Value, stop: Value, step: Value) -> None:
+        self.bounds = [start, stop, step]
+
+    def type(self) -> type:
+        return slice
+
+    def parts(self) -> list[Value]:
+        return self.bounds
+
+    def constant(self) -> Any:
+        return slice(*(plain(bound) for bound in self.bounds))
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        names = ("start", "stop", "step")
+        return t.look(self.bounds[names.index(name)]) if name in names else t.instance_attribute(self, name)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load_all(self.bounds)
+        r.code.emit("BUILD_SLICE", 3)
+
+
+class SetValue(Value):
+    """A set or frozenset made during the capture: key -> item."""
+
+    def __init__(self, cls: type = set) -> None:
+        self.entries: dict[Any, Value] = {}
+        self.cls = cls
+
+    def type(self) -> type:
+        return self.cls
+
+    def parts(self) -> list[Value]:
+        return list(self.entries.values())
+
+    def constant(self) -> Any:
+        return self.cls(plain(item) for item in self.entries.values())
+
+    def add(self, t: Tracer, item: Value) -> None:
+        item = t.look(item)
+        key = item.key(t)
+        t.change(self)
+        self.entries.setdefault(key, item)
+
+    def truth(self, t: Tracer) -> bool:
+        return bool(self.entries)
+
+    def length(self, t: Tracer) -> int:
+        return len(self.entries)
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        return item.key(t) in self.entries
+
+    def iterate(self, t: Tracer) -> Value:
+        """In the order in which Python would iterate: that is known only where all items are constants."""
+        if len(self.entries) > 1:
+            try:
+                order = list(self.constant())
+            except NotConstant:
+                raise Break("set_order", "iteration over a set of objects") from None
+            return SequenceIterator(self, [self.entries[item] for item in order])
+        return SequenceIterator(self, list(self.entries.values()))
+
+    def key(self, t: Tracer) -> Any:
+        if self.cls is not frozenset:
+            t.raise_(TypeError, "unhashable type: 'set'")
+        return frozenset(self.entries)
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return t.instance_attribute(self, name)
+
+    def snapshot(self) -> Any:
+        return dict(self.entries)
+
+    def restore(self, saved: Any) -> None:
+        self.entries = saved
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.cls is frozenset:
+            r.code.start_call(frozenset)
+            r.load_all(self.parts())
+            r.code.emit("BUILD_TUPLE", len(self.entries))
+            r.code.call(1)
+            return
+        r.code.emit("BUILD_SET", 0)
+        r.keep(self)
+        if self.entries:
+            r.load_all(self.parts())
+            r.code.emit("BUILD_TUPLE", len(self.entries))
+            r.code.emit("SET_UPDATE", 1)
+
+
+def plain(value: Value) -> Any:
+    """The Python object of a constant; `value` must have been looked at."""
+    found = getattr(value, "found", value)
+    if found is None:
+        raise NotConstant(value)
+    return found.constant()
+
+
+__all__ = ["ConstValue", "ListValue", "SetValue", "SliceValue", "TupleValue", "make_tuple", "plain"]

@@ -1,0 +1,223 @@
+"""Dictionaries, their views, and the globals of a function.
+
+A dictionary from before the call is read key by key, each with a guard of its own; `entries` holds what has been written since.  Only
+what needs the order or the number of keys guards them all.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.values.base import LazyValue, Value
+from frameloom.capture.values.container import plain
+from frameloom.capture.values.iterator import SequenceIterator
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.origin import Origin
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+
+
+class Deleted(Value):
+    """Marks a key that existed and was deleted."""
+
+
+DELETED = Deleted()
+
+
+class DictValue(Value):
+    """`real` is the dictionary as it was (None for a new one); `written` maps key -> (key value, value) since then, in order."""
+
+    def __init__(self, real: Any = None, origin: Origin | None = None, cls: type = dict) -> None:
+        self.real = real
+        self.origin = origin
+        self.cls = cls
+        self.written: dict[Any, tuple[Value, Value]] = {}
+        self.moved: set[Any] = set()  # keys of `real` that were deleted and came back: they are last now
+
+    def type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return self.cls.__name__
+
+    # --- reading
+    def get(self, t: Tracer, key: Value) -> Value | None:
+        """The value under `key`, None if there is none."""
+        index = key.key(t)
+        found = self.written.get(index)
+        if found is not None:
+            return None if found[1] is DELETED else t.look(found[1])
+        if self.real is None:
+            return None
+        value = self._lazy(t, index)
+        return None if value is None else t.look(value)
+
+    def _lazy(self, t: Tracer, index: Any) -> Value | None:
+        assert self.origin is not None
+        if not guardable(index):
+            raise Break("dictionary_key", f"{self.describe()}[{index!r}]")
+        if dict.__contains__(self.real, index):
+            kind = "key" if type(self.real).__getitem__ in (dict.__getitem__, OrderedDict.__getitem__) else "base_key"
+            return t.wrap(dict.__getitem__(self.real, index), self.origin.child(kind, index))
+        t.guards.add(self.origin, "no_key", index)
+        return None
+
+    def entries(self, t: Tracer) -> dict[Any, tuple[Value, Value]]:
+        """Everything, in order: key -> (key value, value, possibly lazy)."""
+        result: dict[Any, tuple[Value, Value]] = {}
+        if self.real is not None:
+            keys = tuple(self.real)
+            assert self.origin is not None
+            if not all(guardable(key) for key in keys):
+                raise Break("dictionary_key", f"all keys of {self.describe()}")
+            if keys != tuple(dict.keys(self.real)) and type(self.real) is not OrderedDict:
+                raise Break("opaque_iterable", f"iteration over {self.describe()} with an order of its own")
+            t.guards.add(self.origin, "keys", t.pin(self, keys))
+            for key in keys:
+                if key not in self.written or (key not in self.moved and self.written[key][1] is not DELETED):
+                    value = self.written[key][1] if key in self.written else self._lazy(t, key)
+                    assert value is not None
+                    result[key] = (t.from_python(key), value)
+        for key, entry in self.written.items():
+            if entry[1] is not DELETED and key not in result:
+                result[key] = entry
+        return result
+
+    def getitem(self, t: Tracer, key: Value) -> Value:
+        found = self.get(t, key)
+        if found is None:
+            return t.raise_value(KeyError, [key])
+        return found
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        return self.get(t, item) is not None
+
+    def length(self, t: Tracer) -> int:
+        if self.real is not None and self.origin is not None and not self.written:
+            t.guards.add(self.origin, "length", len(self.real))
+            return len(self.real)
+        return len(self.entries(t))
+
+    def truth(self, t: Tracer) -> bool:
+        return self.length(t) > 0
+
+    def iterate(self, t: Tracer) -> Value:
+        return SequenceIterator(self, [key for key, _ in self.entries(t).values()])
+
+    def constant(self) -> Any:
+        if self.real is not None:
+            return super().constant()
+        return {plain(key): plain(value) for key, value in self.written.values() if value is not DELETED}
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return t.instance_attribute(self, name)
+
+    # --- writing
+    def setitem(self, t: Tracer, key: Value, value: Value) -> None:
+        index = key.key(t)
+        t.change(self)
+        before = self.written.get(index)
+        if before is not None and before[1] is DELETED:
+            if self.real is not None and dict.__contains__(self.real, index):
+                self.moved.add(index)
+            del self.written[index]  # it comes last again
+            before = None
+        elif before is None and self.real is not None:
+            self._lazy(t, index)  # whether the key is new decides where it stands
+        self.written[index] = (key if before is None else before[0], value)
+
+    def delitem(self, t: Tracer, key: Value) -> None:
+        if self.get(t, key) is None:
+            t.raise_value(KeyError, [key])
+        t.change(self)
+        index = key.key(t)
+        if self.real is not None and dict.__contains__(self.real, index):
+            self.written[index] = (key, DELETED)
+        else:
+            del self.written[index]
+
+    def clear(self, t: Tracer) -> None:
+        for key, _ in list(self.entries(t).values()):
+            self.delitem(t, key)
+
+    def snapshot(self) -> Any:
+        return dict(self.written), set(self.moved)
+
+    def restore(self, saved: Any) -> None:
+        self.written, self.moved = saved
+
+    # --- the end of a capture
+    def parts(self) -> list[Value]:
+        return [part for entry in self.written.values() for part in entry if part is not DELETED]
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.cls is dict:
+            r.code.emit("BUILD_MAP", 0)
+        else:
+            r.code.start_call(self.cls)
+            r.code.call(0)
+        r.keep(self)
+        for key, value in self.written.values():
+            r.code.emit("COPY", 1)
+            r.load(value)
+            r.code.emit("SWAP", 2)
+            r.load(key)
+            r.code.emit("STORE_SUBSCR")
+
+
+class ViewValue(Value):
+    """keys(), values() and items() of a dictionary."""
+
+    def __init__(self, over: DictValue, kind: str) -> None:
+        self.over = over
+        self.kind = kind
+
+    def type(self) -> type:
+        return type(getattr({}, self.kind)())
+
+    def parts(self) -> list[Value]:
+        return [self.over]
+
+    def length(self, t: Tracer) -> int:
+        return self.over.length(t)
+
+    def truth(self, t: Tracer) -> bool:
+        return self.length(t) > 0
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        if self.kind == "keys":
+            return self.over.contains(t, item)
+        return t.tuple_of(self).contains(t, item)
+
+    def iterate(self, t: Tracer) -> Value:
+        from frameloom.capture.values.container import TupleValue
+
+        entries = self.over.entries(t).values()
+        if self.kind == "keys":
+            items = [key for key, _ in entries]
+        elif self.kind == "values":
+            items = [value for _, value in entries]
+        else:
+            items = [TupleValue([key, value]) for key, value in entries]
+        return SequenceIterator(self, items)
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return t.instance_attribute(self, name)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load(self.over)
+        r.code.call_const_after(VIEWS[self.kind])
+
+
+VIEWS: dict[str, Any] = {"keys": dict.keys, "values": dict.values, "items": dict.items}
+
+
+def guardable(key: Any) -> bool:
+    """Whether the guard tree can look the key up without running Python: plain keys by value, others by identity."""
+    return key is None or type(key) in (str, int, bool) or type(key).__hash__ is object.__hash__
+
+
+__all__ = ["DELETED", "DictValue", "LazyValue", "ViewValue"]

@@ -1,0 +1,312 @@
+"""Callables: Python functions, bound methods, builtins, partials; and the cells that closures share.
+
+How a call is carried out (interpreted, recorded, evaluated, or a break) is decided in `calls.py`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.values.base import Value
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.origin import Origin
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.values.dictionary import DictValue
+
+
+class CellValue(Value):
+    """A closure cell.  `content` is None while it is empty; `slot` names the frame slot of the captured function that holds it."""
+
+    def __init__(
+        self,
+        content: Value | None,
+        real: CellType | None = None,
+        origin: Origin | None = None,
+        slot: str | None = None,
+    ) -> None:
+        self.content = content
+        self.real = real
+        self.origin = origin
+        self.slot = slot
+
+    def type(self) -> type:
+        return CellType
+
+    def parts(self) -> list[Value]:
+        return [self.content] if self.content is not None and self.slot is None else []
+
+    def write(self, t: Tracer, content: Value | None) -> None:
+        t.change(self)
+        self.content = content
+
+    def snapshot(self) -> Any:
+        return self.content
+
+    def restore(self, saved: Any) -> None:
+        self.content = saved
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        if name == "cell_contents" and self.content is not None:
+            return t.look(self.content)
+        return super().getattr(t, name)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.slot is not None:
+            r.code.emit("LOAD_CLOSURE", self.slot)
+            return
+        r.code.start_call(CellType)
+        r.code.call(0)
+        r.keep(self)
+        if self.content is not None:
+            r.load(self.content)
+            r.code.emit("COPY", 2)
+            r.code.emit("STORE_ATTR", "cell_contents")
+
+
+class FunctionValue(Value):
+    """A Python function: one that exists (`real`), or one that the captured code made (`made`)."""
+
+    def __init__(self, real: FunctionType | None, origin: Origin | None, made: MadeFunction | None = None) -> None:
+        self.real = real
+        self.origin = origin
+        self.made = made
+
+    def type(self) -> type:
+        return FunctionType
+
+    def describe(self) -> str:
+        return f"{self.name}"
+
+    @property
+    def code(self) -> CodeType:
+        return self.made.code if self.made is not None else self.real.__code__
+
+    @property
+    def name(self) -> str:
+        return self.code.co_name if self.made is not None else self.real.__name__
+
+    def globals(self, t: Tracer) -> DictValue:
+        if self.made is not None:
+            return self.made.globals
+        return t.globals_of(self.real, self.origin)
+
+    def defaults(self, t: Tracer) -> list[Value]:
+        if self.made is not None:
+            return self.made.defaults
+        origin = self._own(t).child("func_defaults")
+        return [t.wrap(value, origin.child("item", i)) for i, value in enumerate(self.real.__defaults__ or ())]
+
+    def kwdefault(self, t: Tracer, name: str) -> Value | None:
+        if self.made is not None:
+            return self.made.kwdefaults.get(name)
+        table = self.real.__kwdefaults__ or {}
+        if name not in table:
+            return None
+        return t.wrap(table[name], self._own(t).child("func_kwdefaults").child("key", name))
+
+    def closure(self, t: Tracer) -> list[CellValue]:
+        if self.made is not None:
+            return self.made.closure
+        origin = self._own(t).child("func_closure")
+        return [t.cell(cell, origin.child("item", i)) for i, cell in enumerate(self.real.__closure__ or ())]
+
+    def _own(self, t: Tracer) -> Origin:
+        return self.origin if self.origin is not None else t.roots.object(self.real)
+
+    def parts(self) -> list[Value]:
+        if self.made is None:
+            return []
+        made = self.made
+        return [*made.defaults, *made.kwdefaults.values(), *made.closure, *made.attributes.values(), made.globals]
+
+    def key(self, t: Tracer) -> Any:
+        return self.real if self.real is not None else self
+
+    def truth(self, t: Tracer) -> bool:
+        return True
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        if self.made is None:
+            return t.function_attribute(self, name)
+        if name in self.made.attributes:
+            return t.look(self.made.attributes[name])
+        if name in ("__name__", "__qualname__", "__code__"):
+            return t.from_python({"__name__": self.name, "__qualname__": self.code.co_qualname, "__code__": self.code}[name])
+        return super().getattr(t, name)
+
+    def setattr(self, t: Tracer, name: str, value: Value) -> None:
+        if self.made is None or name in ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"):
+            super().setattr(t, name, value)
+            return
+        t.change(self)
+        self.made.attributes[name] = value
+
+    def snapshot(self) -> Any:
+        assert self.made is not None
+        return dict(self.made.attributes)
+
+    def restore(self, saved: Any) -> None:
+        assert self.made is not None
+        self.made.attributes = saved
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.made is None:
+            r.load_constant_object(self.real)
+            return
+        made = self.made
+        r.code.start_call(make_function)
+        r.code.load_const(made.code)
+        r.load(made.globals)
+        r.load_tuple(made.defaults)
+        r.code.load_const(tuple(made.kwdefaults))
+        r.load_tuple(list(made.kwdefaults.values()))
+        r.load_tuple(list(made.closure))
+        r.code.call(6)
+        r.keep(self)
+        for name, value in made.attributes.items():
+            r.load(value)
+            r.code.emit("COPY", 2)
+            r.code.emit("STORE_ATTR", name)
+
+
+class MadeFunction:
+    """What MAKE_FUNCTION was given."""
+
+    def __init__(self, code: CodeType, globals_: DictValue) -> None:
+        self.code = code
+        self.globals = globals_
+        self.defaults: list[Value] = []
+        self.kwdefaults: dict[str, Value] = {}
+        self.closure: list[CellValue] = []
+        self.attributes: dict[str, Value] = {}
+
+
+def make_function(code: CodeType, scope: dict[str, Any], defaults: Any, names: Any, values: Any, closure: Any) -> Any:
+    """Called from new code: the function that MAKE_FUNCTION would have made."""
+    function = FunctionType(code, scope, code.co_name, defaults or None, closure or None)
+    if names:
+        function.__kwdefaults__ = dict(zip(names, values, strict=True))
+    return function
+
+
+class BoundMethodValue(Value):
+    """`func` bound to `owner`, looked up as an attribute or found as a method object."""
+
+    def __init__(self, func: Value, owner: Value, origin: Origin | None = None, real: Any = None) -> None:
+        self.func = func
+        self.owner = owner
+        self.origin = origin
+        self.real = real
+
+    def type(self) -> type:
+        return MethodType if isinstance(self.func, FunctionValue) else type([].append)
+
+    def describe(self) -> str:
+        return f"{self.owner.describe()}.{getattr(self.func, 'name', '?')}"
+
+    def truth(self, t: Tracer) -> bool:
+        return True
+
+    def parts(self) -> list[Value]:
+        return [self.func, self.owner]
+
+    def key(self, t: Tracer) -> Any:
+        return (self.func.key(t), self.owner.key(t))
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        if name == "__self__":
+            return t.look(self.owner)
+        if name == "__func__":
+            return t.look(self.func)
+        return self.func.getattr(t, name)
+
+    def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return t.call(self.func, [self.owner, *args], kwargs)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if isinstance(self.func, BuiltinValue):
+            r.load(self.owner)
+            r.code.load_attr(self.func.real.__name__)
+            return
+        r.code.start_call(MethodType)
+        r.load(self.func)
+        r.load(self.owner)
+        r.code.call(2)
+
+
+class BuiltinValue(Value):
+    """A callable written in C, or one that is treated as such: torch functions, operators, methods of builtin types."""
+
+    def __init__(self, real: Any, origin: Origin | None = None) -> None:
+        self.real = real
+        self.origin = origin
+
+    def type(self) -> type:
+        return type(self.real)
+
+    @property
+    def name(self) -> str:
+        return getattr(self.real, "__name__", type(self.real).__name__)
+
+    def describe(self) -> str:
+        return self.name
+
+    def truth(self, t: Tracer) -> bool:
+        return True
+
+    def key(self, t: Tracer) -> Any:
+        return self.real
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        if name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            return t.from_python(getattr(self.real, name))
+        found = getattr(self.real, name, None)
+        if callable(found) and type(self.real).__module__.startswith("torch"):
+            return BuiltinValue(found)  # an overload of an operator packet
+        raise Break("attribute", f"{self.name}.{name}")
+
+    def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return t.call_builtin(self.real, args, kwargs)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load_constant_object(self.real)
+
+
+class PartialValue(Value):
+    """functools.partial."""
+
+    def __init__(self, func: Value, args: list[Value], kwargs: dict[str, Value], origin: Origin | None = None, real: Any = None):
+        self.func = func
+        self.args = args
+        self.kwargs = kwargs
+        self.origin = origin
+        self.real = real
+
+    def type(self) -> type:
+        return partial
+
+    def truth(self, t: Tracer) -> bool:
+        return True
+
+    def parts(self) -> list[Value]:
+        return [self.func, *self.args, *self.kwargs.values()]
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        if name == "func":
+            return t.look(self.func)
+        return super().getattr(t, name)
+
+    def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return t.call(self.func, [*self.args, *args], {**self.kwargs, **kwargs})
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(partial)
+        r.load_all(self.parts())
+        if self.kwargs:
+            r.code.emit("KW_NAMES", tuple(self.kwargs))
+        r.code.call(len(self.parts()))

@@ -1,0 +1,151 @@
+"""Iterators: over sequences, and the lazy ones that builtins make.
+
+Each keeps its position as plain state, advances by `step`, and is rebuilt in new code as the same iterator advanced as far, so that a loop
+can go on after a break.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.values.base import Value
+
+if TYPE_CHECKING:
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+
+
+class IteratorValue(Value):
+    """An iterator made during the capture."""
+
+    def step(self, t: Tracer) -> Value | None:
+        """The next item, None at the end."""
+        raise NotImplementedError
+
+    def iterate(self, t: Tracer) -> Value:
+        return self
+
+    def truth(self, t: Tracer) -> bool:
+        return True
+
+    def key(self, t: Tracer) -> Any:
+        return self
+
+    def drain(self, t: Tracer) -> list[Value]:
+        """All remaining items."""
+        items = []
+        while (item := self.step(t)) is not None:
+            items.append(item)
+            t.count_step()
+        return items
+
+
+def advanced(iterator: Any, count: int) -> Any:
+    """Called from new code: `iterator` after `count` items."""
+    for _ in range(count):
+        next(iterator)
+    return iterator
+
+
+class SequenceIterator(IteratorValue):
+    """Over a value whose items are known (`items`), or a list or range that is asked afresh at each step."""
+
+    def __init__(self, over: Value, items: list[Value] | None, position: int = 0) -> None:
+        self.over = over
+        self.items = items
+        self.position = position
+
+    def type(self) -> type:
+        return type(iter(self.over.type()())) if self.over.type() in (list, tuple, str, dict, set) else type(iter(range(0)))
+
+    def step(self, t: Tracer) -> Value | None:
+        if self.items is not None:
+            if self.position >= len(self.items):
+                return None
+            item = self.items[self.position]
+        elif isinstance(self.over.real, range):
+            if self.position >= len(self.over.real):
+                return None
+            item = t.from_python(self.over.real[self.position])
+        else:
+            items = t.items(self.over)
+            if self.position >= len(items):
+                return None
+            item = items[self.position]
+        t.change(self)
+        self.position += 1
+        return item
+
+    def snapshot(self) -> Any:
+        return self.position
+
+    def restore(self, saved: Any) -> None:
+        self.position = saved
+
+    def parts(self) -> list[Value]:
+        return [self.over]
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load(self.over)
+        r.code.emit("GET_ITER")
+        if self.position:
+            r.code.call_const_after(advanced, (self.position,))
+
+
+class BuiltinIterator(IteratorValue):
+    """enumerate, zip, map, filter, reversed...: `make` is the class, `inputs` its arguments as the program gave them, `pull` one step."""
+
+    def __init__(self, make: type, arguments: list[Value], kwargs: dict[str, Value], pull: Any) -> None:
+        self.make = make
+        self.arguments = arguments
+        self.kwargs = kwargs
+        self.pull = pull
+
+    def type(self) -> type:
+        return self.make
+
+    def step(self, t: Tracer) -> Value | None:
+        found: Value | None = self.pull(t)
+        return found
+
+    def parts(self) -> list[Value]:
+        return [*self.arguments, *self.kwargs.values()]
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(self.make)
+        for argument in self.parts():
+            r.load(argument)
+        if self.kwargs:
+            r.code.emit("KW_NAMES", tuple(self.kwargs))
+        r.code.call(len(self.parts()))
+
+
+class EnumerateValue(BuiltinIterator):
+    """`enumerate`: its count is state of its own, since the inner iterator is rebuilt where it stands."""
+
+    def __init__(self, inner: IteratorValue, count: int) -> None:
+        super().__init__(enumerate, [inner], {}, None)
+        self.inner = inner
+        self.count = count
+
+    def step(self, t: Tracer) -> Value | None:
+        from frameloom.capture.values.container import TupleValue
+
+        item = self.inner.step(t)
+        if item is None:
+            return None
+        t.change(self)
+        self.count += 1
+        return TupleValue([t.from_python(self.count - 1), item])
+
+    def snapshot(self) -> Any:
+        return self.count
+
+    def restore(self, saved: Any) -> None:
+        self.count = saved
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(enumerate)
+        r.load(self.inner)
+        r.code.load_const(self.count)
+        r.code.call(2)

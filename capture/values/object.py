@@ -1,0 +1,523 @@
+"""Instances of classes written in Python, modules of neural networks among them, and objects nothing is known about.
+
+Attributes are looked up as CPython does it (class, instance dictionary, `__getattr__`), each step with the guards that
+make it stay true, and Python code met on the way (properties, `__getattribute__`) is interpreted.  Attributes written during the capture are
+kept in `attributes` and written back at its end.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, MemberDescriptorType
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.dictionary import DELETED, DictValue
+from frameloom.capture.values.function import BoundMethodValue, BuiltinValue, FunctionValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.origin import Origin
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+
+MISSING = object()
+
+
+def class_attribute(cls: type, name: str) -> Any:
+    """The raw attribute in the classes' dictionaries, MISSING if there is none."""
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return MISSING
+
+
+class ObjectValue(Value):
+    """`payload` is what an instance of a subclass of dict, list or tuple holds besides its attributes."""
+
+    def __init__(
+        self, cls: type, real: Any = None, origin: Origin | None = None, payload: Value | None = None
+    ) -> None:
+        self.cls = cls
+        self.real = real
+        self.origin = origin
+        self.payload = payload
+        self.attributes: dict[str, Value] = {}
+
+    def type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return self.cls.__name__
+
+    # --- attributes
+    def getattr(self, t: Tracer, name: str) -> Value:
+        own = class_attribute(self.cls, "__getattribute__")
+        if isinstance(own, FunctionType):
+            method = t.class_function(self.cls, "__getattribute__", own)
+            try:
+                return t.call(method, [self, ConstValue(name)], {})
+            except Raised as raised:
+                return self._fallback(t, name, raised)
+        return self.generic_getattr(t, name)
+
+    def generic_getattr(self, t: Tracer, name: str) -> Value:
+        """What `object.__getattribute__` does, then `__getattr__`."""
+        found = self.find(t, name)
+        if found is not None:
+            return found
+        try:
+            return t.raise_(AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'")
+        except Raised as raised:
+            return self._fallback(t, name, raised)
+
+    def _fallback(self, t: Tracer, name: str, raised: Raised) -> Value:
+        hook = class_attribute(self.cls, "__getattr__")
+        if hook is MISSING or not raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
+            raise raised
+        if not isinstance(hook, FunctionType):
+            raise Break("attribute", f"{self.describe()}.{name}")
+        return t.call(t.class_function(self.cls, "__getattr__", hook), [self, ConstValue(name)], {})
+
+    def find(self, t: Tracer, name: str, after: type | None = None) -> Value | None:
+        """The attribute by the generic rules, None if there is none.  `after`: look only in the classes behind it (`super`)."""
+        in_class = class_attribute(self.cls, name) if after is None else attribute_after(self.cls, after, name)
+        if in_class is not MISSING and hasattr(type(in_class), "__set__"):
+            return self._descriptor(t, name, in_class, after)
+        if after is None and (own := self.own(t, name)) is not None:
+            return own
+        if in_class is MISSING:
+            return None
+        return self._descriptor(t, name, in_class, after)
+
+    def own(self, t: Tracer, name: str) -> Value | None:
+        """The attribute in the instance dictionary."""
+        if name in self.attributes:
+            value = self.attributes[name]
+            return None if value is DELETED else t.look(value)
+        if self.real is None:
+            return None
+        table = instance_dict(self.real)
+        if table is None:
+            return None
+        assert self.origin is not None
+        if name in table:
+            return t.look(t.wrap(table[name], self.origin.child("dict").child("key", name)))
+        t.guards.add(self.origin, "no_attr", name)
+        return None
+
+    def _descriptor(self, t: Tracer, name: str, found: Any, after: type | None) -> Value:
+        origin = t.class_origin(self.cls, after).child("attr", name) if after is None else None
+        if isinstance(found, FunctionType) or t.is_jitted(found):
+            return BoundMethodValue(t.class_function(self.cls, name, found, after), self)
+        if isinstance(found, property):
+            if found.fget is None:
+                return t.raise_(AttributeError, f"property '{name}' has no getter")
+            return t.call(t.pinned(found.fget), [self], {})
+        if isinstance(found, staticmethod):
+            return t.pinned(found.__func__)
+        if isinstance(found, classmethod):
+            return BoundMethodValue(t.pinned(found.__func__), t.pinned(self.cls))
+        if isinstance(found, MemberDescriptorType):
+            return self._slot(t, name, found)
+        if name == "__dict__":
+            return AttributesValue(self)
+        if name == "__class__":
+            return t.pinned(self.cls)
+        if type(found).__name__ in ("method_descriptor", "wrapper_descriptor", "builtin_function_or_method", "slot wrapper"):
+            return BoundMethodValue(BuiltinValue(found), self)
+        if type(found).__name__ == "cached_property":
+            value = t.call(t.pinned(found.func), [self], {})
+            self.setattr_generic(t, name, value)
+            return value
+        if hasattr(type(found), "__get__"):
+            getter = class_attribute(type(found), "__get__")
+            if isinstance(getter, FunctionType):
+                return t.call(t.pinned(getter), [t.pinned(found), self, t.pinned(self.cls)], {})
+            raise Break("attribute", f"{self.describe()}.{name}")
+        if origin is None:
+            return t.pinned(found)
+        return t.look(t.wrap(found, origin))
+
+    def _slot(self, t: Tracer, name: str, descriptor: MemberDescriptorType) -> Value:
+        if name in self.attributes:
+            value = self.attributes[name]
+            if value is not DELETED:
+                return t.look(value)
+        elif self.real is not None:
+            assert self.origin is not None
+            try:
+                return t.look(t.wrap(descriptor.__get__(self.real), self.origin.child("attr", name)))
+            except AttributeError:
+                raise Break("attribute", f"empty slot {self.describe()}.{name}") from None
+        return t.raise_(AttributeError, name)
+
+    def setattr(self, t: Tracer, name: str, value: Value) -> None:
+        own = class_attribute(self.cls, "__setattr__")
+        if isinstance(own, FunctionType) and not self.plain_setattr(own):
+            t.call(t.class_function(self.cls, "__setattr__", own), [self, ConstValue(name), value], {})
+            return
+        self.setattr_generic(t, name, value)
+
+    def plain_setattr(self, own: FunctionType) -> bool:
+        return False
+
+    def setattr_generic(self, t: Tracer, name: str, value: Value) -> None:
+        """What `object.__setattr__` does."""
+        found = class_attribute(self.cls, name)
+        if isinstance(found, property):
+            if found.fset is None:
+                t.raise_(AttributeError, f"property '{name}' has no setter")
+            t.call(t.pinned(found.fset), [self, value], {})
+            return
+        if found is not MISSING and hasattr(type(found), "__set__") and not isinstance(found, MemberDescriptorType):
+            raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+        if name in ("__class__", "__dict__"):
+            raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+        if self.real is not None and instance_dict(self.real) is None and not isinstance(found, MemberDescriptorType):
+            raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+        self.write(t, name, value)
+
+    def write(self, t: Tracer, name: str, value: Value) -> None:
+        if self.real is not None and self.origin is None:
+            raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+        t.change(self)
+        self.attributes[name] = value
+
+    def delattr(self, t: Tracer, name: str) -> None:
+        if isinstance(class_attribute(self.cls, "__delattr__"), FunctionType):
+            raise Break("attribute_write", f"del {self.describe()}.{name}")
+        if self.own(t, name) is None:
+            t.raise_(AttributeError, name)
+        if self.real is not None and name in (instance_dict(self.real) or ()):
+            self.write(t, name, DELETED)
+        else:
+            t.change(self)
+            del self.attributes[name]
+
+    # --- special methods
+    def special(self, name: str) -> Any:
+        """The Python function that implements a special method, MISSING if there is none in Python."""
+        found = class_attribute(self.cls, name)
+        return found if isinstance(found, FunctionType) else MISSING
+
+    def call_special(self, t: Tracer, name: str, *args: Value) -> Value | None:
+        """The result of a special method written in Python, None if the class has none."""
+        found = self.special(name)
+        if found is MISSING:
+            return None
+        return t.look(t.call(t.class_function(self.cls, name, found), [self, *args], {}))
+
+    def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        found = self.special("__call__")
+        if found is MISSING:
+            return super().call(t, args, kwargs)
+        return t.call(t.class_function(self.cls, "__call__", found), [self, *args], kwargs)
+
+    def truth(self, t: Tracer) -> bool:
+        result = self.call_special(t, "__bool__")
+        if result is not None:
+            return result.truth(t)
+        if class_attribute(self.cls, "__bool__") is not MISSING:
+            return super().truth(t)
+        result = self.call_special(t, "__len__")
+        if result is not None:
+            return result.truth(t)
+        if self.payload is not None:
+            return self.payload.truth(t)
+        return True if class_attribute(self.cls, "__len__") is MISSING else super().truth(t)
+
+    def length(self, t: Tracer) -> int:
+        result = self.call_special(t, "__len__")
+        if result is not None:
+            return t.index(result)
+        return self.payload.length(t) if self.payload is not None else super().length(t)
+
+    def iterate(self, t: Tracer) -> Value:
+        from frameloom.capture.values.iterator import BuiltinIterator, IteratorValue
+
+        result = self.call_special(t, "__iter__")
+        if result is not None:
+            if isinstance(result, IteratorValue):
+                return result
+            return result.iterate(t) if result is not self else UserIterator(self)
+        if self.payload is not None:
+            return self.payload.iterate(t)
+        if self.special("__getitem__") is not MISSING:
+            raise Break("opaque_iterable", f"iteration over {self.describe()} by __getitem__")
+        assert BuiltinIterator
+        return super().iterate(t)
+
+    def getitem(self, t: Tracer, key: Value) -> Value:
+        result = self.call_special(t, "__getitem__", key)
+        if result is not None:
+            return result
+        if self.payload is not None and class_attribute(self.cls, "__missing__") is MISSING:
+            return self.payload.getitem(t, key)
+        return super().getitem(t, key)
+
+    def setitem(self, t: Tracer, key: Value, value: Value) -> None:
+        if self.call_special(t, "__setitem__", key, value) is None:
+            if self.payload is None:
+                super().setitem(t, key, value)
+            else:
+                self.payload.setitem(t, key, value)
+
+    def delitem(self, t: Tracer, key: Value) -> None:
+        if self.call_special(t, "__delitem__", key) is None:
+            if self.payload is None:
+                super().delitem(t, key)
+            else:
+                self.payload.delitem(t, key)
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        result = self.call_special(t, "__contains__", item)
+        if result is not None:
+            return result.truth(t)
+        if self.payload is not None:
+            return self.payload.contains(t, item)
+        if self.special("__iter__") is not MISSING:
+            return any(t.same_or_equal(t.look(own), item) for own in t.drain(self))
+        return super().contains(t, item)
+
+    def key(self, t: Tracer) -> Any:
+        if self.cls.__hash__ is not object.__hash__:
+            raise Break("opaque_object", f"hash({self.describe()})")
+        return self.real if self.real is not None else self
+
+    # --- the end of a capture
+    def parts(self) -> list[Value]:
+        own = [value for value in self.attributes.values() if value is not DELETED]
+        return own if self.payload is None else [*own, *self.payload.parts()]
+
+    def snapshot(self) -> Any:
+        return dict(self.attributes)
+
+    def restore(self, saved: Any) -> None:
+        self.attributes = saved
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.real is not None:
+            r.load_constant_object(self.real)
+            return
+        payload = self.payload
+        r.code.start_call(new_instance)
+        r.load_constant_object(self.cls)
+        if payload is not None and issubclass(self.cls, tuple):
+            r.load_tuple(payload.parts())
+            r.code.call(2)
+        else:
+            r.code.call(1)
+        r.keep(self)
+        if isinstance(payload, DictValue):
+            for key, value in payload.written.values():
+                r.code.emit("COPY", 1)
+                r.code.start_call(DICT_STORES[next(c for c in self.cls.__mro__ if c in DICT_STORES)])
+                r.code.emit("COPY", 3)
+                r.load(key)
+                r.load(value)
+                r.code.call(3)
+                r.code.emit("POP_TOP")
+                r.code.emit("POP_TOP")
+        elif payload is not None and not issubclass(self.cls, tuple):
+            r.code.start_call(list.extend)
+            r.code.emit("COPY", 3)
+            r.load_tuple(payload.parts())
+            r.code.call(2)
+            r.code.emit("POP_TOP")
+        if self.attributes:
+            r.code.start_call(set_attributes)
+            r.code.emit("COPY", 3)
+            r.code.load_const(tuple(self.attributes))
+            r.load_tuple(list(self.attributes.values()))
+            r.code.call(3)
+            r.code.emit("POP_TOP")
+
+
+def new_instance(cls: Any, items: Any = None) -> Any:
+    """Called from new code: an instance whose `__init__` has not run."""
+    for base in (dict, list, tuple, BaseException):
+        if issubclass(cls, base):
+            return base.__new__(cls, items) if items is not None else base.__new__(cls)
+    return object.__new__(cls)
+
+
+def set_attributes(obj: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+    """Called from new code: write attributes past any `__setattr__`."""
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(obj, name, value)
+
+
+def _ordered_store(d: Any, key: Any, value: Any) -> None:
+    from collections import OrderedDict
+
+    OrderedDict.__setitem__(d, key, value)
+
+
+def _dict_stores() -> dict[type, Any]:
+    from collections import OrderedDict
+
+    return {OrderedDict: OrderedDict.__setitem__, dict: dict.__setitem__}
+
+
+DICT_STORES = _dict_stores()
+
+
+def instance_dict(obj: Any) -> dict[str, Any] | None:
+    try:
+        return object.__getattribute__(obj, "__dict__")  # type: ignore[no-any-return]
+    except AttributeError:
+        return None
+
+
+def attribute_after(cls: type, after: type, name: str) -> Any:
+    """The raw attribute in the classes that follow `after` in the resolution order."""
+    order = cls.__mro__
+    for base in order[order.index(after) + 1 :]:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return MISSING
+
+
+class UserIterator(Value):
+    """An object that is its own iterator, with `__next__` in Python."""
+
+    def __init__(self, over: ObjectValue) -> None:
+        self.over = over
+        self.origin = over.origin
+        self.real = over.real
+
+    def type(self) -> type:
+        return self.over.type()
+
+    def iterate(self, t: Tracer) -> Value:
+        return self
+
+    def parts(self) -> list[Value]:
+        return [self.over]
+
+    def step(self, t: Tracer) -> Value | None:
+        try:
+            result = self.over.call_special(t, "__next__")
+        except Raised as raised:
+            if raised.value.is_instance(StopIteration):  # type: ignore[attr-defined]
+                return None
+            raise
+        if result is None:
+            raise Break("opaque_iterable", f"next({self.over.describe()})")
+        return result
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load(self.over)
+
+
+class AttributesValue(Value):
+    """`obj.__dict__`: reads and writes go to the object's attributes."""
+
+    def __init__(self, over: ObjectValue) -> None:
+        self.over = over
+
+    def type(self) -> type:
+        return dict
+
+    def parts(self) -> list[Value]:
+        return [self.over]
+
+    def table(self, t: Tracer) -> DictValue:
+        """As an ordinary dictionary, for reading."""
+        over = self.over
+        base = None if over.real is None else instance_dict(over.real)
+        origin = over.origin.child("dict") if over.origin is not None and base is not None else None
+        table = DictValue(base, origin)
+        for name, value in over.attributes.items():
+            table.written[name] = (ConstValue(name), value)
+        return table
+
+    def getitem(self, t: Tracer, key: Value) -> Value:
+        return self.table(t).getitem(t, key)
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        return self.table(t).contains(t, item)
+
+    def length(self, t: Tracer) -> int:
+        return len(self.table(t).entries(t))
+
+    def truth(self, t: Tracer) -> bool:
+        return self.length(t) > 0
+
+    def iterate(self, t: Tracer) -> Value:
+        return self.table(t).iterate(t)
+
+    def setitem(self, t: Tracer, key: Value, value: Value) -> None:
+        self.over.write(t, key.constant(), value)
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        if name in ("get", "keys", "values", "items", "copy", "__contains__"):
+            return self.table(t).getattr(t, name)
+        raise Break("attribute", f"__dict__.{name}")
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load(self.over)
+        r.code.load_attr("__dict__")
+
+
+class ModuleValue(ObjectValue):
+    """A `torch.nn.Module`: parameters, buffers and submodules are read from their dictionaries, without `__getattr__`."""
+
+    REGISTRIES = ("_parameters", "_buffers", "_modules")
+
+    def _fallback(self, t: Tracer, name: str, raised: Raised) -> Value:
+        import torch
+
+        if class_attribute(self.cls, "__getattr__") is not torch.nn.Module.__getattr__:
+            return super()._fallback(t, name, raised)
+        for registry in self.REGISTRIES:
+            table = self.own(t, registry)
+            if isinstance(table, DictValue) and (found := table.get(t, ConstValue(name))) is not None:
+                return found
+        raise raised
+
+    def setattr(self, t: Tracer, name: str, value: Value) -> None:
+        """Plain values go to the instance dictionary; registering tensors, parameters and modules is left to PyTorch."""
+        import torch
+
+        if class_attribute(self.cls, "__setattr__") is not torch.nn.Module.__setattr__:
+            super().setattr(t, name, value)
+            return
+        from frameloom.capture.values.tensor import TensorValue
+
+        value = t.look(value)
+        registered = any(
+            isinstance(table := self.own(t, registry), DictValue) and table.get(t, ConstValue(name)) is not None
+            for registry in self.REGISTRIES
+        )
+        if registered and isinstance(value, TensorValue) and not issubclass(value.type(), torch.nn.Parameter):
+            table = self.own(t, "_buffers")
+            if isinstance(table, DictValue) and table.get(t, ConstValue(name)) is not None:
+                table.setitem(t, ConstValue(name), value)
+                return
+        if registered or isinstance(value, ModuleValue) or issubclass(value.type(), torch.nn.Parameter):
+            raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+        self.setattr_generic(t, name, value)
+
+
+class OpaqueValue(Value):
+    """An object that nothing is known about: it can be passed on, stored and compared by identity; other uses break."""
+
+    def __init__(self, real: Any, origin: Origin | None) -> None:
+        self.real = real
+        self.origin = origin
+
+    def type(self) -> type:
+        return type(self.real)
+
+    def key(self, t: Tracer) -> Any:
+        if type(self.real).__hash__ is not object.__hash__:
+            return super().key(t)
+        return self.real
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load_constant_object(self.real)
+
+
+__all__ = ["AttributesValue", "FunctionValue", "ModuleValue", "ObjectValue", "OpaqueValue"]

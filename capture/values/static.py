@@ -1,0 +1,273 @@
+"""Classes, Python modules, `super()` objects, exceptions and the grad-mode context managers."""
+
+from __future__ import annotations
+
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue, is_constant
+from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
+from frameloom.capture.values.object import MISSING, ObjectValue, attribute_after, class_attribute
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.origin import Origin
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+
+
+class ClassValue(Value):
+    def __init__(self, real: type, origin: Origin | None) -> None:
+        self.real = real
+        self.origin = origin
+
+    def type(self) -> type:
+        return type(self.real)
+
+    def constant(self) -> Any:
+        return self.real
+
+    def describe(self) -> str:
+        return self.real.__name__
+
+    def truth(self, t: Tracer) -> bool:
+        if class_attribute(type(self.real), "__bool__") is MISSING and class_attribute(type(self.real), "__len__") is MISSING:
+            return True
+        return bool(t.evaluate(bool, [self], {}).constant())
+
+    def key(self, t: Tracer) -> Any:
+        return self.real
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        found = class_attribute(self.real, name)
+        if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__"):
+            return t.from_python(getattr(self.real, name))
+        if found is MISSING:
+            meta = class_attribute(type(self.real), name)
+            if meta is MISSING:
+                return t.raise_(AttributeError, f"type object '{self.real.__name__}' has no attribute '{name}'")
+            if isinstance(meta, FunctionType):
+                return BoundMethodValue(t.pinned(meta), self)
+            if isinstance(meta, property) and meta.fget is not None:
+                return t.call(t.pinned(meta.fget), [self], {})
+            return t.from_python(getattr(self.real, name))
+        if isinstance(found, FunctionType) or t.is_jitted(found):
+            return t.class_function(self.real, name, found)
+        if isinstance(found, staticmethod):
+            return t.pinned(found.__func__)
+        if isinstance(found, classmethod):
+            return BoundMethodValue(t.pinned(found.__func__), self)
+        value = getattr(self.real, name)
+        if hasattr(type(found), "__get__"):
+            if callable(value):
+                return BuiltinValue(value)
+            if is_constant(value):
+                return ConstValue(value)
+            if value is not found:
+                raise Break("attribute", f"{self.describe()}.{name}")
+        return t.look(t.wrap(value, t.class_origin(self.real).child("attr", name)))
+
+    def getitem(self, t: Tracer, key: Value) -> Value:
+        return t.evaluate(lambda cls, k: cls[k], [self, key], {})
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        return bool(t.evaluate(lambda cls, k: k in cls, [self, item], {}).constant())
+
+    def iterate(self, t: Tracer) -> Value:
+        return t.evaluate(tuple, [self], {}).iterate(t)
+
+    def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return t.instantiate(self, args, kwargs)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load_constant_object(self.real)
+
+
+class PyModuleValue(Value):
+    """An imported module."""
+
+    def __init__(self, real: ModuleType, origin: Origin | None) -> None:
+        self.real = real
+        self.origin = origin
+
+    def type(self) -> type:
+        return type(self.real)
+
+    def describe(self) -> str:
+        return self.real.__name__
+
+    def truth(self, t: Tracer) -> bool:
+        return True
+
+    def key(self, t: Tracer) -> Any:
+        return self.real
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        table = self.real.__dict__
+        origin = (self.origin or t.roots.object(self.real)).child("dict")
+        if name in table:
+            return t.look(t.wrap(table[name], origin.child("key", name)))
+        if "__getattr__" in table or type(self.real) is not ModuleType:
+            value = getattr(self.real, name, MISSING)  # a module that loads its contents on demand
+            if value is MISSING:
+                return t.raise_(AttributeError, f"module '{self.describe()}' has no attribute '{name}'")
+            if name not in table:
+                return t.pinned(value)
+            return t.look(t.wrap(value, origin.child("key", name)))
+        t.guards.add(origin, "no_key", name)
+        return t.raise_(AttributeError, f"module '{self.describe()}' has no attribute '{name}'")
+
+    def setattr(self, t: Tracer, name: str, value: Value) -> None:
+        raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load_constant_object(self.real)
+
+
+class SuperValue(Value):
+    """`super(cls, obj)`."""
+
+    def __init__(self, cls: type, owner: Value) -> None:
+        self.cls = cls
+        self.owner = owner
+
+    def type(self) -> type:
+        return super
+
+    def parts(self) -> list[Value]:
+        return [self.owner]
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        owner = self.owner
+        if isinstance(owner, ClassValue):
+            found = attribute_after(owner.real, self.cls, name)
+            if isinstance(found, classmethod):
+                return BoundMethodValue(t.pinned(found.__func__), owner)
+            if isinstance(found, staticmethod):
+                found = found.__func__
+            if isinstance(found, FunctionType):
+                return t.pinned(found)
+            if name in ("__new__", "__init_subclass__") and found is not MISSING:
+                return BuiltinValue(getattr(super(self.cls, owner.real), name))
+            raise Break("attribute", f"super().{name}")
+        if isinstance(owner, ObjectValue):
+            found_value = owner.find(t, name, after=self.cls)
+            if found_value is not None:
+                return found_value
+            return t.raise_(AttributeError, f"'super' object has no attribute '{name}'")
+        raise Break("attribute", f"super().{name}")
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(super)
+        r.load_constant_object(self.cls)
+        r.load(self.owner)
+        r.code.call(2)
+
+
+class ExceptionValue(Value):
+    """An exception that the interpreted program raised or made."""
+
+    def __init__(self, cls: type[BaseException], args: list[Value]) -> None:
+        self.cls = cls
+        self.args = args
+
+    def type(self) -> type:
+        return self.cls
+
+    def is_instance(self, cls: Any) -> bool:
+        return issubclass(self.cls, cls)
+
+    def describe(self) -> str:
+        shown = ", ".join(a.describe() for a in self.args if getattr(a, "found", a) is not None and type(a).__name__ != "LazyValue")
+        return f"{self.cls.__name__}({shown})"
+
+    def truth(self, t: Tracer) -> bool:
+        return True
+
+    def parts(self) -> list[Value]:
+        return self.args
+
+    def key(self, t: Tracer) -> Any:
+        return self
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        from frameloom.capture.values.container import TupleValue
+
+        if name == "args":
+            return TupleValue(list(self.args))
+        if name == "value" and self.cls is StopIteration:
+            return t.look(self.args[0]) if self.args else ConstValue(None)
+        if name == "__class__":
+            return t.pinned(self.cls)
+        raise Break("attribute", f"{self.cls.__name__}.{name}")
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(self.cls)
+        r.load_all(self.args)
+        r.code.call(len(self.args))
+
+
+class GradModeValue(Value):
+    """An instance of `torch.no_grad`, `enable_grad`, `inference_mode` or `set_grad_enabled`, entered or not."""
+
+    CLASSES = (torch.no_grad, torch.enable_grad, torch.inference_mode)
+
+    def __init__(self, cls: type, argument: bool | None) -> None:
+        self.cls = cls
+        self.argument = argument
+        self.entered: Any = None
+
+    def type(self) -> type:
+        return self.cls
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        if name in ("__enter__", "__exit__"):
+            return BoundMethodValue(BuiltinValue(getattr(self.cls, name)), self)
+        raise Break("attribute", f"{self.describe()}.{name}")
+
+    def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        raise Break("unknown_call", f"{self.cls.__name__}() as a decorator")
+
+    def enter(self, t: Tracer) -> Value:
+        """Really enter it, so that recorded calls see the mode; undone when the capture takes a step back or ends."""
+        mode = self.cls() if self.argument is None else self.cls(self.argument)
+        t.change(self)
+        mode.__enter__()
+        self.entered = mode
+        t.on_undo(lambda: mode.__exit__(None, None, None))
+        t.modes.append(self)
+        return ConstValue(None)
+
+    def exit(self, t: Tracer) -> Value:
+        mode = self.entered
+        if mode is None or not t.modes or t.modes[-1] is not self:
+            raise Break("context_manager", f"{self.cls.__name__} left out of order")
+        t.change(self)
+        mode.__exit__(None, None, None)
+        self.entered = None
+        t.modes.pop()
+        t.on_undo(lambda: (mode.__enter__(), t.modes.append(self)))
+        return ConstValue(None)
+
+    def snapshot(self) -> Any:
+        return self.entered
+
+    def restore(self, saved: Any) -> None:
+        self.entered = saved
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(self.cls)
+        if self.argument is not None:
+            r.code.load_const(self.argument)
+        r.code.call(0 if self.argument is None else 1)
+        r.keep(self)
+        if self.entered is not None:
+            r.code.emit("COPY", 1)
+            r.code.load_attr("__enter__")
+            r.code.emit("PUSH_NULL")
+            r.code.emit("SWAP", 2)
+            r.code.call(0)
+            r.code.emit("POP_TOP")

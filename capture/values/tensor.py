@@ -1,0 +1,96 @@
+"""Tensors: each stands for a Fake of the recorder; whatever the program does with one is recorded.
+
+Facts that are fixed by the guards (shape, dtype, device...) are plain constants.  What needs the data (`item`, `bool`, `numpy`) breaks.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.origin import Origin
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+
+FACTS = frozenset(
+    ["shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "is_meta", "is_sparse", "is_quantized", "is_mps", "is_xpu", "is_nested", "is_mkldnn", "layout", "itemsize", "nbytes", "is_leaf", "names", "is_sparse_csr", "is_ipu", "is_xla", "is_vulkan", "is_maia", "is_mtia"]
+)
+COMPUTED = {"T", "mT", "H", "mH", "real", "imag"}
+NEEDS_DATA = {
+    "item": "item", "tolist": "item", "numpy": "numpy", "__bool__": "item", "__int__": "item", "__float__": "item",
+    "__index__": "item", "__complex__": "item", "__array__": "numpy", "data_ptr": "data_pointer", "storage": "data_pointer",
+    "untyped_storage": "data_pointer", "backward": "autograd", "register_hook": "autograd", "retain_grad": "autograd",
+    "requires_grad_": "autograd", "__cuda_array_interface__": "data_pointer", "__dlpack__": "numpy",
+    "is_shared": "data_pointer", "share_memory_": "data_pointer", "set_": "data_pointer", "resize_": "data_pointer",
+}  # fmt: skip
+
+
+class TensorValue(Value):
+    def __init__(self, fake: torch.Tensor, real: torch.Tensor | None = None, origin: Origin | None = None) -> None:
+        self.fake = fake
+        self.real = real
+        self.origin = origin
+
+    def type(self) -> type:
+        return torch.Tensor if self.real is None else type(self.real)
+
+    def describe(self) -> str:
+        return "tensor"
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
+
+        if name in FACTS:
+            return t.from_python(getattr(self.fake, name))
+        if name in COMPUTED:
+            return t.torch_call(getattr(torch.Tensor, name).__get__, [self], {})
+        if name == "data":
+            return t.torch_call(torch.Tensor.detach, [self], {})
+        if name == "__class__":
+            return t.from_python(self.type())
+        if self.real is not None and name in getattr(self.real, "__dict__", ()):
+            assert self.origin is not None
+            return t.wrap(self.real.__dict__[name], self.origin.child("dict").child("key", name))
+        if name in NEEDS_DATA:
+            raise Break(NEEDS_DATA[name], f"tensor.{name}")
+        method = getattr(torch.Tensor, name, None)
+        if method is None:
+            return t.raise_(AttributeError, f"'{self.type().__name__}' object has no attribute '{name}'")
+        if not callable(method):
+            raise Break("tensor_attribute", f"tensor.{name}")
+        return BoundMethodValue(BuiltinValue(method), self)
+
+    def setattr(self, t: Tracer, name: str, value: Value) -> None:
+        raise Break("tensor_attribute", f"tensor.{name} = ...")
+
+    def truth(self, t: Tracer) -> bool:
+        raise Break("data_dependent_branch", "bool(tensor)")
+
+    def length(self, t: Tracer) -> int:
+        if self.fake.ndim == 0:
+            t.raise_(TypeError, "len() of a 0-d tensor")
+        return int(self.fake.shape[0])
+
+    def iterate(self, t: Tracer) -> Value:
+        if self.fake.ndim == 0:
+            t.raise_(TypeError, "iteration over a 0-d tensor")
+        return t.torch_call(torch.Tensor.unbind, [self, ConstValue(0)], {}).iterate(t)
+
+    def getitem(self, t: Tracer, key: Value) -> Value:
+        return t.torch_call(operator.getitem, [self, key], {})
+
+    def setitem(self, t: Tracer, key: Value, value: Value) -> None:
+        t.torch_call(operator.setitem, [self, key, value], {})
+
+    def key(self, t: Tracer) -> Any:
+        return self
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load_output(self)
