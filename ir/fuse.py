@@ -1,10 +1,261 @@
-"""Fusion (being written): for now every step stays as it is."""
+"""`fuse`: many one-store kernels become few kernels that move fewer bytes.
+
+1. Down the graph: each kernel joins the kernels that produce what it loads, if computing the loaded value in place costs
+   nothing that loading would save (inline.worthwhile).  A producer that others need too keeps its store.
+2. Across: kernels over the same loops that read the same tensors become one.
+3. What is still stored only to be loaded by other kernels is recomputed there, if that reads fewer bytes.
+4. Stores that are piecewise along an axis (concatenations) are cut there (split.py).
+
+A store to an input stays out of kernels whose other stores read that input.
+"""
 
 from __future__ import annotations
 
-from frameloom.ir.program import Program
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from frameloom.ir.groups import Graph, Group, is_mutating
+from frameloom.ir.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store
+from frameloom.ir.split import split
+from frameloom.ir.substitute import loads
+
+MANY_STORES = 16  # in one kernel
+MANY_BUFFERS = 48
 
 
 def fuse(program: Program) -> Program:
     """`program` with fewer, larger kernels."""
-    return program
+    graph = Graph(program)
+    _down(graph)
+    _across(graph)
+    _recompute(graph)
+    steps: list[Kernel | Extern | Check] = []
+    names = _Names()
+    for group in graph.ordered():
+        if group.step is not None:
+            steps.append(group.step)
+        elif group.stores:
+            stores = tuple(piece for s in group.stores for piece in split(s))
+            steps.append(Kernel(names.of(group), stores, tuple(dict.fromkeys(group.origin))))
+    return Program(program.inputs, tuple(steps), program.outputs, program.constants)
+
+
+# --- 1. producers into consumers
+
+
+def _down(graph: Graph) -> None:
+    for number in sorted(graph.groups):
+        group = graph.groups.get(number)
+        if group is None or not group.stores:
+            continue
+        producers = {graph.writer[b].number for b in group.reads if b in graph.writer}
+        for n in sorted(producers, reverse=True):
+            producer = graph.groups.get(n)
+            if producer is None or not producer.stores or producer is group:
+                continue
+            stores = _joined(graph, producer, group)
+            if stores is not None:
+                graph.merge(producer, group, stores)
+                group = producer
+
+
+def _joined(graph: Graph, producer: Group, consumer: Group) -> list[Store] | None:
+    """The stores of both in one kernel, or None if they are better apart."""
+    if len(producer.stores) + len(consumer.stores) > MANY_STORES or not graph.mergeable(
+        producer, consumer
+    ):
+        return None
+    taken = [b for b in consumer.reads if b in producer.values]
+    others = {producer.number, consumer.number}
+    for b in taken:
+        kept = b.kind is not Kind.TEMP or bool(graph.readers[b] - others)
+        for s in consumer.stores:
+            uses = uses_in(s, [b])
+            if uses and not worthwhile(s, uses, producer.values[b], kept):
+                return None
+    values = {b: producer.values[b] for b in taken}
+    stores = [
+        s
+        for s in producer.stores
+        if s.buffer.kind is not Kind.TEMP or graph.readers[s.buffer] - others
+    ]
+    stores += [_inlined(s, values) for s in consumer.stores]
+    if not _safe(stores):
+        return None
+    for buffer in consumer.values:
+        consumer.values[buffer] = _inlined(consumer.values[buffer], values)
+    return stores
+
+
+def _inlined(store: Store, values: dict[Buffer, Store]) -> Store:
+    return replace(store, offset=inline(store.offset, values), value=inline(store.value, values))
+
+
+def _safe(stores: Sequence[Store]) -> bool:
+    """Inputs that are written are only read by their own store, at the element it overwrites; few enough buffers."""
+    written = {s.buffer: s for s in stores if s.buffer.kind is Kind.INPUT}
+    touched = {s.buffer for s in stores}
+    for s in stores:
+        for n in loads([s.value, s.offset]):
+            touched.add(n.arg)
+            own = written.get(n.arg)
+            if own is not None and (
+                own is not s or n.srcs[0] is not s.offset or n.free & s.value.bound
+            ):
+                return False
+    return len(touched) <= MANY_BUFFERS and len(written) == sum(
+        s.buffer.kind is Kind.INPUT for s in stores
+    )
+
+
+# --- 2. siblings
+
+
+def _across(graph: Graph) -> None:
+    for buffer in list(graph.readers):
+        numbers = sorted(graph.readers[buffer])
+        for i, first in enumerate(numbers):
+            for second in numbers[i + 1 :]:
+                a, b = graph.groups.get(first), graph.groups.get(second)
+                if a is not None and b is not None and _alike(graph, a, b):
+                    _merge_siblings(graph, a, b)
+
+
+def _merge_siblings(graph: Graph, a: Group, b: Group) -> None:
+    if graph.depends(b, a) or graph.depends(a, b):
+        earlier, later = (a, b) if graph.depends(b, a) else (b, a)
+        stores = _joined(graph, earlier, later)
+        if stores is not None:
+            graph.merge(earlier, later, stores)
+        return
+    stores = [*a.stores, *b.stores]
+    if len(stores) <= MANY_STORES and graph.mergeable(a, b) and _safe(stores):
+        graph.merge(a, b, stores)
+
+
+def _alike(graph: Graph, a: Group, b: Group) -> bool:
+    """They run over the same loops, and sharing saves a good part of what the smaller one reads."""
+    if not a.stores or not b.stores:
+        return False
+    shared = bytes_of(a.reads & b.reads)
+    if 2 * shared < min(bytes_of(a.reads), bytes_of(b.reads)):
+        return False
+    first, second = max(map(_nest, a.stores)), max(map(_nest, b.stores))
+    if first != second and not _is_check(a) and not _is_check(b):
+        return False
+    outer = [sorted(x.extent for x in max(g.stores, key=_nest).axes) for g in (a, b)]
+    return _contains(outer[0], outer[1]) or _contains(outer[1], outer[0])
+
+
+def _is_check(group: Group) -> bool:
+    # Looking at every index once is little work beside using it.
+    return all(
+        s.buffer.kind is Kind.TEMP and not s.axes and not s.buffer.shape for s in group.stores
+    )
+
+
+def _nest(store: Store) -> tuple[int, tuple[int, ...]]:
+    """The largest loop nest that the store needs: its size and extents."""
+    nests = [frozenset(store.axes)]
+    nests += [r.free | frozenset(r.arg.axes) for r in summary(store.value).reductions]
+    sized = []
+    for axes in nests:
+        extents = tuple(sorted(a.extent for a in axes))
+        size = 1
+        for extent in extents:
+            size *= extent
+        sized.append((size, extents))
+    return max(sized)
+
+
+def _contains(large: list[int], small: list[int]) -> bool:
+    rest = list(large)
+    for extent in small:
+        if extent not in rest:
+            return False
+        rest.remove(extent)
+    return True
+
+
+# --- 3. recomputing instead of storing
+
+
+def _recompute(graph: Graph) -> None:
+    for number in sorted(graph.groups, reverse=True):
+        group = graph.groups[number]
+        for store in list(group.stores):
+            if store.buffer.kind is Kind.TEMP:
+                _try_recompute(graph, group, store)
+
+
+def _try_recompute(graph: Graph, group: Group, store: Store) -> None:
+    cost = summary(store.value)
+    if cost.reductions or cost.expensive or cost.ops > CHEAP_OPS:
+        return
+    readers = [graph.groups[n] for n in graph.readers[store.buffer]]
+    if any(not r.stores for r in readers):
+        return
+    own = bytes_of([store.buffer])
+    extra = sum(bytes_of(cost.buffers - r.reads) for r in readers)
+    if extra > own * (1 + len(readers)):
+        return
+    for r in readers:
+        for s in r.stores:
+            uses = uses_in(s, [store.buffer])
+            if uses and not worthwhile(s, uses, store, kept=False):
+                return
+        if not all(_still_there(graph, b, group, r) for b in cost.buffers):
+            return
+    values = {store.buffer: store}
+    changed = {r.number: [_inlined(s, values) for s in r.stores] for r in readers}
+    if not all(_safe(stores) for stores in changed.values()):
+        return
+    for r in readers:
+        graph.replace_stores(r, changed[r.number])
+        r.values = {b: _inlined(s, values) for b, s in r.values.items()}
+    graph.replace_stores(group, group.stores)
+    if not group.stores:
+        _forget(graph, group)
+
+
+def _still_there(graph: Graph, buffer: Buffer, group: Group, reader: Group) -> bool:
+    """An input that is overwritten somewhere may have changed before `reader` runs."""
+    if buffer.kind is not Kind.INPUT:
+        return True
+    return not any(s.buffer == buffer for g in graph.groups.values() for s in g.stores) and not any(
+        isinstance(g.step, Extern) and buffer in g.reads and is_mutating(g.step.target)
+        for g in graph.groups.values()
+    )
+
+
+def _forget(graph: Graph, group: Group) -> None:
+    bit = 1 << group.number
+    del graph.groups[group.number], graph.before[group.number], graph.after[group.number]
+    for table in (graph.before, graph.after):
+        for n in table:
+            table[n] &= ~bit
+
+
+# --- names
+
+
+class _Names:
+    """Kernel names: the ops that a kernel fuses, and a number where that is not unique."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, int] = {}
+
+    def of(self, group: Group) -> str:
+        words = list(dict.fromkeys(filter(None, map(_word, group.names))))
+        if len(words) > 5:
+            words = [*words[:3], "and", str(len(words) - 4), "more", words[-1]]
+        name = "_".join(words) or "kernel"
+        number = self.taken.get(name, 0)
+        self.taken[name] = number + 1
+        return f"{name}_{number}"
+
+
+def _word(name: str) -> str:
+    return re.sub(r"_\d+$|_check\d+$|_\d+_\d+$", "", name).strip("_")

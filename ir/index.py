@@ -4,7 +4,7 @@
 extents give to resolve divisions: `(64*h + d) // 64` is `h` when `0 <= d < 64`.  By the rules of node.py index
 arithmetic never overflows; do not use `floordiv` and `mod` on the user's integer data.
 
-`ranges` narrows axes where more is known than the extent (inside a mask).  Renaming and binding of axes: substitute.py.
+`ranges` narrows terms (axes, loaded indices) where more is known, as inside a mask.  Renaming and binding of axes: substitute.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from frameloom.ir.node import Axis, Node, axis, index
 from frameloom.ir.ops import Op
 
 Range = tuple[int, int]
-Ranges = Mapping[Axis, Range]
+Ranges = Mapping[Node, Range]
 
 _WORD = 1 << 64
 _I64: Range = (-(1 << 63), (1 << 63) - 1)
@@ -160,9 +160,9 @@ _BOUNDS: weakref.WeakKeyDictionary[Node, Range | None] = weakref.WeakKeyDictiona
 def bounds(node: Node, ranges: Ranges | None = None) -> Range | None:
     """Least and greatest value, or None where nothing (or no 64-bit number) is known."""
     if ranges:
-        ranges = {a: r for a, r in ranges.items() if a in node.free}
+        ranges = {t: r for t, r in ranges.items() if t.free <= node.free}
     known: dict[Node, Range | None] | weakref.WeakKeyDictionary[Node, Range | None]
-    known = {} if ranges else _BOUNDS
+    known = dict(ranges) if ranges else _BOUNDS
     if node in known:
         return known[node]
     stack = [node]
@@ -174,7 +174,7 @@ def bounds(node: Node, ranges: Ranges | None = None) -> Range | None:
             continue
         stack.pop()
         if n not in known:
-            found = _bounds_of(n, [known[s] for s in n.srcs] if n.op in _RANGED else [], ranges)
+            found = _bounds_of(n, [known[s] for s in n.srcs] if n.op in _RANGED else [])
             known[n] = found if found and _I64[0] <= found[0] and found[1] <= _I64[1] else None
     return known[node]
 
@@ -184,10 +184,10 @@ _RANGED = frozenset({
 })  # fmt: skip
 
 
-def _bounds_of(n: Node, of: Sequence[Range | None], ranges: Ranges | None) -> Range | None:
+def _bounds_of(n: Node, of: Sequence[Range | None]) -> Range | None:
     op = n.op
     if op is Op.AXIS:
-        return (ranges or {}).get(n.arg) or (0, n.arg.extent - 1)
+        return 0, n.arg.extent - 1
     if op is Op.CONST:
         return (int(n.arg), int(n.arg)) if not n.dtype.is_float else None
     if op is Op.WHERE:

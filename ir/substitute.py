@@ -138,11 +138,11 @@ def transform(
     return [done[r] for r in roots]
 
 
-def masked(node: Node, mask: Node) -> Node:
-    """`node` reading nothing where `mask` is false."""
+def masked(node: Node, mask: Node, unsafe: frozenset[Axis]) -> Node:
+    """`node`, whose loads that depend on `unsafe` axes read nothing where `mask` is false."""
 
     def visit(n: Node) -> Node | None:
-        if n.op is not Op.LOAD:
+        if n.op is not Op.LOAD or n.free.isdisjoint(unsafe):
             return None
         inside = mask if len(n.srcs) == 1 else conjunction(n.srcs[1], mask)
         return Node(Op.LOAD, n.dtype, (n.srcs[0], inside), n.arg)
@@ -172,8 +172,8 @@ def rebuild(n: Node, srcs: tuple[Node, ...]) -> Node:
         return compare(op, srcs[0], srcs[1])
     elif op is Op.AND and n.dtype is DType.BOOL:
         return conjunction(*srcs)
-    elif op is Op.WHERE and srcs[0].op is Op.CONST:
-        return srcs[1] if srcs[0].arg else srcs[2]
+    elif op is Op.WHERE:
+        return select(srcs[0], srcs[1], srcs[2])
     elif op is Op.LOAD and len(srcs) == 2 and srcs[1].op is Op.CONST:
         if not srcs[1].arg:
             return const(0, n.dtype)
@@ -231,7 +231,56 @@ def conjunction(*conditions: Node) -> Node:
 
 
 def select(condition: Node, a: Node, b: Node) -> Node:
-    """WHERE, or one side where the condition is constant."""
+    """WHERE, without selections inside that `condition` settles."""
     if condition.op is Op.CONST:
         return a if condition.arg else b
-    return where(condition, a, b)
+    a = _assume(a, set(_parts(condition)))
+    negation = _negation(condition)
+    b = _assume(b, {negation})
+    # Down a chain of alternatives (a concatenation), each has the negations of those before.
+    chain: list[tuple[Node, Node]] = []
+    last = b
+    while last.op is Op.WHERE:
+        c, value, last = last.srcs
+        chain.append((c, _assume(value, {negation, *_parts(c)})))
+    for c, value in reversed(chain):
+        last = where(c, value, last)
+    return where(condition, a, last) if a is not last else a
+
+
+def _parts(condition: Node) -> list[Node]:
+    parts = []
+    stack = [condition]
+    while stack:
+        c = stack.pop()
+        if c.op is Op.AND:
+            stack.extend(c.srcs)
+        else:
+            parts.append(c)
+    return parts
+
+
+_OPPOSITE = {
+    Op.LT: Op.GE, Op.GE: Op.LT, Op.LE: Op.GT, Op.GT: Op.LE, Op.EQ: Op.NE, Op.NE: Op.EQ,
+}  # fmt: skip
+
+
+def _negation(condition: Node) -> Node:
+    if condition.op is Op.NOT:
+        return condition.srcs[0]
+    # NaN makes both a comparison and its opposite false.
+    if condition.op in _OPPOSITE and not condition.srcs[0].dtype.is_float:
+        return Node(_OPPOSITE[condition.op], DType.BOOL, condition.srcs)
+    return Node(Op.NOT, DType.BOOL, (condition,))
+
+
+def _assume(value: Node, facts: set[Node]) -> Node:
+    while value.op is Op.WHERE:
+        parts = _parts(value.srcs[0])
+        if all(p in facts for p in parts):
+            value = value.srcs[1]
+        elif any(_negation(p) in facts for p in parts):
+            value = value.srcs[2]
+        else:
+            break
+    return value

@@ -130,8 +130,8 @@ def test_overlapping_layouts_have_no_positions():
 def test_ranges_narrow_an_axis():
     j = Axis("j", 64)
     shifted = ix.add(axis(j), ix.index(-32))
-    assert ix.floordiv(shifted, 32, {j: (32, 63)}) is ix.index(0)
-    assert ix.mod(shifted, 32, {j: (32, 63)}) is shifted
+    assert ix.floordiv(shifted, 32, {axis(j): (32, 63)}) is ix.index(0)
+    assert ix.mod(shifted, 32, {axis(j): (32, 63)}) is shifted
 
 
 def test_bound_axes_are_canonical_and_never_captured():

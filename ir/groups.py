@@ -1,0 +1,248 @@
+"""The steps of a program as a graph of groups that can be merged, for fusion.
+
+A group is a library call, a check, or the stores of one future kernel.  The graph knows what must run before what (data,
+overwritten inputs, order of side effects) as bit sets of ancestors and descendants, so that asking whether a merge would
+make a cycle is one AND.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from frameloom.ir.memory import reads_of, views_in, writes_of
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store
+from frameloom.ir.substitute import loads
+
+Step = Kernel | Extern | Check
+
+
+@dataclass(eq=False)
+class Group:
+    """One step to be.  `stores` is empty for library calls and checks, whose `step` is set."""
+
+    number: int
+    position: int  # of its last member in the original program
+    step: Step | None
+    stores: list[Store]
+    reads: set[Buffer]
+    names: list[str] = field(default_factory=list)
+    origin: list[str] = field(default_factory=list)
+    values: dict[Buffer, Store] = field(
+        default_factory=dict
+    )  # all that members compute, stored or not
+
+    def refresh(self) -> None:
+        """Set `reads` after `stores` have changed."""
+        self.reads = {n.arg for n in loads([r for s in self.stores for r in (s.value, s.offset)])}
+
+
+class Graph:
+    """Groups by number; merging keeps the order relation closed."""
+
+    def __init__(self, program: Program) -> None:
+        self.groups: dict[int, Group] = {}
+        self.writer: dict[Buffer, Group] = {}  # of buffers that are not inputs
+        self.readers: dict[Buffer, set[int]] = {}
+        self.before: dict[int, int] = {}
+        self.after: dict[int, int] = {}
+        order = _Order()
+        for number, step in enumerate(live_steps(program)):
+            stores = list(step.stores) if isinstance(step, Kernel) else []
+            group = Group(number, number, None if stores else step, stores, set(reads_of(step)))
+            if isinstance(step, Kernel):
+                group.names = [step.name]
+            if not isinstance(step, Check):
+                group.origin = list(step.origin)
+            group.values = {s.buffer: s for s in stores if s.buffer.kind is not Kind.INPUT}
+            self.groups[number] = group
+            for b in writes_of(step):
+                if b.kind is not Kind.INPUT:
+                    self.writer[b] = group
+            for b in group.reads:
+                self.readers.setdefault(b, set()).add(number)
+            self.before[number] = self._closure(order.needs(number, step))
+            self.after[number] = 0
+            for earlier in _bits(self.before[number]):
+                self.after[earlier] |= 1 << number
+
+    def _closure(self, direct: Iterable[int]) -> int:
+        found = 0
+        for n in direct:
+            found |= 1 << n | self.before[n]
+        return found
+
+    def mergeable(self, a: Group, b: Group) -> bool:
+        """No third group has to run between the two."""
+        x, y = (a, b) if a.position < b.position else (b, a)
+        between = (self.after[x.number] & self.before[y.number]) | (
+            self.after[y.number] & self.before[x.number]
+        )
+        return between == 0
+
+    def depends(self, later: Group, earlier: Group) -> bool:
+        return bool(self.before[later.number] >> earlier.number & 1)
+
+    def merge(self, a: Group, b: Group, stores: list[Store]) -> None:
+        """b joins a; `stores` are what both store now."""
+        one, other = 1 << a.number, 1 << b.number
+        both = one | other
+        before = (self.before[a.number] | self.before.pop(b.number)) & ~both
+        after = (self.after[a.number] | self.after.pop(b.number)) & ~both
+        self.before[a.number], self.after[a.number] = before, after
+        for n in _bits(before):
+            self.after[n] = self.after[n] & ~other | one | after
+        for n in _bits(after):
+            self.before[n] = self.before[n] & ~other | one | before
+        for buffer in b.reads:
+            self.readers[buffer].discard(b.number)
+        for buffer in a.reads:
+            self.readers[buffer].discard(a.number)
+        a.values.update(b.values)
+        for buffer in b.values:
+            self.writer[buffer] = a
+        # Names and origins in program order.
+        first, second = (a, b) if a.position <= b.position else (b, a)
+        a.names, a.origin = first.names + second.names, first.origin + second.origin
+        a.position = max(a.position, b.position)
+        del self.groups[b.number]
+        self.replace_stores(a, stores)
+
+    def replace_stores(self, group: Group, stores: list[Store]) -> None:
+        """Set a group's stores, without those that nobody needs any more."""
+        for buffer in group.reads:
+            self.readers[buffer].discard(group.number)
+        group.stores = [
+            s for s in stores if s.buffer.kind is not Kind.TEMP or self.readers.get(s.buffer)
+        ]
+        group.refresh()
+        for buffer in group.reads:
+            self.readers.setdefault(buffer, set()).add(group.number)
+
+    def ordered(self) -> list[Group]:
+        """Groups in an order that respects all that must; otherwise as in the original program."""
+        waiting = {n: bin(mask).count("1") for n, mask in self.before.items()}
+        ready = [(self.groups[n].position, n) for n, count in waiting.items() if count == 0]
+        heapq.heapify(ready)
+        result = []
+        while ready:
+            _, n = heapq.heappop(ready)
+            result.append(self.groups[n])
+            for later in _bits(self.after[n]):
+                waiting[later] -= 1
+                if waiting[later] == 0:
+                    heapq.heappush(ready, (self.groups[later].position, later))
+        assert len(result) == len(self.groups), "a cycle among groups"
+        return result
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+class _Order:
+    """What each step must wait for."""
+
+    def __init__(self) -> None:
+        self.last_write: dict[Buffer, int] = {}
+        self.reads_since: dict[Buffer, list[int]] = {}
+        self.effect: int | None = None
+        self.checks: list[int] = []
+
+    def needs(self, number: int, step: Step) -> set[int]:
+        found: set[int] = set()
+        changed = set(writes_of(step))
+        if isinstance(step, Extern) and is_mutating(step.target):
+            changed.update(v.buffer for v in views_in([*step.args, *(v for _, v in step.kwargs)]))
+        for buffer in reads_of(step):
+            if buffer in self.last_write:
+                found.add(self.last_write[buffer])
+            self.reads_since.setdefault(buffer, []).append(number)
+        for buffer in changed:
+            found.update(self.reads_since.pop(buffer, ()))
+            if buffer in self.last_write:
+                found.add(self.last_write[buffer])
+            self.last_write[buffer] = number
+        if any(b.kind is Kind.INPUT for b in changed):
+            found.update(self.checks)  # eager raises before it writes
+        if isinstance(step, Check):
+            self.checks.append(number)
+        if isinstance(step, Extern) and has_effect(step.target):
+            if self.effect is not None:
+                found.add(self.effect)
+            self.effect = number
+        found.discard(number)
+        return found
+
+
+# --- what library calls do
+
+
+def _operator(target: str) -> Any:
+    import torch
+
+    found: Any = torch.ops
+    for part in target.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+_EFFECTS: dict[str, tuple[bool, bool]] = {}
+
+
+def _effects(target: str) -> tuple[bool, bool]:
+    """(writes to its arguments, has an effect beyond its results)"""
+    if target not in _EFFECTS:
+        import torch
+
+        op = _operator(target)
+        if op is None:
+            _EFFECTS[target] = (True, True)
+        else:
+            # native_batch_norm updates its running statistics without saying so.
+            mutating = op._schema.is_mutable or target == "aten.native_batch_norm.default"
+            seeded = torch.Tag.nondeterministic_seeded in op.tags
+            _EFFECTS[target] = (mutating, mutating or seeded or not op._schema.returns)
+    return _EFFECTS[target]
+
+
+def is_mutating(target: str) -> bool:
+    """Whether a library call writes to tensors it is given."""
+    return _effects(target)[0]
+
+
+def has_effect(target: str) -> bool:
+    """Whether a library call does more than return results: it is neither dropped nor moved past another."""
+    return _effects(target)[1]
+
+
+def live_steps(program: Program) -> list[Step]:
+    """The steps that outputs, inputs or effects depend on."""
+    needed: set[Buffer] = {o.buffer for o in program.outputs if not isinstance(o, (int, tuple))}
+    kept: list[Step] = []
+    for step in reversed(program.steps):
+        if isinstance(step, Kernel):
+            stores = tuple(
+                s for s in step.stores if s.buffer in needed or s.buffer.kind is Kind.INPUT
+            )
+            if not stores:
+                continue
+            step = (
+                Kernel(step.name, stores, step.origin) if len(stores) < len(step.stores) else step
+            )
+        elif isinstance(step, Extern):
+            if not has_effect(step.target) and not any(b in needed for b in step.results):
+                continue
+            used = tuple(b if b in needed else None for b in step.results)
+            if used != step.results and all(
+                b is None or b.kind is Kind.EXTERN for b in step.results
+            ):
+                step = Extern(step.target, step.args, step.kwargs, used, step.origin)
+        needed.update(reads_of(step))
+        kept.append(step)
+    return kept[::-1]

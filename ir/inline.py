@@ -1,0 +1,305 @@
+"""Inlining: a LOAD of what another store writes becomes that store's value at the load's position.
+
+`inline` does it; `worthwhile` says whether a consumer should: nothing expensive is computed more often than before,
+and no reduction is repeated along an axis that it does not depend on.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from frameloom.ir import index
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Axis, Node, const
+from frameloom.ir.ops import LEAVES, TRANSCENDENTAL, Op
+from frameloom.ir.program import Buffer, Store
+from frameloom.ir.substitute import masked, select, substitute, topological, transform
+
+CHEAP_OPS = 24  # more arithmetic than this is not repeated where that can be avoided
+FEW_OPS = 4  # so little that repeating it costs less than a load
+SMALL_SPACE = 4096  # elements; below this a kernel launch costs more than repeated arithmetic
+
+
+@dataclass(frozen=True)
+class Use:
+    """One load, and the reductions around it, outermost first."""
+
+    load: Node
+    around: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What computing a value takes, per element."""
+
+    ops: int  # scalar operations, without index arithmetic
+    expensive: bool  # has transcendental functions
+    reductions: tuple[Node, ...]  # the outermost ones
+    expensive_axes: frozenset[
+        frozenset[Axis]
+    ]  # what the transcendental functions outside of reductions depend on
+    buffers: frozenset[Buffer]
+
+
+_SUMMARIES: weakref.WeakKeyDictionary[Node, Summary] = weakref.WeakKeyDictionary()
+
+
+def summary(value: Node) -> Summary:
+    """What computing `value` takes (kept per node)."""
+    found = _SUMMARIES.get(value)
+    if found is None:
+        nodes = topological([value])
+        arithmetic = [
+            n for n in nodes if n.op not in LEAVES and n.op is not Op.LOAD and not _is_index(n)
+        ]
+        found = Summary(
+            len(arithmetic),
+            any(n.op in TRANSCENDENTAL for n in arithmetic),
+            tuple(outermost_reductions(value)),
+            frozenset(
+                n.free for n in arithmetic if n.op in TRANSCENDENTAL and n.free <= value.free
+            ),
+            frozenset(n.arg for n in nodes if n.op is Op.LOAD),
+        )
+        _SUMMARIES[value] = found
+    return found
+
+
+def _is_index(n: Node) -> bool:
+    return n.dtype is DType.I64 and n.op in (Op.ADD, Op.MUL, Op.FLOORDIV, Op.MOD)
+
+
+def outermost_reductions(value: Node) -> list[Node]:
+    """REDUCEs in `value` that are inside no other."""
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    stack = [value]
+    while stack:
+        n = stack.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        if n.op is Op.REDUCE:
+            found[n] = None
+        elif n.bound:
+            stack.extend(n.srcs)
+    return list(found)
+
+
+def uses_in(store: Store, of: Iterable[Buffer]) -> list[Use]:
+    """The loads of some buffers in a store's value and offset."""
+    wanted = set(of)
+    found: dict[Use, None] = {}
+    seen: set[tuple[Node, tuple[Node, ...]]] = set()
+    stack: list[tuple[Node, tuple[Node, ...]]] = [(store.offset, ()), (store.value, ())]
+    while stack:
+        n, around = stack.pop()
+        if n.op in LEAVES or (n, around) in seen:
+            continue
+        seen.add((n, around))
+        if n.op is Op.LOAD and n.arg in wanted:
+            found[Use(n, around)] = None
+        if n.op is Op.REDUCE:
+            around = (*_needed(around, n), n)
+        stack.extend((s, around) for s in n.srcs)
+    return list(found)
+
+
+def _needed(around: Sequence[Node], inner: Node) -> tuple[Node, ...]:
+    """The reductions that `inner` really runs inside of; it is computed before the others."""
+    kept: list[Node] = []
+    free = inner.free
+    for r in reversed(around):
+        if not free.isdisjoint(r.arg.axes):
+            kept.append(r)
+            free |= r.free
+    return tuple(reversed(kept))
+
+
+# --- doing it
+
+
+def inline(root: Node, values: Mapping[Buffer, Store]) -> Node:
+    """`root` with the loads of `values` replaced by what is stored there."""
+
+    def visit(n: Node) -> Node | None:
+        if n.op is not Op.LOAD or n.arg not in values:
+            return None
+        producer = values[n.arg]
+        at = positions(n, producer)
+        assert at is not None, f"{n.arg} cannot be inlined"
+        value = substitute(producer.value, at)
+        if len(n.srcs) == 1:
+            return value
+        mask = n.srcs[1]
+        unsafe = _unsafe(at)
+        return select(mask, masked(value, mask, unsafe) if unsafe else value, const(0, value.dtype))
+
+    return transform([root], visit)[0]
+
+
+def positions(load: Node, producer: Store) -> dict[Axis, Node] | None:
+    """Where in the producer's space the loaded element is computed; None if that cannot be told."""
+    ranges = assumptions(load.srcs[1]) if len(load.srcs) == 2 else None
+    return index.positions_of(load.srcs[0], producer.offset, producer.axes, ranges)
+
+
+def _unsafe(at: Mapping[Axis, Node]) -> frozenset[Axis]:
+    """Axes on which a position may leave the producer's space (where the load is masked)."""
+    found: frozenset[Axis] = frozenset()
+    for a, n in at.items():
+        span = index.bounds(n)
+        if span is None or span[0] < 0 or span[1] >= a.extent:
+            found |= n.free
+    return found
+
+
+def assumptions(mask: Node) -> dict[Node, index.Range]:
+    """Ranges of single terms (axes, loaded indices) that hold where `mask` is true."""
+    found: dict[Node, index.Range] = {}
+    stack = [mask]
+    while stack:
+        n = stack.pop()
+        if n.op is Op.AND:
+            stack.extend(n.srcs)
+            continue
+        if n.op not in _LIMITS or n.srcs[0].dtype is not DType.I64:
+            continue
+        # coefficient * term + constant <op> 0
+        terms, constant = index.terms_of(index.sub(n.srcs[0], n.srcs[1]))
+        if len(terms) != 1:
+            continue
+        ((term, coefficient),) = terms.items()
+        low, high = found.get(term) or index.bounds(term) or (-_FAR, _FAR)
+        if coefficient == 1:
+            low, high = _LIMITS[n.op](low, high, -constant)
+        elif coefficient == -1:
+            high, low = (-v for v in _LIMITS[n.op](-high, -low, -constant))
+        found[term] = (low, high)
+    return {t: r for t, r in found.items() if -_FAR < r[0] <= r[1] < _FAR}
+
+
+_FAR = 1 << 62
+_LIMITS = {
+    Op.LT: lambda low, high, limit: (low, min(high, limit - 1)),
+    Op.LE: lambda low, high, limit: (low, min(high, limit)),
+    Op.GT: lambda low, high, limit: (max(low, limit + 1), high),
+    Op.GE: lambda low, high, limit: (max(low, limit), high),
+    Op.EQ: lambda low, high, limit: (max(low, limit), min(high, limit)),
+}
+
+
+# --- deciding
+
+
+def worthwhile(consumer: Store, uses: Sequence[Use], producer: Store, kept: bool) -> bool:
+    """Whether `consumer` should compute the producer's value at `uses` instead of loading it.
+
+    `kept`: the producer's store stays, because others need the buffer: then loading costs only a read.
+    """
+    cost = summary(producer.value)
+    size = _extent(producer.axes)
+    evaluations = 0
+    for use in uses:
+        at = positions(use.load, producer)
+        if at is None:
+            return False
+        needs: frozenset[Axis] = frozenset()
+        for r in cost.reductions:
+            own = _axes_of_reduction(r, at, use)
+            if not _once(r, own, use):
+                return False
+            needs |= own
+        order = _order(consumer, use)
+        times = _times(order, needs, _moved(producer.value.free, at))
+        if times > size or not _aligned(at):
+            evaluations += times
+        # Functions of some of the axes must stay in the outer loops if they were there.
+        first = frozenset().union(*(r.free for r in cost.reductions))
+        for axes in cost.expensive_axes:
+            if _times(order, needs, _moved(axes, at)) > max(
+                _times(producer.axes, first, axes), SMALL_SPACE
+            ):
+                return False
+    if evaluations == 0:
+        return True
+    if cost.reductions or cost.expensive or cost.ops > CHEAP_OPS:
+        return evaluations <= size and not kept
+    if kept and bytes_of(cost.buffers) > bytes_of([producer.buffer]):
+        return False
+    return evaluations <= size or cost.ops <= FEW_OPS or evaluations <= SMALL_SPACE
+
+
+def _order(consumer: Store, use: Use) -> list[Axis]:
+    """Axes of the loops around a use, outermost first."""
+    if not use.around:
+        return list(consumer.axes)
+    outer = use.around[0].free
+    order = [a for a in consumer.axes if a in outer]
+    order += sorted(outer.difference(order), key=lambda a: a.name)
+    return order + [a for r in use.around for a in r.arg.axes]
+
+
+def _times(order: Sequence[Axis], first: frozenset[Axis], wanted: frozenset[Axis]) -> int:
+    """How often a value that depends on `wanted` is computed in these loops: what the outer loops determine is computed
+    there, and the axes that reductions need (`first`) are outermost."""
+    loops = sorted(order, key=lambda a: a not in first)
+    while loops and loops[-1] not in wanted:
+        loops.pop()
+    return _extent(loops)
+
+
+def _moved(axes: Iterable[Axis], at: Mapping[Axis, Node]) -> frozenset[Axis]:
+    """The consumer's axes that stand for the producer's."""
+    return frozenset().union(*(at[a].free for a in axes))
+
+
+def _aligned(at: Mapping[Axis, Node]) -> bool:
+    """Every axis of the producer is an axis of its own in the consumer."""
+    given = [n for n in at.values() if n.op is not Op.CONST]
+    return (
+        len(given) == len(at)
+        and all(n.op is Op.AXIS for n in given)
+        and len(set(given)) == len(given)
+    )
+
+
+def _axes_of_reduction(reduction: Node, at: Mapping[Axis, Node], use: Use) -> frozenset[Axis]:
+    """What the reduction depends on where it is used."""
+    own = _moved(reduction.free, at)
+    if len(use.load.srcs) == 2 and not own.isdisjoint(_unsafe(at)):
+        own |= use.load.srcs[1].free
+    return own
+
+
+def _once(reduction: Node, needs: frozenset[Axis], use: Use) -> bool:
+    """The reduction, moved to the use, is computed no more often than where it is."""
+    if _extent(needs) > _extent(reduction.free):
+        return False
+    # Inside a reduction that binds an axis it needs, it runs in all loops around that one.
+    loops: frozenset[Axis] = frozenset()
+    for k, r in enumerate(use.around):
+        loops |= frozenset(r.arg.axes) | (r.free if k == 0 else frozenset())
+        if needs & frozenset(r.arg.axes) and not loops <= needs:
+            return False
+    return True
+
+
+def _extent(axes: Iterable[Axis]) -> int:
+    total = 1
+    for a in axes:
+        total *= a.extent
+    return total
+
+
+def bytes_of(buffers: Iterable[Buffer]) -> int:
+    """Bytes of the buffers' elements."""
+    total = 0
+    for b in buffers:
+        size = b.dtype.bytes if b.dtype is not None else 8
+        for extent in b.shape:
+            size *= extent
+        total += size
+    return total

@@ -1,0 +1,59 @@
+"""Cutting a store that is piecewise along an axis: a concatenation becomes one store per piece.
+
+Inside a piece the comparisons that told the pieces apart are constants, so that nothing is masked or selected; pieces of
+one length share their loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+from frameloom.ir import index
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Axis, Node, axis
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Store
+from frameloom.ir.substitute import substitute, topological
+
+SHORTEST = 8  # elements of a piece
+MOST = 4  # pieces of a store
+
+
+def split(store: Store) -> list[Store]:
+    """The pieces of `store`, or itself."""
+    if any(n.op is Op.LOAD and n.arg == store.buffer for n in topological([store.value])):
+        return [store]
+    for a in store.axes:
+        cuts = sorted(_cuts(store.value, a))
+        edges = [0, *cuts, a.extent]
+        lengths = [high - low for low, high in itertools.pairwise(edges)]
+        if cuts and len(lengths) <= MOST and min(lengths) >= SHORTEST:
+            return [
+                _piece(store, a, low, length) for low, length in zip(edges, lengths, strict=False)
+            ]
+    return [store]
+
+
+def _cuts(value: Node, a: Axis) -> set[int]:
+    """Positions on `a` at which a comparison changes."""
+    found: set[int] = set()
+    for n in topological([value]):
+        if n.op not in (Op.LT, Op.GE) or n.srcs[0].dtype is not DType.I64 or n.free != {a}:
+            continue
+        form = index.affine(index.sub(n.srcs[0], n.srcs[1]))
+        if form is not None and form[0] == {a: 1} and 0 < -form[1] < a.extent:
+            found.add(-form[1])
+    return found
+
+
+def _piece(store: Store, a: Axis, low: int, length: int) -> Store:
+    k = store.axes.index(a)
+    part = Axis(f"{a.name.split('x')[0]}x{length}", length)
+    at = {a: index.add(axis(part), index.index(low))}
+    return replace(
+        store,
+        offset=substitute(store.offset, at),
+        value=substitute(store.value, at),
+        axes=(*store.axes[:k], part, *store.axes[k + 1 :]),
+    )
