@@ -42,6 +42,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "import": ("importing a module runs its code", "import it at the top of the file"),
     "item": ("the value of a tensor is needed in Python", "keep it a tensor, e.g. a 0-dim one"),
     "library_call": ("this library function is not captured", "call it outside the jitted function"),
+    "may_raise": ("it may raise depending on data, and the program handles that", "move it out of the try block"),
     "metadata_mutation": ("the tensor's shape or layout is changed in place", "make a new tensor"),
     "numpy": ("NumPy cannot be captured", "use the torch function of the same name"),
     "op_error": ("the operation fails, so plain Python runs it and raises", "look at the error it raises"),

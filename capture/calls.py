@@ -102,6 +102,8 @@ def call_function(
             raise Break("disabled", f"{function.name}(...)")
         verdict = policy.function_verdict(real)
         if verdict == "record":
+            if real.__name__ in NEEDS_DATA and real.__module__ == "torch._tensor":
+                raise Break(NEEDS_DATA[real.__name__], f"tensor.{real.__name__}(...)")
             return t.torch_call(real, args, kwargs)
         if verdict == "evaluate":
             return t.evaluate(real, args, kwargs)
@@ -190,7 +192,7 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
     if policy.is_recorded(fn):
         name = getattr(fn, "__name__", "")
         if name in NEEDS_DATA:
-            raise Break(NEEDS_DATA[name], f"tensor.{name}")
+            raise Break(NEEDS_DATA[name], f"tensor.{name}(...)")
         return t.torch_call(fn, args, kwargs)
     if fn in OPERATOR_FUNCTIONS and len(args) == 2 and not kwargs:
         return binary(t, fn, args[0], args[1])

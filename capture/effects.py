@@ -50,8 +50,8 @@ class Effect:
             r.load(self.target)
             r.load_all(self.values)
             code.call(1 + len(self.values))
-        elif self.action == "replace_list":
-            code.start_call(replace_list)
+        elif self.action in ("replace_list", "extend_list"):
+            code.start_call(replace_list if self.action == "replace_list" else list.extend)
             r.load(self.target)
             r.load_tuple(self.values)
             code.call(2)
@@ -96,7 +96,9 @@ def pending(t: Tracer, skip: set[int]) -> list[Effect]:
         elif isinstance(value, DictValue) and value.origin is not None:
             effects += _keys(value)
         elif isinstance(value, ListValue) and value.origin is not None:
-            if not _unchanged_list(value):
+            if not value.is_seen:
+                effects.append(Effect(value, "extend_list", None, value.unseen))
+            elif not _unchanged_list(value):
                 effects.append(Effect(value, "replace_list", None, value.items))
         elif isinstance(value, SetValue) and value.origin is not None:
             effects.append(Effect(value, "replace_set", None, value.parts()))

@@ -53,17 +53,15 @@ def _list(t: Tracer, args: Args) -> ListValue:
 
 @knows(list.append)
 def _append(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _list(t, args)
-    t.change(own)
-    own.items.append(args[1])
+    _list(t, args).append(t, args[1])
     return NONE
 
 
 @knows(list.extend)
 def _extend(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own, items = _list(t, args), t.list_items(args[1])
-    t.change(own)
-    own.items.extend(items)
+    for item in items:
+        own.append(t, item)
     return NONE
 
 
@@ -381,7 +379,8 @@ def _close(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 def _grad_mode(t: Tracer, args: Args) -> GradModeValue:
     value = t.look(args[0])
-    assert isinstance(value, GradModeValue)
+    if not isinstance(value, GradModeValue):
+        raise Break("context_manager", f"{value.describe()} entered before")
     return value
 
 

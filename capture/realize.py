@@ -164,8 +164,7 @@ def _tuple(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 def _list(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", list)
-    t.guards.add(origin, "length", len(obj))
-    return ListValue([t.wrap(item, origin.child("item", i)) for i, item in enumerate(obj)], obj, origin)
+    return ListValue.existing(t, obj, origin)
 
 
 def _dict(t: Tracer, obj: Any, origin: Origin) -> Value:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.values.base import LazyValue, Value
+from frameloom.capture.values.base import LazyValue, Null, Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.function import CellValue
+from frameloom.capture.values.function import BuiltinValue, CellValue
 from frameloom.capture.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -34,13 +34,14 @@ class Rebuilder:
         value = settled(value)
         if id(value) in self._kept:
             self.code.load(self._kept[id(value)])
+        elif isinstance(value, BuiltinValue) and value.real is not None:
+            self.code.load_const(value.real)  # the guards know it to be this one
         elif value.origin is not None:
             self.load_origin(value.origin)
-        elif isinstance(value, TensorValue) or isinstance(value, ConstValue) or (isinstance(value, CellValue) and value.slot is not None):
-            value.rebuild(self)
         else:
             value.rebuild(self)
-            self.keep(value)
+            if not isinstance(value, TensorValue | ConstValue | Null) and not (isinstance(value, CellValue) and value.slot):
+                self.keep(value)
 
     def load_all(self, values: Iterable[Value]) -> None:
         for value in values:

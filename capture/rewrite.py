@@ -148,7 +148,7 @@ def entry_for_break(capture: Capture, broken: Broken) -> Any:
     states = broken.states
     specs = [frame_spec(state) for state in states]
     needed = [value for state, spec in zip(states, specs, strict=True) for value in _state_values(state, spec)]
-    needed += [value for value in states[0].slots.values() if isinstance(value, CellValue)]
+    needed += [cell.content for cell in states[0].slots.values() if isinstance(cell, CellValue) and cell.slot and cell.content]
     piece = Piece(capture, needed, set())
     capture.compiler.add_break(breaks.report(broken.cause, broken.where))
     piece.compile()

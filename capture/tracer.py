@@ -46,10 +46,37 @@ from frameloom.errors import Break, Where
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
+    from frameloom.capture.instr import Instr
     from frameloom.capture.session import Session
 
 MAX_STEPS = 500_000
 MAX_DEPTH = 60
+
+
+# Operations that raise depending on data: where the program handles that, they must run in their place.
+FALLIBLE = (
+    "index", "gather", "scatter", "embedding", "take", "put", "nll_loss", "linalg", "cholesky", "inverse", "multinomial",
+    "assert", "one_hot", "lu", "solve", "bincount", "floor_divide", "remainder", "fmod", "div",
+)  # fmt: skip
+
+
+def may_fail(node: torch.fx.Node) -> bool:
+    """Whether anything recorded after `node` can raise at run time."""
+    while (node := node.next).op != "root":
+        name = getattr(node.target, "__name__", "").partition(".")[0].lstrip("_")
+        if name.startswith(FALLIBLE) and not (name == "div" and node.meta["val"].dtype.is_floating_point):
+            return True
+    return False
+
+
+def catches(instrs: list[Instr], target: Instr) -> bool:
+    """Whether an exception handler is an `except` clause, not a `finally` or a `with`, which let the exception pass."""
+    at = target.index + 1
+    if instrs[at].op == "POP_TOP":
+        return True
+    while instrs[at].op.startswith(("LOAD_", "BUILD_TUPLE")):
+        at += 1
+    return instrs[at].op == "CHECK_EXC_MATCH"
 
 
 class Tracer:
@@ -310,7 +337,20 @@ class Tracer:
         """Record a call of a torch function."""
         plain_args = tuple(self.to_torch(a, fn) for a in args)
         plain_kwargs = {name: self.to_torch(a, fn) for name, a in kwargs.items()}
-        return self.from_python(self.recorder.call(fn, plain_args, plain_kwargs, self.where()))
+        last = next(reversed(self.recorder.graph.nodes))
+        result = self.recorder.call(fn, plain_args, plain_kwargs, self.where())
+        if self._is_caught() and may_fail(last):
+            raise Break("may_raise", f"{getattr(fn, '__name__', fn)}(...)")
+        return self.from_python(result)
+
+    def _is_caught(self) -> bool:
+        """Whether the program would handle an exception raised here."""
+        frame = self.frame
+        while frame is not None:
+            if frame.at.handler is not None and catches(frame.instrs, frame.at.handler.target):
+                return True
+            frame = frame.parent
+        return False
 
     def to_torch(self, value: Value, fn: Any = None) -> Any:
         """The argument as the recorder takes it: fakes, plain Python values and containers of them."""

@@ -57,19 +57,18 @@ def dictionary(frame: Frame, keys: list[Value], values: list[Value]) -> DictValu
 @handles("LIST_APPEND")
 def list_append(frame: Frame, ins: Instr) -> None:
     item = frame.pop_raw()
-    target = frame.stack[-ins.arg]
+    target = frame.t.look(frame.stack[-ins.arg])
     assert isinstance(target, ListValue)
-    frame.t.change(target)
-    target.items.append(item)
+    target.append(frame.t, item)
 
 
 @handles("LIST_EXTEND")
 def list_extend(frame: Frame, ins: Instr) -> None:
     items = frame.t.list_items(frame.pop())
-    target = frame.stack[-ins.arg]
+    target = frame.t.look(frame.stack[-ins.arg])
     assert isinstance(target, ListValue)
-    frame.t.change(target)
-    target.items.extend(items)
+    for item in items:
+        target.append(frame.t, item)
 
 
 @handles("LIST_TO_TUPLE")
@@ -80,16 +79,18 @@ def list_to_tuple(frame: Frame, ins: Instr) -> None:
 @handles("SET_ADD")
 def set_add(frame: Frame, ins: Instr) -> None:
     item = frame.pop()
-    target = frame.stack[-ins.arg]
-    assert isinstance(target, SetValue)
+    target = frame.t.look(frame.stack[-ins.arg])
+    if not isinstance(target, SetValue):
+        raise Break("opaque_object", ins.op.lower())
     target.add(frame.t, item)
 
 
 @handles("SET_UPDATE")
 def set_update(frame: Frame, ins: Instr) -> None:
     items = frame.t.list_items(frame.pop())
-    target = frame.stack[-ins.arg]
-    assert isinstance(target, SetValue)
+    target = frame.t.look(frame.stack[-ins.arg])
+    if not isinstance(target, SetValue):
+        raise Break("opaque_object", ins.op.lower())
     for item in items:
         target.add(frame.t, item)
 
@@ -97,12 +98,12 @@ def set_update(frame: Frame, ins: Instr) -> None:
 @handles("MAP_ADD")
 def map_add(frame: Frame, ins: Instr) -> None:
     value, key = frame.pop_raw(), frame.pop()
-    frame.stack[-ins.arg].setitem(frame.t, key, value)
+    frame.t.look(frame.stack[-ins.arg]).setitem(frame.t, key, value)
 
 
 @handles("DICT_UPDATE", "DICT_MERGE")
 def dict_update(frame: Frame, ins: Instr) -> None:
-    source, target = frame.pop(), frame.stack[-ins.arg]
+    source, target = frame.pop(), frame.t.look(frame.stack[-ins.arg])
     assert isinstance(target, DictValue)
     for key, value in mapping_entries(frame, source):
         if ins.op == "DICT_MERGE" and target.contains(frame.t, key):

@@ -108,10 +108,42 @@ def structure_fields(cls: type) -> list[str]:
 
 
 class ListValue(SequenceValue):
-    def __init__(self, items: list[Value], real: Any = None, origin: Origin | None = None) -> None:
-        self.items = items
-        self.real = real
-        self.origin = origin
+    """`unseen` holds what was appended to a list from before the call of which nothing else is known, not even its length."""
+
+    def __init__(self, items: list[Value]) -> None:
+        self._items: list[Value] | None = items
+        self._t: Tracer | None = None
+        self.unseen: list[Value] = []
+
+    @staticmethod
+    def existing(t: Tracer, real: list[Any], origin: Origin) -> ListValue:
+        """A list from before the call."""
+        value = ListValue([])
+        value._items, value._t, value.real, value.origin = None, t, real, origin
+        return value
+
+    @property
+    def items(self) -> list[Value]:  # type: ignore[override]
+        if self._items is None:
+            t, origin = self._t, self.origin
+            assert t is not None
+            assert origin is not None
+            t.guards.add(origin, "length", len(self.real))
+            items = [t.wrap(item, origin.child("item", i)) for i, item in enumerate(self.real)]
+            self._items = items + self.unseen
+        return self._items
+
+    @items.setter
+    def items(self, items: list[Value]) -> None:
+        self._items = items
+
+    @property
+    def is_seen(self) -> bool:
+        return self._items is not None
+
+    def append(self, t: Tracer, item: Value) -> None:
+        t.change(self)
+        (self.unseen if self._items is None else self._items).append(item)
 
     def type(self) -> type:
         return list
@@ -147,10 +179,10 @@ class ListValue(SequenceValue):
             t.raise_(IndexError, "list assignment index out of range")
 
     def snapshot(self) -> Any:
-        return list(self.items)
+        return None if self._items is None else list(self._items), list(self.unseen)
 
     def restore(self, saved: Any) -> None:
-        self.items = saved
+        self._items, self.unseen = saved
 
     def rebuild(self, r: Rebuilder) -> None:
         r.code.emit("BUILD_LIST", 0)

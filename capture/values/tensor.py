@@ -58,8 +58,6 @@ class TensorValue(Value):
         if self.real is not None and name in getattr(self.real, "__dict__", ()):
             assert self.origin is not None
             return t.wrap(self.real.__dict__[name], self.origin.child("dict").child("key", name))
-        if name in NEEDS_DATA:
-            raise Break(NEEDS_DATA[name], f"tensor.{name}")
         method = getattr(torch.Tensor, name, None)
         if method is None:
             return t.raise_(AttributeError, f"'{self.type().__name__}' object has no attribute '{name}'")

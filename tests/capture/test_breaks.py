@@ -1,0 +1,492 @@
+"""Breaks: same answers, same printed text, capture going on behind them."""
+
+import pytest
+import torch
+from capturing import captured, jitted
+
+X = torch.arange(12.0).reshape(3, 4)
+
+
+def test_print_in_the_middle():
+    def f(x):
+        y = x + 1
+        print("hello", y.shape)
+        return y * 2
+
+    captured(f, X, graphs=2, kinds=["print"], no_plain=True)
+
+
+def test_message():
+    def f(x):
+        y = x + 1
+        print("hello")
+        return y * 2
+
+    text = captured(f, X).breaks[0].text.splitlines()
+    assert len(text) <= 6
+    assert "test_breaks.py" in text[1] and 'print("hello")' in text[2]
+    assert text[3].strip() == "^" * len('print("hello")')
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_branch_on_data(sign):
+    def f(x):
+        y = x * 2
+        if y.sum() > 0:
+            z = y + 1
+        else:
+            z = y - 1
+        return z * 3
+
+    captured(f, X * sign, graphs=2, kinds=["data_dependent_branch"])
+
+
+def test_item():
+    def f(x):
+        n = int((x + 1).sum().item())
+        return x * n
+
+    captured(f, X, graphs=2, breaks=1)
+
+
+def test_break_in_a_loop():
+    def f(x):
+        for i in range(4):
+            x = x + 1
+            print(i)
+            x = x * 2
+        return x - 1
+
+    runner = captured(f, X)
+    assert set(b.kind for b in runner.breaks) <= {"print", "opaque_iterable"}
+
+
+def test_many_iterations():
+    def f(x, n):
+        while n > 0:
+            if x.sum() > 1e9:
+                break
+            n -= 1
+            x = x + 1
+        return x
+
+    target, runner = jitted(f)
+    assert torch.equal(target(X, 5), f(X, 5))
+
+    def g(x, items):
+        for _ in items:
+            x = x + 1
+            print("", end="")
+        return x
+
+    target, runner = jitted(g)
+    items = [None] * 2000
+    assert torch.equal(target(X, items), g(X, items))
+    assert len(runner.graphs) < 6
+
+
+def inner(x):
+    y = x + 1
+    print("inside")
+    return y * 2
+
+
+def middle(x, k):
+    a = inner(x * k)
+    return a - k, x
+
+
+def test_break_in_a_callee():
+    def f(x):
+        return inner(x) + 1
+
+    captured(f, X, graphs=2, kinds=["print"], no_plain=True)
+
+
+def test_break_two_calls_deep():
+    def f(x):
+        base = x * 3
+        a, b = middle(x, 2)
+        return a + b + base
+
+    captured(f, X, graphs=2, kinds=["print"], no_plain=True)
+
+
+def test_two_breaks_in_a_callee():
+    def g(x):
+        x = x + 1
+        print("one")
+        x = x * 2
+        print("two")
+        return x - 1
+
+    def f(x):
+        return g(x) + g(x * 3)
+
+    captured(f, X, kinds=["print"] * 4)
+
+
+def test_break_in_a_callee_in_a_loop():
+    def f(x):
+        for k in (1, 2, 3):
+            x = inner(x) * k
+        return x
+
+    captured(f, X)
+
+
+def test_branch_in_a_callee():
+    def g(x):
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+    def f(x):
+        return g(x) * 2 + g(-x)
+
+    captured(f, X, graphs=3, breaks=2)
+
+
+def test_exception_is_handled_by_the_program():
+    def f(x, key):
+        y = x + 1
+        try:
+            z = y[[1, 2, 7]] * 2
+        except IndexError as error:
+            print(type(error).__name__)
+            z = y * 3
+        return z + 1
+
+    captured(f, X, 1)
+
+
+def test_exception_in_an_inlined_call():
+    def g(x):
+        return x.reshape(7)
+
+    def f(x):
+        y = x + 1
+        try:
+            return g(y)
+        except RuntimeError:
+            print("caught")
+            return y * 2
+
+    captured(f, X)
+
+
+def test_exception_leaves():
+    def g(x):
+        if x.shape[0] == 3:
+            raise ValueError(f"three rows: {x.shape}")
+        return x
+
+    def f(x):
+        return g(x + 1) * 2
+
+    captured(f, X, kinds=["exception"])
+
+
+def test_finally_runs():
+    def f(x, log):
+        y = x + 1
+        try:
+            print("body")
+            y = y * 2
+        finally:
+            log.append("done")
+            print("finally")
+        return y
+
+    captured(f, X, [])
+
+
+def test_with_blocks_stay_entered():
+    class Scope:
+        def __init__(self, log):
+            self.log = log
+
+        def __enter__(self):
+            self.log.append("in")
+
+        def __exit__(self, *exc):
+            self.log.append("out")
+
+    def f(x, log):
+        with Scope(log):
+            y = x + 1
+            print("middle")
+            y = y * 2
+        log.append("after")
+        return y
+
+    captured(f, X, [])
+
+
+def test_no_grad_stays_entered():
+    def f(x):
+        with torch.enable_grad():
+            y = x + 1
+            print(torch.is_grad_enabled())
+            y = y * 2
+        print(torch.is_grad_enabled())
+        return y
+
+    captured(f, X)
+
+
+def test_stack_values_survive():
+    def say(v):
+        print(v)
+        return v
+
+    def f(x):
+        return [x + 1, say(2), (x * 2, {"k": say(3)}), f"{say(4)}"]
+
+    captured(f, X)
+
+
+def test_closure_cells_keep_identity():
+    def f(x):
+        total = x
+
+        def add(y):
+            nonlocal total
+            total = total + y
+
+        add(1)
+        print("middle")
+        add(2)
+        get = lambda: total
+        print("again")
+        add(x)
+        return get() + total
+
+    captured(f, X)
+
+
+def test_free_variable_is_written():
+    def make():
+        count = 0
+
+        def f(x):
+            nonlocal count
+            count += 1
+            y = x + count
+            print("middle", count)
+            count += 1
+            return y * count
+
+        return f, lambda: count
+
+    plain, plain_count = make()
+    captured_f, captured_count = make()
+    target, runner = jitted(captured_f)
+    for _ in range(3):
+        assert torch.equal(target(X), plain(X))
+        assert plain_count() == captured_count()
+
+
+def test_iterators_on_the_stack():
+    def f(x):
+        out = []
+        for i, (a, b) in enumerate(zip([1, 2, 3], (4, 5, 6))):
+            x = x + a * b
+            print(i)
+            out.append(x.sum())
+        for k, v in {"a": 1, "b": 2}.items():
+            print(k)
+            x = x * v
+        return x, out
+
+    captured(f, X)
+
+
+def test_super_behind_a_break():
+    class Base:
+        def run(self, x):
+            return x + 1
+
+    class Derived(Base):
+        def run(self, x):
+            y = x * 2
+            print("in derived")
+            return super().run(y) * 3
+
+    def f(x):
+        return Derived().run(x)
+
+    captured(f, X)
+    target, runner = jitted(Derived.run)
+    assert torch.equal(target(Derived(), X), Derived().run(X))
+
+
+def test_keyword_calls_break_at_the_call():
+    def f(x):
+        y = x + 1
+        print("a", "b", sep="-", end="!")
+        return y * 2
+
+    captured(f, X, graphs=2, kinds=["print"])
+
+
+def test_star_calls_break_at_the_call():
+    def f(x, args, kwargs):
+        y = x + 1
+        print(*args, **kwargs)
+        return y * 2
+
+    captured(f, X, ["a", "b"], {"sep": "-"}, graphs=2)
+
+
+def test_unknown_c_function():
+    import time
+
+    def f(x):
+        y = x + 1
+        time.sleep(0)
+        return y * 2
+
+    captured(f, X, graphs=2, kinds=["unknown_call"])
+
+
+def test_methods_break_at_the_load():
+    class Lazy:
+        def __getattr__(self, name):
+            if name.startswith("__"):
+                raise AttributeError(name)
+            print("asked for", name)
+            return lambda y: y * 2
+
+    def f(x, thing):
+        y = x + 1
+        return thing.twice(y) + y
+
+    captured(f, X, Lazy())
+
+
+def test_changes_before_a_break_are_visible():
+    class Box:
+        pass
+
+    box = Box()
+    box.n = 0
+
+    def show():
+        print(box.n, len(box.items))
+
+    def f(x, box):
+        box.n = box.n + 1
+        box.items = [x]
+        print(box.n, len(box.items))
+        box.n += 1
+        return x + box.n
+
+    captured(f, X, box)
+
+
+def test_mutation_before_a_break():
+    def f(x):
+        x.add_(1)
+        print(float(x.sum()))
+        x.mul_(2)
+        return x
+
+    captured(f, X)
+
+
+def test_generator_expression_behind_a_break():
+    def f(x):
+        parts = (x + i for i in range(3))
+        print("middle")
+        return sum(parts)
+
+    captured(f, X)
+
+
+def test_started_generator():
+    def f(x):
+        parts = (x + i for i in range(3))
+        first = next(parts)
+        print("middle")
+        return first * sum(parts)
+
+    captured(f, X)
+
+
+def test_recursion():
+    def f(x, n):
+        if n == 0:
+            print("bottom")
+            return x
+        return f(x + 1, n - 1) * 2
+
+    captured(f, X, 4)
+
+
+def test_comprehension_with_a_break():
+    def say(v):
+        print(v)
+        return v
+
+    def f(x):
+        y = x + 1
+        return [y * say(i) for i in range(3)]
+
+    captured(f, X)
+
+
+def test_default_arguments_and_locals_survive():
+    def f(x, a=1, *rest, b=2, **more):
+        z = x * a
+        print(rest, more)
+        return z + b + len(rest) + len(more) + a
+
+    captured(f, X, 1, 5, 6, b=3, c=4)
+
+
+def test_delete_and_unbound():
+    def f(x, flag):
+        y = x + 1
+        if flag:
+            z = y
+        print("middle")
+        del y
+        try:
+            return z * 2
+        except NameError:
+            return x
+
+    captured(f, X, True)
+    captured(f, X, False)
+
+
+def test_raise_in_a_resumed_piece():
+    def f(x):
+        y = x + 1
+        try:
+            print("middle")
+            raise KeyError("k")
+        except KeyError:
+            y = y * 2
+        return y
+
+    captured(f, X)
+
+
+def test_traceback_shows_the_line():
+    import traceback
+
+    def f(x):
+        y = x + 1
+        print("middle")
+        y = y * 2
+        raise RuntimeError("here")
+
+    target, _ = jitted(f)
+    for _ in range(2):
+        try:
+            target(X)
+        except RuntimeError as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            assert frames[-1].name == "f" and "raise RuntimeError" in frames[-1].line
