@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from frameloom.codegen.cost import size
 from frameloom.codegen.cpp_fold import Folds
-from frameloom.codegen.cpp_value import Lanes
+from frameloom.codegen.cpp_value import Lanes, Value
+from frameloom.codegen.layout import stride
 from frameloom.codegen.looptree import Accumulate, Assign, Pass, Tree
 from frameloom.codegen.prelude import ELEMENTS, Prelude
-from frameloom.codegen.tiles import CHUNKS
-from frameloom.ir.node import Axis
+from frameloom.codegen.tiles import CHUNKS, SQUARES
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Axis, axis
 from frameloom.ir.program import Kernel
 
 PRAGMA = "#pragma omp parallel for schedule(static)\n"
@@ -167,8 +169,61 @@ class Loops(Folds):
         self.lanes = None
 
     def _body(self, p: Pass) -> None:
+        if p.transposed is not None:
+            self._squares(p)
+            return
         for row in p.reads:
             self.read_row(row)
         self.block(p.body)
         for row in p.keeps:
             self.write_row(row)
+
+    # --- transposed loads
+
+    def _squares(self, p: Pass) -> None:
+        """The squares of one block, one below the other: so each row of the block is a whole page's worth of lines."""
+        plan = p.transposed
+        extent = plan.axis.extent
+        first, last = self.fresh("i"), self.fresh("to")
+        self.line(f"i64 {first} = {self.value(axis(plan.block)).texts[0]} * {SQUARES};")
+        self.line(
+            f"const i64 {last} = {first} + {SQUARES} < {extent} ? {first} + {SQUARES} : {extent};"
+        )
+        if extent >= p.lanes:
+            self.open(f"for (; {first} <= {last} - {p.lanes}; {first} += {p.lanes})")
+            self._square(p, first, p.lanes)
+            self.close()
+        if extent % p.lanes:
+            self.open(f"if ({first} < {last})")
+            self._square(p, first, extent % p.lanes)
+            self.close()
+
+    def _square(self, p: Pass, first: str, count: int) -> None:
+        """`count` positions of the other axis from `first` on, times the present lanes."""
+        plan, lanes = p.transposed, self.lanes
+        names = []
+        for load in plan.loads:
+            element = "u8" if load.dtype is DType.BOOL else ELEMENTS[load.dtype]
+            v = self.prelude.vector(element, lanes.width)
+            call = self.prelude.function("transpose", element, lanes.width)
+            step, rest = stride(load.srcs[0], lanes.axis)
+            _, rest = stride(rest, plan.axis)
+            name = self.fresh("t")
+            pointer = f"(const {element} *){self.pointers[load.arg]}"
+            at = f"{pointer} + {self.value(rest).texts[0]} + {first} + {step} * {lanes.variable}"
+            self.line(f"{v} {name}[{lanes.width}];")
+            self.line(f"{call}<{lanes.count}, {count}>({name}, {at}, {step});")
+            names.append(name)
+        i = self.fresh("i")
+        # Unrolled, the square stays in registers.
+        head = (
+            f"#pragma GCC unroll {p.lanes}\nfor (i64 {i} = {first}; {i} < {first} + {count}; {i}++)"
+        )
+        self.open(head, {plan.axis: i})
+        for load, name in zip(plan.loads, names, strict=True):
+            text = f"{name}[{i} - {first}]"
+            if load.dtype is DType.BOOL:
+                text = f"-__builtin_convertvector({text}, {self.prelude.mask(lanes.width)})"
+            self.bind(load, Value((text,), load.dtype, True))
+        self.block(p.body)
+        self.close()

@@ -8,6 +8,7 @@ Types: BOOL is `b8` as a scalar and an integer mask (all bits or none) as a vect
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from frameloom.codegen.layout import is_index, stride
@@ -244,6 +245,9 @@ class Values:
                 return f"{self.value(n.srcs[1]).texts[0]} ? {place} : {ELEMENTS[n.dtype]}(0)"
             return place
         args = [self.value(s).texts[0] for s in n.srcs]
+        divide = self._divide_text(n, n.dtype) if is_index(n) else None
+        if divide is not None:
+            return divide(args[0])
         return self._op_text(n, args, 1, n.srcs[0].dtype if n.srcs else n.dtype, n.dtype)
 
     # --- vectors
@@ -262,8 +266,11 @@ class Values:
         args = [self.vector(s) for s in n.srcs]
         if is_index(n):
             args = [self._as_dtype(a, dtype) for a in args]
+            divide = self._divide_text(n, dtype)
             return dtype, [
-                self._op_text(n, [a.texts[u] for a in args], lanes.width, dtype, dtype)
+                divide(args[0].texts[u])
+                if divide
+                else self._op_text(n, [a.texts[u] for a in args], lanes.width, dtype, dtype)
                 for u in range(lanes.unroll)
             ]
         of = args[0].dtype if args else n.dtype
@@ -278,6 +285,16 @@ class Values:
             self._op_text(n, [a.texts[u] for a in args], lanes.width, of, n.dtype)
             for u in range(lanes.unroll)
         ]
+
+    def _divide_text(self, n: Node, dtype: DType) -> Callable[[str], str] | None:
+        """Division of a position by a constant, which the compiler turns into a multiplication."""
+        if n.op not in (Op.FLOORDIV, Op.MOD) or n.srcs[1].op is not Op.CONST or n.srcs[1].arg <= 0:
+            return None
+        known = bounds(n.srcs[0])
+        if known is None or known[0] < 0:
+            return None
+        sign = "/" if n.op is Op.FLOORDIV else "%"
+        return lambda a: f"{a} {sign} {constant(n.srcs[1].arg, dtype)}"
 
     def _as_dtype(self, value: Value, dtype: DType) -> Value:
         if value.dtype is dtype:

@@ -41,19 +41,22 @@ class Accumulate:
 
 
 @dataclass(eq=False, slots=True)
-class Keep:
-    """Writes `node` to the row buffer `row` as soon as it is known; a later pass reads it there."""
-
-    node: Node
-    row: Row
-
-
-@dataclass(eq=False, slots=True)
 class Row:
     """Scratch of one element per position of `axes`, private to one run of the block that owns it."""
 
     node: Node
     axes: tuple[Axis, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Transposed:
+    """Loads that are contiguous along `axis` instead of the lane axis.  The pass loops over `block`, the number of a
+    group of positions of `axis`; in each it reads squares of lanes by as many positions from every one of `loads`,
+    transposes them, and loops over the positions."""
+
+    axis: Axis
+    block: Axis
+    loads: list[Node]
 
 
 @dataclass(eq=False, slots=True)
@@ -74,6 +77,7 @@ class Pass:
     parallel: bool = False
     split: int = 0
     block: int = 0
+    transposed: Transposed | None = None
     keeps: list[Row] = field(default_factory=list)  # rows that this pass writes
     reads: list[Row] = field(
         default_factory=list
@@ -82,8 +86,7 @@ class Pass:
 
 @dataclass(eq=False, slots=True)
 class Tree:
-    """A whole kernel."""
+    """A whole kernel; `buffers` in the order of the function's first argument."""
 
     body: list[Pass | Assign | Accumulate]
     buffers: tuple[Buffer, ...]
-    rows: dict[int, list[Row]] = field(default_factory=dict)

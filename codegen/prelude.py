@@ -86,6 +86,8 @@ class Prelude:
         found = table.get(f"{name} {element}") or table.get(name)
         if found is not None:
             return found
+        if name == "transpose":
+            return transpose(lanes), ()
         if name.startswith("across_"):
             return across(name.removeprefix("across_"), lanes)
         return sleef(name, element, lanes)
@@ -145,6 +147,28 @@ def across(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
         half //= 2
     text = f"FN E fl_across_{kind}(V v) {{\n{''.join(lines)}  return v[0];\n}}\n"
     return text, (kind,) if kind in ("max", "min") else ()
+
+
+def transpose(lanes: int) -> str:
+    """Reads `columns` contiguous elements at each of `rows` places and exchanges rows and columns: halves, then quarters,
+    then single elements."""
+    lines = []
+    half = lanes // 2
+    while half:
+        low = ", ".join(str(lane + lanes - half if lane & half else lane) for lane in range(lanes))
+        high = ", ".join(str(lane + lanes if lane & half else lane + half) for lane in range(lanes))
+        lines.append(
+            f"  for (int i = 0; i < L; i++) if (!(i & {half})) {{\n"
+            f"    const V a = t[i], b = t[i + {half}];\n"
+            f"    t[i] = SHUFFLE2(a, b, I, {low});\n    t[i + {half}] = SHUFFLE2(a, b, I, {high});\n  }}\n"
+        )
+        half //= 2
+    return (
+        "template <int rows, int columns> FN void fl_transpose(V *t, const E *p, i64 step) {\n"
+        "  for (int l = 0; l < L; l++)\n"
+        "    t[l] = l < rows ? columns == L ? load<V>(p + l * step) : load_part<V, columns>(p + l * step) : V{};\n"
+        f"{''.join(lines)}}}\n"
+    )
 
 
 _SLEEF_ERROR = {"erfc": "15", "fmod": ""}  # hundredths of units in the last place; all others 1.0

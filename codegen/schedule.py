@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from frameloom.codegen.cost import size
 from frameloom.codegen.layout import coalesce
 from frameloom.codegen.looptree import Accumulate, Assign, Fold, Pass, Tree
+from frameloom.codegen.split import split
 from frameloom.codegen.tiles import finish
 from frameloom.codegen.vector import Isa
 from frameloom.ir.node import Axis, Node, axis
@@ -56,11 +57,12 @@ class Goal:
 
 def schedule(kernel: Kernel, isa: Isa) -> Tree:
     """The loop tree of `kernel` for vectors of `isa`."""
-    goals = [Goal(s.axes, s.value, s.buffer, s.offset) for s in kernel.stores]
+    stores = split(kernel.stores)
+    goals = [Goal(s.axes, s.value, s.buffer, s.offset) for s in stores]
     goals = [_without_unit_axes(g) for g in goals]
     body = _Block(frozenset(), frozenset(), 0).build(goals)
     buffers: dict[Buffer, None] = {}
-    for s in kernel.stores:
+    for s in stores:
         for n in topological((s.offset, s.value)):
             if n.op is Op.LOAD:
                 buffers[n.arg] = None

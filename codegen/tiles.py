@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from frameloom.codegen.cost import size, weight
 from frameloom.codegen.layout import is_index, stride
-from frameloom.codegen.looptree import Accumulate, Assign, Pass, Row, Tree
+from frameloom.codegen.looptree import Accumulate, Assign, Pass, Row, Transposed, Tree
 from frameloom.codegen.vector import Isa
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds
@@ -23,6 +23,7 @@ PARALLEL_WORK = 60_000  # in cost units; waking the pool costs about a microseco
 ROWS_ENOUGH = 16  # work items that are worth a parallel loop of their own
 CHUNKS = 64  # partial results of a parallel fold; part of the result's rounding, so never the thread count
 BLOCK = 4096  # positions of the lane axis in one work item, at least
+SQUARES = 64  # positions across the lanes in one block of transposed squares
 ROW_BYTES = 64 << 10  # largest row buffer
 KEEP_COST = 8.0  # a value that costs more than this is kept for a later pass
 
@@ -155,6 +156,31 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
     else:
         p.unroll = 2 if work <= 12 else 1
     p.unroll = min(p.unroll, max(1, axis.extent // p.lanes))
+    if not has_inner and not p.folds and all(isinstance(i, Assign) for i in p.body):
+        _transpose(p)
+
+
+def _transpose(p: Pass) -> None:
+    """Plans squares for loads that are contiguous along another axis than the lanes."""
+    candidates: dict[Axis, list[Node]] = {}
+    for n in nodes(p.body):
+        if n.op is not Op.LOAD or len(n.srcs) != 1:
+            continue
+        along = stride(n.srcs[0], p.vector)
+        if along is None or along[0] in (0, 1):
+            continue
+        for a in p.axes[:-1]:
+            across = stride(n.srcs[0], a)
+            if across is not None and across[0] == 1:
+                candidates.setdefault(a, []).append(n)
+    if not candidates or p.vector.extent < 4:
+        return
+    axis, loads = max(candidates.items(), key=lambda c: (len(c[1]), c[0].extent))
+    if axis.extent < 4:
+        return
+    block = Axis(f"{axis.name}b", -(-axis.extent // SQUARES))
+    p.axes = (*[a for a in p.axes if a not in (axis, p.vector)], block, p.vector)
+    p.transposed, p.unroll = Transposed(axis, block, loads), 1
 
 
 def _order_inside(p: Pass) -> None:
@@ -188,7 +214,8 @@ def work(p: Pass) -> float:
             own.append(item)
     if own:
         total += sum(weight(n) for n in nodes(own)) + len(own)
-    return total * size(p.axes)
+    total *= size(p.axes)
+    return total if p.transposed is None else total * SQUARES
 
 
 def _parallel(body: Sequence[Item], outer: int) -> None:
@@ -201,7 +228,8 @@ def _parallel(body: Sequence[Item], outer: int) -> None:
             range_ *= loops[split].extent
             split += 1
         block = 0
-        if p.vector is not None and split == len(loops) and range_ < CHUNKS:
+        squares = p.transposed is not None
+        if p.vector is not None and split == len(loops) and range_ < CHUNKS and not squares:
             step = p.lanes * p.unroll
             has_inner = any(isinstance(i, Pass) for i in p.body)
             least = step if has_inner else max(BLOCK // range_ // step, 1) * step

@@ -19,8 +19,10 @@ typedef float f32;
 typedef double f64;
 #ifdef __clang__
 #define SHUFFLE(v, T, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
+#define SHUFFLE2(v, w, T, ...) __builtin_shufflevector(v, w, __VA_ARGS__)
 #else
 #define SHUFFLE(v, T, ...) __builtin_shuffle(v, (T){__VA_ARGS__})
+#define SHUFFLE2(v, w, T, ...) __builtin_shuffle(v, w, (T){__VA_ARGS__})
 #endif
 #define FN static inline __attribute__((always_inline))
 template <class V, class E> FN V load(const E *p) { V v; __builtin_memcpy(&v, p, sizeof v); return v; }

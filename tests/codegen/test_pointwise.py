@@ -311,3 +311,26 @@ def test_mixed_widths():
     wide = binary(Op.ADD, cast(DType.F64, a), cast(DType.F64, n))
     stores = [write(out("o", (90,)), (i,), value), write(out("w", (90,), DType.F64), (i,), wide)]
     check(stores, {"x": x, "k": k, "m": m})
+
+
+@pytest.mark.parametrize(
+    "shape", [(16, 16), (64, 64), (33, 70), (5, 200), (200, 5), (130, 67), (1, 30), (3, 3)]
+)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.int16, torch.bool, torch.bfloat16]
+)
+def test_transposed(shape, dtype):
+    x = sample(DType.of(dtype), shape[::-1]).t()
+    axes = space(shape)
+    value = read(tensor_in("x", x), *axes)
+    if not dtype.is_floating_point or dtype is torch.float32 or dtype is torch.float64:
+        value = binary(Op.MUL, value, value)
+    check([write(out("o", shape, value.dtype), axes, value)], {"x": x})
+
+
+def test_transposed_planes():
+    x = torch.randn(3, 40, 50).transpose(1, 2)
+    y = torch.randn(3, 50, 40)
+    axes = space(x.shape)
+    value = binary(Op.ADD, read(tensor_in("x", x), *axes), read(tensor_in("y", y), *axes))
+    check([write(out("o", x.shape), axes, value)], {"x": x, "y": y})
