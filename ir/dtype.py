@@ -21,6 +21,8 @@ class DType(enum.Enum):
     F32 = ("f32", "f", 32)
     F64 = ("f64", "f", 64)
 
+    __hash__ = object.__hash__  # Enum's own is written in Python
+
     def __init__(self, text: str, kind: str, bits: int) -> None:
         self.text = text
         self.kind = kind

@@ -49,6 +49,7 @@ class Graph:
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
         order = _Order()
+        direct: dict[int, set[int]] = {}
         for number, step in enumerate(live_steps(program)):
             stores = list(step.stores) if isinstance(step, Kernel) else []
             group = Group(number, number, None if stores else step, stores, set(reads_of(step)))
@@ -63,16 +64,14 @@ class Graph:
                     self.writer[b] = group
             for b in group.reads:
                 self.readers.setdefault(b, set()).add(number)
-            self.before[number] = self._closure(order.needs(number, step))
+            direct[number] = order.needs(number, step)
             self.after[number] = 0
-            for earlier in _bits(self.before[number]):
-                self.after[earlier] |= 1 << number
-
-    def _closure(self, direct: Iterable[int]) -> int:
-        found = 0
-        for n in direct:
-            found |= 1 << n | self.before[n]
-        return found
+        for number, earlier in direct.items():
+            self.before[number] = _closure(self.before, earlier)
+        for number in sorted(direct, reverse=True):
+            reach = self.after[number] | 1 << number
+            for n in direct[number]:
+                self.after[n] |= reach
 
     def mergeable(self, a: Group, b: Group) -> bool:
         """No third group has to run between the two."""
@@ -136,6 +135,13 @@ class Graph:
                     heapq.heappush(ready, (self.groups[later].position, later))
         assert len(result) == len(self.groups), "a cycle among groups"
         return result
+
+
+def _closure(before: dict[int, int], direct: Iterable[int]) -> int:
+    found = 0
+    for n in direct:
+        found |= 1 << n | before[n]
+    return found
 
 
 def _bits(mask: int) -> Iterator[int]:

@@ -9,6 +9,7 @@ arithmetic never overflows; do not use `floordiv` and `mod` on the user's intege
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -362,22 +363,31 @@ def positions_of(
 ) -> dict[Axis, Node] | None:
     """The value of each axis at which an affine `store_offset` over `axes` equals `offset`; None if the offsets
     are not those of a strided layout without overlap.  `offset` must address an element that is stored."""
+    if offset is store_offset:
+        return {a: axis(a) for a in axes} if _is_layout(store_offset, tuple(axes)) else None
     form = affine(store_offset)
-    if form is None:
+    if form is None or not _is_layout(store_offset, tuple(axes)):
         return None
     coefficients, constant = form
-    order = sorted((a for a in axes if a.extent > 1), key=lambda a: -coefficients.get(a, 0))
-    reach = 1
-    for a in reversed(order):
-        if coefficients.get(a, 0) < reach:
-            return None
-        reach += coefficients[a] * (a.extent - 1)
     found = {a: index(0) for a in axes}
     rest = add(offset, index(-constant))
-    for a in order:
-        found[a] = floordiv(rest, coefficients[a], ranges)
-        rest = mod(rest, coefficients[a], ranges)
+    for a in sorted((a for a in axes if a.extent > 1), key=lambda a: -coefficients[a]):
+        found[a], rest = _divide(rest, coefficients[a], ranges)
     return found
+
+
+@functools.lru_cache(1024)
+def _is_layout(offset: Node, axes: tuple[Axis, ...]) -> bool:
+    """Different positions have different offsets, as in a strided tensor without overlap."""
+    form = affine(offset)
+    if form is None:
+        return False
+    reach = 1
+    for a in sorted((a for a in axes if a.extent > 1), key=lambda a: form[0].get(a, 0)):
+        if form[0].get(a, 0) < reach:
+            return False
+        reach += form[0][a] * (a.extent - 1)
+    return True
 
 
 __all__ = [

@@ -24,6 +24,7 @@ replaced by the consumer's positions.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -138,6 +139,7 @@ def const(value: bool | int | float, dtype: DType) -> Node:
     return Node(Op.CONST, dtype, (), value)
 
 
+@functools.lru_cache(1024)
 def index(value: int) -> Node:
     """An index constant."""
     return Node(Op.CONST, DType.I64, (), int(value))

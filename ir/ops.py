@@ -87,6 +87,8 @@ class Op(enum.Enum):
     # ternary
     WHERE = "where"  # (bool, a, b)
 
+    __hash__ = object.__hash__  # Enum's own is written in Python
+
     def __repr__(self) -> str:
         return self.value
 

@@ -21,19 +21,20 @@ _fresh = itertools.count()
 def topological(roots: Iterable[Node]) -> list[Node]:
     """Every node reachable from `roots` once, sources before users."""
     order: list[Node] = []
-    state: dict[Node, bool] = {}  # False: being visited, True: listed
-    stack = list(roots)[::-1]
+    seen: set[Node] = set()
+    # A node below its sources on the stack is wrapped: it is listed when it comes up again.
+    stack: list[Node | tuple[Node]] = [*list(roots)[::-1]]
     while stack:
-        n = stack[-1]
-        seen = state.get(n)
-        if seen is None:
-            state[n] = False
-            stack.extend(s for s in reversed(n.srcs) if s not in state)
-            continue
-        stack.pop()
-        if not seen:
-            state[n] = True
-            order.append(n)
+        n = stack.pop()
+        if isinstance(n, tuple):
+            order.append(n[0])
+        elif n not in seen:
+            seen.add(n)
+            if n.srcs:
+                stack.append((n,))
+                stack.extend(n.srcs[::-1])
+            else:
+                order.append(n)
     return order
 
 
