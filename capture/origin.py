@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 class Origin:
     """One link of a chain.  `child` gives the same object for the same key, so origins compare by identity."""
 
-    __slots__ = ("_children", "base", "key", "kind")
+    __slots__ = ("_children", "_path", "base", "key", "kind")
 
     def __init__(self, kind: str, base: Origin | None, key: Any) -> None:
         self.kind = kind
         self.base = base
         self.key = key
         self._children: dict[Any, Origin] = {}
+        self._path: str | None = None
 
     def child(self, kind: str, key: Any = None) -> Origin:
         index = (kind, type(key), key) if _is_plain(key) else (kind, id(key))
@@ -58,6 +59,11 @@ class Origin:
 
     def path(self) -> str:
         """As the user would write it."""
+        if self._path is None:
+            self._path = self._make_path()
+        return self._path
+
+    def _make_path(self) -> str:
         base = self.base.path() if self.base is not None else ""
         match self.kind:
             case "arg" | "cell":
