@@ -78,7 +78,8 @@ class Entry:
         ("out", i) | ("slot", i) | ("const", obj) | ("tuple", recipes) | ("list", recipes) | ("dict", keys, recipes)."""
     @staticmethod
     def code(guards: Guards, function: FunctionType) -> Entry:
-        """function(*args, **kwargs): same signature, rewritten code.  For a frame met by the hook its code replaces the frame's."""
+        """function(*args, **kwargs): same signature, rewritten code.  For a frame met by the hook its code replaces the frame's,
+        and the entry then keeps the code alone: an entry is either a JitFunction's or the hook's."""
     @staticmethod
     def plain(guards: Guards, reason: str) -> Entry:
         """The original function, as it is."""

@@ -20,6 +20,7 @@ static struct {
     Py_ssize_t index;          /* of CodeState among a code object's extra data */
     PyObject *callback;        /* NULL: none */
     _PyFrameEvalFunction next; /* who evaluated frames before */
+    int left_behind;           /* another tool's hook calls ours */
     int users;                 /* over all threads */
     int complained;
 } hook = {.index = -1};
@@ -27,7 +28,11 @@ static struct {
 static __thread int entered;  /* users in this thread */
 static __thread int hook_off; /* frames of this thread are passed on, e.g. while compiling */
 
+static __thread int depth;           /* of the frames that were passed on */
 static __thread PyObject *pass_next; /* borrowed, only compared */
+
+static void install(void);
+static void uninstall(void);
 
 static void code_state_free(void *data) {
     CodeState *state = data;
@@ -64,9 +69,13 @@ void hook_leave_code_alone(PyCodeObject *code) {
         PyErr_Clear();
 }
 
-static int code_add_entry(PyObject *code, PyObject *entry) {
+/* Code entries keep just the new code here: a function would hold the globals and cells of the call it was
+ * made for. */
+static int code_add_entry(PyObject *code, Entry *entry) {
     CodeState *state = code_state_make(code);
     if (state == NULL) return -1;
+    if (entry->kind == ENTRY_CODE && PyFunction_Check(entry->target))
+        Py_SETREF(entry->target, Py_NewRef(PyFunction_GET_CODE(entry->target)));
     Py_ssize_t count = state->entries ? PyTuple_GET_SIZE(state->entries) : 0;
     PyObject *longer = PyTuple_New(count + 1);
     if (longer == NULL) return -1;
@@ -86,13 +95,16 @@ static Entry *ask_callback(PyObject *code, const Call *call) {
     if (slots) {
         for (Py_ssize_t i = 0; i < call->slot_count; i++)
             PyTuple_SET_ITEM(slots, i, Py_XNewRef(call->slots[i]));
+        PyThreadState *thread = PyThreadState_Get();
+        PyThreadState_EnterTracing(thread); /* a debugger follows the program, not its compilation */
         answer = PyObject_CallFunctionObjArgs(callback, (PyObject *)call->function, slots, NULL);
+        PyThreadState_LeaveTracing(thread);
     }
     Py_XDECREF(slots);
     int is_entry = answer && Py_IS_TYPE(answer, &Entry_Type);
     if (answer && !is_entry && !Py_IsNone(answer))
         PyErr_Format(PyExc_TypeError, "the frame callback gave %R", answer);
-    if (is_entry && code_add_entry(code, answer) < 0) is_entry = 0;
+    if (is_entry && code_add_entry(code, (Entry *)answer) < 0) is_entry = 0;
     if (PyErr_Occurred()) {
         int first = !hook.complained;
         hook.complained = 1;
@@ -139,7 +151,7 @@ static int take_frame(PyThreadState *thread, _PyInterpreterFrame *frame, PyCodeO
         if (entry) tried = entry_try(entry, &call, result);
     }
     if (tried == TRIED_CODE) {
-        PyCodeObject *target = (PyCodeObject *)PyFunction_GET_CODE(entry->target);
+        PyCodeObject *target = (PyCodeObject *)entry->target;
         if (same_frame_layout(code, target)) frame_swap_code(thread, frame, target);
     }
 done:
@@ -150,43 +162,65 @@ done:
     return 1;
 }
 
+/* Evaluates the frame without looking at it.  With a hook every Python call takes some of the C stack, so
+   that a deep recursion would overflow it: below the deepest frame the hook is taken off, and calls go on
+   without the C stack. */
+static PyObject *pass(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
+    enum { UNITS_OF_A_CALL = 2, DEEPEST = 4000 };
+    int deepest = depth == DEEPEST;
+    if (deepest) uninstall();
+    depth++;
+    frame_lend_recursion(thread, UNITS_OF_A_CALL);
+    PyObject *result = hook.next(thread, frame, throwing);
+    frame_lend_recursion(thread, -UNITS_OF_A_CALL);
+    depth--;
+    if (deepest && hook.users > 0) install();
+    return result;
+}
+
 static PyObject *evaluate(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
-    enum { UNITS_OF_A_CALL = 2 };
     PyObject *result = NULL, *code = FRAME_CODE(frame);
     if (entered && !hook_off && !throwing && !calls_are_suspended() && PyCode_Check(code)) {
         const int generators = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
-        int flags = ((PyCodeObject *)code)->co_flags;
+        int flags = ((PyCodeObject *)code)->co_flags, skip = code == pass_next;
         PyObject *function = FRAME_FUNCTION(frame);
-        int pass = code == pass_next;
-        if (pass) pass_next = NULL;
-        if (!pass && (flags & (CO_OPTIMIZED | generators)) == CO_OPTIMIZED &&
+        if (skip) pass_next = NULL;
+        if (!skip && (flags & (CO_OPTIMIZED | generators)) == CO_OPTIMIZED &&
             frame_is_fresh(frame, (PyCodeObject *)code) && PyFunction_Check(function) &&
             PyFunction_GET_CODE(function) == code && PyDict_CheckExact(frame->f_globals) &&
             take_frame(thread, frame, (PyCodeObject *)code, &result))
             return result;
     }
-    frame_lend_recursion(thread, UNITS_OF_A_CALL);
-    result = hook.next(thread, frame, throwing);
-    frame_lend_recursion(thread, -UNITS_OF_A_CALL);
-    return result;
+    return pass(thread, frame, throwing);
+}
+
+static void install(void) {
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+    /* A tool that came after us still calls us, and calling it would go round in circles. */
+    if (current == evaluate || (hook.left_behind && current != _PyEval_EvalFrameDefault)) return;
+    hook.left_behind = 0;
+    hook.next = current;
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluate);
+}
+
+static void uninstall(void) {
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == evaluate)
+        _PyInterpreterState_SetEvalFrameFunc(interpreter, hook.next);
+    else
+        hook.left_behind = 1; /* below another tool: from there we pass everything on */
 }
 
 void hook_enter(void) {
     entered++;
-    if (hook.users++ > 0) return;
-    PyInterpreterState *interpreter = PyInterpreterState_Get();
-    hook.next = _PyInterpreterState_GetEvalFrameFunc(interpreter);
-    _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluate);
+    if (hook.users++ == 0) install();
 }
 
 void hook_exit(void) {
     if (entered == 0) return;
     entered--;
-    if (--hook.users > 0) return;
-    PyInterpreterState *interpreter = PyInterpreterState_Get();
-    /* A tool that came after us still calls us on; we then pass everything through. */
-    if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == evaluate)
-        _PyInterpreterState_SetEvalFrameFunc(interpreter, hook.next);
+    if (--hook.users == 0) uninstall();
 }
 
 void hook_pass_next(PyObject *code) {

@@ -103,6 +103,8 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
         entries = (PyObject *)entry;
     }
     bound_release(&bound);
+    /* An entry that the hook took over has code alone. */
+    if (tried == TRIED_CODE && !PyFunction_Check(entry->target)) tried = TRIED_PLAIN;
     if (tried == TRIED_CODE)
         target = entry->target;
     else if (tried == TRIED_PLAIN)

@@ -60,7 +60,7 @@ class Parser {
         return false;
     }
 
-    // The attribute as a borrowed reference: the object that has it keeps it.
+    // A field of one of spec.py's dataclasses, borrowed: the object keeps it.
     static PyObject *field(PyObject *object, const char *name) {
         PyObject *value = PyObject_GetAttrString(object, name);
         Py_XDECREF(value);
@@ -281,10 +281,10 @@ class Parser {
         Py_ssize_t count = arguments ? PySequence_Size(arguments.object) : 0;
         for (Py_ssize_t i = 0; i < count; i++) {
             Ref item(PySequence_GetItem(arguments.object, i));
-            PyObject *is_out = item ? field(item.object, "is_out") : nullptr;
-            if (is_out != Py_True) continue;
-            PyObject *name = field(item.object, "name");
-            const char *text = name ? PyUnicode_AsUTF8(name) : nullptr;
+            Ref is_out(item ? PyObject_GetAttrString(item.object, "is_out") : nullptr);
+            if (is_out.object != Py_True) continue;
+            Ref name(PyObject_GetAttrString(item.object, "name"));
+            const char *text = name ? PyUnicode_AsUTF8(name.object) : nullptr;
             if (text) call->out_names.push_back(text);
         }
         PyErr_Clear();

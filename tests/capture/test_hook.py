@@ -231,6 +231,69 @@ def test_recursion_reaches_the_usual_depth(hook):
         f(10**6)
 
 
+def test_deep_recursion_needs_no_c_stack(hook):
+    def f(n):
+        return 0 if n == 0 else 1 + f(n - 1)
+
+    hook(lambda function, slots: None)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(60000)
+    try:
+        assert f(50000) == 50000
+    finally:
+        sys.setrecursionlimit(limit)
+    seen = []
+    c.set_frame_callback(lambda function, slots: seen.append(function))
+    (lambda: 0)()
+    assert seen  # and the hook is back
+
+
+def test_entries_of_frames_do_not_keep_the_cells_of_one_call(hook):
+    class Held:
+        pass
+
+    def outer():
+        held = Held()
+
+        def inner():
+            return held
+
+        inner()
+        return weakref.ref(held)
+
+    hook(
+        lambda function, slots: (
+            code_entry(function, function) if function.__name__ == "inner" else None
+        )
+    )
+    ref = outer()
+    gc.collect()
+    assert ref() is None
+
+
+def test_tracing_does_not_see_the_callback(hook):
+    def f(a):
+        return a
+
+    events = []
+
+    def trace(frame, event, arg):
+        events.append((frame.f_code.co_name, event))
+        return trace
+
+    def callback(function, slots):
+        return None
+
+    hook(callback)
+    sys.settrace(trace)
+    try:
+        f(1)
+    finally:
+        sys.settrace(None)
+    assert [e for e in events if e[0] == "f"] == [("f", "call"), ("f", "line"), ("f", "return")]
+    assert "callback" not in {name for name, _ in events}
+
+
 def test_rewritten_code_runs_with_the_hook_entered():
     def inner(x):
         return x + 1
