@@ -149,7 +149,8 @@ def _method(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 def _builtin(t: Tracer, obj: Any, origin: Origin) -> Value:
     owner = getattr(obj, "__self__", None)
-    if isinstance(obj, BuiltinFunctionType | MethodWrapperType) and not isinstance(owner, ModuleType | type | None):
+    is_free = isinstance(owner, ModuleType | type | None) or type(owner).__name__.startswith("pybind11_")
+    if isinstance(obj, BuiltinFunctionType | MethodWrapperType) and not is_free:
         t.guards.add(origin, "type", type(obj))
         return OpaqueValue(obj, origin)  # bound to an object that the guards cannot reach
     t.guards.add(origin, "is", obj)
