@@ -6,6 +6,8 @@
 3. What is still stored only to be loaded by other kernels is recomputed there, if that reads fewer bytes.
 4. Stores that are piecewise along an axis (concatenations) are cut there (split.py).
 
+The rewrite rules run before and after: each store's value is as simple as they make it.
+
 A store to an input stays out of kernels whose other stores read that input.
 """
 
@@ -18,6 +20,7 @@ from dataclasses import replace
 from frameloom.ir.groups import Graph, Group, is_mutating
 from frameloom.ir.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store
+from frameloom.ir.rewrite import simplify
 from frameloom.ir.split import split
 from frameloom.ir.substitute import loads
 
@@ -27,7 +30,7 @@ MANY_BUFFERS = 48
 
 def fuse(program: Program) -> Program:
     """`program` with fewer, larger kernels."""
-    graph = Graph(program)
+    graph = Graph(simplify(program))
     _down(graph)
     _across(graph)
     _recompute(graph)
@@ -39,7 +42,7 @@ def fuse(program: Program) -> Program:
         elif group.stores:
             stores = tuple(piece for s in group.stores for piece in split(s))
             steps.append(Kernel(names.of(group), stores, tuple(dict.fromkeys(group.origin))))
-    return Program(program.inputs, tuple(steps), program.outputs, program.constants)
+    return simplify(Program(program.inputs, tuple(steps), program.outputs, program.constants))
 
 
 # --- 1. producers into consumers

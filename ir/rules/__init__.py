@@ -1,0 +1,11 @@
+"""Rewrite rules, one file per subject.  Each is exact: the same bits for every input (NaN counts as one value).
+
+Floats are not reassociated, and a cast through a narrower type stays: it rounds.
+"""
+
+from frameloom.ir.rules.algebra import ALGEBRA_RULES
+from frameloom.ir.rules.casts import CAST_RULES
+from frameloom.ir.rules.folding import FOLDING_RULES
+from frameloom.ir.rules.selection import SELECTION_RULES
+
+ALL_RULES = (*FOLDING_RULES, *CAST_RULES, *ALGEBRA_RULES, *SELECTION_RULES)

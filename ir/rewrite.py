@@ -1,0 +1,153 @@
+"""Rewriting by tables of rules: `before -> after` on scalar nodes, exact under the semantics of node.py.
+
+A Rule's `before` is data (a Pattern), so that tests can build examples of every rule and run them; its `after` builds the
+replacement from what the pattern's names stand for, or returns None to leave the node.  The tables are in rules/, one
+file per subject.  FRAMELOOM_FUEL=n stops after n rewrites, to find one that is wrong by halving.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from frameloom.config import config
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Node
+from frameloom.ir.ops import COMMUTATIVE, Op
+from frameloom.ir.program import Kernel, Program, Store
+from frameloom.ir.substitute import transform
+
+Number = bool | int | float
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Any node; or a node of one op over patterns; or a constant.  Equal names stand for one node."""
+
+    op: Op | None = None
+    srcs: tuple[Pattern, ...] = ()
+    name: str | None = None
+    value: Number | None = None  # of a constant
+
+
+def any_node(name: str) -> Pattern:
+    return Pattern(name=name)
+
+
+def constant(name: str) -> Pattern:
+    return Pattern(Op.CONST, name=name)
+
+
+def exactly(value: Number) -> Pattern:
+    """A constant of this value, of any dtype (the sign of zero counts)."""
+    return Pattern(Op.CONST, value=value)
+
+
+def of(op: Op, *srcs: Pattern, name: str | None = None) -> Pattern:
+    return Pattern(op, srcs, name)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`dtypes` restricts the dtype of the matched node."""
+
+    before: Pattern
+    after: Callable[..., Node | None]
+    dtypes: Callable[[DType], bool] = lambda dtype: True
+
+
+def floats(dtype: DType) -> bool:
+    return dtype.is_float
+
+
+def integers(dtype: DType) -> bool:
+    return dtype.is_int
+
+
+def bools(dtype: DType) -> bool:
+    return dtype is DType.BOOL
+
+
+def match(pattern: Pattern, node: Node, found: dict[str, Node]) -> bool:
+    """Whether `node` fits; fills in `found`."""
+    if pattern.op is not None and pattern.op is not node.op:
+        return False
+    if pattern.value is not None and not _same_number(pattern.value, node.arg):
+        return False
+    if pattern.name is not None and found.setdefault(pattern.name, node) is not node:
+        return False
+    if not pattern.srcs:
+        return True
+    if len(pattern.srcs) != len(node.srcs):
+        return False
+    orders: list[Sequence[Node]] = [node.srcs]
+    if node.op in COMMUTATIVE:
+        orders.append(node.srcs[::-1])
+    for srcs in orders:
+        trial = dict(found)
+        if all(match(p, s, trial) for p, s in zip(pattern.srcs, srcs, strict=True)):
+            found.update(trial)
+            return True
+    return False
+
+
+def _same_number(a: Number, b: Number) -> bool:
+    return a == b and math.copysign(1, a) == math.copysign(1, b)
+
+
+class Rewriter:
+    """Applies tables of rules, as far as the fuel goes."""
+
+    def __init__(self, rules: Sequence[Rule], fuel: int | None = None) -> None:
+        self.by_op: dict[Op, list[Rule]] = {}
+        for rule in rules:
+            assert rule.before.op is not None, "a rule starts at an op"
+            self.by_op.setdefault(rule.before.op, []).append(rule)
+        self.fuel = fuel
+
+    def node(self, node: Node) -> Node | None:
+        """The node after all rules that apply to it (its sources are done already), or None."""
+        changed = None
+        while (after := self._step(changed or node)) is not None:
+            changed = after
+        return changed
+
+    def _step(self, node: Node) -> Node | None:
+        for rule in self.by_op.get(node.op, ()):
+            found: dict[str, Node] = {}
+            if self.fuel == 0 or not rule.dtypes(node.dtype) or not match(rule.before, node, found):
+                continue
+            after = rule.after(**found)
+            if after is not None and after is not node:
+                assert after.dtype is node.dtype, f"{node} became {after}"
+                if self.fuel is not None:
+                    self.fuel -= 1
+                return after
+        return None
+
+    def roots(self, roots: Sequence[Node]) -> list[Node]:
+        return transform(roots, self.node)
+
+
+_default: Rewriter | None = None
+
+
+def simplify(program: Program) -> Program:
+    """`program` with all rules applied to every kernel."""
+    global _default
+    if _default is None:
+        from frameloom.ir.rules import ALL_RULES
+
+        _default = Rewriter(ALL_RULES, config.fuel)
+    rewriter = _default
+    steps = tuple(
+        replace(s, stores=_simplify(s.stores, rewriter)) if isinstance(s, Kernel) else s
+        for s in program.steps
+    )
+    return replace(program, steps=steps)
+
+
+def _simplify(stores: Sequence[Store], rewriter: Rewriter) -> tuple[Store, ...]:
+    values = rewriter.roots([s.value for s in stores])
+    return tuple(replace(s, value=v) for s, v in zip(stores, values, strict=True))

@@ -1,0 +1,59 @@
+"""Casts that cancel: the middle type of a chain goes when it holds every value exactly."""
+
+from __future__ import annotations
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Node, cast
+from frameloom.ir.ops import Op
+from frameloom.ir.rewrite import Rule, any_node, bools, exactly, of
+
+_MANTISSA = {DType.F16: 11, DType.BF16: 8, DType.F32: 24, DType.F64: 53}
+
+
+def holds_all(wide: DType, narrow: DType) -> bool:
+    """Every value of `narrow` is a value of `wide`."""
+    if wide is narrow or narrow is DType.BOOL:
+        return True
+    if wide is DType.BOOL:
+        return False
+    if narrow.is_float:
+        return wide.is_float and (wide.bits > narrow.bits)
+    bits = narrow.bits - (narrow.kind == "i")  # of magnitude
+    if wide.is_float:
+        return bits <= _MANTISSA[wide]
+    if wide.kind == "u":
+        return narrow.kind == "u" and wide.bits >= narrow.bits
+    return wide.bits - 1 >= bits
+
+
+def _without_middle(outer: Node, inner: Node, x: Node) -> Node | None:
+    middle = inner.dtype
+    if not holds_all(middle, x.dtype):
+        return None
+    # A float out of an integer's range converts otherwise than an integer wraps.
+    if (
+        middle.is_float
+        and outer.dtype.is_int
+        and x.dtype.is_int
+        and not holds_all(outer.dtype, x.dtype)
+    ):
+        return None
+    return cast(outer.dtype, x)
+
+
+x = any_node("x")
+
+CAST_RULES = (
+    # cast(t, cast(m, x)) -> cast(t, x) if m holds every x
+    Rule(of(Op.CAST, of(Op.CAST, x, name="inner"), name="outer"), _without_middle),
+    # cast(x) != 0 -> cast(bool, x)
+    Rule(
+        of(Op.NE, of(Op.CAST, x, name="inner"), exactly(0)),
+        lambda x, inner: _truth(x, inner),
+        bools,
+    ),
+)
+
+
+def _truth(x: Node, inner: Node) -> Node | None:
+    return cast(DType.BOOL, x) if holds_all(inner.dtype, x.dtype) else None
