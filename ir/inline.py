@@ -15,7 +15,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, const
 from frameloom.ir.ops import LEAVES, TRANSCENDENTAL, Op
 from frameloom.ir.program import Buffer, Store
-from frameloom.ir.substitute import masked, select, substitute, topological, transform
+from frameloom.ir.substitute import loads, masked, select, substitute, topological, transform
 
 CHEAP_OPS = 24  # more arithmetic than this is not repeated where that can be avoided
 FEW_OPS = 4  # so little that repeating it costs less than a load
@@ -61,7 +61,7 @@ def summary(value: Node) -> Summary:
             frozenset(
                 n.free for n in arithmetic if n.op in TRANSCENDENTAL and n.free <= value.free
             ),
-            frozenset(n.arg for n in nodes if n.op is Op.LOAD),
+            frozenset(n.arg for n in loads([value])),
         )
         _SUMMARIES[value] = found
     return found

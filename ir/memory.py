@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from frameloom.ir.node import Node
-from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View
-from frameloom.ir.substitute import topological
+from frameloom.ir.substitute import loads
 
 ALIGNMENT = 64
 
@@ -86,8 +84,8 @@ def buffers_of(step: Kernel | Extern | Check) -> list[Buffer]:
 def reads_of(step: Kernel | Extern | Check) -> list[Buffer]:
     """Buffers that a step reads."""
     if isinstance(step, Kernel):
-        roots: list[Node] = [r for s in step.stores for r in (s.value, s.offset)]
-        return list(dict.fromkeys(n.arg for n in topological(roots) if n.op is Op.LOAD))
+        roots = [r for s in step.stores for r in (s.value, s.offset)]
+        return list(dict.fromkeys(n.arg for n in loads(roots)))
     if isinstance(step, Check):
         return [step.buffer]
     values = [*step.args, *(v for _, v in step.kwargs)]

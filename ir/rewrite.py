@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from frameloom.config import config
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
-from frameloom.ir.ops import COMMUTATIVE, Op
+from frameloom.ir.ops import COMMUTATIVE, LEAVES, Op
 from frameloom.ir.program import Kernel, Program, Store
 from frameloom.ir.substitute import transform
 
@@ -100,10 +100,12 @@ class Rewriter:
     """Applies tables of rules, as far as the fuel goes."""
 
     def __init__(self, rules: Sequence[Rule], fuel: int | None = None) -> None:
-        self.by_op: dict[Op, list[Rule]] = {}
+        # With each rule the ops that its sources must have, to pass over most rules quickly.
+        self.by_op: dict[Op, list[tuple[Rule, tuple[Op, ...]]]] = {}
         for rule in rules:
             assert rule.before.op is not None, "a rule starts at an op"
-            self.by_op.setdefault(rule.before.op, []).append(rule)
+            wanted = tuple(p.op for p in rule.before.srcs if p.op is not None)
+            self.by_op.setdefault(rule.before.op, []).append((rule, wanted))
         self.fuel = fuel
 
     def node(self, node: Node) -> Node | None:
@@ -114,7 +116,13 @@ class Rewriter:
         return changed
 
     def _step(self, node: Node) -> Node | None:
-        for rule in self.by_op.get(node.op, ()):
+        rules = self.by_op.get(node.op)
+        if not rules:
+            return None
+        ops = [s.op for s in node.srcs]
+        for rule, wanted in rules:
+            if not all(op in ops for op in wanted):
+                continue
             found: dict[str, Node] = {}
             if self.fuel == 0 or not rule.dtypes(node.dtype) or not match(rule.before, node, found):
                 continue
@@ -127,7 +135,12 @@ class Rewriter:
         return None
 
     def roots(self, roots: Sequence[Node]) -> list[Node]:
-        return transform(roots, self.node)
+        return transform(roots, self.node, _is_address)
+
+
+def _is_address(node: Node) -> bool:
+    # Offsets are canonical already (index.py).
+    return node.op is Op.LOAD or node.op in LEAVES
 
 
 _default: Rewriter | None = None

@@ -7,6 +7,7 @@ one length share their loop.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 from frameloom.ir import index
@@ -14,7 +15,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Store
-from frameloom.ir.substitute import substitute, topological
+from frameloom.ir.substitute import loads, substitute, topological
 
 SHORTEST = 8  # elements of a piece
 MOST = 4  # pieces of a store
@@ -22,10 +23,14 @@ MOST = 4  # pieces of a store
 
 def split(store: Store) -> list[Store]:
     """The pieces of `store`, or itself."""
-    if any(n.op is Op.LOAD and n.arg == store.buffer for n in topological([store.value])):
+    tests = [
+        n for n in topological([store.value])
+        if n.op in (Op.LT, Op.GE) and n.srcs[0].dtype is DType.I64 and len(n.free) == 1
+    ]  # fmt: skip
+    if not tests or any(n.arg == store.buffer for n in loads([store.value])):
         return [store]
     for a in store.axes:
-        cuts = sorted(_cuts(store.value, a))
+        cuts = sorted(_cuts(tests, a))
         edges = [0, *cuts, a.extent]
         lengths = [high - low for low, high in itertools.pairwise(edges)]
         if cuts and len(lengths) <= MOST and min(lengths) >= SHORTEST:
@@ -35,12 +40,10 @@ def split(store: Store) -> list[Store]:
     return [store]
 
 
-def _cuts(value: Node, a: Axis) -> set[int]:
+def _cuts(tests: Sequence[Node], a: Axis) -> set[int]:
     """Positions on `a` at which a comparison changes."""
     found: set[int] = set()
-    for n in topological([value]):
-        if n.op not in (Op.LT, Op.GE) or n.srcs[0].dtype is not DType.I64 or n.free != {a}:
-            continue
+    for n in tests:
         form = index.affine(index.sub(n.srcs[0], n.srcs[1]))
         if form is not None and form[0] == {a: 1} and 0 < -form[1] < a.extent:
             found.add(-form[1])

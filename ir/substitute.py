@@ -8,6 +8,7 @@ arithmetic and conditions on it are simplified on the way.  Explicit stacks, one
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from frameloom.ir import index
@@ -38,9 +39,16 @@ def topological(roots: Iterable[Node]) -> list[Node]:
     return order
 
 
+_LOADS: weakref.WeakKeyDictionary[Node, tuple[Node, ...]] = weakref.WeakKeyDictionary()
+
+
 def loads(roots: Iterable[Node]) -> Iterator[Node]:
-    """The LOADs reachable from `roots`."""
-    return (n for n in topological(roots) if n.op is Op.LOAD)
+    """The LOADs reachable from each of `roots` (kept per root)."""
+    for root in roots:
+        found = _LOADS.get(root)
+        if found is None:
+            found = _LOADS[root] = tuple(n for n in topological([root]) if n.op is Op.LOAD)
+        yield from found
 
 
 def space(extents: Sequence[int]) -> tuple[Axis, ...]:
