@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frameloom.codegen.cost import size
-from frameloom.codegen.cpp_value import Lanes, Value, Values, constant, fits_i32
+from frameloom.codegen.cpp_memory import Memory
+from frameloom.codegen.cpp_ops import constant
+from frameloom.codegen.cpp_value import Lanes, Value
+from frameloom.codegen.layout import stride
 from frameloom.codegen.looptree import Accumulate, Fold, Pass, Row
 from frameloom.codegen.prelude import ELEMENTS
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import linear
-from frameloom.ir.node import Node, axis
+from frameloom.ir.node import axis
 
 ARG_KINDS = ("argmax", "argmin")
 
@@ -44,7 +47,7 @@ class Partial:
     places: str
 
 
-class Folds(Values):
+class Folds(Memory):
     """Accumulators of the passes that are open."""
 
     def __init__(self, prelude) -> None:
@@ -200,7 +203,7 @@ class Folds(Values):
             place = linear([axis(x) for x in fold.axes], _strides(fold.axes))
             at = self.value(place) if a.width == 1 else self.vector(place)
             if a.width > 1:
-                at = self._as_dtype(at, a.place)
+                at = self.as_dtype(at, a.place)
         count = self.lanes.count if self.lanes is not None else 1
         for u in range(1 if a.width == 1 else self.lanes.unroll):
             text = value.texts[u]
@@ -337,11 +340,9 @@ class Folds(Values):
         if lanes.axis not in row.axes:
             base = self.value(offset).texts[0]
             return [f"{name}[{base} * {lanes.unroll} + {u}]" for u in range(lanes.unroll)], ""
-        from frameloom.codegen.layout import stride
-
         _, rest = stride(offset, lanes.axis)
         return (
-            [self._place(name, rest, 1, u) for u in range(lanes.unroll)],
+            [self.place(name, rest, 1, u) for u in range(lanes.unroll)],
             self._type(row.node.dtype, lanes.width),
         )
 
@@ -400,6 +401,3 @@ def identity(kind: str, dtype: DType) -> int | float:
     if dtype.kind == "u":
         return 0 if low else (1 << dtype.bits) - 1
     return -(1 << dtype.bits - 1) if low else (1 << dtype.bits - 1) - 1
-
-
-__all__ = ["Accumulator", "Folds", "Node", "fits_i32"]

@@ -19,12 +19,14 @@ from frameloom.ir.ops import Op
 
 Item = Pass | Assign | Accumulate
 
-PARALLEL_WORK = 60_000  # in cost units; waking the pool costs about a microsecond
+PARALLEL_WORK = 100_000  # in cost units; waking the pool costs about a microsecond
 ROWS_ENOUGH = 16  # work items that are worth a parallel loop of their own
 CHUNKS = 64  # partial results of a parallel fold; part of the result's rounding, so never the thread count
 BLOCK = 4096  # positions of the lane axis in one work item, at least
 SQUARES = 64  # positions across the lanes in one block of transposed squares
-ROW_BYTES = 64 << 10  # largest row buffer
+ROW_BYTES = (
+    128 << 10
+)  # of all row buffers of a block: a part of the second-level cache, and of a thread's stack
 KEEP_COST = 8.0  # a value that costs more than this is kept for a later pass
 
 
@@ -32,7 +34,7 @@ def finish(tree: Tree, isa: Isa) -> None:
     """Fills in the choices of every pass of `tree`."""
     _lanes(tree.body, isa)
     _parallel(tree.body, 1)
-    _keep(tree.body)
+    _keep(tree.body, 1)
 
 
 # --- what is inside a pass
@@ -247,25 +249,25 @@ def _parallel(body: Sequence[Item], outer: int) -> None:
 # --- row buffers
 
 
-def _keep(body: Sequence[Item]) -> None:
+def _keep(body: Sequence[Item], width: int) -> None:
+    """Values of a pass that a later pass of the same block needs again, if they cost more than a trip to the cache.
+    `width`: neighbours that a lane loop around works on at once."""
     passes = [i for i in body if isinstance(i, Pass)]
     for p in passes:
-        _keep(p.body)
+        _keep(p.body, p.lanes * p.unroll if p.vector else width)
     plain = [
-        p for p in passes
-        if not p.parallel and not any(isinstance(i, Pass) for i in p.body)
-        and size(p.axes) * 8 <= ROW_BYTES * 2
+        p for p in passes if not p.parallel and not any(isinstance(i, Pass) for i in p.body)
     ]  # fmt: skip
     for later_at, later in enumerate(plain):
         for earlier in plain[:later_at]:
             same_lanes = (earlier.vector, earlier.lanes) == (later.vector, later.lanes)
             if same_lanes and set(earlier.axes) == set(later.axes):
-                _share(earlier, later)
+                _share(earlier, later, ROW_BYTES // (size(earlier.axes) * width))
 
 
-def _share(earlier: Pass, later: Pass) -> None:
+def _share(earlier: Pass, later: Pass, room: int) -> None:
+    """`room`: bytes for each position."""
     first = set(nodes(earlier.body))
-    axes = set(earlier.axes)
     kept = {row.node: row for row in earlier.keeps}
     known = {row.node for row in later.reads}
     stack = [
@@ -278,21 +280,22 @@ def _share(earlier: Pass, later: Pass) -> None:
         if n in seen or n in known or n.op is Op.REDUCE:
             continue
         seen.add(n)
-        if n in first and _worth(n, axes, earlier.vector):
+        if n in first and n.dtype.bytes <= room and _worth(n, earlier):
             row = kept.get(n)
             if row is None:
                 row = Row(n, earlier.axes)
                 kept[n] = row
                 earlier.keeps.append(row)
+                room -= n.dtype.bytes
             later.reads.append(row)
             continue
         stack.extend(n.srcs)
 
 
-def _worth(n: Node, axes: set[Axis], vector: Axis | None) -> bool:
-    if not (vector in n.free if vector else n.free & axes) or n.dtype is DType.BOOL or is_index(n):
-        return False
-    if n.dtype.bytes * size(axes) > ROW_BYTES:
+def _worth(n: Node, p: Pass) -> bool:
+    axes = set(p.axes)
+    depends = p.vector in n.free if p.vector else bool(n.free & axes)
+    if not depends or n.dtype is DType.BOOL or is_index(n):
         return False
     total = 0.0
     seen: set[Node] = set()

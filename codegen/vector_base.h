@@ -36,9 +36,24 @@ template <int N, class E, class V, class O> FN void store_at(E *p, O o, V v) { f
 template <class V, class E> FN V splat(E x) { return x - (V){}; }
 template <class T, class F> FN T as(F x) { T t; static_assert(sizeof t == sizeof x, ""); __builtin_memcpy(&t, &x, sizeof t); return t; }
 
+//@ masked f32 i32
+template <int N, class M> FN V load_masked(const E *p, M m, V) {
+#if defined(__AVX512DQ__) && L == 16
+  typedef f32 W __attribute__((vector_size(64)));
+  return (V)__builtin_ia32_loadups512_mask((const f32 *)p, W{}, __builtin_ia32_cvtd2mask512((I)m) & ((1 << N) - 1));
+#elif defined(__AVX2__) && L == 8
+  typedef f32 W __attribute__((vector_size(32)));
+  static const I there = {0 < N ? -1 : 0, 1 < N ? -1 : 0, 2 < N ? -1 : 0, 3 < N ? -1 : 0, 4 < N ? -1 : 0, 5 < N ? -1 : 0, 6 < N ? -1 : 0, 7 < N ? -1 : 0};
+  return (V)__builtin_ia32_maskloadps256((const W *)p, (I)m & there);
+#else
+  V v = {}; for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v;
+#endif
+}
+template <int N, class M, class O> FN V load_masked_at(const E *p, O o, M m, V) { V v = {}; for (int l = 0; l < N; l++) if (m[l]) v[l] = p[o[l]]; return v; }
+
 //@ masked
-template <int N, class E, class M> FN V load_masked(const E *p, M m, V) { V v = {}; for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v; }
-template <int N, class E, class M, class O> FN V load_masked_at(const E *p, O o, M m, V) { V v = {}; for (int l = 0; l < N; l++) if (m[l]) v[l] = p[o[l]]; return v; }
+template <int N, class M> FN V load_masked(const E *p, M m, V) { V v = {}; for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v; }
+template <int N, class M, class O> FN V load_masked_at(const E *p, O o, M m, V) { V v = {}; for (int l = 0; l < N; l++) if (m[l]) v[l] = p[o[l]]; return v; }
 
 //@ min
 FN V fl_min(V a, V b) { return (a < b) | (a != a) ? a : b; }
