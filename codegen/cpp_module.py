@@ -7,7 +7,7 @@ paths = Builder().build(files)       # runtime/build.py; then load and look up e
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from frameloom.codegen.cost import bytes_moved
@@ -16,7 +16,10 @@ from frameloom.codegen.prelude import Prelude
 from frameloom.codegen.schedule import schedule
 from frameloom.codegen.vector import Isa, host_isa
 from frameloom.errors import BuildError
+from frameloom.ir.node import Node
+from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel
+from frameloom.ir.substitute import topological
 
 KERNELS_PER_FILE = 8  # a file costs as much compile time as three kernels
 
@@ -41,30 +44,58 @@ class SourceFile:
 
 
 def generate(kernels: Sequence[Kernel], isa: Isa | None = None, files: int = 2) -> list[SourceFile]:
-    """Sources for `kernels`, in order; `files` at least if there are enough kernels (they compile in parallel)."""
+    """Sources for `kernels`; `files` at least if there are enough kernels (they compile in parallel).
+
+    Kernels that differ only in their buffers (the layers of a model) are one function with several entries.
+    """
     isa = isa or host_isa()
     if isa is None:
         raise BuildError("this CPU has neither AVX2 nor NEON; run with FRAMELOOM_DISABLE=1")
-    count = max(min(files, -(-len(kernels) // 2)), -(-len(kernels) // KERNELS_PER_FILE))
-    groups = [kernels[i::count] for i in range(count)] if kernels else []
-    result = []
-    for group in groups:
-        result.append(_file(group, isa))
-    return result
+    alike: dict[Hashable, list[tuple[Kernel, tuple[Buffer, ...]]]] = {}
+    for kernel in kernels:
+        key, buffers = structure(kernel)
+        alike.setdefault(key, []).append((kernel, buffers))
+    groups = list(alike.values())
+    count = max(min(files, -(-len(groups) // 2)), -(-len(groups) // KERNELS_PER_FILE))
+    return [_file(groups[i::count], isa) for i in range(count)]
 
 
-def _file(kernels: Sequence[Kernel], isa: Isa) -> SourceFile:
+def _file(groups: Sequence[list[tuple[Kernel, tuple[Buffer, ...]]]], isa: Isa) -> SourceFile:
     prelude = Prelude(isa)
     parts = []
     entries = []
     taken: set[str] = set()
-    for kernel in kernels:
-        symbol = _symbol(kernel.name, taken)
-        tree = schedule(kernel, isa)
-        parts.append(write(kernel, tree, symbol, prelude))
-        entries.append(KernelEntry(kernel.name, symbol, tree.buffers, bytes_moved(kernel)))
+    for group in groups:
+        first, first_buffers = group[0]
+        symbol = _symbol(first.name, taken)
+        tree = schedule(first, isa)
+        parts.append(write(first, tree, symbol, prelude))
+        moved = bytes_moved(first)
+        for kernel, buffers in group:
+            theirs = dict(zip(first_buffers, buffers, strict=True))
+            order = tuple(theirs[b] for b in tree.buffers)
+            entries.append(KernelEntry(kernel.name, symbol, order, moved))
     text = prelude.text() + "\n" + "\n".join(parts)
     return SourceFile(text, tuple(entries), isa.flags)
+
+
+def structure(kernel: Kernel) -> tuple[Hashable, tuple[Buffer, ...]]:
+    """A key that is equal for kernels with the same code, and the kernel's buffers in an order that corresponds."""
+    numbers: dict[Node, int] = {}
+    buffers: dict[Buffer, int] = {}
+    parts: list[Hashable] = []
+    for n in topological([r for s in kernel.stores for r in (s.offset, s.value)]):
+        numbers[n] = len(numbers)
+        arg = n.arg
+        if n.op is Op.LOAD:
+            arg = buffers.setdefault(arg, len(buffers))
+        elif n.op is Op.CONST:
+            arg = repr(arg)
+        parts.append((n.op, n.dtype, arg, tuple(numbers[s] for s in n.srcs)))
+    for s in kernel.stores:
+        number = buffers.setdefault(s.buffer, len(buffers))
+        parts.append((number, s.buffer.dtype, numbers[s.offset], numbers[s.value], s.axes))
+    return tuple(parts), tuple(buffers)
 
 
 def _symbol(name: str, taken: set[str]) -> str:
