@@ -19,7 +19,6 @@ PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     if (plan == nullptr) return nullptr;
     plan->vectorcall = reinterpret_cast<vectorcallfunc>(plan_run);
     plan->spec = Py_NewRef(spec);
-    plan->constant_views = new std::vector<Tensor>(program->views.size());
     plan->program = program.release();
     return reinterpret_cast<PyObject *>(plan);
 }
@@ -33,12 +32,8 @@ int plan_traverse(Plan *plan, visitproc visit, void *arg) {
 // The program borrows from the spec, so both go together; a call that runs keeps the plan alive and is never
 // here.
 int plan_clear(Plan *plan) {
-    delete plan->arena;
-    plan->arena = nullptr;
-    if (plan->constant_views)
-        for (Tensor &view : *plan->constant_views) view.release();
-    delete plan->constant_views;
-    plan->constant_views = nullptr;
+    delete plan->scratch;
+    plan->scratch = nullptr;
     delete plan->program;
     plan->program = nullptr;
     Py_CLEAR(plan->spec);

@@ -1,6 +1,7 @@
 // The native plan: a program parsed from runtime/spec.py's PlanSpec (plan_build.cpp), run by plan_run.cpp.
 //
-// Every PyObject in a Program is borrowed from the spec, which the Plan object keeps.
+// PyObjects in a Program are borrowed from the spec, which the Plan object keeps, unless a comment says
+// otherwise.
 #pragma once
 
 #include "shims.h"
@@ -42,7 +43,7 @@ struct Argument {
 };
 
 struct Extern {
-    PyObject *function;
+    PyObject *function;              // strong
     std::vector<Argument> arguments; // positional, then named
     size_t positional;
     std::vector<std::string> names; // of the named ones
@@ -85,16 +86,28 @@ struct Program {
     std::vector<int> made;          // OUTPUT buffers
     std::vector<int> scratch;       // ARENA buffers
     int64_t arena_bytes = 0;
-    int arena_buffer = -1; // gives the device of the scratch memory
+    bool keeps_scratch = false; // there is an arena, or a C function that may want views
+    int arena_buffer = -1;      // gives the device of the scratch memory
     int widest_kernel = 0;
+
+    Program() = default;
+    Program(const Program &) = delete;
+    ~Program() {
+        for (Extern &call : externs) Py_XDECREF(call.native);
+    }
 };
 
-// Scratch memory and the tensors over it, made when first wanted.
-struct Arena {
-    Tensor memory{};
+// What calls leave for each other; one call has it at a time.
+struct Scratch {
+    Tensor memory{}; // none if the plan has no arena
     void *base = nullptr;
+    // Views of the memory, and views that C functions are given of inputs and constants.  These own nothing:
+    // they serve as long as the tensor is found at the same address, where they are needed only while it is
+    // alive.
     std::vector<Tensor> views;
-    ~Arena();
+    std::vector<void *> addresses;
+    explicit Scratch(size_t count) : views(count), addresses(count) {}
+    ~Scratch();
 };
 
 struct Plan {
@@ -102,8 +115,7 @@ struct Plan {
     vectorcallfunc vectorcall;
     PyObject *spec;
     Program *program;
-    Arena *arena; // kept between calls; nullptr while none was made or a call has it
-    std::vector<Tensor> *constant_views;
+    Scratch *scratch; // kept between calls; nullptr while none was made or a call has it
     Py_ssize_t calls;
 };
 

@@ -293,6 +293,16 @@ class Parser {
                wrong("a call in out form names all of its results");
     }
 
+    // What an OpOverload's Python-level __call__ passes on to, new reference; nullptr for anything else.
+    static PyObject *native_function(PyObject *function) {
+        Ref module(PyImport_ImportModule("torch._ops"));
+        Ref type(module ? PyObject_GetAttrString(module.object, "OpOverload") : nullptr);
+        bool overload = type && Py_TYPE(function) == (PyTypeObject *)type.object;
+        PyObject *native = overload ? PyObject_GetAttrString(function, "_op") : nullptr;
+        PyErr_Clear();
+        return native;
+    }
+
     bool extern_step(PyObject *item) {
         Extern call{};
         PyObject *target = field(item, "target"), *args = field(item, "args"),
@@ -318,6 +328,7 @@ class Parser {
                 this, &call.shim))
             return false;
         program->steps.push_back({Step::EXTERN, (int)program->externs.size(), {}, {}});
+        call.native = native_function(call.function);
         program->externs.push_back(std::move(call));
         return true;
     }
@@ -368,6 +379,8 @@ class Parser {
             if (addressed[i] && (buffer.kind == Buffer::INPUT || buffer.kind == Buffer::CONSTANT))
                 program->addressed.push_back((int)i);
         }
+        program->keeps_scratch = program->arena_buffer >= 0;
+        for (const Extern &call : program->externs) program->keeps_scratch |= call.shim.shim != nullptr;
         find_dead();
         return true;
     }

@@ -21,7 +21,7 @@ struct Frame {
     Tensor *tensors; // per buffer
     Tensor *views;   // per view; those of scratch memory and constants are kept elsewhere
     void **data;     // per buffer: what kernels are given
-    Arena *arena = nullptr;
+    Scratch *scratch = nullptr;
 
     Frame(Plan *plan, PyObject *const *inputs, Tensor *tensors, Tensor *views, void **data)
         : plan(plan), program(*plan->program), inputs(inputs), tensors(tensors), views(views), data(data) {}
@@ -30,12 +30,12 @@ struct Frame {
     ~Frame() {
         for (size_t i = 0; i < program.views.size(); i++) views[i].release();
         for (size_t i = program.input_count; i < program.buffers.size(); i++) tensors[i].release();
-        if (arena == nullptr) return;
+        if (scratch == nullptr) return;
         /* A call that ran meanwhile may have put its own back. */
-        if (plan->arena == nullptr && program.arena_bytes <= KEPT_ARENA)
-            plan->arena = arena;
+        if (plan->scratch == nullptr && program.arena_bytes <= KEPT_ARENA)
+            plan->scratch = scratch;
         else
-            delete arena;
+            delete scratch;
     }
 
     bool take_inputs() {
@@ -44,16 +44,16 @@ struct Frame {
         return true;
     }
 
-    bool take_arena() {
-        arena = plan->arena;
-        plan->arena = nullptr;
-        if (arena == nullptr) {
-            arena = new Arena;
-            arena->views.resize(program.views.size());
-            if (!make_memory() || !tensor_data(arena->memory, &arena->base)) return false;
-        }
+    bool take_scratch() {
+        if (!program.keeps_scratch) return true;
+        scratch = plan->scratch;
+        plan->scratch = nullptr;
+        if (scratch == nullptr) scratch = new Scratch(program.views.size());
+        if (program.arena_buffer < 0) return true;
+        if (scratch->base == nullptr && (!make_memory() || !tensor_data(scratch->memory, &scratch->base)))
+            return false;
         for (int number : program.scratch)
-            data[number] = static_cast<char *>(arena->base) + program.buffers[number].offset;
+            data[number] = static_cast<char *>(scratch->base) + program.buffers[number].offset;
         return true;
     }
 
@@ -68,7 +68,7 @@ struct Frame {
         bool made = bytes && shape && strides &&
                     layout_parse(shape, strides, bytes,
                                  program.buffers[program.arena_buffer].layout.device_object, &layout) &&
-                    tensor_empty(layout, &arena->memory);
+                    tensor_empty(layout, &scratch->memory);
         Py_XDECREF(torch);
         Py_XDECREF(bytes);
         Py_XDECREF(shape);
@@ -94,24 +94,40 @@ struct Frame {
         return true;
     }
 
-    // The tensor of a view, borrowed; nullptr with an exception set.
-    Tensor *view(int number) {
+    // The tensor of a view, borrowed; nullptr with an exception set.  A C function reads it during one call
+    // and keeps nothing; what is handed to Python has to keep its memory alive.
+    Tensor *view(int number, bool for_c) {
         const View &view = program.views[number];
         const Buffer &buffer = program.buffers[view.buffer];
-        Tensor *base = &tensors[view.buffer], *result = &views[number];
+        Tensor *base = &tensors[view.buffer];
         if (buffer.kind == Buffer::ARENA) {
-            result = &arena->views[number];
-            if (result->present()) return result;
+            Tensor *placed = &scratch->views[number];
+            if (placed->present()) return placed;
             int64_t offset = buffer.offset + view.offset * view.layout.item_size;
-            return tensor_in_pool(arena->memory, view.layout, offset, result) ? result : nullptr;
+            return tensor_in_pool(scratch->memory, view.layout, offset, placed) ? placed : nullptr;
         }
-        if (buffer.kind == Buffer::CONSTANT) {
-            result = &(*plan->constant_views)[number];
-            if (!base->present() && !tensor_borrow(buffer.constant, base)) return nullptr;
-        }
+        if (buffer.kind == Buffer::CONSTANT && !base->present() && !tensor_borrow(buffer.constant, base))
+            return nullptr;
         if (view.whole) return base;
+        if (for_c && view.layout.dtype >= 0 &&
+            (buffer.kind == Buffer::INPUT || buffer.kind == Buffer::CONSTANT))
+            return lasting_view(number, *base);
+        Tensor *result = &views[number];
         if (result->present()) return result;
         return tensor_view(*base, buffer.layout, view.layout, view.offset, result) ? result : nullptr;
+    }
+
+    // Weights lie where they lay in the last call, and so do the views of them.
+    Tensor *lasting_view(int number, const Tensor &base) {
+        Tensor *result = &scratch->views[number];
+        void *address;
+        if (!tensor_data(base, &address)) return nullptr;
+        if (result->present() && scratch->addresses[number] == address) return result;
+        const View &view = program.views[number];
+        result->release();
+        scratch->addresses[number] = address;
+        char *start = static_cast<char *>(address) + view.offset * view.layout.item_size;
+        return tensor_at(start, view.layout, program.buffers[view.buffer].layout, result) ? result : nullptr;
     }
 
     // --- steps ---
@@ -130,7 +146,7 @@ struct Frame {
         if (matches < 0) return false;
         if (matches == 0 && !tensor_restride(tensor, layout)) return false;
         if (!tensor_data(*tensor, &data[number])) return false;
-        const char *start = arena ? static_cast<const char *>(arena->base) : nullptr,
+        const char *start = scratch ? static_cast<const char *>(scratch->base) : nullptr,
                    *address = static_cast<const char *>(data[number]);
         if (start && address >= start && address < start + program.arena_bytes) {
             /* The call handed out a view of scratch memory, which later steps overwrite. */
@@ -161,7 +177,7 @@ struct Frame {
                 values[i].count = (int64_t)argument.views.size();
             }
             for (int number : argument.views) {
-                Tensor *tensor = view(number);
+                Tensor *tensor = view(number, true);
                 if (tensor == nullptr) return -1;
                 values[i].tensor = tensor->handle;
                 if (argument.type == 'L') *list++ = tensor->handle;
@@ -172,7 +188,7 @@ struct Frame {
         Tensor fresh{};
         if (call.out_form) {
             for (size_t i = 0; i < call.results.size(); i++) {
-                Tensor *tensor = view(call.result_views[i]);
+                Tensor *tensor = view(call.result_views[i], true);
                 if (tensor == nullptr) return -1;
                 results[i] = tensor->handle;
             }
@@ -202,7 +218,7 @@ struct Frame {
         if (source.kind == Argument::OBJECT) return Py_NewRef(source.object);
         if (source.kind == Argument::INPUT) return Py_NewRef(inputs[source.number]);
         if (source.kind == Argument::VIEW) {
-            Tensor *tensor = view(source.number);
+            Tensor *tensor = view(source.number, false);
             return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
         }
         Py_ssize_t count = (Py_ssize_t)source.items.size();
@@ -229,7 +245,7 @@ struct Frame {
         PyObject *all = PyTuple_New((Py_ssize_t)call.results.size());
         bool good = all != nullptr;
         for (size_t i = 0; i < call.results.size() && good; i++) {
-            Tensor *tensor = view(call.result_views[i]);
+            Tensor *tensor = view(call.result_views[i], false);
             PyObject *object = tensor ? tensor_object(tensor) : nullptr;
             good = object != nullptr;
             if (good) PyTuple_SET_ITEM(all, (Py_ssize_t)i, Py_NewRef(object));
@@ -279,7 +295,7 @@ struct Frame {
             }
         }
         if (good && call.out_form) good = set_out(call, kwargs);
-        if (good) returned = PyObject_Call(call.function, args, kwargs);
+        if (good) returned = PyObject_Call(call.native ? call.native : call.function, args, kwargs);
         Py_XDECREF(args);
         Py_XDECREF(kwargs);
         good = returned && (call.out_form || take_results(call, returned));
@@ -332,7 +348,7 @@ struct Frame {
         if (source.kind == Output::CONSTANT) return Py_NewRef(source.constant);
         const View &wanted = program.views[source.number];
         if (wanted.buffer < program.input_count && !wanted.whole) return view_of_input(wanted);
-        Tensor *tensor = view(source.number);
+        Tensor *tensor = view(source.number, false);
         return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
     }
 
@@ -351,7 +367,7 @@ struct Frame {
 
 } // namespace
 
-Arena::~Arena() {
+Scratch::~Scratch() {
     for (Tensor &view : views) view.release();
     memory.release();
 }
@@ -371,8 +387,8 @@ PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject 
     Tensor *tensors = reinterpret_cast<Tensor *>(room);
     plan->calls++;
     Frame frame(plan, inputs, tensors, tensors + buffers, reinterpret_cast<void **>(tensors + count));
-    if (!frame.take_inputs() || (program.arena_buffer >= 0 && !frame.take_arena()) || !frame.make_outputs() ||
-        !frame.find_addresses() || !frame.run_steps())
+    if (!frame.take_inputs() || !frame.take_scratch() || !frame.make_outputs() || !frame.find_addresses() ||
+        !frame.run_steps())
         return nullptr;
     return frame.results();
 }

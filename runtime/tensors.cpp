@@ -42,6 +42,7 @@ bool find_functions() {
     find(api.wrap_moved, "_Z16THPVariable_WrapON2at10TensorBaseE");
     return find(api.empty_strided, "aoti_torch_empty_strided") &&
            find(api.reinterpret, "aoti_torch__reinterpret_tensor") &&
+           find(api.from_blob, "aoti_torch_create_tensor_from_blob") &&
            find(api.from_pool, "aoti_torch__alloc_from_pool") &&
            find(api.destroy, "aoti_torch_delete_tensor_object") &&
            find(api.data_pointer, "aoti_torch_get_data_ptr") && find(api.dimensions, "aoti_torch_get_dim") &&
@@ -233,6 +234,15 @@ bool tensor_in_pool(const Tensor &pool, const Layout &layout, int64_t byte_offse
     if (api.from_pool(pool.handle, byte_offset, layout.dtype, (int64_t)layout.shape.size(),
                       layout.shape.data(), layout.strides.data(), &handle))
         return failed("place a tensor in scratch memory");
+    own(result, handle);
+    return true;
+}
+
+bool tensor_at(void *address, const Layout &layout, const Layout &device, Tensor *result) {
+    Handle handle;
+    if (api.from_blob(address, (int64_t)layout.shape.size(), layout.shape.data(), layout.strides.data(), 0,
+                      layout.dtype, device.device_type, device.device_index, &handle))
+        return failed("make a view");
     own(result, handle);
     return true;
 }

@@ -21,6 +21,8 @@ struct TorchApi {
     bool fast = false;
     int32_t (*empty_strided)(int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t, Handle *);
     int32_t (*reinterpret)(Handle, int64_t, const int64_t *, const int64_t *, int64_t, Handle *);
+    int32_t (*from_blob)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t,
+                         int32_t, Handle *);
     int32_t (*from_pool)(Handle, int64_t, int32_t, int64_t, const int64_t *, const int64_t *, Handle *);
     int32_t (*destroy)(Handle);
     int32_t (*data_pointer)(Handle, void **);
@@ -72,6 +74,8 @@ bool tensor_empty(const Layout &layout, Tensor *result); // uninitialised memory
 bool tensor_view(const Tensor &base, const Layout &base_layout, const Layout &layout, int64_t offset,
                  Tensor *result);
 bool tensor_in_pool(const Tensor &pool, const Layout &layout, int64_t byte_offset, Tensor *result);
+// Over memory that it does not own.  Only with a `fast` interface and a dtype that has a code.
+bool tensor_at(void *address, const Layout &layout, const Layout &device, Tensor *result);
 bool tensor_data(const Tensor &tensor, void **data);
 PyObject *tensor_object(Tensor *tensor); // borrowed from `tensor`, wrapped at the first use
 // 1 as planned, 0 other strides, -1 exception (another shape or dtype).

@@ -553,6 +553,40 @@ def test_constants(kernel):
         torch.testing.assert_close(product, constant.t() @ x)
 
 
+def test_views_for_c_functions_follow_their_tensors_and_keep_nothing():
+    def transposed_product():
+        x = torch.empty(4, 8)
+        return plan(
+            (x, torch.empty(16, 8)),
+            [buffer("output", (4, 16))],
+            [
+                extern(
+                    "aten.mm.default",
+                    aten.mm.out,
+                    (view(0, S), view(1, (8, 16), (1, 8))),
+                    (2,),
+                    out_form=True,
+                )
+            ],
+            [view(2, (4, 16))],
+        )
+
+    p, x = transposed_product(), torch.randn(4, 8)
+    weights = [torch.nn.Parameter(torch.randn(16, 8), requires_grad=False) for _ in range(2)]
+    for w in weights * 2:
+        torch.testing.assert_close(p(x, w)[0], x @ w.t())
+    weights[0].data = torch.randn(16, 8)
+    torch.testing.assert_close(p(x, weights[0])[0], x @ weights[0].t())
+    weights[0].zero_()
+    assert p(x, weights[0])[0].abs().max() == 0
+    array = torch.ones(16, 8).numpy()
+    memory = weakref.ref(array)
+    p(x, torch.from_numpy(array))
+    del array
+    gc.collect()
+    assert memory() is None
+
+
 def test_inference_mode_makes_inference_tensors(kernel):
     x, y = pair()
     p = plan((x, y), [buffer("output", S)], [KernelCall(kernel("add32"), (0, 1, 2))], [view(2, S)])
