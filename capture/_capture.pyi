@@ -50,6 +50,7 @@ class Guards:
         "no_key" k        dict does not have k
         "no_attr" name    instance dict has no such name
         "same" other      obj is the object loaded at node `other`
+        "different" other  obj is not that object
         "tensor" t        same exact type, dtype, device, sizes, strides, requires_grad, dispatch keys, and layout as tensor `t` now (t is not kept)
         """
     def no_overlap(self, nodes: Sequence[int]) -> None:

@@ -78,6 +78,7 @@ typedef enum {
     CHECK_NO_KEY,
     CHECK_NO_ATTR,
     CHECK_SAME,
+    CHECK_DIFFERENT,
     CHECK_TENSOR,
     CHECK_NO_OVERLAP,
 } StepKind;
@@ -86,7 +87,7 @@ typedef struct {
     StepKind kind;
     int weak;          /* `object` is a weak reference to what is meant */
     Py_ssize_t node;   /* the node that is loaded, or checked */
-    Py_ssize_t parent; /* loads: the node it comes from.  "same": the other node */
+    Py_ssize_t parent; /* loads: the node it comes from.  "same", "different": the other node */
     Py_ssize_t number; /* position, length, or hash of `object` */
     PyObject *object;  /* key, name, constant, pinned object, or tuple of nodes; may be NULL */
     TensorSpec *tensor;

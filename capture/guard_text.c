@@ -71,6 +71,8 @@ static PyObject *demand(Guards *guards, const Step *step) {
         return PyUnicode_FromFormat("no attribute %S in the instance", step->object);
     case CHECK_SAME:
         return PyUnicode_FromFormat("the same object as %U", path_of(guards, step->parent));
+    case CHECK_DIFFERENT:
+        return PyUnicode_FromFormat("another object than %U", path_of(guards, step->parent));
     case CHECK_TENSOR:
         return tensor_spec_text(step->tensor);
     default:
@@ -87,6 +89,7 @@ static PyObject *found_text(const Step *step, PyObject *object) {
         return PyUnicode_FromFormat("type %s", Py_TYPE(object)->tp_name);
     case CHECK_IS:
     case CHECK_SAME:
+    case CHECK_DIFFERENT:
         return identity_text(object);
     case CHECK_LENGTH: {
         Py_ssize_t length = PyObject_Size(object);

@@ -274,6 +274,8 @@ static int check(Step *step, PyObject **values) {
     }
     case CHECK_SAME:
         return object == values[step->parent];
+    case CHECK_DIFFERENT:
+        return object != values[step->parent];
     case CHECK_TENSOR:
         return tensor_matches(step->tensor, object);
     default:

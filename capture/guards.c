@@ -27,9 +27,10 @@ static const struct {
         {"method_func", STEP_METHOD_FUNC},
     },
   CHECKS[] = {
-      {"type", CHECK_TYPE},       {"is", CHECK_IS},     {"equal", CHECK_EQUAL},
-      {"length", CHECK_LENGTH},   {"keys", CHECK_KEYS}, {"no_key", CHECK_NO_KEY},
-      {"no_attr", CHECK_NO_ATTR}, {"same", CHECK_SAME}, {"tensor", CHECK_TENSOR},
+      {"type", CHECK_TYPE},           {"is", CHECK_IS},     {"equal", CHECK_EQUAL},
+      {"length", CHECK_LENGTH},       {"keys", CHECK_KEYS}, {"no_key", CHECK_NO_KEY},
+      {"no_attr", CHECK_NO_ATTR},     {"same", CHECK_SAME}, {"tensor", CHECK_TENSOR},
+      {"different", CHECK_DIFFERENT},
   };
 
 /* Makes room for one more element of `size` bytes in a growing array; 0, or -1 with an exception set. */
@@ -288,6 +289,7 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         step->object = Py_NewRef(value);
         return step->number == -1 ? -1 : 0;
     case CHECK_SAME:
+    case CHECK_DIFFERENT:
         step->parent = PyLong_AsSsize_t(value);
         if (step->parent == -1 && PyErr_Occurred()) return -1;
         return node_known(self, step->parent) ? 0 : -1;
