@@ -82,12 +82,16 @@ def _batch_norm_evaluation(
     return empty(x.shape, x.dtype), empty(0, x.dtype), empty(0, x.dtype)
 
 
+def _maybe_channels_last(t: torch.Tensor) -> bool:
+    return not t.is_contiguous() and t.dim() in (4, 5) and t.stride(1) <= t.stride(-1)
+
+
 @rule(aten.cat.default)
 def _cat(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
     first = tensors[0]
-    if any(
-        t.dim() != first.dim() or t.dtype != first.dtype or not t.is_contiguous() for t in tensors
-    ):
+    if any(t.dim() != first.dim() or t.dtype != first.dtype for t in tensors):
+        return None
+    if any(_maybe_channels_last(t) for t in tensors):
         return None
     dim = _wrap_dim(dim, first.dim())
     if not first.dim() or any(
@@ -186,7 +190,11 @@ def _convolution(
     aten.tril.default, aten.triu.default, aten.roll.default, aten.flip.default,
 )  # fmt: skip
 def _like_first(func: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    if not x.is_contiguous() or kwargs.get("dtype") not in (None, x.dtype) or any(a is True for a in args):
+    if (
+        not x.is_contiguous()
+        or kwargs.get("dtype") not in (None, x.dtype)
+        or any(a is True for a in args)
+    ):
         return None
     if func in (aten.cumsum.default, aten.cumprod.default) and not x.dtype.is_floating_point:
         return None

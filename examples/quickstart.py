@@ -15,7 +15,7 @@ def gated(x, gate, weight):
 
 def noisy(x):
     y = torch.relu(x) + 1
-    print("mean is", round(y.mean().item(), 3))  # needs a number now: the graph breaks here
+    print("half way")  # must happen in between: the graph breaks here
     return y * 2
 
 

@@ -123,6 +123,8 @@ class Compiler:
     def add_plain(self, reason: str) -> None:
         """A case is left to plain Python."""
         _counts["plain"] += 1
+        if "gradient" in reason:
+            notice("gradient", f"{reason}; such calls run as plain Python for now (use torch.no_grad() where none is needed)")
         self.explanation.plain.append(reason)
         log("breaks", f"plain: {reason}")
 
