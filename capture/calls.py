@@ -124,8 +124,9 @@ def inline(t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[s
     if code.co_flags & GENERATOR_FLAGS & ~inspect.CO_GENERATOR:
         raise Break("coroutine", f"{function.name}(...)")
     slots = bind(t, function, args, kwargs)
-    frame = Frame(t, code, function.globals(t), slots, function.closure(t), resumable)
-    if code.co_flags & inspect.CO_GENERATOR:
+    is_generator = bool(code.co_flags & inspect.CO_GENERATOR)
+    frame = Frame(t, code, function.globals(t), slots, function.closure(t), resumable and not is_generator)
+    if is_generator:
         assert t.frame is not None
         if t.session.is_avoided(t.frame.code, t.frame.at.index):
             raise Break("generator", f"{function.name}(...)")

@@ -87,7 +87,10 @@ class Capture:
         finally:
             self._leave_modes()
             sys.setrecursionlimit(limit)
-        return self._returned(result) if broken is None else self._broken(broken)
+        try:
+            return self._returned(result) if broken is None else self._broken(broken)
+        except Skip as skip:
+            return self._plain(skip.reason)
 
     def _leave_modes(self) -> None:
         """The interpreter really entered the grad modes that the program did."""

@@ -35,18 +35,21 @@ class GuardSet:
     def __len__(self) -> int:
         return len(self._checks)
 
-    def build(self, code: CodeType, mutated: Sequence[Origin] = (), distinct: bool = False) -> BuiltGuards:
-        """`mutated`: the tensors that the graph writes to; only then, or where the program asked whether two tensors are
-        the same (`distinct`), does it matter which inputs share memory."""
+    def tensors(self) -> list[Origin]:
+        """Where the tensors that were looked at come from, each once."""
+        return list(self._tensors.values())
+
+    def build(self, code: CodeType, apart: Sequence[Origin] = ()) -> BuiltGuards:
+        """`apart`: tensors that must not share memory."""
         built = BuiltGuards(code, self._roots)
         built.guards.global_state()
         for origin, kind, value in self._checks.values():
             node = built.node(origin)
-            if kind == "same":
+            if kind in ("same", "different"):
                 value = built.node(value)
             built.guards.check(node, kind, value)
-        if (mutated or distinct) and len(self._tensors) > 1:
-            built.guards.no_overlap([built.node(origin) for origin in self._tensors.values()])
+        if len(apart) > 1:
+            built.guards.no_overlap([built.node(origin) for origin in apart])
         return built
 
 

@@ -13,8 +13,12 @@ returns its state as a `Live` tuple (`chain.py`).
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from frameloom.capture import _capture, breaks, effects
 from frameloom.capture.builder import CodeBuilder
@@ -24,9 +28,10 @@ from frameloom.capture.rebuild import Rebuilder, settled, tensors_in
 from frameloom.capture.resume import FrameWriter
 from frameloom.capture.values.base import NULL, LazyValue, Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.container import ListValue, TupleValue
+from frameloom.capture.values.container import ListValue, SetValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import CellValue
+from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break, Skip
 
@@ -54,12 +59,25 @@ class Piece:
 
     def compile(self) -> None:
         t, capture = self.tracer, self.capture
-        mutated: list[Any] = []
+        apart = t.guards.tensors() if t.needs_distinct_tensors else []
         if t.recorder.n_ops or self.outputs:
             self.graph = t.recorder.finish([value.fake for value in self.outputs])
+            if self.graph.mutated:
+                apart = apart or list(self.graph.inputs)
+                if share_memory(self.graph.examples):
+                    raise Skip("inputs share memory, and one is changed")
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
-            mutated = [self.graph.inputs[position] for position in self.graph.mutated]
-        self.built = t.guards.build(capture.function.__code__, mutated, t.needs_distinct_tensors)
+        self._tell_objects_apart()
+        self.built = t.guards.build(capture.function.__code__, apart)
+
+    def _tell_objects_apart(self) -> None:
+        """An object that is changed must not be one that was read under another name."""
+        t = self.tracer
+        for value in t.changed.values():
+            if isinstance(value, ListValue | DictValue | SetValue | ObjectValue) and value.origin is not None:
+                for other in t.known_objects(type(value.real)):
+                    if other is not value and other.origin is not value.origin:
+                        t.guards.add(value.origin, "different", other.origin)
 
     def entry(self, function: FunctionType | None, recipe: Any = None) -> Any:
         built = self.built
@@ -156,13 +174,25 @@ def entry_for_break(capture: Capture, broken: Broken) -> Any:
     try:
         root.leave(piece, states, needed)
     except Break as cause:
-        raise Skip(f"{capture.function.__qualname__}: {cause.detail}") from None
+        raise Skip(f"what is live at a break cannot be made again ({cause.detail})") from None
     return piece.entry(root.finish())
 
 
 def _state_values(state: FrameState, spec: Any) -> list[Value]:
     """The values a resumed frame is given: variables, then the stack."""
     return [*(state.slots[name] for name in spec.slots), *(value for value in state.stack if value is not NULL)]
+
+
+def share_memory(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether any two of the tensors overlap."""
+    extents = []
+    for tensor in tensors:
+        if tensor.numel():
+            low = tensor.data_ptr()
+            steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+            extents.append((low, low + (steps + 1) * tensor.element_size()))
+    extents.sort()
+    return any(after[0] < before[1] for before, after in itertools.pairwise(extents))
 
 
 class RootWriter:

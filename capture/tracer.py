@@ -133,6 +133,10 @@ class Tracer:
         """The value of an object that was looked at and whose identity matters."""
         return self._known.get(id(obj))
 
+    def known_objects(self, cls: type) -> list[Value]:
+        """The values of all existing objects of that class that were looked at."""
+        return [value for value in self._known.values() if type(value.real) is cls]
+
     def pinned(self, obj: Any) -> Value:
         """A value for an object that has no path from the call's roots: the guards hold the object itself."""
         return self.look(self.wrap(obj, self.roots.object(obj)))

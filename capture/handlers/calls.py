@@ -72,7 +72,7 @@ def make_function(frame: Frame, ins: Instr) -> None:
     t = frame.t
     made = MadeFunction(frame.pop().constant(), frame.globals)
     if ins.arg & 8:
-        for cell in t.items(frame.pop()):
+        for cell in map(t.look, t.items(frame.pop())):
             assert isinstance(cell, CellValue)
             made.closure.append(cell)
     if ins.arg & 4:

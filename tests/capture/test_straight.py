@@ -408,3 +408,32 @@ def test_context_manager_of_the_user():
         return y + scope.depth
 
     whole(f, X)
+
+
+def test_aliased_objects_are_told_apart():
+    from capturing import jitted
+
+    def f(x, a, b):
+        a.append(1)
+        return x * len(b)
+
+    target, runner = jitted(f)
+    for _ in range(2):
+        assert torch.equal(target(X, [0], [0]), X)
+        shared = [0]
+        assert torch.equal(target(X, shared, shared), X * 2)
+    assert len(runner.graphs) == 2
+
+
+def test_inputs_that_share_memory():
+    from capturing import jitted
+
+    def f(x, y):
+        x.add_(1)
+        return y * 2
+
+    target, runner = jitted(f)
+    for _ in range(2):
+        base = X.clone()
+        assert torch.equal(target(base, X), X * 2)
+        assert torch.equal(target(base, base[1:]), (base[1:]) * 2)
