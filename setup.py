@@ -8,30 +8,34 @@ internal frame layout, so it is compiled against the internal headers of the run
 import sysconfig
 from pathlib import Path
 
-import pybind11
 from setuptools import Extension, setup
 
-INCLUDE = Path(sysconfig.get_path("include"))
-C_FLAGS = ["-O3", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-fvisibility=hidden"]
-CPP_FLAGS = ["-O3", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-fvisibility=hidden"]
+INCLUDE = sysconfig.get_path("include")
+FLAGS = ["-O3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-fvisibility=hidden"]
+
+
+def files(folder: str, pattern: str) -> list[str]:
+    return sorted(str(path) for path in Path(folder).glob(pattern))
+
 
 setup(
     ext_modules=[
         Extension(
             "frameloom.capture._capture",
-            sources=sorted(str(p) for p in Path("capture").glob("*.c")),
-            depends=sorted(str(p) for p in Path("capture").glob("*.h")),
-            include_dirs=[str(INCLUDE), str(INCLUDE / "internal")],
+            sources=files("capture", "*.c"),
+            depends=files("capture", "*.h"),
+            include_dirs=[INCLUDE, f"{INCLUDE}/internal"],
             define_macros=[("Py_BUILD_CORE_MODULE", "1")],
-            extra_compile_args=C_FLAGS,
+            extra_compile_args=["-std=c11", *FLAGS],
+            libraries=["dl"],
         ),
         Extension(
             "frameloom.runtime._runtime",
-            sources=sorted(str(p) for p in Path("runtime").glob("*.cpp")),
-            depends=sorted(str(p) for p in Path("runtime").glob("*.h")),
-            include_dirs=[str(INCLUDE), pybind11.get_include()],
+            sources=files("runtime", "*.cpp"),
+            depends=files("runtime", "*.h"),
+            include_dirs=[INCLUDE],
             language="c++",
-            extra_compile_args=CPP_FLAGS,
+            extra_compile_args=["-std=c++17", *FLAGS],
             libraries=["dl"],
         ),
     ]

@@ -43,7 +43,8 @@ struct Argument {
 };
 
 struct Extern {
-    PyObject *function;              // strong
+    PyObject *function;
+    PyObject *native; // strong: the builtin that an OpOverload calls; nullptr for other functions
     std::vector<Argument> arguments; // positional, then named
     size_t positional;
     std::vector<std::string> names; // of the named ones
