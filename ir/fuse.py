@@ -26,6 +26,7 @@ from frameloom.ir.substitute import loads
 
 MANY_STORES = 16  # in one kernel
 MANY_BUFFERS = 48
+NEIGHBOURS = 16  # readers of one tensor that a kernel is compared with
 
 
 def fuse(program: Program) -> Program:
@@ -84,11 +85,11 @@ def _joined(graph: Graph, producer: Group, consumer: Group) -> list[Store] | Non
         for s in producer.stores
         if s.buffer.kind is not Kind.TEMP or graph.readers[s.buffer] - others
     ]
-    stores += [_inlined(s, values) for s in consumer.stores]
+    moved = {id(s): _inlined(s, values) for s in [*consumer.stores, *consumer.values.values()]}
+    stores += [moved[id(s)] for s in consumer.stores]
     if not _safe(stores):
         return None
-    for buffer in consumer.values:
-        consumer.values[buffer] = _inlined(consumer.values[buffer], values)
+    consumer.values = {b: moved[id(s)] for b, s in consumer.values.items()}
     return stores
 
 
@@ -120,7 +121,7 @@ def _across(graph: Graph) -> None:
     for buffer in list(graph.readers):
         numbers = sorted(graph.readers[buffer])
         for i, first in enumerate(numbers):
-            for second in numbers[i + 1 :]:
+            for second in numbers[i + 1 : i + 1 + NEIGHBOURS]:
                 a, b = graph.groups.get(first), graph.groups.get(second)
                 if a is not None and b is not None and _alike(graph, a, b):
                     _merge_siblings(graph, a, b)
@@ -261,4 +262,4 @@ class _Names:
 
 
 def _word(name: str) -> str:
-    return re.sub(r"_\d+$|_check\d+$|_\d+_\d+$", "", name).strip("_")
+    return re.sub(r"_\d+$", "", name)

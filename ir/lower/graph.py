@@ -45,7 +45,10 @@ class _Graph:
         self.constants: list[tuple[Buffer, Any]] = []
         self.steps: list[Kernel | Extern | Check] = []
         self.written: set[Buffer] = set()
-        self.returned: set[torch.fx.Node] = set()  # nodes whose buffers outlive the call
+        self.returned: set[tuple[torch.fx.Node, int]] = (
+            set()
+        )  # results whose buffers outlive the call
+        self.names: dict[str, int] = {}  # how many kernels each op has
 
     def run(self) -> Program:
         nodes = list(self.gm.graph.nodes)
@@ -152,25 +155,32 @@ class _Graph:
             zip(metas, values if several or empty else [values], strict=True)
         ):
             own_name = f"{node.name}_{k}" if several else node.name
-            kind = Kind.OUTPUT if node in self.returned else Kind.TEMP
+            kind = Kind.OUTPUT if (node, k) in self.returned else Kind.TEMP
             buffer = self.buffer(own_name, v, kind)
             refs.append(self.ref(buffer, v))
             if value is not None and 0 not in buffer.shape:
                 stored = _store(refs[-1], value)
-                steps.append(Kernel(own_name, (stored,), origin(node)))
+                steps.append(self.kernel(name, stored, node))
         self.steps += steps
         for k, (bad, exception, message) in enumerate(call.checks):
-            self.check(f"{node.name}_check{k}", bad, exception, message, origin(node))
+            self.check(f"{node.name}_check{k}", bad, exception, message, node)
         return refs if several else refs[0]
 
+    def kernel(self, target: str, store: Store, node: torch.fx.Node) -> Kernel:
+        """A kernel of one store, named after the op."""
+        word = target.split(".")[1].strip("_")
+        number = self.names[word] = self.names.get(word, -1) + 1
+        return Kernel(f"{word}_{number}", (store,), origin(node))
+
     def check(
-        self, name: str, bad: Node, exception: str, message: str, why: tuple[str, ...]
+        self, name: str, bad: Node, exception: str, message: str, node: torch.fx.Node
     ) -> None:
         """Raise if `bad` holds anywhere."""
         flag = Buffer(name, DType.BOOL, (), (), Kind.TEMP)
         axes = sorted(bad.free, key=lambda a: a.name)
         value = fold("any", axes, bad) if axes else bad
-        self.steps.append(Kernel(name, (Store(flag, ir.index(0), value, ()),), why))
+        store = Store(flag, ir.index(0), value, ())
+        self.steps.append(self.kernel("aten.check", store, node))
         self.steps.append(Check(flag, exception, message))
 
     def argument(self, value: Any) -> Any:
@@ -197,7 +207,7 @@ class _Graph:
                 continue
             kind = Kind.EXTERN
             if name in OUT_FORMS:
-                kind = Kind.OUTPUT if node in self.returned else Kind.TEMP
+                kind = Kind.OUTPUT if (node, k) in self.returned else Kind.TEMP
             buffer = self.buffer(f"{node.name}_{k}" if several else node.name, v, kind)
             refs.append(self.ref(buffer, v))
             results.append(buffer if k in used else None)
@@ -237,7 +247,7 @@ class _Graph:
             element = read(value, at) if isinstance(value, Ref) else None
             assert into.dtype is not None
             stored = element or Expr(ir.const(value, into.dtype))
-            self.steps.append(Kernel(node.name, (_store(into, stored),), origin(node)))
+            self.steps.append(self.kernel(WRITE_BACK, _store(into, stored), node))
         self.written.add(into.buffer)
         return into
 
@@ -260,7 +270,7 @@ class _Graph:
                 ),
                 len(self.steps),
             )
-            self.steps.insert(first_write, Kernel(kept.name, (store,), origin(node)))
+            self.steps.insert(first_write, self.kernel("aten.clone", store, node))
         return ref
 
     def output(self, value: Any) -> View | int | tuple[Any]:
@@ -372,12 +382,18 @@ def _used(node: torch.fx.Node) -> set[int]:
     return {int(u.args[1]) for u in node.users if u.target is operator.getitem}  # type: ignore[arg-type]
 
 
-def _base(node: torch.fx.Node) -> torch.fx.Node:
-    """The node whose buffer `node` is a view of."""
+def _base(node: torch.fx.Node) -> tuple[torch.fx.Node, int]:
+    """The node, and which of its results, whose buffer `node` is a view of."""
+    result = 0
     while node.op == "call_function":
         target: Any = node.target
-        view = target is operator.getitem or (is_view(target) and str(target) not in COPIES)
-        if not (view or str(target) in VIEWS or str(target) == WRITE_BACK):
+        if target is operator.getitem:
+            result = int(node.args[1])  # type: ignore[arg-type]
+        elif not (
+            (is_view(target) and str(target) not in COPIES) or str(target) in VIEWS | {WRITE_BACK}
+        ):
             break
+        else:
+            result = 0
         node = node.args[0]  # type: ignore[assignment]
-    return node
+    return node, result
