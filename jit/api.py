@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 from frameloom.capture import _capture
-from frameloom.compiler import Compiler, compilers, reset, stats, unsupported_reason
+from frameloom.compiler import (
+    Compiler,
+    compilers,
+    load_compiler,
+    reset,
+    stats,
+    unsupported_reason,
+)
 from frameloom.config import config
 from frameloom.debug import notice
 from frameloom.errors import OptionError
@@ -99,6 +106,7 @@ def _wrap_callable(fn: Any, options: Options) -> Any:
 
 
 def _wrap(function: types.FunctionType, options: Options) -> Any:
+    load_compiler()
     compiler = Compiler(function.__qualname__, options)
     jitted = _capture.JitFunction(function, compiler)
     compilers[jitted] = compiler

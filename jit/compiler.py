@@ -6,8 +6,11 @@ FRAMELOOM_VERIFY=1, otherwise one warning, and the function runs plainly from th
 
 from __future__ import annotations
 
+import gc
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from frameloom.capture import _capture
@@ -25,6 +28,25 @@ _lock = threading.RLock()
 def unsupported_reason() -> str | None:
     """Why this interpreter cannot be compiled for, or None."""
     return _capture.supported()
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """A compile makes many objects and no garbage worth finding; one full collection over PyTorch's objects costs 100 ms."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def load_compiler() -> None:
+    """Import what a compile needs, so that the first call of a jitted function does not pay for it."""
+    with collector_off():
+        import frameloom.capture.frame_capture
+        import frameloom.pipeline  # noqa: F401
 
 
 def stats() -> dict[str, int]:
@@ -58,7 +80,7 @@ class Compiler:
             return None
         suspended = _capture.hook_suspend()
         try:
-            with _lock:
+            with _lock, collector_off():
                 return self._compile(jitted, slots)
         finally:
             _capture.hook_restore(suspended)
@@ -124,7 +146,10 @@ class Compiler:
         """A case is left to plain Python."""
         _counts["plain"] += 1
         if "gradient" in reason:
-            notice("gradient", f"{reason}; such calls run as plain Python for now (use torch.no_grad() where none is needed)")
+            notice(
+                "gradient",
+                f"{reason}; such calls run as plain Python for now (use torch.no_grad() where none is needed)",
+            )
         self.explanation.plain.append(reason)
         log("breaks", f"plain: {reason}")
 
