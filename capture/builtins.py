@@ -583,6 +583,11 @@ def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return boolean(False)
 
 
+@knows(torch._C._log_api_usage_once)
+def _nothing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return NONE
+
+
 @knows(torch.is_tensor)
 def _is_tensor(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return boolean(isinstance(t.look(args[0]), TensorValue))

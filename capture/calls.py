@@ -6,6 +6,7 @@ recorded, a pure one on constants is evaluated; `builtins.py` knows those with a
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable
@@ -199,7 +200,17 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
         return binary(t, fn, args[0], args[1])
     if policy.is_pure(fn):
         return t.evaluate(fn, args, kwargs)
+    if isinstance(fn, functools._lru_cache_wrapper):
+        return cached(t, fn, args, kwargs)
     raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)")
+
+
+def cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`functools.cache`: the program says that equal arguments give the same result, so it is computed now."""
+    result = t.evaluate(fn, args, kwargs)
+    if not isinstance(result, ConstValue):
+        raise Break("unknown_call", f"{fn.__name__}(...) returns an object")
+    return result
 
 
 # --- operators

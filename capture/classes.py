@@ -16,7 +16,7 @@ from frameloom.capture.realize import OPAQUE_MODULES, is_python_class
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
-from frameloom.capture.values.object import ObjectValue, class_attribute
+from frameloom.capture.values.object import ModuleValue, ObjectValue, class_attribute
 from frameloom.capture.values.static import ClassValue, ExceptionValue, GradModeValue
 from frameloom.errors import Break
 
@@ -42,7 +42,9 @@ def instantiate(t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dic
         return _exception(t, cls, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields") and class_attribute(cls, "__init__") is object.__init__:
         return _namedtuple(t, cls, args, kwargs)
-    if issubclass(cls, torch.nn.Module | torch.Tensor | type) or cls.__module__.partition(".")[0] in OPAQUE_MODULES:
+    if issubclass(cls, torch.nn.Module):
+        return _instance(t, cls_value, args, kwargs)
+    if issubclass(cls, torch.Tensor | type) or cls.__module__.partition(".")[0] in OPAQUE_MODULES:
         raise Break("unknown_call", f"{cls.__name__}(...)")
     if not is_python_class(cls) or not cls.__flags__ & 1 << 9 or cls.__module__.startswith("torch"):
         raise Break("unknown_call", f"{cls.__name__}(...)")
@@ -74,7 +76,7 @@ def bare_instance(t: Tracer, cls: type, args: list[Value]) -> Value:
         payload = ListValue([])
     elif issubclass(cls, tuple):
         payload = TupleValue(t.list_items(args[0]) if args else [])
-    return ObjectValue(cls, payload=payload)
+    return ModuleValue(cls) if issubclass(cls, torch.nn.Module) else ObjectValue(cls, payload=payload)
 
 
 def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, Value]) -> None:

@@ -10,7 +10,7 @@ import sys
 from types import FunctionType
 from typing import Any
 
-from frameloom.capture import _capture, methods, rewrite
+from frameloom.capture import _capture, copying, methods, rewrite
 from frameloom.capture.frame import Broken, Frame, broken_at
 from frameloom.capture.generator import Avoid
 from frameloom.capture.instr import slot_names
@@ -138,3 +138,4 @@ class Capture:
 
 
 assert methods.FUNCTIONS
+assert copying.CUSTOM

@@ -61,6 +61,9 @@ def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
     if isinstance(obj, ModuleType):
         t.guards.add(origin, "is", obj)
         return PyModuleValue(obj, origin)
+    if isinstance(obj, functools._lru_cache_wrapper):
+        t.guards.add(origin, "is", obj)
+        return BuiltinValue(obj, origin)
     if isinstance(obj, C_CALLABLES):
         return _builtin(t, obj, origin)
     if isinstance(obj, _capture.JitFunction):

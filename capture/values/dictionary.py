@@ -217,7 +217,7 @@ VIEWS: dict[str, Any] = {"keys": dict.keys, "values": dict.values, "items": dict
 
 def guardable(key: Any) -> bool:
     """Whether the guard tree can look the key up without running Python: plain keys by value, others by identity."""
-    return key is None or type(key) in (str, int, bool) or type(key).__hash__ is object.__hash__
+    return key is None or type(key) in (str, int, bool, bytes) or type(key).__hash__ is object.__hash__
 
 
 __all__ = ["DELETED", "DictValue", "LazyValue", "ViewValue"]

@@ -487,6 +487,12 @@ class ModuleValue(ObjectValue):
         from frameloom.capture.values.tensor import TensorValue
 
         value = t.look(value)
+        if isinstance(value, ModuleValue) and self.real is None:
+            modules = self.own(t, "_modules")
+            if not isinstance(modules, DictValue):
+                raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+            modules.setitem(t, ConstValue(name), value)
+            return
         registered = any(
             isinstance(table := self.own(t, registry), DictValue) and table.get(t, ConstValue(name)) is not None
             for registry in self.REGISTRIES

@@ -6,6 +6,7 @@ Facts that are fixed by the guards (shape, dtype, device...) are plain constants
 from __future__ import annotations
 
 import operator
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,7 +61,11 @@ class TensorValue(Value):
             return t.wrap(self.real.__dict__[name], self.origin.child("dict").child("key", name))
         method = getattr(torch.Tensor, name, None)
         if method is None:
+            if self.origin is not None:
+                t.guards.add(self.origin, "no_attr", name)
             return t.raise_(AttributeError, f"'{self.type().__name__}' object has no attribute '{name}'")
+        if isinstance(method, FunctionType):
+            return BoundMethodValue(t.pinned(method), self)
         if not callable(method):
             raise Break("tensor_attribute", f"tensor.{name}")
         return BoundMethodValue(BuiltinValue(method), self)

@@ -1,0 +1,95 @@
+"""`copy.copy` and `copy.deepcopy` of containers, constants and plain Python objects.
+
+Classes that say themselves how they are copied, modules and tensors are left to Python.  Registers with `builtins.FUNCTIONS`.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+from frameloom.capture.builtins import Args, Kwargs, knows
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.container import ListValue, SetValue, TupleValue
+from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.function import BuiltinValue, FunctionValue
+from frameloom.capture.values.object import (
+    MISSING,
+    AttributesValue,
+    ModuleValue,
+    ObjectValue,
+    class_attribute,
+)
+from frameloom.capture.values.static import ClassValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+CUSTOM = ("__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__slots__")
+
+
+@knows(copy.copy)
+def _copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _Copier(t, deep=False).copy(t.look(args[0]))
+
+
+@knows(copy.deepcopy)
+def _deepcopy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) != 1 or kwargs:
+        raise Break("library_call", "copy.deepcopy(x, memo)")
+    return _Copier(t, deep=True).copy(t.look(args[0]))
+
+
+class _Copier:
+    def __init__(self, t: Tracer, deep: bool) -> None:
+        self.t = t
+        self.deep = deep
+        self.memo: dict[int, Value] = {}
+
+    def part(self, value: Value) -> Value:
+        return self.copy(self.t.look(value)) if self.deep else value
+
+    def copy(self, value: Value) -> Value:
+        if isinstance(value, ConstValue | FunctionValue | BuiltinValue | ClassValue):
+            return value
+        if id(value) not in self.memo:
+            self.memo[id(value)] = value  # for the error message of a cycle through a tuple
+            self.memo[id(value)] = self._new(value)
+        return self.memo[id(value)]
+
+    def _new(self, value: Value) -> Value:
+        t = self.t
+        if isinstance(value, TupleValue):
+            return TupleValue([self.part(item) for item in value.items], value.cls) if self.deep else value
+        if isinstance(value, ListValue):
+            result = self.memo[id(value)] = ListValue([])
+            result.items = [self.part(item) for item in value.items]
+            return result
+        if isinstance(value, SetValue):
+            collection = SetValue(value.cls)
+            collection.entries = dict(value.entries)
+            return collection
+        if isinstance(value, AttributesValue):
+            value = value.table(t)
+        if isinstance(value, DictValue):
+            table = self.memo[id(value)] = DictValue(cls=value.cls)
+            for key, item in list(value.entries(t).values()):
+                table.setitem(t, key, self.part(item))
+            return table
+        if isinstance(value, ObjectValue) and not isinstance(value, ModuleValue):
+            return self._object(value)
+        raise Break("library_call", f"copy of {value.describe()}")
+
+    def _object(self, value: ObjectValue) -> Value:
+        for name in CUSTOM:
+            found = class_attribute(value.cls, name)
+            if found is not MISSING and found is not class_attribute(object, name):
+                raise Break("library_call", f"copy of {value.describe()}")
+        if value.payload is not None:
+            raise Break("library_call", f"copy of {value.describe()}")
+        result = self.memo[id(value)] = ObjectValue(value.cls)
+        for key, item in AttributesValue(value).table(self.t).entries(self.t).values():
+            result.attributes[key.constant()] = self.part(item)
+        return result
