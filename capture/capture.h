@@ -83,13 +83,14 @@ typedef enum {
     CHECK_NO_OVERLAP,
 } StepKind;
 
+/* Kept small: a model's guards are hundreds of these. */
 typedef struct {
-    StepKind kind;
-    int weak;          /* `object` is a weak reference to what is meant */
-    Py_ssize_t node;   /* the node that is loaded, or checked */
-    Py_ssize_t parent; /* loads: the node it comes from.  "same", "different": the other node */
+    uint8_t kind;      /* StepKind */
+    uint8_t weak;      /* `object` is a weak reference to what is meant */
+    int32_t node;      /* the node that is loaded, or checked */
+    int32_t parent;    /* loads: the node it comes from.  "same", "different": the other node */
     Py_ssize_t number; /* position, length, or hash of `object` */
-    PyObject *object;  /* key, name, constant, pinned object, or tuple of nodes; may be NULL */
+    PyObject *object;  /* key, name, constant, pinned object, or tuple of keys; may be NULL */
     TensorSpec *tensor;
     Py_ssize_t *order; /* no overlap: `number` nodes, as sorted by address the last time */
     uint64_t version;  /* of the dictionary in which `found` (borrowed from it) was seen */

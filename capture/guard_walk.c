@@ -108,7 +108,7 @@ static PyObject *load_item(PyObject *object, Py_ssize_t index) {
 }
 
 static PyObject *load_key(Step *step, PyObject *dict) {
-    if (!PyDict_Check(dict)) return NULL;
+    if (!Py_IS_TYPE(dict, &PyDict_Type) && !PyDict_Check(dict)) return NULL;
     uint64_t version = dict_version(dict);
     if (version && version == step->version) return step->found;
     PyObject *found = dict_find(dict, step->object, step->number);

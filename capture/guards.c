@@ -60,7 +60,7 @@ static Step *step_new(Guards *self, StepKind kind, Py_ssize_t node) {
     Step *step = &self->steps[self->step_count++];
     memset(step, 0, sizeof *step);
     step->kind = kind;
-    step->node = node;
+    step->node = (int32_t)node;
     return step;
 }
 
@@ -241,7 +241,7 @@ static PyObject *Guards_child(Guards *self, PyObject *const *args, Py_ssize_t na
     Step *step =
         load_new(self, kind, child_path(PyList_GET_ITEM(self->paths, parent), kind, key, LOADS[row].name));
     if (step == NULL) return NULL;
-    step->parent = parent;
+    step->parent = (int32_t)parent;
     step->number = number;
     step->object = Py_NewRef(key);
     if (kind == STEP_ATTR) {
@@ -290,9 +290,10 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         return step->number == -1 ? -1 : 0;
     case CHECK_SAME:
     case CHECK_DIFFERENT:
-        step->parent = PyLong_AsSsize_t(value);
-        if (step->parent == -1 && PyErr_Occurred()) return -1;
-        return node_known(self, step->parent) ? 0 : -1;
+        step->number = PyLong_AsSsize_t(value);
+        if ((step->number == -1 && PyErr_Occurred()) || !node_known(self, step->number)) return -1;
+        step->parent = (int32_t)step->number;
+        return 0;
     case CHECK_TENSOR:
         step->tensor = tensor_spec_new(value);
         return step->tensor ? 0 : -1;
