@@ -71,7 +71,7 @@ class Loops(Folds):
         """The loop over work items, each some positions of the leading axes and a block of the lane axis."""
         item = self.fresh("w")
         leading = p.axes[: p.split]
-        names = {a: self.fresh("i") for a in leading}
+        names = {a: self.fresh("n") for a in leading}
         self.open(f"{pragma}for (i64 {item} = {first}; {item} < {last}; {item}++)", names)
         rest = item
         start, end = "0", None
@@ -119,12 +119,12 @@ class Loops(Folds):
             if lanes:
                 self._lane_loop(p, start, end)
             else:
-                name = self.fresh("i")
+                name = self.fresh("n")
                 self.open(f"for (i64 {name} = 0; {name} < {a.extent}; {name}++)", {a: name})
                 self._loops(p, inner, start, end)
                 self.close()
             return
-        outer = self.fresh("b")
+        outer = self.fresh("cut")
         last = end or str(a.extent)
         self.open(
             f"for (i64 {outer} = {start if lanes else 0}; {outer} < {last}; {outer} += {cut})"
@@ -135,7 +135,7 @@ class Loops(Folds):
         if lanes:
             self._lane_loop(p, outer, limit)
         else:
-            name = self.fresh("i")
+            name = self.fresh("n")
             self.open(f"for (i64 {name} = {outer}; {name} < {limit}; {name}++)", {a: name})
             self._loops(p, inner, start, end)
             self.close()
@@ -184,7 +184,7 @@ class Loops(Folds):
         """The squares of one block, one below the other: so each row of the block is a whole page's worth of lines."""
         plan = p.transposed
         extent = plan.axis.extent
-        first, last = self.fresh("i"), self.fresh("to")
+        first, last = self.fresh("n"), self.fresh("to")
         self.line(f"i64 {first} = {self.value(axis(plan.block)).texts[0]} * {SQUARES};")
         self.line(
             f"const i64 {last} = {first} + {SQUARES} < {extent} ? {first} + {SQUARES} : {extent};"
@@ -214,7 +214,7 @@ class Loops(Folds):
             self.line(f"{v} {name}[{lanes.width}];")
             self.line(f"{call}<{lanes.count}, {count}>({name}, {at}, {step});")
             names.append(name)
-        i = self.fresh("i")
+        i = self.fresh("n")
         # Unrolled, the square stays in registers.
         head = (
             f"#pragma GCC unroll {p.lanes}\nfor (i64 {i} = {first}; {i} < {first} + {count}; {i}++)"

@@ -211,7 +211,7 @@ def constant(value: bool | int | float, dtype: DType) -> str:
         return f"({value}l)" if value < 0 else f"{value}l" if dtype is DType.I64 else str(value)
     if dtype.is_half:
         return str(half_bits(value, dtype))
-    suffix = "f" if dtype is DType.F32 else ""
+    value, suffix = float(value), "f" if dtype is DType.F32 else ""
     if math.isnan(value):
         return f'__builtin_nan{suffix}("")'
     if math.isinf(value):

@@ -65,3 +65,23 @@ def test_library_calls():
     assert callable_for("aten.mm.out") is torch.ops.aten.mm.out
     with pytest.raises(FrameloomError, match="no operator aten"):
         callable_for("aten.no_such_operator.default")
+
+
+def test_names_are_not_types():
+    # Loop variables are numbered; none of them may come out as i8, i32, f64...
+    x = torch.randn(5, 3)
+    kernels = []
+    for k in range(2):
+        i, j = space(x.shape)
+        values = [read(tensor_in("x", x), i, j)]
+        for _ in range(70):
+            values.append(binary(Op.ADD, values[-1], values[0]))
+        kernels.append(
+            Kernel(
+                "long",
+                tuple(write(out(f"o{n}", x.shape), (i, j), v) for n, v in enumerate(values[k::2])),
+            )
+        )
+    for source in generate(kernels):
+        for name in ("i8", "i16", "i32", "i64", "u8", "u16", "f32", "f64", "b8"):
+            assert f" {name} = " not in source.text
