@@ -5,6 +5,7 @@
 2. Across: kernels over the same loops that read the same tensors become one.
 3. What is still stored only to be loaded by other kernels is recomputed there, if that reads fewer bytes.
 4. Stores that are piecewise along an axis (concatenations) are cut there (split.py).
+5. What is dead after a kernel is overwritten by it (reuse.py).
 
 The rewrite rules run before and after: each store's value is as simple as they make it.
 
@@ -20,6 +21,7 @@ from dataclasses import replace
 from frameloom.ir.groups import Graph, Group, is_mutating
 from frameloom.ir.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store
+from frameloom.ir.reuse import reuse
 from frameloom.ir.rewrite import simplify
 from frameloom.ir.split import split
 from frameloom.ir.substitute import loads
@@ -43,7 +45,8 @@ def fuse(program: Program) -> Program:
         elif group.stores:
             stores = tuple(piece for s in group.stores for piece in split(s))
             steps.append(Kernel(names.of(group), stores, tuple(dict.fromkeys(group.origin))))
-    return simplify(Program(program.inputs, tuple(steps), program.outputs, program.constants))
+    fused = Program(program.inputs, tuple(steps), program.outputs, program.constants)
+    return reuse(simplify(fused))
 
 
 # --- 1. producers into consumers

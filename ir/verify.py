@@ -35,7 +35,8 @@ def verify(program: Program, blame: str = "") -> None:
                 if buffer not in written and 0 not in buffer.shape:
                     raise _Fault(f"{buffer} is read before it is written")
             for buffer in writes_of(step):
-                if buffer in written and buffer.kind is not Kind.INPUT:
+                in_place = isinstance(step, Kernel) and buffer in reads_of(step)
+                if buffer in written and buffer.kind is not Kind.INPUT and not in_place:
                     raise _Fault(f"{buffer} is written twice")
             if isinstance(step, Kernel):
                 if step.name in names:

@@ -169,6 +169,36 @@ def test_a_library_call_in_between():
     fused(g, torch.randn(6, 6), torch.randn(6, 6), lowered=False, count=None)
 
 
+def test_dead_intermediates_are_overwritten():
+    program = fused(
+        lambda x, w: torch.relu(x @ w) + 1, torch.randn(4, 6), torch.randn(6, 5), lowered=False
+    )
+    assert program.steps[0].results == (program.outputs[0].buffer,)
+
+    def chain(x, w):
+        for _ in range(3):
+            x = torch.sigmoid(x @ w)
+        return x
+
+    program = fused(chain, torch.randn(6, 6), torch.randn(6, 6), lowered=False, count=3)
+    assert len({b for s in program.steps if isinstance(s, Extern) for b in s.results}) == 3
+    # The product has another shape than what takes its place in the end.
+    fused(
+        lambda x, w: (x @ w).relu().view(3, 12).sin() * torch.linalg.inv(x).view(3, 12),
+        torch.randn(6, 6),
+        torch.randn(6, 6),
+        lowered=False,
+        tolerance=(1e-3, 1e-3),
+    )
+    # A row that is read as a whole is not overwritten while it is read; nor is what is read elsewhere too.
+    for f in [
+        lambda x, w: (x @ w).softmax(-1),
+        lambda x, w: (x @ w) + (x @ w).t() * 2,
+        lambda x, w: (y := x @ w) * y.flip(0),
+    ]:
+        fused(f, torch.randn(6, 6), torch.randn(6, 6), lowered=False)
+
+
 def test_views_between_kernels():
     fused(lambda x: (x + 1).view(2, 3, 8).transpose(1, 2).reshape(16, 3) * 2, torch.randn(6, 8))
     fused(lambda x: x.softmax(-1).view(2, 3, 8) + 1, torch.randn(6, 8))
