@@ -17,7 +17,7 @@ import torch
 from frameloom.capture import policy
 from frameloom.capture.opcodes import IN_PLACE, SPECIAL_METHODS
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.const import TRUE, ConstValue
 from frameloom.capture.values.container import ListValue, SequenceValue, SetValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import (
@@ -99,6 +99,8 @@ def call_function(
         known = FUNCTIONS.get(real)
         if known is not None:
             return known(t, args, kwargs)
+        if real.__module__ == "frameloom.api":
+            return front_door(real.__name__)
         if getattr(real, "__frameloom_disable__", False):
             raise Break("disabled", f"{function.name}(...)")
         verdict = policy.function_verdict(real)
@@ -111,6 +113,13 @@ def call_function(
         if verdict == "break":
             raise Break("library_call", f"{real.__module__}.{function.name}(...)")
     return inline(t, function, args, kwargs, resumable)
+
+
+def front_door(name: str) -> Value:
+    """Frameloom's own functions, called by the program."""
+    if name == "is_compiling":
+        return TRUE
+    raise Break("graph_break" if name == "graph_break" else "library_call", f"frameloom.{name}(...)")
 
 
 def inline(t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], resumable: bool) -> Value:

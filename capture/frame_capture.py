@@ -132,7 +132,8 @@ class Capture:
 
     def _plain(self, reason: str) -> Any:
         built = self.tracer.guards.build(self.function.__code__)
-        self.compiler.add_plain(f"{self.function.__qualname__}: {reason}")
+        if self.spec is None:  # a piece behind a break is no case of its own
+            self.compiler.add_plain(f"{self.function.__qualname__}: {reason}")
         self.compiler.add_guards(built.guards.texts())
         return _capture.Entry.plain(built.guards, reason)
 

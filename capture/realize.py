@@ -110,7 +110,7 @@ def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
     return OpaqueValue(obj, origin)
 
 
-OPAQUE_MODULES = frozenset({"numpy", "threading", "_thread", "logging", "_io", "io", "concurrent", "asyncio", "multiprocessing", "socket"})
+OPAQUE_MODULES = frozenset({"frameloom", "numpy", "threading", "_thread", "logging", "_io", "io", "concurrent", "asyncio", "multiprocessing", "socket"})
 PLAIN_LAYOUTS = frozenset({object, dict, OrderedDict, tuple, list})
 
 

@@ -58,12 +58,12 @@ class ResumeSpec:
         return [*names, *self.slots, *(f".s{n}" for n in range(sum(self.stack)))]
 
 
-_specs: weakref.WeakKeyDictionary[FunctionType, ResumeSpec] = weakref.WeakKeyDictionary()
+SPEC, INNER = "__frameloom_resume__", "__frameloom_inner__"
 
 
 def spec_of(function: FunctionType) -> ResumeSpec | None:
     """The spec of a resume function, None for any other function."""
-    return _specs.get(function)
+    return function.__dict__.get(SPEC)
 
 
 def make_resume(spec: ResumeSpec) -> FunctionType:
@@ -72,16 +72,18 @@ def make_resume(spec: ResumeSpec) -> FunctionType:
     writer.code.emit("RESUME", 0)
     push_stack(writer.code, spec)
     body = writer.copy_body()
+    inner: FunctionType | None = None
     if spec.inner is None:
         writer.jump(body[call_start(decode(spec.code), spec.index)])
     else:
-        at = body[spec.index]
-        writer.call_inner(make_resume(spec.inner), spec.inner_count, at)
+        inner = make_resume(spec.inner)
+        writer.call_inner(inner, spec.inner_count, body[spec.index])
         writer.jump(body[spec.index + 1])
     writer.append(body)
     function = FunctionType(writer.finish(), spec.globals, spec.code.co_name)
     function.__qualname__ = spec.code.co_qualname
-    _specs[function] = spec
+    function.__dict__[SPEC] = spec
+    function.__dict__[INNER] = inner  # the code refers to it weakly
     return function
 
 
@@ -162,7 +164,8 @@ class FrameWriter:
 
     def call_inner(self, function: FunctionType, count: int, at: Instr) -> None:
         """Call a function with the inner frames' state, as if it were the call at `at`: same handler, same source position."""
-        self.code.start_call(function)
+        self.code.emit("PUSH_NULL")
+        self.code.call_const(weakref.ref(function))
         for number in range(count):
             self.code.load(f".i{number}")
         start = len(self.code.instrs)

@@ -34,6 +34,9 @@ class Session:
         self._functions: list[FunctionType] = []
         self._codes: list[CodeType] = []  # keeps the ids in `_avoided` meaningful
 
+    def forget(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
     def avoid(self, code: CodeType, index: int) -> None:
         """Break at this instruction from now on."""
         self._codes.append(code)
@@ -46,9 +49,6 @@ class Session:
         """Own a break function, which new code holds only weakly."""
         self._functions.append(function)
 
-    def is_break_function(self, function: FunctionType) -> bool:
-        return any(own is function for own in self._functions)
-
     def resume(self, key: Any, make: Callable[[], FunctionType], compiler: Compiler) -> Any:
         found = self.resumes.get(key)
         if found is None:
@@ -56,15 +56,18 @@ class Session:
         return found
 
 
-_sessions: weakref.WeakKeyDictionary[Any, Session] = weakref.WeakKeyDictionary()
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 def session_of(compiler: Any) -> Session:
-    found = _sessions.get(compiler)
+    """The compiler's session, kept with it: resume functions refer to the compiler, so nothing else may own them."""
+    found: Session | None = getattr(compiler, "capture_session", None)
     if found is None:
-        found = _sessions[compiler] = Session()
+        found = compiler.capture_session = Session()
+        _sessions.add(found)
     return found
 
 
 def forget_sessions() -> None:
-    _sessions.clear()
+    for session in list(_sessions):
+        session.forget()

@@ -490,3 +490,20 @@ def test_traceback_shows_the_line():
         except RuntimeError as error:
             frames = traceback.extract_tb(error.__traceback__)
             assert frames[-1].name == "f" and "raise RuntimeError" in frames[-1].line
+
+
+def test_deleting_the_function_frees_everything():
+    import gc
+    import types
+    import weakref
+
+    scope = {"torch": torch}
+    exec("def g(x):\n    print('g')\n    return x + 1\ndef f(x):\n    y = g(x * 2)\n    print('f')\n    return y", scope)
+    target, runner = jitted(scope["f"])
+    scope["again"] = target
+    target(X), target(X)
+    alive = [weakref.ref(o) for o in (target, runner, scope["f"], *runner.capture_session.resumes.values())]
+    assert len(alive) >= 5 and isinstance(scope["g"], types.FunctionType)
+    del target, runner, scope
+    gc.collect()
+    assert not [r for r in alive if r() is not None]
