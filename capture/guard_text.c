@@ -26,16 +26,41 @@ static PyObject *identity_text(PyObject *object) {
 static PyObject *path_of(Guards *guards, Py_ssize_t node) { return PyList_GET_ITEM(guards->paths, node); }
 
 static PyObject *overlap_text(Guards *guards, const Step *step) {
+    enum { NAMED = 4 };
+    Py_ssize_t named = step->number < NAMED ? step->number : NAMED;
     PyObject *names = PyList_New(step->number), *comma = PyUnicode_FromString(", "), *joined = NULL,
              *text = NULL;
     for (Py_ssize_t i = 0; names && i < step->number; i++)
         PyList_SET_ITEM(names, i, Py_NewRef(path_of(guards, step->order[i])));
-    if (names && comma && PyList_Sort(names) == 0) joined = PyUnicode_Join(comma, names);
-    if (joined) text = PyUnicode_FromFormat("%U share no memory", joined);
+    if (names && comma && PyList_Sort(names) == 0 && PyList_SetSlice(names, named, step->number, NULL) == 0)
+        joined = PyUnicode_Join(comma, names);
+    if (joined && named < step->number)
+        text = PyUnicode_FromFormat("%U and %zd more share no memory", joined, step->number - named);
+    else if (joined)
+        text = PyUnicode_FromFormat("%U share no memory", joined);
     Py_XDECREF(names);
     Py_XDECREF(comma);
     Py_XDECREF(joined);
     return text;
+}
+
+/* Which two tensors share memory. */
+static PyObject *overlap_found(Guards *guards, const Step *step, PyObject **values) {
+    for (Py_ssize_t i = 0; i < step->number; i++) {
+        uintptr_t low, high, other_low, other_high;
+        PyObject *path = path_of(guards, step->order[i]);
+        if (!tensor_extent(values[step->order[i]], &low, &high))
+            return PyUnicode_FromFormat("%U: expected a tensor whose memory is known", path);
+        for (Py_ssize_t j = 0; j < i; j++) {
+            if (!tensor_extent(values[step->order[j]], &other_low, &other_high)) continue;
+            if (low == high || other_low == other_high || low >= other_high || other_low >= high) continue;
+            PyObject *other = path_of(guards, step->order[j]);
+            int ordered = PyUnicode_Compare(other, path) < 0;
+            return PyUnicode_FromFormat("%U and %U share memory", ordered ? other : path,
+                                        ordered ? path : other);
+        }
+    }
+    return overlap_text(guards, step);
 }
 
 /* What the step demands, after the path: "is None". */
@@ -117,12 +142,7 @@ static PyObject *found_text(const Step *step, PyObject *object) {
 static PyObject *failure_text(Guards *guards, const Step *step, PyObject **values) {
     PyObject *path = path_of(guards, step->node), *expected, *found, *text = NULL;
     if (step->kind <= STEP_LAST_LOAD) return PyUnicode_FromFormat("%U: expected to exist, not found", path);
-    if (step->kind == CHECK_NO_OVERLAP) {
-        PyObject *apart = overlap_text(guards, step);
-        if (apart) text = PyUnicode_FromFormat("expected that %U, found some that do", apart);
-        Py_XDECREF(apart);
-        return text;
-    }
+    if (step->kind == CHECK_NO_OVERLAP) return overlap_found(guards, step, values);
     expected = demand(guards, step);
     found = expected ? found_text(step, values[step->node]) : NULL;
     if (found) text = PyUnicode_FromFormat("%U: expected %U, found %U", path, expected, found);
