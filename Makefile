@@ -21,7 +21,8 @@ test: $(VENV)/.dev $(VENV)/.demo
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
-	$(BIN)/mypy -p frameloom.ir -p frameloom.api -p frameloom.pipeline
+	mkdir -p .lint/frameloom && ln -sf $(addprefix ../../,$(wildcard jit/*.py) capture ir codegen runtime) .lint/frameloom/
+	MYPYPATH=.lint $(BIN)/mypy -p frameloom
 	$(BIN)/clang-format --dry-run --Werror $(wildcard capture/*.[ch] runtime/*.cpp runtime/*.h)
 
 format: $(VENV)/.dev
@@ -55,4 +56,4 @@ $(VENV)/.demo: $(VENV)/.built
 	touch $@
 
 clean:
-	rm -rf .venv-* build *.egg-info capture/*.so runtime/*.so
+	rm -rf .venv-* .lint build *.egg-info capture/*.so runtime/*.so

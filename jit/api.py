@@ -30,9 +30,25 @@ __all__ = [
 
 
 @overload
-def jit(fn: F, /, **options: Any) -> F: ...
+def jit(
+    fn: F,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    mode: str | None = ...,
+    backend: str | Backend | None = ...,
+    options: Mapping[str, Any] | None = ...,
+) -> F: ...
 @overload
-def jit(fn: None = None, /, **options: Any) -> Callable[[F], F]: ...
+def jit(
+    fn: None = None,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    mode: str | None = ...,
+    backend: str | Backend | None = ...,
+    options: Mapping[str, Any] | None = ...,
+) -> Callable[[F], F]: ...
 def jit(
     fn: Any = None,
     *,
@@ -105,7 +121,7 @@ def _wrap_callable(fn: Any, options: Options) -> Any:
     )
 
 
-def _wrap(function: types.FunctionType, options: Options) -> Any:
+def _wrap(function: Any, options: Options) -> Any:
     load_compiler()
     compiler = Compiler(function.__qualname__, options)
     jitted = _capture.JitFunction(function, compiler)

@@ -121,7 +121,8 @@ class _Numbers:
 
 
 def _torch_dtype(buffer: Buffer) -> torch.dtype:
-    return buffer.torch_dtype if buffer.dtype is None else buffer.dtype.to_torch()
+    dtype: torch.dtype = buffer.torch_dtype if buffer.dtype is None else buffer.dtype.to_torch()
+    return dtype
 
 
 def _extern_call(step: Extern, numbers: _Numbers) -> ExternCall:

@@ -74,7 +74,9 @@ class Compiler:
         self.options = options
         self.explanation = Explanation(name)
 
-    def __call__(self, jitted: Any, slots: tuple[Any, ...], kwargs: None) -> Any:
+    def __call__(
+        self, jitted: Any, slots: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> Any:
         if len(jitted.entries) >= config.entries:
             self._explain_limit(jitted, slots)
             return None

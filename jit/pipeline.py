@@ -89,7 +89,7 @@ def _run_stages(captured: CapturedGraph, trail: Trail) -> tuple[Compiled, GraphR
 def _call_backend(captured: CapturedGraph, options: Options) -> Compiled:
     assert callable(options.backend)
     try:
-        compiled = options.backend(captured.gm, list(captured.examples))
+        compiled: Compiled = options.backend(captured.gm, list(captured.examples))
     except Exception as error:
         raise BackendError(
             f"backend {options.backend!r} raised {type(error).__name__}: {error}"
