@@ -1,0 +1,15 @@
+"""The loop IR: what a captured graph becomes before it is code.
+
+    dtype, ops, node, program   the data: element types, scalar ops, interned nodes, buffers and steps
+    index, substitute           algebra on indices; renaming, binding and rebuilding of nodes
+    interp.run                  reference interpreter, the meaning of everything here
+    text.show, text.parse       readable form of programs
+    verify.verify               the rules of node.py and program.py, checked
+    lower.lower                 ATen graph -> Program of one-store kernels and library calls
+    rewrite.simplify, rules/    exact rewrites of scalar expressions
+    fuse.fuse                   Program -> Program of fewer, larger kernels (groups, inline, split, reuse)
+    memory.plan_memory          places of temporaries in the arena
+    library                     facts about library calls
+
+Import the modules by path; the package imports none of them.
+"""
