@@ -72,6 +72,7 @@ class Entry:
 
     guards: Guards
     kind: str  # "direct" | "code" | "plain"
+    target: object  # the plan, the function (or code) of the rewritten code, or the reason for running plainly
     calls: int
     @staticmethod
     def direct(guards: Guards, plan: Callable[..., Sequence[Any]], recipe: object) -> Entry:

@@ -14,6 +14,7 @@ class Plan:
     def __call__(self, *inputs: Any) -> tuple[Any, ...]: ...
     calls: int
     arena_bytes: int
+    spec: Any
 
 def load_library(path: str) -> int:
     """dlopen (RTLD_LOCAL | RTLD_NOW) a generated library; a handle.  OSError with dlerror's text if it fails."""

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 namespace frameloom {
 
@@ -381,7 +382,33 @@ class Parser {
         }
         program->keeps_scratch = program->arena_buffer >= 0;
         for (const Extern &call : program->externs) program->keeps_scratch |= call.shim.shim != nullptr;
+        if (!filled_before_use()) return false;
         find_dead();
+        return true;
+    }
+
+    // A library result can be used only after the call that returns it.
+    bool filled_before_use() {
+        std::vector<char> filled(program->buffers.size(), 1);
+        for (size_t i = 0; i < filled.size(); i++) filled[i] = program->buffers[i].kind != Buffer::EXTERN;
+        for (const Step &step : program->steps) {
+            std::vector<int> views, used;
+            if (step.kind == Step::KERNEL) used = program->kernels[step.number].buffers;
+            if (step.kind == Step::CHECK) used = {program->checks[step.number].buffer};
+            if (step.kind == Step::EXTERN)
+                for (const Argument &argument : program->externs[step.number].arguments)
+                    collect_views(argument, &views);
+            for (int number : views) used.push_back(program->views[number].buffer);
+            for (int number : used)
+                if (!filled[number])
+                    return wrong("a plan uses a library result before the call that returns it");
+            if (step.kind == Step::EXTERN)
+                for (int number : program->externs[step.number].results)
+                    if (number >= 0) filled[number] = 1;
+        }
+        for (const Output &output : program->outputs)
+            if (output.kind == Output::VIEW && !filled[program->views[output.number].buffer])
+                return wrong("a plan returns a library result that no call returns");
         return true;
     }
 
@@ -424,10 +451,13 @@ class Parser {
 
 } // namespace
 
-std::unique_ptr<Program> program_parse(PyObject *spec) {
+std::unique_ptr<Program> program_parse(PyObject *spec) try {
     auto program = std::make_unique<Program>();
     if (torch_api() == nullptr || !Parser(spec, program.get()).parse()) return nullptr;
     return program;
+} catch (const std::bad_alloc &) {
+    PyErr_NoMemory();
+    return nullptr;
 }
 
 } // namespace frameloom

@@ -7,6 +7,7 @@
 #include <alloca.h>
 
 #include <cstring>
+#include <new>
 
 namespace frameloom {
 
@@ -372,7 +373,7 @@ Scratch::~Scratch() {
     memory.release();
 }
 
-PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names) {
+PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names) try {
     if (plan->program == nullptr) return PyErr_Format(PyExc_RuntimeError, "this plan has been torn down");
     const Program &program = *plan->program;
     if (PyVectorcall_NARGS(nargsf) != program.input_count || (names && PyTuple_GET_SIZE(names)))
@@ -391,6 +392,8 @@ PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject 
         !frame.run_steps())
         return nullptr;
     return frame.results();
+} catch (const std::bad_alloc &) {
+    return PyErr_NoMemory();
 }
 
 } // namespace frameloom

@@ -619,6 +619,10 @@ def test_wrong_plans(kernel):
         dict(buffers=[], steps=[], outputs=[3]),
         dict(buffers=[], steps=[], outputs=["x"]),
         dict(buffers=[buffer("output", S)], steps=[extern("t", len, (), (1,))], outputs=[]),
+        dict(buffers=[buffer("extern", S)], steps=[], outputs=[view(1, S)]),
+        dict(
+            buffers=[buffer("extern", S)], steps=[KernelCall(kernel("nothing"), (1,))], outputs=[]
+        ),
         dict(buffers=[buffer("input", S)], steps=[], outputs=[]),
     ]
     for case in wrong:
