@@ -24,7 +24,7 @@ from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, S
 from frameloom.ir.reuse import reuse
 from frameloom.ir.rewrite import simplify
 from frameloom.ir.split import split
-from frameloom.ir.substitute import loads
+from frameloom.ir.substitute import FALSE, loads
 
 MANY_STORES = 16  # in one kernel
 MANY_BUFFERS = 48
@@ -46,7 +46,27 @@ def fuse(program: Program) -> Program:
             stores = tuple(piece for s in group.stores for piece in split(s))
             steps.append(Kernel(names.of(group), stores, tuple(dict.fromkeys(group.origin))))
     fused = Program(program.inputs, tuple(steps), program.outputs, program.constants)
-    return reuse(simplify(fused))
+    return reuse(_without_idle_checks(simplify(fused)))
+
+
+def _without_idle_checks(program: Program) -> Program:
+    """Checks of indices that turned out to be in range are dropped, with the stores that feed them."""
+    steps = [s for s in program.steps if isinstance(s, Kernel)]
+    idle = {
+        s.buffer for k in steps for s in k.stores if s.value is FALSE and s.buffer.kind is Kind.TEMP
+    }
+    idle &= {s.buffer for s in program.steps if isinstance(s, Check)}
+    if not idle:
+        return program
+    kept: list[Kernel | Extern | Check] = []
+    for step in program.steps:
+        if isinstance(step, Kernel):
+            stores = tuple(s for s in step.stores if s.buffer not in idle)
+            if stores:
+                kept.append(replace(step, stores=stores))
+        elif not isinstance(step, Check) or step.buffer not in idle:
+            kept.append(step)
+    return replace(program, steps=tuple(kept))
 
 
 # --- 1. producers into consumers

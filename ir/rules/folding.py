@@ -13,9 +13,15 @@ def _folded(whole: Node, **_: Node) -> Node:
     return Node(Op.CONST, whole.dtype, (), compute(whole, {}).item())
 
 
+def _same_everywhere(whole: Node, c: Node) -> Node | None:
+    return c if whole.arg.kind in ("any", "all", "max", "min") else None
+
+
 c, d = constant("c"), constant("d")
 
 FOLDING_RULES = (
+    # any(c) -> c, and likewise all, max, min
+    Rule(of(Op.REDUCE, c, name="whole"), _same_everywhere),
     # op(c) -> its value
     *(
         Rule(of(op, c, name="whole"), _folded)

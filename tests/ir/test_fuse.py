@@ -223,6 +223,11 @@ def test_gathers_are_fused_and_checked():
     )
 
 
+def test_indices_known_to_be_in_range_are_not_checked():
+    program = fused(lambda x: x[torch.arange(4), torch.arange(3, -1, -1)] * 2, torch.randn(4, 6))
+    assert len(program.steps) == 1 and len(program.steps[0].stores) == 1
+
+
 def test_written_inputs_keep_their_order():
     def f(x, y):
         a = x * 2

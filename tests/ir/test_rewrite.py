@@ -8,7 +8,7 @@ import torch
 
 from frameloom.ir import interp
 from frameloom.ir.dtype import DType
-from frameloom.ir.node import Axis, Node, axis, cast, const, load
+from frameloom.ir.node import Axis, Node, Reduce, axis, cast, const, load
 from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
 from frameloom.ir.program import Buffer, Kind
 from frameloom.ir.rewrite import Pattern, Rewriter, match
@@ -62,6 +62,13 @@ def examples(pattern: Pattern, dtype: DType, names: dict):
 
 def operations(pattern, dtype, names):
     op = pattern.op
+    if op is Op.REDUCE:
+        for kind in ("max", "min", "any", "all"):
+            for (src,) in combinations(pattern.srcs, (dtype,), names):
+                node = Node(op, dtype, (src,), Reduce(kind, (Axis("r0x3", 3),)))
+                if legal(node):
+                    yield node
+        return
     if op is Op.CAST:
         choices = [(d,) for d in DType]
     elif op is Op.WHERE:
