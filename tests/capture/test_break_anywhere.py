@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from capturing import captured
+from tests.capture.capturing import captured
 from test_breaks import inner, middle
 from test_straight import PROGRAMS, Data, Pair, X, add_all, helper
 

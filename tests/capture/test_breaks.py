@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from capturing import captured, jitted
+from tests.capture.capturing import captured, jitted
 
 X = torch.arange(12.0).reshape(3, 4)
 

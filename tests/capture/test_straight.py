@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from capturing import captured
+from tests.capture.capturing import captured
 
 X = torch.arange(12.0).reshape(3, 4)
 SCALE = 3.0

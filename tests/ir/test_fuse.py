@@ -4,7 +4,7 @@ import time
 
 import pytest
 import torch
-from helpers import check, graph_of, kernels
+from tests.ir.helpers import check, graph_of, kernels
 from torch import nn
 
 from frameloom.ir.fuse import fuse

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from helpers import check
+from tests.ir.helpers import check
 from torch import nn
 
 from frameloom.ir.dtype import DType

@@ -5,7 +5,7 @@ import operator
 
 import pytest
 import torch
-from helpers import assert_same, check, graph_of
+from tests.ir.helpers import assert_same, check, graph_of
 from torch import nn
 
 from frameloom.ir import interp

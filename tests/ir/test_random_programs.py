@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from helpers import check
+from tests.ir.helpers import check
 
 from frameloom.ir.fuse import fuse
 from frameloom.ir.memory import plan_memory

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from helpers import graph_of
+from tests.ir.helpers import graph_of
 from torch import nn
 
 from frameloom.errors import VerifyError
