@@ -21,8 +21,8 @@ void tensor_spec_free(TensorSpec *spec);
 int tensor_spec_traverse(TensorSpec *spec, visitproc visit, void *arg);
 int tensor_matches(const TensorSpec *spec, PyObject *object);
 PyObject *tensor_spec_text(const TensorSpec *spec); /* "tensor float32 [4, 8]" */
-PyObject *tensor_text(const TensorSpec *spec,
-                      PyObject *object); /* the same of another object, naming what differs */
+/* The same of another object, naming what differs. */
+PyObject *tensor_text(const TensorSpec *spec, PyObject *object);
 /* Bytes that a tensor spans: [*low, *high).  0 if `object` is not a tensor whose memory can be located. */
 int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high);
 
@@ -39,8 +39,8 @@ typedef struct {
     int item_size[64]; /* by scalar type code; 0 unknown */
 } TorchHeader;
 extern TorchHeader torch_header;
-int torch_header_ready(
-    void); /* calibrates at the first call; 0, or -1 with an exception set (PyTorch cannot be imported) */
+/* Calibrates at the first call; 0, or -1 with an exception set (PyTorch cannot be imported). */
+int torch_header_ready(void);
 
 /* --- global_state.c --- */
 typedef struct GlobalState GlobalState;
@@ -172,7 +172,7 @@ void hook_leave_code_alone(PyCodeObject *code);
 void hook_enter(void);
 void hook_exit(void);
 int hook_has_callback(void);
-void hook_pass_next(
-    PyObject *code); /* this thread's next frame of this code runs as it is; borrowed, never followed */
+/* This thread's next frame of this code runs as it is; borrowed, never followed. */
+void hook_pass_next(PyObject *code);
 
 #endif

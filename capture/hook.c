@@ -25,9 +25,8 @@ static struct {
     int complained;
 } hook = {.index = -1};
 
-static __thread int entered;  /* users in this thread */
-static __thread int hook_off; /* frames of this thread are passed on, e.g. while compiling */
-
+static __thread int entered;         /* users in this thread */
+static __thread int hook_off;        /* frames of this thread are passed on, e.g. while compiling */
 static __thread int depth;           /* of the frames that were passed on */
 static __thread PyObject *pass_next; /* borrowed, only compared */
 
