@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tests.capture.capturing import captured
-from test_breaks import inner, middle
+from tests.capture.test_breaks import inner, middle
 from test_straight import PROGRAMS, Data, Pair, X, add_all, helper
 
 from frameloom.capture import handlers

@@ -265,7 +265,7 @@ def test_same_object_twice():
         inner = [x + 1]
         return inner, inner
 
-    from capturing import jitted
+    from tests.capture.capturing import jitted
 
     target, runner = jitted(f)
     for _ in range(2):
@@ -279,7 +279,7 @@ def test_returned_objects():
         data.tags.append(x)
         return data
 
-    from capturing import jitted
+    from tests.capture.capturing import jitted
 
     target, runner = jitted(f)
     for _ in range(2):
@@ -308,7 +308,7 @@ def test_changes_outside():
         box.count = 1
         return box, [1, 2], {"old": 1}
 
-    from capturing import jitted
+    from tests.capture.capturing import jitted
 
     target, runner = jitted(f)
     for _ in range(2):
@@ -328,7 +328,7 @@ def test_global_written():
 
     global COUNT
     COUNT = 0
-    from capturing import jitted
+    from tests.capture.capturing import jitted
 
     target, runner = jitted(f)
     assert torch.equal(target(X), X + 1) and COUNT == 1
@@ -352,7 +352,7 @@ def test_same_tensor_twice():
 
 
 def test_guards_tell_cases_apart():
-    from capturing import jitted
+    from tests.capture.capturing import jitted
 
     def f(x, flag, items):
         return x + len(items) if flag else x * items[0]
@@ -366,7 +366,7 @@ def test_guards_tell_cases_apart():
 
 
 def test_unused_arguments_are_not_guarded():
-    from capturing import jitted
+    from tests.capture.capturing import jitted
 
     def f(x, unused, items):
         return x + items["a"], unused
@@ -411,7 +411,7 @@ def test_context_manager_of_the_user():
 
 
 def test_aliased_objects_are_told_apart():
-    from capturing import jitted
+    from tests.capture.capturing import jitted
 
     def f(x, a, b):
         a.append(1)
@@ -426,7 +426,7 @@ def test_aliased_objects_are_told_apart():
 
 
 def test_inputs_that_share_memory():
-    from capturing import jitted
+    from tests.capture.capturing import jitted
 
     def f(x, y):
         x.add_(1)
