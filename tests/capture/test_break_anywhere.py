@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.capture.capturing import captured
 from tests.capture.test_breaks import inner, middle
-from test_straight import PROGRAMS, Data, Pair, X, add_all, helper
+from tests.capture.test_straight import PROGRAMS, Data, Pair, X, add_all, helper
 
 from frameloom.capture import handlers
 from frameloom.errors import Break
