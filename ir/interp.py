@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 
-from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, Store, View
+from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, View
 from frameloom.ir.substitute import topological
 
 Tensor = torch.Tensor
@@ -272,16 +271,3 @@ def _tensors(arg: Any, memory: dict[Buffer, Tensor]) -> Any:
     if isinstance(arg, (list, tuple)):
         return type(arg)(_tensors(a, memory) for a in arg)
     return arg
-
-
-__all__ = [
-    "DType",
-    "Store",
-    "compute",
-    "flatten",
-    "overload",
-    "run",
-    "run_extern",
-    "run_kernel",
-    "view",
-]

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from frameloom.errors import VerifyError
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds
+from frameloom.ir.library import OUT_FORMS
 from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
 from frameloom.ir.node import REDUCE_KINDS, Axis, Node
 from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View
+from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, Store, View
 from frameloom.ir.substitute import topological
 from frameloom.ir.text import show
 
@@ -209,11 +210,6 @@ def _require(holds: bool, why: str, n: Node) -> None:
 
 
 def _check_extern(step: Extern) -> None:
-    from frameloom.ir.library import OUT_FORMS
-
     for b in step.results:
         if b is not None and b.kind is not Kind.EXTERN and step.target not in OUT_FORMS:
             raise _Fault(f"{step.target} cannot write to {b}")
-
-
-__all__ = ["Check", "verify"]

@@ -6,27 +6,16 @@ tensor's geometry in `meta["val"]` and, if known, the user's line in `meta["stac
 file of its subject (see table.py).
 """
 
-from frameloom.ir.lower import (
-    activation,
-    copies,
-    create,
-    gather,
-    loss,
-    normalize,
-    pointwise,
-    reduce,
-)
+# Imported for the rows that they add to the table.
+import frameloom.ir.lower.activation
+import frameloom.ir.lower.copies
+import frameloom.ir.lower.create
+import frameloom.ir.lower.gather
+import frameloom.ir.lower.loss
+import frameloom.ir.lower.normalize
+import frameloom.ir.lower.pointwise
+import frameloom.ir.lower.reduce  # noqa: F401
 from frameloom.ir.lower.graph import lower
 from frameloom.ir.lower.table import TABLE
 
 __all__ = ["TABLE", "lower"]
-_ = (
-    activation,
-    copies,
-    create,
-    gather,
-    loss,
-    normalize,
-    pointwise,
-    reduce,
-)  # imported for their rows

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import torch
 
 from frameloom.ir import index
-from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr, rsqrt, sqrt
 from frameloom.ir.lower.reduce import Line, element, line
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
-from frameloom.ir.node import Node, axis, const
+from frameloom.ir.node import Node
 
 
 def moments(over: Line, value: Expr) -> tuple[Expr, Expr]:
@@ -216,6 +215,3 @@ def native_batch_norm(
     if running_mean is None or running_var is None:
         raise Decline
     return [batch.evaluated(weight, bias, running_mean, running_var), None, None]
-
-
-__all__ = ["DType", "axis", "const", "moments"]

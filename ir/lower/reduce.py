@@ -23,7 +23,8 @@ from frameloom.ir.lower.table import (
     product,
     read,
 )
-from frameloom.ir.node import Axis, Node, axis, const, index
+from frameloom.ir.node import Axis, Node, axis, index
+from frameloom.ir.ops import Op
 from frameloom.ir.substitute import fold
 
 IDENTITY: dict[str, Number] = {"sum": 0, "prod": 1, "any": False, "all": True}
@@ -285,8 +286,6 @@ def norm_all(call: Call, x: Ref, order: Number) -> Expr:
 
 
 def _power(x: Expr, exponent: Number) -> Expr:
-    from frameloom.ir.ops import Op
-
     return x.binary(Op.POW, float(exponent))
 
 
@@ -333,6 +332,3 @@ def safe_softmax(call: Call, x: Ref, dim: int, dtype: Any) -> Expr:
 def log_softmax(call: Call, x: Ref, dim: int, half_to_float: bool) -> Expr:
     value, top, total = _softmax_parts(call, x, dim)
     return value - top - log(total)
-
-
-__all__ = ["Line", "const", "element", "line"]

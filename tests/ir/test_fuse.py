@@ -4,13 +4,13 @@ import time
 
 import pytest
 import torch
-from tests.ir.helpers import check, graph_of, kernels
 from torch import nn
 
 from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import lower
 from frameloom.ir.program import Extern, Kernel
 from frameloom.ir.verify import verify
+from tests.ir.helpers import check, graph_of, kernels
 
 F = nn.functional
 LOOSE = (2e-5, 2e-5)

@@ -4,12 +4,12 @@ import random
 
 import pytest
 import torch
-from tests.ir.helpers import check
 
 from frameloom.ir.fuse import fuse
 from frameloom.ir.memory import plan_memory
 from frameloom.ir.text import parse, show
 from frameloom.ir.verify import verify
+from tests.ir.helpers import check
 
 UNARY = [
     torch.sin, torch.relu, torch.neg, torch.exp, torch.abs, lambda x: x * 0.5, lambda x: x + 1, torch.sigmoid,

@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 import torch
-from tests.ir.helpers import graph_of
 from torch import nn
 
 from frameloom.errors import VerifyError
@@ -16,6 +15,7 @@ from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind, Program, Store
 from frameloom.ir.text import parse, show
 from frameloom.ir.verify import verify
+from tests.ir.helpers import graph_of
 
 F = nn.functional
 PROGRAMS = {
