@@ -223,7 +223,7 @@ class Loops(Folds):
         for load, name in zip(plan.loads, names, strict=True):
             text = f"{name}[{i} - {first}]"
             if load.dtype is DType.BOOL:
-                text = f"-__builtin_convertvector({text}, {self.prelude.mask(lanes.width)})"
+                text = "-" + self.converted(text, self.prelude.mask(lanes.width))
             self.bind(load, Value((text,), load.dtype, True))
         self.block(p.body)
         self.close()

@@ -119,7 +119,7 @@ class Folds(Memory):
             if done.places and done.place is not fold.node.dtype:
                 if done.width > 1:
                     v = self.prelude.vector(fold.node.dtype, done.width)
-                    texts = tuple(f"__builtin_convertvector({t}, {v})" for t in texts)
+                    texts = tuple(self.converted(t, v) for t in texts)
                 else:
                     texts = tuple(f"(i64){t}" for t in texts)
             self.bind(fold.node, Value(texts, fold.node.dtype, done.width > 1))
@@ -138,7 +138,7 @@ class Folds(Memory):
             place = self.prelude.vector(DType.I64, a.width)
             self.line(f"i64 {at};")
             self.line(
-                f"{ELEMENTS[a.dtype]} {name} = {call}({a.names[0]}, __builtin_convertvector({a.places[0]}, {place}), &{at});"
+                f"{ELEMENTS[a.dtype]} {name} = {call}({a.names[0]}, {self.converted(a.places[0], place)}, &{at});"
             )
             return Accumulator(a.fold, (name,), (at,), DType.I64, 1, False)
         element = (
@@ -182,7 +182,7 @@ class Folds(Memory):
             before = f"({at} < {b_at})"
             if width > 1 and a.place.bits != a.dtype.bits:
                 bits = self.prelude.vector(f"i{a.dtype.bits}", width)
-                before = f"__builtin_convertvector({before}, {bits})"
+                before = self.converted(before, bits)
             del mask
             better = f"({better}) | ({same} & {before})"
         m = self.fresh("m")
@@ -191,7 +191,7 @@ class Folds(Memory):
         self.line(f"{b} = {m} ? {x} : {b};")
         wide = m
         if width > 1 and a.place.bits != a.dtype.bits:
-            wide = f"__builtin_convertvector({m}, {self.prelude.vector(f'i{a.place.bits}', width)})"
+            wide = self.converted(m, self.prelude.vector(f"i{a.place.bits}", width))
         self.line(f"{b_at} = {wide} ? {at} : {b_at};")
 
     def accumulate(self, fold: Fold) -> None:
@@ -294,7 +294,7 @@ class Folds(Memory):
                 self.line(f"{to.format(c=chunk)} = {name};")
             for to, name in zip(part.accumulator.places, done.places, strict=True):
                 v = self._type(DType.I64, done.width)
-                wide = name if done.width == 1 else f"__builtin_convertvector({name}, {v})"
+                wide = name if done.width == 1 else self.converted(name, v)
                 self.line(f"{to.format(c=chunk)} = {wide};")
 
     def combine_partial(self, p: Pass, partial: list[Partial], chunks: int) -> None:

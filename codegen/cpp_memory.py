@@ -32,7 +32,7 @@ class Memory(Values):
             if mask is not None and not mask.vector:
                 text = f"({mask.texts[0]} ? {text} : {v}{{}})"
             if n.dtype is DType.BOOL:
-                text = f"-__builtin_convertvector({text}, {self.prelude.mask(self.lanes.width)})"
+                text = "-" + self.converted(text, self.prelude.mask(self.lanes.width))
             texts.append(text)
         return texts
 
@@ -101,7 +101,7 @@ class Memory(Values):
         if dtype is not DType.BOOL:
             return self.as_dtype(value, dtype).texts[u]
         bytes_ = self.prelude.vector("i8", self.lanes.width)
-        return f"-__builtin_convertvector({value.texts[u]}, {bytes_})"
+        return "-" + self.converted(value.texts[u], bytes_)
 
 
 def _bytes(n: Node, pointer: str) -> str:

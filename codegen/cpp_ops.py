@@ -140,16 +140,19 @@ class Ops:
             return f"({text})"
         if of.bits * width == self.prelude.isa.bytes * 8:
             return f"({text})"
-        return f"__builtin_convertvector({text}, {self.prelude.mask(width)})"
+        return self.converted(text, self.prelude.mask(width))
 
     def _select(self, condition: str, a: str, b: str, of: DType, width: int) -> str:
         if width == 1:
             return f"{condition} ? {a} : {b}"
         if of is not DType.BOOL and of.bits * width != self.prelude.isa.bytes * 8:
-            condition = (
-                f"__builtin_convertvector({condition}, {self.prelude.vector(f'i{of.bits}', width)})"
-            )
+            condition = self.converted(condition, self.prelude.vector(f"i{of.bits}", width))
         return f"{condition} ? {a} : {b}"
+
+    def converted(self, text: str, vector: str) -> str:
+        """`text` with every lane converted to the element of another vector type."""
+        self.prelude.function("convert", "", 0)
+        return f"convert<{vector}>({text})"
 
     def cast_text(self, a: str, of: DType, to: DType, width: int) -> str:
         p = self.prelude
@@ -170,10 +173,12 @@ class Ops:
             return f"({ELEMENTS[to]})({a})"
         v = p.vector(to, width)
         if of is DType.BOOL:
-            return f"__builtin_convertvector(-({a}), {v})"
-        if of.is_float and to.is_int and to.bits < 32:
-            a = f"__builtin_convertvector({a}, {p.vector(DType.I32, width)})"
-        return f"__builtin_convertvector({a}, {v})"
+            if to.is_float:
+                return self._select(a, f"splat<{v}>({one(to)})", f"{v}{{}}", to, width)
+            return self.converted(f"-({a})", v)
+        if to.is_float != of.is_float and min(of.bits, to.bits) < 32:
+            a = self.converted(a, p.vector(DType.I32, width))
+        return self.converted(a, v)
 
     def _half(self, name: str, a: str, width: int) -> str:
         p = self.prelude

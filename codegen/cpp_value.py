@@ -268,7 +268,7 @@ class Values(Ops):
         if value.dtype is dtype:
             return value
         v = self.prelude.vector(dtype, self.lanes.width)
-        return Value(tuple(f"__builtin_convertvector({t}, {v})" for t in value.texts), dtype, True)
+        return Value(tuple(self.converted(t, v) for t in value.texts), dtype, True)
 
     def _index_texts(self, dtype: DType, factor: int, rest: Node) -> list[str]:
         lanes = self.lanes

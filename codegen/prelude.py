@@ -46,6 +46,9 @@ def sections() -> dict[str, tuple[str, tuple[str, ...]]]:
     return found
 
 
+UNTYPED = frozenset({"convert", "torch"})  # sections for all types at once
+
+
 class Prelude:
     """Collects what one source file uses; each thing once, what it needs before it."""
 
@@ -72,7 +75,7 @@ class Prelude:
         """Name of a helper, whose text is now part of the prelude."""
         if isinstance(element, DType):
             element = ELEMENTS[element]
-        key = (name, element, lanes)
+        key = (name, "", 0) if name in UNTYPED else (name, element, lanes)
         if key not in self._sections:
             text, needs = self._source(name, element, lanes)
             for n in needs:
@@ -93,7 +96,7 @@ class Prelude:
         return sleef(name, element, lanes)
 
     def _instance(self, text: str, element: str, lanes: int) -> str:
-        width = _BYTES[element] * 8
+        width = _BYTES.get(element, 0) * 8
         names = {
             "V": lambda: self.vector(element, lanes),
             "E": lambda: element,

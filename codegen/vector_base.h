@@ -36,6 +36,59 @@ template <int N, class E, class V, class O> FN void store_at(E *p, O o, V v) { f
 template <class V, class E> FN V splat(E x) { return x - (V){}; }
 template <class T, class F> FN T as(F x) { T t; static_assert(sizeof t == sizeof x, ""); __builtin_memcpy(&t, &x, sizeof t); return t; }
 
+//@ convert
+// __builtin_convertvector, by the instruction where GCC 12 takes ten to sixty of them
+typedef char q16 __attribute__((vector_size(16)));
+typedef i16 w8 __attribute__((vector_size(16)));
+typedef i16 w16 __attribute__((vector_size(32)));
+typedef i32 d4 __attribute__((vector_size(16)));
+typedef i32 d8 __attribute__((vector_size(32)));
+typedef i32 d16 __attribute__((vector_size(64)));
+typedef long long l4 __attribute__((vector_size(32)));
+typedef long long l8 __attribute__((vector_size(64)));
+typedef f32 s4 __attribute__((vector_size(16)));
+typedef f32 s8 __attribute__((vector_size(32)));
+typedef f64 r4 __attribute__((vector_size(32)));
+typedef f64 r8 __attribute__((vector_size(64)));
+// the first bytes of x, in a register that may be wider
+template <class T, class F> FN T low(F x) { T t = {}; __builtin_memcpy(&t, &x, sizeof t < sizeof x ? sizeof t : sizeof x); return t; }
+template <class T, class F> FN T convert(F x) {
+  typedef __typeof__(x[0]) from;
+  typedef __typeof__(T{}[0]) to;
+  constexpr int n = sizeof(F) / sizeof(from), a = sizeof(from), b = sizeof(to);
+  constexpr bool wholes = (from)0.5 == 0 && (to)0.5 == 0, plus = wholes && (from)-1 > 0, floats = (from)0.5 != 0 && (to)0.5 != 0;
+#if defined(__AVX512DQ__) && !defined(__clang__)
+  if constexpr (wholes && n == 16 && a == 1 && b == 4) return plus ? (T)__builtin_ia32_pmovzxbd512_mask(low<q16>(x), (d16){}, -1) : (T)__builtin_ia32_pmovsxbd512_mask(low<q16>(x), (d16){}, -1);
+  else if constexpr (wholes && n == 16 && a == 2 && b == 4) return plus ? (T)__builtin_ia32_pmovzxwd512_mask(low<w16>(x), (d16){}, -1) : (T)__builtin_ia32_pmovsxwd512_mask(low<w16>(x), (d16){}, -1);
+  else if constexpr (wholes && n == 16 && a == 4 && b == 1) return (T)__builtin_ia32_pmovdb512_mask(low<d16>(x), (q16){}, -1);
+  else if constexpr (wholes && n == 16 && a == 4 && b == 2) return (T)__builtin_ia32_pmovdw512_mask(low<d16>(x), (w16){}, -1);
+  else if constexpr (wholes && n == 8 && a == 1 && b == 8) return plus ? (T)__builtin_ia32_pmovzxbq512_mask(low<q16>(x), (l8){}, -1) : (T)__builtin_ia32_pmovsxbq512_mask(low<q16>(x), (l8){}, -1);
+  else if constexpr (wholes && n == 8 && a == 2 && b == 8) return plus ? (T)__builtin_ia32_pmovzxwq512_mask(low<w8>(x), (l8){}, -1) : (T)__builtin_ia32_pmovsxwq512_mask(low<w8>(x), (l8){}, -1);
+  else if constexpr (wholes && n == 8 && a == 4 && b == 8) return (T)__builtin_ia32_pmovsxdq512_mask(low<d8>(x), (l8){}, -1);
+  else if constexpr (wholes && n == 8 && a == 8 && b == 4) return (T)__builtin_ia32_pmovqd512_mask(low<l8>(x), (d8){}, -1);
+  else if constexpr (wholes && n == 8 && a == 8 && b == 2) return (T)__builtin_ia32_pmovqw512_mask(low<l8>(x), (w8){}, -1);
+  else if constexpr (wholes && n == 8 && a == 8 && b == 1) return low<T>(__builtin_ia32_pmovqb512_mask(low<l8>(x), (q16){}, -1));
+  else if constexpr (floats && n == 8 && a == 4) return (T)__builtin_ia32_cvtps2pd512_mask(low<s8>(x), (r8){}, -1, 4);
+  else if constexpr (n == 8 && a == 4 && b == 8 && (from)0.5 == 0 && (to)0.5 != 0) return (T)__builtin_ia32_cvtdq2pd512_mask(low<d8>(x), (r8){}, -1);
+  else if constexpr (n == 8 && a == 4 && b == 8 && (from)0.5 != 0 && (to)0.5 == 0) return (T)__builtin_ia32_cvttps2qq512_mask(low<s8>(x), (l8){}, -1, 4);
+  else
+#endif
+#if defined(__AVX2__) && !defined(__clang__)
+  if constexpr (wholes && n == 8 && a == 1 && b == 4) return plus ? (T)__builtin_ia32_pmovzxbd256(low<q16>(x)) : (T)__builtin_ia32_pmovsxbd256(low<q16>(x));
+  else if constexpr (wholes && n == 8 && a == 2 && b == 4) return plus ? (T)__builtin_ia32_pmovzxwd256(low<w8>(x)) : (T)__builtin_ia32_pmovsxwd256(low<w8>(x));
+  else if constexpr (wholes && n == 4 && a == 4 && b == 8) return (T)__builtin_ia32_pmovsxdq256(low<d4>(x));
+  else if constexpr (floats && n == 4 && a == 4) return (T)__builtin_ia32_cvtps2pd256(low<s4>(x));
+  else if constexpr (wholes && n == 8 && a == 4 && b < 4) {
+    // Truncated, both operands of a saturating pack fit.
+    const d8 m = low<d8>(x) & (b == 2 ? 0xffff : 0xff);
+    const w8 w = (w8)__builtin_ia32_packusdw128(low<d4>(m), low<d4>(__builtin_shuffle(m, (d8){4, 5, 6, 7, 0, 1, 2, 3})));
+    if constexpr (b == 2) return (T)w;
+    else return low<T>(__builtin_ia32_packuswb128(w, w));
+  } else
+#endif
+    return __builtin_convertvector(x, T);
+}
+
 //@ masked f32 i32
 template <int N, class M> FN V load_masked(const E *p, M m, V) {
 #if defined(__AVX512DQ__) && L == 16
@@ -165,15 +218,15 @@ template <int mode> FN V fl_rint(V a) {
 #endif
 }
 
-//@ from_bf16
+//@ from_bf16 needs: convert
 // V: f32 lanes, H: 16-bit lanes
-FN V fl_from_bf16(H h) { return as<V>(__builtin_convertvector(h, U) << 16); }
+FN V fl_from_bf16(H h) { return as<V>(convert<U>(h) << 16); }
 
-//@ to_bf16
+//@ to_bf16 needs: convert
 FN H fl_to_bf16(V a) {
   const U u = as<U>(a);
   const U r = a != a ? (U){} + 0x7fc0 : (u + 0x7fff + ((u >> 16) & 1)) >> 16;
-  return __builtin_convertvector(r, H);
+  return convert<H>(r);
 }
 
 //@ from_f16

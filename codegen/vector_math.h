@@ -38,12 +38,13 @@ FN V fl_exp_reduced(V x, V *n) {
 
 //@ exp f32 needs: exp_reduced scale
 FN V fl_exp(V x) {
-  // Written so that NaN stays.
-  x = -104.f > x ? splat<V>(-104.f) : x;
+  // Written so that NaN stays.  What becomes 0 (masked scores) must not come near subnormal results: they are slow.
+  const I zero = x < -104.f;
+  x = zero ? (V){} : x;
   x = 89.f < x ? splat<V>(89.f) : x;
   V n;
-  const V p = fl_exp_reduced(x, &n);
-  return fl_scale(p, n);
+  const V p = fl_exp_reduced(x, &n), y = fl_scale(p, n);
+  return zero ? (V){} : y;
 }
 
 //@ exp_near f32 needs: exp_reduced
@@ -56,7 +57,8 @@ FN V fl_exp_near(V x) {
 
 //@ exp2 f32 needs: fma scale
 FN V fl_exp2(V x) {
-  x = -151.f > x ? splat<V>(-151.f) : x;
+  const I zero = x < -151.f;
+  x = zero ? (V){} : x;
   x = 129.f < x ? splat<V>(129.f) : x;
   const V n = (x + 0x1.8p23f) - 0x1.8p23f, r = x - n;
   V p = fl_fma(splat<V>(0x1.417834p-13f), r, splat<V>(0x1.5f0f76p-10f));
@@ -64,7 +66,8 @@ FN V fl_exp2(V x) {
   p = fl_fma(p, r, splat<V>(0x1.c6af72p-5f));
   p = fl_fma(p, r, splat<V>(0x1.ebfbdcp-3f));
   p = fl_fma(p, r, splat<V>(0x1.62e43p-1f));
-  return fl_scale(fl_fma(p, r, splat<V>(1.f)), n);
+  const V y = fl_scale(fl_fma(p, r, splat<V>(1.f)), n);
+  return zero ? (V){} : y;
 }
 
 //@ tiny f32
@@ -250,9 +253,10 @@ FN V fl_tanh(V x) {
 FN V fl_sigmoid(V x) {
   // e^-|x| never overflows, and small results keep their digits.
   V a = as<V>(as<I>(x) | (int)0x80000000);
-  a = -104.f > a ? splat<V>(-104.f) : a;
+  const I zero = a < -104.f;
+  a = zero ? (V){} : a;
   V n;
-  const V p = fl_exp_reduced(a, &n), e = fl_scale(p, n);
+  const V p = fl_exp_reduced(a, &n), e = zero ? (V){} : fl_scale(p, n);
   const V d = e + 1.f, y = (x < 0.f ? e : splat<V>(1.f)) / d;
   // What the sum's rounding took from d.
   const V low = e - (d - 1.f);
@@ -346,9 +350,7 @@ FN V fl_nextafter(V a, V b) { V r; for (int l = 0; l < L; l++) r[l] = __builtin_
 //@ nextafter f64
 FN V fl_nextafter(V a, V b) { V r; for (int l = 0; l < L; l++) r[l] = __builtin_nextafter(a[l], b[l]); return r; }
 
-//@ torch f32 f64
-#ifndef FL_TORCH
-#define FL_TORCH
+//@ torch
 extern "C" void *dlopen(const char *, int);
 extern "C" void *dlsym(void *, const char *);
 // 5: lazy, and only if it is loaded already
@@ -357,4 +359,3 @@ template <class F> static F fl_find(const char *name, F otherwise) {
   void *const found = fl_torch ? dlsym(fl_torch, name) : 0;
   return found ? (F)found : otherwise;
 }
-#endif
