@@ -95,6 +95,8 @@ def _joined(graph: Graph, producer: Group, consumer: Group) -> list[Store] | Non
     ):
         return None
     taken = [b for b in consumer.reads if b in producer.values]
+    if not graph.mutated.isdisjoint(taken):
+        return None
     others = {producer.number, consumer.number}
     for b in taken:
         kept = b.kind is not Kind.TEMP or bool(graph.readers[b] - others)
@@ -213,7 +215,7 @@ def _recompute(graph: Graph) -> None:
     for number in sorted(graph.groups, reverse=True):
         group = graph.groups[number]
         for store in list(group.stores):
-            if store.buffer.kind is Kind.TEMP:
+            if store.buffer.kind is Kind.TEMP and store.buffer not in graph.mutated:
                 _try_recompute(graph, group, store)
 
 

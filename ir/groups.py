@@ -46,6 +46,7 @@ class Graph:
         self.groups: dict[int, Group] = {}
         self.writer: dict[Buffer, Group] = {}  # of buffers that are not inputs
         self.readers: dict[Buffer, set[int]] = {}
+        self.mutated: set[Buffer] = set()  # by library calls: not what their store says any more
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
         order = _Order()
@@ -55,6 +56,8 @@ class Graph:
             group = Group(number, number, None if stores else step, stores, set(reads_of(step)))
             if isinstance(step, Kernel):
                 group.names = [step.name]
+            elif isinstance(step, Extern) and is_mutating(step.target):
+                self.mutated |= group.reads
             if not isinstance(step, Check):
                 group.origin = list(step.origin)
             group.values = {s.buffer: s for s in stores if s.buffer.kind is not Kind.INPUT}

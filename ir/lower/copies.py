@@ -110,6 +110,61 @@ def repeat(call: Call, x: Ref, repeats: Sequence[int]) -> Expr:
     return read(x, [index.mod(p, extent) for p, extent in zip(at, x.shape, strict=True)])
 
 
+@lowering(
+    "aten.reflection_pad1d.default",
+    "aten.reflection_pad2d.default",
+    "aten.reflection_pad3d.default",
+)
+def reflection_pad(call: Call, x: Ref, pad: Sequence[int]) -> Expr:
+    at = call.at()
+    for k in range(len(pad) // 2):
+        dim = x.ndim - 1 - k
+        last = index.index(x.shape[dim] - 1)
+        # | p | mirrors at the front, last - | last - p | at the back.
+        inner = _absolute(index.add(at[dim], index.index(-pad[2 * k])))
+        at[dim] = index.sub(last, _absolute(index.sub(last, inner)))
+    return read(x, at)
+
+
+def _absolute(position: Node) -> Node:
+    negative = compare(Op.LT, position, index.index(0))
+    return select(negative, index.mul(position, index.index(-1)), position)
+
+
+@lowering(
+    "aten.replication_pad1d.default",
+    "aten.replication_pad2d.default",
+    "aten.replication_pad3d.default",
+)
+def replication_pad(call: Call, x: Ref, pad: Sequence[int]) -> Expr:
+    at = call.at()
+    for k in range(len(pad) // 2):
+        dim = x.ndim - 1 - k
+        last = index.index(x.shape[dim] - 1)
+        inner = index.add(at[dim], index.index(-pad[2 * k]))
+        inner = select(compare(Op.LT, inner, index.index(0)), index.index(0), inner)
+        at[dim] = select(compare(Op.GT, inner, last), last, inner)
+    return read(x, at)
+
+
+@lowering("aten.pixel_shuffle.default")
+def pixel_shuffle(call: Call, x: Ref, factor: int) -> Expr:
+    *batch, channel, row, column = call.at()
+    inner = [index.mod(row, factor), index.mod(column, factor)]
+    plane = index.linear([channel, *inner], [factor * factor, factor, 1])
+    return read(x, [*batch, plane, index.floordiv(row, factor), index.floordiv(column, factor)])
+
+
+@lowering("aten.pixel_unshuffle.default")
+def pixel_unshuffle(call: Call, x: Ref, factor: int) -> Expr:
+    *batch, plane, row, column = call.at()
+    inner = index.mod(plane, factor * factor)
+    channel = index.floordiv(plane, factor * factor)
+    down = index.linear([row, index.floordiv(inner, factor)], [factor, 1])
+    right = index.linear([column, index.mod(inner, factor)], [factor, 1])
+    return read(x, [*batch, channel, down, right])
+
+
 # --- a view's part of a tensor replaced
 
 

@@ -232,11 +232,7 @@ class _Graph:
         into: Ref = self.values[target]
         value = self.values[source] if isinstance(source, torch.fx.Node) else source
         assert into.buffer.kind is Kind.INPUT, f"{node} writes to {into.buffer}, which is no input"
-        if (
-            isinstance(value, Ref)
-            and value.buffer.kind is Kind.INPUT
-            and value.buffer != into.buffer
-        ):
+        if isinstance(value, Ref) and value.buffer.kind is Kind.INPUT and value != into:
             value = self.copied_early(node, value)
         if isinstance(value, Ref) and (value.dtype is None or into.dtype is None):
             self.steps.append(

@@ -14,11 +14,13 @@ from frameloom.ir.lower.expr import (
     Number,
     absolute,
     exp,
+    exp2,
     floor,
     isinf,
     isnan,
     log,
     log1p,
+    log2,
     maximum,
     minimum,
     reciprocal,
@@ -317,6 +319,27 @@ def fmin(a: Expr, b: Expr) -> Expr:
 def logaddexp(a: Expr, b: Expr) -> Expr:
     top = maximum(a, b)
     return where(isinf(a) & a.eq(b), a, top + log1p(exp(-absolute(a - b))))
+
+
+@pointwise("aten.logaddexp2.default")
+def logaddexp2(a: Expr, b: Expr) -> Expr:
+    top = maximum(a, b)
+    return where(isinf(a) & a.eq(b), a, top + log2(1 + exp2(-absolute(a - b))))
+
+
+@pointwise("aten.ldexp.Tensor")
+def ldexp(a: Expr, b: Expr) -> Expr:
+    return a * exp2(b)
+
+
+@pointwise("aten.deg2rad.default")
+def deg2rad(x: Expr) -> Expr:
+    return x * (math.pi / 180)
+
+
+@pointwise("aten.rad2deg.default")
+def rad2deg(x: Expr) -> Expr:
+    return x * (180 / math.pi)
 
 
 @pointwise("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self")

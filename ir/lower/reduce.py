@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.lower.expr import Expr, Number, absolute, exp, isinf, log, sqrt, where
+from frameloom.ir.lower.expr import Expr, Number, absolute, exp, isinf, isnan, log, sqrt, where
 from frameloom.ir.lower.table import (
     Call,
     Decline,
@@ -111,6 +111,24 @@ def prod_default(call: Call, x: Ref, dtype: Any) -> Expr:
 @lowering("aten.prod.dim_int")
 def prod_dim(call: Call, x: Ref, dim: int, keepdim: bool, dtype: Any) -> Expr:
     return _sum(call, x, dim, keepdim, "prod")
+
+
+@lowering("aten.nansum.default")
+def nansum(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    value = element(x, over.at, call.dtype)
+    return over.fold("sum", where(isnan(value), 0.0, value) if value.dtype.is_float else value)
+
+
+@lowering("aten.count_nonzero.default")
+def count_nonzero(call: Call, x: Ref, dim: int | None) -> Expr:
+    over = line(x.shape, dimensions(dim, x.ndim), call.at(), False)
+    return over.fold("sum", read(x, over.at).cast(DType.BOOL).cast(DType.I64))
+
+
+@lowering("aten.count_nonzero.dim_IntList")
+def count_nonzero_dims(call: Call, x: Ref, dims: Any) -> Expr:
+    return count_nonzero(call, x, dims)
 
 
 @lowering("aten.mean.default")

@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from frameloom.ir import interp
 from frameloom.ir.dtype import DType
-from frameloom.ir.lower import TABLE
+from frameloom.ir.fuse import fuse
+from frameloom.ir.lower import TABLE, lower
 from frameloom.ir.lower.pointwise import COMPARE, UNARY_FLOAT
 from tests.ir.helpers import check
 
@@ -149,9 +151,11 @@ def test_float_arithmetic():
         lambda a, b: torch.div(a, b, rounding_mode="trunc"), torch.atan2, torch.copysign, torch.logaddexp,
         torch.heaviside, torch.nextafter, torch.xlogy, torch.hypot, torch.ldexp, torch.true_divide,
     ]:  # fmt: skip
-        check(f, a, b, lowered=f not in (torch.hypot, torch.ldexp))
+        check(f, a, b, lowered=f is not torch.hypot)
         if f not in (torch.hypot, torch.nextafter, torch.ldexp):
             check(f, a.bfloat16(), b.bfloat16())
+    for f in [torch.logaddexp2, lambda a, b: torch.deg2rad(a) + torch.rad2deg(b)]:
+        check(f, a, b)
     for f in [torch.lerp, torch.addcmul, torch.addcdiv]:
         check(f, a, b, sample(torch.float32, 50))
     check(lambda a, b: torch.lerp(a, b, 0.7), a, b)
@@ -259,21 +263,40 @@ def test_write_back():
     check(lambda x: x.t().add_(1), torch.randn(4, 6), functional=True)
 
 
-def test_inputs_can_swap_values():
+def write_backs(*inputs, write):
+    """A graph of nothing but writes to its inputs, run on the inputs."""
     graph = torch.fx.Graph()
-    a, b = graph.placeholder("a"), graph.placeholder("b")
-    first = graph.call_function(torch.ops.aten.copy_.default, (a, b))
-    second = graph.call_function(torch.ops.aten.copy_.default, (b, a))
+    places = [graph.placeholder(f"p{k}") for k in range(len(inputs))]
+    write(graph, *places)
     graph.output(())
-    from frameloom.ir import interp
-    from frameloom.ir.lower import lower
+    for n in places:
+        n.meta["val"] = inputs[0]
+    program = lower(torch.fx.GraphModule({}, graph))
+    for p in (program, fuse(program)):
+        given = [t.clone() for t in inputs]
+        interp.run(p, given)
+        yield given
+
+
+def test_inputs_can_swap_values():
+    def write(graph, a, b):
+        for to, source in ((a, b), (b, a)):
+            graph.call_function(torch.ops.aten.copy_.default, (to, source)).meta["val"] = x
 
     x, y = torch.randn(3), torch.randn(3)
-    for n in (a, b, first, second):
-        n.meta["val"] = x
-    old_x, old_y = x.clone(), y.clone()
-    interp.run(lower(torch.fx.GraphModule({}, graph)), [x, y])
-    assert torch.equal(x, old_y) and torch.equal(y, old_x)
+    for new_x, new_y in write_backs(x, y, write=write):
+        assert torch.equal(new_x, y) and torch.equal(new_y, x)
+
+
+def test_an_input_can_be_overwritten_by_its_own_transpose():
+    def write(graph, a):
+        t = graph.call_function(torch.ops.aten.t.default, (a,))
+        t.meta["val"] = x.t()
+        graph.call_function(torch.ops.aten.copy_.default, (a, t)).meta["val"] = x
+
+    x = torch.randn(3, 3)
+    for (new_x,) in write_backs(x, write=write):
+        assert torch.equal(new_x, x.t())
 
 
 def test_constants_of_the_graph():

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from frameloom.ir import interp
+from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import lower
 from tests.ir.helpers import assert_same, check, graph_of
 
@@ -229,6 +230,13 @@ def test_copies():
     ]:  # fmt: skip
         check(f, x, y)
     check(lambda x: x[:, 1].copy_(x[:, 0]) + x[:, 1], x, functional=True)
+    image = torch.randn(2, 4, 6, 6)
+    for f in [
+        lambda x: F.pad(x, (2, 1, 0, 3), mode="reflect"), lambda x: F.pad(x, (2, 1, 0, 3), mode="replicate"),
+        lambda x: F.pixel_shuffle(x, 2), lambda x: F.pixel_unshuffle(x, 3), lambda x: x.nansum(1), torch.count_nonzero,
+        lambda x: F.pad(F.pad(x, (1, 1, 1, 1), mode="replicate").exp(), (1, 2, 2, 1), mode="reflect"),
+    ]:  # fmt: skip
+        check(f, image, passes=[fuse])
     check(lambda x: x.clone(), torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last))
 
 
