@@ -6,6 +6,9 @@ vector whose size is known.  Accumulators of a pass are declared before it and c
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from frameloom.codegen.cost import size
 from frameloom.codegen.cpp_fold import Folds
 from frameloom.codegen.cpp_value import Lanes, Value
@@ -15,7 +18,7 @@ from frameloom.codegen.prelude import ELEMENTS, Prelude
 from frameloom.codegen.tiles import CHUNKS, SQUARES
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, axis
-from frameloom.ir.program import Kernel
+from frameloom.ir.program import Buffer, Kernel
 
 PRAGMA = "#pragma omp parallel for schedule(static)\n"
 TERM = 256  # longest plain float sum; longer ones are sums of sums
@@ -29,7 +32,10 @@ def write(kernel: Kernel, tree: Tree, symbol: str, prelude: Prelude) -> str:
         element = ELEMENTS[buffer.dtype]
         writer.line(f"{element} *const {name} = ({element} *)buffers[{i}];  // {buffer.name}")
         writer.pointers[buffer] = name
+    memory = writer.scratch(tree.scratch)
     writer.block(tree.body)
+    if memory:
+        writer.line(f"__builtin_free({memory});")
     notes = "".join(f"// {line}\n" for text in kernel.origin for line in text.splitlines())
     head = f'extern "C" void {symbol}(void *const *buffers, const long *) {{\n'
     return notes + head + "\n".join(writer.scopes[0].lines) + "\n}\n"
@@ -57,6 +63,22 @@ class Loops(Folds):
         self.start_folds(p)
         self._loops(p, p.axes, "0", None)
         self.finish_folds(p)
+
+    def scratch(self, buffers: Sequence[Buffer]) -> str | None:
+        """One block of memory for all; its name."""
+        if not buffers:
+            return None
+        memory, total = self.fresh("memory"), 0
+        at = {}
+        for buffer in buffers:
+            at[buffer] = total
+            total += -(-math.prod(buffer.shape) * buffer.dtype.bytes // 64) * 64
+        self.line(f"char *const {memory} = (char *)__builtin_malloc({total});")
+        for buffer, start in at.items():
+            name, element = self.fresh("p_"), ELEMENTS[buffer.dtype]
+            self.line(f"{element} *const {name} = ({element} *)({memory} + {start});")
+            self.pointers[buffer] = name
+        return memory
 
     # --- threads
 

@@ -86,7 +86,8 @@ class Pass:
 
 @dataclass(eq=False, slots=True)
 class Tree:
-    """A whole kernel; `buffers` in the order of the function's first argument."""
+    """A whole kernel; `buffers` in the order of the function's first argument, `scratch` for the time of a call."""
 
     body: list[Pass | Assign | Accumulate]
     buffers: tuple[Buffer, ...]
+    scratch: tuple[Buffer, ...] = ()

@@ -13,53 +13,27 @@ names by position, so that equal values of different passes are the same node.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from frameloom.codegen.cost import size
+from frameloom.codegen.goal import Goal
 from frameloom.codegen.layout import coalesce
 from frameloom.codegen.looptree import Accumulate, Assign, Fold, Pass, Tree
+from frameloom.codegen.scratch import is_scratch, materialise
 from frameloom.codegen.split import split
 from frameloom.codegen.tiles import finish
 from frameloom.codegen.vector import Isa
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel
-from frameloom.ir.substitute import substitute, topological
-
-
-@dataclass(eq=False)
-class Goal:
-    """A store (buffer, offset set) or a reduction (fold set) with its open axes."""
-
-    axes: tuple[Axis, ...]
-    value: Node
-    buffer: Buffer | None = None
-    offset: Node | None = None
-    reduction: Node | None = None  # the REDUCE that this goal computes
-    fold: Fold | None = None  # set once its accumulators exist outside this block
-    stage: int = 0
-    bind: tuple[Axis, ...] = ()  # axes to loop over before going on inside; empty for a leaf
-    positions: tuple[Axis, ...] = field(
-        default=()
-    )  # all axes of the reduction, under their present names
-
-    @property
-    def roots(self) -> tuple[Node, ...]:
-        return (self.value,) if self.offset is None else (self.value, self.offset)
-
-    def renamed(self, mapping: dict[Axis, Node], axes: tuple[Axis, ...]) -> Goal:
-        offset = None if self.offset is None else substitute(self.offset, mapping)
-        names = tuple(mapping[a].arg if a in mapping else a for a in self.positions)
-        return replace(
-            self, axes=axes, value=substitute(self.value, mapping), offset=offset, positions=names
-        )
+from frameloom.ir.substitute import topological
 
 
 def schedule(kernel: Kernel, isa: Isa) -> Tree:
     """The loop tree of `kernel` for vectors of `isa`."""
     stores = split(kernel.stores)
     goals = [Goal(s.axes, s.value, s.buffer, s.offset) for s in stores]
-    goals = [_without_unit_axes(g) for g in goals]
+    goals, scratch = materialise([_without_unit_axes(g) for g in goals])
     body = _Block(frozenset(), frozenset(), 0).build(goals)
     buffers: dict[Buffer, None] = {}
     for s in stores:
@@ -67,7 +41,7 @@ def schedule(kernel: Kernel, isa: Isa) -> Tree:
             if n.op is Op.LOAD:
                 buffers[n.arg] = None
         buffers[s.buffer] = None
-    tree = Tree(body, tuple(buffers))
+    tree = Tree(body, tuple(buffers), tuple(scratch))
     finish(tree, isa)
     return tree
 
@@ -80,6 +54,10 @@ def _without_unit_axes(goal: Goal) -> Goal:
 
 
 _ZERO = Node(Op.CONST, axis(Axis("zero", 1)).dtype, (), 0)
+
+
+def _scratch_read(roots: Iterable[Node]) -> set[Buffer]:
+    return {n.arg for n in topological(roots) if n.op is Op.LOAD and is_scratch(n.arg)}
 
 
 class _Block:
@@ -176,8 +154,10 @@ class _Block:
 
     def _set_stages(self, goals: list[Goal]) -> None:
         by_reduction = {g.reduction: g for g in goals if g.reduction is not None and g.fold is None}
+        by_scratch = {g.buffer: g for g in goals if g.buffer is not None and is_scratch(g.buffer)}
         needs = {
             id(g): [by_reduction[r] for r in self._inside(g.roots) if r in by_reduction]
+            + [by_scratch[b] for b in _scratch_read(g.roots) if b in by_scratch]
             for g in goals
         }
         changed = True

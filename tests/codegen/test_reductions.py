@@ -178,3 +178,20 @@ def test_channel_positions():
         rtol=1e-5,
         atol=1e-5,
     )
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (70, 90)])
+def test_rows_and_columns_together(shape):
+    x = torch.randn(shape)
+    b, (i, j) = tensor_in("x", x), space(shape)
+    r, c = Axis("r", shape[1]), Axis("c", shape[0])
+    rows = fold("sum", (r,), read(b, i, r))
+    columns = fold("max", (c,), read(b, c, j))
+    total = binary(Op.ADD, binary(Op.ADD, read(b, i, j), rows), columns)
+    source = check([write(out("o", shape), (i, j), total)], {"x": x}, rtol=1e-5, atol=1e-5)
+    assert "malloc" in source
+    # Softmax of a softmax along the other dimension.
+    top = lambda value, kind: fold(kind, (c,), value)  # noqa: E731
+    inner = binary(Op.MUL, read(b, c, j), fold("sum", (r,), read(b, c, r)))
+    value = binary(Op.SUB, binary(Op.MUL, read(b, i, j), rows), top(inner, "max"))
+    check([write(out("o", shape), (i, j), value)], {"x": x}, rtol=1e-4, atol=1e-4)
