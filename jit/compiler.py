@@ -16,7 +16,7 @@ from typing import Any
 from frameloom.capture import _capture
 from frameloom.config import config
 from frameloom.debug import Trail, forget_notices, log, notice
-from frameloom.errors import BuildError, FrameloomError, FullGraphError
+from frameloom.errors import BuildError, FrameloomError, FullGraphError, KernelError
 from frameloom.options import Options
 from frameloom.report import BreakReport, Explanation
 
@@ -74,9 +74,7 @@ class Compiler:
         self.options = options
         self.explanation = Explanation(name)
 
-    def __call__(
-        self, jitted: Any, slots: tuple[Any, ...], kwargs: dict[str, Any] | None
-    ) -> Any:
+    def __call__(self, jitted: Any, slots: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         if len(jitted.entries) >= config.entries:
             self._explain_limit(jitted, slots)
             return None
@@ -100,6 +98,8 @@ class Compiler:
             with trail.stage("capture"):
                 outcome = capture_call(jitted, slots, self, trail)
         except BuildError as error:
+            if config.verify and isinstance(error, KernelError):
+                raise
             notice(
                 "build",
                 f"no C++ kernels can be built, so jitted functions run as plain Python: {error}",

@@ -32,6 +32,10 @@ class BuildError(FrameloomError, RuntimeError):
     """A generated kernel could not be built (no compiler, full disk, compiler error); carries the compiler's output."""
 
 
+class KernelError(BuildError):
+    """The C++ compiler refused generated code: a bug in Frameloom, or a compiler that lacks what the code needs."""
+
+
 class VerifyError(FrameloomError, AssertionError):
     """A stage produced IR that breaks the IR's rules: a bug in Frameloom."""
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from frameloom.config import config
-from frameloom.errors import BuildError
+from frameloom.errors import BuildError, KernelError
 from frameloom.runtime.cache import DiskCache, digest, shared_cache
 
 _log = logging.getLogger("frameloom.build")
@@ -89,7 +89,7 @@ class Builder:
                     command, input=source.text.encode(), capture_output=True, check=False
                 )
                 if done.returncode != 0:
-                    raise BuildError(_failure(command, done.stderr.decode(errors="replace")))
+                    raise KernelError(_failure(command, done.stderr.decode(errors="replace")))
                 data = out.read_bytes()
         except OSError as error:
             raise BuildError(f"cannot compile a kernel with {path}: {error}") from error
