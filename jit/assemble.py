@@ -128,12 +128,11 @@ def _torch_dtype(buffer: Buffer) -> torch.dtype:
 def _extern_call(step: Extern, numbers: _Numbers) -> ExternCall:
     results = tuple(None if b is None else numbers[b] for b in step.results)
     out_form = any(b is not None and b.kind is not Kind.EXTERN for b in step.results)
-    target = OUT_FORMS[step.target] if out_form else step.target
-    return ExternCall(
-        step.target,
-        callable_for(target),
-        tuple(numbers.replace(a) for a in step.args),
-        {name: numbers.replace(v) for name, v in step.kwargs},
-        results,
-        out_form,
-    )
+    function = callable_for(OUT_FORMS[step.target] if out_form else step.target)
+    args = [numbers.replace(a) for a in step.args]
+    kwargs = {name: numbers.replace(v) for name, v in step.kwargs}
+    for argument in callable_for(step.target)._schema.arguments[len(args) :]:
+        if argument.kwarg_only or argument.name in kwargs:
+            break
+        args.append(argument.default_value)  # the C interface has no defaults
+    return ExternCall(step.target, function, tuple(args), kwargs, results, out_form)

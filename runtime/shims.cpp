@@ -158,12 +158,13 @@ struct Binder {
     }
 
     static bool take_fallback(const Parameter &parameter, ShimArgument *argument) {
+        if (!parameter.has_fallback) return false;
         ShimValue &value = argument->value;
         if (parameter.fallback == "None")
             value.present = false;
         else
             value.integer = (int64_t)(value.number = std::stod(parameter.fallback));
-        return parameter.has_fallback;
+        return true;
     }
 };
 

@@ -169,3 +169,10 @@ def test_indices_out_of_range_raise_as_in_eager(fn):
     torch.testing.assert_close(got.result, want.result)
     want, got = observe(fn, (x, i), {}), observe(jitted, (x, i), {})
     assert want.error is not None and type(got.error) is type(want.error)
+
+
+def test_library_calls_with_default_arguments():
+    def f(x):
+        return F.max_pool2d(x, 2), F.max_pool2d(x, 3, stride=1, padding=1), x.topk(2), x.sort(), F.avg_pool2d(x, 2)
+
+    check(f, torch.randn(2, 3, 8, 8), graphs=1, breaks=0)
