@@ -32,6 +32,7 @@ _SPEC_KINDS = {
     Kind.OUTPUT: "output",
     Kind.TEMP: "arena",
     Kind.EXTERN: "extern",
+    Kind.CONSTANT: "constant",
 }
 _EXCEPTIONS = {"IndexError": IndexError, "RuntimeError": RuntimeError, "ValueError": ValueError}
 
@@ -84,6 +85,7 @@ class _Numbers:
     def __init__(self, program: Program, memory: MemoryPlan) -> None:
         self.specs: list[BufferSpec] = []
         self._memory = memory
+        self._constants = dict(program.constants)
         self._numbers: dict[Buffer, int] = {}
         for buffer in program.inputs:
             self[buffer]
@@ -97,14 +99,14 @@ class _Numbers:
 
     def _spec(self, buffer: Buffer) -> BufferSpec:
         kind = _SPEC_KINDS[buffer.kind]
-        offset = self._memory.offsets[buffer] if kind == "arena" else 0
         return BufferSpec(
-            kind,
-            buffer.shape,
-            buffer.strides,
-            _torch_dtype(buffer),
-            torch.device(buffer.device),
-            offset,
+            kind=kind,
+            shape=buffer.shape,
+            strides=buffer.strides,
+            dtype=_torch_dtype(buffer),
+            device=torch.device(buffer.device),
+            offset=self._memory.offsets[buffer] if kind == "arena" else 0,
+            constant=self._constants.get(buffer),
         )
 
     def view(self, view: View) -> ViewSpec:

@@ -173,6 +173,22 @@ def test_indices_out_of_range_raise_as_in_eager(fn):
 
 def test_library_calls_with_default_arguments():
     def f(x):
-        return F.max_pool2d(x, 2), F.max_pool2d(x, 3, stride=1, padding=1), x.topk(2), x.sort(), F.avg_pool2d(x, 2)
+        return (
+            F.max_pool2d(x, 2),
+            F.max_pool2d(x, 3, stride=1, padding=1),
+            x.topk(2),
+            x.sort(),
+            F.avg_pool2d(x, 2),
+        )
 
     check(f, torch.randn(2, 3, 8, 8), graphs=1, breaks=0)
+
+
+def test_constants_made_in_the_function():
+    def f(x):
+        fresh = torch.tensor([1.0, 2.0, 3.0])
+        y = x + fresh
+        fresh.add_(1)
+        return y, fresh, torch.tensor(5), torch.tensor([[1, 2], [3, 4]]).t()
+
+    check(f, torch.randn(2, 3), graphs=1, breaks=0, calls=3)
