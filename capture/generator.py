@@ -96,14 +96,14 @@ class GeneratorValue(IteratorValue):
         self.started, self.finished, frame.at, frame.stack, frame.slots, frame.suspended = saved
 
     def parts(self) -> list[Value]:
-        if self.started and not self.finished:
-            raise Avoid(self.site)
         return [self.function, *self.args, *self.kwargs.values()]
 
     def rebuild(self, r: Rebuilder) -> None:
         if self.finished:
             r.code.call_const(exhausted)
             return
+        if self.started:
+            raise Avoid(self.site)
         r.code.emit("PUSH_NULL")
         r.load(self.function)
         r.load_all([*self.args, *self.kwargs.values()])
