@@ -161,14 +161,14 @@ def transpose(lanes: int) -> str:
         low = ", ".join(str(lane + lanes - half if lane & half else lane) for lane in range(lanes))
         high = ", ".join(str(lane + lanes if lane & half else lane + half) for lane in range(lanes))
         lines.append(
-            f"  for (int i = 0; i < L; i++) if (!(i & {half})) {{\n"
+            f"  EACH for (int i = 0; i < L; i++) if (!(i & {half})) {{\n"
             f"    const V a = t[i], b = t[i + {half}];\n"
             f"    t[i] = SHUFFLE2(a, b, I, {low});\n    t[i + {half}] = SHUFFLE2(a, b, I, {high});\n  }}\n"
         )
         half //= 2
     return (
         "template <int rows, int columns> FN void fl_transpose(V *t, const E *p, i64 step) {\n"
-        "  for (int l = 0; l < L; l++)\n"
+        "  EACH for (int l = 0; l < L; l++)\n"
         "    t[l] = l < rows ? columns == L ? load<V>(p + l * step) : load_part<V, columns>(p + l * step) : V{};\n"
         f"{''.join(lines)}}}\n"
     )
@@ -189,7 +189,7 @@ def sleef(name: str, element: str, lanes: int) -> tuple[str, tuple[str, ...]]:
     tag = f"{name}_{element}x{lanes}"
     text = (
         f"static V fl_slow_{tag}({parameters}) {{\n"
-        f"  V r; for (int l = 0; l < L; l++) r[l] = __builtin_{stem}{suffix}({lane}); return r;\n}}\n"
+        f"  V r; EACH for (int l = 0; l < L; l++) r[l] = __builtin_{stem}{suffix}({lane}); return r;\n}}\n"
         f'static V (*const fl_ptr_{tag})({types}) = fl_find<V (*)({types})>("{symbol}", fl_slow_{tag});\n'
         f"FN V fl_{name}({parameters}) {{ return fl_ptr_{tag}({args}); }}\n"
     )

@@ -23,6 +23,12 @@ PARALLEL_WORK = 100_000  # in cost units; waking the pool costs about a microsec
 ROWS_ENOUGH = 16  # work items that are worth a parallel loop of their own
 CHUNKS = 64  # partial results of a parallel fold; part of the result's rounding, so never the thread count
 BLOCK = 4096  # positions of the lane axis in one work item, at least
+STRIDED = 0.2  # speed of gathering lanes one by one, against a contiguous load
+PARTIAL = 0.5  # speed of a part of a vector, beyond the lanes that it lacks
+ROW = 16  # positions that cost as much as starting a loop inside another
+ACROSS = (
+    32  # positions that cost as much as folding the lanes of an accumulator at the end of a row
+)
 SQUARES = 64  # positions across the lanes in one block of transposed squares
 ROW_BYTES = (
     128 << 10
@@ -98,15 +104,19 @@ def _lanes(body: Sequence[Item], isa: Isa) -> None:
                 _vectorise(item, axis, isa)
 
 
-def _best(p: Pass, isa: Isa) -> tuple[float, Axis | None]:
-    """The score of the best axis of `p`, or of the best axes of the passes inside (None)."""
+def _best(p: Pass, isa: Isa, start: int = 0) -> tuple[float, Axis | None]:
+    """The score of the best axis of `p`, or of the best axes of the passes inside (None).  `start`: positions that
+    cost as much as starting the loop."""
     accesses = _accesses(p.body)
     inner = [i for i in p.body if isinstance(i, Pass)]
     best: tuple[float, Axis | None] = (-1.0, None)
     if inner:
-        best = (sum(_best(i, isa)[0] for i in inner), None)
+        best = (sum(_best(i, isa, ROW)[0] for i in inner), None)
+    if not inner and p.folds:
+        start += ACROSS
     for a in p.axes:
         score = _score(accesses, a, isa)
+        score *= a.extent / (a.extent + start)
         if score > best[0]:
             best = (score, a)
     return best
@@ -115,11 +125,13 @@ def _best(p: Pass, isa: Isa) -> tuple[float, Axis | None]:
 def _score(accesses: list[tuple[Node, int]], a: Axis, isa: Isa) -> float:
     lanes = isa.lanes(4)
     filled = a.extent / (-(-a.extent // lanes) * lanes)
+    if a.extent < lanes:
+        filled *= PARTIAL
     total = 0.0
     for offset, width in accesses:
         found = stride(offset, a)
         smooth = found is not None and found[0] in (0, 1)
-        total += width * size(offset.free) * (1.0 if smooth else 0.15)
+        total += width * size(offset.free) * (1.0 if smooth else STRIDED)
     return total * filled
 
 

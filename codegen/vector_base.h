@@ -24,15 +24,17 @@ typedef double f64;
 #define SHUFFLE(v, T, ...) __builtin_shuffle(v, (T){__VA_ARGS__})
 #define SHUFFLE2(v, w, T, ...) __builtin_shuffle(v, w, (T){__VA_ARGS__})
 #endif
+// Loops over lanes disappear.
+#define EACH _Pragma("GCC unroll 64")
 #define FN static inline __attribute__((always_inline))
 template <class V, class E> FN V load(const E *p) { V v; __builtin_memcpy(&v, p, sizeof v); return v; }
 template <class V, int N, class E> FN V load_part(const E *p) { V v = {}; __builtin_memcpy(&v, p, N * sizeof(E)); return v; }
 template <class V, class E> FN void store(E *p, V v) { __builtin_memcpy(p, &v, sizeof v); }
 template <int N, class E, class V> FN void store_part(E *p, V v) { __builtin_memcpy(p, &v, N * sizeof(E)); }
-template <class V, int N, class E> FN V load_strided(const E *p, i64 s) { V v = {}; for (int l = 0; l < N; l++) v[l] = p[l * s]; return v; }
-template <class V, int N, class E, class O> FN V load_at(const E *p, O o) { V v = {}; for (int l = 0; l < N; l++) v[l] = p[o[l]]; return v; }
-template <int N, class E, class V> FN void store_strided(E *p, i64 s, V v) { for (int l = 0; l < N; l++) p[l * s] = v[l]; }
-template <int N, class E, class V, class O> FN void store_at(E *p, O o, V v) { for (int l = 0; l < N; l++) p[o[l]] = v[l]; }
+template <class V, int N, class E> FN V load_strided(const E *p, i64 s) { V v = {}; EACH for (int l = 0; l < N; l++) v[l] = p[l * s]; return v; }
+template <class V, int N, class E, class O> FN V load_at(const E *p, O o) { V v = {}; EACH for (int l = 0; l < N; l++) v[l] = p[o[l]]; return v; }
+template <int N, class E, class V> FN void store_strided(E *p, i64 s, V v) { EACH for (int l = 0; l < N; l++) p[l * s] = v[l]; }
+template <int N, class E, class V, class O> FN void store_at(E *p, O o, V v) { EACH for (int l = 0; l < N; l++) p[o[l]] = v[l]; }
 template <class V, class E> FN V splat(E x) { return x - (V){}; }
 template <class T, class F> FN T as(F x) { T t; static_assert(sizeof t == sizeof x, ""); __builtin_memcpy(&t, &x, sizeof t); return t; }
 
@@ -99,14 +101,14 @@ template <int N, class M> FN V load_masked(const E *p, M m, V) {
   static const I there = {0 < N ? -1 : 0, 1 < N ? -1 : 0, 2 < N ? -1 : 0, 3 < N ? -1 : 0, 4 < N ? -1 : 0, 5 < N ? -1 : 0, 6 < N ? -1 : 0, 7 < N ? -1 : 0};
   return (V)__builtin_ia32_maskloadps256((const W *)p, (I)m & there);
 #else
-  V v = {}; for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v;
+  V v = {}; EACH for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v;
 #endif
 }
-template <int N, class M, class O> FN V load_masked_at(const E *p, O o, M m, V) { V v = {}; for (int l = 0; l < N; l++) if (m[l]) v[l] = p[o[l]]; return v; }
+template <int N, class M, class O> FN V load_masked_at(const E *p, O o, M m, V) { V v = {}; EACH for (int l = 0; l < N; l++) if (m[l]) v[l] = p[o[l]]; return v; }
 
 //@ masked
-template <int N, class M> FN V load_masked(const E *p, M m, V) { V v = {}; for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v; }
-template <int N, class M, class O> FN V load_masked_at(const E *p, O o, M m, V) { V v = {}; for (int l = 0; l < N; l++) if (m[l]) v[l] = p[o[l]]; return v; }
+template <int N, class M> FN V load_masked(const E *p, M m, V) { V v = {}; EACH for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v; }
+template <int N, class M, class O> FN V load_masked_at(const E *p, O o, M m, V) { V v = {}; EACH for (int l = 0; l < N; l++) if (m[l]) v[l] = p[o[l]]; return v; }
 
 //@ min
 FN V fl_min(V a, V b) { return (a < b) | (a != a) ? a : b; }
@@ -163,7 +165,7 @@ FN V fl_fma(V a, V b, V c) {
 #elif defined(__FMA__) && L == 4
   return (V)__builtin_ia32_vfmaddps(a, b, c);
 #else
-  V r; for (int l = 0; l < L; l++) r[l] = __builtin_fmaf(a[l], b[l], c[l]); return r;
+  V r; EACH for (int l = 0; l < L; l++) r[l] = __builtin_fmaf(a[l], b[l], c[l]); return r;
 #endif
 }
 
@@ -174,7 +176,7 @@ FN V fl_sqrt(V a) {
 #elif defined(__AVX__) && L == 8
   return (V)__builtin_ia32_sqrtps256(a);
 #else
-  V r; for (int l = 0; l < L; l++) r[l] = __builtin_sqrtf(a[l]); return r;
+  V r; EACH for (int l = 0; l < L; l++) r[l] = __builtin_sqrtf(a[l]); return r;
 #endif
 }
 
@@ -185,7 +187,7 @@ FN V fl_sqrt(V a) {
 #elif defined(__AVX__) && L == 4
   return (V)__builtin_ia32_sqrtpd256(a);
 #else
-  V r; for (int l = 0; l < L; l++) r[l] = __builtin_sqrt(a[l]); return r;
+  V r; EACH for (int l = 0; l < L; l++) r[l] = __builtin_sqrt(a[l]); return r;
 #endif
 }
 
@@ -198,7 +200,7 @@ template <int mode> FN V fl_rint(V a) {
   return (V)__builtin_ia32_roundps256(a, mode | 8);
 #else
   V r;
-  for (int l = 0; l < L; l++)
+  EACH for (int l = 0; l < L; l++)
     r[l] = mode == 0 ? __builtin_rintf(a[l]) : mode == 1 ? __builtin_floorf(a[l]) : mode == 2 ? __builtin_ceilf(a[l]) : __builtin_truncf(a[l]);
   return r;
 #endif
@@ -212,7 +214,7 @@ template <int mode> FN V fl_rint(V a) {
   return (V)__builtin_ia32_roundpd256(a, mode | 8);
 #else
   V r;
-  for (int l = 0; l < L; l++)
+  EACH for (int l = 0; l < L; l++)
     r[l] = mode == 0 ? __builtin_rint(a[l]) : mode == 1 ? __builtin_floor(a[l]) : mode == 2 ? __builtin_ceil(a[l]) : __builtin_trunc(a[l]);
   return r;
 #endif

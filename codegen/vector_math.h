@@ -188,7 +188,7 @@ FN bool fl_any_far(V x, float limit) {
   return __builtin_ia32_ptestmd512((I)far, (I)far, -1);
 #else
   int any = 0;
-  for (int l = 0; l < L; l++) any |= far[l];
+  EACH for (int l = 0; l < L; l++) any |= far[l];
   return any;
 #endif
 }
@@ -339,16 +339,16 @@ FN V fl_mod(V a, V b) {
 }
 
 //@ fmod f32
-FN V fl_fmod(V a, V b) { V r; for (int l = 0; l < L; l++) r[l] = __builtin_fmodf(a[l], b[l]); return r; }
+FN V fl_fmod(V a, V b) { V r; EACH for (int l = 0; l < L; l++) r[l] = __builtin_fmodf(a[l], b[l]); return r; }
 
 //@ fmod f64
-FN V fl_fmod(V a, V b) { V r; for (int l = 0; l < L; l++) r[l] = __builtin_fmod(a[l], b[l]); return r; }
+FN V fl_fmod(V a, V b) { V r; EACH for (int l = 0; l < L; l++) r[l] = __builtin_fmod(a[l], b[l]); return r; }
 
 //@ nextafter f32
-FN V fl_nextafter(V a, V b) { V r; for (int l = 0; l < L; l++) r[l] = __builtin_nextafterf(a[l], b[l]); return r; }
+FN V fl_nextafter(V a, V b) { V r; EACH for (int l = 0; l < L; l++) r[l] = __builtin_nextafterf(a[l], b[l]); return r; }
 
 //@ nextafter f64
-FN V fl_nextafter(V a, V b) { V r; for (int l = 0; l < L; l++) r[l] = __builtin_nextafter(a[l], b[l]); return r; }
+FN V fl_nextafter(V a, V b) { V r; EACH for (int l = 0; l < L; l++) r[l] = __builtin_nextafter(a[l], b[l]); return r; }
 
 //@ torch
 extern "C" void *dlopen(const char *, int);

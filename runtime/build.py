@@ -28,7 +28,7 @@ _log = logging.getLogger("frameloom.build")
 
 # -ffast-math must never come here: linked with it, a library switches denormals off for the whole process.
 FLAGS = (
-    "-O3", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+    "-O2", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
     "-fno-strict-aliasing", "-fwrapv", "-fno-exceptions", "-fno-rtti", "-w",
 )  # fmt: skip
 
