@@ -54,7 +54,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "tensor_attribute": ("this attribute of a tensor is not part of the graph", "do it outside the jitted function"),
     "tensor_subclass": ("what a tensor subclass does is unknown", "pass plain tensors"),
     "too_deep": ("calls are nested too deeply", "write the recursion as a loop"),
-    "too_long": ("the function is too long to follow", "jit the parts that compute"),
+    "too_large": ("this is too large to follow", "compute it outside the jitted function"),
     "unbound": ("a variable has no value here", "assign it on every path"),
     "unknown_call": ("what this call does is unknown", "call it outside the jitted function"),
     "unpack": ("the number of values does not fit", "check the sizes"),

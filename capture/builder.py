@@ -24,6 +24,10 @@ class CodeBuilder:
         self._arguments = arguments  # name -> the opcode that loads it
         self._positions = positions
 
+    def place(self, positions: Positions) -> None:
+        """New instructions belong to this place in the source."""
+        self._positions = positions
+
     def emit(self, op: str, arg: Any = None, *, flags: int = 0, target: Instr | None = None) -> Instr:
         instr = Instr(op, arg, flags=flags, target=target, positions=self._positions)
         self.instrs.append(instr)

@@ -20,8 +20,8 @@ import torch
 from frameloom.capture import calls
 from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
-from frameloom.capture.values.container import ListValue, SetValue, TupleValue, plain
-from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.container import ListValue, SequenceValue, SetValue, TupleValue, plain
+from frameloom.capture.values.dictionary import DictValue, ViewValue
 from frameloom.capture.values.function import (
     BoundMethodValue,
     FunctionValue,
@@ -31,6 +31,7 @@ from frameloom.capture.values.iterator import (
     BuiltinIterator,
     EnumerateValue,
     IteratorValue,
+    ReversedIterator,
     SequenceIterator,
 )
 from frameloom.capture.values.object import MISSING, AttributesValue, ObjectValue, class_attribute
@@ -47,12 +48,26 @@ Known = Callable[["Tracer", Args, Kwargs], Value]
 FUNCTIONS: dict[Any, Known] = {}
 
 
-def knows(*functions: Any) -> Callable[[Known], Known]:
-    """Register what calling these comes to."""
+def knows(
+    *functions: Any, least: int = 0, most: int | None = None, keywords: str = ""
+) -> Callable[[Known], Known]:
+    """Register what calling these comes to, for `least` to `most` positional arguments (any number where `most` is None) and
+    these keywords ("*": any).  Other calls break: Python finds the right words for what is wrong with them."""
+    allowed = frozenset(keywords.split())
 
     def register(handler: Known) -> Known:
+        def checked(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+            count = len(args)
+            if (
+                count < least
+                or (most is not None and count > most)
+                or ("*" not in allowed and not allowed.issuperset(kwargs))
+            ):
+                raise Break("unknown_call", f"{getattr(functions[0], '__name__', '?')}(...)")
+            return handler(t, args, kwargs)
+
         for function in functions:
-            FUNCTIONS[function] = handler
+            FUNCTIONS[function] = checked
         return handler
 
     return register
@@ -70,34 +85,50 @@ def breaks(kind: str, *functions: Any) -> None:
 
 
 breaks("print", print)
-breaks("unknown_call", input, open, eval, exec, compile, __import__, id, locals, vars, dir, globals, delattr, memoryview, bytearray)
+breaks(
+    "unknown_call",
+    input,
+    open,
+    eval,
+    exec,
+    compile,
+    __import__,
+    id,
+    locals,
+    vars,
+    dir,
+    globals,
+    delattr,
+    memoryview,
+    bytearray,
+)
 
 
 # --- questions
 
 
-@knows(len)
+@knows(len, least=1, most=1)
 def _len(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ConstValue(t.look(args[0]).length(t))
 
 
-@knows(isinstance)
+@knows(isinstance, least=2, most=2)
 def _isinstance(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return boolean(t.is_instance(args[0], args[1]))
 
 
-@knows(issubclass)
+@knows(issubclass, least=2, most=2)
 def _issubclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.evaluate(issubclass, args, kwargs)
 
 
-@knows(callable)
+@knows(callable, least=1, most=1)
 def _callable(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
     return boolean(class_attribute(value.type(), "__call__") is not MISSING)
 
 
-@knows(type)
+@knows(type, least=1, most=1)
 def _type(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 1:
         raise Break("class_statement", "type(name, bases, dict)")
@@ -107,7 +138,7 @@ def _type(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.pinned(value.type())
 
 
-@knows(hasattr)
+@knows(hasattr, least=2, most=2)
 def _hasattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     try:
         t.look(args[0]).getattr(t, t.look(args[1]).constant())
@@ -118,7 +149,7 @@ def _hasattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return TRUE
 
 
-@knows(getattr)
+@knows(getattr, least=2, most=3)
 def _getattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     try:
         return t.look(args[0]).getattr(t, t.look(args[1]).constant())
@@ -128,22 +159,26 @@ def _getattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise
 
 
-@knows(setattr)
+@knows(setattr, least=3, most=3)
 def _setattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     t.look(args[0]).setattr(t, t.look(args[1]).constant(), args[2])
     return NONE
 
 
-@knows(object.__getattribute__)
+@knows(object.__getattribute__, least=2, most=2)
 def _object_getattribute(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     owner, name = t.look(args[0]), t.look(args[1]).constant()
     if not isinstance(owner, ObjectValue):
         return owner.getattr(t, name)
     found = owner.find(t, name)
-    return found if found is not None else t.raise_(AttributeError, f"'{owner.describe()}' object has no attribute '{name}'")
+    return (
+        found
+        if found is not None
+        else t.raise_(AttributeError, f"'{owner.describe()}' object has no attribute '{name}'")
+    )
 
 
-@knows(object.__setattr__, torch.nn.Module.__setattr__)
+@knows(object.__setattr__, torch.nn.Module.__setattr__, least=3, most=3)
 def _object_setattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     owner, name = t.look(args[0]), t.look(args[1]).constant()
     if not isinstance(owner, ObjectValue):
@@ -155,23 +190,31 @@ def _object_setattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(object.__delattr__)
+@knows(object.__delattr__, least=2, most=2)
 def _object_delattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     t.look(args[0]).delattr(t, t.look(args[1]).constant())
     return NONE
 
 
-@knows(object.__init__)
+@knows(object.__init__, least=1, most=1)
 def _object_init(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(object.__init_subclass__)
+@knows(object.__init_subclass__, most=1)
 def _init_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(object.__new__, dict.__new__, list.__new__, tuple.__new__, collections.OrderedDict.__new__)
+@knows(
+    object.__new__,
+    dict.__new__,
+    list.__new__,
+    tuple.__new__,
+    collections.OrderedDict.__new__,
+    least=1,
+    keywords="*",
+)
 def _new(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     from frameloom.capture.classes import bare_instance
 
@@ -181,17 +224,17 @@ def _new(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return bare_instance(t, cls, args[1:])
 
 
-@knows(object.__eq__)
+@knows(object.__eq__, least=2, most=2)
 def _object_eq(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return TRUE if t.identical(args[0], args[1]) else ConstValue(NotImplemented)
 
 
-@knows(object.__ne__)
+@knows(object.__ne__, least=2, most=2)
 def _object_ne(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return boolean(not t.same_or_equal(args[0], args[1]))
 
 
-@knows(super)
+@knows(super, least=2, most=2)
 def _super(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     cls = t.look(args[0])
     if not isinstance(cls, ClassValue) or len(args) != 2:
@@ -202,7 +245,7 @@ def _super(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 # --- conversions
 
 
-@knows(bool)
+@knows(bool, most=1)
 def _bool(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return boolean(t.look(args[0]).truth(t)) if args else boolean(False)
 
@@ -212,7 +255,10 @@ def _number(special: str, convert: Callable[..., Any]) -> Known:
         value = t.look(args[0]) if args else None
         if isinstance(value, TensorValue):
             raise Break("item", f"{convert.__name__}(tensor)")
-        if isinstance(value, ObjectValue) and (result := value.call_special(t, special)) is not None:
+        if (
+            isinstance(value, ObjectValue)
+            and (result := value.call_special(t, special)) is not None
+        ):
             return result
         return t.evaluate(convert, args, kwargs)
 
@@ -243,7 +289,7 @@ FUNCTIONS[str] = _text("__str__", str)
 FUNCTIONS[repr] = _text("__repr__", repr)
 
 
-@knows(format)
+@knows(format, least=1, most=2)
 def _format(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
     spec = t.look(args[1]).constant() if len(args) > 1 else ""
@@ -252,36 +298,38 @@ def _format(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.evaluate(format, args, kwargs)
 
 
-@knows(abs)
+@knows(abs, least=1, most=1)
 def _abs(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return calls.unary(t, abs, "__abs__", args[0])
 
 
-@knows(list)
+@knows(list, most=1)
 def _list(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ListValue(t.list_items(args[0]) if args else [])
 
 
-@knows(tuple)
+@knows(tuple, most=1)
 def _tuple(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if args and isinstance(value := t.look(args[0]), TupleValue) and value.cls is tuple:
         return value
     return TupleValue(t.list_items(args[0]) if args else [])
 
 
-@knows(torch.Size)
+@knows(torch.Size, most=1)
 def _size(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     items = t.list_items(args[0]) if args else []
     return TupleValue([ConstValue(t.index(item)) for item in items], torch.Size)
 
 
-@knows(set)
+@knows(set, most=1)
 def _set(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return _collection(t, set, args)
 
 
-@knows(frozenset)
+@knows(frozenset, most=1)
 def _frozenset(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if args and t.look(args[0]).type() is frozenset:
+        return t.look(args[0])
     return _collection(t, frozenset, args)
 
 
@@ -292,7 +340,7 @@ def _collection(t: Tracer, cls: type, args: Args) -> Value:
     return result
 
 
-@knows(dict, collections.OrderedDict)
+@knows(dict, collections.OrderedDict, most=1, keywords="*")
 def _dict(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     result = DictValue()
     fill_dict(t, result, args, kwargs)
@@ -315,7 +363,8 @@ def fill_dict(t: Tracer, target: Value, args: Args, kwargs: Kwargs) -> None:
     if args:
         source = t.look(args[0])
         is_mapping = isinstance(source, DictValue | AttributesValue) or (
-            isinstance(source, ObjectValue) and (source.payload is not None or source.special("keys") is not MISSING)
+            isinstance(source, ObjectValue)
+            and (source.payload is not None or source.special("keys") is not MISSING)
         )
         if is_mapping:
             assert t.frame is not None
@@ -334,14 +383,14 @@ def fill_dict(t: Tracer, target: Value, args: Args, kwargs: Kwargs) -> None:
 # --- iteration
 
 
-@knows(iter)
+@knows(iter, least=1, most=1)
 def _iter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 1:
         raise Break("opaque_iterable", "iter(callable, sentinel)")
     return t.look(args[0]).iterate(t)
 
 
-@knows(next)
+@knows(next, least=1, most=2)
 def _next(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     iterator = t.look(args[0])
     if not hasattr(iterator, "step"):
@@ -364,13 +413,21 @@ def _inner(t: Tracer, value: Value) -> IteratorValue:
     return iterator  # type: ignore[return-value]
 
 
-@knows(enumerate)
+@knows(enumerate, most=2, keywords="iterable start")
 def _enumerate(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    start = kwargs.get("start", args[1] if len(args) > 1 else None)
-    return EnumerateValue(_inner(t, args[0]), t.index(start) if start is not None else 0)
+    given = dict(zip(("iterable", "start"), args, strict=False)) | kwargs
+    if (
+        "iterable" not in given
+        or not {"iterable", "start"} >= given.keys()
+        or len(args) + len(kwargs) != len(given)
+    ):
+        raise Break("unknown_call", "enumerate(...)")
+    return EnumerateValue(
+        _inner(t, given["iterable"]), t.index(given["start"]) if "start" in given else 0
+    )
 
 
-@knows(zip)
+@knows(zip, keywords="strict")
 def _zip(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     strict = "strict" in kwargs and t.look(kwargs["strict"]).truth(t)
     iterators = [_inner(t, value) for value in args]
@@ -380,7 +437,9 @@ def _zip(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         for position, iterator in enumerate(iterators):
             item = _step(t, iterator)
             if item is None:
-                if strict and (position or any(_step(t, other) is not None for other in iterators[1:])):
+                if strict and (
+                    position or any(_step(t, other) is not None for other in iterators[1:])
+                ):
                     t.raise_(ValueError, "zip() arguments have different lengths")
                 return None
             items.append(item)
@@ -389,7 +448,7 @@ def _zip(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return BuiltinIterator(zip, list(iterators), kwargs, pull)
 
 
-@knows(map)
+@knows(map, least=2)
 def _map(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     function, iterators = t.look(args[0]), [_inner(t, value) for value in args[1:]]
 
@@ -405,7 +464,7 @@ def _map(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return BuiltinIterator(map, [function, *iterators], {}, pull)
 
 
-@knows(filter)
+@knows(filter, least=2, most=2)
 def _filter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     function, iterator = t.look(args[0]), _inner(t, args[1])
 
@@ -419,18 +478,25 @@ def _filter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return BuiltinIterator(filter, [function, iterator], {}, pull)
 
 
-@knows(reversed)
+@knows(reversed, least=1, most=1)
 def _reversed(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
-    if isinstance(value, ObjectValue) and (result := value.call_special(t, "__reversed__")) is not None:
+    if (
+        isinstance(value, ObjectValue)
+        and (result := value.call_special(t, "__reversed__")) is not None
+    ):
         return result
     if isinstance(value, ConstValue) and isinstance(value.real, range):
         return ConstValue(value.real[::-1]).iterate(t)
+    if isinstance(value, SequenceValue):
+        return ReversedIterator(value)
+    if not isinstance(value, DictValue | ViewValue | ConstValue):
+        raise Break("opaque_iterable", f"reversed({value.describe()})")
     items = list(reversed(t.list_items(value)))
     return SequenceIterator(TupleValue(items), items)
 
 
-@knows(sum)
+@knows(sum, least=1, most=2, keywords="start")
 def _sum(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     total = kwargs.get("start", args[1] if len(args) > 1 else ConstValue(0))
     for item in t.list_items(args[0]):
@@ -438,7 +504,7 @@ def _sum(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(total)
 
 
-@knows(any)
+@knows(any, least=1, most=1)
 def _any(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     iterator = _inner(t, args[0])
     while (item := _step(t, iterator)) is not None:
@@ -447,7 +513,7 @@ def _any(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return boolean(False)
 
 
-@knows(all)
+@knows(all, least=1, most=1)
 def _all(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     iterator = _inner(t, args[0])
     while (item := _step(t, iterator)) is not None:
@@ -479,7 +545,7 @@ FUNCTIONS[min] = _extreme(operator.lt)
 FUNCTIONS[max] = _extreme(operator.gt)
 
 
-@knows(sorted)
+@knows(sorted, least=1, most=1, keywords="key reverse")
 def _sorted(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ListValue(sorted_items(t, t.list_items(args[0]), kwargs))
 
@@ -501,15 +567,17 @@ def sorted_items(t: Tracer, items: Args, kwargs: Kwargs) -> Args:
 # --- functions about functions
 
 
-@knows(functools.partial)
+@knows(functools.partial, least=1, keywords="*")
 def _partial(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     function = t.look(args[0])
     if isinstance(function, PartialValue):
-        return PartialValue(function.func, [*function.args, *args[1:]], {**function.kwargs, **kwargs})
+        return PartialValue(
+            function.func, [*function.args, *args[1:]], {**function.kwargs, **kwargs}
+        )
     return PartialValue(function, args[1:], kwargs)
 
 
-@knows(functools.reduce)
+@knows(functools.reduce, least=2, most=3)
 def _reduce(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     items = t.list_items(args[1])
     if len(args) > 2:
@@ -522,25 +590,27 @@ def _reduce(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(result)
 
 
-@knows(types.MethodType)
+@knows(types.MethodType, least=2, most=2)
 def _method_type(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return BoundMethodValue(t.look(args[0]), args[1])
 
 
-@knows(inspect.signature)
+@knows(inspect.signature, least=1, most=1)
 def _signature(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value, drop = t.look(args[0]), 0
     if isinstance(value, BoundMethodValue):
         value, drop = t.look(value.func), 1
     if not isinstance(value, FunctionValue) or kwargs:
         raise Break("library_call", "inspect.signature(...)")
-    function = value.real if value.real is not None else types.FunctionType(value.code, {}, closure=None)
+    function = (
+        value.real if value.real is not None else types.FunctionType(value.code, {}, closure=None)
+    )
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())[drop:]
     return ConstValue(signature.replace(parameters=parameters))
 
 
-@knows(typing.cast)
+@knows(typing.cast, least=2, most=2)
 def _cast(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(args[1])
 
@@ -550,17 +620,17 @@ def _getter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     raise Break("unknown_call", "operator getters")
 
 
-@knows(operator.contains)
+@knows(operator.contains, least=2, most=2)
 def _contains(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return boolean(t.look(args[0]).contains(t, t.look(args[1])))
 
 
-@knows(operator.getitem)
+@knows(operator.getitem, least=2, most=2)
 def _getitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(args[0]).getitem(t, t.look(args[1]))
 
 
-@knows(operator.is_)
+@knows(operator.is_, least=2, most=2)
 def _is(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return boolean(t.identical(args[0], args[1]))
 
@@ -576,7 +646,11 @@ for _name in ("is_compiling", "is_dynamo_compiling"):
     FUNCTIONS[getattr(torch.compiler, _name)] = _is_compiling
 
 
-@knows(torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic)
+@knows(
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+)
 def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for arg in args:
         t.look(arg)
@@ -588,16 +662,14 @@ def _nothing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(torch.is_tensor)
+@knows(torch.is_tensor, least=1, most=1)
 def _is_tensor(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return boolean(isinstance(t.look(args[0]), TensorValue))
 
 
-@knows(torch.numel)
+@knows(torch.numel, least=1, most=1)
 def _numel(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
     if not isinstance(value, TensorValue):
         raise Break("unknown_call", "torch.numel(...)")
     return ConstValue(value.fake.numel())
-
-

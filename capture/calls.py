@@ -34,6 +34,7 @@ from frameloom.errors import Break
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
+MAX_ITEMS = 100_000
 Arguments = tuple[list[Value], dict[str, Value]]
 GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -131,6 +132,8 @@ def inline(t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[s
     code = function.code
     if t.depth >= MAX_DEPTH:
         raise Break("too_deep", f"{function.name}(...)")
+    if (name := policy.may_look_at_its_frame(code)) is not None:
+        raise Break("library_call", f"{function.name}(...), which calls {name}")
     if code.co_flags & GENERATOR_FLAGS & ~inspect.CO_GENERATOR:
         raise Break("coroutine", f"{function.name}(...)")
     slots = bind(t, function, args, kwargs)
@@ -314,6 +317,8 @@ def _container_operator(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, r
     if plain is operator.mul:
         sequence, count = (left, right) if isinstance(left, SequenceValue) else (right, left)
         if isinstance(sequence, SequenceValue):
+            if len(sequence.items) * t.index(count) > MAX_ITEMS:
+                raise Break("too_large", f"{len(sequence.items) * t.index(count)} items")
             items = sequence.items * t.index(count)
             if fn in IN_PLACE and isinstance(sequence, ListValue):
                 t.change(sequence)

@@ -27,15 +27,24 @@ from frameloom.errors import Break
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
-CUSTOM = ("__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__slots__")
+CUSTOM = (
+    "__copy__",
+    "__deepcopy__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__getstate__",
+    "__setstate__",
+    "__getnewargs__",
+    "__slots__",
+)
 
 
-@knows(copy.copy)
+@knows(copy.copy, least=1, most=1)
 def _copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return _Copier(t, deep=False).copy(t.look(args[0]))
 
 
-@knows(copy.deepcopy)
+@knows(copy.deepcopy, least=1, most=1)
 def _deepcopy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 1 or kwargs:
         raise Break("library_call", "copy.deepcopy(x, memo)")
@@ -62,7 +71,11 @@ class _Copier:
     def _new(self, value: Value) -> Value:
         t = self.t
         if isinstance(value, TupleValue):
-            return TupleValue([self.part(item) for item in value.items], value.cls) if self.deep else value
+            return (
+                TupleValue([self.part(item) for item in value.items], value.cls)
+                if self.deep
+                else value
+            )
         if isinstance(value, ListValue):
             result = self.memo[id(value)] = ListValue([])
             result.items = [self.part(item) for item in value.items]

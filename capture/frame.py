@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture import handlers
 from frameloom.capture.instr import Instr, decode
-from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.function import CellValue
 from frameloom.errors import Break, Where
@@ -123,13 +123,11 @@ class Frame:
 
     def _step(self) -> None:
         t, at = self.t, self.at
-        t.steps += 1
+        t.count_step()
         self.before = self.stack[:]
         self.mark = t.mark()
         self.recorded = t.recorder.snapshot()
         try:
-            if t.steps & 1023 == 0:
-                t.count_step()
             handler = handlers.TABLE.get(at.op)
             if handler is None:
                 raise Break("opcode", at.op)
@@ -141,6 +139,10 @@ class Frame:
             return
         except Break as cause:
             raise self._broken(cause) from cause
+        except (RecursionError, MemoryError, OverflowError) as cause:
+            raise self._broken(Break("too_large", f"{type(cause).__name__} while capturing")) from cause
+        except NotConstant as cause:
+            raise self._broken(Break("opaque_object", at.op)) from cause
         self.at = self.instrs[at.index + 1] if target is None and self.result is None else target or at
         if self.suspended:
             self.at = self.instrs[at.index + 1]

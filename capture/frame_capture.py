@@ -10,7 +10,7 @@ import sys
 from types import FunctionType
 from typing import Any
 
-from frameloom.capture import _capture, copying, methods, rewrite
+from frameloom.capture import _capture, copying, methods, policy, rewrite
 from frameloom.capture.frame import Broken, Frame, broken_at
 from frameloom.capture.generator import Avoid
 from frameloom.capture.instr import slot_names
@@ -22,7 +22,6 @@ from frameloom.errors import Break, Skip
 
 MAX_ATTEMPTS = 20
 UNSUPPORTED_FLAGS = 0x20 | 0x80 | 0x200  # generators, coroutines, asynchronous generators
-INTROSPECTION = frozenset({"locals", "eval", "exec", "vars", "dir"})
 
 
 def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail: Any) -> Any:
@@ -50,9 +49,8 @@ def _check(function: FunctionType) -> None:
         raise Skip(f"{function.__qualname__} is a generator or coroutine")
     if not code.co_flags & 1:
         raise Skip(f"{function.__qualname__} is not an optimized function")
-    found = INTROSPECTION.intersection(code.co_names)
-    if found:
-        raise Skip(f"{function.__qualname__} may look at its own frame ({sorted(found)[0]})")
+    if (name := policy.may_look_at_its_frame(code)) is not None:
+        raise Skip(f"{function.__qualname__} may look at its own frame ({name})")
 
 
 def _capture_with_retries(function: FunctionType, slots: tuple[Any, ...], compiler: Compiler, trail: Any) -> Any:
@@ -79,16 +77,17 @@ class Capture:
     def run(self) -> Any:
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(limit + 5000)
-        broken: Broken | None = None
         try:
-            result = self._interpret()
-        except Broken as end:
-            broken = end
+            end: Value | Broken | Skip = self._interpret()
+        except (Broken, Skip) as ended:
+            end = ended
         finally:
             self._leave_modes()
             sys.setrecursionlimit(limit)
         try:
-            return self._returned(result) if broken is None else self._broken(broken)
+            if isinstance(end, Skip):
+                raise end
+            return self._broken(end) if isinstance(end, Broken) else self._returned(end)
         except Skip as skip:
             return self._plain(skip.reason)
 

@@ -228,6 +228,7 @@ class Leaver:
         names = [f".i{n}" for n in range(count)]
         parameters = [*names, *own.slots, *(f".s{n}" for n in range(sum(own.stack)))]
         writer = FrameWriter(state.code, parameters, own.cells)
+        writer.code.place(state.at.positions)
         writer.code.emit("RESUME", 0)
         push_stack(writer.code, own)
         if inner:

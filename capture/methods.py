@@ -51,13 +51,13 @@ def _list(t: Tracer, args: Args) -> ListValue:
     return found
 
 
-@knows(list.append)
+@knows(list.append, least=2, most=2)
 def _append(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     _list(t, args).append(t, args[1])
     return NONE
 
 
-@knows(list.extend)
+@knows(list.extend, least=2, most=2)
 def _extend(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own, items = _list(t, args), t.list_items(args[1])
     for item in items:
@@ -65,7 +65,7 @@ def _extend(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(list.insert)
+@knows(list.insert, least=3, most=3)
 def _insert(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own, place = _list(t, args), t.index(args[1])
     t.change(own)
@@ -73,7 +73,7 @@ def _insert(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(list.pop)
+@knows(list.pop, least=1, most=2)
 def _pop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own, place = _list(t, args), t.index(args[1]) if len(args) > 1 else -1
     if not -len(own.items) <= place < len(own.items):
@@ -82,7 +82,7 @@ def _pop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(own.items.pop(place))
 
 
-@knows(list.remove)
+@knows(list.remove, least=2, most=2)
 def _remove(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _list(t, args)
     place = own.find(t, args[1])
@@ -93,7 +93,7 @@ def _remove(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(list.clear)
+@knows(list.clear, least=1, most=1)
 def _clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _list(t, args)
     t.change(own)
@@ -101,7 +101,7 @@ def _clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(list.reverse)
+@knows(list.reverse, least=1, most=1)
 def _reverse(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _list(t, args)
     t.change(own)
@@ -109,7 +109,7 @@ def _reverse(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(list.sort)
+@knows(list.sort, least=1, most=1, keywords="key reverse")
 def _sort(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _list(t, args)
     items = sorted_items(t, own.items, kwargs)
@@ -118,12 +118,12 @@ def _sort(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(list.copy)
+@knows(list.copy, least=1, most=1)
 def _copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ListValue(list(_list(t, args).items))
 
 
-@knows(list.index, tuple.index)
+@knows(list.index, tuple.index, least=2, most=2)
 def _index(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _own(t, args, SequenceValue)
     if len(args) > 2:
@@ -132,13 +132,13 @@ def _index(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ConstValue(place) if place is not None else t.raise_(ValueError, "x not in sequence")
 
 
-@knows(list.count, tuple.count)
+@knows(list.count, tuple.count, least=2, most=2)
 def _count(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _own(t, args, SequenceValue)
     return ConstValue(sum(t.same_or_equal(item, args[1]) for item in own.items))
 
 
-@knows(list.__init__)
+@knows(list.__init__, least=1, most=2)
 def _list_init(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _list(t, args)
     t.change(own)
@@ -167,7 +167,7 @@ def _table(t: Tracer, args: Args) -> DictValue:
     return found
 
 
-@knows(dict.get, OrderedDict.get)
+@knows(dict.get, OrderedDict.get, least=2, most=3)
 def _get(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     found = _table(t, args).get(t, t.look(args[1]))
     if found is not None:
@@ -184,7 +184,7 @@ for _kind in VIEWS:
     FUNCTIONS[getattr(OrderedDict, _kind)] = _view(_kind)
 
 
-@knows(dict.pop, OrderedDict.pop)
+@knows(dict.pop, OrderedDict.pop, least=2, most=3)
 def _dict_pop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own, key = _table(t, args), t.look(args[1])
     found = own.get(t, key)
@@ -194,7 +194,7 @@ def _dict_pop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return found
 
 
-@knows(dict.popitem, OrderedDict.popitem)
+@knows(dict.popitem, OrderedDict.popitem, least=1, most=1)
 def _popitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _table(t, args)
     entries = list(own.entries(t).values())
@@ -205,7 +205,7 @@ def _popitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return TupleValue([key, value])
 
 
-@knows(dict.setdefault, OrderedDict.setdefault)
+@knows(dict.setdefault, OrderedDict.setdefault, least=2, most=3)
 def _setdefault(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own, key = _table(t, args), t.look(args[1])
     found = own.get(t, key)
@@ -215,19 +215,27 @@ def _setdefault(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return found
 
 
-@knows(dict.update, OrderedDict.update, dict.__init__, OrderedDict.__init__)
+@knows(
+    dict.update,
+    OrderedDict.update,
+    dict.__init__,
+    OrderedDict.__init__,
+    least=1,
+    most=2,
+    keywords="*",
+)
 def _update(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     fill_dict(t, _table(t, args), args[1:], kwargs)
     return NONE
 
 
-@knows(dict.clear, OrderedDict.clear)
+@knows(dict.clear, OrderedDict.clear, least=1, most=1)
 def _dict_clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     _table(t, args).clear(t)
     return NONE
 
 
-@knows(dict.copy, OrderedDict.copy)
+@knows(dict.copy, OrderedDict.copy, least=1, most=1)
 def _dict_copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _table(t, args)
     result = DictValue(cls=own.cls if own.cls in (dict, OrderedDict) else dict)
@@ -235,7 +243,7 @@ def _dict_copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return result
 
 
-@knows(dict.fromkeys)
+@knows(dict.fromkeys, least=1, most=2)
 def _fromkeys(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     result = DictValue()
     for key in t.list_items(args[0]):
@@ -243,39 +251,39 @@ def _fromkeys(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return result
 
 
-@knows(dict.__getitem__)
+@knows(dict.__getitem__, least=2, most=2)
 def _dict_getitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return _table(t, args).getitem(t, t.look(args[1]))
 
 
-@knows(dict.__setitem__, OrderedDict.__setitem__)
+@knows(dict.__setitem__, OrderedDict.__setitem__, least=3, most=3)
 def _dict_setitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     _table(t, args).setitem(t, t.look(args[1]), args[2])
     return NONE
 
 
-@knows(dict.__delitem__, OrderedDict.__delitem__)
+@knows(dict.__delitem__, OrderedDict.__delitem__, least=2, most=2)
 def _dict_delitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     _table(t, args).delitem(t, t.look(args[1]))
     return NONE
 
 
-@knows(dict.__contains__)
+@knows(dict.__contains__, least=2, most=2)
 def _dict_contains(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return boolean(_table(t, args).contains(t, t.look(args[1])))
 
 
-@knows(dict.__iter__, OrderedDict.__iter__)
+@knows(dict.__iter__, OrderedDict.__iter__, least=1, most=1)
 def _dict_iter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return _table(t, args).iterate(t)
 
 
-@knows(dict.__len__)
+@knows(dict.__len__, least=1, most=1)
 def _dict_len(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ConstValue(_table(t, args).length(t))
 
 
-@knows(list.__getitem__, tuple.__getitem__)
+@knows(list.__getitem__, tuple.__getitem__, least=2, most=2)
 def _sequence_getitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own: SequenceValue = _own(t, args, SequenceValue)
     return own.getitem(t, t.look(args[1]))
@@ -289,13 +297,13 @@ def _set(t: Tracer, args: Args) -> SetValue:
     return found
 
 
-@knows(set.add)
+@knows(set.add, least=2, most=2)
 def _add(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     _set(t, args).add(t, args[1])
     return NONE
 
 
-@knows(set.update)
+@knows(set.update, least=1)
 def _set_update(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _set(t, args)
     for source in args[1:]:
@@ -304,7 +312,7 @@ def _set_update(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(set.discard)
+@knows(set.discard, least=2, most=2)
 def _discard(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own, key = _set(t, args), t.look(args[1]).key(t)
     if key in own.entries:
@@ -313,21 +321,21 @@ def _discard(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(set.remove)
+@knows(set.remove, least=2, most=2)
 def _set_remove(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not _set(t, args).contains(t, t.look(args[1])):
         t.raise_value(KeyError, [args[1]])
     return _discard(t, args, kwargs)
 
 
-@knows(set.copy)
+@knows(set.copy, least=1, most=1)
 def _set_copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     result = SetValue()
     result.entries = dict(_set(t, args).entries)
     return result
 
 
-@knows(set.union, frozenset.union)
+@knows(set.union, frozenset.union, least=1)
 def _union(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _set(t, args)
     result = SetValue(own.cls)
@@ -338,7 +346,7 @@ def _union(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return result
 
 
-@knows(set.clear)
+@knows(set.clear, least=1, most=1)
 def _set_clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _set(t, args)
     t.change(own)
@@ -349,7 +357,7 @@ def _set_clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 # --- strings, generators, context managers
 
 
-@knows(str.join)
+@knows(str.join, least=2, most=2)
 def _join(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.evaluate(str.join, [args[0], t.tuple_of(args[1])], {})
 
@@ -361,17 +369,17 @@ def _generator(t: Tracer, args: Args) -> GeneratorValue:
     return value
 
 
-@knows(GeneratorType.send)
+@knows(GeneratorType.send, least=2, most=2)
 def _send(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(_generator(t, args).send(t, args[1]))
 
 
-@knows(GeneratorType.__next__)
+@knows(GeneratorType.__next__, least=1, most=1)
 def _generator_next(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(_generator(t, args).send(t, NONE))
 
 
-@knows(GeneratorType.close)
+@knows(GeneratorType.close, least=1, most=1)
 def _close(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     _generator(t, args)
     return NONE

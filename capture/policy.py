@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from types import CodeType, FunctionType, MappingProxyType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Literal
 
 import torch
+
+from frameloom.capture.instr import decode
 
 Verdict = Literal["inline", "record", "evaluate", "break"]
 
@@ -30,6 +32,21 @@ INTERPRETED_TORCH = (
     "torch.nn.modules", "torch.nn.utils.parametrize", "torch.nn.parameter", "torch.utils._pytree", "torch.nn.attention",
     "torch.ao.nn", "torch.utils._contextlib",
 )  # fmt: skip
+
+
+FRAME_BUILTINS = frozenset({"locals", "eval", "exec", "vars", "dir"})
+FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe"})
+
+
+def may_look_at_its_frame(code: CodeType) -> str | None:
+    """A name by which the code may reach its own frame, which is not laid out in new code as it was."""
+    if not (FRAME_BUILTINS | FRAME_ATTRIBUTES).intersection(code.co_names):
+        return None
+    for instr in decode(code):
+        wanted = FRAME_BUILTINS if instr.op == "LOAD_GLOBAL" else FRAME_ATTRIBUTES
+        if instr.op in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD") and instr.arg in wanted:
+            return str(instr.arg)
+    return None
 
 
 def function_verdict(function: FunctionType) -> Verdict:
@@ -90,7 +107,7 @@ def _callables(module: ModuleType) -> set[Any]:
 
 PURE_TYPES = frozenset({
     str, bytes, int, float, bool, complex, tuple, range, frozenset, slice, type(None), object, torch.dtype, torch.device,
-    CodeType, MappingProxyType, torch.finfo, torch.iinfo,
+    CodeType, torch.finfo, torch.iinfo,
 })  # fmt: skip
 PURE_INSTANCES = (str, bytes, int, float, complex, tuple, range, frozenset)
 PURE = frozenset(

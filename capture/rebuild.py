@@ -34,13 +34,13 @@ class Rebuilder:
         value = settled(value)
         if id(value) in self._kept:
             self.code.load(self._kept[id(value)])
-        elif isinstance(value, BuiltinValue) and value.real is not None:
+        elif isinstance(value, BuiltinValue | ConstValue):
             self.code.load_const(value.real)  # the guards know it to be this one
         elif value.origin is not None:
             self.load_origin(value.origin)
         else:
             value.rebuild(self)
-            if not isinstance(value, TensorValue | ConstValue | Null) and not (isinstance(value, CellValue) and value.slot):
+            if not isinstance(value, TensorValue | Null) and not (isinstance(value, CellValue) and value.slot):
                 self.keep(value)
 
     def load_all(self, values: Iterable[Value]) -> None:

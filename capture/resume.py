@@ -69,6 +69,7 @@ def spec_of(function: FunctionType) -> ResumeSpec | None:
 def make_resume(spec: ResumeSpec) -> FunctionType:
     """The function that goes on in plain Python."""
     writer = FrameWriter(spec.code, spec.parameters, spec.cells)
+    writer.code.place(decode(spec.code)[spec.index].positions)
     writer.code.emit("RESUME", 0)
     push_stack(writer.code, spec)
     body = writer.copy_body()

@@ -208,6 +208,8 @@ class RootWriter:
         else:
             self.writer = WholeFunctionWriter(self.function.__code__)
         self.code = self.writer.code
+        line = self.writer.original.co_firstlineno
+        self.code.place((line, line, None, None))
 
     def run_piece(self, piece: Piece, needed: list[Value]) -> Rebuilder:
         """Call the graph, replay the effects, enter the grad modes; what is needed later is loaded before anything changes."""
@@ -230,6 +232,7 @@ class RootWriter:
         return r
 
     def leave(self, piece: Piece, states: list[FrameState], needed: list[Value]) -> None:
+        self.code.place(states[0].at.positions)
         r = self.run_piece(piece, needed)
         code, leaver = self.code, Leaver(self.capture, states)
         for value in states[0].stack:

@@ -42,14 +42,15 @@ from frameloom.capture.values.iterator import IteratorValue
 from frameloom.capture.values.object import MISSING, OpaqueValue, class_attribute
 from frameloom.capture.values.static import ClassValue, ExceptionValue, PyModuleValue
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.errors import Break, Where
+from frameloom.errors import Break, Skip, Where
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
     from frameloom.capture.instr import Instr
     from frameloom.capture.session import Session
 
-MAX_STEPS = 500_000
+MAX_STEPS = 500_000  # of one capture
+MAX_IDLE_STEPS = 50_000  # without any tensor operation: such code is faster run than followed
 MAX_DEPTH = 60
 
 
@@ -90,6 +91,7 @@ class Tracer:
         self.frame: Frame | None = None  # the innermost one
         self.depth = 0
         self.steps = 0
+        self._last_op = 0  # the step that recorded the last tensor operation
         self.modes: list[Value] = []  # grad-mode managers entered and not left
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
         self.handling: list[Raised] = []  # exceptions of the program whose handlers are running
@@ -341,6 +343,7 @@ class Tracer:
         """Record a call of a torch function."""
         plain_args = tuple(self.to_torch(a, fn) for a in args)
         plain_kwargs = {name: self.to_torch(a, fn) for name, a in kwargs.items()}
+        self._last_op = self.steps
         last = next(reversed(self.recorder.graph.nodes))
         result = self.recorder.call(fn, plain_args, plain_kwargs, self.where())
         if self._is_caught() and may_fail(last):
@@ -433,9 +436,12 @@ class Tracer:
 
     # --- where we are
     def count_step(self) -> None:
+        """One instruction, or one item of a loop inside a builtin."""
         self.steps += 1
         if self.steps > MAX_STEPS:
-            raise Break("too_long", f"more than {MAX_STEPS} instructions")
+            raise Skip(f"more than {MAX_STEPS} instructions")
+        if self.steps - self._last_op > MAX_IDLE_STEPS:
+            raise Skip(f"{MAX_IDLE_STEPS} instructions without a tensor operation")
 
     def where(self) -> Where:
         assert self.frame is not None

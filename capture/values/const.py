@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from types import CodeType, FunctionType, MappingProxyType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,12 +17,11 @@ from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
-    from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
 
 LITERALS = (type(None), bool, int, float, complex, str, bytes)
 SINGLETONS = (torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented))
-FROZEN = (CodeType, torch.device, range, torch.finfo, torch.iinfo, inspect.Signature, inspect.Parameter, MappingProxyType, enum.Enum)
+FROZEN = (CodeType, torch.device, range, torch.finfo, torch.iinfo, inspect.Signature, inspect.Parameter, enum.Enum)
 
 
 def is_constant(obj: Any) -> bool:
@@ -50,6 +49,8 @@ class ConstValue(Value):
         found = inspect.getattr_static(type(self.real), name, None)
         if isinstance(found, FunctionType) or type(found).__name__ in ("method_descriptor", "wrapper_descriptor"):
             return t.instance_attribute(self, name)
+        if name == "parameters" and isinstance(self.real, inspect.Signature):
+            return t.from_python(dict(self.real.parameters))
         return t.evaluate(getattr, [self, ConstValue(name)], {})
 
     def truth(self, t: Tracer) -> bool:
@@ -83,8 +84,6 @@ class ConstValue(Value):
             raise Break("opaque_object", f"hash({self.describe()})") from None
         return self.real
 
-    def rebuild(self, r: Rebuilder) -> None:
-        r.code.load_const(self.real)
 
 
 NONE = ConstValue(None)

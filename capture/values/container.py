@@ -253,8 +253,8 @@ class SetValue(Value):
                 order = list(self.constant())
             except NotConstant:
                 raise Break("set_order", "iteration over a set of objects") from None
-            return SequenceIterator(self, [self.entries[item] for item in order])
-        return SequenceIterator(self, list(self.entries.values()))
+            return SetIterator(self, [self.entries[item] for item in order])
+        return SetIterator(self, list(self.entries.values()))
 
     def key(self, t: Tracer) -> Any:
         if self.cls is not frozenset:
@@ -283,6 +283,13 @@ class SetValue(Value):
             r.load_all(self.parts())
             r.code.emit("BUILD_TUPLE", len(self.entries))
             r.code.emit("SET_UPDATE", 1)
+
+
+class SetIterator(SequenceIterator):
+    def step(self, t: Tracer) -> Value | None:
+        if len(self.over.parts()) != len(self.items or ()):
+            t.raise_(RuntimeError, "Set changed size during iteration")
+        return super().step(t)
 
 
 def plain(value: Value) -> Any:

@@ -35,6 +35,9 @@ class DictValue(Value):
         self.origin = origin
         self.cls = cls
         self.written: dict[Any, tuple[Value, Value]] = {}
+        self.reshaped = 0  # how often a key came or went
+        self.grown = 0  # by how many keys it is larger than at first
+        self._plain_keys: bool | None = None
         self.moved: set[Any] = set()  # keys of `real` that were deleted and came back: they are last now
 
     def type(self) -> type:
@@ -57,13 +60,19 @@ class DictValue(Value):
 
     def _lazy(self, t: Tracer, index: Any) -> Value | None:
         assert self.origin is not None
-        if not guardable(index):
+        if not guardable(index) or not self._keys_are_plain():
             raise Break("dictionary_key", f"{self.describe()}[{index!r}]")
         if dict.__contains__(self.real, index):
             kind = "key" if type(self.real).__getitem__ in (dict.__getitem__, OrderedDict.__getitem__) else "base_key"
             return t.wrap(dict.__getitem__(self.real, index), self.origin.child(kind, index))
         t.guards.add(self.origin, "no_key", index)
         return None
+
+    def _keys_are_plain(self) -> bool:
+        """Whether looking a key up runs no Python code."""
+        if self._plain_keys is None:
+            self._plain_keys = all(type(key) in PLAIN_KEYS or type(key).__hash__ is object.__hash__ for key in self.real)
+        return self._plain_keys
 
     def entries(self, t: Tracer) -> dict[Any, tuple[Value, Value]]:
         """Everything, in order: key -> (key value, value, possibly lazy)."""
@@ -105,7 +114,7 @@ class DictValue(Value):
         return self.length(t) > 0
 
     def iterate(self, t: Tracer) -> Value:
-        return SequenceIterator(self, [key for key, _ in self.entries(t).values()])
+        return DictIterator(self, self, [key for key, _ in self.entries(t).values()])
 
     def constant(self) -> Any:
         if self.real is not None:
@@ -125,8 +134,11 @@ class DictValue(Value):
                 self.moved.add(index)
             del self.written[index]  # it comes last again
             before = None
-        elif before is None and self.real is not None:
-            self._lazy(t, index)  # whether the key is new decides where it stands
+        is_new = before is None
+        if before is None and self.real is not None and index not in self.moved:
+            is_new = self._lazy(t, index) is None  # whether the key is new decides where it stands
+        self.reshaped += is_new
+        self.grown += is_new
         self.written[index] = (key if before is None else before[0], value)
 
     def delitem(self, t: Tracer, key: Value) -> None:
@@ -134,6 +146,8 @@ class DictValue(Value):
             t.raise_value(KeyError, [key])
         t.change(self)
         index = key.key(t)
+        self.reshaped += 1
+        self.grown -= 1
         if self.real is not None and dict.__contains__(self.real, index):
             self.written[index] = (key, DELETED)
         else:
@@ -144,10 +158,10 @@ class DictValue(Value):
             self.delitem(t, key)
 
     def snapshot(self) -> Any:
-        return dict(self.written), set(self.moved)
+        return dict(self.written), set(self.moved), self.reshaped, self.grown
 
     def restore(self, saved: Any) -> None:
-        self.written, self.moved = saved
+        self.written, self.moved, self.reshaped, self.grown = saved
 
     # --- the end of a capture
     def parts(self) -> list[Value]:
@@ -202,7 +216,7 @@ class ViewValue(Value):
             items = [value for _, value in entries]
         else:
             items = [TupleValue([key, value]) for key, value in entries]
-        return SequenceIterator(self, items)
+        return DictIterator(self, self.over, items)
 
     def getattr(self, t: Tracer, name: str) -> Value:
         return t.instance_attribute(self, name)
@@ -212,7 +226,30 @@ class ViewValue(Value):
         r.code.call_const_after(VIEWS[self.kind])
 
 
+class DictIterator(SequenceIterator):
+    """Over a dictionary or a view of it, which must not change its size meanwhile."""
+
+    def __init__(self, over: Value, table: DictValue, items: list[Value]) -> None:
+        super().__init__(over, items)
+        self.table = table
+        self.shape = table.reshaped, table.grown
+
+    def type(self) -> type:
+        return type(iter({}))
+
+    def step(self, t: Tracer) -> Value | None:
+        reshaped, grown = self.shape
+        if self.table.grown != grown:
+            t.raise_(RuntimeError, "dictionary changed size during iteration")
+        if self.table.reshaped != reshaped:
+            t.raise_(RuntimeError, "dictionary keys changed during iteration")
+        return super().step(t)
+
+
 VIEWS: dict[str, Any] = {"keys": dict.keys, "values": dict.values, "items": dict.items}
+
+
+PLAIN_KEYS = frozenset({str, int, bool, bytes, float, type(None), tuple, complex})
 
 
 def guardable(key: Any) -> bool:

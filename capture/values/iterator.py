@@ -92,6 +92,38 @@ class SequenceIterator(IteratorValue):
             r.code.call_const_after(advanced, (self.position,))
 
 
+class ReversedIterator(SequenceIterator):
+    """`reversed` of a list or tuple: from the end, asking a list afresh at each step."""
+
+    def __init__(self, over: Value) -> None:
+        super().__init__(over, None)
+        self.left: int | None = None
+
+    def type(self) -> type:
+        return type(reversed([])) if self.over.type() is list else reversed
+
+    def step(self, t: Tracer) -> Value | None:
+        items = t.items(self.over)
+        left = len(items) if self.left is None else self.left
+        t.change(self)
+        self.left = left - 1
+        self.position += 1
+        return items[left - 1] if 0 < left <= len(items) else None
+
+    def snapshot(self) -> Any:
+        return self.position, self.left
+
+    def restore(self, saved: Any) -> None:
+        self.position, self.left = saved
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(reversed)
+        r.load(self.over)
+        r.code.call(1)
+        if self.position:
+            r.code.call_const_after(advanced, (self.position,))
+
+
 class BuiltinIterator(IteratorValue):
     """enumerate, zip, map, filter, reversed...: `make` is the class, `inputs` its arguments as the program gave them, `pull` one step."""
 

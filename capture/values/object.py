@@ -449,6 +449,8 @@ class AttributesValue(Value):
         return self.table(t).iterate(t)
 
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
+        if not isinstance(key.constant(), str):
+            raise Break("attribute_write", "__dict__[...] = ... with a key that is no string")
         self.over.write(t, key.constant(), value)
 
     def getattr(self, t: Tracer, name: str) -> Value:

@@ -53,7 +53,8 @@ class ClassValue(Value):
                 return BoundMethodValue(t.pinned(meta), self)
             if isinstance(meta, property) and meta.fget is not None:
                 return t.call(t.pinned(meta.fget), [self], {})
-            return t.from_python(getattr(self.real, name))
+            value = getattr(self.real, name, MISSING)
+            return t.raise_(AttributeError, name) if value is MISSING else t.from_python(value)
         if isinstance(found, FunctionType) or t.is_jitted(found):
             return t.class_function(self.real, name, found)
         if isinstance(found, staticmethod):
