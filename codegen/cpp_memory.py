@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from frameloom.codegen.cpp_value import Value, Values
 from frameloom.codegen.layout import stride
+from frameloom.codegen.prelude import ELEMENTS
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
@@ -17,16 +18,13 @@ class Memory(Values):
         """A LOAD in a lane loop: one expression per unrolled copy."""
         offset = n.srcs[0]
         mask = self.value(n.srcs[1]) if len(n.srcs) == 2 else None
-        element = "u8" if n.dtype is DType.BOOL else n.dtype
-        v = self.prelude.vector(element, self.lanes.width)
-        if mask is not None and mask.vector:
-            self.prelude.function("masked", element, self.lanes.width)
+        v = self.prelude.vector(_element(n), self.lanes.width)
         texts = []
         for u in range(self.lanes.unroll):
             condition = mask.texts[u] if mask is not None and mask.vector else None
             found = stride(offset, self.lanes.axis) if self.is_vector(offset) else (0, offset)
             if found is None:
-                text = self._load_at(n, self.vector(offset).texts[u], v, condition)
+                text = self._gather(n, self.vector(offset).texts[u], v, condition)
             else:
                 text = self._load_strided(n, *found, u, v, condition)
             if mask is not None and not mask.vector:
@@ -41,12 +39,14 @@ class Memory(Values):
     ) -> str:
         lanes = self.lanes
         at = self.place(self.pointers[n.arg], rest, factor, u)
+        if condition is not None and factor == 1:
+            self.prelude.function("masked", _element(n), lanes.width)
+            return f"load_masked<{lanes.count}>({_bytes(n, at)}, {condition}, {v}{{}})"
         if condition is not None:
-            if factor == 1:
-                return f"load_masked<{lanes.count}>({_bytes(n, at)}, {condition}, {v}{{}})"
-            steps = ", ".join(str(factor * i) for i in range(lanes.width))
             o = self.prelude.vector(DType.I64, lanes.width)
-            return f"load_masked_at<{lanes.count}>({_bytes(n, at)}, ({o}){{{steps}}}, {condition}, {v}{{}})"
+            steps = ", ".join(str(factor * (i + u * lanes.width)) for i in range(lanes.width))
+            start = f"{self.value(rest).texts[0]} + {factor} * {lanes.variable}"
+            return self._gather(n, f"(splat<{o}>((i64)({start})) + ({o}){{{steps}}})", v, condition)
         if factor == 0:
             return f"splat<{v}>(*({at}))"
         if factor != 1:
@@ -55,11 +55,12 @@ class Memory(Values):
             return f"load_part<{v}, {lanes.count}>({at})"
         return f"load<{v}>({at})"
 
-    def _load_at(self, n: Node, offsets: str, v: str, condition: str | None) -> str:
-        pointer = self.pointers[n.arg]
+    def _gather(self, n: Node, offsets: str, v: str, condition: str | None) -> str:
+        pointer = _bytes(n, self.pointers[n.arg])
+        self.prelude.function("gather", _element(n), self.lanes.width)
         if condition is not None:
-            return f"load_masked_at<{self.lanes.count}>({_bytes(n, pointer)}, {offsets}, {condition}, {v}{{}})"
-        return f"load_at<{v}, {self.lanes.count}>({pointer}, {offsets})"
+            return f"gather_masked<{self.lanes.count}>({pointer}, {offsets}, {condition}, {v}{{}})"
+        return f"gather<{self.lanes.count}>({pointer}, {offsets}, {v}{{}})"
 
     def place(self, pointer: str, rest: Node, factor: int, u: int) -> str:
         """The address of the first lane of copy u: pointer + rest + factor * lane."""
@@ -102,6 +103,10 @@ class Memory(Values):
             return self.as_dtype(value, dtype).texts[u]
         bytes_ = self.prelude.vector("i8", self.lanes.width)
         return "-" + self.converted(value.texts[u], bytes_)
+
+
+def _element(n: Node) -> str:
+    return "u8" if n.dtype is DType.BOOL else ELEMENTS[n.dtype]
 
 
 def _bytes(n: Node, pointer: str) -> str:

@@ -19,7 +19,7 @@ from frameloom.ir.ops import Op
 
 Item = Pass | Assign | Accumulate
 
-PARALLEL_WORK = 100_000  # in cost units; waking the pool costs about a microsecond
+PARALLEL_WORK = 250_000  # in cost units; waking the pool costs about a microsecond
 ROWS_ENOUGH = 16  # work items that are worth a parallel loop of their own
 CHUNKS = 64  # partial results of a parallel fold; part of the result's rounding, so never the thread count
 BLOCK = 4096  # positions of the lane axis in one work item, at least

@@ -32,7 +32,6 @@ template <class V, int N, class E> FN V load_part(const E *p) { V v = {}; __buil
 template <class V, class E> FN void store(E *p, V v) { __builtin_memcpy(p, &v, sizeof v); }
 template <int N, class E, class V> FN void store_part(E *p, V v) { __builtin_memcpy(p, &v, N * sizeof(E)); }
 template <class V, int N, class E> FN V load_strided(const E *p, i64 s) { V v = {}; EACH for (int l = 0; l < N; l++) v[l] = p[l * s]; return v; }
-template <class V, int N, class E, class O> FN V load_at(const E *p, O o) { V v = {}; EACH for (int l = 0; l < N; l++) v[l] = p[o[l]]; return v; }
 template <int N, class E, class V> FN void store_strided(E *p, i64 s, V v) { EACH for (int l = 0; l < N; l++) p[l * s] = v[l]; }
 template <int N, class E, class V, class O> FN void store_at(E *p, O o, V v) { EACH for (int l = 0; l < N; l++) p[o[l]] = v[l]; }
 template <class V, class E> FN V splat(E x) { return x - (V){}; }
@@ -91,24 +90,46 @@ template <class T, class F> FN T convert(F x) {
     return __builtin_convertvector(x, T);
 }
 
-//@ masked f32 i32
+//@ masked f32 i32 needs: convert
 template <int N, class M> FN V load_masked(const E *p, M m, V) {
 #if defined(__AVX512DQ__) && L == 16
   typedef f32 W __attribute__((vector_size(64)));
-  return (V)__builtin_ia32_loadups512_mask((const f32 *)p, W{}, __builtin_ia32_cvtd2mask512((I)m) & ((1 << N) - 1));
+  return (V)__builtin_ia32_loadups512_mask((const f32 *)p, W{}, __builtin_ia32_cvtd2mask512((I)m) & (1 << N) - 1);
 #elif defined(__AVX2__) && L == 8
   typedef f32 W __attribute__((vector_size(32)));
-  static const I there = {0 < N ? -1 : 0, 1 < N ? -1 : 0, 2 < N ? -1 : 0, 3 < N ? -1 : 0, 4 < N ? -1 : 0, 5 < N ? -1 : 0, 6 < N ? -1 : 0, 7 < N ? -1 : 0};
-  return (V)__builtin_ia32_maskloadps256((const W *)p, (I)m & there);
+  I there;
+  EACH for (int l = 0; l < L; l++) there[l] = l < N ? -1 : 0;
+  return (V)__builtin_ia32_maskloadps256((const W *)p, convert<I>(m) & there);
 #else
   V v = {}; EACH for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v;
 #endif
 }
-template <int N, class M, class O> FN V load_masked_at(const E *p, O o, M m, V) { V v = {}; EACH for (int l = 0; l < N; l++) if (m[l]) v[l] = p[o[l]]; return v; }
 
 //@ masked
 template <int N, class M> FN V load_masked(const E *p, M m, V) { V v = {}; EACH for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v; }
-template <int N, class M, class O> FN V load_masked_at(const E *p, O o, M m, V) { V v = {}; EACH for (int l = 0; l < N; l++) if (m[l]) v[l] = p[o[l]]; return v; }
+
+//@ gather needs: convert
+// Lanes from N on are 0.
+template <int N, class O> FN V gather(const E *p, O o, V) {
+  typedef __typeof__(o[0]) place;
+#if defined(__AVX512DQ__) && !defined(__clang__)
+  constexpr int known = (1 << N % 32) - 1, all = N == L ? -1 : known;
+  if constexpr (L == 16 && sizeof(E) == 4 && sizeof(place) == 4) return (V)__builtin_ia32_gathersiv16si(d16{}, p, (d16)o, all, 4);
+  else if constexpr (L == 8 && sizeof(E) == 4 && sizeof(place) == 8) return (V)__builtin_ia32_gatherdiv16si(d8{}, p, (l8)o, all, 4);
+  else if constexpr (L == 8 && sizeof(E) == 8 && sizeof(place) == 8) return (V)__builtin_ia32_gatherdiv8di(l8{}, p, (l8)o, all, 8);
+  else
+#endif
+  {
+    place a[L]; E b[L] = {};
+    __builtin_memcpy(a, &o, sizeof a);
+    EACH for (int l = 0; l < N; l++) b[l] = p[a[l]];
+    return load<V>(b);
+  }
+}
+// p[0] stands in for lanes that are masked: it is always there.
+template <int N, class M, class O> FN V gather_masked(const E *p, O o, M m, V z) {
+  return (V)((I)gather<N>(p, convert<O>(m) & o, z) & convert<I>(m));
+}
 
 //@ min
 FN V fl_min(V a, V b) { return (a < b) | (a != a) ? a : b; }
