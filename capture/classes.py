@@ -16,7 +16,7 @@ from frameloom.capture.realize import OPAQUE_MODULES, is_python_class
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
-from frameloom.capture.values.object import ModuleValue, ObjectValue, class_attribute
+from frameloom.capture.values.object import MISSING, ModuleValue, ObjectValue, class_attribute
 from frameloom.capture.values.static import ClassValue, ExceptionValue, GradModeValue
 from frameloom.errors import Break
 
@@ -46,6 +46,8 @@ def instantiate(t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dic
         return _instance(t, cls_value, args, kwargs)
     if issubclass(cls, torch.Tensor | type) or cls.__module__.partition(".")[0] in OPAQUE_MODULES:
         raise Break("unknown_call", f"{cls.__name__}(...)")
+    if class_attribute(cls, "__del__") is not MISSING:
+        raise Break("unknown_call", f"{cls.__name__}(...), which has __del__")
     if not is_python_class(cls) or not cls.__flags__ & 1 << 9 or cls.__module__.startswith("torch"):
         raise Break("unknown_call", f"{cls.__name__}(...)")
     return _instance(t, cls_value, args, kwargs)

@@ -20,7 +20,6 @@ class GuardSet:
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self._checks: dict[Any, tuple[Origin, str, Any]] = {}
-        self._tensors: dict[int, Origin] = {}
 
     def add(self, origin: Origin, kind: str, value: Any = None) -> None:
         if origin.kind == "object" and kind in ("is", "type"):
@@ -30,14 +29,9 @@ class GuardSet:
 
     def add_tensor(self, origin: Origin, tensor: Any) -> None:
         self.add(origin, "tensor", tensor)
-        self._tensors.setdefault(id(tensor), origin)
 
     def __len__(self) -> int:
         return len(self._checks)
-
-    def tensors(self) -> list[Origin]:
-        """Where the tensors that were looked at come from, each once."""
-        return list(self._tensors.values())
 
     def build(self, code: CodeType, apart: Sequence[Origin] = ()) -> BuiltGuards:
         """`apart`: tensors that must not share memory."""

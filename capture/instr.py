@@ -11,11 +11,12 @@ the depths it had.
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from frameloom.capture.opcodes import (
     CACHES,
@@ -30,6 +31,9 @@ from frameloom.capture.opcodes import (
 
 Positions = tuple[int | None, int | None, int | None, int | None]  # line, end line, column, end column
 NOWHERE: Positions = (None, None, None, None)
+
+
+T = TypeVar("T")
 
 
 class Instr:
@@ -82,21 +86,25 @@ class Handler:
     lasti: bool
 
 
-_decoded: dict[int, tuple[weakref.ref[CodeType], list[Instr]]] = {}
+def per_code(compute: Callable[[CodeType], T]) -> Callable[[CodeType], T]:
+    """Compute once per code object, as long as it lives.  Code objects are not hashed: that would hash their constants."""
+    known: dict[int, tuple[weakref.ref[CodeType], T]] = {}
+
+    @functools.wraps(compute)
+    def cached(code: CodeType) -> T:
+        found = known.get(id(code))
+        if found is not None and found[0]() is code:
+            return found[1]
+        result, key = compute(code), id(code)
+        known[key] = (weakref.ref(code, lambda _: known.pop(key, None)), result)
+        return result
+
+    return cached
 
 
+@per_code
 def decode(code: CodeType) -> list[Instr]:
     """The code's instructions; the same list for the same code object, so nobody may change it."""
-    found = _decoded.get(id(code))
-    if found is not None and found[0]() is code:
-        return found[1]
-    instrs = _decode(code)
-    key = id(code)
-    _decoded[key] = (weakref.ref(code, lambda _: _decoded.pop(key, None)), instrs)
-    return instrs
-
-
-def _decode(code: CodeType) -> list[Instr]:
     raw = code.co_code
     positions = list(code.co_positions())
     local_names = slot_names(code)

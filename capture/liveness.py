@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from types import CodeType
 
-from frameloom.capture.instr import Instr, decode
+from frameloom.capture.instr import Instr, decode, per_code
 from frameloom.capture.opcodes import NO_FALLTHROUGH, SLOTS
 
 
+@per_code
 def live_before(code: CodeType) -> list[frozenset[str]]:
     """For each instruction, the names whose value may be read at it or after it."""
     instrs = decode(code)

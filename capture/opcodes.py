@@ -109,4 +109,8 @@ def results(op: str, arg: int | None, jump: bool) -> int:
         return 0
     if op == "FOR_ITER":
         return 0 if jump else 1
+    if op == "UNPACK_SEQUENCE":
+        return arg or 0
+    if op == "UNPACK_EX":
+        return ((arg or 0) & 255) + ((arg or 0) >> 8) + 1
     return max(1, stack_effect(op, arg, jump)) if op != "BEFORE_WITH" else 2

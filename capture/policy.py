@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from frameloom.capture.instr import decode
+from frameloom.capture.instr import decode, per_code
 
 Verdict = Literal["inline", "record", "evaluate", "break"]
 
@@ -38,6 +38,7 @@ FRAME_BUILTINS = frozenset({"locals", "eval", "exec", "vars", "dir"})
 FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe"})
 
 
+@per_code
 def may_look_at_its_frame(code: CodeType) -> str | None:
     """A name by which the code may reach its own frame, which is not laid out in new code as it was."""
     if not (FRAME_BUILTINS | FRAME_ATTRIBUTES).intersection(code.co_names):

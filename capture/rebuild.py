@@ -96,10 +96,11 @@ class Rebuilder:
 
 
 def settled(value: Value) -> Value:
-    """What stands behind a lazy value that was looked at; one that was not is as good as its origin."""
+    """What stands behind a lazy value that was looked at (one that was not is as good as its origin), and the object that a
+    payload is part of."""
     if isinstance(value, LazyValue) and value.found is not None:
-        return value.found
-    return value
+        value = value.found
+    return value.holder if value.holder is not None else value
 
 
 def reachable(roots: Iterable[Value]) -> Iterable[Value]:

@@ -59,11 +59,11 @@ class Piece:
 
     def compile(self) -> None:
         t, capture = self.tracer, self.capture
-        apart = t.guards.tensors() if t.needs_distinct_tensors else []
+        apart: list[Any] = []
         if t.recorder.n_ops or self.outputs:
             self.graph = t.recorder.finish([value.fake for value in self.outputs])
             if self.graph.mutated:
-                apart = apart or list(self.graph.inputs)
+                apart = list(self.graph.inputs)
                 if share_memory(self.graph.examples):
                     raise Skip("inputs share memory, and one is changed")
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)

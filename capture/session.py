@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from frameloom.capture import _capture
 
+MAX_PIECES = 128  # of one jitted function; what lies behind later breaks runs plainly
+
 
 class Compiler(Protocol):
     """The part of the front end that capture talks to."""
@@ -53,6 +55,7 @@ class Session:
         found = self.resumes.get(key)
         if found is None:
             found = self.resumes[key] = _capture.JitFunction(make(), compiler)
+            found.enabled = len(self.resumes) <= MAX_PIECES
         return found
 
 

@@ -80,6 +80,11 @@ def catches(instrs: list[Instr], target: Instr) -> bool:
     return instrs[at].op == "CHECK_EXC_MATCH"
 
 
+FUNCTION_PARTS = {
+    "__dict__": "dict", "__defaults__": "func_defaults", "__kwdefaults__": "func_kwdefaults", "__closure__": "func_closure",
+}  # fmt: skip
+
+
 class Tracer:
     """One capture of one call."""
 
@@ -95,7 +100,6 @@ class Tracer:
         self.modes: list[Value] = []  # grad-mode managers entered and not left
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
         self.handling: list[Raised] = []  # exceptions of the program whose handlers are running
-        self.needs_distinct_tensors = False
         self._journal: list[tuple[Value, Any] | Callable[[], Any]] = []
         self._wrapped: dict[int, LazyValue] = {}
         self._known: dict[int, Value] = {}  # by id of the object, for objects whose identity matters
@@ -172,11 +176,14 @@ class Tracer:
             return self.look(self.wrap(own[name], origin.child("dict").child("key", name)))
         if name == "__globals__":
             return function.globals(self)
-        if name == "__get__":
-            raise Break("attribute", f"{function.name}.__get__")
+        if name in FUNCTION_PARTS:
+            return self.look(self.wrap(getattr(function.real, name), origin.child(FUNCTION_PARTS[name])))
         if not hasattr(function.real, name):
             return self.raise_(AttributeError, f"'function' object has no attribute '{name}'")
-        return self.from_python(getattr(function.real, name))
+        value = getattr(function.real, name)
+        if not is_constant(value):
+            raise Break("attribute", f"{function.name}.{name}")
+        return self.from_python(value)
 
     def globals_of(self, function: FunctionType, origin: Origin | None) -> DictValue:
         return self.globals_table(function.__globals__, origin)
@@ -303,10 +310,10 @@ class Tracer:
             return a.real is not None and a.real is b.real
         if a.origin is None or b.origin is None:
             return False
-        if isinstance(a, TensorValue):
-            self.needs_distinct_tensors = True
-            return False
-        raise Break("identity", f"{a.describe()} is {b.describe()}")
+        if isinstance(a.real, object) and a.real is b.real:
+            raise Break("identity", f"{a.describe()} is {b.describe()}")
+        self.guards.add(a.origin, "different", b.origin)
+        return False
 
     def is_instance(self, value: Value, classes: Value) -> bool:
         value, classes = self.look(value), self.look(classes)
@@ -399,7 +406,7 @@ class Tracer:
             return BoundMethodValue(self.class_function(value.type(), name, found), value)
         if isinstance(found, property) and found.fget is not None:
             return self.call(self.pinned(found.fget), [value], {})
-        if isinstance(found, classmethod):
+        if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):
             return BoundMethodValue(self.pinned(found.__func__), self.pinned(value.type()))
         if type(found).__name__ in ("method_descriptor", "wrapper_descriptor"):
             return BoundMethodValue(BuiltinValue(found), value)

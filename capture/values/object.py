@@ -42,6 +42,8 @@ class ObjectValue(Value):
         self.real = real
         self.origin = origin
         self.payload = payload
+        if payload is not None and real is None:
+            payload.holder = self
         self.attributes: dict[str, Value] = {}
 
     def type(self) -> type:
@@ -116,7 +118,7 @@ class ObjectValue(Value):
             return t.call(t.pinned(found.fget), [self], {})
         if isinstance(found, staticmethod):
             return t.pinned(found.__func__)
-        if isinstance(found, classmethod):
+        if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):
             return BoundMethodValue(t.pinned(found.__func__), t.pinned(self.cls))
         if isinstance(found, MemberDescriptorType):
             return self._slot(t, name, found)
@@ -199,7 +201,11 @@ class ObjectValue(Value):
     def special(self, name: str) -> Any:
         """The Python function that implements a special method, MISSING if there is none in Python."""
         found = class_attribute(self.cls, name)
-        return found if isinstance(found, FunctionType) else MISSING
+        if isinstance(found, FunctionType):
+            return found
+        if found is not MISSING and type(found).__name__ not in ("wrapper_descriptor", "method_descriptor"):
+            raise Break("attribute", f"{self.describe()}.{name}")
+        return MISSING
 
     def call_special(self, t: Tracer, name: str, *args: Value) -> Value | None:
         """The result of a special method written in Python, None if the class has none."""

@@ -54,12 +54,14 @@ class ClassValue(Value):
             if isinstance(meta, property) and meta.fget is not None:
                 return t.call(t.pinned(meta.fget), [self], {})
             value = getattr(self.real, name, MISSING)
-            return t.raise_(AttributeError, name) if value is MISSING else t.from_python(value)
+            if value is MISSING:
+                return t.raise_(AttributeError, name)
+            return t.from_python(value) if isinstance(value, tuple) else t.pinned(value)
         if isinstance(found, FunctionType) or t.is_jitted(found):
             return t.class_function(self.real, name, found)
         if isinstance(found, staticmethod):
             return t.pinned(found.__func__)
-        if isinstance(found, classmethod):
+        if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):
             return BoundMethodValue(t.pinned(found.__func__), self)
         value = getattr(self.real, name)
         if hasattr(type(found), "__get__"):
@@ -145,7 +147,7 @@ class SuperValue(Value):
         owner = self.owner
         if isinstance(owner, ClassValue):
             found = attribute_after(owner.real, self.cls, name)
-            if isinstance(found, classmethod):
+            if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):
                 return BoundMethodValue(t.pinned(found.__func__), owner)
             if isinstance(found, staticmethod):
                 found = found.__func__

@@ -35,6 +35,8 @@ class GraphRunner:
         self.guards += texts
 
     def __call__(self, jitted, slots, kwargs):
+        if len(jitted.entries) >= 16:
+            return None
         return capture_call(jitted, slots, self, None)
 
 
