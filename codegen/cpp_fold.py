@@ -32,6 +32,7 @@ class Accumulator:
     place: DType
     width: int
     across: bool  # lanes are parts of one result
+    ordered: bool = False  # positions only grow
 
     @property
     def dtype(self) -> DType:
@@ -78,7 +79,8 @@ class Folds(Memory):
             places = tuple(f"{name}_at" for name in names)
             for name in places:
                 self.line(f"{self._type(place, width)} {name} = {{}};")
-        return Accumulator(fold, names, places, place, width, across)
+        ordered = p is not None and p.axes == fold.axes
+        return Accumulator(fold, names, places, place, width, across, ordered)
 
     def _type(self, dtype: DType, width: int) -> str:
         if width == 1:
@@ -177,13 +179,11 @@ class Folds(Memory):
         sign = ">" if a.fold.node.arg.kind == "argmax" else "<"
         better = f"({x} {sign} {b}) | (({x} != {x}) & ({b} == {b}))"
         if not later:
-            mask = self._type(DType.I64 if a.place is DType.I64 else DType.I32, width)
             same = f"(({x} == {b}) | (({x} != {x}) & ({b} != {b})))"
             before = f"({at} < {b_at})"
             if width > 1 and a.place.bits != a.dtype.bits:
                 bits = self.prelude.vector(f"i{a.dtype.bits}", width)
                 before = self.converted(before, bits)
-            del mask
             better = f"({better}) | ({same} & {before})"
         m = self.fresh("m")
         kind = "b8" if width == 1 else self.prelude.vector(f"i{a.dtype.bits}", width)
@@ -197,7 +197,9 @@ class Folds(Memory):
     def accumulate(self, fold: Fold) -> None:
         """Folds the present value in."""
         a = self._open[fold][-1]
-        value = self.value(fold.value) if a.width == 1 else self.vector(fold.value)
+        value = self.value(fold.value)
+        if a.width > 1:
+            value = self.as_dtype(self.vector(fold.value), fold.value.dtype)
         at = None
         if a.places:
             place = linear([axis(x) for x in fold.axes], _strides(fold.axes))
@@ -210,7 +212,7 @@ class Folds(Memory):
             if a.across and count < a.width:
                 text = self._only_first(text, count, a)
             if at is not None:
-                self._combine_place(a, u, text, at.texts[u], a.width, later=True)
+                self._combine_place(a, u, text, at.texts[u], a.width, a.ordered)
             else:
                 self._combine(a, u, text, "", a.width)
 

@@ -83,7 +83,7 @@ class Memory(Values):
             self.line(f"{pointer}[{self.value(offset).texts[0]}] = {value.texts[0]};")
             return
         found = stride(offset, lanes.axis)
-        value = self.vector(node)
+        value = self.as_dtype(self.vector(node), node.dtype)
         for u in range(lanes.unroll):
             text = self._stored_text(value, u, node.dtype)
             if found is None:

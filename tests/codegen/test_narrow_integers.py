@@ -1,0 +1,15 @@
+"""Small integers that the code generator keeps in 32-bit lanes are 64-bit again where they are stored or folded."""
+
+import pytest
+import torch
+
+from tests.helpers import check
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (5, 33), (7, 64)])
+@pytest.mark.parametrize("fn", [
+    lambda x: (x + 1).sum(0) * 2, lambda x: x + 1, lambda x: (x + 1).sum(1), lambda x: (x.long() * 3).amax(0),
+    lambda x: torch.arange(x.shape[1]) + x, lambda x: torch.arange(x.shape[1]) * 2 - 1, lambda x: x.long().sum(),
+])  # fmt: skip
+def test_sums_and_stores(fn, shape):
+    check(fn, torch.randn(shape) > 0, graphs=1, breaks=0, calls=1)
