@@ -372,7 +372,10 @@ def fill_dict(t: Tracer, target: Value, args: Args, kwargs: Kwargs) -> None:
         else:
             pairs = []
             for item in t.list_items(source):
-                key, value = t.list_items(item)
+                pair = t.list_items(item)
+                if len(pair) != 2:
+                    raise Break("unpack", "a dictionary from items that are no pairs")
+                key, value = pair
                 pairs.append((t.look(key), value))
         for key, value in pairs:
             target.setitem(t, key, value)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import policy
-from frameloom.capture.opcodes import IN_PLACE, SPECIAL_METHODS
+from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, SPECIAL_METHODS
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import TRUE, ConstValue
 from frameloom.capture.values.container import ListValue, SequenceValue, SetValue, TupleValue
@@ -292,7 +292,9 @@ def _special_binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right
     forward, reflected = SPECIAL_METHODS[fn]
     order = [(left, forward, right), (right, reflected, left)]
     if left.type() is not right.type() and issubclass(right.type(), left.type()):
-        order.reverse()
+        overridden = class_attribute(right.type(), reflected) is not class_attribute(left.type(), reflected)
+        if overridden or fn in COMPARISONS.values():
+            order.reverse()
     for own, name, other in order:
         if isinstance(own, ObjectValue) and (result := own.call_special(t, name, other)) is not None and not is_not_implemented(result):
             return result

@@ -14,6 +14,7 @@ import torch
 from frameloom.capture import policy
 from frameloom.capture.realize import OPAQUE_MODULES, is_python_class
 from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.object import MISSING, ModuleValue, ObjectValue, class_attribute
@@ -85,7 +86,9 @@ def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, 
     assert isinstance(instance, ObjectValue)
     init = class_attribute(instance.cls, "__init__")
     if isinstance(init, FunctionType):
-        t.call(t.class_function(instance.cls, "__init__", init), [instance, *args], kwargs)
+        result = t.look(t.call(t.class_function(instance.cls, "__init__", init), [instance, *args], kwargs))
+        if not (isinstance(result, ConstValue) and result.real is None):
+            t.raise_(TypeError, f"__init__() should return None, not '{result.type().__name__}'")
     else:
         t.call_builtin(init, [instance, *args], kwargs)
 

@@ -60,6 +60,8 @@ def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
         return ClassValue(obj, origin)
     if isinstance(obj, ModuleType):
         t.guards.add(origin, "is", obj)
+        if cls.__getattribute__ is not ModuleType.__getattribute__:
+            return OpaqueValue(obj, origin)
         return PyModuleValue(obj, origin)
     if isinstance(obj, functools._lru_cache_wrapper):
         t.guards.add(origin, "is", obj)

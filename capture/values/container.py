@@ -291,6 +291,11 @@ class SetIterator(SequenceIterator):
             t.raise_(RuntimeError, "Set changed size during iteration")
         return super().step(t)
 
+    def rebuild(self, r: Rebuilder) -> None:
+        if len(self.over.parts()) != len(self.items or ()):
+            raise Break("opaque_iterable", "a set that changed during iteration")
+        super().rebuild(r)
+
 
 def plain(value: Value) -> Any:
     """The Python object of a constant; `value` must have been looked at."""

@@ -238,12 +238,32 @@ class DictIterator(SequenceIterator):
         return type(iter({}))
 
     def step(self, t: Tracer) -> Value | None:
+        if (fault := self._fault()) is not None:
+            t.raise_(RuntimeError, fault)
+        return super().step(t)
+
+    def _fault(self) -> str | None:
+        """What Python has to say about changes since the iteration began."""
         reshaped, grown = self.shape
         if self.table.grown != grown:
-            t.raise_(RuntimeError, "dictionary changed size during iteration")
-        if self.table.reshaped != reshaped:
-            t.raise_(RuntimeError, "dictionary keys changed during iteration")
-        return super().step(t)
+            return "dictionary changed size during iteration"
+        return "dictionary keys changed during iteration" if self.table.reshaped != reshaped else None
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if (fault := self._fault()) is not None:
+            r.code.call_const(failing_iterator, fault)
+        else:
+            super().rebuild(r)
+
+
+def failing_iterator(fault: str) -> Any:
+    """Called from new code: an iterator that raises, as that of a dictionary does after a change."""
+
+    def fail() -> Any:
+        raise RuntimeError(fault)
+        yield
+
+    return fail()
 
 
 VIEWS: dict[str, Any] = {"keys": dict.keys, "values": dict.values, "items": dict.items}

@@ -7,6 +7,7 @@ kept in `attributes` and written back at its end.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from types import FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
 MISSING = object()
+GENERIC_READERS = [cls.__getattribute__ for cls in (object, dict, list, tuple, OrderedDict)]
 
 
 def class_attribute(cls: type, name: str) -> Any:
@@ -61,6 +63,8 @@ class ObjectValue(Value):
                 return t.call(method, [self, ConstValue(name)], {})
             except Raised as raised:
                 return self._fallback(t, name, raised)
+        if own not in GENERIC_READERS:
+            raise Break("attribute", f"{self.describe()}.{name}")
         return self.generic_getattr(t, name)
 
     def generic_getattr(self, t: Tracer, name: str) -> Value:
@@ -84,7 +88,7 @@ class ObjectValue(Value):
     def find(self, t: Tracer, name: str, after: type | None = None) -> Value | None:
         """The attribute by the generic rules, None if there is none.  `after`: look only in the classes behind it (`super`)."""
         in_class = class_attribute(self.cls, name) if after is None else attribute_after(self.cls, after, name)
-        if in_class is not MISSING and hasattr(type(in_class), "__set__"):
+        if in_class is not MISSING and hasattr(type(in_class), "__set__") and hasattr(type(in_class), "__get__"):
             return self._descriptor(t, name, in_class, after)
         if after is None and (own := self.own(t, name)) is not None:
             return own
@@ -156,13 +160,12 @@ class ObjectValue(Value):
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         own = class_attribute(self.cls, "__setattr__")
-        if isinstance(own, FunctionType) and not self.plain_setattr(own):
+        if isinstance(own, FunctionType):
             t.call(t.class_function(self.cls, "__setattr__", own), [self, ConstValue(name), value], {})
             return
+        if own is not object.__setattr__:
+            raise Break("attribute_write", f"{self.describe()}.{name} = ...")
         self.setattr_generic(t, name, value)
-
-    def plain_setattr(self, own: FunctionType) -> bool:
-        return False
 
     def setattr_generic(self, t: Tracer, name: str, value: Value) -> None:
         """What `object.__setattr__` does."""
@@ -203,7 +206,8 @@ class ObjectValue(Value):
         found = class_attribute(self.cls, name)
         if isinstance(found, FunctionType):
             return found
-        if found is not MISSING and type(found).__name__ not in ("wrapper_descriptor", "method_descriptor"):
+        is_native = type(found).__name__ in ("wrapper_descriptor", "method_descriptor") and found.__name__ == name
+        if found is not MISSING and not is_native:
             raise Break("attribute", f"{self.describe()}.{name}")
         return MISSING
 

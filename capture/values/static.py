@@ -134,6 +134,9 @@ class SuperValue(Value):
     """`super(cls, obj)`."""
 
     def __init__(self, cls: type, owner: Value) -> None:
+        inner = owner.real if isinstance(owner, ClassValue) else owner.type()
+        if not issubclass(inner, cls):
+            raise Break("unknown_call", f"super({cls.__name__}, {owner.describe()})")
         self.cls = cls
         self.owner = owner
 
