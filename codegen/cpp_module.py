@@ -32,6 +32,7 @@ class KernelEntry:
     symbol: str
     buffers: tuple[Buffer, ...]
     bytes_moved: int
+    code: str  # the function's text; the file has what it uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def _file(groups: Sequence[list[tuple[Kernel, tuple[Buffer, ...]]]], isa: Isa) -
         for kernel, buffers in group:
             theirs = dict(zip(first_buffers, buffers, strict=True))
             order = tuple(theirs[b] for b in tree.buffers)
-            entries.append(KernelEntry(kernel.name, symbol, order, moved))
+            entries.append(KernelEntry(kernel.name, symbol, order, moved, parts[-1]))
     text = prelude.text() + "\n" + "\n".join(parts)
     return SourceFile(text, tuple(entries), isa.flags)
 

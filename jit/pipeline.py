@@ -76,7 +76,7 @@ def _run_stages(captured: CapturedGraph, trail: Trail) -> tuple[Compiled, GraphR
         gm=captured.gm,
         n_ops=captured.n_ops,
         kernels=tuple(
-            KernelReport(e.name, s.text, origins[e.name]) for s in sources for e in s.entries
+            KernelReport(e.name, e.code, origins[e.name]) for s in sources for e in s.entries
         ),
         library_calls=tuple(s.target for s in program.steps if isinstance(s, Extern)),
         lowered=programs[0],
