@@ -186,8 +186,8 @@ class Ops:
         call = p.function(name, DType.F32, wide)
         if width > 1:
             return f"{call}({a})"
-        source = p.vector("u16" if name.startswith("from") else "f32", wide)
-        return f"{call}(splat<{source}>({a}))[0]"
+        element = "u16" if name.startswith("from") else "f32"
+        return f"{call}(splat<{p.vector(element, wide)}>(({element})({a})))[0]"
 
 
 def fits_i32(n: Node) -> bool:

@@ -43,28 +43,31 @@ def is_index(node: Node) -> bool:
 def coalesce(goals: Sequence[Goal], axes: tuple[Axis, ...]) -> tuple[list[Goal], tuple[Axis, ...]]:
     """Merges pairs of `axes` that every index expression of every goal uses as the two digits of one number."""
     goals = list(goals)
-    again = len(axes) > 1
-    while again:
-        again = False
-        expressions = _index_expressions([r for g in goals for r in g.roots])
-        for outer in axes:
-            for inner in axes:
-                if outer is inner or not _mergeable(expressions, outer, inner):
-                    continue
-                if not all(_adjacent(g, outer, inner) for g in goals):
-                    continue
-                merged = Axis(f"{outer.name}_{inner.name}", outer.extent * inner.extent)
-                mapping = {
-                    outer: floordiv(axis(merged), inner.extent),
-                    inner: mod(axis(merged), inner.extent),
-                }
-                goals = [_merge(g, mapping, outer, inner, merged) for g in goals]
-                axes = _merged(axes, outer, inner, merged)
-                again = len(axes) > 1
-                break
-            if again:
-                break
+    while (pair := _pair(goals, axes)) is not None:
+        outer, inner = pair
+        merged = Axis(f"{outer.name}_{inner.name}", outer.extent * inner.extent)
+        mapping = {
+            outer: floordiv(axis(merged), inner.extent),
+            inner: mod(axis(merged), inner.extent),
+        }
+        goals = [_merge(g, mapping, outer, inner, merged) for g in goals]
+        axes = _merged(axes, outer, inner, merged)
     return goals, axes
+
+
+def _pair(goals: Sequence[Goal], axes: tuple[Axis, ...]) -> tuple[Axis, Axis] | None:
+    if len(axes) < 2:
+        return None
+    expressions = _index_expressions([r for g in goals for r in g.roots])
+    for outer in axes:
+        for inner in axes:
+            if (
+                outer is not inner
+                and _mergeable(expressions, outer, inner)
+                and all(_adjacent(g, outer, inner) for g in goals)
+            ):
+                return outer, inner
+    return None
 
 
 def _merge(g: Goal, mapping: dict[Axis, Node], outer: Axis, inner: Axis, merged: Axis) -> Goal:

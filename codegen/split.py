@@ -19,7 +19,7 @@ from frameloom.ir.index import add, affine, mul, sub, terms_of
 from frameloom.ir.node import Axis, Node, axis, const, index
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Store
-from frameloom.ir.substitute import fold, substitute, topological, transform
+from frameloom.ir.substitute import compare, fold, substitute, topological, transform
 
 SHORTEST = 16  # positions of a contiguous piece; below, a masked vector is better than a loop
 PIECES = 12  # stores of one kernel made by cutting
@@ -29,7 +29,7 @@ CUTS = 16  # axes cut into digits
 def split(stores: Sequence[Store]) -> list[Store]:
     """The same stores with axes cut."""
     # Conditions first: within a piece a division often has one value.
-    result = list(stores)
+    result = [_simplified(s) for s in stores]
     while len(result) < len(stores) + PIECES and (cut := _threshold(result)) is not None:
         result = [piece for s in result for piece in _pieces(s, *cut)]
     for _ in range(CUTS):
@@ -84,6 +84,16 @@ def _with_position(store: Store, offset: Node, value: Node, axes, a: Axis, posit
     offset, value = (substitute(n, {a: position}) for n in (offset, value))
     offset, value = transform((offset, value), _fold_logic)
     return Store(store.buffer, offset, value, axes)
+
+
+def _simplified(store: Store) -> Store:
+    """Conditions that the extents settle are settled now: what depends on which axis must not change later."""
+
+    def visit(n: Node) -> Node | None:
+        return compare(n.op, *n.srcs) if n.op in COMPARES else _fold_logic(n)
+
+    offset, value = transform((store.offset, store.value), visit)
+    return Store(store.buffer, offset, value, store.axes)
 
 
 def _fold_logic(n: Node) -> Node | None:

@@ -19,7 +19,7 @@ from frameloom.ir.ops import Op
 
 Item = Pass | Assign | Accumulate
 
-PARALLEL_WORK = 250_000  # in cost units; waking the pool costs about a microsecond
+PARALLEL_WORK = 500_000  # in cost units, about ten microseconds; waking the pool costs one, or more on a busy machine
 ROWS_ENOUGH = 16  # work items that are worth a parallel loop of their own
 CHUNKS = 64  # partial results of a parallel fold; part of the result's rounding, so never the thread count
 BLOCK = 4096  # positions of the lane axis in one work item, at least
@@ -154,7 +154,12 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
     p.axes = (*_ordered(p, [a for a in p.axes if a != axis]), axis)
     p.vector = axis
     inside = nodes(p.body)
-    widest = max((_element_bytes(n) for n in inside if axis in n.free), default=4)
+    widest = max(
+        *(_element_bytes(n) for n in inside if axis in n.free),
+        *(i.buffer.dtype.bytes for i in items(p.body) if isinstance(i, Assign)),
+        *(_element_bytes(i.fold.value) for i in items(p.body) if isinstance(i, Accumulate)),
+        1,
+    )
     p.lanes = isa.lanes(widest)
     work = sum(weight(n) for n in inside)
     has_inner = any(isinstance(i, Pass) for i in p.body)
@@ -227,7 +232,9 @@ def work(p: Pass) -> float:
         else:
             own.append(item)
     if own:
-        total += sum(weight(n) for n in nodes(own)) + len(own)
+        total += sum(weight(n) for n in nodes(own) if not is_index(n)) + sum(
+            width for _, width in _accesses(own)
+        )
     total *= size(p.axes)
     return total if p.transposed is None else total * SQUARES
 

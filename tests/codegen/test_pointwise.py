@@ -336,7 +336,18 @@ def test_transposed_planes():
     check([write(out("o", x.shape), axes, value)], {"x": x, "y": y})
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.bool, torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        torch.float64,
+        torch.int64,
+        torch.int32,
+        torch.bool,
+        torch.bfloat16,
+        torch.uint8,
+    ],
+)
 @pytest.mark.parametrize("index_dtype", [torch.int64, torch.int32])
 def test_masked_gather(dtype, index_dtype):
     table = sample(DType.of(dtype), (50,))
@@ -344,9 +355,17 @@ def test_masked_gather(dtype, index_dtype):
     t, p, (i,) = tensor_in("t", table), tensor_in("p", places), space((77,))
     place = cast(DType.I64, read(p, i))
     inside = binary(Op.AND, binary(Op.GE, place, index(0)), binary(Op.LT, place, index(50)))
-    check([write(out("o", (77,), t.dtype), (i,), load(t, place, inside))], {"t": table, "p": places})
+    check(
+        [write(out("o", (77,), t.dtype), (i,), load(t, place, inside))], {"t": table, "p": places}
+    )
     # Every third element, where there is one.
     spread = binary(Op.LT, axis(i), index(17))
-    check([write(out("o", (77,), t.dtype), (i,), load(t, linear([axis(i)], (3,)), spread))], {"t": table})
+    check(
+        [write(out("o", (77,), t.dtype), (i,), load(t, linear([axis(i)], (3,)), spread))],
+        {"t": table},
+    )
     safe = places.remainder(50)
-    check([write(out("o", (77,), t.dtype), (i,), load(t, cast(DType.I64, read(p, i))))], {"t": table, "p": safe})
+    check(
+        [write(out("o", (77,), t.dtype), (i,), load(t, cast(DType.I64, read(p, i))))],
+        {"t": table, "p": safe},
+    )
