@@ -15,10 +15,19 @@ import torch
 import torch.fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from frameloom.capture.aten_op import (
+    SPLITS,
+    behaviour_of,
+    device_of,
+    infer_node,
+    is_data_dependent,
+    plain_arguments,
+    same_layout,
+    tensors_of,
+)
 from frameloom.capture.fake import Fake, fake_like
 from frameloom.capture.functional import Memory, ViewOf, current, functional_form, write
 from frameloom.capture.graph import CapturedGraph
-from frameloom.capture.shapes import infer
 from frameloom.errors import Break
 
 aten = torch.ops.aten
@@ -134,14 +143,14 @@ class Recorder(TorchDispatchMode):
             raise Break("unsupported_op", str(func))
         if func is aten.lift_fresh.default and not isinstance(args[0], Fake):
             return self._constant(args[0])
-        fakes = _tensors(func, args, kwargs)
+        fakes = tensors_of(func, args, kwargs)
         if torch.is_grad_enabled() and any(f.requires_grad for f in fakes):
             raise Break("gradient", str(func))
-        if _is_data_dependent(func, args):
+        if is_data_dependent(func, args):
             raise Break("data_dependent", str(func))
         if torch.Tag.inplace_view in func.tags:
             raise Break("metadata_mutation", str(func))
-        behaviour = _behaviour(func)
+        behaviour = behaviour_of(func)
         if behaviour == "write":
             return self._write(func, args, kwargs)
         if behaviour == "view":
@@ -159,7 +168,7 @@ class Recorder(TorchDispatchMode):
         node.meta["stack"] = self._where
         if like is None:
             like = self._new(
-                _infer(func, node_args, node_kwargs), _device(func, node_args, node_kwargs)
+                infer_node(func, node_args, node_kwargs), device_of(func, node_args, node_kwargs)
             )
         node.meta["val"] = like
         return node
@@ -232,7 +241,7 @@ class Recorder(TorchDispatchMode):
             form = functional_form(func)
             if form is None:
                 raise Break("unsupported_op", f"{func} has no functional form")
-            result = self._pure(form, *_plain_arguments(schema, named))
+            result = self._pure(form, *plain_arguments(schema, named))
             results = list(result) if isinstance(result, list | tuple) else [result]
             values = [
                 self._conform(r, t, func)
@@ -259,7 +268,7 @@ class Recorder(TorchDispatchMode):
                     "op_error", f"{func}: result type {value.dtype} can't be cast to {target.dtype}"
                 )
             value = self._pure(aten._to_copy.default, (value,), {"dtype": target.dtype})
-        if _same_layout(value, target):
+        if same_layout(value, target):
             return current(value, self)
         return self.emit(aten.copy.default, (target, value), {}, like=target)
 
@@ -270,7 +279,7 @@ class Recorder(TorchDispatchMode):
         if (
             source.shape == target.shape
             and source.dtype == target.dtype
-            and _same_layout(source, target)
+            and same_layout(source, target)
         ):
             return self.emit(aten.clone.default, (source,), {}, like=target)
         return self.emit(aten.copy.default, (target, source), {}, like=target)
@@ -320,10 +329,6 @@ def _forget_views(fake: Fake) -> None:
         fake = fake.view_of.parent
 
 
-def _same_layout(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return all(n <= 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))
-
-
 def _check_supported(tensor: torch.Tensor) -> None:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         raise Break("tensor_subclass", type(tensor).__qualname__)
@@ -345,88 +350,6 @@ def _check_result(result: Any, fn: Any) -> None:
     elif isinstance(result, list | tuple):
         for r in result:
             _check_result(r, fn)
-
-
-def _is_data_dependent(func: Any, args: Any) -> bool:
-    tags = func.tags
-    if func in (aten.index.Tensor, aten.index_put.default, aten.index_put_.default):
-        masks = (torch.bool, torch.uint8)
-        return func is aten.index.Tensor and any(
-            t is not None and t.dtype in masks for t in args[1]
-        )
-    return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
-
-
-def _tensors(func: Any, args: Any, kwargs: Any) -> list[Fake]:
-    found: list[Fake] = []
-    for a in (*args, *kwargs.values()):
-        for t in a if isinstance(a, list | tuple) else (a,):
-            if isinstance(t, Fake):
-                if t.memory is None:
-                    raise Break("unsupported_call", f"{func} on a tensor of another recording")
-                found.append(t)
-            elif isinstance(t, torch.Tensor):
-                raise Break("unsupported_call", f"{func} on a tensor that was not traced")
-    return found
-
-
-def _plain_arguments(schema: Any, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """All arguments but the `out`s, defaults filled in: the functional form may not have the same defaults."""
-    args, kwargs = [], {}
-    for a in schema.arguments:
-        if a.is_out:
-            continue
-        value = named.get(a.name, a.default_value)
-        if a.kwarg_only:
-            kwargs[a.name] = value
-        else:
-            args.append(value)
-    return tuple(args), kwargs
-
-
-_BEHAVIOUR: dict[Any, str] = {aten._unsafe_view.default: "view"}
-
-
-def _behaviour(func: Any) -> str:
-    """ "write" (in place or out=), "view" or "pure", from the op's schema."""
-    found = _BEHAVIOUR.get(func)
-    if found is None:
-        infos = [a.alias_info for a in func._schema.arguments if a.alias_info is not None]
-        if any(i.is_write for i in infos):
-            found = "write"
-        else:
-            found = "view" if infos else "pure"
-        _BEHAVIOUR[func] = found
-    return found
-
-
-def _infer(func: Any, args: Any, kwargs: Any) -> Any:
-    def meta(a: Any) -> Any:
-        return a.meta["val"].meta if isinstance(a, torch.fx.Node) else a
-
-    meta_args = torch.fx.node.map_aggregate(args, meta)
-    meta_kwargs = dict(torch.fx.node.map_aggregate(kwargs, meta))
-    if any(a.name == "device" for a in func._schema.arguments):
-        meta_kwargs["device"] = torch.device("meta")
-    meta_kwargs.pop("pin_memory", None)
-    try:
-        return infer(func, meta_args, meta_kwargs)
-    except NotImplementedError as error:
-        raise Break("unsupported_op", f"{func}: sizes of its result are not known") from error
-
-
-def _device(func: Any, args: Any, kwargs: Any) -> torch.device:
-    """The device of the results: as asked for, else that of the first tensor that is not a 0-dim CPU scalar."""
-    if (device := kwargs.get("device")) is not None:
-        return torch.device(device)
-    best: torch.device | None = None
-    for a in (*args, *kwargs.values()):
-        for n in a if isinstance(a, list | tuple) else (a,):
-            if isinstance(n, torch.fx.Node):
-                value = n.meta["val"]
-                if best is None or (value.dim() > 0 and value.device.type != "cpu"):
-                    best = value.device
-    return best or torch.device("cpu")
 
 
 def _record_batch_norm(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
@@ -452,31 +375,3 @@ def _record_batch_norm(recorder: Recorder, func: Any, args: Any, kwargs: Any) ->
 
 
 SPECIAL: dict[Any, Callable[..., Any]] = {aten.native_batch_norm.default: _record_batch_norm}
-
-
-def _split_sizes(x: Fake, sizes: Sequence[int], dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]]:
-    pieces, start = [], 0
-    for n in sizes:
-        pieces.append((aten.slice.Tensor, (dim, start, start + n)))
-        start += n
-    return pieces
-
-
-def _split(x: Fake, size: int, dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]]:
-    length = x.shape[dim]
-    if size == 0:
-        return [(aten.slice.Tensor, (dim, 0, length))]
-    return [
-        (aten.slice.Tensor, (dim, s, min(s + size, length))) for s in range(0, max(length, 1), size)
-    ]
-
-
-def _unbind(x: Fake, dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]]:
-    return [(aten.select.int, (dim, i)) for i in range(x.shape[dim])]
-
-
-SPLITS: dict[Any, Callable[..., Any]] = {
-    aten.split.Tensor: _split,
-    aten.split_with_sizes.default: _split_sizes,
-    aten.unbind.int: _unbind,
-}
