@@ -191,7 +191,7 @@ def test_rows_and_columns_together(shape):
     source = check([write(out("o", shape), (i, j), total)], {"x": x}, rtol=1e-5, atol=1e-5)
     assert "malloc" in source
     # Softmax of a softmax along the other dimension.
-    top = lambda value, kind: fold(kind, (c,), value)  # noqa: E731
+    top = lambda value, kind: fold(kind, (c,), value)
     inner = binary(Op.MUL, read(b, c, j), fold("sum", (r,), read(b, c, r)))
     value = binary(Op.SUB, binary(Op.MUL, read(b, i, j), rows), top(inner, "max"))
     check([write(out("o", shape), (i, j), value)], {"x": x}, rtol=1e-4, atol=1e-4)

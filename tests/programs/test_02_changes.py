@@ -109,7 +109,7 @@ def test_closure_cells_defaults_and_code():
             nonlocal n
             n += 1
 
-        def f(x, k=[3]):  # noqa: B006
+        def f(x, k=[3]):
             return x * n + k[0]
 
         return f, bump
