@@ -61,7 +61,7 @@ def _instance(t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dict[
         result = t.look(t.call(t.pinned(new.__func__), [cls_value, *args], kwargs))
     else:
         result = bare_instance(t, cls, args)
-    if issubclass(result.type(), cls):
+    if cls in result.type().__mro__:
         initialize(t, result, args, kwargs)
     return result
 

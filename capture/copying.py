@@ -71,15 +71,15 @@ class _Copier:
     def _new(self, value: Value) -> Value:
         t = self.t
         if isinstance(value, TupleValue):
-            return (
-                TupleValue([self.part(item) for item in value.items], value.cls)
-                if self.deep
-                else value
-            )
+            items = [self.part(item) for item in value.items]
+            unchanged = all(new is t.look(old) for new, old in zip(items, value.items, strict=True))
+            return value if unchanged or not self.deep else TupleValue(items, value.cls)
         if isinstance(value, ListValue):
             result = self.memo[id(value)] = ListValue([])
             result.items = [self.part(item) for item in value.items]
             return result
+        if isinstance(value, SetValue) and value.cls is frozenset:
+            return value
         if isinstance(value, SetValue):
             collection = SetValue(value.cls)
             collection.entries = dict(value.entries)

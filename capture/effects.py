@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.rebuild import settled
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.const import LITERALS, ConstValue
 from frameloom.capture.values.container import ListValue, SetValue
 from frameloom.capture.values.dictionary import DELETED, DictValue
 from frameloom.capture.values.function import CellValue
 from frameloom.capture.values.object import ObjectValue, instance_dict
 
 if TYPE_CHECKING:
+    from frameloom.capture.origin import Origin
     from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
 
@@ -92,63 +93,83 @@ def pending(t: Tracer, skip: set[int]) -> list[Effect]:
         if id(value) in skip:
             continue
         if isinstance(value, ObjectValue) and value.origin is not None:
-            effects += _attributes(value)
+            effects += _attributes(t, value)
         elif isinstance(value, DictValue) and value.origin is not None:
-            effects += _keys(value)
+            effects += _keys(t, value)
         elif isinstance(value, ListValue) and value.origin is not None:
-            if not value.is_seen:
-                effects.append(Effect(value, "extend_list", None, value.unseen))
-            elif not _unchanged_list(value):
-                effects.append(Effect(value, "replace_list", None, value.items))
+            effects += _items(t, value)
         elif isinstance(value, SetValue) and value.origin is not None:
             effects.append(Effect(value, "replace_set", None, value.parts()))
-        elif isinstance(value, CellValue) and value.real is not None and not _same_object(value.content, _content(value)):
-            effects.append(Effect(value, "set_cell", None, [] if value.content is None else [value.content]))
+        elif isinstance(value, CellValue) and value.real is not None:
+            effects += _cell(t, value)
     return effects
 
 
 MISSING = object()
 
 
-def _same_object(value: Value | None, real: Any) -> bool:
-    """Whether `value` certainly is the object `real`, so that nothing need be written."""
-    if value is None:
-        return real is MISSING
-    value = settled(value)
-    if isinstance(value, ConstValue) and value.origin is None:
-        return type(value.real) is type(real) and value.real is real and isinstance(real, bool | None | str)
-    return value.origin is not None and value.real is real
+def _unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
+    """Whether what is at `place` need not be written.  That it holds the right thing already becomes a guard."""
+    new = settled(new)
+    if before is MISSING:
+        return False
+    if new.origin is place:
+        return True
+    if isinstance(new, ConstValue):
+        same = type(new.real) in LITERALS and type(new.real) is type(before) and new.real == before
+    else:
+        same = new.origin is not None and new.real is before
+    if same:
+        t.look(t.wrap(before, place))
+    return same
 
 
-def _content(cell: CellValue) -> Any:
-    try:
-        return cell.real.cell_contents
-    except ValueError:
-        return MISSING
-
-
-def _unchanged_list(value: ListValue) -> bool:
-    return len(value.items) == len(value.real) and all(map(_same_object, value.items, value.real))
-
-
-def _attributes(value: ObjectValue) -> list[Effect]:
+def _attributes(t: Tracer, value: ObjectValue) -> list[Effect]:
+    assert value.origin is not None
     before = instance_dict(value.real) or {}
+    table = value.origin.child("dict")
     effects = []
     for name, new in value.attributes.items():
         if new is DELETED:
             effects.append(Effect(value, "delete_attribute", name, []))
-        elif not _same_object(new, before.get(name, MISSING)):
+        elif not _unchanged(t, new, before.get(name, MISSING), table.child("key", name)):
             effects.append(Effect(value, "set_attribute", name, [new]))
     return effects
 
 
-def _keys(table: DictValue) -> list[Effect]:
-    effects = []
-    for key in table.moved:
-        effects.append(Effect(table, "delete_key", None, [table.written[key][0]]))
+def _keys(t: Tracer, table: DictValue) -> list[Effect]:
+    assert table.origin is not None
+    effects = [Effect(table, "delete_key", None, [table.written[key][0]]) for key in table.moved]
     for index, (key, new) in table.written.items():
+        before = dict.get(table.real, index, MISSING)
         if new is DELETED:
             effects.append(Effect(table, "delete_key", None, [key]))
-        elif index in table.moved or not _same_object(new, dict.get(table.real, index, MISSING)):
+        elif index in table.moved or not _unchanged(t, new, before, table.place(index)):
             effects.append(Effect(table, "set_key", None, [key, new]))
     return effects
+
+
+def _items(t: Tracer, value: ListValue) -> list[Effect]:
+    if not value.is_seen:
+        return [Effect(value, "extend_list", None, value.unseen)]
+    origin = value.origin
+    assert origin is not None
+    if len(value.items) == len(value.real) and all(
+        _unchanged(t, new, before, origin.child("item", n))
+        for n, (new, before) in enumerate(zip(value.items, value.real, strict=True))
+    ):
+        return []
+    return [Effect(value, "replace_list", None, value.items)]
+
+
+def _cell(t: Tracer, value: CellValue) -> list[Effect]:
+    try:
+        before = value.real.cell_contents
+    except ValueError:
+        before = MISSING
+    if value.content is None:
+        return [Effect(value, "set_cell", None, [])]
+    assert value.place is not None
+    if _unchanged(t, value.content, before, value.place):
+        return []
+    return [Effect(value, "set_cell", None, [value.content])]

@@ -8,6 +8,7 @@ How calls are carried out is in `calls.py`; what the instructions do in `handler
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from frameloom.capture.instr import Instr
     from frameloom.capture.session import Session
 
+HEAP_TYPE = 1 << 9  # flag of classes made by a class statement
 MAX_STEPS = 500_000  # of one capture
 MAX_IDLE_STEPS = 50_000  # without any tensor operation: such code is faster run than followed
 MAX_DEPTH = 60
@@ -210,7 +212,7 @@ class Tracer:
                 inside: Value | None = self.wrap(cell.cell_contents, content)
             except ValueError:
                 inside = None
-            found = self._cells[id(cell)] = CellValue(inside, cell, origin, slot)
+            found = self._cells[id(cell)] = CellValue(inside, cell, origin, slot, content)
         return found
 
     def tensor(self, real: torch.Tensor, origin: Origin) -> TensorValue:
@@ -320,6 +322,17 @@ class Tracer:
         if isinstance(classes, TupleValue):
             return any(self.is_instance(value, item) for item in classes.items)
         wanted = classes.real
+        if not isinstance(wanted, type | types.UnionType):
+            raise Break("unknown_call", "isinstance(...)")
+        check = class_attribute(type(wanted), "__instancecheck__")
+        if isinstance(check, FunctionType) and check.__module__.partition(".")[0] not in ("abc", "torch", "typing", "enum"):
+            raise Break("unknown_call", f"isinstance(..., {wanted.__name__})")
+        try:
+            return self._is_instance(value, wanted)
+        except TypeError as error:
+            self.raise_(TypeError, *error.args)
+
+    def _is_instance(self, value: Value, wanted: Any) -> bool:
         if isinstance(value, TensorValue | ConstValue) and value.real is not None:
             return isinstance(value.real, wanted)
         if isinstance(value, TensorValue):
@@ -329,7 +342,7 @@ class Tracer:
         if isinstance(value.real, object) and value.real is not None:
             return isinstance(value.real, wanted)
         if not isinstance(wanted, type):
-            return any(self.is_instance(value, ClassValue(cls, None)) for cls in wanted.__args__)
+            return any(self._is_instance(value, cls or type(None)) for cls in wanted.__args__)
         return issubclass(value.type(), wanted)
 
     # --- computing
@@ -340,6 +353,8 @@ class Tracer:
             plain_kwargs = {name: plain(self.look(a)) for name, a in kwargs.items()}
         except NotConstant:
             raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)") from None
+        if getattr(fn, "__name__", "") == "__new__" and plain_args and plain_args[0].__flags__ & HEAP_TYPE:
+            raise Break("unknown_call", f"{plain_args[0].__name__}(...)")
         try:
             result = fn(*plain_args, **plain_kwargs)
         except Exception as error:

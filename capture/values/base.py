@@ -107,6 +107,9 @@ class LazyValue(Value):
         self.origin = origin
         self.found: Value | None = None
 
+    def describe(self) -> str:
+        return f"{type(self.real).__name__} object"
+
     def type(self) -> type:
         raise AssertionError("a lazy value was looked at without Tracer.look")
 

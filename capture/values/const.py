@@ -42,8 +42,8 @@ class ConstValue(Value):
         return self.real
 
     def describe(self) -> str:
-        text = repr(self.real)
-        return text if len(text) < 40 else f"{type(self.real).__name__} constant"
+        text = repr(self.real) if type(self.real) in LITERALS else ""
+        return text if 0 < len(text) < 40 else f"{type(self.real).__name__} constant"
 
     def getattr(self, t: Tracer, name: str) -> Value:
         found = inspect.getattr_static(type(self.real), name, None)

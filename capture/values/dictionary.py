@@ -63,10 +63,15 @@ class DictValue(Value):
         if not guardable(index) or not self._keys_are_plain():
             raise Break("dictionary_key", f"{self.describe()}[{index!r}]")
         if dict.__contains__(self.real, index):
-            kind = "key" if type(self.real).__getitem__ in (dict.__getitem__, OrderedDict.__getitem__) else "base_key"
-            return t.wrap(dict.__getitem__(self.real, index), self.origin.child(kind, index))
+            return t.wrap(dict.__getitem__(self.real, index), self.place(index))
         t.guards.add(self.origin, "no_key", index)
         return None
+
+    def place(self, index: Any) -> Origin:
+        """Where the value under a key was before the call."""
+        assert self.origin is not None
+        kind = "key" if type(self.real).__getitem__ in (dict.__getitem__, OrderedDict.__getitem__) else "base_key"
+        return self.origin.child(kind, index)
 
     def _keys_are_plain(self) -> bool:
         """Whether looking a key up runs no Python code."""

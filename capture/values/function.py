@@ -28,7 +28,9 @@ class CellValue(Value):
         real: CellType | None = None,
         origin: Origin | None = None,
         slot: str | None = None,
+        place: Origin | None = None,
     ) -> None:
+        self.place = place  # where the content was before the call
         self.content = content
         self.real = real
         self.origin = origin

@@ -135,7 +135,7 @@ class SuperValue(Value):
 
     def __init__(self, cls: type, owner: Value) -> None:
         inner = owner.real if isinstance(owner, ClassValue) else owner.type()
-        if not issubclass(inner, cls):
+        if cls not in inner.__mro__:
             raise Break("unknown_call", f"super({cls.__name__}, {owner.describe()})")
         self.cls = cls
         self.owner = owner

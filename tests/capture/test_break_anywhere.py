@@ -2,18 +2,15 @@
 
 import pytest
 import torch
+
+from frameloom.capture import handlers
+from frameloom.errors import Break
 from tests.capture.capturing import captured
 from tests.capture.test_breaks import inner, middle
 from tests.capture.test_straight import PROGRAMS, Data, Pair, X, add_all, helper
 
-from frameloom.capture import handlers
-from frameloom.errors import Break
-
 NEVER = frozenset(
-    "NOP RESUME PRECALL EXTENDED_ARG CACHE POP_TOP COPY SWAP PUSH_NULL LOAD_CONST LOAD_FAST LOAD_FAST_CHECK LOAD_CLOSURE "
-    "LOAD_FAST_AND_CLEAR STORE_FAST DELETE_FAST MAKE_CELL COPY_FREE_VARS STORE_DEREF JUMP_FORWARD JUMP_BACKWARD KW_NAMES "
-    "JUMP_BACKWARD_NO_INTERRUPT RETURN_VALUE RETURN_CONST RETURN_GENERATOR YIELD_VALUE END_SEND SEND PUSH_EXC_INFO POP_EXCEPT "
-    "RERAISE".split()
+    ["NOP", "RESUME", "PRECALL", "EXTENDED_ARG", "CACHE", "POP_TOP", "COPY", "SWAP", "PUSH_NULL", "LOAD_CONST", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_CLOSURE", "LOAD_FAST_AND_CLEAR", "STORE_FAST", "DELETE_FAST", "MAKE_CELL", "COPY_FREE_VARS", "STORE_DEREF", "JUMP_FORWARD", "JUMP_BACKWARD", "KW_NAMES", "JUMP_BACKWARD_NO_INTERRUPT", "RETURN_VALUE", "RETURN_CONST", "RETURN_GENERATOR", "YIELD_VALUE", "END_SEND", "SEND", "PUSH_EXC_INFO", "POP_EXCEPT", "RERAISE"]
 )
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from tests.capture.capturing import captured, jitted
 
 X = torch.arange(12.0).reshape(3, 4)
@@ -507,3 +508,16 @@ def test_deleting_the_function_frees_everything():
     del target, runner, scope
     gc.collect()
     assert not [r for r in alive if r() is not None]
+
+
+def test_a_cell_is_written_even_if_it_held_the_value_when_captured():
+    def f(x, flags):
+        out = []
+        for flag in flags:
+            y = x + 1
+            print("in between")
+            out.append((lambda: flag)())
+            x = y * 2
+        return out, x
+
+    captured(f, X, [True, False, False, True, True, False])

@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+
 from tests.capture.capturing import captured
 
 X = torch.arange(12.0).reshape(3, 4)
