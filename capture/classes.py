@@ -15,7 +15,7 @@ from frameloom.capture import policy
 from frameloom.capture.realize import OPAQUE_MODULES, is_python_class
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.container import ListValue, TupleValue
+from frameloom.capture.values.container import ListValue, TupleValue, is_plain_tuple_class
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.object import MISSING, ModuleValue, ObjectValue, class_attribute
 from frameloom.capture.values.static import ClassValue, ExceptionValue, GradModeValue
@@ -41,7 +41,9 @@ def instantiate(t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dic
         return t.evaluate(cls, args, kwargs)
     if issubclass(cls, BaseException):
         return _exception(t, cls, args, kwargs)
-    if issubclass(cls, tuple) and hasattr(cls, "_fields") and class_attribute(cls, "__init__") is object.__init__:
+    if meta_call is not type.__call__:
+        raise Break("unknown_call", f"{cls.__name__}(...)")
+    if issubclass(cls, tuple) and is_plain_tuple_class(cls) and class_attribute(cls, "__init__") is object.__init__:
         return _namedtuple(t, cls, args, kwargs)
     if issubclass(cls, torch.nn.Module):
         return _instance(t, cls_value, args, kwargs)

@@ -25,7 +25,13 @@ import torch
 from frameloom.capture import _capture
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import FROZEN, LITERALS, SINGLETONS, ConstValue
-from frameloom.capture.values.container import ListValue, SetValue, SliceValue, TupleValue
+from frameloom.capture.values.container import (
+    ListValue,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    is_plain_tuple_class,
+)
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import (
     BoundMethodValue,
@@ -96,9 +102,9 @@ def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
         t.guards.add(origin, "length", len(obj))
         kind = "item" if cls.__getitem__ is tuple.__getitem__ else "base_item"
         items = [t.wrap(tuple.__getitem__(obj, i), origin.child(kind, i)) for i in range(len(obj))]
-        if hasattr(cls, "_fields") or cls is torch.Size or cls.__module__ == "torch.return_types":
+        if is_plain_tuple_class(cls):
             return TupleValue(items, cls, obj, origin)
-        return OpaqueValue(obj, origin)
+        return ObjectValue(cls, obj, origin, TupleValue(items, cls, obj, origin)) if is_python_class(cls) else OpaqueValue(obj, origin)
     if not (cls.__flags__ & 1 << 9):  # not a heap type: written in C
         return OpaqueValue(obj, origin)
     if cls.__module__.partition(".")[0] in OPAQUE_MODULES:

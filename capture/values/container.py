@@ -6,6 +6,7 @@ used.  A changed list or set is written back at the end of the capture (`effects
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -96,6 +97,17 @@ class TupleValue(SequenceValue):
         r.load_all(self.items)
         r.code.emit("BUILD_TUPLE", len(self.items))
         r.code.call(2)
+
+
+NAMEDTUPLE_METHODS = frozenset({"__new__", "__repr__", "__getnewargs__", "__init_subclass__", "__class_getitem__", "__replace__"})
+
+
+def is_plain_tuple_class(cls: type) -> bool:
+    """Whether instances behave as tuples with names for their items, and nothing more."""
+    if cls is torch.Size or cls.__module__ == "torch.return_types":
+        return True
+    special = {name for name, value in vars(cls).items() if name.startswith("__") and isinstance(value, FunctionType)}
+    return hasattr(cls, "_fields") and cls.__bases__ == (tuple,) and special <= NAMEDTUPLE_METHODS
 
 
 def make_tuple(cls: type, items: Any) -> Any:

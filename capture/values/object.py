@@ -179,8 +179,8 @@ class ObjectValue(Value):
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
         if name in ("__class__", "__dict__"):
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
-        if self.real is not None and instance_dict(self.real) is None and not isinstance(found, MemberDescriptorType):
-            raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+        if self.cls.__dictoffset__ == 0 and not isinstance(found, MemberDescriptorType):
+            t.raise_(AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'")
         self.write(t, name, value)
 
     def write(self, t: Tracer, name: str, value: Value) -> None:
