@@ -69,11 +69,13 @@ def assemble(
             steps.append(
                 ExternCall("frameloom.increment_version", bump, (InputSpec(position),), {}, ())
             )
+    # Before the buffers are listed: an empty output is a buffer that no step touches.
+    outputs = tuple(numbers.view(o) if isinstance(o, View) else o for o in program.outputs)
     spec = PlanSpec(
         n_inputs=len(program.inputs),
         buffers=tuple(numbers.specs),
         steps=tuple(steps),
-        outputs=tuple(numbers.view(o) if isinstance(o, View) else o for o in program.outputs),
+        outputs=outputs,
         arena_bytes=memory.arena_bytes,
     )
     return _runtime.Plan(spec)

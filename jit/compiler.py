@@ -7,10 +7,11 @@ FRAMELOOM_VERIFY=1, otherwise one warning, and the function runs plainly from th
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from frameloom.capture import _capture
@@ -18,11 +19,21 @@ from frameloom.config import config
 from frameloom.debug import Trail, forget_notices, log, notice
 from frameloom.errors import BuildError, FrameloomError, FullGraphError, KernelError
 from frameloom.options import Options
-from frameloom.report import BreakReport, Explanation
+from frameloom.report import BreakReport, Explanation, bytecode_text
 
 compilers: weakref.WeakKeyDictionary[Any, Compiler] = weakref.WeakKeyDictionary()
 _counts = {"graphs": 0, "breaks": 0, "recompiles": 0, "plain": 0}
 _lock = threading.RLock()
+PATIENCE = 60.0  # seconds to wait for another thread's compile; a backend may itself be waiting for this thread
+
+
+def _new_lock() -> None:
+    """In a forked child: whoever held the lock is not here any more."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_new_lock)
 
 
 def unsupported_reason() -> str | None:
@@ -40,6 +51,17 @@ def collector_off() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def others_may_compile() -> Iterator[None]:
+    """A user's backend runs without the lock: it may wait for a thread that calls jitted functions."""
+    lock = _lock
+    lock.release()
+    try:
+        yield
+    finally:
+        lock.acquire()
 
 
 def load_compiler() -> None:
@@ -67,6 +89,14 @@ def reset() -> None:
         _counts[key] = 0
 
 
+def _entry_for(jitted: Any, slots: tuple[Any, ...]) -> Any:
+    """The entry that another thread made for this case in the meantime, or None."""
+    for entry in reversed(jitted.entries):
+        if entry.guards.explain_failure(slots, None, jitted.__wrapped__) is None:
+            return entry
+    return None
+
+
 class Compiler:
     """`compiler(jitted, slots, None)` returns the Entry for a call, or None for plain Python."""
 
@@ -75,13 +105,22 @@ class Compiler:
         self.explanation = Explanation(name)
 
     def __call__(self, jitted: Any, slots: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-        if len(jitted.entries) >= config.entries:
-            self._explain_limit(jitted, slots)
-            return None
         suspended = _capture.hook_suspend()
+        lock = _lock
+        waited = not lock.acquire(blocking=False)
         try:
-            with _lock, collector_off():
-                return self._compile(jitted, slots)
+            if waited and not lock.acquire(timeout=PATIENCE):
+                return None
+            try:
+                if waited and (entry := _entry_for(jitted, slots)) is not None:
+                    return entry
+                if len(jitted.entries) >= config.entries:
+                    self._explain_limit(jitted, slots)
+                    return None
+                with collector_off():
+                    return self._compile(jitted, slots)
+            finally:
+                lock.release()
         finally:
             _capture.hook_restore(suspended)
 
@@ -116,10 +155,20 @@ class Compiler:
                 f"{type(error).__name__}: {error}. Please report it (FRAMELOOM_VERIFY=1 shows the traceback).",
             )
             return self._give_up(jitted, f"internal error: {type(error).__name__}: {error}")
+        self._dump_entry(outcome, name, trail)
         trail.close()
         for stage, seconds in trail.seconds.items():
             self.explanation.seconds[stage] = self.explanation.seconds.get(stage, 0.0) + seconds
         return outcome
+
+    def _dump_entry(self, entry: Any, name: str, trail: Trail) -> None:
+        if entry is None or not (config.debug or "bytecode" in config.logs):
+            return
+        if config.debug:
+            trail.dump("guards.txt", "\n".join(entry.guards.texts()))
+        text = bytecode_text(entry)
+        trail.dump("bytecode.txt", text)
+        log("bytecode", f"{name}\n{text}")
 
     def _give_up(self, jitted: Any, reason: str) -> None:
         self.add_plain(reason)
@@ -131,7 +180,8 @@ class Compiler:
         """Compile one captured graph; returns a function of its inputs."""
         from frameloom.pipeline import compile_graph
 
-        compiled, report = compile_graph(captured, self.options, trail)
+        with others_may_compile() if callable(self.options.backend) else nullcontext():
+            compiled, report = compile_graph(captured, self.options, trail)
         _counts["graphs"] += 1
         self.explanation.graphs.append(report)
         return compiled

@@ -30,7 +30,15 @@ def notice(key: str, text: str) -> None:
     """Tell the user something once per process and key, as a warning."""
     if key not in _noticed:
         _noticed.add(key)
-        warnings.warn(f"frameloom: {text}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"frameloom: {text}", RuntimeWarning, stacklevel=_level_of_user())
+
+
+def _level_of_user() -> int:
+    """The stack level, counted from `notice`, of the first caller that is not ours."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "frameloom":
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def forget_notices() -> None:
@@ -46,11 +54,14 @@ def show_source(name: str, text: str) -> str:
 
 @dataclass
 class Trail:
-    """What one compile leaves behind: seconds per stage and, with FRAMELOOM_DEBUG=1, a folder of dumps."""
+    """What one compile leaves behind: seconds per stage and, with FRAMELOOM_DEBUG=1, a folder of dumps.
+
+    A stage's seconds are its own: those of the stages inside it do not count twice."""
 
     name: str
     seconds: dict[str, float] = field(default_factory=dict)
     folder: Path | None = None
+    _inside: float = 0.0  # seconds of the stages that ended inside the current one
 
     def dump(self, file: str, text: str) -> None:
         """Write one file of the dump folder; a disk that refuses costs the dump, not the program."""
@@ -65,11 +76,13 @@ class Trail:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start, outside, self._inside = time.perf_counter(), self._inside, 0.0
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+            seconds = time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds - self._inside
+            self._inside = outside + seconds
 
     def close(self) -> None:
         total = sum(self.seconds.values())

@@ -24,6 +24,7 @@ from frameloom.ir.text import show
 from frameloom.ir.verify import verify
 from frameloom.options import Options
 from frameloom.report import GraphReport, KernelReport
+from frameloom.runnable import runnable
 from frameloom.runtime.build import build
 
 Compiled = Callable[..., Any]
@@ -38,7 +39,9 @@ def compile_graph(
     captured: CapturedGraph, options: Options, trail: Trail
 ) -> tuple[Compiled, GraphReport]:
     """A function from the graph's inputs to the tuple of its outputs, and the report on how it was made."""
-    trail.dump("graph_readable.py", _readable(captured))
+    if config.debug:
+        trail.dump("graph_readable.py", _readable(captured))
+        trail.dump("graph_runnable.py", runnable(captured))
     log("graph", _readable(captured))
     if options.backend == "eager":
         return captured.gm, GraphReport(captured.gm, captured.n_ops)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dis
+import io
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +46,18 @@ def _show(program: Any) -> str:
     from frameloom.ir.text import show
 
     return "" if program is None else show(program)
+
+
+def bytecode_text(entry: Any) -> str:
+    """What an entry runs, as text: the disassembled new code, or in a word that there is none."""
+    if entry.kind != "code":
+        return {
+            "direct": "no bytecode: the call runs the plan and builds its result in C",
+            "plain": f"the original bytecode, unchanged ({entry.target})",
+        }[entry.kind]
+    out = io.StringIO()
+    dis.dis(getattr(entry.target, "__code__", entry.target), file=out)
+    return out.getvalue()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """The native plan: a flat program over tensors, run from C++ without Python in between where possible."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 class Plan:

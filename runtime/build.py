@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -21,16 +20,16 @@ from pathlib import Path
 from typing import Protocol
 
 from frameloom.config import config
+from frameloom.debug import log
 from frameloom.errors import BuildError, KernelError
 from frameloom.runtime.cache import DiskCache, digest, shared_cache
-
-_log = logging.getLogger("frameloom.build")
 
 # -ffast-math must never come here: linked with it, a library switches denormals off for the whole process.
 FLAGS = (
     "-O2", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
     "-fno-strict-aliasing", "-fwrapv", "-fno-exceptions", "-fno-rtti", "-w",
 )  # fmt: skip
+_LAST_COMPILER = digest("the compiler of the last build")
 
 
 class Source(Protocol):
@@ -51,6 +50,8 @@ class Builder:
         """A library per source; raises BuildError with the compiler's words."""
         keys = [self._key(s) for s in sources]
         paths = [self.cache.path(k, ".so") for k in keys]
+        for k, path in zip(keys, paths, strict=True):
+            log("cache", f"{k}: {'found' if path else 'not in the cache'}")
         missing = {k: s for k, s, path in zip(keys, sources, paths, strict=True) if path is None}
         if missing:
             made = dict(zip(missing, self._compile_all(list(missing.values())), strict=True))
@@ -58,11 +59,27 @@ class Builder:
                 path or self.cache.put(k, ".so", made[k])
                 for k, path in zip(keys, paths, strict=True)
             ]
+            self._remember_compiler()
         return [p for p in paths if p is not None]
 
     def _key(self, source: Source) -> str:
-        path, version = self.compiler()
-        return digest(source.text, *FLAGS, "", *source.flags, "", path, version)
+        return digest(source.text, *FLAGS, "", *source.flags, "", *self._identity())
+
+    def _identity(self) -> tuple[str, str]:
+        """The compiler that made what is in the cache: ours, or the last one seen where none is installed any more."""
+        try:
+            return self.compiler()
+        except BuildError:
+            known = self.cache.get(_LAST_COMPILER, ".json")
+            if known is None:
+                raise
+            path, version = json.loads(known)
+            return str(path), str(version)
+
+    def _remember_compiler(self) -> None:
+        identity = json.dumps(self.compiler()).encode()
+        if self.cache.get(_LAST_COMPILER, ".json") != identity:
+            self.cache.put(_LAST_COMPILER, ".json", identity)
 
     def compiler(self) -> tuple[str, str]:
         """(path, version); no process is started for a compiler that was seen before."""
@@ -93,7 +110,7 @@ class Builder:
                 data = out.read_bytes()
         except OSError as error:
             raise BuildError(f"cannot compile a kernel with {path}: {error}") from error
-        _log.info("compiled in %.0f ms", 1e3 * (time.perf_counter() - started))
+        log("cache", f"compiled a kernel source in {1e3 * (time.perf_counter() - started):.0f} ms")
         return data
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from frameloom.config import config
+from frameloom.debug import log
 
 _log = logging.getLogger("frameloom.cache")
 _TRAILER = 8 + 32  # magic and SHA-256 of all that stands before
@@ -69,8 +70,9 @@ class DiskCache:
         except OSError:
             return None
         if not _whole(data):
-            _log.info("cache entry %s is damaged; building it again", path.name)
-            path.unlink(missing_ok=True)
+            log("cache", f"{key}: damaged; building it again")
+            with contextlib.suppress(OSError):
+                path.unlink()
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # least recently used goes first

@@ -71,6 +71,7 @@ struct Output {
     enum Kind { VIEW, INPUT, CONSTANT } kind;
     int number; // view or input
     PyObject *constant;
+    int repeats = -1; // the last earlier output that is the same view
 };
 
 struct Program {

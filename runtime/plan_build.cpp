@@ -350,6 +350,9 @@ class Parser {
             result.kind = Output::VIEW;
             result.number = view(item);
             if (result.number < 0) return false;
+            for (size_t i = program->outputs.size(); i-- > 0;)
+                if (program->outputs[i].kind == Output::VIEW && program->outputs[i].number == result.number)
+                    result.repeats = (int)i;
             if (program->buffers[program->views[result.number].buffer].kind == Buffer::ARENA)
                 return wrong("scratch memory is overwritten by the next call: it cannot be returned");
         } else if (PyLong_Check(item)) {

@@ -337,18 +337,20 @@ struct Frame {
 
     // --- results ---
 
-    // A view of an input is one that autograd and `_base` know; made by eager PyTorch itself.
-    PyObject *view_of_input(const View &view) {
-        return PyObject_CallMethod(torch_api()->fallback, "strided_view", "OLOOO", inputs[view.buffer],
-                                   (long long)view.offset, view.layout.shape_object,
-                                   view.layout.strides_object, view.layout.dtype_object);
+    // A view that autograd and `_base` know; made by eager PyTorch itself.
+    static PyObject *view_of(PyObject *base, const View &view, int64_t offset) {
+        return PyObject_CallMethod(torch_api()->fallback, "strided_view", "OLOOO", base, (long long)offset,
+                                   view.layout.shape_object, view.layout.strides_object,
+                                   view.layout.dtype_object);
     }
 
-    PyObject *output(const Output &source) {
+    // An output that is a view is an object of its own, even where it shows what an input or an earlier output shows.
+    PyObject *output(const Output &source, PyObject *earlier) {
         if (source.kind == Output::INPUT) return Py_NewRef(inputs[source.number]);
         if (source.kind == Output::CONSTANT) return Py_NewRef(source.constant);
         const View &wanted = program.views[source.number];
-        if (wanted.buffer < program.input_count && !wanted.whole) return view_of_input(wanted);
+        if (wanted.buffer < program.input_count) return view_of(inputs[wanted.buffer], wanted, wanted.offset);
+        if (source.repeats >= 0) return view_of(PyTuple_GET_ITEM(earlier, source.repeats), wanted, 0);
         Tensor *tensor = view(source.number, false);
         return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
     }
@@ -356,7 +358,7 @@ struct Frame {
     PyObject *results() {
         PyObject *result = PyTuple_New((Py_ssize_t)program.outputs.size());
         for (size_t i = 0; i < program.outputs.size() && result; i++) {
-            PyObject *item = output(program.outputs[i]);
+            PyObject *item = output(program.outputs[i], result);
             if (item)
                 PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
             else

@@ -7,7 +7,7 @@ from typing import Any
 from frameloom.ir import index
 from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr, Number, where
-from frameloom.ir.lower.table import Call, Ref, lowering, read
+from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.node import const
 from frameloom.ir.ops import Op
 from frameloom.ir.substitute import compare
@@ -102,6 +102,8 @@ def triu(call: Call, x: Ref, diagonal: int) -> Expr:
 
 
 def _triangle(call: Call, x: Ref, op: Op, diagonal: int) -> Expr:
+    if x.ndim < 2:
+        raise Decline
     at = call.at()
     kept = compare(op, index.sub(at[-1], at[-2]), index.index(diagonal))
     return where(Expr(kept), read(x, at), 0)

@@ -16,6 +16,10 @@ from frameloom.ir.ops import Op
 Number = bool | int | float
 # Sums and products of bools are OR and AND in eager.
 _ON_BOOL = {Op.ADD: Op.OR, Op.MUL: Op.AND, Op.MAX: Op.OR, Op.MIN: Op.AND}
+# Order of bools, as (op, the side that is negated): a vector of bools is one of masks, in which true is not above false.
+_ORDER_OF_BOOL = {
+    Op.LT: (Op.AND, 0), Op.GT: (Op.AND, 1), Op.LE: (Op.OR, 0), Op.GE: (Op.OR, 1),
+}  # fmt: skip
 
 
 class Expr:
@@ -46,6 +50,9 @@ class Expr:
             other = self.constant(other)
         if self.dtype is DType.BOOL:
             op = _ON_BOOL.get(op, op)
+            if op in _ORDER_OF_BOOL:
+                op, negated = _ORDER_OF_BOOL[op]
+                self, other = (~self, other) if negated == 0 else (self, ~other)
         return Expr(ir.binary(op, self.node, other.node))
 
     def unary(self, op: Op) -> Expr:

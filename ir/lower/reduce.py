@@ -200,11 +200,15 @@ def aminmax(call: Call, x: Ref, dim: int | None, keepdim: bool) -> list[Expr]:
 
 @lowering("aten.argmax.default")
 def argmax(call: Call, x: Ref, dim: int | None, keepdim: bool) -> Expr:
+    if x.dtype is DType.BOOL:
+        raise Decline  # eager refuses
     return _position(call, x, dim, keepdim, "argmax")
 
 
 @lowering("aten.argmin.default")
 def argmin(call: Call, x: Ref, dim: int | None, keepdim: bool) -> Expr:
+    if x.dtype is DType.BOOL:
+        raise Decline  # eager refuses
     return _position(call, x, dim, keepdim, "argmin")
 
 
