@@ -109,8 +109,13 @@ def call_start(instrs: list[Instr], index: int) -> int:
     return index
 
 
+TWO_ARGUMENTS = 2
+
+
 class FrameWriter:
     """Code for a frame like that of `original`, with arguments of its own: all of them positional, cells passed as cells."""
+
+    keeps_layout = False  # whether arguments and free variables are where the original has them
 
     def __init__(self, original: CodeType, parameters: list[str], cells: frozenset[str]) -> None:
         self.original = original
@@ -125,6 +130,8 @@ class FrameWriter:
         for copy in copies:
             if copy.target is not None:
                 copy.target = copies[copy.target.index]
+            if copy.op == "LOAD_SUPER_ATTR" and not self.keeps_layout:
+                copy.flags |= TWO_ARGUMENTS  # else it looks for a free variable `__class__`
             if copy.handler is not None:
                 old = copy.handler
                 copy.handler = handlers.setdefault(id(old), Handler(copies[old.target.index], old.depth, old.lasti))
@@ -150,7 +157,7 @@ class FrameWriter:
                         call.arg = 2
 
     def _is_bare_super(self, body: list[Instr], position: int) -> bool:
-        if "__class__" not in self.original.co_freevars or not self.original.co_argcount:
+        if self.keeps_layout or "__class__" not in self.original.co_freevars or not self.original.co_argcount:
             return False
         instr, follow = body[position], body[position + 1 : position + 3]
         return instr.op == "LOAD_GLOBAL" and instr.arg == "super" and bool(follow) and (

@@ -282,6 +282,8 @@ class RootWriter:
 class WholeFunctionWriter(FrameWriter):
     """Code with the arguments and free variables of the original."""
 
+    keeps_layout = True
+
     def __init__(self, original: CodeType) -> None:
         self.original = original
         self.parameters = []
@@ -293,9 +295,6 @@ class WholeFunctionWriter(FrameWriter):
             self.code.instrs.append(instr.copy())
             if instr.op == "RESUME":
                 break
-
-    def _is_bare_super(self, body: Any, position: int) -> bool:
-        return False  # the frame is laid out as `super` expects
 
     def finish(self) -> CodeType:
         code = self.original

@@ -8,6 +8,7 @@ kept in `attributes` and written back at its end.
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import cached_property
 from types import FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +133,7 @@ class ObjectValue(Value):
             return t.pinned(self.cls)
         if type(found).__name__ in ("method_descriptor", "wrapper_descriptor", "builtin_function_or_method", "slot wrapper"):
             return BoundMethodValue(BuiltinValue(found), self)
-        if type(found).__name__ == "cached_property":
+        if type(found) is cached_property and found.attrname is not None:
             value = t.call(t.pinned(found.func), [self], {})
             self.setattr_generic(t, name, value)
             return value

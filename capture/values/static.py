@@ -53,6 +53,8 @@ class ClassValue(Value):
                 return BoundMethodValue(t.pinned(meta), self)
             if isinstance(meta, property) and meta.fget is not None:
                 return t.call(t.pinned(meta.fget), [self], {})
+            if hasattr(type(meta), "__get__") and type(meta).__flags__ & 1 << 9:
+                raise Break("attribute", f"{self.describe()}.{name}")
             value = getattr(self.real, name, MISSING)
             if value is MISSING:
                 return t.raise_(AttributeError, name)
@@ -148,6 +150,8 @@ class SuperValue(Value):
 
     def getattr(self, t: Tracer, name: str) -> Value:
         owner = self.owner
+        if name == "__class__":
+            return t.pinned(super)
         if isinstance(owner, ClassValue):
             found = attribute_after(owner.real, self.cls, name)
             if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):
