@@ -135,7 +135,8 @@ def _extern_call(step: Extern, numbers: _Numbers) -> ExternCall:
     function = callable_for(OUT_FORMS[step.target] if out_form else step.target)
     args = [numbers.replace(a) for a in step.args]
     kwargs = {name: numbers.replace(v) for name, v in step.kwargs}
-    for argument in callable_for(step.target)._schema.arguments[len(args) :]:
+    overload: Any = callable_for(step.target)
+    for argument in overload._schema.arguments[len(args) :]:
         if argument.kwarg_only or argument.name in kwargs:
             break
         args.append(argument.default_value)  # the C interface has no defaults
