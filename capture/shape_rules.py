@@ -344,3 +344,10 @@ def _index(func: Any, x: torch.Tensor, indices: list[Any]) -> Any:
         return None
     index = indices[at[0]]
     return empty((*x.shape[: at[0]], *index.shape, *x.shape[at[0] + 1 :]), x.dtype)
+
+
+@rule(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+def _masked_fill(func: Any, x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
+    """A contiguous copy, whatever the layout of x, then filled in place."""
+    shape = broadcast(x.shape, mask.shape)
+    return None if shape is None else empty(shape, x.dtype)

@@ -132,7 +132,7 @@ ONE_INPUT = [mutate_row, mutate_and_return_view, copy_into_slice, view_chain, wr
              bool_index_assign, foreach, lambda x: x, lambda x: x.detach(), lambda x: (x[0], x.view(-1)),
              lambda x: F.softmax(x @ x.t(), -1), lambda x: F.layer_norm(x, (6,)), lambda x: x.reshape(3, 8).t() + 1,
              lambda x: torch.cat([x, x[:1]]) * x.mean(), lambda x: x.float().mean(-1, keepdim=True),
-             lambda x: x.masked_fill(x > 0, 1.0), lambda x: x.expand(2, 4, 6) + x.t().contiguous().t()]  # fmt: skip
+             lambda x: x.masked_fill(x > 0, 1.0), lambda x: x.t().masked_fill(x.t() > 0, 1.0), lambda x: x.expand(2, 4, 6) + x.t().contiguous().t()]  # fmt: skip
 
 
 @pytest.mark.parametrize("fn", ONE_INPUT, ids=lambda f: f.__name__)
