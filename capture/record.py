@@ -8,12 +8,13 @@ from shapes.py.  What cannot be recorded raises Break, and the caller takes the 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.fx
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode
 
 from frameloom.capture.aten_op import (
     SPLITS,
@@ -320,6 +321,19 @@ class Recorder(TorchDispatchMode):
             tags = getattr(node.target, "tags", ())
             if torch.Tag.nondeterministic_seeded not in tags:
                 self.graph.erase_node(node)
+
+
+@contextmanager
+def modes_kept() -> Iterator[None]:
+    """Ctrl-C may fall between entering a mode and the `with` that would leave it: leave what is left over here."""
+    depth, grad = torch._C._len_torch_dispatch_stack(), torch.is_grad_enabled()
+    try:
+        yield
+    except KeyboardInterrupt:
+        while torch._C._len_torch_dispatch_stack() > depth:
+            _pop_mode()
+        torch.set_grad_enabled(grad)
+        raise
 
 
 def _forget_views(fake: Fake) -> None:

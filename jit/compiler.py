@@ -126,6 +126,7 @@ class Compiler:
 
     def _compile(self, jitted: Any, slots: tuple[Any, ...]) -> Any:
         from frameloom.capture.frame_capture import capture_call
+        from frameloom.capture.record import modes_kept
 
         name = jitted.__qualname__
         if jitted.entries:
@@ -134,7 +135,7 @@ class Compiler:
                 log("recompiles", f"{name}: {self._why_missed(jitted, slots)}")
         trail = Trail(name)
         try:
-            with trail.stage("capture"):
+            with modes_kept(), trail.stage("capture"):
                 outcome = capture_call(jitted, slots, self, trail)
         except BuildError as error:
             if config.verify and isinstance(error, KernelError):
