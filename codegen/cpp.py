@@ -13,9 +13,9 @@ from frameloom.codegen.cost import size
 from frameloom.codegen.cpp_fold import Folds
 from frameloom.codegen.cpp_value import Lanes, Value
 from frameloom.codegen.layout import stride
-from frameloom.codegen.looptree import Accumulate, Assign, Pass, Tree
+from frameloom.codegen.looptree import SQUARES, Accumulate, Assign, Pass, Tree
 from frameloom.codegen.prelude import ELEMENTS, Prelude
-from frameloom.codegen.tiles import CHUNKS, SQUARES
+from frameloom.codegen.threads import CHUNKS
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, axis
 from frameloom.ir.program import Buffer, Kernel

@@ -1,4 +1,4 @@
-"""Reductions in C++: accumulators, their combination across copies, lanes, terms and chunks, and row buffers.
+"""Reductions in C++: accumulators, their combination across copies, lanes, terms and chunks.
 
 An accumulator has one copy per unrolled vector.  Inside a lane loop over a reduced axis it is a vector whose lanes are
 combined behind the loop; inside a lane loop over another axis its lanes are different results.
@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frameloom.codegen.cost import size
-from frameloom.codegen.cpp_memory import Memory
 from frameloom.codegen.cpp_ops import constant
-from frameloom.codegen.cpp_value import Lanes, Value
-from frameloom.codegen.layout import stride
-from frameloom.codegen.looptree import Accumulate, Fold, Pass, Row
+from frameloom.codegen.cpp_rows import Rows
+from frameloom.codegen.cpp_value import Value
+from frameloom.codegen.layout import row_major
+from frameloom.codegen.looptree import Accumulate, Fold, Pass
 from frameloom.codegen.prelude import ELEMENTS
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import linear
@@ -48,7 +48,7 @@ class Partial:
     places: str
 
 
-class Folds(Memory):
+class Folds(Rows):
     """Accumulators of the passes that are open."""
 
     def __init__(self, prelude) -> None:
@@ -68,7 +68,7 @@ class Folds(Memory):
             width, copies, across = 1, 1, False
         stem = self.fresh("a")
         names = tuple(f"{stem}_{u}" if copies > 1 else stem for u in range(copies))
-        type_ = self._type(value.dtype, width)
+        type_ = self.type_of(value.dtype, width)
         start = self._identity(fold, width)
         for name in names:
             self.line(f"{type_} {name} = {start};")
@@ -78,16 +78,9 @@ class Folds(Memory):
             place = DType.I32 if size(fold.axes) < 1 << 31 else DType.I64
             places = tuple(f"{name}_at" for name in names)
             for name in places:
-                self.line(f"{self._type(place, width)} {name} = {{}};")
+                self.line(f"{self.type_of(place, width)} {name} = {{}};")
         ordered = p is not None and p.axes == fold.axes
         return Accumulator(fold, names, places, place, width, across, ordered)
-
-    def _type(self, dtype: DType, width: int) -> str:
-        if width == 1:
-            return ELEMENTS[dtype]
-        return (
-            self.prelude.mask(width) if dtype is DType.BOOL else self.prelude.vector(dtype, width)
-        )
 
     def _identity(self, fold: Fold, width: int) -> str:
         kind, dtype = fold.node.arg.kind, fold.value.dtype
@@ -96,12 +89,12 @@ class Folds(Memory):
             return (
                 ("true" if true else "false")
                 if width == 1
-                else f"{self._type(dtype, width)}{{}} - {int(true)}"
+                else f"{self.type_of(dtype, width)}{{}} - {int(true)}"
             )
         text = constant(identity(kind, dtype), dtype)
         if width == 1:
             return f"{ELEMENTS[dtype]}({text})"
-        return f"splat<{self._type(dtype, width)}>({ELEMENTS[dtype]}({text}))"
+        return f"splat<{self.type_of(dtype, width)}>({ELEMENTS[dtype]}({text}))"
 
     def start_folds(self, p: Pass) -> None:
         """Declares what the pass accumulates, in the present scope."""
@@ -202,7 +195,7 @@ class Folds(Memory):
             value = self.as_dtype(self.vector(fold.value), fold.value.dtype)
         at = None
         if a.places:
-            place = linear([axis(x) for x in fold.axes], _strides(fold.axes))
+            place = linear([axis(x) for x in fold.axes], row_major(fold.axes))
             at = self.value(place) if a.width == 1 else self.vector(place)
             if a.width > 1:
                 at = self.as_dtype(at, a.place)
@@ -223,7 +216,7 @@ class Folds(Memory):
         there = ", ".join("-1" if i < count else "0" for i in range(a.width))
         name = self.fresh("x")
         self.line(
-            f"const {self._type(a.dtype, a.width)} {name} = ({mask}){{{there}}} ? {text} : {self._identity(a.fold, a.width)};"
+            f"const {self.type_of(a.dtype, a.width)} {name} = ({mask}){{{there}}} ? {text} : {self._identity(a.fold, a.width)};"
         )
         return name
 
@@ -275,11 +268,11 @@ class Folds(Memory):
             width = self.lanes.width if inside else 1
             copies = self.lanes.unroll if inside else 1
             names = self.fresh("part")
-            self.line(f"{self._type(fold.value.dtype, width)} {names}[{chunks}][{copies}];")
+            self.line(f"{self.type_of(fold.value.dtype, width)} {names}[{chunks}][{copies}];")
             places = ""
             if fold.node.arg.kind in ARG_KINDS:
                 places = f"{names}_at"
-                self.line(f"{self._type(DType.I64, width)} {places}[{chunks}][{copies}];")
+                self.line(f"{self.type_of(DType.I64, width)} {places}[{chunks}][{copies}];")
             copies_of = tuple(f"{names}[{{c}}][{u}]" for u in range(copies))
             places_of = tuple(f"{places}[{{c}}][{u}]" for u in range(copies)) if places else ()
             found.append(
@@ -295,7 +288,7 @@ class Folds(Memory):
             for to, name in zip(part.accumulator.names, done.names, strict=True):
                 self.line(f"{to.format(c=chunk)} = {name};")
             for to, name in zip(part.accumulator.places, done.places, strict=True):
-                v = self._type(DType.I64, done.width)
+                v = self.type_of(DType.I64, done.width)
                 wide = name if done.width == 1 else self.converted(name, v)
                 self.line(f"{to.format(c=chunk)} = {wide};")
 
@@ -309,7 +302,7 @@ class Folds(Memory):
             places = tuple(f"{n}_at" for n in names) if a.places else ()
             for to, name in zip((*names, *places), (*a.names, *a.places), strict=True):
                 dtype = DType.I64 if to in places else a.dtype
-                self.line(f"{self._type(dtype, a.width)} {to} = {name.format(c=0)};")
+                self.line(f"{self.type_of(dtype, a.width)} {to} = {name.format(c=0)};")
             total = Accumulator(fold, names, places, DType.I64, a.width, False)
             c = self.fresh("c")
             self.open(f"for (i64 {c} = 1; {c} < {chunks}; {c}++)")
@@ -319,55 +312,6 @@ class Folds(Memory):
             self.close()
             self.bind(fold.node, Value(places or names, fold.node.dtype, a.width > 1))
 
-    # --- row buffers
-
-    def declare_row(self, row: Row, p: Pass) -> None:
-        """The buffer, in the present scope: vectors inside a lane loop around it, else elements."""
-        name = self.fresh("row")
-        if self.is_vector(row.node):
-            count = size(row.axes) * self.lanes.unroll
-            self.line(f"{self._type(row.node.dtype, self.lanes.width)} {name}[{count}];")
-        else:
-            count = size(row.axes) + p.lanes
-            self.line(f"{ELEMENTS[row.node.dtype]} {name}[{count}] __attribute__((aligned(64)));")
-        self.scopes[-1].names[row] = Value((name,), row.node.dtype)
-
-    def _row_places(self, row: Row) -> tuple[list[str], str]:
-        """(an expression per unrolled copy, the vector type or "" for elements one by one)"""
-        name = self.find(row).texts[0]
-        offset = linear([axis(a) for a in row.axes], _strides(row.axes))
-        if not self.is_vector(row.node):
-            return [f"{name}[{self.value(offset).texts[0]}]"], ""
-        lanes: Lanes = self.lanes
-        if lanes.axis not in row.axes:
-            base = self.value(offset).texts[0]
-            return [f"{name}[{base} * {lanes.unroll} + {u}]" for u in range(lanes.unroll)], ""
-        _, rest = stride(offset, lanes.axis)
-        return (
-            [self.place(name, rest, 1, u) for u in range(lanes.unroll)],
-            self._type(row.node.dtype, lanes.width),
-        )
-
-    def write_row(self, row: Row) -> None:
-        value = self.value(row.node)
-        places, vector = self._row_places(row)
-        for place, text in zip(places, value.texts, strict=True):
-            self.line(f"store({place}, {text});" if vector else f"{place} = {text};")
-
-    def read_row(self, row: Row) -> None:
-        places, vector = self._row_places(row)
-        texts = []
-        for place in places:
-            name = self.fresh("k")
-            type_ = vector or (
-                self._type(row.node.dtype, self.lanes.width)
-                if self.is_vector(row.node)
-                else ELEMENTS[row.node.dtype]
-            )
-            self.line(f"const {type_} {name} = {f'load<{vector}>({place})' if vector else place};")
-            texts.append(name)
-        self.bind(row.node, Value(tuple(texts), row.node.dtype, self.is_vector(row.node)))
-
 
 def _borrowed(p: Pass) -> list[Fold]:
     """Folds of passes outside that a lane loop of this pass adds to: it needs vectors of its own."""
@@ -375,14 +319,6 @@ def _borrowed(p: Pass) -> list[Fold]:
         return []
     own = set(p.folds)
     return [i.fold for i in p.body if isinstance(i, Accumulate) and i.fold not in own]
-
-
-def _strides(axes) -> list[int]:
-    strides, step = [], 1
-    for a in reversed(axes):
-        strides.append(step)
-        step *= a.extent
-    return strides[::-1]
 
 
 def _plain_kind(kind: str, dtype: DType) -> str:

@@ -177,7 +177,7 @@ class Values(Ops):
         spread = self.find(key)
         if spread is None:
             level = self.level(node)
-            v = self.vector_type(value.dtype)
+            v = self.type_of(value.dtype, self.lanes.width)
             text = value.texts[0]
             if value.dtype is DType.BOOL:
                 text = f"({v[0]}{v[1 : v.index('x')]})-({text})"
@@ -189,18 +189,18 @@ class Values(Ops):
             self.scopes[level].names[key] = spread
         return Value(spread.texts * self.lanes.unroll, spread.dtype, True)
 
-    def vector_type(self, dtype: DType) -> str:
-        width = self.lanes.width
-        return (
-            self.prelude.mask(width) if dtype is DType.BOOL else self.prelude.vector(dtype, width)
-        )
+    def type_of(self, dtype: DType, width: int) -> str:
+        """The C++ type of a value with `width` lanes; the element's for 1."""
+        if width > 1 and dtype is DType.BOOL:
+            return self.prelude.mask(width)
+        return self.prelude.vector(dtype, width)
 
     def _define(self, n: Node) -> None:
         level = self.level(n)
         scope = self.scopes[level]
         if self.is_vector(n):
             dtype, texts = self._vector_texts(n)
-            v = self.vector_type(dtype)
+            v = self.type_of(dtype, self.lanes.width)
             stem = self.fresh("v")
             names = []
             for u, text in enumerate(texts):

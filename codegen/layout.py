@@ -35,6 +35,15 @@ def stride(offset: Node, a: Axis) -> tuple[int, Node] | None:
     return factor, sum_of(rest, constant)
 
 
+def row_major(axes: Sequence[Axis]) -> list[int]:
+    """Strides of an array with one dimension per axis."""
+    strides, step = [], 1
+    for a in reversed(axes):
+        strides.append(step)
+        step *= a.extent
+    return strides[::-1]
+
+
 def is_index(node: Node) -> bool:
     """An I64 node computed from positions and constants alone (as far as this node shows)."""
     return node.dtype is DType.I64 and node.op in INDEX_OPS

@@ -9,10 +9,14 @@ where a value is hoisted to.  A `Fold` lives from before the pass that lists it 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from frameloom.ir.node import Axis, Node
+from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer
+
+SQUARES = 64  # positions across the lanes in one block of transposed squares
 
 
 @dataclass(eq=False, slots=True)
@@ -91,3 +95,41 @@ class Tree:
     body: list[Pass | Assign | Accumulate]
     buffers: tuple[Buffer, ...]
     scratch: tuple[Buffer, ...] = ()
+
+
+Item = Pass | Assign | Accumulate
+
+
+def items(body: Sequence[Item]) -> Iterator[Assign | Accumulate]:
+    for item in body:
+        if isinstance(item, Pass):
+            yield from items(item.body)
+        else:
+            yield item
+
+
+def nodes(body: Sequence[Item]) -> list[Node]:
+    """Every node computed inside; finished reductions count as leaves."""
+    seen: dict[Node, None] = {}
+    stack: list[Node] = []
+    for item in items(body):
+        if isinstance(item, Assign):
+            stack += (item.offset, item.value)
+        else:
+            stack.append(item.fold.value)
+    while stack:
+        n = stack.pop()
+        if n not in seen:
+            seen[n] = None
+            if n.op is not Op.REDUCE:
+                stack.extend(n.srcs)
+    return list(seen)
+
+
+def accesses(body: Sequence[Item]) -> list[tuple[Node, int]]:
+    """(offset, bytes) of each load and store inside."""
+    found = [(n.srcs[0], n.arg.dtype.bytes) for n in nodes(body) if n.op is Op.LOAD]
+    for item in items(body):
+        if isinstance(item, Assign):
+            found.append((item.offset, 2 * item.buffer.dtype.bytes))
+    return found

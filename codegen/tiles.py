@@ -6,91 +6,42 @@ is inside works on as many neighbours at once as there are lanes (a sum of colum
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from frameloom.codegen.cost import size, weight
+from frameloom.codegen.cost import cost, size
+from frameloom.codegen.keep import keep
 from frameloom.codegen.layout import is_index, stride
-from frameloom.codegen.looptree import Accumulate, Assign, Pass, Row, Transposed, Tree
+from frameloom.codegen.looptree import (
+    SQUARES,
+    Accumulate,
+    Assign,
+    Item,
+    Pass,
+    Transposed,
+    Tree,
+    accesses,
+    items,
+    nodes,
+)
+from frameloom.codegen.threads import share
 from frameloom.codegen.vector import Isa
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
 
-Item = Pass | Assign | Accumulate
-
-PARALLEL_WORK = 500_000  # in cost units, about ten microseconds; waking the pool costs one, or more on a busy machine
-ROWS_ENOUGH = 16  # work items that are worth a parallel loop of their own
-CHUNKS = 64  # partial results of a parallel fold; part of the result's rounding, so never the thread count
-BLOCK = 4096  # positions of the lane axis in one work item, at least
+# Rough costs for the choice of lanes.
 STRIDED = 0.2  # speed of gathering lanes one by one, against a contiguous load
 PARTIAL = 0.5  # speed of a part of a vector, beyond the lanes that it lacks
 ROW = 16  # positions that cost as much as starting a loop inside another
-ACROSS = (
-    32  # positions that cost as much as folding the lanes of an accumulator at the end of a row
-)
-SQUARES = 64  # positions across the lanes in one block of transposed squares
-ROW_BYTES = (
-    128 << 10
-)  # of all row buffers of a block: a part of the second-level cache, and of a thread's stack
-KEEP_COST = 8.0  # a value that costs more than this is kept for a later pass
+ACROSS = 32  # ... as folding the lanes of an accumulator at the end of a row
 
 
 def finish(tree: Tree, isa: Isa) -> None:
     """Fills in the choices of every pass of `tree`."""
     _lanes(tree.body, isa)
-    _parallel(tree.body, 1)
-    _keep(tree.body, 1)
-
-
-# --- what is inside a pass
-
-
-def leaves(body: Sequence[Item]) -> Iterator[Pass]:
-    for item in body:
-        if isinstance(item, Pass):
-            if any(isinstance(i, Pass) for i in item.body):
-                yield from leaves(item.body)
-            else:
-                yield item
-
-
-def items(body: Sequence[Item]) -> Iterator[Assign | Accumulate]:
-    for item in body:
-        if isinstance(item, Pass):
-            yield from items(item.body)
-        else:
-            yield item
-
-
-def nodes(body: Sequence[Item]) -> list[Node]:
-    """Every node computed inside; finished reductions count as leaves."""
-    seen: dict[Node, None] = {}
-    stack: list[Node] = []
-    for item in items(body):
-        if isinstance(item, Assign):
-            stack += (item.offset, item.value)
-        else:
-            stack.append(item.fold.value)
-    while stack:
-        n = stack.pop()
-        if n not in seen:
-            seen[n] = None
-            if n.op is not Op.REDUCE:
-                stack.extend(n.srcs)
-    return list(seen)
-
-
-def _accesses(body: Sequence[Item]) -> list[tuple[Node, int]]:
-    """(offset, bytes) of each load and store inside."""
-    found = [(n.srcs[0], n.arg.dtype.bytes) for n in nodes(body) if n.op is Op.LOAD]
-    for item in items(body):
-        if isinstance(item, Assign):
-            found.append((item.offset, 2 * item.buffer.dtype.bytes))
-    return found
-
-
-# --- lanes
+    share(tree.body)
+    keep(tree.body, 1)
 
 
 def _lanes(body: Sequence[Item], isa: Isa) -> None:
@@ -107,7 +58,7 @@ def _lanes(body: Sequence[Item], isa: Isa) -> None:
 def _best(p: Pass, isa: Isa, start: int = 0) -> tuple[float, Axis | None]:
     """The score of the best axis of `p`, or of the best axes of the passes inside (None).  `start`: positions that
     cost as much as starting the loop."""
-    accesses = _accesses(p.body)
+    found = accesses(p.body)
     inner = [i for i in p.body if isinstance(i, Pass)]
     best: tuple[float, Axis | None] = (-1.0, None)
     if inner:
@@ -115,7 +66,7 @@ def _best(p: Pass, isa: Isa, start: int = 0) -> tuple[float, Axis | None]:
     if not inner and p.folds:
         start += ACROSS
     for a in p.axes:
-        score = _score(accesses, a, isa)
+        score = _score(found, a, isa)
         score *= a.extent / (a.extent + start)
         if score > best[0]:
             best = (score, a)
@@ -137,15 +88,11 @@ def _score(accesses: list[tuple[Node, int]], a: Axis, isa: Isa) -> float:
 
 def _ordered(p: Pass, axes: Sequence[Axis]) -> tuple[Axis, ...]:
     """Large strides outside."""
-    accesses = _accesses(p.body)
+    found = accesses(p.body)
 
     def reach(a: Axis) -> float:
-        total = 0.0
-        for offset, width in accesses:
-            found = stride(offset, a)
-            if found is not None:
-                total += width * abs(found[0])
-        return total
+        strides = [(stride(offset, a), width) for offset, width in found]
+        return sum(width * abs(along[0]) for along, width in strides if along is not None)
 
     return tuple(sorted(axes, key=reach, reverse=True))
 
@@ -161,7 +108,12 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
         1,
     )
     p.lanes = isa.lanes(widest)
-    work = sum(weight(n) for n in inside)
+    if any(
+        (along := stride(o, axis)) is None or along[0] not in (0, 1) for o, _ in accesses(p.body)
+    ):
+        # Lanes that are collected one by one are not worth more than a register of floats.
+        p.lanes = min(p.lanes, isa.lanes(4))
+    work = cost(inside)
     has_inner = any(isinstance(i, Pass) for i in p.body)
     for inner in p.body:
         if isinstance(inner, Pass):
@@ -217,113 +169,3 @@ def _element_bytes(n: Node) -> int:
     if n.op is Op.LOAD and n.dtype is DType.BOOL:
         return 1
     return 1 if n.dtype is DType.BOOL else n.dtype.bytes
-
-
-# --- threads
-
-
-def work(p: Pass) -> float:
-    """Cost of the whole pass."""
-    total = 0.0
-    own: list[Item] = []
-    for item in p.body:
-        if isinstance(item, Pass):
-            total += work(item)
-        else:
-            own.append(item)
-    if own:
-        total += sum(weight(n) for n in nodes(own) if not is_index(n)) + sum(
-            width for _, width in _accesses(own)
-        )
-    total *= size(p.axes)
-    return total if p.transposed is None else total * SQUARES
-
-
-def _parallel(body: Sequence[Item], outer: int) -> None:
-    for p in body:
-        if not isinstance(p, Pass) or work(p) < PARALLEL_WORK:
-            continue
-        loops = p.axes[:-1] if p.vector else p.axes
-        split, range_ = 0, 1
-        while split < len(loops) and range_ < CHUNKS:
-            range_ *= loops[split].extent
-            split += 1
-        block = 0
-        squares = p.transposed is not None
-        if p.vector is not None and split == len(loops) and range_ < CHUNKS and not squares:
-            step = p.lanes * p.unroll
-            has_inner = any(isinstance(i, Pass) for i in p.body)
-            least = step if has_inner else max(BLOCK // range_ // step, 1) * step
-            wanted = -(-p.vector.extent * range_ // CHUNKS)
-            block = max(-(-wanted // step) * step, least)
-            range_ *= -(-p.vector.extent // block)
-        has_inner = any(isinstance(i, Pass) for i in p.body)
-        if has_inner and range_ < ROWS_ENOUGH:
-            _parallel(p.body, outer * size(p.axes))
-            continue
-        if range_ > 1:
-            p.parallel, p.split, p.block = True, split, block
-
-
-# --- row buffers
-
-
-def _keep(body: Sequence[Item], width: int) -> None:
-    """Values of a pass that a later pass of the same block needs again, if they cost more than a trip to the cache.
-    `width`: neighbours that a lane loop around works on at once."""
-    passes = [i for i in body if isinstance(i, Pass)]
-    for p in passes:
-        _keep(p.body, p.lanes * p.unroll if p.vector else width)
-    plain = [
-        p for p in passes if not p.parallel and not any(isinstance(i, Pass) for i in p.body)
-    ]  # fmt: skip
-    for later_at, later in enumerate(plain):
-        for earlier in plain[:later_at]:
-            same_lanes = (earlier.vector, earlier.lanes) == (later.vector, later.lanes)
-            if same_lanes and set(earlier.axes) == set(later.axes):
-                _share(earlier, later, ROW_BYTES // (size(earlier.axes) * width))
-
-
-def _share(earlier: Pass, later: Pass, room: int) -> None:
-    """`room`: bytes for each position."""
-    first = set(nodes(earlier.body))
-    kept = {row.node: row for row in earlier.keeps}
-    known = {row.node for row in later.reads}
-    stack = [
-        n for i in later.body
-        for n in ((i.value, i.offset) if isinstance(i, Assign) else (i.fold.value,))
-    ]  # fmt: skip
-    seen: set[Node] = set()
-    while stack:
-        n = stack.pop()
-        if n in seen or n in known or n.op is Op.REDUCE:
-            continue
-        seen.add(n)
-        if n in first and n.dtype.bytes <= room and _worth(n, earlier):
-            row = kept.get(n)
-            if row is None:
-                row = Row(n, earlier.axes)
-                kept[n] = row
-                earlier.keeps.append(row)
-                room -= n.dtype.bytes
-            later.reads.append(row)
-            continue
-        stack.extend(n.srcs)
-
-
-def _worth(n: Node, p: Pass) -> bool:
-    axes = set(p.axes)
-    depends = p.vector in n.free if p.vector else bool(n.free & axes)
-    if not depends or n.dtype is DType.BOOL or is_index(n):
-        return False
-    total = 0.0
-    seen: set[Node] = set()
-    stack = [n]
-    while stack:
-        m = stack.pop()
-        if m in seen or m.op is Op.REDUCE or not m.free & axes or is_index(m):
-            continue
-        seen.add(m)
-        total += weight(m)
-        stack.extend(m.srcs)
-    return total > KEEP_COST

@@ -14,16 +14,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Isa:
-    """One instruction set.
-
-    `sleef` names the variants in PyTorch's copy of Sleef: {lanes of f32} and {lanes of f64} of one register.
-    """
+    """One instruction set.  Generated code asks the compiler's macros (__AVX512F__, ...) for single instructions."""
 
     name: str
     bytes: int  # of a vector register
     flags: tuple[str, ...]  # for the compiler
-    f16c: bool  # hardware conversion between f16 and f32 by the x86 builtins
-    sleef: bool = True
 
     def lanes(self, element_bytes: int) -> int:
         return self.bytes // element_bytes
@@ -31,10 +26,10 @@ class Isa:
 
 AVX512 = Isa(
     "avx512", 64, ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mavx2", "-mfma", "-mf16c",
-                   "-mprefer-vector-width=512"), True,
+                   "-mprefer-vector-width=512"),
 )  # fmt: skip
-AVX2 = Isa("avx2", 32, ("-mavx2", "-mfma", "-mf16c"), True)
-NEON = Isa("neon", 16, (), False)
+AVX2 = Isa("avx2", 32, ("-mavx2", "-mfma", "-mf16c"))
+NEON = Isa("neon", 16, ())
 ISAS = {isa.name: isa for isa in (AVX512, AVX2, NEON)}
 
 _AVX512_FLAGS = {"avx512f", "avx512dq", "avx512bw", "avx512vl"}

@@ -1,0 +1,59 @@
+"""Which passes run on the thread pool, and what one work item is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frameloom.codegen.cost import cost, size
+from frameloom.codegen.layout import is_index
+from frameloom.codegen.looptree import SQUARES, Item, Pass, accesses, nodes
+
+PARALLEL_WORK = 500_000  # cost units, about ten microseconds: the pool takes one to wake, on a busy machine more
+ROWS_ENOUGH = 16  # work items that are worth a parallel loop of their own
+CHUNKS = 64  # partial results of a parallel fold; part of the result's rounding, so never the thread count
+BLOCK = 4096  # positions of the lane axis in one work item, at least
+
+
+def share(body: Sequence[Item]) -> None:
+    """Makes passes parallel that are worth it: as far outside as there are enough work items."""
+    for p in body:
+        if not isinstance(p, Pass) or work(p) < PARALLEL_WORK:
+            continue
+        has_inner = any(isinstance(i, Pass) for i in p.body)
+        split, count = _leading(p)
+        block = 0
+        if p.vector is not None and p.transposed is None and count < CHUNKS:
+            block = _block(p, count, has_inner)
+            count *= -(-p.vector.extent // block)
+        if has_inner and count < ROWS_ENOUGH:
+            share(p.body)
+        elif count > 1:
+            p.parallel, p.split, p.block = True, split, block
+
+
+def _leading(p: Pass) -> tuple[int, int]:
+    """How many of the outer loops make enough work items together, and how many those are."""
+    loops = p.axes[:-1] if p.vector else p.axes
+    split, count = 0, 1
+    while split < len(loops) and count < CHUNKS:
+        count *= loops[split].extent
+        split += 1
+    return split, count
+
+
+def _block(p: Pass, count: int, has_inner: bool) -> int:
+    """Positions of the lane axis in one work item; all blocks but the last are whole steps of its loop."""
+    step = p.lanes * p.unroll
+    least = step if has_inner else max(BLOCK // count // step, 1) * step
+    wanted = -(-p.vector.extent * count // CHUNKS)
+    return max(-(-wanted // step) * step, least)
+
+
+def work(p: Pass) -> float:
+    """Cost of the whole pass."""
+    total = sum(work(i) for i in p.body if isinstance(i, Pass))
+    own = [i for i in p.body if not isinstance(i, Pass)]
+    total += cost(n for n in nodes(own) if not is_index(n))
+    total += sum(width for _, width in accesses(own))
+    total *= size(p.axes)
+    return total if p.transposed is None else total * SQUARES
