@@ -15,7 +15,12 @@ from frameloom.capture.values.const import LITERALS, ConstValue
 from frameloom.capture.values.container import ListValue, SetValue
 from frameloom.capture.values.dictionary import DELETED, DictValue
 from frameloom.capture.values.function import CellValue
-from frameloom.capture.values.object import ObjectValue, instance_dict
+from frameloom.capture.values.object import (
+    ObjectValue,
+    delete_attribute,
+    instance_dict,
+    write_attribute,
+)
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
@@ -35,13 +40,13 @@ class Effect:
     def emit(self, r: Rebuilder) -> None:
         code = r.code
         if self.action == "set_attribute":
-            code.start_call(object.__setattr__)
+            code.start_call(write_attribute)
             r.load(self.target)
             code.load_const(self.key)
             r.load(self.values[0])
             code.call(3)
         elif self.action == "delete_attribute":
-            code.start_call(object.__delattr__)
+            code.start_call(delete_attribute)
             r.load(self.target)
             code.load_const(self.key)
             code.call(2)

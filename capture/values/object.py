@@ -354,24 +354,28 @@ def new_instance(cls: Any, items: Any = None) -> Any:
 
 
 def set_attributes(obj: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
-    """Called from new code: write attributes past any `__setattr__`."""
+    """Called from new code: write attributes past any `__setattr__` and any descriptor, whose code was interpreted already."""
     for name, value in zip(names, values, strict=True):
+        write_attribute(obj, name, value)
+
+
+def write_attribute(obj: Any, name: str, value: Any) -> None:
+    table = instance_dict(obj)
+    if table is None or isinstance(class_attribute(type(obj), name), MemberDescriptorType):
         object.__setattr__(obj, name, value)
+    else:
+        table[name] = value
 
 
-def _ordered_store(d: Any, key: Any, value: Any) -> None:
-    from collections import OrderedDict
-
-    OrderedDict.__setitem__(d, key, value)
-
-
-def _dict_stores() -> dict[type, Any]:
-    from collections import OrderedDict
-
-    return {OrderedDict: OrderedDict.__setitem__, dict: dict.__setitem__}
+def delete_attribute(obj: Any, name: str) -> None:
+    table = instance_dict(obj)
+    if table is None or name not in table:
+        object.__delattr__(obj, name)
+    else:
+        del table[name]
 
 
-DICT_STORES = _dict_stores()
+DICT_STORES = {OrderedDict: OrderedDict.__setitem__, dict: dict.__setitem__}
 
 
 def instance_dict(obj: Any) -> dict[str, Any] | None:
