@@ -39,7 +39,7 @@ bench: $(VENV)/.dev
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) "$(TORCH)" numpy "setuptools>=77" wheel "pybind11>=3.0"
+	$(PIP) "$(TORCH)" numpy "setuptools>=77" wheel
 	touch $@
 
 $(VENV)/.built: $(VENV)/.torch $(NATIVE)
