@@ -2,6 +2,8 @@
 
 What is here takes values that are not constants (containers, tensors, user objects).  Methods of lists, dicts and sets are in
 `methods.py`; pure functions of constants need no entry (`policy.is_pure`).
+
+Over 500 lines because it is a table: one short entry per function, and a reader looks for a name.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Attributes are looked up as CPython does it (class, instance dictionary, `__getattr__`), each step with the guards that
 make it stay true, and Python code met on the way (properties, `__getattribute__`) is interpreted.  Attributes written during the capture are
 kept in `attributes` and written back at its end.
+
+Over 500 lines: attribute lookup, assignment and call of one object follow CPython's order, and each step needs the one before it.
 """
 
 from __future__ import annotations
