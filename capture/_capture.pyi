@@ -62,7 +62,9 @@ class Guards:
         """Collect the loaded object; returns its position among the collected ones."""
     def describe(self, node: int, path: str) -> None:
         """The node's path in the user's words ("self.layers[3].weight"), for messages."""
-    def explain_failure(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None, function: FunctionType) -> str | None:
+    def explain_failure(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any] | None, function: FunctionType
+    ) -> str | None:
         """The first failing check in words with expected and found values, or None if all pass."""
     def texts(self) -> list[str]:
         """Every check in words, for `explain` and guards.txt."""
@@ -118,14 +120,15 @@ def hook_suspend() -> bool:
     """Turn the thread's flag off (while compiling); returns what it was, for hook_restore."""
 
 def hook_restore(previous: bool) -> None: ...
-def set_frame_callback(callback: Callable[[FunctionType, tuple[Any, ...]], Entry | None] | None) -> None:
+def set_frame_callback(
+    callback: Callable[[FunctionType, tuple[Any, ...]], Entry | None] | None,
+) -> None:
     """callback(function, slots) for a fresh frame that no entry of its code fits: returns an Entry (kept on the code object) or
     None: it is not asked again for this code, whose entries stay.  Never called for generators, for the code of an
     Entry.code, or for the plain run of a JitFunction.  What it raises is reported once and means None."""
 
 def code_entries(code: CodeType) -> list[Entry]: ...
 def forget_code(code: CodeType) -> None: ...
-
 def calls_suspend() -> bool:
     """Jitted calls of this thread run plainly from now on; the previous state, for calls_restore."""
 

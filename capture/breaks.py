@@ -22,43 +22,94 @@ class BreakReport:
 
 # kind -> (why, what to try)
 CATALOGUE: dict[str, tuple[str, str]] = {
-    "attribute": ("this attribute is computed by code that cannot be followed", "read it outside and pass the value in"),
-    "attribute_write": ("this attribute cannot be written back after a graph", "set it outside the jitted function"),
+    "attribute": (
+        "this attribute is computed by code that cannot be followed",
+        "read it outside and pass the value in",
+    ),
+    "attribute_write": (
+        "this attribute cannot be written back after a graph",
+        "set it outside the jitted function",
+    ),
     "autograd": ("it changes autograd's state, not tensors", "do it outside the jitted function"),
-    "cannot_rebuild": ("this object cannot be made again in new code", "make it outside and pass it in"),
+    "cannot_rebuild": (
+        "this object cannot be made again in new code",
+        "make it outside and pass it in",
+    ),
     "class_statement": ("classes are made by plain Python", "define the class at module level"),
-    "context_manager": ("what this context manager does is unknown", "enter it outside the jitted function"),
+    "context_manager": (
+        "what this context manager does is unknown",
+        "enter it outside the jitted function",
+    ),
     "coroutine": ("coroutines run under an event loop", "call a plain function from the coroutine"),
-    "data_dependent": ("the result's shape or value depends on the tensor's data", "use a form with a fixed shape, e.g. torch.where"),
-    "data_dependent_branch": ("the branch depends on the tensor's data", "use torch.where, or branch on shapes and Python values"),
-    "data_pointer": ("it reaches behind the tensor to its memory", "do it outside the jitted function"),
-    "dictionary_key": ("this key can only be looked up by running Python", "use strings, ints or classes as keys"),
+    "data_dependent": (
+        "the result's shape or value depends on the tensor's data",
+        "use a form with a fixed shape, e.g. torch.where",
+    ),
+    "data_dependent_branch": (
+        "the branch depends on the tensor's data",
+        "use torch.where, or branch on shapes and Python values",
+    ),
+    "data_pointer": (
+        "it reaches behind the tensor to its memory",
+        "do it outside the jitted function",
+    ),
+    "dictionary_key": (
+        "this key can only be looked up by running Python",
+        "use strings, ints or classes as keys",
+    ),
     "disabled": ("the function is marked with frameloom.disable", "remove the mark to capture it"),
-    "exception": ("an exception leaves the captured code", "check the inputs before the jitted function"),
+    "exception": (
+        "an exception leaves the captured code",
+        "check the inputs before the jitted function",
+    ),
     "generator": ("a started generator cannot be taken apart", "use a list"),
     "gradient": ("gradients are not captured yet", "call it under torch.no_grad()"),
     "graph_break": ("frameloom.graph_break() was called", "remove the call"),
-    "identity": ("whether two objects are the same may change from call to call", "compare by value"),
+    "identity": (
+        "whether two objects are the same may change from call to call",
+        "compare by value",
+    ),
     "import": ("importing a module runs its code", "import it at the top of the file"),
     "item": ("the value of a tensor is needed in Python", "keep it a tensor, e.g. a 0-dim one"),
-    "library_call": ("this library function is not captured", "call it outside the jitted function"),
-    "may_raise": ("it may raise depending on data, and the program handles that", "move it out of the try block"),
+    "library_call": (
+        "this library function is not captured",
+        "call it outside the jitted function",
+    ),
+    "may_raise": (
+        "it may raise depending on data, and the program handles that",
+        "move it out of the try block",
+    ),
     "metadata_mutation": ("the tensor's shape or layout is changed in place", "make a new tensor"),
     "numpy": ("NumPy cannot be captured", "use the torch function of the same name"),
-    "op_error": ("the operation fails, so plain Python runs it and raises", "look at the error it raises"),
+    "op_error": (
+        "the operation fails, so plain Python runs it and raises",
+        "look at the error it raises",
+    ),
     "opaque_iterable": ("what comes next is not known while capturing", "pass a list or a tuple"),
-    "opaque_object": ("nothing is known about this object while capturing", "use plain Python values or tensors"),
+    "opaque_object": (
+        "nothing is known about this object while capturing",
+        "use plain Python values or tensors",
+    ),
     "opcode": ("this kind of statement is left to CPython", "write it with simpler statements"),
-    "print": ("printing must happen in between the computations", "print after the jitted function"),
+    "print": (
+        "printing must happen in between the computations",
+        "print after the jitted function",
+    ),
     "set_order": ("the order of a set of objects changes from run to run", "use a list or a dict"),
-    "tensor_attribute": ("this attribute of a tensor is not part of the graph", "do it outside the jitted function"),
+    "tensor_attribute": (
+        "this attribute of a tensor is not part of the graph",
+        "do it outside the jitted function",
+    ),
     "tensor_subclass": ("what a tensor subclass does is unknown", "pass plain tensors"),
     "too_deep": ("calls are nested too deeply", "write the recursion as a loop"),
     "too_large": ("this is too large to follow", "compute it outside the jitted function"),
     "unbound": ("a variable has no value here", "assign it on every path"),
     "unknown_call": ("what this call does is unknown", "call it outside the jitted function"),
     "unpack": ("the number of values does not fit", "check the sizes"),
-    "unsupported_call": ("this call does not go through PyTorch's dispatcher", "call it outside the jitted function"),
+    "unsupported_call": (
+        "this call does not go through PyTorch's dispatcher",
+        "call it outside the jitted function",
+    ),
     "unsupported_op": ("this operation cannot be recorded", "call it outside the jitted function"),
     "unsupported_tensor": ("this kind of tensor is not supported", "pass dense tensors"),
 }

@@ -28,7 +28,9 @@ class CodeBuilder:
         """New instructions belong to this place in the source."""
         self._positions = positions
 
-    def emit(self, op: str, arg: Any = None, *, flags: int = 0, target: Instr | None = None) -> Instr:
+    def emit(
+        self, op: str, arg: Any = None, *, flags: int = 0, target: Instr | None = None
+    ) -> Instr:
         instr = Instr(op, arg, flags=flags, target=target, positions=self._positions)
         self.instrs.append(instr)
         self.depth += stack_effect(op, instr.number(), jump=False)
@@ -88,4 +90,3 @@ class CodeBuilder:
     def subscript(self, index: Any) -> None:
         self.load_const(index)
         self.emit("BINARY_SUBSCR")
-

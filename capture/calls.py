@@ -39,7 +39,9 @@ Arguments = tuple[list[Value], dict[str, Value]]
 GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-def call(t: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value], resumable: bool = False) -> Value:
+def call(
+    t: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value], resumable: bool = False
+) -> Value:
     """`callee(*args, **kwargs)`.  `resumable`: the result is the result of the caller's instruction, with nothing done after it, so that a break
     inside may be resumed there."""
     callee, args, kwargs = unwrap(t, t.look(callee), args, kwargs)
@@ -48,7 +50,9 @@ def call(t: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value], 
     return callee.call(t, args, kwargs)
 
 
-def unwrap(t: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> tuple[Value, list[Value], dict[str, Value]]:
+def unwrap(
+    t: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value]
+) -> tuple[Value, list[Value], dict[str, Value]]:
     """Follow callables that only pass a call on: bound methods, partials, objects with `__call__`, modules without hooks."""
     while True:
         if isinstance(callee, BoundMethodValue):
@@ -62,7 +66,10 @@ def unwrap(t: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value]
                 return callee, args, kwargs
             callee, args = forward, args[1:]
         elif isinstance(callee, ObjectValue) and callee.special("__call__") is not MISSING:
-            callee, args = t.class_function(callee.cls, "__call__", callee.special("__call__")), [callee, *args]
+            callee, args = (
+                t.class_function(callee.cls, "__call__", callee.special("__call__")),
+                [callee, *args],
+            )
         else:
             return callee, args, kwargs
 
@@ -91,7 +98,11 @@ def module_forward(t: Tracer, module: Value) -> Value | None:
 
 
 def call_function(
-    t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], resumable: bool = False
+    t: Tracer,
+    function: FunctionValue,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    resumable: bool = False,
 ) -> Value:
     from frameloom.capture.builtins import FUNCTIONS
 
@@ -120,10 +131,14 @@ def front_door(name: str) -> Value:
     """Frameloom's own functions, called by the program."""
     if name == "is_compiling":
         return TRUE
-    raise Break("graph_break" if name == "graph_break" else "library_call", f"frameloom.{name}(...)")
+    raise Break(
+        "graph_break" if name == "graph_break" else "library_call", f"frameloom.{name}(...)"
+    )
 
 
-def inline(t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], resumable: bool) -> Value:
+def inline(
+    t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], resumable: bool
+) -> Value:
     """Interpret a Python function."""
     from frameloom.capture.frame import Frame
     from frameloom.capture.generator import GeneratorValue
@@ -138,7 +153,9 @@ def inline(t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[s
         raise Break("coroutine", f"{function.name}(...)")
     slots = bind(t, function, args, kwargs)
     is_generator = bool(code.co_flags & inspect.CO_GENERATOR)
-    frame = Frame(t, code, function.globals(t), slots, function.closure(t), resumable and not is_generator)
+    frame = Frame(
+        t, code, function.globals(t), slots, function.closure(t), resumable and not is_generator
+    )
     if is_generator:
         assert t.frame is not None
         if t.session.is_avoided(t.frame.code, t.frame.at.index):
@@ -147,7 +164,9 @@ def inline(t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[s
     return frame.run()
 
 
-def bind(t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
+def bind(
+    t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
+) -> dict[str, Value]:
     """Arguments by parameter name, as CPython binds them; wrong calls raise TypeError."""
     code = function.code
     count, keyword_only = code.co_argcount, code.co_kwonlyargcount
@@ -158,7 +177,10 @@ def bind(t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str
         slots[code.co_varnames[at]] = TupleValue(list(args[count:]))
         at += 1
     elif len(args) > count:
-        t.raise_(TypeError, f"{function.name}() takes {count} positional arguments but {len(args)} were given")
+        t.raise_(
+            TypeError,
+            f"{function.name}() takes {count} positional arguments but {len(args)} were given",
+        )
     rest: DictValue | None = None
     if code.co_flags & inspect.CO_VARKEYWORDS:
         rest = DictValue()
@@ -176,7 +198,9 @@ def bind(t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str
     return slots
 
 
-def _fill_defaults(t: Tracer, function: FunctionValue, slots: dict[str, Value], names: tuple[str, ...], count: int) -> None:
+def _fill_defaults(
+    t: Tracer, function: FunctionValue, slots: dict[str, Value], names: tuple[str, ...], count: int
+) -> None:
     missing = [position for position, name in enumerate(names) if name not in slots]
     if not missing:
         return
@@ -263,7 +287,9 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
 
 def _comparable_to_tensor(left: Value, right: Value) -> bool:
     other = right if isinstance(left, TensorValue) else left
-    return isinstance(other, TensorValue) or (isinstance(other, ConstValue) and isinstance(other.real, int | float | complex))
+    return isinstance(other, TensorValue) or (
+        isinstance(other, ConstValue) and isinstance(other.real, int | float | complex)
+    )
 
 
 def _default_equal(t: Tracer, left: Value, right: Value) -> bool:
@@ -274,17 +300,26 @@ def _default_equal(t: Tracer, left: Value, right: Value) -> bool:
         if isinstance(value, ConstValue | ClassValue | FunctionValue | BuiltinValue):
             continue
         if class_attribute(value.type(), "__eq__") is not object.__eq__:
-            if isinstance(value, SequenceValue | DictValue | SetValue | BoundMethodValue) and left.type() is not right.type():
+            if (
+                isinstance(value, SequenceValue | DictValue | SetValue | BoundMethodValue)
+                and left.type() is not right.type()
+            ):
                 continue
             raise Break("opaque_object", f"{left.describe()} == {right.describe()}")
     return t.identical(left, right)
 
 
-def _special_binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) -> Value | None:
+def _special_binary(
+    t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value
+) -> Value | None:
     """The special methods of user classes, in CPython's order; None if none applies."""
     if fn in IN_PLACE:
         name, plain = IN_PLACE[fn]
-        if isinstance(left, ObjectValue) and (result := left.call_special(t, name, right)) is not None and not is_not_implemented(result):
+        if (
+            isinstance(left, ObjectValue)
+            and (result := left.call_special(t, name, right)) is not None
+            and not is_not_implemented(result)
+        ):
             return result
         return binary(t, plain, left, right)
     if fn not in SPECIAL_METHODS:
@@ -292,11 +327,17 @@ def _special_binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right
     forward, reflected = SPECIAL_METHODS[fn]
     order = [(left, forward, right), (right, reflected, left)]
     if left.type() is not right.type() and issubclass(right.type(), left.type()):
-        overridden = class_attribute(right.type(), reflected) is not class_attribute(left.type(), reflected)
+        overridden = class_attribute(right.type(), reflected) is not class_attribute(
+            left.type(), reflected
+        )
         if overridden or fn in COMPARISONS.values():
             order.reverse()
     for own, name, other in order:
-        if isinstance(own, ObjectValue) and (result := own.call_special(t, name, other)) is not None and not is_not_implemented(result):
+        if (
+            isinstance(own, ObjectValue)
+            and (result := own.call_special(t, name, other)) is not None
+            and not is_not_implemented(result)
+        ):
             return result
     for own in (left, right):
         if isinstance(own, ObjectValue) and own.payload is not None:
@@ -308,7 +349,9 @@ def is_not_implemented(value: Value) -> bool:
     return isinstance(value, ConstValue) and value.real is NotImplemented
 
 
-def _container_operator(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) -> Value | None:
+def _container_operator(
+    t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value
+) -> Value | None:
     if fn is operator.iadd and isinstance(left, ListValue):
         t.change(left)
         left.items.extend(t.list_items(right))
@@ -340,7 +383,9 @@ def _container_operator(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, r
     return None
 
 
-def _sequence_operator(t: Tracer, fn: Callable[[Any, Any], Any], left: SequenceValue, right: SequenceValue) -> Value | None:
+def _sequence_operator(
+    t: Tracer, fn: Callable[[Any, Any], Any], left: SequenceValue, right: SequenceValue
+) -> Value | None:
     if fn is operator.add and isinstance(left, ListValue) is isinstance(right, ListValue):
         return left.like([*left.items, *right.items])
     if fn in (operator.eq, operator.ne):
@@ -364,7 +409,9 @@ SET_COMPARISONS = {
 }  # fmt: skip
 
 
-def _set_operator(t: Tracer, fn: Callable[[Any, Any], Any], left: SetValue, right: SetValue) -> Value | None:
+def _set_operator(
+    t: Tracer, fn: Callable[[Any, Any], Any], left: SetValue, right: SetValue
+) -> Value | None:
     if fn in SET_COMPARISONS:
         return ConstValue(SET_COMPARISONS[fn](left.entries, right.entries))
     plain = IN_PLACE[fn][1] if fn in IN_PLACE else fn

@@ -12,7 +12,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-Link = weakref.ref[Callable[..., Any]]  # code constants hold functions weakly: the garbage collector does not look into code
+Link = weakref.ref[
+    Callable[..., Any]
+]  # code constants hold functions weakly: the garbage collector does not look into code
 
 
 class Exit:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
 
-def instantiate(t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def instantiate(
+    t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
     from frameloom.capture.builtins import FUNCTIONS
 
     cls = cls_value.real
@@ -36,14 +38,20 @@ def instantiate(t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dic
         return _grad_mode(t, cls, args, kwargs)
     meta_call = class_attribute(type(cls), "__call__")
     if isinstance(meta_call, FunctionType):
-        return t.call(t.class_function(type(cls), "__call__", meta_call), [cls_value, *args], kwargs)
+        return t.call(
+            t.class_function(type(cls), "__call__", meta_call), [cls_value, *args], kwargs
+        )
     if policy.is_pure(cls) or issubclass(cls, torch.finfo | torch.iinfo):
         return t.evaluate(cls, args, kwargs)
     if issubclass(cls, BaseException):
         return _exception(t, cls, args, kwargs)
     if meta_call is not type.__call__:
         raise Break("unknown_call", f"{cls.__name__}(...)")
-    if issubclass(cls, tuple) and is_plain_tuple_class(cls) and class_attribute(cls, "__init__") is object.__init__:
+    if (
+        issubclass(cls, tuple)
+        and is_plain_tuple_class(cls)
+        and class_attribute(cls, "__init__") is object.__init__
+    ):
         return _namedtuple(t, cls, args, kwargs)
     if issubclass(cls, torch.nn.Module):
         return _instance(t, cls_value, args, kwargs)
@@ -56,7 +64,9 @@ def instantiate(t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dic
     return _instance(t, cls_value, args, kwargs)
 
 
-def _instance(t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _instance(
+    t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
     cls = cls_value.real
     new = class_attribute(cls, "__new__")
     if isinstance(new, staticmethod):
@@ -81,14 +91,18 @@ def bare_instance(t: Tracer, cls: type, args: list[Value]) -> Value:
         payload = ListValue([])
     elif issubclass(cls, tuple):
         payload = TupleValue(t.list_items(args[0]) if args else [])
-    return ModuleValue(cls) if issubclass(cls, torch.nn.Module) else ObjectValue(cls, payload=payload)
+    return (
+        ModuleValue(cls) if issubclass(cls, torch.nn.Module) else ObjectValue(cls, payload=payload)
+    )
 
 
 def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
     assert isinstance(instance, ObjectValue)
     init = class_attribute(instance.cls, "__init__")
     if isinstance(init, FunctionType):
-        result = t.look(t.call(t.class_function(instance.cls, "__init__", init), [instance, *args], kwargs))
+        result = t.look(
+            t.call(t.class_function(instance.cls, "__init__", init), [instance, *args], kwargs)
+        )
         if not (isinstance(result, ConstValue) and result.real is None):
             t.raise_(TypeError, f"__init__() should return None, not '{result.type().__name__}'")
     else:
@@ -104,8 +118,12 @@ def _namedtuple(t: Tracer, cls: Any, args: list[Value], kwargs: dict[str, Value]
     return TupleValue([values[name] for name in cls._fields], cls)
 
 
-def _exception(t: Tracer, cls: type[BaseException], args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if kwargs or any(isinstance(class_attribute(cls, name), FunctionType) for name in ("__init__", "__new__")):
+def _exception(
+    t: Tracer, cls: type[BaseException], args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    if kwargs or any(
+        isinstance(class_attribute(cls, name), FunctionType) for name in ("__init__", "__new__")
+    ):
         raise Break("exception", f"{cls.__name__}(...)")
     return ExceptionValue(cls, args)
 
@@ -114,5 +132,3 @@ def _grad_mode(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]
     if kwargs or len(args) > 1 or (args and cls is not torch.inference_mode):
         raise Break("context_manager", f"{cls.__name__}(...)")
     return GradModeValue(cls, t.look(args[0]).truth(t) if args else None)
-
-

@@ -140,10 +140,14 @@ class Frame:
         except Break as cause:
             raise self._broken(cause) from cause
         except (RecursionError, MemoryError, OverflowError) as cause:
-            raise self._broken(Break("too_large", f"{type(cause).__name__} while capturing")) from cause
+            raise self._broken(
+                Break("too_large", f"{type(cause).__name__} while capturing")
+            ) from cause
         except NotConstant as cause:
             raise self._broken(Break("opaque_object", at.op)) from cause
-        self.at = self.instrs[at.index + 1] if target is None and self.result is None else target or at
+        self.at = (
+            self.instrs[at.index + 1] if target is None and self.result is None else target or at
+        )
         if self.suspended:
             self.at = self.instrs[at.index + 1]
 
@@ -193,18 +197,30 @@ class Frame:
             kept += 1
         last = chain[kept - 1]
         states = [frame.state(inside_call=True) for frame in chain[: kept - 1]]
-        return Point([*states, last.state(inside_call=False)], last.mark, last.recorded, self.where())
+        return Point(
+            [*states, last.state(inside_call=False)], last.mark, last.recorded, self.where()
+        )
 
     def state(self, inside_call: bool) -> FrameState:
         stack = self.before
         if inside_call:
-            base = self.call_base if self.call_base is not None else len(stack) - call_operands(self.at)
+            base = (
+                self.call_base
+                if self.call_base is not None
+                else len(stack) - call_operands(self.at)
+            )
             stack = stack[:base]
         return FrameState(self.code, self.globals, self.at, list(stack), dict(self.slots))
 
     def where(self) -> Where:
         line, _, column, end_column = self.at.positions
-        return Where(self.code.co_filename, line or self.code.co_firstlineno, column, end_column, self.code.co_qualname)
+        return Where(
+            self.code.co_filename,
+            line or self.code.co_firstlineno,
+            column,
+            end_column,
+            self.code.co_qualname,
+        )
 
     def lookup(self, name: str) -> CellValue:
         cell = self.slots[name]

@@ -53,7 +53,9 @@ def _check(function: FunctionType) -> None:
         raise Skip(f"{function.__qualname__} may look at its own frame ({name})")
 
 
-def _capture_with_retries(function: FunctionType, slots: tuple[Any, ...], compiler: Compiler, trail: Any) -> Any:
+def _capture_with_retries(
+    function: FunctionType, slots: tuple[Any, ...], compiler: Compiler, trail: Any
+) -> Any:
     session = session_of(compiler)
     for _ in range(MAX_ATTEMPTS):
         try:
@@ -66,7 +68,9 @@ def _capture_with_retries(function: FunctionType, slots: tuple[Any, ...], compil
 class Capture:
     """One attempt."""
 
-    def __init__(self, function: FunctionType, slots: tuple[Any, ...], compiler: Compiler, trail: Any) -> None:
+    def __init__(
+        self, function: FunctionType, slots: tuple[Any, ...], compiler: Compiler, trail: Any
+    ) -> None:
         self.function = function
         self.slots = slots
         self.compiler = compiler
@@ -113,7 +117,9 @@ class Capture:
             arguments[name] = t.wrap(value, t.roots.argument(position, name))
         closure = [
             t.cell(cell, None, t.roots.cell(position, name), slot=name)
-            for position, (name, cell) in enumerate(zip(code.co_freevars, function.__closure__ or (), strict=True))
+            for position, (name, cell) in enumerate(
+                zip(code.co_freevars, function.__closure__ or (), strict=True)
+            )
         ]
         return Frame(t, code, t.globals_of(function, None), arguments, closure, root=True)
 

@@ -89,7 +89,14 @@ class GeneratorValue(IteratorValue):
 
     def snapshot(self) -> Any:
         frame = self.frame
-        return (self.started, self.finished, frame.at, list(frame.stack), dict(frame.slots), frame.suspended)
+        return (
+            self.started,
+            self.finished,
+            frame.at,
+            list(frame.stack),
+            dict(frame.slots),
+            frame.suspended,
+        )
 
     def restore(self, saved: Any) -> None:
         frame = self.frame

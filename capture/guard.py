@@ -24,7 +24,11 @@ class GuardSet:
     def add(self, origin: Origin, kind: str, value: Any = None) -> None:
         if origin.kind == "object" and kind in ("is", "type"):
             return  # the guards hold the object itself
-        key = value if kind in ("length", "no_key", "no_attr") and isinstance(value, str | int) else id(value)
+        key = (
+            value
+            if kind in ("length", "no_key", "no_attr") and isinstance(value, str | int)
+            else id(value)
+        )
         self._checks.setdefault((id(origin), kind, key), (origin, kind, value))
 
     def add_tensor(self, origin: Origin, tensor: Any) -> None:

@@ -29,7 +29,9 @@ from frameloom.capture.opcodes import (
     SLOTS,
 )
 
-Positions = tuple[int | None, int | None, int | None, int | None]  # line, end line, column, end column
+Positions = tuple[
+    int | None, int | None, int | None, int | None
+]  # line, end line, column, end column
 NOWHERE: Positions = (None, None, None, None)
 
 
@@ -60,7 +62,9 @@ class Instr:
         self.index = -1
 
     def copy(self) -> Instr:
-        new = Instr(self.op, self.arg, flags=self.flags, target=self.target, positions=self.positions)
+        new = Instr(
+            self.op, self.arg, flags=self.flags, target=self.target, positions=self.positions
+        )
         new.handler, new.index = self.handler, self.index
         return new
 
@@ -73,7 +77,13 @@ class Instr:
         return self.arg
 
     def __repr__(self) -> str:
-        what = f"-> {self.target.index}" if self.target is not None else "" if self.arg is None else repr(self.arg)
+        what = (
+            f"-> {self.target.index}"
+            if self.target is not None
+            else ""
+            if self.arg is None
+            else repr(self.arg)
+        )
         return f"{self.index:4} {self.op} {what}{f' |{self.flags}' if self.flags else ''}"
 
 

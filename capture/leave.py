@@ -39,10 +39,14 @@ def frame_spec(state: FrameState) -> ResumeSpec:
     return _spec_at(state, state.at.index, tuple(value is not NULL for value in state.stack))
 
 
-def _spec_at(state: FrameState, index: int, stack: tuple[bool, ...], inner: ResumeSpec | None = None) -> ResumeSpec:
+def _spec_at(
+    state: FrameState, index: int, stack: tuple[bool, ...], inner: ResumeSpec | None = None
+) -> ResumeSpec:
     cells = frozenset(name for name, value in state.slots.items() if isinstance(value, CellValue))
     slots = frame_slots(state.code, live_before(state.code)[index], state.slots, cells)
-    return ResumeSpec(state.code, state.globals.real, index, slots, cells & frozenset(slots), stack, inner)
+    return ResumeSpec(
+        state.code, state.globals.real, index, slots, cells & frozenset(slots), stack, inner
+    )
 
 
 @dataclass
@@ -57,7 +61,9 @@ def ways_out(state: FrameState) -> list[WayOut]:
     at, before = state.at, [value is not NULL for value in state.stack]
     found = []
     if at.op not in NO_FALLTHROUGH:
-        found.append(WayOut(_spec_at(state, at.index + 1, _stack_after(at, before, jump=False)), False))
+        found.append(
+            WayOut(_spec_at(state, at.index + 1, _stack_after(at, before, jump=False)), False)
+        )
     if at.target is not None:
         index, stack = at.target.index, _stack_after(at, before, jump=True)
         if at.op == "FOR_ITER":
@@ -94,13 +100,17 @@ class Leaver:
     def _wrapped(self, level: int, spec: ResumeSpec) -> ResumeSpec:
         """`spec` for the frame at `level`, with the frames outside of it around."""
         for outer in reversed(self.specs[:level]):
-            spec = ResumeSpec(outer.code, outer.globals, outer.index, outer.slots, outer.cells, outer.stack, spec)
+            spec = ResumeSpec(
+                outer.code, outer.globals, outer.index, outer.slots, outer.cells, outer.stack, spec
+            )
         return spec
 
     def _after_call(self, level: int) -> ResumeSpec:
         """The frame at `level` after its call returned normally."""
         own = self.specs[level]
-        spec = ResumeSpec(own.code, own.globals, own.index + 1, own.slots, own.cells, (*own.stack, True))
+        spec = ResumeSpec(
+            own.code, own.globals, own.index + 1, own.slots, own.cells, (*own.stack, True)
+        )
         return self._wrapped(level, spec)
 
     def _way_number(self, level: int) -> int:
@@ -128,7 +138,9 @@ class Leaver:
         if at.handler is not None:
             writer.append(body)
 
-    def _carry_out(self, writer: FrameWriter, body: list[Instr], at: Instr, level: int, driving: bool) -> None:
+    def _carry_out(
+        self, writer: FrameWriter, body: list[Instr], at: Instr, level: int, driving: bool
+    ) -> None:
         """The instruction itself, under its own handler, and what follows it."""
         code, instrs = writer.code, decode(self.states[level].code)
         for index in range(call_start(instrs, at.index), at.index):
@@ -137,7 +149,9 @@ class Leaver:
         own.target = None
         extra: list[Instr] = []
         if loads_method(at):
-            own.op, own.flags = ("LOAD_ATTR", 0) if at.op == "LOAD_METHOD" else (at.op, at.flags & ~1)
+            own.op, own.flags = (
+                ("LOAD_ATTR", 0) if at.op == "LOAD_METHOD" else (at.op, at.flags & ~1)
+            )
             extra = [Instr("PUSH_NULL"), Instr("SWAP", 2)]
         self._add(code, own)
         for instr in extra:
@@ -145,7 +159,9 @@ class Leaver:
             self._add(code, instr)
         for number, way in enumerate(self.ways):
             if way.jump:
-                landing = Instr("END_FOR" if at.op == "FOR_ITER" and PY312 else "NOP", positions=at.positions)
+                landing = Instr(
+                    "END_FOR" if at.op == "FOR_ITER" and PY312 else "NOP", positions=at.positions
+                )
                 own.op = own.op.replace("BACKWARD", "FORWARD")
                 own.target = landing
                 code.instrs.append(landing)
@@ -155,7 +171,9 @@ class Leaver:
         code.instrs.append(instr)
         code.max_depth += 2
 
-    def _leave(self, writer: FrameWriter, number: int, way: WayOut, level: int, driving: bool) -> None:
+    def _leave(
+        self, writer: FrameWriter, number: int, way: WayOut, level: int, driving: bool
+    ) -> None:
         code = writer.code
         names = self._pop_stack(code, way.spec.stack)
         if level:

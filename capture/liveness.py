@@ -16,7 +16,11 @@ from frameloom.capture.opcodes import NO_FALLTHROUGH, SLOTS
 def live_before(code: CodeType) -> list[frozenset[str]]:
     """For each instruction, the names whose value may be read at it or after it."""
     instrs = decode(code)
-    first = frozenset(code.co_varnames[:1]) if code.co_argcount and "__class__" in code.co_freevars else frozenset()
+    first = (
+        frozenset(code.co_varnames[:1])
+        if code.co_argcount and "__class__" in code.co_freevars
+        else frozenset()
+    )
     live: list[frozenset[str]] = [frozenset()] * len(instrs)
     stable = False
     while not stable:

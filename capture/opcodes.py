@@ -16,13 +16,17 @@ PY312 = sys.version_info >= (3, 12)
 OPMAP: dict[str, int] = {name: op for name, op in opcode.opmap.items() if op < 256}
 OPNAME: list[str] = opcode.opname
 CACHES: dict[str, int] = {
-    opcode.opname[op]: n for op, n in enumerate(opcode._inline_cache_entries) if n  # type: ignore[attr-defined]
+    opcode.opname[op]: n
+    for op, n in enumerate(opcode._inline_cache_entries)
+    if n  # type: ignore[attr-defined]
 }
 HAVE_ARGUMENT: int = opcode.HAVE_ARGUMENT
 
 
 def _names(codes: list[int]) -> frozenset[str]:
-    return frozenset(opcode.opname[c] for c in codes if c < 256 and not opcode.opname[c].startswith("<"))
+    return frozenset(
+        opcode.opname[c] for c in codes if c < 256 and not opcode.opname[c].startswith("<")
+    )
 
 
 JUMPS = _names(opcode.hasjrel)

@@ -93,11 +93,20 @@ class Origin:
             return str(self.key)
         if parent.kind == "dict" and isinstance(self.key, str) and parent.base is not None:
             return f"{parent.base.path()}.{self.key}"
-        if parent.kind == "key" and parent.key in REGISTRIES and parent.base is not None and parent.base.kind == "dict":
+        if (
+            parent.kind == "key"
+            and parent.key in REGISTRIES
+            and parent.base is not None
+            and parent.base.kind == "dict"
+        ):
             assert parent.base.base is not None
             owner = parent.base.base.path()
             return f"{owner}[{self.key}]" if str(self.key).isdigit() else f"{owner}.{self.key}"
-        return f"{base}[{self.key!r}]" if _is_plain(self.key) else f"{base}[{getattr(self.key, '__name__', '...')}]"
+        return (
+            f"{base}[{self.key!r}]"
+            if _is_plain(self.key)
+            else f"{base}[{getattr(self.key, '__name__', '...')}]"
+        )
 
     def __repr__(self) -> str:
         return f"<{self.path()}>"
@@ -129,7 +138,12 @@ def _read_base_key(obj: Any, key: Any) -> Any:
 
 
 # "base_item" and "base_key" pass by an overridden __getitem__, "dict" by an overridden __getattribute__.
-READERS: dict[str, Any] = {"dict": _read_dict, "type": type, "base_item": _read_base_item, "base_key": _read_base_key}
+READERS: dict[str, Any] = {
+    "dict": _read_dict,
+    "type": type,
+    "base_item": _read_base_item,
+    "base_key": _read_base_key,
+}
 GUARD_KINDS = {"base_item": "item", "base_key": "key"}
 
 

@@ -20,9 +20,40 @@ Verdict = Literal["inline", "record", "evaluate", "break"]
 
 # Parts of the standard library whose Python code is interpreted; any other breaks.
 INTERPRETED_STDLIB = frozenset(
-    ["collections", "functools", "contextlib", "dataclasses", "typing", "operator", "abc", "_collections_abc", "types", "itertools", "numbers", "_weakrefset", "bisect", "heapq", "enum", "copy", "string", "os", "statistics", "fractions", "__future__", "builtins", "__main__"]
+    [
+        "collections",
+        "functools",
+        "contextlib",
+        "dataclasses",
+        "typing",
+        "operator",
+        "abc",
+        "_collections_abc",
+        "types",
+        "itertools",
+        "numbers",
+        "_weakrefset",
+        "bisect",
+        "heapq",
+        "enum",
+        "copy",
+        "string",
+        "os",
+        "statistics",
+        "fractions",
+        "__future__",
+        "builtins",
+        "__main__",
+    ]
 )
-INTERPRETED_OS = frozenset({"getenv", "_Environ.__getitem__", "_createenviron.<locals>.encode", "_createenviron.<locals>.decode"})
+INTERPRETED_OS = frozenset(
+    {
+        "getenv",
+        "_Environ.__getitem__",
+        "_createenviron.<locals>.encode",
+        "_createenviron.<locals>.decode",
+    }
+)
 RECORDED_TORCH = (
     "torch.nn.functional", "torch.functional", "torch._tensor", "torch._jit_internal", "torch.nn.init", "torch._lowrank",
     "torch._linalg_utils", "torch.special", "torch.fft", "torch.linalg", "torch._VF", "torch.nn._reduction", "torch.signal",
@@ -85,7 +116,13 @@ def is_recorded(fn: Any) -> bool:
     if module == "torch" and owner is None:
         return fn not in NOT_RECORDED
     if isinstance(owner, ModuleType):
-        return owner.__name__ in ("torch._C._nn", "torch._C._special", "torch._C._fft", "torch._C._linalg", "torch._C._sparse")
+        return owner.__name__ in (
+            "torch._C._nn",
+            "torch._C._special",
+            "torch._C._fft",
+            "torch._C._linalg",
+            "torch._C._sparse",
+        )
     return getattr(fn, "__objclass__", None) is torch._C.TensorBase
 
 
@@ -103,7 +140,11 @@ def is_pure(fn: Any) -> bool:
 
 
 def _callables(module: ModuleType) -> set[Any]:
-    return {v for v in vars(module).values() if callable(v) and getattr(v, "__module__", None) == module.__name__}
+    return {
+        v
+        for v in vars(module).values()
+        if callable(v) and getattr(v, "__module__", None) == module.__name__
+    }
 
 
 PURE_TYPES = frozenset({

@@ -104,28 +104,50 @@ def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
         items = [t.wrap(tuple.__getitem__(obj, i), origin.child(kind, i)) for i in range(len(obj))]
         if is_plain_tuple_class(cls):
             return TupleValue(items, cls, obj, origin)
-        return ObjectValue(cls, obj, origin, TupleValue(items, cls, obj, origin)) if is_python_class(cls) else OpaqueValue(obj, origin)
+        return (
+            ObjectValue(cls, obj, origin, TupleValue(items, cls, obj, origin))
+            if is_python_class(cls)
+            else OpaqueValue(obj, origin)
+        )
     if not (cls.__flags__ & 1 << 9):  # not a heap type: written in C
         return OpaqueValue(obj, origin)
     if cls.__module__.partition(".")[0] in OPAQUE_MODULES:
         return OpaqueValue(obj, origin)
     if isinstance(obj, dict):
         return ObjectValue(cls, obj, origin, DictValue(obj, origin, cls))
-    if isinstance(obj, list | set | frozenset | str | int | float | bytes | complex | BaseException):
+    if isinstance(
+        obj, list | set | frozenset | str | int | float | bytes | complex | BaseException
+    ):
         return OpaqueValue(obj, origin)
     if is_python_class(cls):
         return ObjectValue(cls, obj, origin)
     return OpaqueValue(obj, origin)
 
 
-OPAQUE_MODULES = frozenset({"frameloom", "numpy", "threading", "_thread", "logging", "_io", "io", "concurrent", "asyncio", "multiprocessing", "socket"})
+OPAQUE_MODULES = frozenset(
+    {
+        "frameloom",
+        "numpy",
+        "threading",
+        "_thread",
+        "logging",
+        "_io",
+        "io",
+        "concurrent",
+        "asyncio",
+        "multiprocessing",
+        "socket",
+    }
+)
 PLAIN_LAYOUTS = frozenset({object, dict, OrderedDict, tuple, list})
 
 
 def is_python_class(cls: type) -> bool:
     """Whether instances are laid out by Python code only, so that attributes say all about them."""
     return all(
-        base in PLAIN_LAYOUTS or base.__flags__ & 1 << 9 or base.__basicsize__ == object.__basicsize__
+        base in PLAIN_LAYOUTS
+        or base.__flags__ & 1 << 9
+        or base.__basicsize__ == object.__basicsize__
         for base in cls.__mro__
     )
 
@@ -160,7 +182,9 @@ def _method(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 def _builtin(t: Tracer, obj: Any, origin: Origin) -> Value:
     owner = getattr(obj, "__self__", None)
-    is_free = isinstance(owner, ModuleType | type | None) or type(owner).__name__.startswith("pybind11_")
+    is_free = isinstance(owner, ModuleType | type | None) or type(owner).__name__.startswith(
+        "pybind11_"
+    )
     if isinstance(obj, BuiltinFunctionType | MethodWrapperType) and not is_free:
         t.guards.add(origin, "type", type(obj))
         return OpaqueValue(obj, origin)  # bound to an object that the guards cannot reach
@@ -171,7 +195,9 @@ def _builtin(t: Tracer, obj: Any, origin: Origin) -> Value:
 def _tuple(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", tuple)
     t.guards.add(origin, "length", len(obj))
-    return TupleValue([t.wrap(item, origin.child("item", i)) for i, item in enumerate(obj)], tuple, obj, origin)
+    return TupleValue(
+        [t.wrap(item, origin.child("item", i)) for i, item in enumerate(obj)], tuple, obj, origin
+    )
 
 
 def _list(t: Tracer, obj: Any, origin: Origin) -> Value:
@@ -199,7 +225,9 @@ def _set(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 def _bounds(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", type(obj))
-    bounds = [t.wrap(getattr(obj, name), origin.child("attr", name)) for name in ("start", "stop", "step")]
+    bounds = [
+        t.wrap(getattr(obj, name), origin.child("attr", name)) for name in ("start", "stop", "step")
+    ]
     if isinstance(obj, slice):
         return SliceValue(*bounds)
     for bound in bounds:

@@ -40,7 +40,9 @@ class Rebuilder:
             self.load_origin(value.origin)
         else:
             value.rebuild(self)
-            if not isinstance(value, TensorValue | Null) and not (isinstance(value, CellValue) and value.slot):
+            if not isinstance(value, TensorValue | Null) and not (
+                isinstance(value, CellValue) and value.slot
+            ):
                 self.keep(value)
 
     def load_all(self, values: Iterable[Value]) -> None:
@@ -62,7 +64,11 @@ class Rebuilder:
     def preload(self, values: Iterable[Value]) -> None:
         """Load what has an origin now: effects are about to change what the origins lead to."""
         for value in reachable(values):
-            if value.origin is not None and value.origin.base is not None and not isinstance(value, ConstValue):
+            if (
+                value.origin is not None
+                and value.origin.base is not None
+                and not isinstance(value, ConstValue)
+            ):
                 self.load(value)
                 self.keep(value)
                 self.code.emit("POP_TOP")
@@ -119,4 +125,8 @@ def reachable(roots: Iterable[Value]) -> Iterable[Value]:
 
 def tensors_in(roots: Iterable[Value]) -> list[TensorValue]:
     """The tensors without origin that rebuilding these values needs: the outputs of the graph."""
-    return [value for value in reachable(roots) if isinstance(value, TensorValue) and value.origin is None]
+    return [
+        value
+        for value in reachable(roots)
+        if isinstance(value, TensorValue) and value.origin is None
+    ]

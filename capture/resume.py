@@ -41,7 +41,15 @@ class ResumeSpec:
     @property
     def key(self) -> Any:
         inner = self.inner.key if self.inner is not None else None
-        return (id(self.code), id(self.globals), self.index, self.slots, self.cells, self.stack, inner)
+        return (
+            id(self.code),
+            id(self.globals),
+            self.index,
+            self.slots,
+            self.cells,
+            self.stack,
+            inner,
+        )
 
     @property
     def inner_count(self) -> int:
@@ -120,7 +128,9 @@ class FrameWriter:
     def __init__(self, original: CodeType, parameters: list[str], cells: frozenset[str]) -> None:
         self.original = original
         self.parameters = parameters
-        self.code = CodeBuilder({name: "LOAD_CLOSURE" if name in cells else "LOAD_FAST" for name in parameters})
+        self.code = CodeBuilder(
+            {name: "LOAD_CLOSURE" if name in cells else "LOAD_FAST" for name in parameters}
+        )
 
     def copy_body(self) -> list[Instr]:
         """Copies of all instructions, by the index they have in the original."""
@@ -134,7 +144,9 @@ class FrameWriter:
                 copy.flags |= TWO_ARGUMENTS  # else it looks for a free variable `__class__`
             if copy.handler is not None:
                 old = copy.handler
-                copy.handler = handlers.setdefault(id(old), Handler(copies[old.target.index], old.depth, old.lasti))
+                copy.handler = handlers.setdefault(
+                    id(old), Handler(copies[old.target.index], old.depth, old.lasti)
+                )
         return copies
 
     def append(self, body: list[Instr]) -> None:
@@ -157,11 +169,18 @@ class FrameWriter:
                         call.arg = 2
 
     def _is_bare_super(self, body: list[Instr], position: int) -> bool:
-        if self.keeps_layout or "__class__" not in self.original.co_freevars or not self.original.co_argcount:
+        if (
+            self.keeps_layout
+            or "__class__" not in self.original.co_freevars
+            or not self.original.co_argcount
+        ):
             return False
         instr, follow = body[position], body[position + 1 : position + 3]
-        return instr.op == "LOAD_GLOBAL" and instr.arg == "super" and bool(follow) and (
-            follow[0].op in ("PRECALL", "CALL") and follow[0].arg == 0
+        return (
+            instr.op == "LOAD_GLOBAL"
+            and instr.arg == "super"
+            and bool(follow)
+            and (follow[0].op in ("PRECALL", "CALL") and follow[0].arg == 0)
         )
 
     def cell_names(self) -> frozenset[str]:
@@ -215,7 +234,9 @@ def _enter(t: Tracer, spec: ResumeSpec, state: list[tuple[Any, Origin]], root: b
     slots: dict[str, Value] = {}
     for name, (obj, origin) in zip(spec.slots, own, strict=False):
         slots[name] = t.cell(obj, origin) if name in spec.cells else t.wrap(obj, origin)
-    frame = Frame(t, spec.code, t.globals_table(spec.globals, None), slots, [], resumable=not root, root=False)
+    frame = Frame(
+        t, spec.code, t.globals_table(spec.globals, None), slots, [], resumable=not root, root=False
+    )
     values = iter(own[len(spec.slots) :])
     frame.stack = [t.wrap(*next(values)) if present else NULL for present in spec.stack]
     frame.at = frame.instrs[spec.index]
@@ -234,9 +255,23 @@ def _enter(t: Tracer, spec: ResumeSpec, state: list[tuple[Any, Origin]], root: b
     return frame.run()
 
 
-def frame_slots(code: CodeType, live: frozenset[str], bound: dict[str, Value], cells: frozenset[str]) -> tuple[str, ...]:
+def frame_slots(
+    code: CodeType, live: frozenset[str], bound: dict[str, Value], cells: frozenset[str]
+) -> tuple[str, ...]:
     """The variables to pass on: those that are live and have a value, and every cell."""
-    return tuple(name for name in slot_names(code) if name in bound and (name in live or name in cells))
+    return tuple(
+        name for name in slot_names(code) if name in bound and (name in live or name in cells)
+    )
 
 
-__all__ = ["PY312", "FrameWriter", "ResumeSpec", "call_start", "enter", "frame_slots", "make_resume", "push_stack", "spec_of"]
+__all__ = [
+    "PY312",
+    "FrameWriter",
+    "ResumeSpec",
+    "call_start",
+    "enter",
+    "frame_slots",
+    "make_resume",
+    "push_stack",
+    "spec_of",
+]

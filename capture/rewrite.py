@@ -74,7 +74,10 @@ class Piece:
         """An object that is changed must not be one that was read under another name."""
         t = self.tracer
         for value in t.changed.values():
-            if isinstance(value, ListValue | DictValue | SetValue | ObjectValue) and value.origin is not None:
+            if (
+                isinstance(value, ListValue | DictValue | SetValue | ObjectValue)
+                and value.origin is not None
+            ):
                 for other in t.known_objects(type(value.real)):
                     if other is not value and other.origin is not value.origin:
                         t.guards.add(value.origin, "different", other.origin)
@@ -117,7 +120,9 @@ def _unseen(capture: Capture) -> set[int]:
     t = capture.tracer
     position = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4)
     own = t.known(capture.slots[position])
-    if own is None or any(value is not own and own in map(settled, _parts(value)) for value in t.changed.values()):
+    if own is None or any(
+        value is not own and own in map(settled, _parts(value)) for value in t.changed.values()
+    ):
         return set()
     return {id(own)}
 
@@ -165,8 +170,16 @@ def _several(kind: str, values: list[Value], piece: Piece, seen: set[int]) -> An
 def entry_for_break(capture: Capture, broken: Broken) -> Any:
     states = broken.states
     specs = [frame_spec(state) for state in states]
-    needed = [value for state, spec in zip(states, specs, strict=True) for value in _state_values(state, spec)]
-    needed += [cell.content for cell in states[0].slots.values() if isinstance(cell, CellValue) and cell.slot and cell.content]
+    needed = [
+        value
+        for state, spec in zip(states, specs, strict=True)
+        for value in _state_values(state, spec)
+    ]
+    needed += [
+        cell.content
+        for cell in states[0].slots.values()
+        if isinstance(cell, CellValue) and cell.slot and cell.content
+    ]
     piece = Piece(capture, needed, set())
     capture.compiler.add_break(breaks.report(broken.cause, broken.where))
     piece.compile()
@@ -180,7 +193,10 @@ def entry_for_break(capture: Capture, broken: Broken) -> Any:
 
 def _state_values(state: FrameState, spec: Any) -> list[Value]:
     """The values a resumed frame is given: variables, then the stack."""
-    return [*(state.slots[name] for name in spec.slots), *(value for value in state.stack if value is not NULL)]
+    return [
+        *(state.slots[name] for name in spec.slots),
+        *(value for value in state.stack if value is not NULL),
+    ]
 
 
 def share_memory(tensors: Sequence[torch.Tensor]) -> bool:
@@ -189,7 +205,10 @@ def share_memory(tensors: Sequence[torch.Tensor]) -> bool:
     for tensor in tensors:
         if tensor.numel():
             low = tensor.data_ptr()
-            steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+            steps = sum(
+                (size - 1) * stride
+                for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+            )
             extents.append((low, low + (steps + 1) * tensor.element_size()))
     extents.sort()
     return any(after[0] < before[1] for before, after in itertools.pairwise(extents))
@@ -203,7 +222,9 @@ class RootWriter:
         self.function = capture.function
         self.tracer: Tracer = capture.tracer
         if capture.spec is not None:
-            self.writer = FrameWriter(capture.spec.code, capture.spec.parameters, capture.spec.cells)
+            self.writer = FrameWriter(
+                capture.spec.code, capture.spec.parameters, capture.spec.cells
+            )
             self.writer.code.emit("RESUME", 0)
         else:
             self.writer = WholeFunctionWriter(self.function.__code__)
@@ -250,14 +271,20 @@ class RootWriter:
     def _store_variables(self, r: Rebuilder, state: FrameState, names: tuple[str, ...]) -> None:
         """Give the variables their values: first push all, then store, since a value may be loaded from a variable."""
         stores: list[tuple[str, str]] = []
-        own_cells = frozenset(self.function.__code__.co_cellvars) if self.capture.spec is None else frozenset()
+        own_cells = (
+            frozenset(self.function.__code__.co_cellvars)
+            if self.capture.spec is None
+            else frozenset()
+        )
         for name in names:
             value = state.slots[name]
             if isinstance(value, CellValue) and value.slot == name:
                 if name not in own_cells:
                     continue  # a free variable: its content is an effect
                 if value.content is None:
-                    stores.append(("DELETE_DEREF", name)) if name in self.function.__code__.co_varnames else None
+                    stores.append(
+                        ("DELETE_DEREF", name)
+                    ) if name in self.function.__code__.co_varnames else None
                     continue
                 r.load(value.content)
                 stores.append(("STORE_DEREF", name))
@@ -288,7 +315,8 @@ class WholeFunctionWriter(FrameWriter):
         self.original = original
         self.parameters = []
         arguments = {
-            name: "LOAD_DEREF" if name in original.co_cellvars else "LOAD_FAST" for name in original.co_varnames
+            name: "LOAD_DEREF" if name in original.co_cellvars else "LOAD_FAST"
+            for name in original.co_varnames
         }
         self.code = CodeBuilder(arguments)
         for instr in decode(original):
@@ -306,5 +334,3 @@ class WholeFunctionWriter(FrameWriter):
             freevars=code.co_freevars,
             stacksize=code.co_stacksize + self.code.max_depth + 8,
         )
-
-

@@ -67,7 +67,9 @@ def may_fail(node: torch.fx.Node) -> bool:
     """Whether anything recorded after `node` can raise at run time."""
     while (node := node.next).op != "root":
         name = getattr(node.target, "__name__", "").partition(".")[0].lstrip("_")
-        if name.startswith(FALLIBLE) and not (name == "div" and node.meta["val"].dtype.is_floating_point):
+        if name.startswith(FALLIBLE) and not (
+            name == "div" and node.meta["val"].dtype.is_floating_point
+        ):
             return True
     return False
 
@@ -104,7 +106,9 @@ class Tracer:
         self.handling: list[Raised] = []  # exceptions of the program whose handlers are running
         self._journal: list[tuple[Value, Any] | Callable[[], Any]] = []
         self._wrapped: dict[int, LazyValue] = {}
-        self._known: dict[int, Value] = {}  # by id of the object, for objects whose identity matters
+        self._known: dict[
+            int, Value
+        ] = {}  # by id of the object, for objects whose identity matters
         self._tensors: dict[int, TensorValue] = {}  # by id of the fake
         self._cells: dict[int, CellValue] = {}
         self._globals: dict[int, DictValue] = {}
@@ -133,7 +137,9 @@ class Tracer:
                 self.guards.add(origin, "same", known.origin)
             return known
         value = realize(self, obj, origin)
-        if value.origin is not None and not isinstance(value, ConstValue | BuiltinValue | FunctionValue | ClassValue | PyModuleValue):
+        if value.origin is not None and not isinstance(
+            value, ConstValue | BuiltinValue | FunctionValue | ClassValue | PyModuleValue
+        ):
             self._known[id(obj)] = value
         return value
 
@@ -156,7 +162,9 @@ class Tracer:
     def class_origin(self, cls: type, after: type | None = None) -> Origin:
         return self.roots.object(cls)
 
-    def class_function(self, cls: type, name: str, raw: Any, after: type | None = None) -> FunctionValue:
+    def class_function(
+        self, cls: type, name: str, raw: Any, after: type | None = None
+    ) -> FunctionValue:
         """A function found in a class, with a guard that it is still there."""
         if after is not None:
             order = cls.__mro__
@@ -179,7 +187,9 @@ class Tracer:
         if name == "__globals__":
             return function.globals(self)
         if name in FUNCTION_PARTS:
-            return self.look(self.wrap(getattr(function.real, name), origin.child(FUNCTION_PARTS[name])))
+            return self.look(
+                self.wrap(getattr(function.real, name), origin.child(FUNCTION_PARTS[name]))
+            )
         if not hasattr(function.real, name):
             return self.raise_(AttributeError, f"'function' object has no attribute '{name}'")
         value = getattr(function.real, name)
@@ -197,11 +207,19 @@ class Tracer:
             if table is self.roots.function.__globals__:
                 place = self.roots.globals
             else:
-                place = origin.child("func_globals") if origin is not None else self.roots.object(table)
+                place = (
+                    origin.child("func_globals") if origin is not None else self.roots.object(table)
+                )
             found = self._globals[id(table)] = DictValue(table, place)
         return found
 
-    def cell(self, cell: CellType, origin: Origin | None, content: Origin | None = None, slot: str | None = None) -> CellValue:
+    def cell(
+        self,
+        cell: CellType,
+        origin: Origin | None,
+        content: Origin | None = None,
+        slot: str | None = None,
+    ) -> CellValue:
         """The value of an existing cell; `content` is the origin of what it holds, by default the cell's own child."""
         found = self._cells.get(id(cell))
         if found is None:
@@ -239,7 +257,9 @@ class Tracer:
         if type(obj) is list:
             return ListValue([self.from_python(item) for item in obj])
         if type(obj) is slice:
-            return SliceValue(self.from_python(obj.start), self.from_python(obj.stop), self.from_python(obj.step))
+            return SliceValue(
+                self.from_python(obj.start), self.from_python(obj.stop), self.from_python(obj.step)
+            )
         if type(obj) is dict:
             table = DictValue()
             for key, item in obj.items():
@@ -290,7 +310,9 @@ class Tracer:
         try:
             return operator.index(value.constant())
         except TypeError:
-            self.raise_(TypeError, f"'{value.type().__name__}' object cannot be interpreted as an integer")
+            self.raise_(
+                TypeError, f"'{value.type().__name__}' object cannot be interpreted as an integer"
+            )
         except NotConstant:
             raise Break("opaque_object", f"index({value.describe()})") from None
 
@@ -304,7 +326,9 @@ class Tracer:
         a, b = self.look(a), self.look(b)
         if a is b:
             return True
-        if isinstance(a, ConstValue | ClassValue | PyModuleValue | BuiltinValue) and type(a) is type(b):
+        if isinstance(a, ConstValue | ClassValue | PyModuleValue | BuiltinValue) and type(
+            a
+        ) is type(b):
             return a.real is b.real
         if a.type() is not b.type():
             return False
@@ -325,7 +349,12 @@ class Tracer:
         if not isinstance(wanted, type | types.UnionType):
             raise Break("unknown_call", "isinstance(...)")
         check = class_attribute(type(wanted), "__instancecheck__")
-        if isinstance(check, FunctionType) and check.__module__.partition(".")[0] not in ("abc", "torch", "typing", "enum"):
+        if isinstance(check, FunctionType) and check.__module__.partition(".")[0] not in (
+            "abc",
+            "torch",
+            "typing",
+            "enum",
+        ):
             raise Break("unknown_call", f"isinstance(..., {wanted.__name__})")
         try:
             return self._is_instance(value, wanted)
@@ -346,14 +375,20 @@ class Tracer:
         return issubclass(value.type(), wanted)
 
     # --- computing
-    def evaluate(self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def evaluate(
+        self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
         """Do it now: `fn` is pure and all arguments are constants; otherwise break."""
         try:
             plain_args = [plain(self.look(a)) for a in args]
             plain_kwargs = {name: plain(self.look(a)) for name, a in kwargs.items()}
         except NotConstant:
             raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)") from None
-        if getattr(fn, "__name__", "") == "__new__" and plain_args and plain_args[0].__flags__ & HEAP_TYPE:
+        if (
+            getattr(fn, "__name__", "") == "__new__"
+            and plain_args
+            and plain_args[0].__flags__ & HEAP_TYPE
+        ):
             raise Break("unknown_call", f"{plain_args[0].__name__}(...)")
         try:
             result = fn(*plain_args, **plain_kwargs)
@@ -361,7 +396,9 @@ class Tracer:
             return self.raise_(type(error), *error.args)
         return self.from_python(result)
 
-    def torch_call(self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def torch_call(
+        self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
         """Record a call of a torch function."""
         plain_args = tuple(self.to_torch(a, fn) for a in args)
         plain_kwargs = {name: self.to_torch(a, fn) for name, a in kwargs.items()}
@@ -396,7 +433,9 @@ class Tracer:
         if isinstance(value, SliceValue):
             return slice(*(self.to_torch(bound, fn) for bound in value.bounds))
         if isinstance(value, DictValue):
-            return {self.to_torch(k, fn): self.to_torch(v, fn) for k, v in value.entries(self).values()}
+            return {
+                self.to_torch(k, fn): self.to_torch(v, fn) for k, v in value.entries(self).values()
+            }
         raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}({value.describe()})")
 
     def call(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -416,7 +455,9 @@ class Tracer:
         if name == "__class__":
             return self.pinned(value.type())
         if found is MISSING:
-            return self.raise_(AttributeError, f"'{value.type().__name__}' object has no attribute '{name}'")
+            return self.raise_(
+                AttributeError, f"'{value.type().__name__}' object has no attribute '{name}'"
+            )
         if isinstance(found, FunctionType):
             return BoundMethodValue(self.class_function(value.type(), name, found), value)
         if isinstance(found, property) and found.fget is not None:
@@ -429,7 +470,11 @@ class Tracer:
 
     # --- exceptions of the program
     def raise_(self, cls: type[BaseException], *args: Any) -> NoReturn:
-        raise Raised(ExceptionValue(cls, [self.from_python(a) if is_constant(a) else ConstValue(str(a)) for a in args]))
+        raise Raised(
+            ExceptionValue(
+                cls, [self.from_python(a) if is_constant(a) else ConstValue(str(a)) for a in args]
+            )
+        )
 
     def raise_value(self, cls: type[BaseException], args: list[Value]) -> NoReturn:
         raise Raised(ExceptionValue(cls, args))

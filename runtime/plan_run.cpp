@@ -344,7 +344,8 @@ struct Frame {
                                    view.layout.dtype_object);
     }
 
-    // An output that is a view is an object of its own, even where it shows what an input or an earlier output shows.
+    // An output that is a view is an object of its own, even where it shows what an input or an earlier
+    // output shows.
     PyObject *output(const Output &source, PyObject *earlier) {
         if (source.kind == Output::INPUT) return Py_NewRef(inputs[source.number]);
         if (source.kind == Output::CONSTANT) return Py_NewRef(source.constant);

@@ -28,7 +28,9 @@ def call(frame: Frame, ins: Instr) -> None:
     names, frame.kwnames = frame.kwnames, ()
     operands = frame.pop_many(ins.arg)
     callee, first = frame.pop_raw(), frame.pop_raw()
-    if first is not NULL:  # [method, self] instead of [NULL, callable]; a comprehension's iterator stands there too
+    if (
+        first is not NULL
+    ):  # [method, self] instead of [NULL, callable]; a comprehension's iterator stands there too
         callee, operands = first, [callee, *operands]
     split = len(operands) - len(names)
     args, kwargs = operands[:split], dict(zip(names, operands[split:], strict=True))
@@ -84,7 +86,9 @@ def make_function(frame: Frame, ins: Instr) -> None:
             table.setitem(t, t.look(name), value)
         made.attributes["__annotations__"] = table
     if ins.arg & 2:
-        made.kwdefaults = {key.constant(): value for key, value in mapping_entries(frame, frame.pop())}
+        made.kwdefaults = {
+            key.constant(): value for key, value in mapping_entries(frame, frame.pop())
+        }
     if ins.arg & 1:
         made.defaults = list(t.items(frame.pop()))
     frame.push(FunctionValue(None, None, made))

@@ -107,7 +107,9 @@ def dict_update(frame: Frame, ins: Instr) -> None:
     assert isinstance(target, DictValue)
     for key, value in mapping_entries(frame, source):
         if ins.op == "DICT_MERGE" and target.contains(frame.t, key):
-            frame.t.raise_(TypeError, f"got multiple values for keyword argument {key.constant()!r}")
+            frame.t.raise_(
+                TypeError, f"got multiple values for keyword argument {key.constant()!r}"
+            )
         target.setitem(frame.t, key, value)
 
 
@@ -146,7 +148,8 @@ def unpack_ex(frame: Frame, ins: Instr) -> None:
     items = frame.t.list_items(frame.pop())
     if len(items) < before + after:
         frame.t.raise_(
-            ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
+            ValueError,
+            f"not enough values to unpack (expected at least {before + after}, got {len(items)})",
         )
     middle = ListValue(items[before : len(items) - after])
     frame.stack.extend(reversed([*items[:before], middle, *items[len(items) - after :]]))

@@ -84,7 +84,12 @@ def delete_fast(frame: Frame, ins: Instr) -> None:
 
 @handles("MAKE_CELL")
 def make_cell(frame: Frame, ins: Instr) -> None:
-    in_header = frame.root and frame.instrs[ins.index + 1].op in ("MAKE_CELL", "RESUME", "COPY_FREE_VARS", "RETURN_GENERATOR")
+    in_header = frame.root and frame.instrs[ins.index + 1].op in (
+        "MAKE_CELL",
+        "RESUME",
+        "COPY_FREE_VARS",
+        "RETURN_GENERATOR",
+    )
     frame.slots[ins.arg] = CellValue(frame.slots.get(ins.arg), slot=ins.arg if in_header else None)
 
 
@@ -226,5 +231,3 @@ def import_from(frame: Frame, ins: Instr) -> None:
 @handles("LOAD_ASSERTION_ERROR")
 def load_assertion_error(frame: Frame, ins: Instr) -> None:
     frame.push(frame.t.pinned(AssertionError))
-
-

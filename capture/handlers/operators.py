@@ -82,7 +82,9 @@ def delete_subscr(frame: Frame, ins: Instr) -> None:
 def binary_slice(frame: Frame, ins: Instr) -> None:
     start, stop = frame.pop_many(2)
     container = frame.pop()
-    frame.push(container.getitem(frame.t, look_into(frame, SliceValue(start, stop, ConstValue(None)))))
+    frame.push(
+        container.getitem(frame.t, look_into(frame, SliceValue(start, stop, ConstValue(None))))
+    )
 
 
 @handles("STORE_SLICE")

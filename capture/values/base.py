@@ -28,7 +28,9 @@ class Value:
 
     origin: Origin | None = None
     real: Any = None  # the object itself where it existed before the call
-    holder: Value | None = None  # for what a new instance of a subclass of dict, list or tuple holds: that instance
+    holder: Value | None = (
+        None  # for what a new instance of a subclass of dict, list or tuple holds: that instance
+    )
 
     # --- facts, without effects
     def type(self) -> type:

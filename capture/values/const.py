@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 LITERALS = (type(None), bool, int, float, complex, str, bytes)
 SINGLETONS = (torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented))
-FROZEN = (CodeType, torch.device, range, torch.finfo, torch.iinfo, inspect.Signature, inspect.Parameter, enum.Enum)
+FROZEN = (
+    CodeType,
+    torch.device,
+    range,
+    torch.finfo,
+    torch.iinfo,
+    inspect.Signature,
+    inspect.Parameter,
+    enum.Enum,
+)
 
 
 def is_constant(obj: Any) -> bool:
@@ -47,7 +56,10 @@ class ConstValue(Value):
 
     def getattr(self, t: Tracer, name: str) -> Value:
         found = inspect.getattr_static(type(self.real), name, None)
-        if isinstance(found, FunctionType) or type(found).__name__ in ("method_descriptor", "wrapper_descriptor"):
+        if isinstance(found, FunctionType) or type(found).__name__ in (
+            "method_descriptor",
+            "wrapper_descriptor",
+        ):
             return t.instance_attribute(self, name)
         if name == "parameters" and isinstance(self.real, inspect.Signature):
             return t.from_python(dict(self.real.parameters))
@@ -83,7 +95,6 @@ class ConstValue(Value):
         except TypeError:
             raise Break("opaque_object", f"hash({self.describe()})") from None
         return self.real
-
 
 
 NONE = ConstValue(None)

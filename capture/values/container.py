@@ -51,13 +51,17 @@ class SequenceValue(Value):
         return any(t.same_or_equal(t.look(own), item) for own in self.items)
 
     def find(self, t: Tracer, item: Value) -> int | None:
-        return next((i for i, own in enumerate(self.items) if t.same_or_equal(t.look(own), item)), None)
+        return next(
+            (i for i, own in enumerate(self.items) if t.same_or_equal(t.look(own), item)), None
+        )
 
 
 class TupleValue(SequenceValue):
     """A tuple or an instance of a subclass that holds nothing but its items (torch.Size, namedtuples, torch.return_types)."""
 
-    def __init__(self, items: list[Value], cls: type = tuple, real: Any = None, origin: Origin | None = None) -> None:
+    def __init__(
+        self, items: list[Value], cls: type = tuple, real: Any = None, origin: Origin | None = None
+    ) -> None:
         self.items = items
         self.cls = cls
         self.real = real
@@ -99,14 +103,27 @@ class TupleValue(SequenceValue):
         r.code.call(2)
 
 
-NAMEDTUPLE_METHODS = frozenset({"__new__", "__repr__", "__getnewargs__", "__init_subclass__", "__class_getitem__", "__replace__"})
+NAMEDTUPLE_METHODS = frozenset(
+    {
+        "__new__",
+        "__repr__",
+        "__getnewargs__",
+        "__init_subclass__",
+        "__class_getitem__",
+        "__replace__",
+    }
+)
 
 
 def is_plain_tuple_class(cls: type) -> bool:
     """Whether instances behave as tuples with names for their items, and nothing more."""
     if cls is torch.Size or cls.__module__ == "torch.return_types":
         return True
-    special = {name for name, value in vars(cls).items() if name.startswith("__") and isinstance(value, FunctionType)}
+    special = {
+        name
+        for name, value in vars(cls).items()
+        if name.startswith("__") and isinstance(value, FunctionType)
+    }
     return hasattr(cls, "_fields") and cls.__bases__ == (tuple,) and special <= NAMEDTUPLE_METHODS
 
 
@@ -116,7 +133,9 @@ def make_tuple(cls: type, items: Any) -> Any:
 
 
 def structure_fields(cls: type) -> list[str]:
-    return [name for name, member in vars(cls).items() if type(member).__name__ == "member_descriptor"]
+    return [
+        name for name, member in vars(cls).items() if type(member).__name__ == "member_descriptor"
+    ]
 
 
 class ListValue(SequenceValue):
@@ -220,7 +239,11 @@ class SliceValue(Value):
 
     def getattr(self, t: Tracer, name: str) -> Value:
         names = ("start", "stop", "step")
-        return t.look(self.bounds[names.index(name)]) if name in names else t.instance_attribute(self, name)
+        return (
+            t.look(self.bounds[names.index(name)])
+            if name in names
+            else t.instance_attribute(self, name)
+        )
 
     def rebuild(self, r: Rebuilder) -> None:
         r.load_all(self.bounds)

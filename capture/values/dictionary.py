@@ -38,7 +38,9 @@ class DictValue(Value):
         self.reshaped = 0  # how often a key came or went
         self.grown = 0  # by how many keys it is larger than at first
         self._plain_keys: bool | None = None
-        self.moved: set[Any] = set()  # keys of `real` that were deleted and came back: they are last now
+        self.moved: set[Any] = (
+            set()
+        )  # keys of `real` that were deleted and came back: they are last now
 
     def type(self) -> type:
         return self.cls
@@ -70,13 +72,20 @@ class DictValue(Value):
     def place(self, index: Any) -> Origin:
         """Where the value under a key was before the call."""
         assert self.origin is not None
-        kind = "key" if type(self.real).__getitem__ in (dict.__getitem__, OrderedDict.__getitem__) else "base_key"
+        kind = (
+            "key"
+            if type(self.real).__getitem__ in (dict.__getitem__, OrderedDict.__getitem__)
+            else "base_key"
+        )
         return self.origin.child(kind, index)
 
     def _keys_are_plain(self) -> bool:
         """Whether looking a key up runs no Python code."""
         if self._plain_keys is None:
-            self._plain_keys = all(type(key) in PLAIN_KEYS or type(key).__hash__ is object.__hash__ for key in self.real)
+            self._plain_keys = all(
+                type(key) in PLAIN_KEYS or type(key).__hash__ is object.__hash__
+                for key in self.real
+            )
         return self._plain_keys
 
     def entries(self, t: Tracer) -> dict[Any, tuple[Value, Value]]:
@@ -88,10 +97,14 @@ class DictValue(Value):
             if not all(guardable(key) for key in keys):
                 raise Break("dictionary_key", f"all keys of {self.describe()}")
             if keys != tuple(dict.keys(self.real)) and type(self.real) is not OrderedDict:
-                raise Break("opaque_iterable", f"iteration over {self.describe()} with an order of its own")
+                raise Break(
+                    "opaque_iterable", f"iteration over {self.describe()} with an order of its own"
+                )
             t.guards.add(self.origin, "keys", t.pin(self, keys))
             for key in keys:
-                if key not in self.written or (key not in self.moved and self.written[key][1] is not DELETED):
+                if key not in self.written or (
+                    key not in self.moved and self.written[key][1] is not DELETED
+                ):
                     value = self.written[key][1] if key in self.written else self._lazy(t, key)
                     assert value is not None
                     result[key] = (t.from_python(key), value)
@@ -124,7 +137,9 @@ class DictValue(Value):
     def constant(self) -> Any:
         if self.real is not None:
             return super().constant()
-        return {plain(key): plain(value) for key, value in self.written.values() if value is not DELETED}
+        return {
+            plain(key): plain(value) for key, value in self.written.values() if value is not DELETED
+        }
 
     def getattr(self, t: Tracer, name: str) -> Value:
         return t.instance_attribute(self, name)
@@ -252,7 +267,9 @@ class DictIterator(SequenceIterator):
         reshaped, grown = self.shape
         if self.table.grown != grown:
             return "dictionary changed size during iteration"
-        return "dictionary keys changed during iteration" if self.table.reshaped != reshaped else None
+        return (
+            "dictionary keys changed during iteration" if self.table.reshaped != reshaped else None
+        )
 
     def rebuild(self, r: Rebuilder) -> None:
         if (fault := self._fault()) is not None:
@@ -279,7 +296,9 @@ PLAIN_KEYS = frozenset({str, int, bool, bytes, float, type(None), tuple, complex
 
 def guardable(key: Any) -> bool:
     """Whether the guard tree can look the key up without running Python: plain keys by value, others by identity."""
-    return key is None or type(key) in (str, int, bool, bytes) or type(key).__hash__ is object.__hash__
+    return (
+        key is None or type(key) in (str, int, bool, bytes) or type(key).__hash__ is object.__hash__
+    )
 
 
 __all__ = ["DELETED", "DictValue", "LazyValue", "ViewValue"]

@@ -73,7 +73,9 @@ class CellValue(Value):
 class FunctionValue(Value):
     """A Python function: one that exists (`real`), or one that the captured code made (`made`)."""
 
-    def __init__(self, real: FunctionType | None, origin: Origin | None, made: MadeFunction | None = None) -> None:
+    def __init__(
+        self, real: FunctionType | None, origin: Origin | None, made: MadeFunction | None = None
+    ) -> None:
         self.real = real
         self.origin = origin
         self.made = made
@@ -101,7 +103,10 @@ class FunctionValue(Value):
         if self.made is not None:
             return self.made.defaults
         origin = self._own(t).child("func_defaults")
-        return [t.wrap(value, origin.child("item", i)) for i, value in enumerate(self.real.__defaults__ or ())]
+        return [
+            t.wrap(value, origin.child("item", i))
+            for i, value in enumerate(self.real.__defaults__ or ())
+        ]
 
     def kwdefault(self, t: Tracer, name: str) -> Value | None:
         if self.made is not None:
@@ -115,7 +120,10 @@ class FunctionValue(Value):
         if self.made is not None:
             return self.made.closure
         origin = self._own(t).child("func_closure")
-        return [t.cell(cell, origin.child("item", i)) for i, cell in enumerate(self.real.__closure__ or ())]
+        return [
+            t.cell(cell, origin.child("item", i))
+            for i, cell in enumerate(self.real.__closure__ or ())
+        ]
 
     def _own(self, t: Tracer) -> Origin:
         return self.origin if self.origin is not None else t.roots.object(self.real)
@@ -124,7 +132,13 @@ class FunctionValue(Value):
         if self.made is None:
             return []
         made = self.made
-        return [*made.defaults, *made.kwdefaults.values(), *made.closure, *made.attributes.values(), made.globals]
+        return [
+            *made.defaults,
+            *made.kwdefaults.values(),
+            *made.closure,
+            *made.attributes.values(),
+            made.globals,
+        ]
 
     def key(self, t: Tracer) -> Any:
         return self.real if self.real is not None else self
@@ -138,11 +152,23 @@ class FunctionValue(Value):
         if name in self.made.attributes:
             return t.look(self.made.attributes[name])
         if name in ("__name__", "__qualname__", "__code__"):
-            return t.from_python({"__name__": self.name, "__qualname__": self.code.co_qualname, "__code__": self.code}[name])
+            return t.from_python(
+                {
+                    "__name__": self.name,
+                    "__qualname__": self.code.co_qualname,
+                    "__code__": self.code,
+                }[name]
+            )
         return super().getattr(t, name)
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
-        if self.made is None or name in ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"):
+        if self.made is None or name in (
+            "__code__",
+            "__defaults__",
+            "__kwdefaults__",
+            "__globals__",
+            "__closure__",
+        ):
             super().setattr(t, name, value)
             return
         t.change(self)
@@ -188,7 +214,9 @@ class MadeFunction:
         self.attributes: dict[str, Value] = {}
 
 
-def make_function(code: CodeType, scope: dict[str, Any], defaults: Any, names: Any, values: Any, closure: Any) -> Any:
+def make_function(
+    code: CodeType, scope: dict[str, Any], defaults: Any, names: Any, values: Any, closure: Any
+) -> Any:
     """Called from new code: the function that MAKE_FUNCTION would have made."""
     function = FunctionType(code, scope, code.co_name, defaults or None, closure or None)
     if names:
@@ -199,7 +227,9 @@ def make_function(code: CodeType, scope: dict[str, Any], defaults: Any, names: A
 class BoundMethodValue(Value):
     """`func` bound to `owner`, looked up as an attribute or found as a method object."""
 
-    def __init__(self, func: Value, owner: Value, origin: Origin | None = None, real: Any = None) -> None:
+    def __init__(
+        self, func: Value, owner: Value, origin: Origin | None = None, real: Any = None
+    ) -> None:
         self.func = func
         self.owner = owner
         self.origin = origin
@@ -282,7 +312,14 @@ class BuiltinValue(Value):
 class PartialValue(Value):
     """functools.partial."""
 
-    def __init__(self, func: Value, args: list[Value], kwargs: dict[str, Value], origin: Origin | None = None, real: Any = None):
+    def __init__(
+        self,
+        func: Value,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        origin: Origin | None = None,
+        real: Any = None,
+    ):
         self.func = func
         self.args = args
         self.kwargs = kwargs

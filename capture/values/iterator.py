@@ -56,7 +56,11 @@ class SequenceIterator(IteratorValue):
         self.position = position
 
     def type(self) -> type:
-        return type(iter(self.over.type()())) if self.over.type() in (list, tuple, str, dict, set) else type(iter(range(0)))
+        return (
+            type(iter(self.over.type()()))
+            if self.over.type() in (list, tuple, str, dict, set)
+            else type(iter(range(0)))
+        )
 
     def step(self, t: Tracer) -> Value | None:
         if self.items is not None:
@@ -127,7 +131,9 @@ class ReversedIterator(SequenceIterator):
 class BuiltinIterator(IteratorValue):
     """enumerate, zip, map, filter, reversed...: `make` is the class, `inputs` its arguments as the program gave them, `pull` one step."""
 
-    def __init__(self, make: type, arguments: list[Value], kwargs: dict[str, Value], pull: Any) -> None:
+    def __init__(
+        self, make: type, arguments: list[Value], kwargs: dict[str, Value], pull: Any
+    ) -> None:
         self.make = make
         self.arguments = arguments
         self.kwargs = kwargs

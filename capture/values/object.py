@@ -41,7 +41,11 @@ class ObjectValue(Value):
     """`payload` is what an instance of a subclass of dict, list or tuple holds besides its attributes."""
 
     def __init__(
-        self, cls: type, real: Any = None, origin: Origin | None = None, payload: Value | None = None
+        self,
+        cls: type,
+        real: Any = None,
+        origin: Origin | None = None,
+        payload: Value | None = None,
     ) -> None:
         self.cls = cls
         self.real = real
@@ -76,7 +80,9 @@ class ObjectValue(Value):
         if found is not None:
             return found
         try:
-            return t.raise_(AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'")
+            return t.raise_(
+                AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'"
+            )
         except Raised as raised:
             return self._fallback(t, name, raised)
 
@@ -90,8 +96,16 @@ class ObjectValue(Value):
 
     def find(self, t: Tracer, name: str, after: type | None = None) -> Value | None:
         """The attribute by the generic rules, None if there is none.  `after`: look only in the classes behind it (`super`)."""
-        in_class = class_attribute(self.cls, name) if after is None else attribute_after(self.cls, after, name)
-        if in_class is not MISSING and hasattr(type(in_class), "__set__") and hasattr(type(in_class), "__get__"):
+        in_class = (
+            class_attribute(self.cls, name)
+            if after is None
+            else attribute_after(self.cls, after, name)
+        )
+        if (
+            in_class is not MISSING
+            and hasattr(type(in_class), "__set__")
+            and hasattr(type(in_class), "__get__")
+        ):
             return self._descriptor(t, name, in_class, after)
         if after is None and (own := self.own(t, name)) is not None:
             return own
@@ -133,7 +147,12 @@ class ObjectValue(Value):
             return AttributesValue(self)
         if name == "__class__":
             return t.pinned(self.cls)
-        if type(found).__name__ in ("method_descriptor", "wrapper_descriptor", "builtin_function_or_method", "slot wrapper"):
+        if type(found).__name__ in (
+            "method_descriptor",
+            "wrapper_descriptor",
+            "builtin_function_or_method",
+            "slot wrapper",
+        ):
             return BoundMethodValue(BuiltinValue(found), self)
         if type(found) is cached_property and found.attrname is not None:
             value = t.call(t.pinned(found.func), [self], {})
@@ -156,7 +175,9 @@ class ObjectValue(Value):
         elif self.real is not None:
             assert self.origin is not None
             try:
-                return t.look(t.wrap(descriptor.__get__(self.real), self.origin.child("attr", name)))
+                return t.look(
+                    t.wrap(descriptor.__get__(self.real), self.origin.child("attr", name))
+                )
             except AttributeError:
                 raise Break("attribute", f"empty slot {self.describe()}.{name}") from None
         return t.raise_(AttributeError, name)
@@ -164,7 +185,9 @@ class ObjectValue(Value):
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         own = class_attribute(self.cls, "__setattr__")
         if isinstance(own, FunctionType):
-            t.call(t.class_function(self.cls, "__setattr__", own), [self, ConstValue(name), value], {})
+            t.call(
+                t.class_function(self.cls, "__setattr__", own), [self, ConstValue(name), value], {}
+            )
             return
         if own is not object.__setattr__:
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
@@ -178,7 +201,11 @@ class ObjectValue(Value):
                 t.raise_(AttributeError, f"property '{name}' has no setter")
             t.call(t.pinned(found.fset), [self, value], {})
             return
-        if found is not MISSING and hasattr(type(found), "__set__") and not isinstance(found, MemberDescriptorType):
+        if (
+            found is not MISSING
+            and hasattr(type(found), "__set__")
+            and not isinstance(found, MemberDescriptorType)
+        ):
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
         if name in ("__class__", "__dict__"):
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
@@ -209,7 +236,10 @@ class ObjectValue(Value):
         found = class_attribute(self.cls, name)
         if isinstance(found, FunctionType):
             return found
-        is_native = type(found).__name__ in ("wrapper_descriptor", "method_descriptor") and found.__name__ == name
+        is_native = (
+            type(found).__name__ in ("wrapper_descriptor", "method_descriptor")
+            and found.__name__ == name
+        )
         if found is not MISSING and not is_native:
             raise Break("attribute", f"{self.describe()}.{name}")
         return MISSING
@@ -325,7 +355,9 @@ class ObjectValue(Value):
         if isinstance(payload, DictValue):
             for key, value in payload.written.values():
                 r.code.emit("COPY", 1)
-                r.code.start_call(DICT_STORES[next(c for c in self.cls.__mro__ if c in DICT_STORES)])
+                r.code.start_call(
+                    DICT_STORES[next(c for c in self.cls.__mro__ if c in DICT_STORES)]
+                )
                 r.code.emit("COPY", 3)
                 r.load(key)
                 r.load(value)
@@ -492,7 +524,10 @@ class ModuleValue(ObjectValue):
             return super()._fallback(t, name, raised)
         for registry in self.REGISTRIES:
             table = self.own(t, registry)
-            if isinstance(table, DictValue) and (found := table.get(t, ConstValue(name))) is not None:
+            if (
+                isinstance(table, DictValue)
+                and (found := table.get(t, ConstValue(name))) is not None
+            ):
                 return found
         raise raised
 
@@ -513,15 +548,24 @@ class ModuleValue(ObjectValue):
             modules.setitem(t, ConstValue(name), value)
             return
         registered = any(
-            isinstance(table := self.own(t, registry), DictValue) and table.get(t, ConstValue(name)) is not None
+            isinstance(table := self.own(t, registry), DictValue)
+            and table.get(t, ConstValue(name)) is not None
             for registry in self.REGISTRIES
         )
-        if registered and isinstance(value, TensorValue) and not issubclass(value.type(), torch.nn.Parameter):
+        if (
+            registered
+            and isinstance(value, TensorValue)
+            and not issubclass(value.type(), torch.nn.Parameter)
+        ):
             table = self.own(t, "_buffers")
             if isinstance(table, DictValue) and table.get(t, ConstValue(name)) is not None:
                 table.setitem(t, ConstValue(name), value)
                 return
-        if registered or isinstance(value, ModuleValue) or issubclass(value.type(), torch.nn.Parameter):
+        if (
+            registered
+            or isinstance(value, ModuleValue)
+            or issubclass(value.type(), torch.nn.Parameter)
+        ):
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
         self.setattr_generic(t, name, value)
 

@@ -34,7 +34,10 @@ class ClassValue(Value):
         return self.real.__name__
 
     def truth(self, t: Tracer) -> bool:
-        if class_attribute(type(self.real), "__bool__") is MISSING and class_attribute(type(self.real), "__len__") is MISSING:
+        if (
+            class_attribute(type(self.real), "__bool__") is MISSING
+            and class_attribute(type(self.real), "__len__") is MISSING
+        ):
             return True
         return bool(t.evaluate(bool, [self], {}).constant())
 
@@ -48,7 +51,9 @@ class ClassValue(Value):
         if found is MISSING:
             meta = class_attribute(type(self.real), name)
             if meta is MISSING:
-                return t.raise_(AttributeError, f"type object '{self.real.__name__}' has no attribute '{name}'")
+                return t.raise_(
+                    AttributeError, f"type object '{self.real.__name__}' has no attribute '{name}'"
+                )
             if isinstance(meta, FunctionType):
                 return BoundMethodValue(t.pinned(meta), self)
             if isinstance(meta, property) and meta.fget is not None:
@@ -118,7 +123,9 @@ class PyModuleValue(Value):
         if "__getattr__" in table or type(self.real) is not ModuleType:
             value = getattr(self.real, name, MISSING)  # a module that loads its contents on demand
             if value is MISSING:
-                return t.raise_(AttributeError, f"module '{self.describe()}' has no attribute '{name}'")
+                return t.raise_(
+                    AttributeError, f"module '{self.describe()}' has no attribute '{name}'"
+                )
             if name not in table:
                 return t.pinned(value)
             return t.look(t.wrap(value, origin.child("key", name)))
@@ -191,7 +198,11 @@ class ExceptionValue(Value):
         return issubclass(self.cls, cls)
 
     def describe(self) -> str:
-        shown = ", ".join(a.describe() for a in self.args if getattr(a, "found", a) is not None and type(a).__name__ != "LazyValue")
+        shown = ", ".join(
+            a.describe()
+            for a in self.args
+            if getattr(a, "found", a) is not None and type(a).__name__ != "LazyValue"
+        )
         return f"{self.cls.__name__}({shown})"
 
     def truth(self, t: Tracer) -> bool:

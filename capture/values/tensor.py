@@ -21,7 +21,33 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
 FACTS = frozenset(
-    ["shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "is_meta", "is_sparse", "is_quantized", "is_mps", "is_xpu", "is_nested", "is_mkldnn", "layout", "itemsize", "nbytes", "is_leaf", "names", "is_sparse_csr", "is_ipu", "is_xla", "is_vulkan", "is_maia", "is_mtia"]
+    [
+        "shape",
+        "dtype",
+        "device",
+        "ndim",
+        "requires_grad",
+        "is_cuda",
+        "is_cpu",
+        "is_meta",
+        "is_sparse",
+        "is_quantized",
+        "is_mps",
+        "is_xpu",
+        "is_nested",
+        "is_mkldnn",
+        "layout",
+        "itemsize",
+        "nbytes",
+        "is_leaf",
+        "names",
+        "is_sparse_csr",
+        "is_ipu",
+        "is_xla",
+        "is_vulkan",
+        "is_maia",
+        "is_mtia",
+    ]
 )
 COMPUTED = {"T", "mT", "H", "mH", "real", "imag"}
 NEEDS_DATA = {
@@ -34,7 +60,9 @@ NEEDS_DATA = {
 
 
 class TensorValue(Value):
-    def __init__(self, fake: torch.Tensor, real: torch.Tensor | None = None, origin: Origin | None = None) -> None:
+    def __init__(
+        self, fake: torch.Tensor, real: torch.Tensor | None = None, origin: Origin | None = None
+    ) -> None:
         self.fake = fake
         self.real = real
         self.origin = origin
@@ -63,7 +91,9 @@ class TensorValue(Value):
         if method is None:
             if self.origin is not None:
                 t.guards.add(self.origin, "no_attr", name)
-            return t.raise_(AttributeError, f"'{self.type().__name__}' object has no attribute '{name}'")
+            return t.raise_(
+                AttributeError, f"'{self.type().__name__}' object has no attribute '{name}'"
+            )
         if isinstance(method, FunctionType):
             return BoundMethodValue(t.pinned(method), self)
         if not callable(method):

@@ -52,7 +52,9 @@ def captured(fn, *args, graphs=None, breaks=None, kinds=None, calls=2, no_plain=
     for call in range(calls):
         want, got = observe(fn, args, kwargs), observe(target, args, kwargs)
         if type(got.error) is not type(want.error):
-            raise AssertionError(f"call {call}: {got.error!r} instead of {want.error!r}") from got.error
+            raise AssertionError(
+                f"call {call}: {got.error!r} instead of {want.error!r}"
+            ) from got.error
         assert str(got.error) == str(want.error)
         assert got.printed == want.printed, f"call {call}"
         same(got.result, want.result, f"call {call}")

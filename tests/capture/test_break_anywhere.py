@@ -10,7 +10,40 @@ from tests.capture.test_breaks import inner, middle
 from tests.capture.test_straight import PROGRAMS, Data, Pair, X, add_all, helper
 
 NEVER = frozenset(
-    ["NOP", "RESUME", "PRECALL", "EXTENDED_ARG", "CACHE", "POP_TOP", "COPY", "SWAP", "PUSH_NULL", "LOAD_CONST", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_CLOSURE", "LOAD_FAST_AND_CLEAR", "STORE_FAST", "DELETE_FAST", "MAKE_CELL", "COPY_FREE_VARS", "STORE_DEREF", "JUMP_FORWARD", "JUMP_BACKWARD", "KW_NAMES", "JUMP_BACKWARD_NO_INTERRUPT", "RETURN_VALUE", "RETURN_CONST", "RETURN_GENERATOR", "YIELD_VALUE", "END_SEND", "SEND", "PUSH_EXC_INFO", "POP_EXCEPT", "RERAISE"]
+    [
+        "NOP",
+        "RESUME",
+        "PRECALL",
+        "EXTENDED_ARG",
+        "CACHE",
+        "POP_TOP",
+        "COPY",
+        "SWAP",
+        "PUSH_NULL",
+        "LOAD_CONST",
+        "LOAD_FAST",
+        "LOAD_FAST_CHECK",
+        "LOAD_CLOSURE",
+        "LOAD_FAST_AND_CLEAR",
+        "STORE_FAST",
+        "DELETE_FAST",
+        "MAKE_CELL",
+        "COPY_FREE_VARS",
+        "STORE_DEREF",
+        "JUMP_FORWARD",
+        "JUMP_BACKWARD",
+        "KW_NAMES",
+        "JUMP_BACKWARD_NO_INTERRUPT",
+        "RETURN_VALUE",
+        "RETURN_CONST",
+        "RETURN_GENERATOR",
+        "YIELD_VALUE",
+        "END_SEND",
+        "SEND",
+        "PUSH_EXC_INFO",
+        "POP_EXCEPT",
+        "RERAISE",
+    ]
 )
 
 
@@ -124,7 +157,10 @@ EXTRA = {
     "nested": (nested, ()),
     "effects": (effects, ({"old": 1}, [1, 2])),
     "data": (data, ()),
-    "module": (module, (torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.LayerNorm(4)),)),
+    "module": (
+        module,
+        (torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.LayerNorm(4)),),
+    ),
 }
 ALL = {name: (fn, ()) for name, fn in PROGRAMS.items()} | EXTRA
 

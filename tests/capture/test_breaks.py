@@ -499,11 +499,17 @@ def test_deleting_the_function_frees_everything():
     import weakref
 
     scope = {"torch": torch}
-    exec("def g(x):\n    print('g')\n    return x + 1\ndef f(x):\n    y = g(x * 2)\n    print('f')\n    return y", scope)
+    exec(
+        "def g(x):\n    print('g')\n    return x + 1\ndef f(x):\n    y = g(x * 2)\n    print('f')\n    return y",
+        scope,
+    )
     target, runner = jitted(scope["f"])
     scope["again"] = target
     target(X), target(X)
-    alive = [weakref.ref(o) for o in (target, runner, scope["f"], *runner.capture_session.resumes.values())]
+    alive = [
+        weakref.ref(o)
+        for o in (target, runner, scope["f"], *runner.capture_session.resumes.values())
+    ]
     assert len(alive) >= 5 and isinstance(scope["g"], types.FunctionType)
     del target, runner, scope
     gc.collect()

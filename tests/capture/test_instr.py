@@ -9,7 +9,16 @@ import pytest
 from frameloom.capture import instr
 from frameloom.capture.instr import assemble, decode
 
-MODULES = [collections, dis, types, pytest, instr, __import__("argparse"), __import__("contextlib"), __import__("asyncio").tasks]
+MODULES = [
+    collections,
+    dis,
+    types,
+    pytest,
+    instr,
+    __import__("argparse"),
+    __import__("contextlib"),
+    __import__("asyncio").tasks,
+]
 
 
 def codes(code):
@@ -27,16 +36,25 @@ def round_trip(code):
     for copy in copies.values():
         if copy.handler is not None:
             h = copy.handler
-            copy.handler = handlers.setdefault(id(h), instr.Handler(copies[id(h.target)], h.depth, h.lasti))
+            copy.handler = handlers.setdefault(
+                id(h), instr.Handler(copies[id(h.target)], h.depth, h.lasti)
+            )
     return assemble(
-        list(copies.values()), code, varnames=code.co_varnames, cellvars=code.co_cellvars,
-        freevars=code.co_freevars, stacksize=code.co_stacksize,
+        list(copies.values()),
+        code,
+        varnames=code.co_varnames,
+        cellvars=code.co_cellvars,
+        freevars=code.co_freevars,
+        stacksize=code.co_stacksize,
     )
 
 
 def listing(code):
-    return [(i.opname, None if isinstance(i.argval, types.CodeType) else i.argval, i.positions) for i in dis.get_instructions(code)
-            if i.opname != "EXTENDED_ARG"]
+    return [
+        (i.opname, None if isinstance(i.argval, types.CodeType) else i.argval, i.positions)
+        for i in dis.get_instructions(code)
+        if i.opname != "EXTENDED_ARG"
+    ]
 
 
 def tables(code):

@@ -36,8 +36,12 @@ def check_recorded(fn, *tensors):
     everything_e, everything_g = [*eager_in, *expected], [*graph_in, *got]
     for i in range(len(everything_e)):
         for j in range(i):
-            same_e = everything_e[i].untyped_storage()._cdata == everything_e[j].untyped_storage()._cdata
-            same_g = everything_g[i].untyped_storage()._cdata == everything_g[j].untyped_storage()._cdata
+            same_e = (
+                everything_e[i].untyped_storage()._cdata == everything_e[j].untyped_storage()._cdata
+            )
+            same_g = (
+                everything_g[i].untyped_storage()._cdata == everything_g[j].untyped_storage()._cdata
+            )
             assert same_e == same_g, f"aliasing of values {j} and {i}"
     return captured
 
@@ -190,7 +194,9 @@ def test_inference_mode_records_the_same_ops():
     recorder = Recorder()
     with torch.inference_mode():
         fake = recorder.input(torch.randn(2, 3, 4), "x")
-        out = recorder.call(lambda a: torch.einsum("bij,bkj->bik", a, a).reshape(-1), (fake,), {}, "")
+        out = recorder.call(
+            lambda a: torch.einsum("bij,bkj->bik", a, a).reshape(-1), (fake,), {}, ""
+        )
         captured = recorder.finish([out])
     assert "aten.bmm.default" in {str(n.target) for n in captured.gm.graph.nodes}
 
@@ -211,7 +217,9 @@ with torch.no_grad():
     r.finish([r.call(f, (x, w), {}, "")])
 print([m for m in ("torch._dynamo", "torch._inductor", "sympy") if m in sys.modules])
 """
-    out = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True
+    )
     assert out.stdout.strip() == "[]"
 
 
@@ -228,4 +236,7 @@ def test_strides_of_pointwise_results_are_eagers():
             meta_b = torch.empty_strided(b.shape, b.stride(), device="meta")
             got = infer(torch.ops.aten.add.Tensor, (meta_a, meta_b), {})
             want = a + b
-            assert got.shape == want.shape and got.stride() == want.stride(), (a.stride(), b.stride())
+            assert got.shape == want.shape and got.stride() == want.stride(), (
+                a.stride(),
+                b.stride(),
+            )

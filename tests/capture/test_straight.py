@@ -82,14 +82,16 @@ def add_all(x, *xs, **named):
 
 
 PROGRAMS = {
-    "arithmetic": lambda x: (x + 1) * 2 - x / 3 ** 2,
+    "arithmetic": lambda x: (x + 1) * 2 - x / 3**2,
     "global": lambda x: x * SCALE + math.pi,
     "functions": lambda x: F.softmax(torch.relu(x), dim=-1).sum(0, keepdim=True),
     "methods": lambda x: x.view(-1, 2).transpose(0, 1).contiguous().mean(),
     "index": lambda x: x[1:, ..., None] + x[0, 0] - x[-1].unsqueeze(1),
     "tuple": lambda x: (x + 1, [x * 2, (x, 3)], {"a": x - 1, "b": None}),
     "shape": lambda x: x.reshape(x.shape[1], x.size(0)) * x.ndim * len(x),
-    "dtype": lambda x: x.to(torch.float64).type_as(x) + torch.ones(3, 4, dtype=x.dtype, device=x.device),
+    "dtype": lambda x: (
+        x.to(torch.float64).type_as(x) + torch.ones(3, 4, dtype=x.dtype, device=x.device)
+    ),
     "if": lambda x: x + 1 if x.shape[0] > 2 and x.dtype is torch.float32 else x - 1,
     "defaults": lambda x: helper(x) + helper(x, 3) + helper(x, 1, 2, 3, bias=4, q=7),
     "star": lambda x: add_all(x, *[x, x], **{"a": 2, "skip": 1}),
@@ -118,7 +120,9 @@ PROGRAMS = {
     "any": lambda x: x + any(v > 2 for v in (1, 2, 3)) + all([True, 1]),
     "min_max": lambda x: x * max(1, 5, 2) + min([4, 2]),
     "reversed": lambda x: torch.cat([x + i for i in reversed(range(3))]),
-    "hasattr": lambda x: x * (hasattr(x, "shape") + hasattr(Point, "nothing") + getattr(Point, "nothing", 7)),
+    "hasattr": lambda x: (
+        x * (hasattr(x, "shape") + hasattr(Point, "nothing") + getattr(Point, "nothing", 7))
+    ),
     "set": lambda x: x * (3 in {1, 2, 3}) + len({1, 2}),
     "chained": lambda x: x + (1 < x.shape[0] < 10),
     "walrus": lambda x: (y := x + 1) * y,
@@ -126,7 +130,7 @@ PROGRAMS = {
     "bool_ops": lambda x: (None or x) + (x.shape[0] and 2),
     "matmul": lambda x: x @ x.T,
     "negative": lambda x: -x + abs(x) + (~(x > 1)).float(),
-    "pow": lambda x: 2 ** x + x ** 2 + 1 / (x + 1) + 5 // (x + 1) + 7 % (x + 1),
+    "pow": lambda x: 2**x + x**2 + 1 / (x + 1) + 5 // (x + 1) + 7 % (x + 1),
     "setitem": lambda x: assign(x),
 }
 
@@ -359,7 +363,14 @@ def test_guards_tell_cases_apart():
         return x + len(items) if flag else x * items[0]
 
     target, runner = jitted(f)
-    cases = [(X, True, [1]), (X, False, [1]), (X, False, [2]), (X, True, [1, 2]), (X[1:], True, [9]), (X.double(), True, [1])]
+    cases = [
+        (X, True, [1]),
+        (X, False, [1]),
+        (X, False, [2]),
+        (X, True, [1, 2]),
+        (X[1:], True, [9]),
+        (X.double(), True, [1]),
+    ]
     for _ in range(2):
         for case in cases:
             assert torch.equal(target(*case), f(*case))
