@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import io
 from types import SimpleNamespace
-
-import torch
-from torch.utils import _pytree as pytree
 
 from frameloom.capture import _capture
 from frameloom.capture.frame_capture import capture_call
+from tests.observe import assert_same_call, observe
 
 
 class GraphRunner:
@@ -51,14 +46,7 @@ def captured(fn, *args, graphs=None, breaks=None, kinds=None, calls=2, no_plain=
     target, runner = jitted(fn)
     for call in range(calls):
         want, got = observe(fn, args, kwargs), observe(target, args, kwargs)
-        if type(got.error) is not type(want.error):
-            raise AssertionError(
-                f"call {call}: {got.error!r} instead of {want.error!r}"
-            ) from got.error
-        assert str(got.error) == str(want.error)
-        assert got.printed == want.printed, f"call {call}"
-        same(got.result, want.result, f"call {call}")
-        same(got.arguments, want.arguments, f"call {call}, arguments")
+        assert_same_call(got, want, f"call {call}")
     found = [b.kind for b in runner.breaks]
     if graphs is not None:
         assert len(runner.graphs) == graphs, (len(runner.graphs), runner.breaks, runner.plain)
@@ -69,30 +57,3 @@ def captured(fn, *args, graphs=None, breaks=None, kinds=None, calls=2, no_plain=
     if no_plain:
         assert not runner.plain
     return runner
-
-
-class observe:
-    def __init__(self, fn, args, kwargs):
-        self.arguments = copy.deepcopy((args, kwargs))
-        self.result = self.error = None
-        torch.manual_seed(0)
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out), torch.no_grad():
-            try:
-                self.result = fn(*self.arguments[0], **self.arguments[1])
-            except Exception as error:
-                self.error = error
-        self.printed = out.getvalue()
-
-
-def same(got, want, where):
-    got_leaves, got_spec = pytree.tree_flatten(got)
-    want_leaves, want_spec = pytree.tree_flatten(want)
-    assert got_spec == want_spec, f"{where}: {got_spec} instead of {want_spec}"
-    for a, b in zip(got_leaves, want_leaves, strict=True):
-        assert type(a) is type(b), f"{where}: {a!r} instead of {b!r}"
-        if isinstance(a, torch.Tensor):
-            assert a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride(), where
-            torch.testing.assert_close(a, b, equal_nan=True, msg=lambda m: f"{where}: {m}")
-        elif isinstance(a, int | float | str | bool | None):
-            assert a == b, f"{where}: {a!r} instead of {b!r}"

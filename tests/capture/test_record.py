@@ -157,7 +157,7 @@ def test_mutation_is_reported():
 @pytest.mark.parametrize("fn", [
     lambda x: x.nonzero(), lambda x: x.sum().item(), lambda x: bool(x.sum() > 0), lambda x: x.t_(),
     lambda x: x + torch.ones(5, 5, 5), lambda x: x.numpy(), lambda x: x.tolist(), lambda x: x[x > 0],
-], ids=str)  # fmt: skip
+])  # fmt: skip
 def test_what_cannot_be_recorded_breaks(fn):
     with pytest.raises(Break):
         record(fn, randn(4, 6))

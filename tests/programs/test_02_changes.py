@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from frameloom import jit
-from tests.helpers import aliasing, observe, same
+from tests.helpers import assert_same_call, observe, same
 
 FACTOR = 2.0
 SETTINGS = {"scale": 1.5, "deep": [1, 2, {"k": 3}]}
@@ -43,11 +43,7 @@ def assert_follows(fn, *calls, between=()):
         if i in actions:
             actions[i]()
         want, got = observe(fn, args, {}), observe(jitted, args, {})
-        assert type(want.error) is type(got.error), (i, want.error, got.error)
-        same(got.result, want.result, 1e-6, 1e-6, f"call {i}")
-        same(got.arguments, want.arguments, 1e-6, 1e-6, f"arguments of call {i}")
-        assert aliasing(got) == aliasing(want), f"aliasing of call {i}"
-        assert torch.equal(got.random_state, want.random_state), f"random stream of call {i}"
+        assert_same_call(got, want, f"call {i}", 1e-6, 1e-6)
 
 
 X = torch.arange(12.0).reshape(3, 4)
