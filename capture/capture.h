@@ -50,7 +50,7 @@ int global_state_traverse(GlobalState *state, visitproc visit, void *arg);
 int global_state_matches(const GlobalState *state);
 PyObject *global_state_difference(const GlobalState *state); /* in words; NULL without exception if none */
 
-/* --- guards.c, guard_walk.c, guard_text.c --- */
+/* --- guards.c, guard_walk.c, guard_sections.c, guard_text.c --- */
 typedef enum {
     STEP_ARG,
     STEP_CELL,
@@ -61,6 +61,7 @@ typedef enum {
     STEP_CLASS,
     STEP_ITEM,
     STEP_KEY,
+    STEP_CLASS_ATTR,
     STEP_CELL_CONTENTS,
     STEP_FUNC_CLOSURE,
     STEP_FUNC_DEFAULTS,
@@ -76,7 +77,7 @@ typedef enum {
     CHECK_LENGTH,
     CHECK_KEYS,
     CHECK_NO_KEY,
-    CHECK_NO_ATTR,
+    CHECK_NO_CLASS_ATTR,
     CHECK_SAME,
     CHECK_DIFFERENT,
     CHECK_TENSOR,
@@ -93,9 +94,32 @@ typedef struct {
     PyObject *object;  /* key, name, constant, pinned object, or tuple of keys; may be NULL */
     TensorSpec *tensor;
     Py_ssize_t *order; /* no overlap: `number` nodes, as sorted by address the last time */
-    uint64_t version;  /* of the dictionary in which `found` (borrowed from it) was seen */
-    PyObject *found;
 } Step;
+
+/* The short walk (see guard_sections.c) is a list of moves; those that there are most of bring what they
+ * need. */
+typedef enum { MOVE_STEP, MOVE_SECTION, MOVE_INSTANCE, MOVE_DICT, MOVE_LENGTH, MOVE_TENSOR } MoveKind;
+typedef struct {
+    int32_t kind;  /* MoveKind */
+    int32_t node;  /* section: the dictionary or class, -1 for what never changes; else what is looked at */
+    int32_t dict;  /* instance, dict: the node of the dictionary of `node` */
+    int32_t first; /* the step; or the first of the section in `order` */
+    int32_t count; /* of the section's steps */
+    union {
+        uint64_t version; /* under which the section's steps passed last, 0: none */
+        Py_ssize_t length;
+        const TensorSpec *tensor; /* borrowed from the step */
+    };
+    PyObject *type; /* instance: weak reference to its class, borrowed from the step */
+} Move;
+
+typedef struct {
+    Move *moves;
+    Py_ssize_t move_count;
+    int32_t *order;    /* numbers of the steps of sections */
+    PyObject **values; /* by node: what was found; only to be used where the walk has just been */
+    int busy;          /* a walk that uses `values` is going on */
+} Sections;
 
 typedef struct {
     PyObject_HEAD
@@ -109,17 +133,23 @@ typedef struct {
     Py_ssize_t *fresh_nodes; /* the nodes whose load makes a new reference */
     Py_ssize_t fresh_count, fresh_room;
     GlobalState *global_state; /* NULL: not checked */
+    Sections *sections;        /* NULL until the first call */
 } Guards;
 extern PyTypeObject Guards_Type;
 
 #define GUARDS_PASS         (-1)
 #define GUARDS_GLOBAL_STATE (-2)
 static inline Py_ssize_t guards_node_count(const Guards *guards) { return PyList_GET_SIZE(guards->paths); }
-/* Walks all steps.  `values` has room for every node and receives borrowed references, except those of
-   fresh_nodes, which are owned until guards_release.  Gives GUARDS_PASS, GUARDS_GLOBAL_STATE, or the number
-   of the step that failed. */
+/* Walks all steps in the order of creation.  `values` has room for every node and receives borrowed
+   references, except those of fresh_nodes, which are owned until guards_release.  Gives GUARDS_PASS,
+   GUARDS_GLOBAL_STATE, or the number of the step that failed. */
 Py_ssize_t guards_walk(Guards *guards, const Call *call, PyObject **values);
 void guards_release(Guards *guards, PyObject **values);
+/* Whether all guards pass, by the short walk.  Then `slots` receives owned references to what the plan wants.
+ */
+int guards_pass(Guards *guards, const Call *call, PyObject **slots);
+Sections *sections_new(const Guards *guards); /* NULL with an exception set */
+void sections_free(Sections *sections);
 PyObject *guards_explain(Guards *guards,
                          const Call *call); /* the first failing check in words, None if all pass */
 PyObject *guards_explain_failure(Guards *guards, PyObject *args); /* (args, kwargs, function) -> str | None */

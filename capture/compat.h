@@ -27,6 +27,31 @@ static inline uint64_t dict_version(PyObject *dict) {
 #endif
 }
 
+/* The same of a class: it changes whenever the class or one of its bases does.  0 until an attribute has been
+   looked up. */
+static inline uint64_t type_version(PyTypeObject *type) {
+    return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+}
+
+/* The dictionary of an instance, borrowed and made if there is none yet; NULL (without an exception) if it
+   cannot have one. */
+static inline PyObject *instance_dict(PyObject *object) {
+#if PY_VERSION_HEX < 0x030D0000
+    /* Three words before the object; the lowest bit marks values that are not in a dictionary yet (3.12). */
+    if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_MANAGED_DICT)) {
+        PyObject *dict = ((PyObject **)object)[-3];
+        if (dict && !((uintptr_t)dict & 1)) return dict;
+    }
+#endif
+    PyObject **at = _PyObject_GetDictPtr(object);
+    if (at && *at) return *at;
+    if (at == NULL) return NULL;
+    PyObject *made = PyObject_GenericGetDict(object, NULL);
+    if (made == NULL) PyErr_Clear();
+    Py_XDECREF(made); /* the object holds it */
+    return made;
+}
+
 /* What a weak reference refers to, borrowed; None once it died. */
 static inline PyObject *weakref_object(PyObject *reference) {
     return ((PyWeakReference *)reference)->wr_object;

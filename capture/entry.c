@@ -143,12 +143,11 @@ static PyObject *recipe_build(const Recipe *recipe, PyObject *outputs, PyObject 
 
 /* --- running --- */
 
-/* Calls the plan with the collected objects.  They are kept alive meanwhile: the plan may let other threads
-   run, and these may change the containers that the objects were found in. */
+/* Calls the plan with the collected objects, whose references are given up.  They are kept alive meanwhile:
+   the plan may let other threads run, and these may change the containers that the objects were found in. */
 static PyObject *run_plan(Entry *entry, PyObject **slots) {
     Py_ssize_t count = entry->guards->slot_count;
     PyObject *result = NULL, *outputs;
-    for (Py_ssize_t i = 0; i < count; i++) Py_INCREF(slots[i]);
     outputs = PyObject_Vectorcall(entry->target, slots, (size_t)count | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     if (outputs) {
         const Recipe *recipe = entry->recipe;
@@ -164,29 +163,26 @@ static PyObject *run_plan(Entry *entry, PyObject **slots) {
 }
 
 Tried entry_try(Entry *entry, const Call *call, PyObject **result) {
-    enum { ON_STACK = 192 };
-    Guards *guards = entry->guards;
-    /* One array holds the nodes and, behind one free place that the callee may use, the collected objects. */
-    Py_ssize_t nodes = guards_node_count(guards), room = nodes + 1 + guards->slot_count;
-    PyObject *on_stack[ON_STACK], **values = on_stack;
-    if (room > ON_STACK && (values = PyMem_Malloc(room * sizeof *values)) == NULL) {
+    enum { ON_STACK = 64 };
+    /* The collected objects, behind one free place that the callee may use. */
+    Py_ssize_t count = entry->guards->slot_count;
+    PyObject *on_stack[ON_STACK], **slots = on_stack;
+    if (count >= ON_STACK && (slots = PyMem_Malloc((count + 1) * sizeof *slots)) == NULL) {
         *result = PyErr_NoMemory();
         return TRIED_DONE;
     }
     Tried tried = TRIED_MISS;
-    if (guards_walk(guards, call, values) == GUARDS_PASS) {
+    if (guards_pass(entry->guards, call, slots + 1)) {
         entry->calls++;
         tried = entry->kind == ENTRY_CODE    ? TRIED_CODE
                 : entry->kind == ENTRY_PLAIN ? TRIED_PLAIN
                                              : TRIED_DONE;
+        if (tried == TRIED_DONE)
+            *result = run_plan(entry, slots + 1);
+        else
+            for (Py_ssize_t i = 0; i < count; i++) Py_DECREF(slots[i + 1]);
     }
-    if (tried == TRIED_DONE) {
-        PyObject **slots = values + nodes + 1;
-        for (Py_ssize_t i = 0; i < guards->slot_count; i++) slots[i] = values[guards->slot_nodes[i]];
-        *result = run_plan(entry, slots);
-    }
-    if (guards->fresh_count) guards_release(guards, values);
-    if (values != on_stack) PyMem_Free(values);
+    if (slots != on_stack) PyMem_Free(slots);
     return tried;
 }
 

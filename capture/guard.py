@@ -24,11 +24,9 @@ class GuardSet:
     def add(self, origin: Origin, kind: str, value: Any = None) -> None:
         if origin.kind == "object" and kind in ("is", "type"):
             return  # the guards hold the object itself
-        key = (
-            value
-            if kind in ("length", "no_key", "no_attr") and isinstance(value, str | int)
-            else id(value)
-        )
+        if kind == "no_attr":
+            origin, kind = origin.child("dict"), "no_key"
+        key = value if kind in ("length", "no_key") and isinstance(value, str | int) else id(value)
         self._checks.setdefault((id(origin), kind, key), (origin, kind, value))
 
     def add_tensor(self, origin: Origin, tensor: Any) -> None:

@@ -92,8 +92,8 @@ static PyObject *demand(Guards *guards, const Step *step) {
         inner = short_repr(step->object);
         format = "no key %U";
         break;
-    case CHECK_NO_ATTR:
-        return PyUnicode_FromFormat("no attribute %S in the instance", step->object);
+    case CHECK_NO_CLASS_ATTR:
+        return PyUnicode_FromFormat("no attribute %S", step->object);
     case CHECK_SAME:
         return PyUnicode_FromFormat("the same object as %U", path_of(guards, step->parent));
     case CHECK_DIFFERENT:
@@ -130,7 +130,7 @@ static PyObject *found_text(const Step *step, PyObject *object) {
         }
         return short_repr(object);
     case CHECK_NO_KEY:
-    case CHECK_NO_ATTR:
+    case CHECK_NO_CLASS_ATTR:
         return PyUnicode_FromString("one");
     case CHECK_TENSOR:
         return tensor_text(step->tensor, object);

@@ -46,11 +46,6 @@ static PyObject *dict_find(PyObject *dict, PyObject *key, Py_hash_t hash) {
     return found;
 }
 
-static PyObject *instance_dict(PyObject *object) {
-    PyObject **at = _PyObject_GetDictPtr(object);
-    return at ? *at : NULL;
-}
-
 /* Whether binding `descriptor` runs no Python code. */
 static int binds_natively(PyObject *descriptor) {
     static PyTypeObject *const types[] = {
@@ -107,14 +102,8 @@ static PyObject *load_item(PyObject *object, Py_ssize_t index) {
     return PyTuple_Check(object) ? PyTuple_GET_ITEM(object, index) : PyList_GET_ITEM(object, index);
 }
 
-static PyObject *load_key(Step *step, PyObject *dict) {
-    if (!Py_IS_TYPE(dict, &PyDict_Type) && !PyDict_Check(dict)) return NULL;
-    uint64_t version = dict_version(dict);
-    if (version && version == step->version) return step->found;
-    PyObject *found = dict_find(dict, step->object, step->number);
-    step->found = found;
-    step->version = found ? version : 0;
-    return found;
+static PyObject *load_key(const Step *step, PyObject *dict) {
+    return PyDict_Check(dict) ? dict_find(dict, step->object, step->number) : NULL;
 }
 
 static PyObject *or_none(PyObject *object) { return object ? object : Py_None; }
@@ -136,7 +125,7 @@ static PyObject *function_part(StepKind kind, PyObject *object) {
     }
 }
 
-static PyObject *load(Step *step, const Call *call, PyObject **values) {
+static PyObject *load(const Step *step, const Call *call, PyObject **values) {
     PyObject *parent = step->kind > STEP_OBJECT ? values[step->parent] : NULL;
     switch (step->kind) {
     case STEP_ARG:
@@ -160,6 +149,8 @@ static PyObject *load(Step *step, const Call *call, PyObject **values) {
         return load_item(parent, step->number);
     case STEP_KEY:
         return load_key(step, parent);
+    case STEP_CLASS_ATTR:
+        return PyType_Check(parent) ? _PyType_Lookup((PyTypeObject *)parent, step->object) : NULL;
     case STEP_CELL_CONTENTS:
         return PyCell_Check(parent) ? PyCell_GET(parent) : NULL;
     case STEP_METHOD_SELF:
@@ -200,30 +191,18 @@ static int ordered_keys_are(PyObject *dict, PyObject *expected) {
     return same;
 }
 
-static int keys_are(Step *step, PyObject *dict) {
+static int keys_are(const Step *step, PyObject *dict) {
     if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(step->object)) return 0;
-    uint64_t version = dict_version(dict);
-    int ordered = PyODict_Check(dict);
-    if (version && version == step->version && !ordered) return 1;
-    if (ordered) return ordered_keys_are(dict, step->object);
+    if (PyODict_Check(dict)) return ordered_keys_are(dict, step->object);
     Py_ssize_t at = 0, i = 0;
     PyObject *key;
     while (PyDict_Next(dict, &at, &key, NULL))
         if (!key_is(key, PyTuple_GET_ITEM(step->object, i++))) return 0;
-    step->version = version;
-    return 1;
-}
-
-static int lacks_key(Step *step, PyObject *dict) {
-    uint64_t version = dict_version(dict);
-    if (version && version == step->version) return 1;
-    if (dict_find(dict, step->object, step->number)) return 0;
-    step->version = version;
     return 1;
 }
 
 /* Sorts the nodes by address, starting from the order of the last call, which memory rarely leaves. */
-static int no_overlap(Step *step, PyObject **values) {
+static int no_overlap(const Step *step, PyObject **values) {
     enum { ON_STACK = 64 };
     struct Extent {
         uintptr_t low, high;
@@ -253,7 +232,7 @@ static int no_overlap(Step *step, PyObject **values) {
     return apart;
 }
 
-static int check(Step *step, PyObject **values) {
+static inline int check(const Step *step, PyObject **values) {
     PyObject *object = values[step->node];
     switch (step->kind) {
     case CHECK_TYPE:
@@ -267,11 +246,9 @@ static int check(Step *step, PyObject **values) {
     case CHECK_KEYS:
         return keys_are(step, object);
     case CHECK_NO_KEY:
-        return PyDict_Check(object) && lacks_key(step, object);
-    case CHECK_NO_ATTR: {
-        PyObject *dict = instance_dict(object);
-        return dict == NULL || lacks_key(step, dict);
-    }
+        return PyDict_Check(object) && dict_find(object, step->object, step->number) == NULL;
+    case CHECK_NO_CLASS_ATTR:
+        return PyType_Check(object) && _PyType_Lookup((PyTypeObject *)object, step->object) == NULL;
     case CHECK_SAME:
         return object == values[step->parent];
     case CHECK_DIFFERENT:
@@ -283,23 +260,109 @@ static int check(Step *step, PyObject **values) {
     }
 }
 
-Py_ssize_t guards_walk(Guards *guards, const Call *call, PyObject **values) {
+/* Whether the step passes; a load leaves what it found in `values`. */
+static inline int run_step(const Step *step, const Call *call, PyObject **values) {
+    if (step->kind > STEP_LAST_LOAD) return check(step, values);
+    PyObject *value = load(step, call, values);
+    values[step->node] = value;
+    return value != NULL;
+}
+
+static void forget_fresh(Guards *guards, PyObject **values) {
     for (Py_ssize_t i = 0; i < guards->fresh_count; i++) values[guards->fresh_nodes[i]] = NULL;
+}
+
+Py_ssize_t guards_walk(Guards *guards, const Call *call, PyObject **values) {
+    forget_fresh(guards, values);
     if (guards->global_state && !global_state_matches(guards->global_state)) return GUARDS_GLOBAL_STATE;
-    Py_ssize_t count = guards->step_count;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        Step *step = &guards->steps[i];
-        if (step->kind <= STEP_LAST_LOAD) {
-            PyObject *value = load(step, call, values);
-            if (value == NULL) return i;
-            values[step->node] = value;
-        } else if (!check(step, values)) {
-            return i;
-        }
-    }
+    for (Py_ssize_t i = 0; i < guards->step_count; i++)
+        if (!run_step(&guards->steps[i], call, values)) return i;
     return GUARDS_PASS;
 }
 
 void guards_release(Guards *guards, PyObject **values) {
     for (Py_ssize_t i = 0; i < guards->fresh_count; i++) Py_CLEAR(values[guards->fresh_nodes[i]]);
+}
+
+/* --- the short walk --- */
+
+/* Of what a section was read from; 0 if that cannot be told. */
+static inline uint64_t version_of(PyObject *object) {
+    if (PyDict_Check(object)) return dict_version(object);
+    return PyType_Check(object) ? type_version((PyTypeObject *)object) : 0;
+}
+
+static int run_section(Guards *guards, Move *move, PyObject *of, const Call *call) {
+    const int32_t *numbers = guards->sections->order + move->first;
+    move->version = 0;
+    for (int32_t i = 0; i < move->count; i++)
+        if (!run_step(&guards->steps[numbers[i]], call, guards->sections->values)) return 0;
+    /* Looking an attribute up gives a class a version.  No step lets anything else run meanwhile. */
+    move->version = of ? version_of(of) : 1;
+    return 1;
+}
+
+static inline int section_holds(Guards *guards, Move *move, PyObject *of, const Call *call) {
+    uint64_t version = of ? version_of(of) : 1;
+    return (version && version == move->version) || run_section(guards, move, of, call);
+}
+
+static inline int make_move(Guards *guards, Move *move, const Call *call, PyObject **values) {
+    switch ((MoveKind)move->kind) {
+    case MOVE_STEP:
+        return run_step(&guards->steps[move->first], call, values);
+    case MOVE_SECTION:
+        return section_holds(guards, move, move->node < 0 ? NULL : values[move->node], call);
+    case MOVE_INSTANCE:
+        if ((PyObject *)Py_TYPE(values[move->node]) != weakref_object(move->type)) return 0;
+        /* fall through */
+    case MOVE_DICT: {
+        PyObject *dict = values[move->dict] = instance_dict(values[move->node]);
+        return dict && (move->count == 0 || section_holds(guards, move, dict, call));
+    }
+    case MOVE_LENGTH:
+        return PyDict_GET_SIZE(values[move->node]) == move->length;
+    case MOVE_TENSOR:
+        return tensor_matches(move->tensor, values[move->node]);
+    }
+    Py_UNREACHABLE();
+}
+
+static int short_walk(Guards *guards, const Call *call) {
+    Sections *sections = guards->sections;
+    PyObject **values = sections->values;
+    for (Move *move = sections->moves, *end = move + sections->move_count; move < end; move++)
+        if (!make_move(guards, move, call, values)) return 0;
+    return 1;
+}
+
+/* For a walk inside a walk, which a finalizer may start: it leaves `sections` alone. */
+static int pass_apart(Guards *guards, const Call *call, PyObject **slots) {
+    PyObject **values = PyMem_Calloc(guards_node_count(guards) + 1, sizeof *values);
+    if (values == NULL) return 0;
+    int passed = guards_walk(guards, call, values) == GUARDS_PASS;
+    for (Py_ssize_t i = 0; passed && i < guards->slot_count; i++)
+        slots[i] = Py_NewRef(values[guards->slot_nodes[i]]);
+    guards_release(guards, values);
+    PyMem_Free(values);
+    return passed;
+}
+
+int guards_pass(Guards *guards, const Call *call, PyObject **slots) {
+    if (guards->global_state && !global_state_matches(guards->global_state)) return 0;
+    if (guards->sections == NULL && (guards->sections = sections_new(guards)) == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    Sections *sections = guards->sections;
+    if (sections->busy) return pass_apart(guards, call, slots);
+    sections->busy = 1;
+    PyObject **values = sections->values;
+    forget_fresh(guards, values);
+    int passed = short_walk(guards, call);
+    for (Py_ssize_t i = 0; passed && i < guards->slot_count; i++)
+        slots[i] = Py_NewRef(values[guards->slot_nodes[i]]);
+    guards_release(guards, values);
+    sections->busy = 0;
+    return passed;
 }

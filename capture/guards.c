@@ -1,7 +1,7 @@
 /* Guards: the type, and how its program is built.
  *
  * A program is a list of steps in the order of creation: a load gives a node its object, a check looks at a
- * node.  Walking is in guard_walk.c, words are in guard_text.c.
+ * node.  Walking is in guard_walk.c (its short cuts in guard_sections.c), words are in guard_text.c.
  */
 #include "capture.h"
 
@@ -17,6 +17,7 @@ static const struct {
         {"type", STEP_CLASS},
         {"item", STEP_ITEM},
         {"key", STEP_KEY},
+        {"class_attr", STEP_CLASS_ATTR},
         {"cell_contents", STEP_CELL_CONTENTS},
         {"func_closure", STEP_FUNC_CLOSURE},
         {"func_defaults", STEP_FUNC_DEFAULTS},
@@ -27,9 +28,9 @@ static const struct {
         {"method_func", STEP_METHOD_FUNC},
     },
   CHECKS[] = {
-      {"type", CHECK_TYPE},           {"is", CHECK_IS},     {"equal", CHECK_EQUAL},
-      {"length", CHECK_LENGTH},       {"keys", CHECK_KEYS}, {"no_key", CHECK_NO_KEY},
-      {"no_attr", CHECK_NO_ATTR},     {"same", CHECK_SAME}, {"tensor", CHECK_TENSOR},
+      {"type", CHECK_TYPE},           {"is", CHECK_IS},         {"equal", CHECK_EQUAL},
+      {"length", CHECK_LENGTH},       {"keys", CHECK_KEYS},     {"no_key", CHECK_NO_KEY},
+      {"same", CHECK_SAME},           {"tensor", CHECK_TENSOR}, {"no_class_attr", CHECK_NO_CLASS_ATTR},
       {"different", CHECK_DIFFERENT},
   };
 
@@ -56,6 +57,8 @@ static int append_index(Py_ssize_t **items, Py_ssize_t *count, Py_ssize_t *room,
 /* A zeroed step, borrowed from the program; it counts at once, so that it is freed with the guards whatever
  * follows. */
 static Step *step_new(Guards *self, StepKind kind, Py_ssize_t node) {
+    sections_free(self->sections);
+    self->sections = NULL;
     if (reserve((void **)&self->steps, self->step_count, &self->step_room, sizeof(Step)) < 0) return NULL;
     Step *step = &self->steps[self->step_count++];
     memset(step, 0, sizeof *step);
@@ -111,6 +114,8 @@ static int Guards_clear(Guards *self) {
     Py_ssize_t count = self->step_count;
     Step *steps = self->steps;
     GlobalState *state = self->global_state;
+    sections_free(self->sections);
+    self->sections = NULL;
     self->step_count = self->step_room = self->slot_count = self->fresh_count = 0;
     self->steps = NULL;
     self->global_state = NULL;
@@ -181,6 +186,7 @@ static PyObject *Guards_object(Guards *self, PyObject *object) {
 static PyObject *child_path(PyObject *parent, StepKind kind, PyObject *key, const char *name) {
     switch (kind) {
     case STEP_ATTR:
+    case STEP_CLASS_ATTR:
         return PyUnicode_FromFormat("%U.%U", parent, key);
     case STEP_DICT:
         return PyUnicode_FromFormat("%U.__dict__", parent);
@@ -231,7 +237,7 @@ static PyObject *Guards_child(Guards *self, PyObject *const *args, Py_ssize_t na
         return NULL;
     }
     StepKind kind = LOADS[row].kind;
-    if (kind == STEP_ATTR && !PyUnicode_CheckExact(key)) {
+    if ((kind == STEP_ATTR || kind == STEP_CLASS_ATTR) && !PyUnicode_CheckExact(key)) {
         PyErr_SetString(PyExc_TypeError, "the name of an attribute is a str");
         return NULL;
     }
@@ -244,8 +250,8 @@ static PyObject *Guards_child(Guards *self, PyObject *const *args, Py_ssize_t na
     step->parent = (int32_t)parent;
     step->number = number;
     step->object = Py_NewRef(key);
+    if (kind == STEP_ATTR || kind == STEP_CLASS_ATTR) PyUnicode_InternInPlace(&step->object);
     if (kind == STEP_ATTR) {
-        PyUnicode_InternInPlace(&step->object);
         if (append_index(&self->fresh_nodes, &self->fresh_count, &self->fresh_room, step->node) < 0)
             return NULL;
     }
@@ -284,9 +290,10 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         step->object = Py_NewRef(value);
         return 0;
     case CHECK_NO_KEY:
-    case CHECK_NO_ATTR:
+    case CHECK_NO_CLASS_ATTR:
         step->number = PyObject_Hash(value);
         step->object = Py_NewRef(value);
+        if (PyUnicode_CheckExact(value)) PyUnicode_InternInPlace(&step->object);
         return step->number == -1 ? -1 : 0;
     case CHECK_SAME:
     case CHECK_DIFFERENT:
@@ -373,6 +380,21 @@ static PyObject *Guards_describe(Guards *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* passes(slots, function): whether a call with these bound arguments would be accepted. */
+static PyObject *Guards_passes(Guards *self, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs != 2 || !PyTuple_Check(args[0]) || !PyFunction_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "passes(slots, function)");
+        return NULL;
+    }
+    Call call = {((PyTupleObject *)args[0])->ob_item, PyTuple_GET_SIZE(args[0]), (PyFunctionObject *)args[1]};
+    PyObject **slots = PyMem_Malloc((self->slot_count + 1) * sizeof *slots);
+    if (slots == NULL) return PyErr_NoMemory();
+    int passed = guards_pass(self, &call, slots);
+    for (Py_ssize_t i = 0; passed && i < self->slot_count; i++) Py_DECREF(slots[i]);
+    PyMem_Free(slots);
+    return PyBool_FromLong(passed);
+}
+
 static PyObject *Guards_texts(Guards *self, PyObject *Py_UNUSED(ignored)) { return guards_texts(self); }
 
 static PyMethodDef Guards_methods[] = {
@@ -388,6 +410,7 @@ static PyMethodDef Guards_methods[] = {
     {"describe", (PyCFunction)Guards_describe, METH_VARARGS, "describe(node, path)"},
     {"explain_failure", (PyCFunction)guards_explain_failure, METH_VARARGS,
      "explain_failure(args, kwargs, function) -> str | None"},
+    {"passes", _PyCFunction_CAST(Guards_passes), METH_FASTCALL, "passes(slots, function) -> bool"},
     {"texts", (PyCFunction)Guards_texts, METH_NOARGS, "texts() -> list[str]"},
     {NULL, NULL, 0, NULL},
 };

@@ -16,7 +16,9 @@ def f(x, y=None):
 
 
 class Guard:
-    """One guard on the argument x: `Guard(lambda g, x: ...)`; `guard(value)` gives the failure or None."""
+    """One guard on the argument x: `Guard(lambda g, x: ...)`; `guard(value)` gives the failure or None.
+
+    The walk of a call, which leaves out what cannot have changed, must come to the same as the full one."""
 
     def __init__(self, build, function=f):
         self.guards = c.Guards(function.__code__)
@@ -24,7 +26,10 @@ class Guard:
         build(self.guards, self.guards.arg(0))
 
     def __call__(self, x, y=None):
-        return self.guards.explain_failure((x, y), None, self.function)
+        failure = self.guards.explain_failure((x, y), None, self.function)
+        for _ in range(2):
+            assert self.guards.passes((x, y), self.function) == (failure is None)
+        return failure
 
 
 def check(kind, value=None):
@@ -158,21 +163,62 @@ def test_keys_in_order():
     assert guard(ordered) is None
 
 
-def test_no_key_and_no_attr():
+def test_no_key():
     guard = check("no_key", "k")
     data = {}
     assert guard(data) is None and guard(data) is None
     data["k"] = 1
     assert guard(data) == "x: expected no key 'k', found one"
 
+
+def test_no_attribute_in_the_instance():
     class A:
         forward = 1
 
-    a = A()
-    guard = check("no_attr", "forward")
+    def build(g, x):
+        g.check(x, "type", A)
+        g.check(g.child(x, "dict"), "no_key", "forward")
+
+    a, guard = A(), Guard(build)
     assert guard(a) is None
+    assert guard(A()) is None
     a.forward = 2
-    assert guard(a) is not None
+    assert guard(a) == "x.__dict__: expected no key 'forward', found one"
+    del a.forward
+    assert guard(a) is None
+
+
+def test_class_attributes_as_they_are_stored():
+    class Base:
+        def method(self):
+            return 1
+
+    class A(Base):
+        pass
+
+    method = Base.method
+
+    def build(g, x):
+        cls = g.object(A)
+        g.check(g.child(cls, "class_attr", "method"), "is", method)
+        g.check(cls, "no_class_attr", "__getattr__")
+
+    guard = Guard(build)
+    assert guard(1) is None
+    A.other = 1
+    assert guard(1) is None
+    A.method = lambda self: 2
+    assert "A.method: expected function" in guard(1)
+    del A.method
+    assert guard(1) is None
+    Base.method = A.other
+    assert guard(1) is not None
+    Base.method = method
+    assert guard(1) is None
+    Base.__getattr__ = method
+    assert guard(1) == "A: expected no attribute __getattr__, found one"
+    del Base.__getattr__
+    assert guard(1) is None
 
 
 def test_same():

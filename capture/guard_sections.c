@@ -1,0 +1,267 @@
+/* Which steps of a guard program need not run at every call.
+ *
+ * Every version of a dictionary, or of a class, is a number that no other one ever has.  So what follows from
+ * the contents of one dictionary alone (values under known keys, and what never changes about these values)
+ * holds as long as its version does: such steps form a *section* of that dictionary.  The values are alive
+ * and the same ones meanwhile, since the dictionary holds them.  The same goes for attributes of a class.
+ *
+ * What can change without a change of a dictionary is checked at every call: the dictionary and the class of
+ * an instance, lists, cells, parts of functions, tensors.  Steps that look at arguments come first: these
+ * differ most.
+ */
+#include "capture.h"
+
+#include <string.h>
+
+enum { EACH_CALL = -1, ALWAYS = 0 }; /* instead of the number of a section */
+
+typedef struct {
+    const Guards *guards;
+    Py_ssize_t nodes;
+    PyTypeObject **types; /* by node: borrowed, what the guards say about its type; NULL if nothing */
+    int32_t *held;        /* by node: the section that says which object it is; EACH_CALL, ALWAYS */
+    int32_t *own;         /* by node: the section of this dictionary or class; 0 none */
+    int32_t *owner;       /* by step: its section */
+    char *near;           /* by node: reached from the arguments without any section */
+    int32_t *type_step;   /* by node: the check of its type at each call, -1 none */
+    int32_t *dict_step;   /* by node: the load of its dictionary, -1 none */
+    char *laid;           /* by step: part of a move already */
+    int32_t sections;
+    Sections *result;
+    void *tables[8];
+    size_t table_count;
+} Sealing;
+
+static int is_tuple(const Sealing *s, int32_t node) {
+    return s->types[node] && PyType_IsSubtype(s->types[node], &PyTuple_Type);
+}
+
+static int32_t own_section(Sealing *s, int32_t node) {
+    if (s->own[node] == 0) s->own[node] = ++s->sections;
+    return s->own[node];
+}
+
+/* Objects of this class cannot be given another one by assignment. */
+static int is_for_ever(PyTypeObject *type) {
+    return PyType_HasFeature(type, Py_TPFLAGS_IMMUTABLETYPE) && !PyType_IsSubtype(type, &PyModule_Type);
+}
+
+static int32_t owner_of_load(Sealing *s, const Step *step) {
+    int32_t held = step->kind > STEP_OBJECT ? s->held[step->parent] : EACH_CALL;
+    switch (step->kind) {
+    case STEP_OBJECT:
+        return ALWAYS;
+    case STEP_KEY:
+    case STEP_CLASS_ATTR:
+        return own_section(s, step->parent);
+    case STEP_ITEM:
+        return is_tuple(s, step->parent) ? held : EACH_CALL;
+    case STEP_FUNC_CLOSURE:
+        s->types[step->node] = &PyTuple_Type;
+        return held;
+    case STEP_FUNC_GLOBALS:
+    case STEP_METHOD_SELF:
+    case STEP_METHOD_FUNC:
+        return held;
+    default:
+        return EACH_CALL;
+    }
+}
+
+static int32_t owner_of_check(Sealing *s, const Step *step) {
+    int32_t node = step->node, held = s->held[node];
+    PyTypeObject *type = s->types[node];
+    switch (step->kind) {
+    case CHECK_IS:
+    case CHECK_EQUAL:
+        return held;
+    case CHECK_TYPE:
+        if (type == NULL || !is_for_ever(type)) return EACH_CALL;
+        return held == EACH_CALL && s->own[node] ? s->own[node] : held;
+    case CHECK_LENGTH:
+        if (type && PyType_IsSubtype(type, &PyDict_Type) && s->own[node]) return s->own[node];
+        return is_tuple(s, node) || type == &PyUnicode_Type ? held : EACH_CALL;
+    case CHECK_KEYS: /* the order of an OrderedDict is not part of its version */
+        return type && !PyType_IsSubtype(type, &PyODict_Type) && s->own[node] ? s->own[node] : EACH_CALL;
+    case CHECK_NO_KEY:
+    case CHECK_NO_CLASS_ATTR:
+        return own_section(s, node);
+    case CHECK_SAME:
+    case CHECK_DIFFERENT:
+        return held == s->held[step->parent] ? held : EACH_CALL;
+    default:
+        return EACH_CALL;
+    }
+}
+
+/* The types that the program demands, and the dictionaries of which more than the length is read. */
+static void look_ahead(Sealing *s) {
+    for (Py_ssize_t node = 0; node < s->nodes; node++) s->type_step[node] = s->dict_step[node] = -1;
+    for (Py_ssize_t i = 0; i < s->guards->step_count; i++) {
+        const Step *step = &s->guards->steps[i];
+        if (step->kind == CHECK_TYPE) {
+            PyObject *type = step->weak ? weakref_object(step->object) : step->object;
+            if (PyType_Check(type)) s->types[step->node] = (PyTypeObject *)type;
+        } else if (step->kind == STEP_KEY) {
+            own_section(s, step->parent);
+        } else if (step->kind == CHECK_NO_KEY || step->kind == CHECK_KEYS) {
+            own_section(s, step->node);
+        }
+    }
+}
+
+static void find_owners(Sealing *s) {
+    for (Py_ssize_t i = 0; i < s->guards->step_count; i++) {
+        const Step *step = &s->guards->steps[i];
+        if (step->kind > STEP_LAST_LOAD) {
+            s->owner[i] = owner_of_check(s, step);
+            if (s->owner[i] == EACH_CALL && step->kind == CHECK_TYPE) s->type_step[step->node] = (int32_t)i;
+            continue;
+        }
+        s->owner[i] = s->held[step->node] = owner_of_load(s, step);
+        if (step->kind == STEP_DICT) s->dict_step[step->parent] = (int32_t)i;
+        s->near[step->node] = step->kind == STEP_ARG || (step->kind > STEP_OBJECT && s->near[step->parent] &&
+                                                         s->owner[i] == EACH_CALL && step->kind != STEP_DICT);
+    }
+}
+
+static int is_near(const Sealing *s, Py_ssize_t i) {
+    const Step *step = &s->guards->steps[i];
+    if (s->owner[i] != EACH_CALL || step->kind == CHECK_NO_OVERLAP || !s->near[step->node]) return 0;
+    return (step->kind != CHECK_SAME && step->kind != CHECK_DIFFERENT) || s->near[step->parent];
+}
+
+static int is_dict(const Sealing *s, int32_t node) {
+    return s->types[node] && is_for_ever(s->types[node]) && PyType_IsSubtype(s->types[node], &PyDict_Type);
+}
+
+/* The move of a section that has none yet, else one without steps.  `sections`: a move by section. */
+static Move take_section(Move *sections, int32_t section) {
+    Move move = sections[section];
+    sections[section].count = 0;
+    return move;
+}
+
+/* The dictionary of an instance, its class and the dictionary's own section in one move. */
+static Move instance_move(Sealing *s, int32_t node, Move *sections) {
+    const Step *load = &s->guards->steps[s->dict_step[node]];
+    int32_t section = s->own[load->node];
+    Move move = section ? take_section(sections, section) : (Move){0};
+    move.kind = MOVE_DICT;
+    move.node = node;
+    move.dict = load->node;
+    s->laid[s->dict_step[node]] = 1;
+    int32_t check = s->type_step[node];
+    if (check >= 0 && !s->laid[check] && s->guards->steps[check].weak) {
+        move.kind = MOVE_INSTANCE;
+        move.type = s->guards->steps[check].object;
+        s->laid[check] = 1;
+    }
+    return move;
+}
+
+static Move step_move(Sealing *s, int32_t i, Move *sections) {
+    const Step *step = &s->guards->steps[i];
+    if (step->kind == STEP_DICT) return instance_move(s, step->parent, sections);
+    if (step->kind == CHECK_TYPE && s->dict_step[step->node] >= 0 && !s->laid[s->dict_step[step->node]])
+        return instance_move(s, step->node, sections);
+    s->laid[i] = 1;
+    if (step->kind == CHECK_LENGTH && is_dict(s, step->node) && s->held[step->node] != EACH_CALL)
+        return (Move){.kind = MOVE_LENGTH, .node = step->node, .length = step->number};
+    if (step->kind == CHECK_TENSOR)
+        return (Move){.kind = MOVE_TENSOR, .node = step->node, .tensor = step->tensor};
+    return (Move){.kind = MOVE_STEP, .first = i};
+}
+
+/* One move for each step that runs at each call, and one for each section where its first step was. */
+static void lay_out(Sealing *s, Move *sections) {
+    Move *move = s->result->moves;
+    int32_t steps = (int32_t)s->guards->step_count;
+    for (int32_t i = 0; i < steps; i++) {
+        if (!is_near(s, i)) continue;
+        s->laid[i] = 1;
+        *move++ = (Move){.kind = MOVE_STEP, .first = i};
+    }
+    for (int32_t i = 0; i < steps; i++) {
+        int32_t owner = s->owner[i];
+        if (owner != EACH_CALL && sections[owner].count)
+            *move++ = take_section(sections, owner);
+        else if (owner == EACH_CALL && !s->laid[i])
+            *move++ = step_move(s, i, sections);
+    }
+    s->result->move_count = move - s->result->moves;
+}
+
+/* Fills `order`: the numbers of the steps, section by section. */
+static int gather(Sealing *s) {
+    int32_t size = s->sections + 1, steps = (int32_t)s->guards->step_count, start = 0;
+    Move *sections = PyMem_Calloc(size, sizeof *sections);
+    if (sections == NULL) return -1;
+    for (int32_t i = 0; i < steps; i++)
+        if (s->owner[i] != EACH_CALL) sections[s->owner[i]].count++;
+    for (int32_t k = 0; k < size; k++) {
+        sections[k].kind = MOVE_SECTION;
+        sections[k].node = -1;
+        sections[k].first = start;
+        start += sections[k].count;
+        sections[k].count = 0;
+    }
+    for (Py_ssize_t node = 0; node < s->nodes; node++)
+        if (s->own[node]) sections[s->own[node]].node = (int32_t)node;
+    for (int32_t i = 0; i < steps; i++) {
+        if (s->owner[i] == EACH_CALL) continue;
+        Move *section = &sections[s->owner[i]];
+        s->result->order[section->first + section->count++] = i;
+    }
+    lay_out(s, sections);
+    PyMem_Free(sections);
+    return 0;
+}
+
+/* Zeroed memory that lives as long as the sealing; NULL if there is none left. */
+static void *table(Sealing *s, size_t count, size_t size) {
+    if (s->table_count == Py_ARRAY_LENGTH(s->tables)) return NULL;
+    return s->tables[s->table_count++] = PyMem_Calloc(count + 1, size);
+}
+
+static int make_tables(Sealing *s) {
+    size_t nodes = s->nodes, steps = s->guards->step_count;
+    s->types = table(s, nodes, sizeof *s->types);
+    s->held = table(s, nodes, sizeof *s->held);
+    s->own = table(s, nodes, sizeof *s->own);
+    s->near = table(s, nodes, 1);
+    s->type_step = table(s, nodes, sizeof *s->type_step);
+    s->dict_step = table(s, nodes, sizeof *s->dict_step);
+    s->owner = table(s, steps, sizeof *s->owner);
+    s->laid = table(s, steps, 1);
+    s->result->moves = PyMem_Calloc(steps + 1, sizeof *s->result->moves);
+    s->result->order = PyMem_Calloc(steps + 1, sizeof *s->result->order);
+    s->result->values = PyMem_Calloc(nodes + 1, sizeof *s->result->values);
+    int good = s->result->moves && s->result->order && s->result->values;
+    for (size_t i = 0; i < s->table_count; i++) good = good && s->tables[i];
+    return good;
+}
+
+Sections *sections_new(const Guards *guards) {
+    Sealing s = {.guards = guards, .nodes = guards_node_count(guards)};
+    s.result = PyMem_Calloc(1, sizeof *s.result);
+    int good = s.result && make_tables(&s);
+    if (good) {
+        look_ahead(&s);
+        find_owners(&s);
+        good = gather(&s) == 0;
+    }
+    for (size_t i = 0; i < s.table_count; i++) PyMem_Free(s.tables[i]);
+    if (good) return s.result;
+    sections_free(s.result);
+    PyErr_NoMemory();
+    return NULL;
+}
+
+void sections_free(Sections *sections) {
+    if (sections == NULL) return;
+    PyMem_Free(sections->moves);
+    PyMem_Free(sections->order);
+    PyMem_Free(sections->values);
+    PyMem_Free(sections);
+}
