@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from frameloom.capture import handlers
-from frameloom.capture.instr import Instr, decode
+from frameloom.capture.instr import Instr
 from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.function import CellValue
@@ -21,6 +21,10 @@ from frameloom.errors import Break, Where
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
     from frameloom.capture.values.dictionary import DictValue
+
+
+# How an instruction ends that is not carried out: the program raises, it can't be captured, or our own limits are met.
+CAUSES = (Raised, Break, NotConstant, RecursionError, MemoryError, OverflowError)
 
 
 @dataclass
@@ -50,7 +54,6 @@ class Point:
 
     states: list[FrameState]
     mark: int
-    recorded: Any
     where: Where
 
 
@@ -69,7 +72,7 @@ class Frame:
     ) -> None:
         self.t = t
         self.code = code
-        self.instrs = decode(code)
+        self.instrs = handlers.linked(code)
         self.at = self.instrs[0]
         self.globals = globals_
         self.slots = slots
@@ -84,7 +87,6 @@ class Frame:
         self.call_base: int | None = None  # stack below a call that was entered in its middle
         self.before: list[Value] = []
         self.mark = 0
-        self.recorded: Any = None
 
     # --- the stack
     def pop(self) -> Value:
@@ -115,53 +117,52 @@ class Frame:
         self.result, self.suspended = None, False
         try:
             while self.result is None:
-                self._step()
+                at = self.at
+                t.count_step()
+                if not at.atomic:
+                    self._keep()
+                try:
+                    target = at.run(self, at)
+                except CAUSES as cause:
+                    if at.atomic:
+                        self._keep()
+                    self._stopped(cause)
+                else:
+                    self.at = target or at.next
         finally:
             t.frame = outer
             t.depth -= 1
         return self.result
 
-    def _step(self) -> None:
-        t, at = self.t, self.at
-        t.count_step()
+    def _keep(self) -> None:
+        """What is needed to take the current instruction back."""
         self.before = self.stack[:]
-        self.mark = t.mark()
-        self.recorded = t.recorder.snapshot()
-        try:
-            handler = handlers.TABLE.get(at.op)
-            if handler is None:
-                raise Break("opcode", at.op)
-            target = handler(self, at)
-        except Raised as raised:
-            if raised.point is None:
-                raised.point = self.point()
-            self.handle(raised)
+        self.mark = self.t.mark()
+
+    def _stopped(self, cause: Exception) -> None:
+        """The current instruction did not come to its end: go to the program's handler, or end the capture."""
+        if isinstance(cause, Raised):
+            if cause.point is None:
+                cause.point = self.point()
+            self.handle(cause)
             return
-        except Break as cause:
-            raise self._broken(cause) from cause
-        except (RecursionError, MemoryError, OverflowError) as cause:
-            raise self._broken(
-                Break("too_large", f"{type(cause).__name__} while capturing")
-            ) from cause
-        except NotConstant as cause:
-            raise self._broken(Break("opaque_object", at.op)) from cause
-        self.at = (
-            self.instrs[at.index + 1] if target is None and self.result is None else target or at
-        )
-        if self.suspended:
-            self.at = self.instrs[at.index + 1]
+        if isinstance(cause, NotConstant):
+            reason = Break("opaque_object", self.at.op)
+        elif isinstance(cause, Break):
+            reason = cause
+        else:
+            reason = Break("too_large", f"{type(cause).__name__} while capturing")
+        raise self._broken(reason) from cause
 
     def enter_call(self) -> None:
         """The frame stands at a call that is being carried out; its stack is what lies below the call."""
-        self.before = self.stack[:]
+        self._keep()
         self.call_base = len(self.stack)
-        self.mark = self.t.mark()
-        self.recorded = self.t.recorder.snapshot()
 
     def leave_call(self, result: Value) -> None:
         self.call_base = None
         self.push(result)
-        self.at = self.instrs[self.at.index + 1]
+        self.at = self.at.next
 
     def handle(self, raised: Raised) -> None:
         """Go to the handler that the exception table names, or on to the caller."""
@@ -198,7 +199,7 @@ class Frame:
         last = chain[kept - 1]
         states = [frame.state(inside_call=True) for frame in chain[: kept - 1]]
         return Point(
-            [*states, last.state(inside_call=False)], last.mark, last.recorded, self.where()
+            [*states, last.state(inside_call=False)], last.mark, self.where()
         )
 
     def state(self, inside_call: bool) -> FrameState:
@@ -239,7 +240,6 @@ def call_operands(at: Instr) -> int:
 def broken_at(t: Tracer, point: Point, cause: Break) -> Broken:
     """Take everything back to `point`."""
     t.take_back(point.mark)
-    t.recorder.restore(point.recorded)
     return Broken(cause, point.states, point.where)
 
 

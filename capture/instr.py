@@ -39,9 +39,13 @@ T = TypeVar("T")
 
 
 class Instr:
-    """One instruction.  `arg` is a constant, a name or a number by kind of opcode; `flags` are the low bits beside a name."""
+    """One instruction.  `arg` is a constant, a name or a number by kind of opcode; `flags` are the low bits beside a name.
 
-    __slots__ = ("arg", "flags", "handler", "index", "op", "positions", "target")
+    `run`, `atomic` and `next` are for the interpreter (`handlers.linked`)."""
+
+    __slots__ = (
+        "arg", "atomic", "flags", "handler", "index", "next", "op", "positions", "run", "target",
+    )  # fmt: skip
 
     def __init__(
         self,

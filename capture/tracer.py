@@ -7,6 +7,7 @@ How calls are carried out is in `calls.py`; what the instructions do in `handler
 
 from __future__ import annotations
 
+import functools
 import operator
 import types
 from collections.abc import Callable
@@ -100,7 +101,7 @@ class Tracer:
         self.frame: Frame | None = None  # the innermost one
         self.depth = 0
         self.steps = 0
-        self._last_op = 0  # the step that recorded the last tensor operation
+        self.step_limit = MAX_IDLE_STEPS
         self.modes: list[Value] = []  # grad-mode managers entered and not left
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
         self.handling: list[Raised] = []  # exceptions of the program whose handlers are running
@@ -402,7 +403,8 @@ class Tracer:
         """Record a call of a torch function."""
         plain_args = tuple(self.to_torch(a, fn) for a in args)
         plain_kwargs = {name: self.to_torch(a, fn) for name, a in kwargs.items()}
-        self._last_op = self.steps
+        self.step_limit = min(MAX_STEPS, self.steps + MAX_IDLE_STEPS)
+        self._journal.append(functools.partial(self.recorder.restore, self.recorder.snapshot()))
         last = next(reversed(self.recorder.graph.nodes))
         result = self.recorder.call(fn, plain_args, plain_kwargs, self.where())
         if self._is_caught() and may_fail(last):
@@ -505,9 +507,9 @@ class Tracer:
     def count_step(self) -> None:
         """One instruction, or one item of a loop inside a builtin."""
         self.steps += 1
-        if self.steps > MAX_STEPS:
-            raise Skip(f"more than {MAX_STEPS} instructions")
-        if self.steps - self._last_op > MAX_IDLE_STEPS:
+        if self.steps > self.step_limit:
+            if self.steps > MAX_STEPS:
+                raise Skip(f"more than {MAX_STEPS} instructions")
             raise Skip(f"{MAX_IDLE_STEPS} instructions without a tensor operation")
 
     def where(self) -> Where:

@@ -6,7 +6,32 @@ without a handler is a break that names it.
 
 from __future__ import annotations
 
-from frameloom.capture.handlers import calls, containers, exceptions, jumps, load_store, operators
-from frameloom.capture.handlers.registry import TABLE
+from types import CodeType
+from typing import TYPE_CHECKING
 
-__all__ = ["TABLE", "calls", "containers", "exceptions", "jumps", "load_store", "operators"]
+from frameloom.capture.handlers import calls, containers, exceptions, jumps, load_store, operators
+from frameloom.capture.handlers.registry import ATOMIC, TABLE
+from frameloom.capture.instr import decode, per_code
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.frame import Frame
+    from frameloom.capture.instr import Instr
+
+
+@per_code
+def linked(code: CodeType) -> list[Instr]:
+    """The code's instructions, each with what runs it and the one after it."""
+    instrs = decode(code)
+    for instr, after in zip(instrs, [*instrs[1:], None], strict=True):
+        instr.run = TABLE.get(instr.op, unsupported)
+        instr.atomic = instr.op in ATOMIC
+        instr.next = after
+    return instrs
+
+
+def unsupported(frame: Frame, ins: Instr) -> None:
+    raise Break("opcode", ins.op)
+
+
+__all__ = ["TABLE", "calls", "containers", "exceptions", "jumps", "linked", "load_store", "operators"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from frameloom.capture.instr import Instr
 
 
-@handles("KW_NAMES")
+@handles("KW_NAMES", atomic=True)
 def kw_names(frame: Frame, ins: Instr) -> None:
     frame.kwnames = ins.arg
 

@@ -19,46 +19,46 @@ if TYPE_CHECKING:
     from frameloom.capture.instr import Instr
 
 
-@handles("NOP", "RESUME", "PRECALL", "EXTENDED_ARG", "CACHE")
+@handles("NOP", "RESUME", "PRECALL", "EXTENDED_ARG", "CACHE", atomic=True)
 def nothing(frame: Frame, ins: Instr) -> None:
     pass
 
 
-@handles("POP_TOP", "END_FOR_")
+@handles("POP_TOP", "END_FOR_", atomic=True)
 def pop_top(frame: Frame, ins: Instr) -> None:
-    frame.pop_raw()
+    frame.stack.pop()
 
 
-@handles("COPY")
+@handles("COPY", atomic=True)
 def copy(frame: Frame, ins: Instr) -> None:
-    frame.push(frame.stack[-ins.arg])
+    frame.stack.append(frame.stack[-ins.arg])
 
 
-@handles("SWAP")
+@handles("SWAP", atomic=True)
 def swap(frame: Frame, ins: Instr) -> None:
     stack = frame.stack
     stack[-1], stack[-ins.arg] = stack[-ins.arg], stack[-1]
 
 
-@handles("PUSH_NULL")
+@handles("PUSH_NULL", atomic=True)
 def push_null(frame: Frame, ins: Instr) -> None:
-    frame.push(NULL)
+    frame.stack.append(NULL)
 
 
-@handles("LOAD_CONST")
+@handles("LOAD_CONST", atomic=True)
 def load_const(frame: Frame, ins: Instr) -> None:
-    frame.push(frame.t.from_python(ins.arg))
+    frame.stack.append(frame.t.from_python(ins.arg))
 
 
 # --- locals and cells
 
 
-@handles("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_CLOSURE")
+@handles("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_CLOSURE", atomic=True)
 def load_fast(frame: Frame, ins: Instr) -> None:
     value = frame.slots.get(ins.arg)
     if value is None:
         raise Break("unbound", ins.arg)
-    frame.push(value)
+    frame.stack.append(value)
 
 
 @handles("LOAD_FAST_AND_CLEAR")
@@ -66,9 +66,9 @@ def load_fast_and_clear(frame: Frame, ins: Instr) -> None:
     frame.push(frame.slots.pop(ins.arg, NULL))
 
 
-@handles("STORE_FAST")
+@handles("STORE_FAST", atomic=True)
 def store_fast(frame: Frame, ins: Instr) -> None:
-    value = frame.pop_raw()
+    value = frame.stack.pop()
     if value is NULL:
         frame.slots.pop(ins.arg, None)
     else:

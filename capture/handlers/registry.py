@@ -11,15 +11,18 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Frame", "Instr"], "Instr | None"]
 TABLE: dict[str, Handler] = {}
+ATOMIC: set[str] = set()
 
 
-def handles(*names: str) -> Callable[[Handler], Handler]:
-    """Register a handler for these opcodes."""
+def handles(*names: str, atomic: bool = False) -> Callable[[Handler], Handler]:
+    """Register a handler for these opcodes.  `atomic`: it has changed nothing when it raises, so that nothing need be kept to take it back."""
 
     def register(function: Handler) -> Handler:
         for name in names:
             assert name not in TABLE, name
             TABLE[name] = function
+            if atomic:
+                ATOMIC.add(name)
         return function
 
     return register
