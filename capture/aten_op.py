@@ -6,6 +6,7 @@ Questions about one op and its arguments; the recording itself is in `record.py`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,20 +17,57 @@ from frameloom.capture.shapes import infer
 from frameloom.errors import Break
 
 aten = torch.ops.aten
+META = torch.device("meta")
 
 
 def same_layout(a: torch.Tensor, b: torch.Tensor) -> bool:
     return all(n <= 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))
 
 
-def is_data_dependent(func: Any, args: Any) -> bool:
-    tags = func.tags
-    if func in (aten.index.Tensor, aten.index_put.default, aten.index_put_.default):
-        masks = (torch.bool, torch.uint8)
-        return func is aten.index.Tensor and any(
-            t is not None and t.dtype in masks for t in args[1]
-        )
-    return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+@dataclass(frozen=True, slots=True)
+class OpFacts:
+    """What the schema and tags of an op say."""
+
+    behaviour: str  # "write" (in place or out=), "view" or "pure"
+    data_dependent: bool  # its result's value or size is asked for by Python
+    resizes: bool
+    takes_device: bool
+    returns_list: bool
+    name: str  # of its nodes
+
+
+_FACTS: dict[Any, OpFacts] = {}
+MASKED = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default)
+
+
+def facts_of(func: Any) -> OpFacts:
+    found = _FACTS.get(func)
+    if found is None:
+        found = _FACTS[func] = _read_facts(func)
+    return found
+
+
+def _read_facts(func: Any) -> OpFacts:
+    schema, tags = func._schema, func.tags
+    infos = [a.alias_info for a in schema.arguments if a.alias_info is not None]
+    behaviour = "view" if infos or func is aten._unsafe_view.default else "pure"
+    if any(i.is_write for i in infos):
+        behaviour = "write"
+    dynamic = torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+    return OpFacts(
+        behaviour=behaviour,
+        data_dependent=dynamic and func not in MASKED,
+        resizes=torch.Tag.inplace_view in tags,
+        takes_device=any(a.name == "device" for a in schema.arguments),
+        returns_list=len(schema.returns) == 1 and str(schema.returns[0].type).endswith("[]"),
+        name=f"{schema.name.partition('::')[2].strip('_')}_{func._overloadname}".lower(),
+    )
+
+
+def selects_by_mask(func: Any, args: Any) -> bool:
+    """Indexing by a mask gives as many elements as it has ones."""
+    masks = (torch.bool, torch.uint8)
+    return func is aten.index.Tensor and any(t is not None and t.dtype in masks for t in args[1])
 
 
 def tensors_of(func: Any, args: Any, kwargs: Any) -> list[Fake]:
@@ -59,31 +97,15 @@ def plain_arguments(schema: Any, named: dict[str, Any]) -> tuple[tuple[Any, ...]
     return tuple(args), kwargs
 
 
-_BEHAVIOUR: dict[Any, str] = {aten._unsafe_view.default: "view"}
-
-
-def behaviour_of(func: Any) -> str:
-    """ "write" (in place or out=), "view" or "pure", from the op's schema."""
-    found = _BEHAVIOUR.get(func)
-    if found is None:
-        infos = [a.alias_info for a in func._schema.arguments if a.alias_info is not None]
-        if any(i.is_write for i in infos):
-            found = "write"
-        else:
-            found = "view" if infos else "pure"
-        _BEHAVIOUR[func] = found
-    return found
-
-
 def infer_node(func: Any, args: Any, kwargs: Any) -> Any:
     def meta(a: Any) -> Any:
         return a.meta["val"].meta if isinstance(a, torch.fx.Node) else a
 
     meta_args = torch.fx.node.map_aggregate(args, meta)
-    meta_kwargs = dict(torch.fx.node.map_aggregate(kwargs, meta))
-    if any(a.name == "device" for a in func._schema.arguments):
-        meta_kwargs["device"] = torch.device("meta")
-    meta_kwargs.pop("pin_memory", None)
+    meta_kwargs = dict(torch.fx.node.map_aggregate(kwargs, meta)) if kwargs else {}
+    if facts_of(func).takes_device:
+        meta_kwargs["device"] = META
+        meta_kwargs.pop("pin_memory", None)
     try:
         return infer(func, meta_args, meta_kwargs)
     except NotImplementedError as error:

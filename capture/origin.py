@@ -29,7 +29,12 @@ class Origin:
         self._path: str | None = None
 
     def child(self, kind: str, key: Any = None) -> Origin:
-        index = (kind, type(key), key) if _is_plain(key) else (kind, id(key))
+        if type(key) is str or key is None:
+            index: Any = (kind, key)
+        elif isinstance(key, str | int):
+            index = (kind, type(key), key)
+        else:
+            index = (kind, id(key))
         found = self._children.get(index)
         if found is None:
             found = self._children[index] = Origin(kind, self, key)

@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
 from frameloom.capture.aten_op import (
     SPLITS,
-    behaviour_of,
     device_of,
+    facts_of,
     infer_node,
-    is_data_dependent,
     plain_arguments,
     same_layout,
+    selects_by_mask,
     tensors_of,
 )
 from frameloom.capture.fake import Fake, fake_like
@@ -56,6 +56,14 @@ class Recorder(TorchDispatchMode):
         return (
             False  # PyTorch would wrap __torch_dispatch__ in a helper that imports its own compiler
         )
+
+    # Entered for every recorded call: TorchDispatchMode's own methods also keep what modes inside modes need.
+    def __enter__(self) -> Recorder:
+        _push_mode(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _pop_mode()
 
     # ---- what the interpreter calls
 
@@ -147,14 +155,14 @@ class Recorder(TorchDispatchMode):
         fakes = tensors_of(func, args, kwargs)
         if torch.is_grad_enabled() and any(f.requires_grad for f in fakes):
             raise Break("gradient", str(func))
-        if is_data_dependent(func, args):
+        facts = facts_of(func)
+        if facts.data_dependent or selects_by_mask(func, args):
             raise Break("data_dependent", str(func))
-        if torch.Tag.inplace_view in func.tags:
+        if facts.resizes:
             raise Break("metadata_mutation", str(func))
-        behaviour = behaviour_of(func)
-        if behaviour == "write":
+        if facts.behaviour == "write":
             return self._write(func, args, kwargs)
-        if behaviour == "view":
+        if facts.behaviour == "view":
             return self._view(func, args, kwargs)
         if (special := SPECIAL.get(func)) is not None:
             return special(self, func, args, kwargs)
@@ -164,8 +172,12 @@ class Recorder(TorchDispatchMode):
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like: Fake | None = None
     ) -> Any:
         node_args = torch.fx.node.map_aggregate(args, self._node)
-        node_kwargs = torch.fx.node.map_aggregate(kwargs, self._node)
-        node = self.graph.call_function(func, node_args, dict(node_kwargs))
+        node_kwargs = torch.fx.node.map_aggregate(kwargs, self._node) if kwargs else kwargs
+        # Arguments are set afterwards: handed over here, they would be searched for symbolic sizes.
+        node = self.graph.create_node("call_function", func, name=facts_of(func).name)
+        node.args = node_args
+        if node_kwargs:
+            node.kwargs = dict(node_kwargs)
         node.meta["stack"] = self._where
         if like is None:
             like = self._new(
@@ -205,8 +217,7 @@ class Recorder(TorchDispatchMode):
                 part.node = self.graph.call_function(operator.getitem, (node, i))
                 part.node.meta.update(val=part, stack=self._where)
                 part.memory = Memory(part)
-        returns = func._schema.returns
-        return list(value) if len(returns) == 1 and str(returns[0].type).endswith("[]") else value
+        return list(value) if facts_of(func).returns_list else value
 
     def _view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         parent, *rest = args

@@ -133,6 +133,9 @@ class Raised(Exception):
     """The interpreted program raises `value` (an `ExceptionValue`)."""
 
     def __init__(self, value: Value) -> None:
-        super().__init__(value.describe())
+        super().__init__()
         self.value = value
         self.point: Any = None  # set by the frame that raised
+
+    def __str__(self) -> str:
+        return self.value.describe()

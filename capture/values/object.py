@@ -14,6 +14,8 @@ from functools import cached_property
 from types import FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.dictionary import DELETED, DictValue
@@ -76,7 +78,7 @@ class ObjectValue(Value):
 
     def generic_getattr(self, t: Tracer, name: str) -> Value:
         """What `object.__getattribute__` does, then `__getattr__`."""
-        found = self.find(t, name)
+        found = self.find(t, name) or self.registered(t, name)
         if found is not None:
             return found
         try:
@@ -85,6 +87,10 @@ class ObjectValue(Value):
             )
         except Raised as raised:
             return self._fallback(t, name, raised)
+
+    def registered(self, t: Tracer, name: str) -> Value | None:
+        """What a `__getattr__` of known meaning finds."""
+        return None
 
     def _fallback(self, t: Tracer, name: str, raised: Raised) -> Value:
         hook = class_attribute(self.cls, "__getattr__")
@@ -517,11 +523,9 @@ class ModuleValue(ObjectValue):
 
     REGISTRIES = ("_parameters", "_buffers", "_modules")
 
-    def _fallback(self, t: Tracer, name: str, raised: Raised) -> Value:
-        import torch
-
+    def registered(self, t: Tracer, name: str) -> Value | None:
         if class_attribute(self.cls, "__getattr__") is not torch.nn.Module.__getattr__:
-            return super()._fallback(t, name, raised)
+            return None
         for registry in self.REGISTRIES:
             table = self.own(t, registry)
             if (
@@ -529,12 +533,18 @@ class ModuleValue(ObjectValue):
                 and (found := table.get(t, ConstValue(name))) is not None
             ):
                 return found
-        raise raised
+        return None
+
+    def _fallback(self, t: Tracer, name: str, raised: Raised) -> Value:
+        if class_attribute(self.cls, "__getattr__") is not torch.nn.Module.__getattr__:
+            return super()._fallback(t, name, raised)
+        found = self.registered(t, name)
+        if found is None:
+            raise raised
+        return found
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         """Plain values go to the instance dictionary; registering tensors, parameters and modules is left to PyTorch."""
-        import torch
-
         if class_attribute(self.cls, "__setattr__") is not torch.nn.Module.__setattr__:
             super().setattr(t, name, value)
             return
