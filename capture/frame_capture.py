@@ -10,7 +10,7 @@ import sys
 from types import FunctionType
 from typing import Any
 
-from frameloom.capture import _capture, copying, methods, policy, rewrite
+from frameloom.capture import _capture, copying, library, methods, policy, rewrite
 from frameloom.capture.frame import Broken, Frame, broken_at
 from frameloom.capture.generator import Avoid
 from frameloom.capture.instr import slot_names
@@ -145,3 +145,4 @@ class Capture:
 
 assert methods.FUNCTIONS
 assert copying.CUSTOM
+assert library.__all__

@@ -1,0 +1,90 @@
+"""Functions about functions: functools, operator, inspect, typing."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import types
+import typing
+from typing import TYPE_CHECKING
+
+from frameloom.capture.builtins import Args, Kwargs, knows
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue, boolean
+from frameloom.capture.values.function import BoundMethodValue, FunctionValue, PartialValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+
+# --- functions about functions
+
+
+@knows(functools.partial, least=1, keywords="*")
+def _partial(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    function = t.look(args[0])
+    if isinstance(function, PartialValue):
+        return PartialValue(
+            function.func, [*function.args, *args[1:]], {**function.kwargs, **kwargs}
+        )
+    return PartialValue(function, args[1:], kwargs)
+
+
+@knows(functools.reduce, least=2, most=3)
+def _reduce(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    items = t.list_items(args[1])
+    if len(args) > 2:
+        items.insert(0, args[2])
+    if not items:
+        t.raise_(TypeError, "reduce() of empty iterable with no initial value")
+    result = items[0]
+    for item in items[1:]:
+        result = t.call(t.look(args[0]), [result, item], {})
+    return t.look(result)
+
+
+@knows(types.MethodType, least=2, most=2)
+def _method_type(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return BoundMethodValue(t.look(args[0]), args[1])
+
+
+@knows(inspect.signature, least=1, most=1)
+def _signature(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value, drop = t.look(args[0]), 0
+    if isinstance(value, BoundMethodValue):
+        value, drop = t.look(value.func), 1
+    if not isinstance(value, FunctionValue) or kwargs:
+        raise Break("library_call", "inspect.signature(...)")
+    function = (
+        value.real if value.real is not None else types.FunctionType(value.code, {}, closure=None)
+    )
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())[drop:]
+    return ConstValue(signature.replace(parameters=parameters))
+
+
+@knows(typing.cast, least=2, most=2)
+def _cast(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return t.look(args[1])
+
+
+@knows(operator.attrgetter, operator.itemgetter, operator.methodcaller)
+def _getter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    raise Break("unknown_call", "operator getters")
+
+
+@knows(operator.contains, least=2, most=2)
+def _contains(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(t.look(args[0]).contains(t, t.look(args[1])))
+
+
+@knows(operator.getitem, least=2, most=2)
+def _getitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return t.look(args[0]).getitem(t, t.look(args[1]))
+
+
+@knows(operator.is_, least=2, most=2)
+def _is(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(t.identical(args[0], args[1]))

@@ -1,0 +1,124 @@
+"""Methods of lists and tuples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frameloom.capture.builtins import Args, Kwargs, instance, knows
+from frameloom.capture.library.iteration import sorted_items
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.container import ListValue, SequenceValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+
+# --- lists and tuples
+
+
+def _list(t: Tracer, args: Args) -> ListValue:
+    found: ListValue = instance(t, args, ListValue)
+    return found
+
+
+@knows(list.append, least=2, most=2)
+def _append(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    _list(t, args).append(t, args[1])
+    return NONE
+
+
+@knows(list.extend, least=2, most=2)
+def _extend(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own, items = _list(t, args), t.list_items(args[1])
+    for item in items:
+        own.append(t, item)
+    return NONE
+
+
+@knows(list.insert, least=3, most=3)
+def _insert(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own, place = _list(t, args), t.index(args[1])
+    t.change(own)
+    own.items.insert(place, args[2])
+    return NONE
+
+
+@knows(list.pop, least=1, most=2)
+def _pop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own, place = _list(t, args), t.index(args[1]) if len(args) > 1 else -1
+    if not -len(own.items) <= place < len(own.items):
+        t.raise_(IndexError, "pop index out of range" if own.items else "pop from empty list")
+    t.change(own)
+    return t.look(own.items.pop(place))
+
+
+@knows(list.remove, least=2, most=2)
+def _remove(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own = _list(t, args)
+    place = own.find(t, args[1])
+    if place is None:
+        t.raise_(ValueError, "list.remove(x): x not in list")
+    t.change(own)
+    del own.items[place]
+    return NONE
+
+
+@knows(list.clear, least=1, most=1)
+def _clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own = _list(t, args)
+    t.change(own)
+    own.items.clear()
+    return NONE
+
+
+@knows(list.reverse, least=1, most=1)
+def _reverse(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own = _list(t, args)
+    t.change(own)
+    own.items.reverse()
+    return NONE
+
+
+@knows(list.sort, least=1, most=1, keywords="key reverse")
+def _sort(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own = _list(t, args)
+    items = sorted_items(t, own.items, kwargs)
+    t.change(own)
+    own.items = items
+    return NONE
+
+
+@knows(list.copy, least=1, most=1)
+def _copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ListValue(list(_list(t, args).items))
+
+
+@knows(list.index, tuple.index, least=2, most=2)
+def _index(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own = instance(t, args, SequenceValue)
+    if len(args) > 2:
+        raise Break("unknown_call", "index(x, start)")
+    place = own.find(t, t.look(args[1]))
+    return ConstValue(place) if place is not None else t.raise_(ValueError, "x not in sequence")
+
+
+@knows(list.count, tuple.count, least=2, most=2)
+def _count(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own = instance(t, args, SequenceValue)
+    return ConstValue(sum(t.same_or_equal(item, args[1]) for item in own.items))
+
+
+@knows(list.__init__, least=1, most=2)
+def _list_init(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own = _list(t, args)
+    t.change(own)
+    own.items = t.list_items(args[1]) if len(args) > 1 else []
+    return NONE
+
+
+@knows(list.__getitem__, tuple.__getitem__, least=2, most=2)
+def _sequence_getitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own: SequenceValue = instance(t, args, SequenceValue)
+    return own.getitem(t, t.look(args[1]))

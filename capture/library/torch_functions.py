@@ -1,0 +1,64 @@
+"""PyTorch's functions that are no tensor operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs, knows
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+
+# --- torch
+
+
+def _is_compiling(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return TRUE
+
+
+for _name in ("is_compiling", "is_dynamo_compiling"):
+    FUNCTIONS[getattr(torch.compiler, _name)] = _is_compiling
+
+
+@knows(
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+)
+def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    for arg in args:
+        t.look(arg)
+    return boolean(False)
+
+
+@knows(torch._C._log_api_usage_once)
+def _nothing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return NONE
+
+
+@knows(torch.is_tensor, least=1, most=1)
+def _is_tensor(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(isinstance(t.look(args[0]), TensorValue))
+
+
+@knows(torch.numel, least=1, most=1)
+def _numel(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = t.look(args[0])
+    if not isinstance(value, TensorValue):
+        raise Break("unknown_call", "torch.numel(...)")
+    return ConstValue(value.fake.numel())
+
+
+@knows(torch.Size.numel, least=1, most=1)
+def _size_numel(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    total = 1
+    for item in t.items(t.look(args[0])):
+        total *= t.index(item)
+    return ConstValue(total)
