@@ -112,7 +112,7 @@ def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, 
 def _namedtuple(t: Tracer, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     values = dict(zip(cls._fields, args, strict=False)) | kwargs
     for name, default in cls._field_defaults.items():
-        values.setdefault(name, t.from_python(default))
+        values.setdefault(name, t.pinned(default))
     if len(args) > len(cls._fields) or set(values) != set(cls._fields):
         raise Break("unknown_call", f"{cls.__name__}(...)")
     return TupleValue([values[name] for name in cls._fields], cls)

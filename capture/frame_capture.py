@@ -76,7 +76,8 @@ class Capture:
         self.compiler = compiler
         self.trail = trail
         self.spec: ResumeSpec | None = spec_of(function)
-        self.tracer = Tracer(function, session_of(compiler))
+        self.session = session_of(compiler)
+        self.tracer = Tracer(function, self.session)
 
     def run(self) -> Any:
         limit = sys.getrecursionlimit()
@@ -112,6 +113,8 @@ class Capture:
     def _root_frame(self) -> Frame:
         t, function = self.tracer, self.function
         code = function.__code__
+        if self.session.forced:
+            t.guards.add(t.roots.globals, "is", function.__globals__)
         arguments: dict[str, Value] = {}
         for position, (name, value) in enumerate(zip(slot_names(code), self.slots, strict=False)):
             arguments[name] = t.wrap(value, t.roots.argument(position, name))
@@ -126,7 +129,7 @@ class Capture:
     # --- what becomes of it
 
     def _returned(self, result: Value) -> Any:
-        if self.tracer.recorder.n_ops == 0:
+        if self.tracer.recorder.n_ops == 0 and not self.session.forced:
             return self._plain("no tensor operations")
         return rewrite.entry_for_return(self, result)
 

@@ -16,6 +16,7 @@ from frameloom.capture.instr import Instr, decode
 from frameloom.capture.liveness import live_before
 from frameloom.capture.opcodes import NO_FALLTHROUGH, PY312, results, stack_effect
 from frameloom.capture.resume import (
+    MADE,
     FrameWriter,
     ResumeSpec,
     call_start,
@@ -257,5 +258,6 @@ class Leaver:
         self.finish_frame(writer, level)
         function = FunctionType(writer.finish(), own.globals, state.code.co_name)
         function.__qualname__ = state.code.co_qualname
+        function.__dict__[MADE] = True
         self.session.keep(function)
         return function

@@ -67,11 +67,17 @@ class ResumeSpec:
 
 
 SPEC, INNER = "__frameloom_resume__", "__frameloom_inner__"
+MADE = "__frameloom_made__"  # marks a break function
 
 
 def spec_of(function: FunctionType) -> ResumeSpec | None:
     """The spec of a resume function, None for any other function."""
     return function.__dict__.get(SPEC)
+
+
+def is_made(function: FunctionType) -> bool:
+    """Whether new code calls this function, and relies on how it takes its state and hands it on: the frame hook must not replace its code."""
+    return SPEC in function.__dict__ or MADE in function.__dict__
 
 
 def make_resume(spec: ResumeSpec) -> FunctionType:
@@ -265,12 +271,14 @@ def frame_slots(
 
 
 __all__ = [
+    "MADE",
     "PY312",
     "FrameWriter",
     "ResumeSpec",
     "call_start",
     "enter",
     "frame_slots",
+    "is_made",
     "make_resume",
     "push_stack",
     "spec_of",

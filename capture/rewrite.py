@@ -24,7 +24,7 @@ from frameloom.capture import _capture, breaks, effects
 from frameloom.capture.builder import CodeBuilder
 from frameloom.capture.instr import assemble, decode
 from frameloom.capture.leave import Leaver, frame_spec
-from frameloom.capture.rebuild import Rebuilder, settled, tensors_in
+from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
 from frameloom.capture.resume import FrameWriter
 from frameloom.capture.values.base import NULL, LazyValue, Value
 from frameloom.capture.values.const import ConstValue
@@ -108,6 +108,7 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
     root = RootWriter(capture)
     rebuilder = root.run_piece(piece, [result])
     rebuilder.load(result)
+    root.fill_cells(rebuilder, piece)
     root.code.emit("RETURN_VALUE")
     return piece.entry(root.finish())
 
@@ -174,11 +175,6 @@ def entry_for_break(capture: Capture, broken: Broken) -> Any:
         value
         for state, spec in zip(states, specs, strict=True)
         for value in _state_values(state, spec)
-    ]
-    needed += [
-        cell.content
-        for cell in states[0].slots.values()
-        if isinstance(cell, CellValue) and cell.slot and cell.content
     ]
     piece = Piece(capture, needed, set())
     capture.compiler.add_break(breaks.report(broken.cause, broken.where))
@@ -271,28 +267,39 @@ class RootWriter:
     def _store_variables(self, r: Rebuilder, state: FrameState, names: tuple[str, ...]) -> None:
         """Give the variables their values: first push all, then store, since a value may be loaded from a variable."""
         stores: list[tuple[str, str]] = []
-        own_cells = (
-            frozenset(self.function.__code__.co_cellvars)
-            if self.capture.spec is None
-            else frozenset()
-        )
+        own_cells = self._own_cells()
         for name in names:
             value = state.slots[name]
             if isinstance(value, CellValue) and value.slot == name:
-                if name not in own_cells:
-                    continue  # a free variable: its content is an effect
-                if value.content is None:
-                    stores.append(
-                        ("DELETE_DEREF", name)
-                    ) if name in self.function.__code__.co_varnames else None
-                    continue
-                r.load(value.content)
-                stores.append(("STORE_DEREF", name))
+                if name in own_cells:  # of a free variable the content is an effect
+                    stores += self._cell_store(r, value)
             elif not self._in_place(value, name):
                 r.load(value)
                 stores.append(("STORE_FAST", name))
         for op, name in reversed(stores):
             self.code.emit(op, name)
+
+    def fill_cells(self, r: Rebuilder, piece: Piece) -> None:
+        """Give the cells that outlive the function in its closures their contents."""
+        stores: list[tuple[str, str]] = []
+        for value in reachable(piece.needed):
+            if isinstance(value, CellValue) and value.slot in self._own_cells():
+                stores += self._cell_store(r, value)
+        for op, name in reversed(stores):
+            self.code.emit(op, name)
+
+    def _own_cells(self) -> frozenset[str]:
+        is_resumed = self.capture.spec is not None
+        return frozenset(() if is_resumed else self.function.__code__.co_cellvars)
+
+    def _cell_store(self, r: Rebuilder, cell: CellValue) -> list[tuple[str, str]]:
+        """Push the content of a cell of the function's own frame, if any; what is to be done with it."""
+        assert cell.slot is not None
+        if cell.content is not None:
+            r.load(cell.content)
+            return [("STORE_DEREF", cell.slot)]
+        is_argument = cell.slot in self.function.__code__.co_varnames
+        return [("DELETE_DEREF", cell.slot)] if is_argument else []
 
     def _in_place(self, value: Value, name: str) -> bool:
         origin = value.origin

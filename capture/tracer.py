@@ -395,6 +395,8 @@ class Tracer:
             result = fn(*plain_args, **plain_kwargs)
         except Exception as error:
             return self.raise_(type(error), *error.args)
+        if hasattr(type(result), "__next__"):  # has a state, and each run needs one of its own
+            raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)")
         return self.from_python(result)
 
     def torch_call(

@@ -322,12 +322,12 @@ class SetValue(Value):
 
 class SetIterator(SequenceIterator):
     def step(self, t: Tracer) -> Value | None:
-        if len(self.over.parts()) != len(self.items or ()):
+        if not self.ended and len(self.over.parts()) != len(self.items or ()):
             t.raise_(RuntimeError, "Set changed size during iteration")
         return super().step(t)
 
     def rebuild(self, r: Rebuilder) -> None:
-        if len(self.over.parts()) != len(self.items or ()):
+        if not self.ended and len(self.over.parts()) != len(self.items or ()):
             raise Break("opaque_iterable", "a set that changed during iteration")
         super().rebuild(r)
 

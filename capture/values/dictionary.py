@@ -255,10 +255,11 @@ class DictIterator(SequenceIterator):
         self.shape = table.reshaped, table.grown
 
     def type(self) -> type:
-        return type(iter({}))
+        over = self.over
+        return type(iter(getattr({}, over.kind)() if isinstance(over, ViewValue) else {}))
 
     def step(self, t: Tracer) -> Value | None:
-        if (fault := self._fault()) is not None:
+        if not self.ended and (fault := self._fault()) is not None:
             t.raise_(RuntimeError, fault)
         return super().step(t)
 
@@ -272,7 +273,7 @@ class DictIterator(SequenceIterator):
         )
 
     def rebuild(self, r: Rebuilder) -> None:
-        if (fault := self._fault()) is not None:
+        if not self.ended and (fault := self._fault()) is not None:
             r.code.call_const(failing_iterator, fault)
         else:
             super().rebuild(r)

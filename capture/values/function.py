@@ -40,7 +40,7 @@ class CellValue(Value):
         return CellType
 
     def parts(self) -> list[Value]:
-        return [self.content] if self.content is not None and self.slot is None else []
+        return [self.content] if self.content is not None else []
 
     def write(self, t: Tracer, content: Value | None) -> None:
         t.change(self)

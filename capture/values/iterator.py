@@ -41,55 +41,76 @@ class IteratorValue(Value):
 
 
 def advanced(iterator: Any, count: int) -> Any:
-    """Called from new code: `iterator` after `count` items."""
+    """Called from new code: `iterator` after `count` items, some of which a list may have lost since."""
+    if hasattr(iterator, "__setstate__"):
+        return set_position(iterator, count)
     for _ in range(count):
         next(iterator)
     return iterator
 
 
+def set_position(iterator: Any, position: int) -> Any:
+    """Called from new code."""
+    iterator.__setstate__(position)
+    return iterator
+
+
+def ended_iterator(cls: type) -> Any:
+    """Called from new code: an iterator of this class that has ended."""
+    sources: tuple[Any, ...] = ([], (), "", b"", range(0), {}, {}.values(), {}.items(), set())
+    iterators = [*map(iter, sources), reversed(()), reversed([])]
+    iterator = next(it for it in iterators if type(it) is cls)
+    next(iterator, None)
+    return iterator
+
+
 class SequenceIterator(IteratorValue):
-    """Over a value whose items are known (`items`), or a list or range that is asked afresh at each step."""
+    """Over a value whose items are known (`items`), or a list or range that is asked afresh at each step.  Once at its end it stays there."""
 
     def __init__(self, over: Value, items: list[Value] | None, position: int = 0) -> None:
         self.over = over
         self.items = items
         self.position = position
+        self.ended = False
 
     def type(self) -> type:
         return (
             type(iter(self.over.type()()))
-            if self.over.type() in (list, tuple, str, dict, set)
+            if self.over.type() in (list, tuple, str, bytes, dict, set, frozenset)
             else type(iter(range(0)))
         )
 
     def step(self, t: Tracer) -> Value | None:
-        if self.items is not None:
-            if self.position >= len(self.items):
-                return None
-            item = self.items[self.position]
-        elif isinstance(self.over.real, range):
-            if self.position >= len(self.over.real):
-                return None
-            item = t.from_python(self.over.real[self.position])
-        else:
-            items = t.items(self.over)
-            if self.position >= len(items):
-                return None
-            item = items[self.position]
+        if self.ended:
+            return None
+        item = self._item(t)
         t.change(self)
-        self.position += 1
+        if item is None:
+            self.ended = True
+        else:
+            self.position += 1
         return item
 
+    def _item(self, t: Tracer) -> Value | None:
+        if self.items is None and isinstance(self.over.real, range):
+            numbers = self.over.real
+            return t.from_python(numbers[self.position]) if self.position < len(numbers) else None
+        items = self.items if self.items is not None else t.items(self.over)
+        return items[self.position] if self.position < len(items) else None
+
     def snapshot(self) -> Any:
-        return self.position
+        return self.position, self.ended
 
     def restore(self, saved: Any) -> None:
-        self.position = saved
+        self.position, self.ended = saved
 
     def parts(self) -> list[Value]:
-        return [self.over]
+        return [] if self.ended else [self.over]
 
     def rebuild(self, r: Rebuilder) -> None:
+        if self.ended:
+            r.code.call_const(ended_iterator, self.type())
+            return
         r.load(self.over)
         r.code.emit("GET_ITER")
         if self.position:
@@ -106,26 +127,35 @@ class ReversedIterator(SequenceIterator):
     def type(self) -> type:
         return type(reversed([])) if self.over.type() is list else reversed
 
-    def step(self, t: Tracer) -> Value | None:
+    def _item(self, t: Tracer) -> Value | None:
         items = t.items(self.over)
-        left = len(items) if self.left is None else self.left
+        if self.left is None:
+            self.left = len(items)
+        return items[self.left - 1] if 0 < self.left <= len(items) else None
+
+    def step(self, t: Tracer) -> Value | None:
         t.change(self)
-        self.left = left - 1
-        self.position += 1
-        return items[left - 1] if 0 < left <= len(items) else None
+        item = super().step(t)
+        if item is not None:
+            assert self.left is not None
+            self.left -= 1
+        return item
 
     def snapshot(self) -> Any:
-        return self.position, self.left
+        return self.position, self.ended, self.left
 
     def restore(self, saved: Any) -> None:
-        self.position, self.left = saved
+        self.position, self.ended, self.left = saved
 
     def rebuild(self, r: Rebuilder) -> None:
+        if self.ended:
+            r.code.call_const(ended_iterator, self.type())
+            return
         r.code.start_call(reversed)
         r.load(self.over)
         r.code.call(1)
-        if self.position:
-            r.code.call_const_after(advanced, (self.position,))
+        if self.left is not None:
+            r.code.call_const_after(set_position, (self.left - 1,))
 
 
 class BuiltinIterator(IteratorValue):

@@ -153,12 +153,7 @@ class ObjectValue(Value):
             return AttributesValue(self)
         if name == "__class__":
             return t.pinned(self.cls)
-        if type(found).__name__ in (
-            "method_descriptor",
-            "wrapper_descriptor",
-            "builtin_function_or_method",
-            "slot wrapper",
-        ):
+        if type(found).__name__ in ("method_descriptor", "wrapper_descriptor"):
             return BoundMethodValue(BuiltinValue(found), self)
         if type(found) is cached_property and found.attrname is not None:
             value = t.call(t.pinned(found.func), [self], {})
