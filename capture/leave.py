@@ -144,14 +144,17 @@ class Leaver:
     ) -> None:
         """The instruction itself, under its own handler, and what follows it."""
         code, instrs = writer.code, decode(self.states[level].code)
-        for index in range(call_start(instrs, at.index), at.index):
-            self._add(code, body[index].copy())
+        for index in range(call_start(instrs, at.index), at.index + 1):
+            for instr in writer.preludes.get(index, ()):
+                self._add(code, instr.copy())
+            if index < at.index:
+                self._add(code, body[index].copy())
         own = body[at.index].copy()
         own.target = None
         extra: list[Instr] = []
         if loads_method(at):
             own.op, own.flags = (
-                ("LOAD_ATTR", 0) if at.op == "LOAD_METHOD" else (at.op, at.flags & ~1)
+                ("LOAD_ATTR", 0) if at.op == "LOAD_METHOD" else (own.op, own.flags & ~1)
             )
             extra = [Instr("PUSH_NULL"), Instr("SWAP", 2)]
         self._add(code, own)

@@ -89,11 +89,11 @@ def make_resume(spec: ResumeSpec) -> FunctionType:
     body = writer.copy_body()
     inner: FunctionType | None = None
     if spec.inner is None:
-        writer.jump(body[call_start(decode(spec.code), spec.index)])
+        writer.jump(body, call_start(decode(spec.code), spec.index))
     else:
         inner = make_resume(spec.inner)
         writer.call_inner(inner, spec.inner_count, body[spec.index])
-        writer.jump(body[spec.index + 1])
+        writer.jump(body, spec.index + 1)
     writer.append(body)
     function = FunctionType(writer.finish(), spec.globals, spec.code.co_name)
     function.__qualname__ = spec.code.co_qualname
@@ -123,7 +123,13 @@ def call_start(instrs: list[Instr], index: int) -> int:
     return index
 
 
-TWO_ARGUMENTS = 2
+def call_super(function: Any, cls: type, first: Any) -> Any:
+    """Called from new code in place of `super()`, which may be another function of that name."""
+    return super(cls, first) if function is super else function()
+
+
+def call_super_packed(operands: tuple[Any, type, Any]) -> Any:
+    return call_super(*operands)
 
 
 class FrameWriter:
@@ -134,6 +140,7 @@ class FrameWriter:
     def __init__(self, original: CodeType, parameters: list[str], cells: frozenset[str]) -> None:
         self.original = original
         self.parameters = parameters
+        self.preludes: dict[int, list[Instr]] = {}
         self.code = CodeBuilder(
             {name: "LOAD_CLOSURE" if name in cells else "LOAD_FAST" for name in parameters}
         )
@@ -146,53 +153,60 @@ class FrameWriter:
         for copy in copies:
             if copy.target is not None:
                 copy.target = copies[copy.target.index]
-            if copy.op == "LOAD_SUPER_ATTR" and not self.keeps_layout:
-                copy.flags |= TWO_ARGUMENTS  # else it looks for a free variable `__class__`
             if copy.handler is not None:
                 old = copy.handler
                 copy.handler = handlers.setdefault(
                     id(old), Handler(copies[old.target.index], old.depth, old.lasti)
                 )
+        self.preludes = {} if self.keeps_layout else self._explicit_super(copies)
         return copies
 
-    def append(self, body: list[Instr]) -> None:
-        """The copied body without the instructions that set a frame up; a bare `super()` gets its arguments written out, since it would look
-        for a free variable that is an argument here."""
-        start = next(n for n, instr in enumerate(body) if instr.op == "RESUME") + 1
-        skip = 0
-        for position in range(start, len(body)):
-            instr = body[position]
-            self.code.instrs.append(instr)
-            if skip:
-                skip -= 1
-            elif self._is_bare_super(body, position):
-                for name in ("__class__", self.original.co_varnames[0]):
-                    op = "LOAD_DEREF" if name in self.cell_names() else "LOAD_FAST"
-                    extra = Instr(op, name, positions=instr.positions, handler=instr.handler)
-                    self.code.instrs.append(extra)
-                for call in body[position + 1 : position + 3]:
-                    if call.op in ("PRECALL", "CALL"):
-                        call.arg = 2
+    def _explicit_super(self, copies: list[Instr]) -> dict[int, list[Instr]]:
+        """A `super()` without arguments looks for a free variable of its frame that is an argument here: a call of a helper goes in its place.
+        The instructions to put before others, by index."""
+        code = self.original
+        preludes: dict[int, list[Instr]] = {}
+        if "__class__" not in code.co_freevars or not code.co_argcount:
+            return preludes
+        for instr in copies:
+            following = copies[instr.index + 1 : instr.index + 3]
+            if instr.op == "LOAD_GLOBAL" and instr.arg == "super" and following[0].arg == 0:
+                calls = [call for call in following if call.op in ("PRECALL", "CALL")]
+                if calls:
+                    loads = [self._variable("__class__"), self._variable(code.co_varnames[0])]
+                    swap = [Instr("LOAD_CONST", call_super), Instr("SWAP", 2)]
+                    preludes[calls[0].index] = [*swap, *loads]
+                for call in calls:
+                    call.arg = 3
+            elif instr.op == "LOAD_SUPER_ATTR" and not instr.flags & 2:
+                instr.op, instr.flags = "LOAD_ATTR", instr.flags & 1
+                pack = [Instr("BUILD_TUPLE", 3), Instr("PUSH_NULL"), Instr("SWAP", 2)]
+                call_it = [
+                    Instr("LOAD_CONST", call_super_packed),
+                    Instr("SWAP", 2),
+                    Instr("CALL", 1),
+                ]
+                preludes[instr.index] = [*pack, *call_it]
+        for index, prelude in preludes.items():
+            for instr in prelude:
+                instr.positions, instr.handler = copies[index].positions, copies[index].handler
+        return preludes
 
-    def _is_bare_super(self, body: list[Instr], position: int) -> bool:
-        if (
-            self.keeps_layout
-            or "__class__" not in self.original.co_freevars
-            or not self.original.co_argcount
-        ):
-            return False
-        instr, follow = body[position], body[position + 1 : position + 3]
-        return (
-            instr.op == "LOAD_GLOBAL"
-            and instr.arg == "super"
-            and bool(follow)
-            and (follow[0].op in ("PRECALL", "CALL") and follow[0].arg == 0)
-        )
+    def _variable(self, name: str) -> Instr:
+        return Instr("LOAD_DEREF" if name in self.cell_names() else "LOAD_FAST", name)
+
+    def append(self, body: list[Instr]) -> None:
+        """The copied body without the instructions that set a frame up."""
+        start = next(n for n, instr in enumerate(body) if instr.op == "RESUME") + 1
+        for position in range(start, len(body)):
+            self.code.instrs += [*self.preludes.get(position, ()), body[position]]
 
     def cell_names(self) -> frozenset[str]:
         return frozenset(self.original.co_cellvars + self.original.co_freevars)
 
-    def jump(self, target: Instr) -> None:
+    def jump(self, body: list[Instr], index: int) -> None:
+        """To an instruction of the copied body."""
+        target = self.preludes[index][0] if index in self.preludes else body[index]
         self.code.emit("JUMP_FORWARD", target=target)
 
     def call_inner(self, function: FunctionType, count: int, at: Instr) -> None:

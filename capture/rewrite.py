@@ -321,6 +321,7 @@ class WholeFunctionWriter(FrameWriter):
     def __init__(self, original: CodeType) -> None:
         self.original = original
         self.parameters = []
+        self.preludes = {}
         arguments = {
             name: "LOAD_DEREF" if name in original.co_cellvars else "LOAD_FAST"
             for name in original.co_varnames
