@@ -6,18 +6,21 @@ library is in `library/`; pure functions of constants need no entry (`policy.is_
 
 from __future__ import annotations
 
+import abc
 import collections
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from frameloom.capture import calls
+from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue, SetValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
-from frameloom.capture.values.object import MISSING, AttributesValue, ObjectValue, class_attribute
+from frameloom.capture.values.object import AttributesValue, ObjectValue
 from frameloom.capture.values.static import ClassValue, ExceptionValue, SuperValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
@@ -112,7 +115,14 @@ def _isinstance(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(issubclass, least=2, most=2)
 def _issubclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return t.evaluate(issubclass, args, kwargs)
+    answer = t.evaluate(issubclass, args, kwargs)
+    cls, wanted = (t.look(arg).constant() for arg in args)
+    for one in wanted if isinstance(wanted, tuple) else (wanted,):
+        check = class_attribute(type(one), "__subclasscheck__")
+        if isinstance(check, FunctionType) and check is not abc.ABCMeta.__subclasscheck__:
+            raise Break("unknown_call", f"issubclass(..., {one.__name__})")
+        t.ask_abstract(cls, one)
+    return answer
 
 
 @knows(callable, least=1, most=1)

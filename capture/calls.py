@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import policy
+from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, SPECIAL_METHODS
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import TRUE, ConstValue
-from frameloom.capture.values.container import ListValue, SequenceValue, SetValue, TupleValue
+from frameloom.capture.values.container import (
+    ListValue,
+    SequenceValue,
+    SetValue,
+    TupleValue,
+    plain,
+)
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import (
     BoundMethodValue,
@@ -26,7 +33,7 @@ from frameloom.capture.values.function import (
     FunctionValue,
     PartialValue,
 )
-from frameloom.capture.values.object import MISSING, ModuleValue, ObjectValue, class_attribute
+from frameloom.capture.values.object import ModuleValue, ObjectValue
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import NEEDS_DATA, TensorValue
 from frameloom.errors import Break
@@ -61,7 +68,7 @@ def unwrap(
             args, kwargs = [*callee.args, *args], {**callee.kwargs, **kwargs}
             callee = t.look(callee.func)
         elif isinstance(callee, FunctionValue) and callee.real in MODULE_CALLS and args:
-            forward = module_forward(t, t.look(args[0]))
+            forward = module_forward(t, callee.real, t.look(args[0]))
             if forward is None:
                 return callee, args, kwargs
             callee, args = forward, args[1:]
@@ -81,9 +88,18 @@ GLOBAL_HOOKS = (
 )  # fmt: skip
 
 
-def module_forward(t: Tracer, module: Value) -> Value | None:
-    """What calling a module without hooks comes to; None if it has some (then its Python code is interpreted)."""
+def module_forward(t: Tracer, entry: Any, module: Value) -> Value | None:
+    """What calling a module without hooks by `entry` comes to; None if it has some (then its Python code is interpreted)."""
     if not isinstance(module, ModuleValue):
+        return None
+    if entry is torch.nn.Module._wrapped_call_impl:
+        compiled = module.getattr(t, "_compiled_call_impl")
+        if not isinstance(compiled, ConstValue):
+            return None
+    if (
+        class_attribute(module.cls, "_call_impl") is not torch.nn.Module._call_impl
+        or module.own(t, "_call_impl") is not None
+    ):
         return None
     for name in HOOKS:
         table = module.own(t, name)
@@ -145,6 +161,8 @@ def inline(
     from frameloom.capture.tracer import MAX_DEPTH
 
     code = function.code
+    if function.real is not None:
+        t.guards.add(function._own(t).child("func_code"), "is", code)
     if t.depth >= MAX_DEPTH:
         raise Break("too_deep", f"{function.name}(...)")
     if (name := policy.may_look_at_its_frame(code)) is not None:
@@ -236,9 +254,20 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
         return binary(t, fn, args[0], args[1])
     if policy.is_pure(fn):
         return t.evaluate(fn, args, kwargs)
+    if policy.reads_state(fn) and not kwargs:
+        return state(t, fn, args)
     if isinstance(fn, functools._lru_cache_wrapper):
         return cached(t, fn, args, kwargs)
     raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)")
+
+
+def state(t: Tracer, fn: Any, args: list[Value]) -> Value:
+    """A setting of PyTorch is read now, and again by the guards at each call."""
+    result = t.evaluate(fn, args, {})
+    if not isinstance(result, ConstValue):
+        raise Break("unknown_call", f"{fn.__name__}(...) returns an object")
+    t.guards.returns(fn, tuple(plain(t.look(arg)) for arg in args), result.real)
+    return result
 
 
 def cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:

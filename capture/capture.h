@@ -78,6 +78,8 @@ typedef enum {
     CHECK_KEYS,
     CHECK_NO_KEY,
     CHECK_NO_CLASS_ATTR,
+    CHECK_RETURNS,
+    CHECK_SUBCLASS,
     CHECK_SAME,
     CHECK_DIFFERENT,
     CHECK_TENSOR,
@@ -98,7 +100,15 @@ typedef struct {
 
 /* The short walk (see guard_sections.c) is a list of moves; those that there are most of bring what they
  * need. */
-typedef enum { MOVE_STEP, MOVE_SECTION, MOVE_INSTANCE, MOVE_DICT, MOVE_LENGTH, MOVE_TENSOR } MoveKind;
+typedef enum {
+    MOVE_STEP,
+    MOVE_SECTION,
+    MOVE_INSTANCE,
+    MOVE_DICT,
+    MOVE_LENGTH,
+    MOVE_TENSOR,
+    MOVE_SUBCLASS
+} MoveKind;
 typedef struct {
     int32_t kind;  /* MoveKind */
     int32_t node;  /* section: the dictionary or class, -1 for what never changes; else what is looked at */

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import policy
+from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.realize import OPAQUE_MODULES, is_python_class
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue, is_plain_tuple_class
 from frameloom.capture.values.dictionary import DictValue
-from frameloom.capture.values.object import MISSING, ModuleValue, ObjectValue, class_attribute
+from frameloom.capture.values.object import ModuleValue, ObjectValue
 from frameloom.capture.values.static import ClassValue, ExceptionValue, GradModeValue
 from frameloom.errors import Break
 

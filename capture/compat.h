@@ -33,9 +33,9 @@ static inline uint64_t type_version(PyTypeObject *type) {
     return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
 }
 
-/* The dictionary of an instance, borrowed and made if there is none yet; NULL (without an exception) if it
+/* The dictionary of an instance, borrowed; `empty` if it has none yet, NULL (without an exception) if it
    cannot have one. */
-static inline PyObject *instance_dict(PyObject *object) {
+static inline PyObject *instance_dict(PyObject *object, PyObject *empty) {
 #if PY_VERSION_HEX < 0x030D0000
     /* Three words before the object; the lowest bit marks values that are not in a dictionary yet (3.12). */
     if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_MANAGED_DICT)) {
@@ -44,12 +44,20 @@ static inline PyObject *instance_dict(PyObject *object) {
     }
 #endif
     PyObject **at = _PyObject_GetDictPtr(object);
-    if (at && *at) return *at;
-    if (at == NULL) return NULL;
-    PyObject *made = PyObject_GenericGetDict(object, NULL);
-    if (made == NULL) PyErr_Clear();
-    Py_XDECREF(made); /* the object holds it */
-    return made;
+    return at == NULL ? NULL : *at ? *at : empty;
+}
+
+/* What the class itself has under that name, its bases left out; borrowed, NULL without an exception. */
+static inline PyObject *type_own_attribute(PyTypeObject *type, PyObject *name) {
+#if PY_VERSION_HEX < 0x030C0000
+    PyObject *dict = Py_XNewRef(type->tp_dict);
+#else
+    PyObject *dict = PyType_GetDict(type); /* those of builtin classes lie elsewhere */
+#endif
+    PyObject *found = dict ? PyDict_GetItemWithError(dict, name) : NULL;
+    if (found == NULL && PyErr_Occurred()) PyErr_Clear();
+    Py_XDECREF(dict); /* the class holds it */
+    return found;
 }
 
 /* What a weak reference refers to, borrowed; None once it died. */

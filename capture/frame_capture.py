@@ -14,6 +14,7 @@ from frameloom.capture import _capture, copying, library, methods, policy, rewri
 from frameloom.capture.frame import Broken, Frame, broken_at
 from frameloom.capture.generator import Avoid
 from frameloom.capture.instr import slot_names
+from frameloom.capture.lookup import noting
 from frameloom.capture.resume import ResumeSpec, enter, spec_of
 from frameloom.capture.session import Compiler, forget_sessions, session_of
 from frameloom.capture.tracer import Tracer
@@ -80,6 +81,10 @@ class Capture:
         self.tracer = Tracer(function, self.session)
 
     def run(self) -> Any:
+        with noting(self.tracer.guards.lookups):
+            return self._run()
+
+    def _run(self) -> Any:
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(limit + 5000)
         try:

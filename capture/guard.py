@@ -7,10 +7,11 @@ into the C guard tree, parents before children, and gives the node of any origin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 from frameloom.capture import _capture
+from frameloom.capture.lookup import MISSING, Lookups, class_attribute
 from frameloom.capture.origin import GUARD_KINDS, Origin, Roots
 
 
@@ -20,6 +21,7 @@ class GuardSet:
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self._checks: dict[Any, tuple[Origin, str, Any]] = {}
+        self.lookups: Lookups = {}  # what was looked up in classes that can change
 
     def add(self, origin: Origin, kind: str, value: Any = None) -> None:
         if origin.kind == "object" and kind in ("is", "type"):
@@ -31,6 +33,16 @@ class GuardSet:
 
     def add_tensor(self, origin: Origin, tensor: Any) -> None:
         self.add(origin, "tensor", tensor)
+
+    def returns(self, fn: Any, args: tuple[Any, ...], result: Any) -> None:
+        """A function written in C, without effects, gives that result for these arguments."""
+        key = (fn, args, result)
+        self._checks.setdefault(key, (self._roots.object(fn), "returns", (args, result)))
+
+    def subclass(self, cls: type, abstract: type, answer: bool) -> None:
+        """What an abstract class says about a class, which a registration can change."""
+        key = ("subclass", cls, abstract)
+        self._checks.setdefault(key, (self._roots.object(cls), "subclass", (cls, abstract, answer)))
 
     def __len__(self) -> int:
         return len(self._checks)
@@ -44,6 +56,8 @@ class GuardSet:
             if kind in ("same", "different"):
                 value = built.node(value)
             built.guards.check(node, kind, value)
+        for (cls, name, after), found in list(self.lookups.items()):
+            built.lookup(cls, name if after is None else (name, after), found)
         if len(apart) > 1:
             built.guards.no_overlap([built.node(origin) for origin in apart])
         return built
@@ -64,9 +78,20 @@ class BuiltGuards:
             self.guards.describe(found, origin.path())
         return found
 
+    def lookup(self, cls: type, key: Any, found: Any) -> None:
+        """The raw attribute of a class is what it was; `key`: its name, or with the class behind which it was looked for."""
+        node = self.node(self._roots.object(cls))
+        if found is MISSING:
+            self.guards.check(node, "no_class_attr", key)
+        else:
+            kind = "equal" if type(found) in LITERALS else "is"
+            self.guards.check(self.guards.child(node, "class_attr", key), kind, found)
+
     def _make(self, origin: Origin) -> int:
         if origin.base is not None:
             kind = GUARD_KINDS.get(origin.kind, origin.kind)
+            if kind == "attr" and origin.base.kind == "object" and is_stored(origin):
+                kind = "class_attr"
             return self.guards.child(self.node(origin.base), kind, origin.key)
         if origin.kind == "arg":
             return self.guards.arg(self._roots.position(origin))
@@ -75,3 +100,16 @@ class BuiltGuards:
         if origin.kind == "globals":
             return self.guards.globals()
         return self.guards.object(origin.key)
+
+
+LITERALS = (bool, int, float, complex, str, bytes)
+
+
+def is_stored(origin: Origin) -> bool:
+    """Whether an attribute of a pinned class is the very object in its dictionary, with nothing bound."""
+    assert origin.base is not None
+    cls = origin.base.key
+    if not isinstance(cls, type) or class_attribute(type(cls), origin.key) is not MISSING:
+        return False
+    found = class_attribute(cls, origin.key)
+    return type(found) is FunctionType or class_attribute(type(found), "__get__") is MISSING

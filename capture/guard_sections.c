@@ -178,6 +178,11 @@ static void lay_out(Sealing *s, Move *sections) {
     Move *move = s->result->moves;
     int32_t steps = (int32_t)s->guards->step_count;
     for (int32_t i = 0; i < steps; i++) {
+        if (s->guards->steps[i].kind != CHECK_SUBCLASS) continue;
+        s->laid[i] = 1;
+        *move++ = (Move){.kind = MOVE_SUBCLASS, .first = i};
+    }
+    for (int32_t i = 0; i < steps; i++) {
         if (!is_near(s, i)) continue;
         s->laid[i] = 1;
         *move++ = (Move){.kind = MOVE_STEP, .first = i};

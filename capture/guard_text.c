@@ -93,7 +93,15 @@ static PyObject *demand(Guards *guards, const Step *step) {
         format = "no key %U";
         break;
     case CHECK_NO_CLASS_ATTR:
-        return PyUnicode_FromFormat("no attribute %S", step->object);
+        return PyUnicode_FromFormat("no attribute %S", PyTuple_Check(step->object)
+                                                           ? PyTuple_GET_ITEM(step->object, 0)
+                                                           : step->object);
+    case CHECK_SUBCLASS:
+        inner = identity_text(PyTuple_GET_ITEM(step->object, 1));
+        format = PyTuple_GET_ITEM(step->object, 2) == Py_True ? "a subclass of %U" : "no subclass of %U";
+        break;
+    case CHECK_RETURNS:
+        return PyUnicode_FromFormat("to return %R", PyTuple_GET_ITEM(step->object, 1));
     case CHECK_SAME:
         return PyUnicode_FromFormat("the same object as %U", path_of(guards, step->parent));
     case CHECK_DIFFERENT:
@@ -132,6 +140,12 @@ static PyObject *found_text(const Step *step, PyObject *object) {
     case CHECK_NO_KEY:
     case CHECK_NO_CLASS_ATTR:
         return PyUnicode_FromString("one");
+    case CHECK_RETURNS: {
+        PyObject *result = PyObject_Call(object, PyTuple_GET_ITEM(step->object, 0), NULL);
+        PyObject *text = result ? short_repr(result) : NULL;
+        Py_XDECREF(result);
+        return text;
+    }
     case CHECK_TENSOR:
         return tensor_text(step->tensor, object);
     default:
@@ -143,6 +157,12 @@ static PyObject *failure_text(Guards *guards, const Step *step, PyObject **value
     PyObject *path = path_of(guards, step->node), *expected, *found, *text = NULL;
     if (step->kind <= STEP_LAST_LOAD) return PyUnicode_FromFormat("%U: expected to exist, not found", path);
     if (step->kind == CHECK_NO_OVERLAP) return overlap_found(guards, step, values);
+    if (step->kind == CHECK_SUBCLASS) {
+        text = (expected = demand(guards, step)) ? PyUnicode_FromFormat("%U: expected %U", path, expected)
+                                                 : NULL;
+        Py_XDECREF(expected);
+        return text;
+    }
     expected = demand(guards, step);
     found = expected ? found_text(step, values[step->node]) : NULL;
     if (found) text = PyUnicode_FromFormat("%U: expected %U, found %U", path, expected, found);

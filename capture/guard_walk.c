@@ -46,6 +46,13 @@ static PyObject *dict_find(PyObject *dict, PyObject *key, Py_hash_t hash) {
     return found;
 }
 
+/* Instances that have no attributes yet share an empty dictionary here. */
+static PyObject *dict_of(PyObject *object) {
+    static PyObject *empty;
+    if (empty == NULL && (empty = PyDict_New()) == NULL) PyErr_Clear();
+    return instance_dict(object, empty);
+}
+
 /* Whether binding `descriptor` runs no Python code. */
 static int binds_natively(PyObject *descriptor) {
     static PyTypeObject *const types[] = {
@@ -88,7 +95,7 @@ static PyObject *load_attr(PyObject *object, PyObject *name) {
         if (found == NULL && PyErr_Occurred()) PyErr_Clear();
         return found;
     } else { /* a descriptor in Python that an instance attribute goes before */
-        PyObject *dict = instance_dict(object);
+        PyObject *dict = dict_of(object);
         PyObject *found = dict ? dict_find(dict, name, PyObject_Hash(name)) : NULL;
         return Py_XNewRef(found);
     }
@@ -104,6 +111,60 @@ static PyObject *load_item(PyObject *object, Py_ssize_t index) {
 
 static PyObject *load_key(const Step *step, PyObject *dict) {
     return PyDict_Check(dict) ? dict_find(dict, step->object, step->number) : NULL;
+}
+
+/* The attribute as it is stored in the class or its bases, borrowed.  `key`: its name, or a tuple of name and
+   class, behind which it is looked for as `super` does. */
+static PyObject *class_lookup(PyObject *class, PyObject *key) {
+    if (!PyType_Check(class)) return NULL;
+    PyTypeObject *type = (PyTypeObject *)class;
+    if (PyUnicode_CheckExact(key)) return _PyType_Lookup(type, key);
+    PyObject *order = type->tp_mro, *name = PyTuple_GET_ITEM(key, 0), *after = PyTuple_GET_ITEM(key, 1);
+    int behind = 0;
+    (void)_PyType_Lookup(type, name); /* gives the class a version */
+    for (Py_ssize_t i = 0; order && i < PyTuple_GET_SIZE(order); i++) {
+        PyObject *base = PyTuple_GET_ITEM(order, i);
+        PyObject *found = behind ? type_own_attribute((PyTypeObject *)base, name) : NULL;
+        if (found) return found;
+        behind |= base == after;
+    }
+    return NULL;
+}
+
+/* Whether a function written in C gives what it gave; it has no effects and calls no Python code. */
+static int returns(PyObject *function, PyObject *expected) {
+    PyObject *result =
+        PyCFunction_Check(function) ? PyObject_Call(function, PyTuple_GET_ITEM(expected, 0), NULL) : NULL;
+    int same = result && constant_equal(result, PyTuple_GET_ITEM(expected, 1));
+    Py_XDECREF(result);
+    if (result == NULL) PyErr_Clear();
+    return same;
+}
+
+/* Whether a class still counts as a subclass of an abstract one, or still does not.  Each registration moves
+   a counter; only then is the question put again, which may run the abstract class's Python code.  So these
+   checks come before any load. */
+static int subclass_holds(Step *step) {
+    static PyObject *get_token, *ask;
+    if (ask == NULL) {
+        PyObject *module = PyImport_ImportModule("_abc");
+        get_token = module ? PyObject_GetAttrString(module, "get_cache_token") : NULL;
+        ask = get_token ? PyObject_GetAttrString(module, "_abc_subclasscheck") : NULL;
+        Py_XDECREF(module);
+    }
+    PyObject *token = ask ? PyObject_CallNoArgs(get_token) : NULL;
+    Py_ssize_t now = token ? PyLong_AsSsize_t(token) : -1;
+    Py_XDECREF(token);
+    int holds = now >= 0 && now == step->number;
+    if (now >= 0 && !holds) {
+        PyObject *answer = PyObject_CallFunctionObjArgs(ask, PyTuple_GET_ITEM(step->object, 1),
+                                                        PyTuple_GET_ITEM(step->object, 0), NULL);
+        holds = answer == PyTuple_GET_ITEM(step->object, 2);
+        Py_XDECREF(answer); /* a bool, which never dies */
+        step->number = holds ? now : -1;
+    }
+    PyErr_Clear();
+    return holds;
 }
 
 static PyObject *or_none(PyObject *object) { return object ? object : Py_None; }
@@ -142,7 +203,7 @@ static PyObject *load(const Step *step, const Call *call, PyObject **values) {
     case STEP_ATTR:
         return load_attr(parent, step->object);
     case STEP_DICT:
-        return instance_dict(parent);
+        return dict_of(parent);
     case STEP_CLASS:
         return (PyObject *)Py_TYPE(parent);
     case STEP_ITEM:
@@ -150,7 +211,7 @@ static PyObject *load(const Step *step, const Call *call, PyObject **values) {
     case STEP_KEY:
         return load_key(step, parent);
     case STEP_CLASS_ATTR:
-        return PyType_Check(parent) ? _PyType_Lookup((PyTypeObject *)parent, step->object) : NULL;
+        return class_lookup(parent, step->object);
     case STEP_CELL_CONTENTS:
         return PyCell_Check(parent) ? PyCell_GET(parent) : NULL;
     case STEP_METHOD_SELF:
@@ -248,7 +309,11 @@ static inline int check(const Step *step, PyObject **values) {
     case CHECK_NO_KEY:
         return PyDict_Check(object) && dict_find(object, step->object, step->number) == NULL;
     case CHECK_NO_CLASS_ATTR:
-        return PyType_Check(object) && _PyType_Lookup((PyTypeObject *)object, step->object) == NULL;
+        return PyType_Check(object) && class_lookup(object, step->object) == NULL;
+    case CHECK_RETURNS:
+        return returns(object, step->object);
+    case CHECK_SUBCLASS:
+        return 1; /* see subclasses_hold */
     case CHECK_SAME:
         return object == values[step->parent];
     case CHECK_DIFFERENT:
@@ -275,6 +340,8 @@ static void forget_fresh(Guards *guards, PyObject **values) {
 Py_ssize_t guards_walk(Guards *guards, const Call *call, PyObject **values) {
     forget_fresh(guards, values);
     if (guards->global_state && !global_state_matches(guards->global_state)) return GUARDS_GLOBAL_STATE;
+    for (Py_ssize_t i = 0; i < guards->step_count; i++)
+        if (guards->steps[i].kind == CHECK_SUBCLASS && !subclass_holds(&guards->steps[i])) return i;
     for (Py_ssize_t i = 0; i < guards->step_count; i++)
         if (!run_step(&guards->steps[i], call, values)) return i;
     return GUARDS_PASS;
@@ -309,6 +376,8 @@ static inline int section_holds(Guards *guards, Move *move, PyObject *of, const 
 
 static inline int make_move(Guards *guards, Move *move, const Call *call, PyObject **values) {
     switch ((MoveKind)move->kind) {
+    case MOVE_SUBCLASS:
+        return subclass_holds(&guards->steps[move->first]);
     case MOVE_STEP:
         return run_step(&guards->steps[move->first], call, values);
     case MOVE_SECTION:
@@ -317,7 +386,7 @@ static inline int make_move(Guards *guards, Move *move, const Call *call, PyObje
         if ((PyObject *)Py_TYPE(values[move->node]) != weakref_object(move->type)) return 0;
         /* fall through */
     case MOVE_DICT: {
-        PyObject *dict = values[move->dict] = instance_dict(values[move->node]);
+        PyObject *dict = values[move->dict] = dict_of(values[move->node]);
         return dict && (move->count == 0 || section_holds(guards, move, dict, call));
     }
     case MOVE_LENGTH:

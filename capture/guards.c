@@ -28,9 +28,17 @@ static const struct {
         {"method_func", STEP_METHOD_FUNC},
     },
   CHECKS[] = {
-      {"type", CHECK_TYPE},           {"is", CHECK_IS},         {"equal", CHECK_EQUAL},
-      {"length", CHECK_LENGTH},       {"keys", CHECK_KEYS},     {"no_key", CHECK_NO_KEY},
-      {"same", CHECK_SAME},           {"tensor", CHECK_TENSOR}, {"no_class_attr", CHECK_NO_CLASS_ATTR},
+      {"type", CHECK_TYPE},
+      {"is", CHECK_IS},
+      {"equal", CHECK_EQUAL},
+      {"length", CHECK_LENGTH},
+      {"keys", CHECK_KEYS},
+      {"no_key", CHECK_NO_KEY},
+      {"same", CHECK_SAME},
+      {"tensor", CHECK_TENSOR},
+      {"no_class_attr", CHECK_NO_CLASS_ATTR},
+      {"returns", CHECK_RETURNS},
+      {"subclass", CHECK_SUBCLASS},
       {"different", CHECK_DIFFERENT},
   };
 
@@ -185,8 +193,10 @@ static PyObject *Guards_object(Guards *self, PyObject *object) {
 
 static PyObject *child_path(PyObject *parent, StepKind kind, PyObject *key, const char *name) {
     switch (kind) {
-    case STEP_ATTR:
     case STEP_CLASS_ATTR:
+        if (PyTuple_Check(key)) key = PyTuple_GET_ITEM(key, 0);
+        /* fall through */
+    case STEP_ATTR:
         return PyUnicode_FromFormat("%U.%U", parent, key);
     case STEP_DICT:
         return PyUnicode_FromFormat("%U.__dict__", parent);
@@ -221,6 +231,13 @@ static PyObject *child_path(PyObject *parent, StepKind kind, PyObject *key, cons
     }
 }
 
+/* A name, or a name and the class behind which it is looked for. */
+static int is_class_key(PyObject *key) {
+    if (PyUnicode_CheckExact(key)) return 1;
+    return PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 2 &&
+           PyUnicode_CheckExact(PyTuple_GET_ITEM(key, 0)) && PyType_Check(PyTuple_GET_ITEM(key, 1));
+}
+
 static PyObject *Guards_child(Guards *self, PyObject *const *args, Py_ssize_t nargs) {
     if (nargs < 2 || nargs > 3 || !PyUnicode_Check(args[1])) {
         PyErr_SetString(PyExc_TypeError, "child(parent, kind, key=None)");
@@ -237,7 +254,7 @@ static PyObject *Guards_child(Guards *self, PyObject *const *args, Py_ssize_t na
         return NULL;
     }
     StepKind kind = LOADS[row].kind;
-    if ((kind == STEP_ATTR || kind == STEP_CLASS_ATTR) && !PyUnicode_CheckExact(key)) {
+    if (kind == STEP_CLASS_ATTR ? !is_class_key(key) : kind == STEP_ATTR && !PyUnicode_CheckExact(key)) {
         PyErr_SetString(PyExc_TypeError, "the name of an attribute is a str");
         return NULL;
     }
@@ -250,7 +267,7 @@ static PyObject *Guards_child(Guards *self, PyObject *const *args, Py_ssize_t na
     step->parent = (int32_t)parent;
     step->number = number;
     step->object = Py_NewRef(key);
-    if (kind == STEP_ATTR || kind == STEP_CLASS_ATTR) PyUnicode_InternInPlace(&step->object);
+    if (PyUnicode_CheckExact(step->object)) PyUnicode_InternInPlace(&step->object);
     if (kind == STEP_ATTR) {
         if (append_index(&self->fresh_nodes, &self->fresh_count, &self->fresh_room, step->node) < 0)
             return NULL;
@@ -289,8 +306,21 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         if (!PyTuple_CheckExact(value)) break;
         step->object = Py_NewRef(value);
         return 0;
-    case CHECK_NO_KEY:
+    case CHECK_SUBCLASS: /* (class, abstract class, answer) */
+        if (!PyTuple_CheckExact(value) || PyTuple_GET_SIZE(value) != 3) break;
+        step->number = -1;
+        step->object = Py_NewRef(value);
+        return 0;
+    case CHECK_RETURNS: /* (arguments, result) */
+        if (!PyTuple_CheckExact(value) || PyTuple_GET_SIZE(value) != 2 ||
+            !PyTuple_CheckExact(PyTuple_GET_ITEM(value, 0)))
+            break;
+        step->object = Py_NewRef(value);
+        return 0;
     case CHECK_NO_CLASS_ATTR:
+        if (!is_class_key(value)) break;
+        /* fall through */
+    case CHECK_NO_KEY:
         step->number = PyObject_Hash(value);
         step->object = Py_NewRef(value);
         if (PyUnicode_CheckExact(value)) PyUnicode_InternInPlace(&step->object);

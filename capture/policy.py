@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, Literal
 
 import torch
@@ -103,8 +103,10 @@ def _torch_verdict(function: FunctionType, module: str) -> Verdict:
         return "evaluate"
     if module.startswith(RECORDED_TORCH):
         return "record"
-    if module == "torch" and function.__name__ in ("is_tensor", "is_storage"):
-        return "inline"
+    if module.startswith("torch.backends") or (
+        module == "torch" and function.__name__.startswith(("is_", "are_", "get_"))
+    ):
+        return "inline"  # questions about settings, in Python around C
     return "break"
 
 
@@ -139,6 +141,25 @@ def is_pure(fn: Any) -> bool:
     return isinstance(owner, PURE_INSTANCES) and not isinstance(owner, ModuleType)
 
 
+def reads_state(fn: Any) -> bool:
+    """Whether a C callable does nothing but tell a setting of PyTorch, which may be another one at the next call."""
+    if not isinstance(fn, BuiltinFunctionType) or getattr(fn.__self__, "__name__", "") not in (
+        "torch._C",
+        "torch",
+        "torch._C._VariableFunctions",
+    ):
+        return fn in SETTINGS
+    return fn.__name__.startswith(SETTING_NAMES) or fn in SETTINGS
+
+
+SETTING_NAMES = ("_get_cudnn", "_get_cublas", "_get_mkldnn", "_get_onednn", "_get_flash", "_get_mem_efficient", "_get_math", "_get_sdp",
+                 "_get_float32", "_get_warn", "_get_deterministic", "_get_nnpack", "_get_qengine", "_get_fp32", "_get_mha", "_get_overrideable",
+                 "_get_default_mobile", "_get_cudnn", "_is_mkldnn", "_is_any_autocast", "_is_flash", "_is_fwd_grad", "_is_multithreading")  # fmt: skip
+SETTINGS = frozenset(
+    {torch.get_autocast_dtype, torch.is_autocast_cache_enabled, torch.is_anomaly_enabled, torch.get_num_threads, torch.is_anomaly_check_nan_enabled}
+)  # fmt: skip
+
+
 def _callables(module: ModuleType) -> set[Any]:
     return {
         v
@@ -162,13 +183,12 @@ PURE_TORCH = frozenset(
     fn
     for fn in (
         torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype, torch.is_autocast_enabled,
-        torch.is_autocast_cpu_enabled, torch.get_autocast_dtype, torch.is_autocast_cache_enabled, torch._C._get_tracing_state,
+        torch.is_autocast_cpu_enabled, torch._C._get_tracing_state,
         torch.jit.is_scripting, torch.jit.is_tracing, torch.cuda.is_available, torch.finfo, torch.iinfo, torch.device,
         torch.broadcast_shapes, torch.promote_types, torch.can_cast, torch.are_deterministic_algorithms_enabled,
         torch.get_default_device, torch._C._is_torch_function_enabled, torch.compiler.is_exporting,
-        torch.cuda.is_current_stream_capturing, torch._C._get_cudnn_enabled, torch._C._get_mkldnn_enabled,
-        torch.Size, torch.is_warn_always_enabled, torch._C._jit_get_profiling_executor if hasattr(torch._C, "_jit_get_profiling_executor") else None,
-        torch.cuda.device_count, torch._C._get_flash_sdp_enabled if hasattr(torch._C, "_get_flash_sdp_enabled") else None,
+        torch.cuda.is_current_stream_capturing, torch.Size, torch.cuda.device_count,
+        torch._C._jit_get_profiling_executor if hasattr(torch._C, "_jit_get_profiling_executor") else None,
     )
     if fn is not None
 )  # fmt: skip

@@ -7,6 +7,7 @@ How calls are carried out is in `calls.py`; what the instructions do in `handler
 
 from __future__ import annotations
 
+import abc
 import functools
 import operator
 import types
@@ -19,6 +20,7 @@ import torch
 from frameloom.capture import _capture, calls
 from frameloom.capture.fake import Fake
 from frameloom.capture.guard import GuardSet
+from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.origin import Origin, Roots
 from frameloom.capture.realize import realize
 from frameloom.capture.record import Recorder
@@ -41,7 +43,7 @@ from frameloom.capture.values.function import (
     PartialValue,
 )
 from frameloom.capture.values.iterator import IteratorValue
-from frameloom.capture.values.object import MISSING, OpaqueValue, class_attribute
+from frameloom.capture.values.object import OpaqueValue
 from frameloom.capture.values.static import ClassValue, ExceptionValue, PyModuleValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break, Skip, Where
@@ -166,12 +168,12 @@ class Tracer:
     def class_function(
         self, cls: type, name: str, raw: Any, after: type | None = None
     ) -> FunctionValue:
-        """A function found in a class, with a guard that it is still there."""
+        """A function found in a class, guarded by the look that found it."""
         if after is not None:
             order = cls.__mro__
             cls = next(base for base in order[order.index(after) + 1 :] if name in base.__dict__)
+        class_attribute(cls, name)
         origin = self.roots.object(cls).child("attr", name)
-        self.guards.add(origin, "is", raw)
         if self.is_jitted(raw):
             raw = raw.__wrapped__
             return FunctionValue(raw, self.roots.object(raw))
@@ -358,9 +360,23 @@ class Tracer:
         ):
             raise Break("unknown_call", f"isinstance(..., {wanted.__name__})")
         try:
-            return self._is_instance(value, wanted)
+            answer = self._is_instance(value, wanted)
+            self.ask_abstract(value.type(), wanted)
+            return answer
         except TypeError as error:
             self.raise_(TypeError, *error.args)
+
+    def ask_abstract(self, cls: type, wanted: Any) -> None:
+        """Guard what the abstract classes among `wanted` say about `cls`."""
+        for one in (
+            getattr(wanted, "__args__", (wanted,)) if not isinstance(wanted, type) else (wanted,)
+        ):
+            if isinstance(one, abc.ABCMeta):
+                self.guards.subclass(cls, one, abc.ABCMeta.__subclasscheck__(one, cls))
+                for (
+                    name
+                ) in one.__abstractmethods__:  # what its __subclasshook__ is likely to look for
+                    class_attribute(cls, name)
 
     def _is_instance(self, value: Value, wanted: Any) -> bool:
         if isinstance(value, TensorValue | ConstValue) and value.real is not None:

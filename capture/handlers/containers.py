@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frameloom.capture.handlers.registry import handles
+from frameloom.capture.lookup import MISSING
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.container import ListValue, SetValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
-from frameloom.capture.values.object import MISSING, ObjectValue
+from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 

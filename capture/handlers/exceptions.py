@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from frameloom.capture import calls
 from frameloom.capture.handlers.registry import handles
+from frameloom.capture.lookup import MISSING
 from frameloom.capture.values.base import Raised
 from frameloom.capture.values.const import NONE, boolean
 from frameloom.capture.values.container import TupleValue
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
-from frameloom.capture.values.object import MISSING, ObjectValue
+from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import ClassValue, ExceptionValue, GradModeValue
 from frameloom.errors import Break
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.errors import Break
 
@@ -63,7 +64,22 @@ class ConstValue(Value):
             return t.instance_attribute(self, name)
         if name == "parameters" and isinstance(self.real, inspect.Signature):
             return t.from_python(dict(self.real.parameters))
+        if isinstance(self.real, enum.Enum) and (stored := self._stored(t, name)) is not None:
+            return stored
         return t.evaluate(getattr, [self, ConstValue(name)], {})
+
+    def _stored(self, t: Tracer, name: str) -> Value | None:
+        """An attribute of an enum member that lies in its dictionary, which can change."""
+        cls, table = type(self.real), self.real.__dict__
+        found = class_attribute(cls, name)
+        if found is enum.Enum.__dict__.get(name) and name in ("value", "name"):
+            name = f"_{name}_"
+        elif found is not MISSING and class_attribute(type(found), "__set__") is not MISSING:
+            return None
+        if name not in table:
+            return None
+        origin = self.origin if self.origin is not None else t.roots.object(self.real)
+        return t.look(t.wrap(table[name], origin.child("dict").child("key", name)))
 
     def truth(self, t: Tracer) -> bool:
         return bool(self.real)

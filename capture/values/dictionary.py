@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import LazyValue, Value
 from frameloom.capture.values.container import plain
 from frameloom.capture.values.iterator import SequenceIterator
@@ -83,7 +84,7 @@ class DictValue(Value):
         """Whether looking a key up runs no Python code."""
         if self._plain_keys is None:
             self._plain_keys = all(
-                type(key) in PLAIN_KEYS or type(key).__hash__ is object.__hash__
+                type(key) in PLAIN_KEYS or class_attribute(type(key), "__hash__") is object.__hash__
                 for key in self.real
             )
         return self._plain_keys
@@ -298,7 +299,9 @@ PLAIN_KEYS = frozenset({str, int, bool, bytes, float, type(None), tuple, complex
 def guardable(key: Any) -> bool:
     """Whether the guard tree can look the key up without running Python: plain keys by value, others by identity."""
     return (
-        key is None or type(key) in (str, int, bool, bytes) or type(key).__hash__ is object.__hash__
+        key is None
+        or type(key) in (str, int, bool, bytes)
+        or class_attribute(type(key), "__hash__") is object.__hash__
     )
 
 

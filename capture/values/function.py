@@ -103,6 +103,8 @@ class FunctionValue(Value):
         if self.made is not None:
             return self.made.defaults
         origin = self._own(t).child("func_defaults")
+        if self.real.__defaults__:
+            t.guards.add(origin, "length", len(self.real.__defaults__))
         return [
             t.wrap(value, origin.child("item", i))
             for i, value in enumerate(self.real.__defaults__ or ())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.lookup import MISSING, attribute_after, class_attribute
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.dictionary import DELETED, DictValue
@@ -27,16 +28,7 @@ if TYPE_CHECKING:
     from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
 
-MISSING = object()
 GENERIC_READERS = [cls.__getattribute__ for cls in (object, dict, list, tuple, OrderedDict)]
-
-
-def class_attribute(cls: type, name: str) -> Any:
-    """The raw attribute in the classes' dictionaries, MISSING if there is none."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
-    return MISSING
 
 
 class ObjectValue(Value):
@@ -109,8 +101,8 @@ class ObjectValue(Value):
         )
         if (
             in_class is not MISSING
-            and hasattr(type(in_class), "__set__")
-            and hasattr(type(in_class), "__get__")
+            and class_attribute(type(in_class), "__set__") is not MISSING
+            and class_attribute(type(in_class), "__get__") is not MISSING
         ):
             return self._descriptor(t, name, in_class, after)
         if after is None and (own := self.own(t, name)) is not None:
@@ -159,8 +151,8 @@ class ObjectValue(Value):
             value = t.call(t.pinned(found.func), [self], {})
             self.setattr_generic(t, name, value)
             return value
-        if hasattr(type(found), "__get__"):
-            getter = class_attribute(type(found), "__get__")
+        getter = class_attribute(type(found), "__get__")
+        if getter is not MISSING:
             if isinstance(getter, FunctionType):
                 return t.call(t.pinned(getter), [t.pinned(found), self, t.pinned(self.cls)], {})
             raise Break("attribute", f"{self.describe()}.{name}")
@@ -204,7 +196,7 @@ class ObjectValue(Value):
             return
         if (
             found is not MISSING
-            and hasattr(type(found), "__set__")
+            and class_attribute(type(found), "__set__") is not MISSING
             and not isinstance(found, MemberDescriptorType)
         ):
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
@@ -325,7 +317,7 @@ class ObjectValue(Value):
         return super().contains(t, item)
 
     def key(self, t: Tracer) -> Any:
-        if self.cls.__hash__ is not object.__hash__:
+        if class_attribute(self.cls, "__hash__") is not object.__hash__:
             raise Break("opaque_object", f"hash({self.describe()})")
         return self.real if self.real is not None else self
 
@@ -418,15 +410,6 @@ def instance_dict(obj: Any) -> dict[str, Any] | None:
         return object.__getattribute__(obj, "__dict__")  # type: ignore[no-any-return]
     except AttributeError:
         return None
-
-
-def attribute_after(cls: type, after: type, name: str) -> Any:
-    """The raw attribute in the classes that follow `after` in the resolution order."""
-    order = cls.__mro__
-    for base in order[order.index(after) + 1 :]:
-        if name in base.__dict__:
-            return base.__dict__[name]
-    return MISSING
 
 
 class UserIterator(Value):
@@ -586,7 +569,7 @@ class OpaqueValue(Value):
         return type(self.real)
 
     def key(self, t: Tracer) -> Any:
-        if type(self.real).__hash__ is not object.__hash__:
+        if class_attribute(type(self.real), "__hash__") is not object.__hash__:
             return super().key(t)
         return self.real
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.lookup import MISSING, attribute_after, class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue, is_constant
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
-from frameloom.capture.values.object import MISSING, ObjectValue, attribute_after, class_attribute
+from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -46,10 +47,10 @@ class ClassValue(Value):
 
     def getattr(self, t: Tracer, name: str) -> Value:
         found = class_attribute(self.real, name)
+        meta = class_attribute(type(self.real), name)
         if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__"):
             return t.from_python(getattr(self.real, name))
         if found is MISSING:
-            meta = class_attribute(type(self.real), name)
             if meta is MISSING:
                 return t.raise_(
                     AttributeError, f"type object '{self.real.__name__}' has no attribute '{name}'"
@@ -58,7 +59,10 @@ class ClassValue(Value):
                 return BoundMethodValue(t.pinned(meta), self)
             if isinstance(meta, property) and meta.fget is not None:
                 return t.call(t.pinned(meta.fget), [self], {})
-            if hasattr(type(meta), "__get__") and type(meta).__flags__ & 1 << 9:
+            if (
+                class_attribute(type(meta), "__get__") is not MISSING
+                and type(meta).__flags__ & 1 << 9
+            ):
                 raise Break("attribute", f"{self.describe()}.{name}")
             value = getattr(self.real, name, MISSING)
             if value is MISSING:
@@ -71,7 +75,7 @@ class ClassValue(Value):
         if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):
             return BoundMethodValue(t.pinned(found.__func__), self)
         value = getattr(self.real, name)
-        if hasattr(type(found), "__get__"):
+        if class_attribute(type(found), "__get__") is not MISSING:
             if callable(value):
                 return BuiltinValue(value)
             if is_constant(value):
@@ -120,6 +124,9 @@ class PyModuleValue(Value):
         origin = (self.origin or t.roots.object(self.real)).child("dict")
         if name in table:
             return t.look(t.wrap(table[name], origin.child("key", name)))
+        computed = self._computed(t, name)
+        if computed is not None:
+            return computed
         if "__getattr__" in table or type(self.real) is not ModuleType:
             value = getattr(self.real, name, MISSING)  # a module that loads its contents on demand
             if value is MISSING:
@@ -131,6 +138,14 @@ class PyModuleValue(Value):
             return t.look(t.wrap(value, origin.child("key", name)))
         t.guards.add(origin, "no_key", name)
         return t.raise_(AttributeError, f"module '{self.describe()}' has no attribute '{name}'")
+
+    def _computed(self, t: Tracer, name: str) -> Value | None:
+        """What a descriptor of the module's own class gives, as for the flags in `torch.backends`."""
+        found = MISSING if type(self.real) is ModuleType else class_attribute(type(self.real), name)
+        getter = class_attribute(type(found), "__get__")
+        if found is MISSING or not isinstance(getter, FunctionType):
+            return None
+        return t.call(t.pinned(getter), [t.pinned(found), self, t.pinned(type(self.real))], {})
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         raise Break("attribute_write", f"{self.describe()}.{name} = ...")

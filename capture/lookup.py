@@ -1,0 +1,62 @@
+"""Raw attributes of classes, and the note that the guards need of every look.
+
+What a class has, and what it lacks, decides what a program does: a method, a property, `__getattr__`, `__bool__`.  Classes can change, so while a
+capture is going on in this thread each look is noted for its guards (`GuardSet.lookups`), whatever the outcome.  Classes that cannot change are not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+MISSING = object()
+IMMUTABLE_TYPE = 1 << 8
+Lookups = dict[tuple[type, str, type | None], Any]  # (class, name, after) -> what was found
+
+
+class _Noting(threading.local):
+    lookups: Lookups | None = None
+
+
+_noting = _Noting()
+
+
+@contextmanager
+def noting(lookups: Lookups) -> Iterator[None]:
+    """Looks of this thread are noted in `lookups`."""
+    outer, _noting.lookups = _noting.lookups, lookups
+    try:
+        yield
+    finally:
+        _noting.lookups = outer
+
+
+def class_attribute(cls: type, name: str) -> Any:
+    """The raw attribute in the classes' dictionaries, MISSING if there is none."""
+    lookups = _noting.lookups
+    if lookups is None or cls.__flags__ & IMMUTABLE_TYPE:
+        return _find(cls.__mro__, name)
+    key = (cls, name, None)
+    found = lookups.get(key, lookups)
+    if found is lookups:
+        found = lookups[key] = _find(cls.__mro__, name)
+    return found
+
+
+def attribute_after(cls: type, after: type, name: str) -> Any:
+    """The raw attribute in the classes that follow `after` in the resolution order."""
+    order = cls.__mro__
+    found = _find(order[order.index(after) + 1 :], name)
+    if _noting.lookups is not None:
+        _noting.lookups[cls, name, after] = found
+    return found
+
+
+def _find(order: tuple[type, ...], name: str) -> Any:
+    for base in order:
+        table = base.__dict__
+        if name in table:
+            return table[name]
+    return MISSING
