@@ -144,6 +144,7 @@ class Frame:
         if isinstance(cause, Raised):
             if cause.point is None:
                 cause.point = self.point()
+                self.t.raised.append(cause)
             self.handle(cause)
             return
         if isinstance(cause, NotConstant):
@@ -198,9 +199,7 @@ class Frame:
             kept += 1
         last = chain[kept - 1]
         states = [frame.state(inside_call=True) for frame in chain[: kept - 1]]
-        return Point(
-            [*states, last.state(inside_call=False)], last.mark, self.where()
-        )
+        return Point([*states, last.state(inside_call=False)], last.mark, self.where())
 
     def state(self, inside_call: bool) -> FrameState:
         stack = self.before

@@ -59,10 +59,13 @@ def _capture_with_retries(
 ) -> Any:
     session = session_of(compiler)
     for _ in range(MAX_ATTEMPTS):
+        capture = Capture(function, slots, compiler, trail)
         try:
-            return Capture(function, slots, compiler, trail).run()
+            return capture.run()
         except Avoid as avoid:
             session.avoid(*avoid.site)
+        finally:
+            capture.tracer.release()
     raise Skip(f"{function.__qualname__}: no place to break was found")
 
 
@@ -147,7 +150,7 @@ class Capture:
         built = self.tracer.guards.build(self.function.__code__)
         if self.spec is None:  # a piece behind a break is no case of its own
             self.compiler.add_plain(f"{self.function.__qualname__}: {reason}")
-        self.compiler.add_guards(built.guards.texts())
+        self.compiler.add_guards(built.guards)
         return _capture.Entry.plain(built.guards, reason)
 
 

@@ -184,6 +184,19 @@ class Roots:
             found = self._objects[id(obj)] = Origin("object", None, obj)
         return found
 
+    def release(self) -> None:
+        """Origins know their children and these their base: let go of them all, so that they go without the collector."""
+        origins = [
+            self.globals,
+            *self._arguments.values(),
+            *self._cells.values(),
+            *self._objects.values(),
+        ]
+        while origins:
+            children = origins.pop()._children
+            origins.extend(children.values())
+            children.clear()
+
     def position(self, origin: Origin) -> int:
         table = self._arguments if origin.kind == "arg" else self._cells
         return next(position for position, known in table.items() if known is origin)

@@ -135,9 +135,9 @@ class Recorder(TorchDispatchMode):
             self.graph.erase_node(self._placeholders[i])
         for fake in self._fakes:
             fake.node = fake.memory = fake.view_of = None
-        gm = torch.fx.GraphModule(self._constants, self.graph)
         return CapturedGraph(
-            gm=gm,
+            graph=self.graph,
+            constants=self._constants,
             inputs=tuple(self._inputs[i][0] for i in used),
             examples=tuple(self._inputs[i][1] for i in used),
             mutated=tuple(used.index(i) for i in mutated),

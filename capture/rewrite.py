@@ -91,7 +91,7 @@ class Piece:
             entry = _capture.Entry.direct(built.guards, self.compiled, recipe)
         else:
             entry = _capture.Entry.code(built.guards, function)
-        self.capture.compiler.add_guards(built.guards.texts())
+        self.capture.compiler.add_guards(built.guards)
         return entry
 
 

@@ -106,6 +106,7 @@ class Tracer:
         self.step_limit = MAX_IDLE_STEPS
         self.modes: list[Value] = []  # grad-mode managers entered and not left
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
+        self.raised: list[Raised] = []  # all exceptions of the program
         self.handling: list[Raised] = []  # exceptions of the program whose handlers are running
         self._journal: list[tuple[Value, Any] | Callable[[], Any]] = []
         self._wrapped: dict[int, LazyValue] = {}
@@ -520,6 +521,26 @@ class Tracer:
                 entry()
             else:
                 entry[0].restore(entry[1])
+
+    def release(self) -> None:
+        """The capture is over: let go of everything that refers to each other in a circle."""
+        self.roots.release()
+        for table in (
+            self._wrapped,
+            self._known,
+            self._tensors,
+            self._cells,
+            self._globals,
+            self.changed,
+        ):
+            for value in table.values():
+                value.__dict__.clear()
+            table.clear()
+        for raised in self.raised:
+            raised.__traceback__ = raised.point = None  # our own frames, which hold the exception
+        self._journal.clear()
+        self.raised.clear()
+        self.handling.clear()
 
     # --- where we are
     def count_step(self) -> None:

@@ -148,9 +148,9 @@ def explain(fn: Callable[..., Any], **options: Any) -> Callable[..., Explanation
         jitted = target
         while not isinstance(jitted, _capture.JitFunction):
             jitted = jitted.__func__ if isinstance(jitted, types.MethodType) else jitted.func
-        compiler = compilers[jitted]
-        compiler.explanation.result = target(*args, **kwargs)
-        return compiler.explanation
+        explanation = compilers[jitted].explanation
+        explanation.result = target(*args, **kwargs)
+        return explanation
 
     return explained
 

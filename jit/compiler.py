@@ -102,7 +102,15 @@ class Compiler:
 
     def __init__(self, name: str, options: Options) -> None:
         self.options = options
-        self.explanation = Explanation(name)
+        self._name = name
+        self._explanation: Explanation | None = None
+
+    @property
+    def explanation(self) -> Explanation:
+        """What is compiled from the first look at this on; before it, nothing is kept."""
+        if self._explanation is None:
+            self._explanation = Explanation(self._name)
+        return self._explanation
 
     def __call__(self, jitted: Any, slots: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         suspended = _capture.hook_suspend()
@@ -158,8 +166,9 @@ class Compiler:
             return self._give_up(jitted, f"internal error: {type(error).__name__}: {error}")
         self._dump_entry(outcome, name, trail)
         trail.close()
-        for stage, seconds in trail.seconds.items():
-            self.explanation.seconds[stage] = self.explanation.seconds.get(stage, 0.0) + seconds
+        if (told := self._explanation) is not None:
+            for stage, seconds in trail.seconds.items():
+                told.seconds[stage] = told.seconds.get(stage, 0.0) + seconds
         return outcome
 
     def _dump_entry(self, entry: Any, name: str, trail: Trail) -> None:
@@ -184,7 +193,8 @@ class Compiler:
         with others_may_compile() if callable(self.options.backend) else nullcontext():
             compiled, report = compile_graph(captured, self.options, trail)
         _counts["graphs"] += 1
-        self.explanation.graphs.append(report)
+        if self._explanation is not None:
+            self._explanation.graphs.append(report)
         return compiled
 
     def add_break(self, report: BreakReport) -> None:
@@ -192,7 +202,8 @@ class Compiler:
         if self.options.fullgraph:
             raise FullGraphError(report.text)
         _counts["breaks"] += 1
-        self.explanation.breaks.append(report)
+        if self._explanation is not None:
+            self._explanation.breaks.append(report)
         log("breaks", report.text)
 
     def add_plain(self, reason: str) -> None:
@@ -203,12 +214,16 @@ class Compiler:
                 "gradient",
                 f"{reason}; such calls run as plain Python for now (use torch.no_grad() where none is needed)",
             )
-        self.explanation.plain.append(reason)
+        if self._explanation is not None:
+            self._explanation.plain.append(reason)
         log("breaks", f"plain: {reason}")
 
-    def add_guards(self, texts: list[str]) -> None:
-        self.explanation.guards.extend(texts)
-        log("guards", "\n".join(texts))
+    def add_guards(self, guards: Any) -> None:
+        """The guards of a new entry."""
+        if self._explanation is not None:
+            self._explanation.guards.extend(guards.texts())
+        if "guards" in config.logs:
+            log("guards", "\n".join(guards.texts()))
 
     # ---- messages
 

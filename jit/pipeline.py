@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from frameloom.assemble import assemble
-from frameloom.capture.graph import CapturedGraph
+from frameloom.capture.graph import CapturedGraph, without_examples
 from frameloom.codegen.cpp_module import generate
 from frameloom.config import config
 from frameloom.debug import Trail, log
@@ -30,7 +30,11 @@ from frameloom.runtime.build import build
 Compiled = Callable[..., Any]
 
 PROGRAM_STAGES: tuple[tuple[str, Callable[[Any], Program], str], ...] = (
-    ("lower", lower, "loops_before_fusion.txt"),
+    (
+        "lower",
+        lambda captured: lower(captured.graph, captured.constants),
+        "loops_before_fusion.txt",
+    ),
     ("fuse", fuse, "loops_after_fusion.txt"),
 )
 
@@ -39,19 +43,21 @@ def compile_graph(
     captured: CapturedGraph, options: Options, trail: Trail
 ) -> tuple[Compiled, GraphReport]:
     """A function from the graph's inputs to the tuple of its outputs, and the report on how it was made."""
+    if config.debug or "graph" in config.logs:
+        readable = _readable(captured)
+        trail.dump("graph_readable.py", readable)
+        log("graph", readable)
     if config.debug:
-        trail.dump("graph_readable.py", _readable(captured))
         trail.dump("graph_runnable.py", runnable(captured))
-    log("graph", _readable(captured))
     if options.backend == "eager":
-        return captured.gm, GraphReport(captured.gm, captured.n_ops)
+        return captured.gm, GraphReport(without_examples(captured))
     if options.backend is not None:
-        return _call_backend(captured, options), GraphReport(captured.gm, captured.n_ops)
+        return _call_backend(captured, options), GraphReport(without_examples(captured))
     return _run_stages(captured, trail)
 
 
 def _run_stages(captured: CapturedGraph, trail: Trail) -> tuple[Compiled, GraphReport]:
-    program: Any = captured.gm
+    program: Any = captured
     programs = []
     for name, stage, file in PROGRAM_STAGES:
         with trail.stage(name):
@@ -76,8 +82,7 @@ def _run_stages(captured: CapturedGraph, trail: Trail) -> tuple[Compiled, GraphR
         plan = assemble(captured, program, memory, sources, libraries)
     origins = {k.name: k.origin for k in kernels}
     report = GraphReport(
-        gm=captured.gm,
-        n_ops=captured.n_ops,
+        without_examples(captured),
         kernels=tuple(
             KernelReport(e.name, e.code, origins[e.name]) for s in sources for e in s.entries
         ),
@@ -106,7 +111,7 @@ def _call_backend(captured: CapturedGraph, options: Options) -> Compiled:
 
 def _readable(captured: CapturedGraph) -> str:
     lines = []
-    for node in captured.gm.graph.nodes:
+    for node in captured.graph.nodes:
         value = node.meta.get("val")
         shape = (
             "" if not hasattr(value, "dtype") else f"  # {str(value.dtype)[6:]}{list(value.shape)}"

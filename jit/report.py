@@ -23,13 +23,22 @@ class KernelReport:
 class GraphReport:
     """One captured graph and what became of it."""
 
-    gm: Any  # torch.fx.GraphModule
-    n_ops: int  # ATen ops, views not counted
+    captured: Any  # capture.graph.CapturedGraph
     kernels: tuple[KernelReport, ...] = ()
     library_calls: tuple[str, ...] = ()
     lowered: Any = None  # ir.program.Program before fusion, and after
     fused: Any = None
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def gm(self) -> Any:
+        """The graph as a torch.fx.GraphModule."""
+        return self.captured.gm
+
+    @property
+    def n_ops(self) -> int:
+        """ATen ops, views not counted."""
+        return int(self.captured.n_ops)
 
     @property
     def loops_before(self) -> str:

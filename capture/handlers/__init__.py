@@ -34,4 +34,13 @@ def unsupported(frame: Frame, ins: Instr) -> None:
     raise Break("opcode", ins.op)
 
 
-__all__ = ["TABLE", "calls", "containers", "exceptions", "jumps", "linked", "load_store", "operators"]
+__all__ = [
+    "TABLE",
+    "calls",
+    "containers",
+    "exceptions",
+    "jumps",
+    "linked",
+    "load_store",
+    "operators",
+]

@@ -29,14 +29,15 @@ COPIES = frozenset({"aten.contiguous.default"})
 WRITE_BACK = "aten.copy_.default"
 
 
-def lower(gm: torch.fx.GraphModule) -> Program:
+def lower(graph: torch.fx.Graph, constants: torch.nn.Module) -> Program:
     """The Program of a functional ATen graph; see the package's text for what the graph looks like."""
-    return _Graph(gm).run()
+    return _Graph(graph, constants).run()
 
 
 class _Graph:
-    def __init__(self, gm: torch.fx.GraphModule) -> None:
-        self.gm = gm
+    def __init__(self, graph: torch.fx.Graph, constants: torch.nn.Module) -> None:
+        self.graph = graph
+        self.holder = constants
         self.values: dict[torch.fx.Node, Any] = {}  # Ref, list of Refs, or a plain constant
         self.base_offset: dict[
             Buffer, int
@@ -51,7 +52,7 @@ class _Graph:
         self.names: dict[str, int] = {}  # how many kernels each op has
 
     def run(self) -> Program:
-        nodes = list(self.gm.graph.nodes)
+        nodes = list(self.graph.nodes)
         self.returned = {
             _base(n) for n in _flatten(nodes[-1].args[0]) if isinstance(n, torch.fx.Node)
         }
@@ -81,7 +82,7 @@ class _Graph:
         self.values[node] = self.ref(buffer, val)
 
     def constant(self, node: torch.fx.Node) -> None:
-        tensor: Any = self.gm
+        tensor: Any = self.holder
         for part in str(node.target).split("."):
             tensor = getattr(tensor, part)
         buffer = self.buffer(node.name, tensor, Kind.CONSTANT)

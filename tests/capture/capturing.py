@@ -26,8 +26,8 @@ class GraphRunner:
     def add_plain(self, reason):
         self.plain.append(reason)
 
-    def add_guards(self, texts):
-        self.guards += texts
+    def add_guards(self, guards):
+        self.guards += guards.texts()
 
     def __call__(self, jitted, slots, kwargs):
         if len(jitted.entries) >= 16:

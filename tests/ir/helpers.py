@@ -75,7 +75,7 @@ def check(function, *inputs, passes=(), lowered=True, tolerance=None, functional
     gm = graph_of(function, *inputs, functional=functional)
     before = clones(inputs)
     expected = flat(gm(*before))
-    program = lower(gm)
+    program = lower(gm.graph, gm)
     if lowered:
         calls = [s.target for s in program.steps if isinstance(s, Extern)]
         assert not calls, f"library calls: {calls}"

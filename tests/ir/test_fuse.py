@@ -291,7 +291,7 @@ def test_fusing_a_transformer_is_quick(layers):
     ]
     gm = graph_of(model, *inputs)
     start = time.perf_counter()
-    program = lower(gm)
+    program = lower(gm.graph, gm)
     middle = time.perf_counter()
     program = fuse(program)
     end = time.perf_counter()

@@ -270,7 +270,7 @@ def write_backs(*inputs, write):
     graph.output(())
     for n in places:
         n.meta["val"] = inputs[0]
-    program = lower(torch.fx.GraphModule({}, graph))
+    program = lower(graph, torch.nn.Module())
     for p in (program, fuse(program)):
         given = [t.clone() for t in inputs]
         interp.run(p, given)

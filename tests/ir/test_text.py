@@ -38,7 +38,8 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_parse_is_the_inverse_of_show(name):
     function, *inputs = PROGRAMS[name]
-    program = lower(graph_of(function, *inputs))
+    gm = graph_of(function, *inputs)
+    program = lower(gm.graph, gm)
     verify(program)
     text = show(program)
     again = parse(text)
@@ -52,7 +53,8 @@ def test_parse_is_the_inverse_of_show(name):
 
 
 def test_text_is_readable():
-    program = lower(graph_of(lambda x: x.softmax(-1), torch.randn(4, 6)))
+    gm = graph_of(lambda x: x.softmax(-1), torch.randn(4, 6))
+    program = lower(gm.graph, gm)
     assert show(program).splitlines()[:2] == [
         "arg0_1: input.f32((4, 6), (6, 1))",
         "_softmax: output.f32((4, 6), (6, 1))",
