@@ -195,6 +195,7 @@ class Tracer:
                 self.wrap(getattr(function.real, name), origin.child(FUNCTION_PARTS[name]))
             )
         if not hasattr(function.real, name):
+            self.guards.add(origin.child("dict"), "no_key", name)
             return self.raise_(AttributeError, f"'function' object has no attribute '{name}'")
         value = getattr(function.real, name)
         if not is_constant(value):

@@ -50,7 +50,8 @@ def compile_graph(
     if config.debug:
         trail.dump("graph_runnable.py", runnable(captured))
     if options.backend == "eager":
-        return captured.gm, GraphReport(without_examples(captured))
+        # Its `forward`, past the hooks that a program may set for all modules.
+        return captured.gm.forward, GraphReport(without_examples(captured))
     if options.backend is not None:
         return _call_backend(captured, options), GraphReport(without_examples(captured))
     return _run_stages(captured, trail)

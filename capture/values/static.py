@@ -9,7 +9,7 @@ import torch
 
 from frameloom.capture.lookup import MISSING, attribute_after, class_attribute
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import ConstValue, is_constant
+from frameloom.capture.values.const import NONE, ConstValue, is_constant
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Break
@@ -49,7 +49,10 @@ class ClassValue(Value):
         found = class_attribute(self.real, name)
         meta = class_attribute(type(self.real), name)
         if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__"):
-            return t.from_python(getattr(self.real, name))
+            value = getattr(self.real, name)
+            return t.look(t.wrap(value, t.class_origin(self.real).child("attr", name)))
+        if isinstance(meta, property) and meta.fget is not None:
+            return t.call(t.pinned(meta.fget), [self], {})
         if found is MISSING:
             if meta is MISSING:
                 return t.raise_(
@@ -57,8 +60,6 @@ class ClassValue(Value):
                 )
             if isinstance(meta, FunctionType):
                 return BoundMethodValue(t.pinned(meta), self)
-            if isinstance(meta, property) and meta.fget is not None:
-                return t.call(t.pinned(meta.fget), [self], {})
             if (
                 class_attribute(type(meta), "__get__") is not MISSING
                 and type(meta).__flags__ & 1 << 9
@@ -74,8 +75,11 @@ class ClassValue(Value):
             return t.pinned(found.__func__)
         if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):
             return BoundMethodValue(t.pinned(found.__func__), self)
+        getter = class_attribute(type(found), "__get__")
+        if isinstance(getter, FunctionType):
+            return t.call(t.pinned(getter), [t.pinned(found), NONE, self], {})
         value = getattr(self.real, name)
-        if class_attribute(type(found), "__get__") is not MISSING:
+        if getter is not MISSING:
             if callable(value):
                 return BuiltinValue(value)
             if is_constant(value):

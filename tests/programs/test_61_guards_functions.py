@@ -1,0 +1,178 @@
+"""Changes of functions, closures, globals and builtins are noticed.
+
+PYTEST_DONT_REWRITE
+"""
+
+import builtins
+import functools
+import math
+
+import torch
+import torch.nn.functional as F
+
+from tests.programs.changing import SAME, changes
+
+FACTOR = 2.0
+UNUSED = 1
+
+
+def scale(x):
+    return x * FACTOR
+
+
+@changes
+def defaults_and_code():
+    def g(x, k=2.0, *, m=3.0):
+        return x * k + m
+
+    yield lambda x: g(x)
+    g.__defaults__ = (5.0,)
+    yield
+    g.__kwdefaults__ = {"m": 7.0}
+    yield
+    g.__kwdefaults__["m"] = 8.0
+    yield
+    g.__code__ = (lambda x, k=2.0, *, m=3.0: x - k).__code__
+    yield
+
+
+@changes
+def code_of_a_global_function():
+    old = scale.__code__
+    yield lambda x: scale(x)
+    scale.__code__ = (lambda x: x + 1).__code__
+    yield
+    scale.__code__ = old
+    yield SAME
+
+
+@changes
+def a_longer_tuple_of_defaults():
+    def g(x, a=1.0, b=1.0):
+        return x * a + b
+
+    yield lambda x: g(x, a=3.0)
+    g.__defaults__ = (1.0, 2.0)
+    yield
+    g.__defaults__ = (2.0,)
+    yield
+
+
+@changes
+def own_defaults():
+    def program(x, k=2.0, *, m=1.0):
+        return x * k + m
+
+    yield program
+    program.__defaults__ = (4.0,)
+    yield
+    program.__kwdefaults__["m"] = 5.0
+    yield
+
+
+@changes
+def closure_of_the_program_and_of_a_callee():
+    n, unused = 2.0, [1]
+    callee = lambda x: x + n
+
+    def program(x):
+        return callee(x) * n if unused is not None else x
+
+    yield program
+    n = 3.0
+    yield
+    unused.append(1)
+    yield SAME
+    callee = scale
+    yield
+
+
+@changes
+def another_function_of_the_same_code():
+    def make(k):
+        return lambda x: x * k
+
+    table = [make(2.0)]
+    yield lambda x: table[0](x)
+    table[0] = make(2.0)
+    yield SAME
+    table[0] = make(3.0)
+    yield
+
+
+@changes
+def globals_of_a_callee():
+    global FACTOR, UNUSED
+    yield lambda x: scale(x) * 2
+    FACTOR = 4.0
+    yield
+    UNUSED = 2
+    yield SAME
+    FACTOR = 2.0
+    yield SAME
+
+
+@changes
+def attribute_of_a_function():
+    def g(x):
+        return x * getattr(g, "k", 1.0) * getattr(g, "m", 1.0)
+
+    g.k = 2.0
+    yield lambda x: g(x)
+    g.k = 3.0
+    yield
+    g.m = 4.0
+    yield
+
+
+@changes
+def builtin_shadowed_and_replaced():
+    yield lambda x: x * abs(-3.0)
+    globals()["abs"] = lambda value: 7.0
+    yield
+    del globals()["abs"]
+    yield
+    old = builtins.abs
+    builtins.abs = lambda value: 11.0
+    yield
+    builtins.abs = old
+
+
+@changes
+def function_of_a_module_replaced():
+    root, relu, sin = math.sqrt, F.relu, torch.sin
+    yield lambda x: F.relu(torch.sin(x)) * math.sqrt(4.0)
+    math.sqrt = lambda value: 5.0
+    yield
+    F.relu = lambda value: value * 2
+    yield
+    torch.sin = torch.cos
+    yield
+    math.sqrt, F.relu, torch.sin = root, relu, sin
+
+
+@changes
+def partial():
+    bound = functools.partial(lambda x, k, m: x * k + m, k=2.0, m=1.0)
+    yield lambda x: bound(x)
+    bound.keywords["k"] = 3.0
+    yield
+
+
+@changes
+def decorated():
+    calls = {"k": 2.0}
+
+    def decorate(fn):
+        @functools.wraps(fn)
+        def inner(*args):
+            return fn(*args) * calls["k"]
+
+        return inner
+
+    program = decorate(scale)
+    yield lambda x: program(x)
+    calls["k"] = 3.0
+    yield
+    calls["unused"] = 1
+    yield SAME

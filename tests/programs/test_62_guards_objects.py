@@ -1,0 +1,219 @@
+"""Changes of containers and of objects of all kinds are noticed, wherever the program reaches them.
+
+PYTEST_DONT_REWRITE
+"""
+
+import array
+import collections
+import dataclasses
+import enum
+import os
+import types
+
+import numpy as np
+
+from tests.programs.changing import SAME, changes
+
+
+@changes
+def list_items_and_length():
+    items = [1.0, 2.0]
+    yield lambda x: x * sum(items)
+    items.append(4.0)
+    yield
+    items[0] = 9.0
+    yield
+    items.reverse()
+    yield
+    items[:] = [1.0, 2.0]
+    yield SAME
+
+
+@changes
+def item_of_a_list_that_is_put_back_equal():
+    box = [[1.0]]
+    yield lambda x: x * box[0][0]
+    box[0] = [1.0]
+    yield SAME
+    box[0] = (1.0,)
+    yield
+
+
+@changes
+def sets():
+    full, empty = {1.0, 2.0}, set()
+    yield lambda x: x * sum(full) + (1 if empty else 2) + (7.0 in full)
+    full.add(7.0)
+    yield
+    empty.add(1)
+    yield
+
+
+@changes
+def nested():
+    table = {"a": {"b": [1.0, (2.0, {"c": 3.0})]}, "unused": 0}
+    yield lambda x: x * table["a"]["b"][0] + table["a"]["b"][1][1]["c"]
+    table["a"]["b"][1][1]["c"] = 4.0
+    yield
+    table["a"]["b"][0] = 5.0
+    yield
+    table["a"]["b"] = [6.0, (2.0, {"c": 3.0})]
+    yield
+    table["a"] = {"b": [7.0, (2.0, {"c": 3.0})]}
+    yield
+    table["unused"] = 1
+    yield SAME
+
+
+@changes
+def order_of_keys():
+    table = {"a": 1.0, "b": 2.0}
+    ordered = collections.OrderedDict(table)
+
+    def program(x):
+        for n, key in enumerate(table):
+            x = x + n * table[key]
+        for n, (_, value) in enumerate(ordered.items()):
+            x = x * 2 + n * value
+        return x
+
+    yield program
+    table["a"] = table.pop("a")
+    yield
+    ordered.move_to_end("a")
+    yield
+    ordered["c"] = 3.0
+    yield
+
+
+@changes
+def kinds_of_dictionaries():
+    default = collections.defaultdict(lambda: 3.0, a=1.0)
+    counter = collections.Counter("aab")
+    space = types.SimpleNamespace(k=2.0)
+    view = types.MappingProxyType(space.__dict__)
+    yield lambda x: x * default["a"] + counter["a"] - space.k * view["k"]
+    default["a"] = 2.0
+    yield
+    counter.update("a")
+    yield
+    space.k = 3.0
+    yield
+
+
+@changes
+def buffers_of_numbers():
+    queue = collections.deque([1.0, 2.0])
+    raw = bytearray(b"\x01\x02")
+    numbers = array.array("d", [1.0, 2.0])
+    values = np.array([1.0, 2.0])
+    yield lambda x: x * sum(queue) + raw[0] + numbers[0] + float(values[0])
+    queue.append(3.0)
+    yield
+    raw[0] = 9
+    yield
+    numbers[0] = 9.0
+    yield
+    values[0] = 9.0
+    yield
+
+
+@changes
+def dataclass_and_namedtuple():
+    @dataclasses.dataclass
+    class Options:
+        k: float = 2.0
+        names: list = dataclasses.field(default_factory=list)
+
+    pair = collections.namedtuple("Pair", "a b")
+    options, box = Options(), [pair(1.0, [2.0])]
+    yield lambda x: x * options.k + len(options.names) + box[0].a * box[0].b[0]
+    options.k = 3.0
+    yield
+    options.names.append("n")
+    yield
+    box[0].b[0] = 5.0
+    yield
+    box[0] = pair(2.0, [5.0])
+    yield
+    options.unused = 1
+    yield SAME
+
+
+@changes
+def members_of_an_enumeration():
+    class Mode(enum.Enum):
+        A = [1.0]
+        B = [2.0]
+
+    Mode.A.extra = 1.0
+    box = [Mode.A]
+    yield lambda x: x * box[0].value[0] + box[0].extra if box[0] is Mode.A else x - 1
+    Mode.A.value[0] = 5.0
+    yield
+    Mode.A.extra = 2.0
+    yield
+    box[0] = Mode.B
+    yield
+
+
+@changes
+def config_object():
+    class Config:
+        def __init__(self):
+            self.gain = 2.0
+            self.inner = types.SimpleNamespace(deep=[1.0])
+
+    class Holder:
+        def __init__(self, config):
+            self.config = config
+
+        def __call__(self, x):
+            return x * self.config.gain + self.config.inner.deep[0]
+
+    config = Config()
+    holder = Holder(config)
+    yield lambda x: holder(x)
+    config.gain = 3.0
+    yield
+    config.inner.deep[0] = 2.0
+    yield
+    config.inner = types.SimpleNamespace(deep=[2.0])
+    yield SAME
+    config.__dict__ = {"gain": 4.0, "inner": config.inner}
+    yield
+    config.__dict__["gain"] = 5.0
+    yield
+    holder.config = Config()
+    yield
+    config.gain = 100.0
+    yield SAME
+
+
+@changes
+def a_counter_beside_what_is_read():
+    state = types.SimpleNamespace(k=2.0, steps=0)
+    yield lambda x: x * state.k
+    for _ in range(40):
+        state.steps += 1
+        yield SAME
+    state.k = 3.0
+    yield
+
+
+@changes
+def type_of_a_number():
+    box = [1]
+    yield lambda x: x * box[0] + (1 if box[0] is True else 0)
+    for value in (1.0, True, 2, -0.0, 0.0, 10**30, 1):
+        box[0] = value
+        yield
+
+
+@changes
+def environment():
+    os.environ.pop("FRAMELOOM_TEST_K", None)
+    yield lambda x: x * float(os.environ.get("FRAMELOOM_TEST_K", "2"))
+    os.environ["FRAMELOOM_TEST_K"] = "5"
+    yield
+    del os.environ["FRAMELOOM_TEST_K"]
