@@ -59,6 +59,10 @@ RECORDED_TORCH = (
     "torch._linalg_utils", "torch.special", "torch.fft", "torch.linalg", "torch._VF", "torch.nn._reduction", "torch.signal",
     "torch._prims_common", "torch._refs", "torch._decomp",
 )  # fmt: skip
+INTERPRETED_TOP_LEVEL = frozenset({
+    "is_tensor", "is_storage", "_assert", "_check", "_check_with", "_check_index", "_check_value", "_check_type", "_check_not_implemented",
+    "_check_tensor_all", "sym_not", "sym_float", "sym_int", "sym_max", "sym_min", "sym_sum", "sym_ite", "typename",
+})  # fmt: skip
 INTERPRETED_TORCH = (
     "torch.nn.modules", "torch.nn.utils.parametrize", "torch.nn.parameter", "torch.utils._pytree", "torch.nn.attention",
     "torch.ao.nn", "torch.utils._contextlib",
@@ -107,6 +111,8 @@ def _torch_verdict(function: FunctionType, module: str) -> Verdict:
         module == "torch" and function.__name__.startswith(("is_", "are_", "get_"))
     ):
         return "inline"  # questions about settings, in Python around C
+    if module == "torch" and function.__name__ in INTERPRETED_TOP_LEVEL:
+        return "inline"
     return "break"
 
 

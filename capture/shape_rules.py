@@ -6,6 +6,7 @@ raises PyTorch's own error.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -148,15 +149,24 @@ def _embedding(func: Any, weight: torch.Tensor, indices: torch.Tensor, *rest: An
     return empty((*indices.shape, weight.shape[1]), weight.dtype)
 
 
+@functools.cache
+def _attention_keeps_layout() -> bool:
+    """Whether flash attention's output has the strides of the query; in older PyTorch it had those of (batch, length, heads, depth)."""
+    q = torch.ones(1, 2, 3, 4, device="cpu")
+    with torch.inference_mode():
+        out = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(q, q, q)[0]
+    return out.stride() == q.stride()
+
+
 @rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
 def _flash_attention_cpu(
     func: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **kwargs: Any
 ) -> Any:
-    """Output is (batch, length, heads, depth) in memory, seen as (batch, heads, length, depth)."""
+    if not _attention_keeps_layout() or q.shape[3] != v.shape[3]:
+        return None
     b, h, n, _ = q.shape
-    out = empty((b, n, h, v.shape[3]), q.dtype).transpose(1, 2)
     statistics = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
-    return out, empty((b, n, h), statistics).transpose(1, 2)
+    return torch.empty_like(q), empty((b, n, h), statistics).transpose(1, 2)
 
 
 @rule(aten.convolution.default)

@@ -1,0 +1,107 @@
+"""Tries every model of the zoo and writes RESULTS.md:  python -m tests.zoo [--only TEXT] [--backend eager] [--jobs 2]
+
+Each model runs in a process of its own, forked from one that has imported the packages, with a limit on time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("FRAMELOOM_VERIFY", "0")
+
+from tests.zoo.models import Model, all_models
+from tests.zoo.torchvision_ops import declare
+from tests.zoo.trial import Result, try_model
+
+HERE = Path(__file__).parent
+
+
+def child(model: Model, backend: str | None, gradients: bool, connection: Any) -> None:
+    warnings.simplefilter("ignore")
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
+    os.dup2(silent, 2)
+    connection.send(try_model(model, backend, gradients))
+    connection.close()
+    os._exit(0)
+
+
+def run(model: Model, backend: str | None, gradients: bool, seconds: float) -> tuple[Any, Any, float, Model]:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=child, args=(model, backend, gradients, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return process, ours, time.monotonic() + seconds, model
+
+
+def result_of(running: tuple[Any, Any, float, Model]) -> Result | None:
+    """The result of a running trial once it is there or its time is up."""
+    process, connection, deadline, model = running
+    if connection.poll(0.05):
+        try:
+            result: Result = connection.recv()
+        except EOFError:
+            process.join(5)
+            result = Result(model.key, model.kind, "failed", f"the process ended with code {process.exitcode}")
+    elif time.monotonic() > deadline:
+        result = Result(model.key, model.kind, "failed", "the time is up")
+    else:
+        return None
+    process.kill()
+    process.join()
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="models whose name contains one of these, separated by commas")
+    parser.add_argument("--backend", default=None, help="eager: only capture, run the graph as it is")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--timeout", type=float, default=180)
+    parser.add_argument("--json", default="", help="write all results with tracebacks there")
+    parser.add_argument("--output", default="", help="write the table there")
+    options = parser.parse_args()
+
+    declare()
+    import frameloom.compiler
+
+    frameloom.compiler.load_compiler()
+    wanted = [m for m in all_models() if any(part in m.key for part in options.only.split(","))]
+    import importlib
+
+    for package in {m.package for m in wanted}:
+        importlib.import_module(package)
+    results: list[Result] = []
+    waiting, running = list(wanted), []
+    while waiting or running:
+        while waiting and len(running) < options.jobs:
+            running.append(run(waiting.pop(0), options.backend, True, options.timeout))
+        for trial in list(running):
+            result = result_of(trial)
+            if result is not None:
+                running.remove(trial)
+                results.append(result)
+                print(f"{len(results)}/{len(wanted)} {result.state:7} {result.key:45} {result.first:6.1f} s  {result.reason[:150]}", flush=True)
+    order = {m.key: i for i, m in enumerate(wanted)}
+    results.sort(key=lambda r: order[r.key])
+    if options.json:
+        Path(options.json).write_text(json.dumps([asdict(r) for r in results], indent=1))
+    passed = sum(r.state == "passed" for r in results)
+    print(f"{passed} of {len(results)} passed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
