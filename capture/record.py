@@ -47,6 +47,7 @@ class Recorder(TorchDispatchMode):
         self._fakes: list[Fake] = []
         self._undo: list[tuple[Fake, Any, int, int]] = []
         self._where = ""
+        self._old = 0  # how many Fakes there were before the current call
         self._marker = self.graph.create_node(
             "call_function", operator.pos, (0,)
         )  # placeholders go before it
@@ -88,7 +89,7 @@ class Recorder(TorchDispatchMode):
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: object
     ) -> Any:
         """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
-        self._where = where
+        self._where, self._old = where, len(self._fakes)
         try:
             if torch.is_inference_mode_enabled():
                 # Inference mode hides the decomposition of composite ops from dispatch modes.
@@ -159,7 +160,7 @@ class Recorder(TorchDispatchMode):
         if facts.data_dependent or selects_by_mask(func, args):
             raise Break("data_dependent", str(func))
         if facts.resizes:
-            raise Break("metadata_mutation", str(func))
+            return self._restride(func, *args, **kwargs)
         if facts.behaviour == "write":
             return self._write(func, args, kwargs)
         if facts.behaviour == "view":
@@ -236,6 +237,21 @@ class Recorder(TorchDispatchMode):
         fake.node, fake.memory = node, parent.memory
         fake.view_of = ViewOf(parent, func, tuple(rest), dict(kwargs))
         fake.version = parent.memory.version
+        return fake
+
+    def _restride(self, func: Any, fake: Fake, *args: Any, **kwargs: Any) -> Fake:
+        """`as_strided_` on a fresh result, as pooling uses it to say in which order dimensions of size 1 are laid out."""
+        fresh = self._fakes[self._old :]
+        if func is not aten.as_strided_.default or not any(f is fake for f in fresh):
+            raise Break("metadata_mutation", str(func))
+        node = self.emit(aten.as_strided.default, (fake, *args), kwargs)
+        seen = node.meta["val"]
+        shared = any(f.memory is fake.memory and f is not fake for f in fresh)
+        if shared or fake.memory.version or seen.shape != fake.shape or not same_layout(seen, fake):
+            raise Break("metadata_mutation", str(func))
+        with torch._C._DisableTorchDispatch():
+            torch.as_strided_(fake, seen.shape, seen.stride(), seen.storage_offset())
+        fake.meta, fake.node, node.meta["val"] = seen.meta, node, fake
         return fake
 
     def _write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -57,9 +57,15 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     shape = broadcast(*(t.shape for t in tensors))
     if shape is None:
         return None
-    if all(t.shape == shape and t.is_contiguous() for t in tensors):
-        return empty(shape, dtype)
-    strides = _iterator_strides(shape, tensors)
+    alike = all(t.shape == shape for t in tensors)
+    if alike and all(t.is_contiguous() for t in tensors):
+        result = empty(shape, dtype)
+        if 1 not in shape or all(t.stride() == result.stride() for t in tensors):
+            return result
+    # A number in the place of a tensor takes part as a tensor without dimensions.
+    if alike and shape and func._overloadname == "Tensor" and len(tensors) == 1 and len(args) > 1:
+        alike = False
+    strides = _iterator_strides(shape, tensors, alike)
     return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
 
 
@@ -76,13 +82,20 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(result)
 
 
-def _iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor]) -> list[int]:
-    """Strides of a fresh result: dense, its dimensions ordered as the inputs' strides are.
+def _iterator_strides(
+    shape: tuple[int, ...], tensors: list[torch.Tensor], alike: bool
+) -> list[int]:
+    """Strides of a fresh result: dense, its dimensions ordered as the inputs' strides are.  `alike`: all operands have this shape.
 
     Source: `reorder_dimensions` and `compute_fast_setup_type` of ATen's TensorIterator.
     """
     first = tensors[0]
-    if all(t.shape == shape and t.stride() == first.stride() for t in tensors) and _is_dense(first):
+    if alike and all(t.is_contiguous() for t in tensors):
+        return list(torch.empty(shape, device="meta").stride())
+    last = torch.channels_last
+    if alike and len(shape) == 4 and all(t.is_contiguous(memory_format=last) for t in tensors):
+        return list(torch.empty(shape, device="meta", memory_format=last).stride())
+    if alike and all(t.stride() == first.stride() for t in tensors) and _is_dense(first):
         return list(first.stride())
     rank = len(shape)
     operands = []
