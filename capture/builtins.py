@@ -94,7 +94,6 @@ breaks(
     vars,
     dir,
     globals,
-    delattr,
     memoryview,
     bytearray,
 )
@@ -193,7 +192,7 @@ def _object_setattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(object.__delattr__, least=2, most=2)
+@knows(delattr, object.__delattr__, least=2, most=2)
 def _object_delattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     t.look(args[0]).delattr(t, t.look(args[1]).constant())
     return NONE

@@ -139,6 +139,11 @@ def call_function(
         if verdict == "evaluate":
             return t.evaluate(real, args, kwargs)
         if verdict == "break":
+            from frameloom.capture.library.stand_ins import find_late
+
+            late = find_late(real)
+            if late is not None:
+                return late(t, args, kwargs)
             raise Break("library_call", f"{real.__module__}.{function.name}(...)")
     return inline(t, function, args, kwargs, resumable)
 

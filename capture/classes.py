@@ -6,12 +6,15 @@ are in `builtins.py`.
 
 from __future__ import annotations
 
+import functools
+import warnings
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from frameloom.capture import policy
+from frameloom.capture.library import interpreted
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.realize import OPAQUE_MODULES, is_python_class
 from frameloom.capture.values.base import Value
@@ -56,11 +59,20 @@ def instantiate(
         return _namedtuple(t, cls, args, kwargs)
     if issubclass(cls, torch.nn.Module):
         return _instance(t, cls_value, args, kwargs)
+    if cls.__module__ == interpreted.__name__:
+        return _instance(t, cls_value, args, kwargs)
     if issubclass(cls, torch.Tensor | type) or cls.__module__.partition(".")[0] in OPAQUE_MODULES:
         raise Break("unknown_call", f"{cls.__name__}(...)")
     if class_attribute(cls, "__del__") is not MISSING:
         raise Break("unknown_call", f"{cls.__name__}(...), which has __del__")
-    if not is_python_class(cls) or not cls.__flags__ & 1 << 9 or cls.__module__.startswith("torch"):
+    if (
+        not is_python_class(cls)
+        or not cls.__flags__ & 1 << 9
+        or (
+            cls.__module__.startswith("torch")
+            and not cls.__module__.startswith(policy.INTERPRETED_TORCH)
+        )
+    ):
         raise Break("unknown_call", f"{cls.__name__}(...)")
     return _instance(t, cls_value, args, kwargs)
 
@@ -130,6 +142,18 @@ def _exception(
 
 
 def _grad_mode(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if kwargs or len(args) > 1 or (args and cls is not torch.inference_mode):
+    if cls is not torch.autocast and (
+        kwargs or len(args) > 1 or (args and cls is not torch.inference_mode)
+    ):
         raise Break("context_manager", f"{cls.__name__}(...)")
-    return GradModeValue(cls, t.look(args[0]).truth(t) if args else None)
+    try:
+        plain_args = [t.look(a).constant() for a in args]
+        plain_kwargs = {name: t.look(a).constant() for name, a in kwargs.items()}
+        make = functools.partial(cls, *plain_args, **plain_kwargs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            make()
+    except Exception as error:
+        # What it warns of or complains about, it says when it is called plainly.
+        raise Break("context_manager", f"{cls.__name__}(...)") from error
+    return GradModeValue(cls, make)

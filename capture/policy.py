@@ -64,7 +64,7 @@ INTERPRETED_TOP_LEVEL = frozenset({
     "_check_tensor_all", "sym_not", "sym_float", "sym_int", "sym_max", "sym_min", "sym_sum", "sym_ite", "typename",
 })  # fmt: skip
 INTERPRETED_TORCH = (
-    "torch.nn.modules", "torch.nn.utils.parametrize", "torch.nn.parameter", "torch.utils._pytree", "torch.nn.attention",
+    "torch.nn.modules", "torch.nn.utils", "torch.__future__", "torch.nn.parameter", "torch.utils._pytree", "torch.nn.attention",
     "torch.ao.nn", "torch.utils._contextlib",
 )  # fmt: skip
 
@@ -91,6 +91,8 @@ def function_verdict(function: FunctionType) -> Verdict:
     root = module.partition(".")[0]
     if root == "torch":
         return _torch_verdict(function, module)
+    if module == "frameloom.capture.library.interpreted":
+        return "inline"
     if root in ("frameloom", "numpy", "scipy", "pandas"):
         return "break"
     if root == "os":

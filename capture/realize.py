@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from types import (
@@ -41,6 +42,7 @@ from frameloom.capture.values.function import (
 )
 from frameloom.capture.values.object import ModuleValue, ObjectValue, OpaqueValue
 from frameloom.capture.values.static import ClassValue, PyModuleValue
+from frameloom.capture.values.weak import realize_weakref
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
@@ -265,5 +267,6 @@ KINDS: dict[type, Callable[[Any, Any, Any], Value]] = {
     frozenset: _set,
     functools.partial: _partial,
     CellType: _cell,
+    weakref.ref: realize_weakref,
 }
 assert defaultdict not in KINDS  # reading one may add a key

@@ -6,7 +6,16 @@ from frameloom.capture.library import (
     iteration,
     sequences,
     sets,
+    stand_ins,
     torch_functions,
 )
 
-__all__ = ["dictionaries", "functions", "iteration", "sequences", "sets", "torch_functions"]
+__all__ = [
+    "dictionaries",
+    "functions",
+    "iteration",
+    "sequences",
+    "sets",
+    "stand_ins",
+    "torch_functions",
+]

@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch.utils._python_dispatch import (
+    _get_current_dispatch_mode_stack as get_modes,
+)
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
+from frameloom.capture.values.container import ListValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -35,6 +40,19 @@ for _name in ("is_compiling", "is_dynamo_compiling"):
 def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for arg in args:
         t.look(arg)
+    return boolean(False)
+
+
+@knows(get_modes, least=0, most=0)
+def _dispatch_modes(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """None: the guards on the global state see to it."""
+    return ListValue([])
+
+
+@knows(is_traceable_wrapper_subclass, least=1, most=1)
+def _is_wrapper_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not isinstance(t.look(args[0]), TensorValue | ConstValue):
+        raise Break("unknown_call", "is_traceable_wrapper_subclass(...)")
     return boolean(False)
 
 

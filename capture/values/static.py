@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -251,13 +252,13 @@ class ExceptionValue(Value):
 
 
 class GradModeValue(Value):
-    """An instance of `torch.no_grad`, `enable_grad`, `inference_mode` or `set_grad_enabled`, entered or not."""
+    """An instance of `torch.no_grad`, `enable_grad`, `inference_mode` or `autocast`, entered or not.  `make` makes another one."""
 
-    CLASSES = (torch.no_grad, torch.enable_grad, torch.inference_mode)
+    CLASSES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.autocast)
 
-    def __init__(self, cls: type, argument: bool | None) -> None:
+    def __init__(self, cls: type, make: Callable[[], Any]) -> None:
         self.cls = cls
-        self.argument = argument
+        self.make = make
         self.entered: Any = None
 
     def type(self) -> type:
@@ -273,13 +274,13 @@ class GradModeValue(Value):
 
     def enter(self, t: Tracer) -> Value:
         """Really enter it, so that recorded calls see the mode; undone when the capture takes a step back or ends."""
-        mode = self.cls() if self.argument is None else self.cls(self.argument)
+        mode = self.make()
         t.change(self)
         mode.__enter__()
         self.entered = mode
         t.on_undo(lambda: mode.__exit__(None, None, None))
         t.modes.append(self)
-        return ConstValue(None)
+        return self if self.cls is torch.autocast else ConstValue(None)
 
     def exit(self, t: Tracer) -> Value:
         mode = self.entered
@@ -299,10 +300,7 @@ class GradModeValue(Value):
         self.entered = saved
 
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(self.cls)
-        if self.argument is not None:
-            r.code.load_const(self.argument)
-        r.code.call(0 if self.argument is None else 1)
+        r.code.call_const(self.make)
         r.keep(self)
         if self.entered is not None:
             r.code.emit("COPY", 1)

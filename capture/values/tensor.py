@@ -84,6 +84,8 @@ class TensorValue(Value):
             return t.torch_call(torch.Tensor.detach, [self], {})
         if name == "__class__":
             return t.from_python(self.type())
+        if name == "grad" and self.origin is not None and self.real is not None:
+            return t.look(t.wrap(self.real.grad, self.origin.child("attr", "grad")))
         if self.real is not None and name in getattr(self.real, "__dict__", ()):
             assert self.origin is not None
             return t.wrap(self.real.__dict__[name], self.origin.child("dict").child("key", name))
@@ -101,6 +103,8 @@ class TensorValue(Value):
         return BoundMethodValue(BuiltinValue(method), self)
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
+        if name == "data" and t.look(value) is self:
+            return  # `Module.to` where there is nothing to do
         raise Break("tensor_attribute", f"tensor.{name} = ...")
 
     def truth(self, t: Tracer) -> bool:

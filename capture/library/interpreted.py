@@ -1,0 +1,83 @@
+"""Python code that stands for functions of PyTorch, written to be interpreted like the program's own.
+
+A stand-in does what the function documents, for the cases that its entry in the table (`stand_ins.py`) lets through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+
+class FunctionContext:
+    """The `ctx` of `torch.autograd.Function.forward` where no gradient is needed."""
+
+    def __init__(self, count: int) -> None:
+        self.needs_input_grad = (False,) * count
+        self.saved_tensors: tuple[Any, ...] = ()
+        self.dirty: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        pass
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        self.dirty = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        pass
+
+    def set_materialize_grads(self, value: bool) -> None:
+        pass
+
+
+def apply_function(cls: Any, has_setup: bool, *args: Any, **kwargs: Any) -> Any:
+    """`cls.apply(*args)` of an autograd Function."""
+    context = FunctionContext(len(args))
+    with torch.no_grad():
+        if has_setup:
+            result = cls.forward(*args, **kwargs)
+            cls.setup_context(context, args, result)
+        else:
+            result = cls.forward(context, *args, **kwargs)
+        if isinstance(result, torch.Tensor):
+            return _as_output(result, args, context.dirty)
+        if isinstance(result, tuple):
+            return tuple([_as_output(part, args, context.dirty) for part in result])
+        return result
+
+
+def _as_output(part: Any, args: tuple[Any, ...], dirty: tuple[Any, ...]) -> Any:
+    """An input handed back unchanged comes out as a view of itself."""
+    if isinstance(part, torch.Tensor) and any(part is a for a in args):
+        return part if any(part is d for d in dirty) else part.view_as(part)
+    return part
+
+
+def scan(
+    combine_fn: Callable[[Any, Any], Any],
+    xs: Any,
+    dim: int,
+    reverse: bool = False,
+    combine_mode: str = "pointwise",
+) -> Any:
+    """`associative_scan`, from one end to the other: combining is associative, so the order is free."""
+    leaves, spec = pytree.tree_flatten(xs)
+    moved = [torch.movedim(leaf, dim, 0) for leaf in leaves]
+    length = moved[0].shape[0]
+    columns: list[list[Any]] = [[] for _ in leaves]
+    total = None
+    for i in range(length - 1, -1, -1) if reverse else range(length):
+        part = pytree.tree_unflatten([leaf[i] for leaf in moved], spec)
+        total = part if total is None else combine_fn(total, part)
+        for column, item in zip(columns, pytree.tree_leaves(total)):  # noqa: B905
+            column.append(item)
+    if reverse:
+        columns = [column[::-1] for column in columns]
+    results = [torch.movedim(torch.stack(column), 0, dim) for column in columns]
+    return pytree.tree_unflatten(results, spec)
