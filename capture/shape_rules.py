@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes import broadcast, empty, rule
+from frameloom.capture.shapes import broadcast, empty, is_dense, rule
 
 aten = torch.ops.aten
 
@@ -162,11 +162,12 @@ def _attention_keeps_layout() -> bool:
 def _flash_attention_cpu(
     func: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **kwargs: Any
 ) -> Any:
-    if not _attention_keeps_layout() or q.shape[3] != v.shape[3]:
+    if not _attention_keeps_layout() or q.shape[3] != v.shape[3] or not is_dense(q):
         return None
     b, h, n, _ = q.shape
     statistics = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
-    return torch.empty_like(q), empty((b, n, h), statistics).transpose(1, 2)
+    out = torch.empty_strided(q.shape, q.stride(), dtype=q.dtype, device="meta")
+    return out, empty((b, n, h), statistics).transpose(1, 2)
 
 
 @rule(aten.convolution.default)

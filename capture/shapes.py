@@ -95,7 +95,7 @@ def _iterator_strides(
     last = torch.channels_last
     if alike and len(shape) == 4 and all(t.is_contiguous(memory_format=last) for t in tensors):
         return list(torch.empty(shape, device="meta", memory_format=last).stride())
-    if alike and all(t.stride() == first.stride() for t in tensors) and _is_dense(first):
+    if alike and all(t.stride() == first.stride() for t in tensors) and is_dense(first):
         return list(first.stride())
     rank = len(shape)
     operands = []
@@ -135,7 +135,7 @@ def _iterator_strides(
     return strides
 
 
-def _is_dense(t: torch.Tensor) -> bool:
+def is_dense(t: torch.Tensor) -> bool:
     """No gaps and no overlap: some permutation of its dimensions is contiguous."""
     expected = 1
     for stride, size in sorted(zip(t.stride(), t.shape, strict=True)):

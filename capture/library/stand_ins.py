@@ -40,17 +40,22 @@ def _apply(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     has_setup = getattr(cls.real, "setup_context", setup) is not setup
     if kwargs and has_setup:
         raise Break("unknown_call", f"{cls.describe()}.apply(...) with keywords")
-    return _interpret(
-        t, interpreted.apply_function, [cls, boolean(has_setup), *args[1:]], kwargs
-    )
+    return _interpret(t, interpreted.apply_function, [cls, boolean(has_setup), *args[1:]], kwargs)
 
 
 def _scan(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return _interpret(t, interpreted.scan, args, kwargs)
 
 
-# Its module is slow to import; a program that calls it has imported it.
-LATE = {("torch._higher_order_ops.associative_scan", "associative_scan"): _scan}
+def _expect_true(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(t.look(args[0]).truth(t))
+
+
+# Their modules are slow to import; a program that calls them has imported them.
+LATE = {
+    ("torch._higher_order_ops.associative_scan", "associative_scan"): _scan,
+    ("torch.fx.experimental.symbolic_shapes", "expect_true"): _expect_true,
+}
 
 
 def find_late(function: Any) -> Callable[..., Value] | None:

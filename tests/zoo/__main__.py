@@ -37,7 +37,9 @@ def child(model: Model, backend: str | None, gradients: bool, connection: Any) -
     os._exit(0)
 
 
-def run(model: Model, backend: str | None, gradients: bool, seconds: float) -> tuple[Any, Any, float, Model]:
+def run(
+    model: Model, backend: str | None, gradients: bool, seconds: float
+) -> tuple[Any, Any, float, Model]:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=child, args=(model, backend, gradients, theirs), daemon=True)
@@ -54,7 +56,9 @@ def result_of(running: tuple[Any, Any, float, Model]) -> Result | None:
             result: Result = connection.recv()
         except EOFError:
             process.join(5)
-            result = Result(model.key, model.kind, "failed", f"the process ended with code {process.exitcode}")
+            result = Result(
+                model.key, model.kind, "failed", f"the process ended with code {process.exitcode}"
+            )
     elif time.monotonic() > deadline:
         result = Result(model.key, model.kind, "failed", "the time is up")
     else:
@@ -66,8 +70,12 @@ def result_of(running: tuple[Any, Any, float, Model]) -> Result | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="models whose name contains one of these, separated by commas")
-    parser.add_argument("--backend", default=None, help="eager: only capture, run the graph as it is")
+    parser.add_argument(
+        "--only", default="", help="models whose name contains one of these, separated by commas"
+    )
+    parser.add_argument(
+        "--backend", default=None, help="eager: only capture, run the graph as it is"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=180)
     parser.add_argument("--json", default="", help="write all results with tracebacks there")
@@ -78,6 +86,7 @@ def main() -> int:
     import frameloom.compiler
 
     frameloom.compiler.load_compiler()
+    import frameloom.capture.shape_rules
     wanted = [m for m in all_models() if any(part in m.key for part in options.only.split(","))]
     import importlib
 
@@ -93,7 +102,10 @@ def main() -> int:
             if result is not None:
                 running.remove(trial)
                 results.append(result)
-                print(f"{len(results)}/{len(wanted)} {result.state:7} {result.key:45} {result.first:6.1f} s  {result.reason[:150]}", flush=True)
+                print(
+                    f"{len(results)}/{len(wanted)} {result.state:7} {result.key:45} {result.first:6.1f} s  {result.reason[:150]}",
+                    flush=True,
+                )
     order = {m.key: i for i, m in enumerate(wanted)}
     results.sort(key=lambda r: order[r.key])
     if options.json:

@@ -39,28 +39,43 @@ def compare(got: Any, want: Any) -> float:
 def compare_tensors(name: str, got: torch.Tensor, want: torch.Tensor) -> float:
     for what in ("dtype", "shape", "requires_grad", "device"):
         if getattr(got, what) != getattr(want, what):
-            raise Disagreement(f"{name}: {what} {getattr(got, what)} instead of {getattr(want, what)}")
+            raise Disagreement(
+                f"{name}: {what} {getattr(got, what)} instead of {getattr(want, what)}"
+            )
     if got.stride() != want.stride():
-        raise Disagreement(f"{name}: strides {got.stride()} instead of {want.stride()} of {tuple(want.shape)}")
+        raise Disagreement(
+            f"{name}: strides {got.stride()} instead of {want.stride()} of {tuple(want.shape)}"
+        )
     if want.numel() == 0:
         return 0.0
     if not (want.is_floating_point() or want.is_complex()):
         if not torch.equal(got, want):
-            raise Disagreement(f"{name}: {int((got != want).sum())} of {want.numel()} integers differ")
+            raise Disagreement(
+                f"{name}: {int((got != want).sum())} of {want.numel()} integers differ"
+            )
         return 0.0
-    got, want = got.detach().double() if not got.is_complex() else got, want.detach().double() if not want.is_complex() else want
+    got, want = (
+        got.detach().double() if not got.is_complex() else got,
+        want.detach().double() if not want.is_complex() else want,
+    )
     finite = want.isfinite()
-    if not torch.equal(got.isfinite(), finite) or not torch.equal(got[~finite].nan_to_num(), want[~finite].nan_to_num()):
+    if not torch.equal(got.isfinite(), finite) or not torch.equal(
+        got[~finite].nan_to_num(), want[~finite].nan_to_num()
+    ):
         raise Disagreement(f"{name}: infinite or NaN elsewhere")
     if not finite.any():
         return 0.0
-    difference = (got - want)[finite].abs().max().item() / max(want[finite].abs().max().item(), 1e-6)
+    difference = (got - want)[finite].abs().max().item() / max(
+        want[finite].abs().max().item(), 1e-6
+    )
     if difference > TOLERANCE:
         raise Disagreement(f"{name}: differs by {difference:.2g} of the largest value")
     return difference
 
 
-def parts(value: Any, name: str = "result", above: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+def parts(
+    value: Any, name: str = "result", above: tuple[int, ...] = ()
+) -> Iterator[tuple[str, Any]]:
     """Every leaf with the path to it, and every container with its type."""
     if id(value) in above:
         return

@@ -92,7 +92,9 @@ def two_sequences(seed: int) -> Inputs:
 
 
 def pixels(size: int = 32, rows: int = 1, channels: int = 3) -> Callable[[int], Inputs]:
-    return lambda seed: {"pixel_values": torch.randn(rows, channels, size, size, generator=draw(seed))}
+    return lambda seed: {
+        "pixel_values": torch.randn(rows, channels, size, size, generator=draw(seed))
+    }
 
 
 def frames(count: int, size: int = 32) -> Callable[[int], Inputs]:
@@ -103,7 +105,9 @@ def samples(length: int) -> Callable[[int], Inputs]:
     return lambda seed: {"input_values": torch.randn(1, length, generator=draw(seed))}
 
 
-def spectrum(length: int, bins: int, name: str = "input_features", channels_first: bool = False) -> Callable[[int], Inputs]:
+def spectrum(
+    length: int, bins: int, name: str = "input_features", channels_first: bool = False
+) -> Callable[[int], Inputs]:
     def inputs(seed: int) -> Inputs:
         shape = (1, bins, length) if channels_first else (1, length, bins)
         return {name: torch.randn(shape, generator=draw(seed))}
@@ -162,7 +166,11 @@ TEXT_ENCODERS: Table = [
 
 DECODERS: Table = [
     ("GPT2LMHeadModel", {}, padded),
-    ("GPTNeoForCausalLM", {"attention_types": [[["global", "local"], 1]], "window_size": 4}, padded),
+    (
+        "GPTNeoForCausalLM",
+        {"attention_types": [[["global", "local"], 1]], "window_size": 4},
+        padded,
+    ),
     ("GPTNeoXForCausalLM", {}, padded),
     ("GPTJForCausalLM", {"rotary_dim": 4}, padded),
     ("GPTBigCodeForCausalLM", {}, padded),

@@ -65,10 +65,16 @@ def try_model(model: Model, backend: str | None = None, gradients: bool = True) 
         if len(jitted.entries) != 1:
             raise Disagreement(f"the second call made entry {len(jitted.entries)}")
         if gradients:
-            compare(call(compiled, model.inputs(1), grad=True), call(plain, model.inputs(1), grad=True))
+            compare(
+                call(compiled, model.inputs(1), grad=True), call(plain, model.inputs(1), grad=True)
+            )
         result.state = "passed"
     except Exception as error:
-        result.reason = first_line(error) if isinstance(error, Disagreement) else f"{type(error).__name__}: {first_line(error)}"
+        result.reason = (
+            first_line(error)
+            if isinstance(error, Disagreement)
+            else f"{type(error).__name__}: {first_line(error)}"
+        )
         result.detail = traceback.format_exc()
     return result
 
@@ -84,7 +90,11 @@ def settle(module: torch.nn.Module) -> None:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in module.parameters():
-            if parameter.is_floating_point() and parameter.numel() > 1 and bool((parameter == parameter.flatten()[0]).all()):
+            if (
+                parameter.is_floating_point()
+                and parameter.numel() > 1
+                and bool((parameter == parameter.flatten()[0]).all())
+            ):
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
 
 
