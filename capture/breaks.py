@@ -112,6 +112,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     "unsupported_op": ("this operation cannot be recorded", "call it outside the jitted function"),
     "unsupported_tensor": ("this kind of tensor is not supported", "pass dense tensors"),
+    "warning": ("Python warns here, in its place among other output", "avoid what it warns of"),
 }
 UNKNOWN = ("it cannot be captured", "call it outside the jitted function")
 

@@ -18,9 +18,10 @@ from frameloom.capture import calls
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
-from frameloom.capture.values.container import ListValue, SetValue, TupleValue
+from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.object import AttributesValue, ObjectValue
+from frameloom.capture.values.sets import SetValue, set_of
 from frameloom.capture.values.static import ClassValue, ExceptionValue, SuperValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
@@ -89,10 +90,7 @@ breaks(
     exec,
     compile,
     __import__,
-    id,
     locals,
-    vars,
-    dir,
     globals,
     memoryview,
     bytearray,
@@ -126,8 +124,11 @@ def _issubclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(callable, least=1, most=1)
 def _callable(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    value = t.look(args[0])
-    return boolean(class_attribute(value.type(), "__call__") is not MISSING)
+    return boolean(is_callable(t.look(args[0])))
+
+
+def is_callable(value: Value) -> bool:
+    return class_attribute(value.type(), "__call__") is not MISSING
 
 
 @knows(type, least=1, most=1)
@@ -281,7 +282,8 @@ def _text(special: str, convert: Callable[..., Any]) -> Known:
             if result is not None:
                 return result
         if isinstance(value, ExceptionValue) and special == "__str__":
-            return t.evaluate(lambda *a: str(BaseException(*a)), value.args, {})
+            base = KeyError if issubclass(value.cls, KeyError) else BaseException
+            return t.evaluate(lambda *a: str(base(*a)), value.args, {})
         return t.evaluate(convert, args, kwargs)
 
     return handler
@@ -336,10 +338,11 @@ def _frozenset(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _collection(t: Tracer, cls: type, args: Args) -> Value:
-    result = SetValue(cls)
-    for item in t.list_items(args[0]) if args else []:
-        result.entries.setdefault(t.look(item).key(t), t.look(item))
-    return result
+    if cls is set and args:
+        result = SetValue()
+        result.update(t, args[0])
+        return result
+    return set_of(t, cls, t.list_items(args[0]) if args else [])
 
 
 @knows(dict, collections.OrderedDict, most=1, keywords="*")

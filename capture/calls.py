@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import policy
+from frameloom.capture.container_operators import container_operator
 from frameloom.capture.lookup import MISSING, class_attribute
-from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, SPECIAL_METHODS
+from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, PY312, SPECIAL_METHODS
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import TRUE, ConstValue
+from frameloom.capture.values.const import TRUE, ConstValue, boolean
 from frameloom.capture.values.container import (
-    ListValue,
     SequenceValue,
-    SetValue,
+    SliceValue,
     TupleValue,
     plain,
 )
-from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.dictionary import DictValue, ViewValue
 from frameloom.capture.values.function import (
     BoundMethodValue,
     BuiltinValue,
@@ -34,14 +34,16 @@ from frameloom.capture.values.function import (
     PartialValue,
 )
 from frameloom.capture.values.object import ModuleValue, ObjectValue
+from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import NEEDS_DATA, TensorValue
+from frameloom.capture.values.token import TokenValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
-MAX_ITEMS = 100_000
+EQUALITY = (operator.eq, operator.ne)
 Arguments = tuple[list[Value], dict[str, Value]]
 GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -294,6 +296,8 @@ def unary(t: Tracer, fn: Callable[[Any], Any], name: str, value: Value) -> Value
         result = value.call_special(t, name)
         if result is not None:
             return result
+    if PY312 and fn is operator.invert and value.type() is bool:
+        raise Break("warning", "~ of a bool")
     return t.evaluate(fn, [value], {})
 
 
@@ -310,7 +314,9 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
         if fn in (operator.eq, operator.ne) and not _comparable_to_tensor(left, right):
             return ConstValue(fn is operator.ne)
         return t.torch_call(fn, [left, right], {})
-    known = _container_operator(t, fn, left, right)
+    if isinstance(left, TokenValue) and isinstance(right, TokenValue) and fn in EQUALITY:
+        return boolean((left.key(t) == right.key(t)) is (fn is operator.eq))
+    known = container_operator(t, fn, left, right)
     if known is not None:
         return known
     if fn in (operator.eq, operator.ne):
@@ -333,9 +339,19 @@ def _default_equal(t: Tracer, left: Value, right: Value) -> bool:
     for value in (left, right):
         if isinstance(value, ConstValue | ClassValue | FunctionValue | BuiltinValue):
             continue
+        if isinstance(value, ObjectValue) and value.special("__eq__") is not MISSING:
+            continue  # it was asked and did not know
         if class_attribute(value.type(), "__eq__") is not object.__eq__:
             if (
-                isinstance(value, SequenceValue | DictValue | SetValue | BoundMethodValue)
+                isinstance(
+                    value,
+                    SequenceValue
+                    | DictValue
+                    | SetValue
+                    | ViewValue
+                    | SliceValue
+                    | BoundMethodValue,
+                )
                 and left.type() is not right.type()
             ):
                 continue
@@ -358,6 +374,9 @@ def _special_binary(
         return binary(t, plain, left, right)
     if fn not in SPECIAL_METHODS:
         return None
+    if fn is operator.ne and class_attribute(left.type(), "__ne__") is object.__ne__:
+        equal = _special_binary(t, operator.eq, left, right)
+        return None if equal is None else boolean(not equal.truth(t))
     forward, reflected = SPECIAL_METHODS[fn]
     order = [(left, forward, right), (right, reflected, left)]
     if left.type() is not right.type() and issubclass(right.type(), left.type()):
@@ -373,92 +392,11 @@ def _special_binary(
             and not is_not_implemented(result)
         ):
             return result
-    for own in (left, right):
-        if isinstance(own, ObjectValue) and own.payload is not None:
-            raise Break("opaque_object", f"operator on {own.describe()}")
     return None
 
 
 def is_not_implemented(value: Value) -> bool:
     return isinstance(value, ConstValue) and value.real is NotImplemented
-
-
-def _container_operator(
-    t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value
-) -> Value | None:
-    if fn is operator.iadd and isinstance(left, ListValue):
-        t.change(left)
-        left.items.extend(t.list_items(right))
-        return left
-    plain = IN_PLACE[fn][1] if fn in IN_PLACE else fn
-    if isinstance(left, SequenceValue) and isinstance(right, SequenceValue):
-        return _sequence_operator(t, plain, left, right)
-    if plain is operator.mul:
-        sequence, count = (left, right) if isinstance(left, SequenceValue) else (right, left)
-        if isinstance(sequence, SequenceValue):
-            if len(sequence.items) * t.index(count) > MAX_ITEMS:
-                raise Break("too_large", f"{len(sequence.items) * t.index(count)} items")
-            items = sequence.items * t.index(count)
-            if fn in IN_PLACE and isinstance(sequence, ListValue):
-                t.change(sequence)
-                sequence.items = items
-                return sequence
-            return sequence.like(items)
-    if plain is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue):
-        result = left if fn in IN_PLACE else DictValue()
-        for source in (right,) if fn in IN_PLACE else (left, right):
-            for key, value in list(source.entries(t).values()):
-                result.setitem(t, key, value)
-        return result
-    if isinstance(left, SetValue) and isinstance(right, SetValue):
-        return _set_operator(t, fn, left, right)
-    if plain is operator.mod and isinstance(left, ConstValue) and isinstance(left.real, str):
-        return t.evaluate(operator.mod, [left, right], {})
-    return None
-
-
-def _sequence_operator(
-    t: Tracer, fn: Callable[[Any, Any], Any], left: SequenceValue, right: SequenceValue
-) -> Value | None:
-    if fn is operator.add and isinstance(left, ListValue) is isinstance(right, ListValue):
-        return left.like([*left.items, *right.items])
-    if fn in (operator.eq, operator.ne):
-        if isinstance(left, ListValue) is not isinstance(right, ListValue):
-            return ConstValue(fn is operator.ne)
-        pairs = zip(left.items, right.items, strict=False)
-        equal = len(left.items) == len(right.items) and all(t.same_or_equal(a, b) for a, b in pairs)
-        return ConstValue(equal is (fn is operator.eq))
-    return None
-
-
-SET_OPERATORS = {
-    operator.or_: lambda a, b: {**a, **b}, operator.and_: lambda a, b: {k: v for k, v in a.items() if k in b},
-    operator.sub: lambda a, b: {k: v for k, v in a.items() if k not in b},
-    operator.xor: lambda a, b: {k: v for k, v in {**a, **b}.items() if (k in a) is not (k in b)},
-}  # fmt: skip
-SET_COMPARISONS = {
-    operator.eq: lambda a, b: a.keys() == b.keys(), operator.ne: lambda a, b: a.keys() != b.keys(),
-    operator.le: lambda a, b: a.keys() <= b.keys(), operator.lt: lambda a, b: a.keys() < b.keys(),
-    operator.ge: lambda a, b: a.keys() >= b.keys(), operator.gt: lambda a, b: a.keys() > b.keys(),
-}  # fmt: skip
-
-
-def _set_operator(
-    t: Tracer, fn: Callable[[Any, Any], Any], left: SetValue, right: SetValue
-) -> Value | None:
-    if fn in SET_COMPARISONS:
-        return ConstValue(SET_COMPARISONS[fn](left.entries, right.entries))
-    plain = IN_PLACE[fn][1] if fn in IN_PLACE else fn
-    if plain not in SET_OPERATORS:
-        return None
-    entries = SET_OPERATORS[plain](left.entries, right.entries)
-    if fn in IN_PLACE and left.cls is set:
-        t.change(left)
-        left.entries = entries
-        return left
-    result = SetValue(left.cls)
-    result.entries = entries
-    return result
 
 
 OPERATOR_FUNCTIONS = frozenset(SPECIAL_METHODS) | frozenset(IN_PLACE) | {operator.getitem}

@@ -76,6 +76,7 @@ typedef enum {
     CHECK_EQUAL,
     CHECK_LENGTH,
     CHECK_KEYS,
+    CHECK_MEMBERS,
     CHECK_NO_KEY,
     CHECK_NO_CLASS_ATTR,
     CHECK_RETURNS,
@@ -166,6 +167,7 @@ PyObject *guards_explain_failure(Guards *guards, PyObject *args); /* (args, kwar
 PyObject *guards_texts(Guards *guards);
 int constant_equal(PyObject *left, PyObject *right);
 int constant_supported(PyObject *object);
+extern PyTypeObject *deque_type; /* collections.deque, from the module's first import on */
 
 /* --- entry.c --- */
 typedef enum { ENTRY_DIRECT, ENTRY_CODE, ENTRY_PLAIN } EntryKind;

@@ -41,6 +41,8 @@ def instantiate(
     if cls in GradModeValue.CLASSES:
         return _grad_mode(t, cls, args, kwargs)
     meta_call = class_attribute(type(cls), "__call__")
+    if isinstance(meta_call, type):  # as of a TypedDict
+        return t.call(t.pinned(meta_call), args, kwargs)
     if isinstance(meta_call, FunctionType):
         return t.call(
             t.class_function(type(cls), "__call__", meta_call), [cls_value, *args], kwargs

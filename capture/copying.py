@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.container import ListValue, SetValue, TupleValue
-from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.container import ListValue, TupleValue
+from frameloom.capture.values.dictionary import DefaultDictValue, DictValue
 from frameloom.capture.values.function import BuiltinValue, FunctionValue
 from frameloom.capture.values.object import (
     MISSING,
@@ -21,6 +21,7 @@ from frameloom.capture.values.object import (
     ObjectValue,
     class_attribute,
 )
+from frameloom.capture.values.sets import SetValue, set_of
 from frameloom.capture.values.static import ClassValue
 from frameloom.errors import Break
 
@@ -75,19 +76,19 @@ class _Copier:
             unchanged = all(new is t.look(old) for new, old in zip(items, value.items, strict=True))
             return value if unchanged or not self.deep else TupleValue(items, value.cls)
         if isinstance(value, ListValue):
-            result = self.memo[id(value)] = ListValue([])
+            result = self.memo[id(value)] = value.like([])
             result.items = [self.part(item) for item in value.items]
             return result
         if isinstance(value, SetValue) and value.cls is frozenset:
             return value
         if isinstance(value, SetValue):
-            collection = SetValue(value.cls)
-            collection.entries = dict(value.entries)
-            return collection
+            return set_of(t, value.cls, value.order())
         if isinstance(value, AttributesValue):
             value = value.table(t)
         if isinstance(value, DictValue):
-            table = self.memo[id(value)] = DictValue(cls=value.cls)
+            table = self.memo[id(value)] = (
+                value.empty() if isinstance(value, DefaultDictValue) else DictValue(cls=value.cls)
+            )
             for key, item in list(value.entries(t).values()):
                 table.setitem(t, key, self.part(item))
             return table

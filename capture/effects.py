@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.rebuild import settled
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import LITERALS, ConstValue
-from frameloom.capture.values.container import ListValue, SetValue
+from frameloom.capture.values.container import ListValue
 from frameloom.capture.values.dictionary import DELETED, DictValue
 from frameloom.capture.values.function import CellValue
 from frameloom.capture.values.object import (
@@ -21,6 +21,7 @@ from frameloom.capture.values.object import (
     instance_dict,
     write_attribute,
 )
+from frameloom.capture.values.sets import SetValue
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
@@ -61,8 +62,8 @@ class Effect:
             r.load(self.target)
             r.load_tuple(self.values)
             code.call(2)
-        elif self.action == "replace_set":
-            code.start_call(replace_set)
+        elif self.action in ("add_members", "discard_members"):
+            code.start_call(add_members if self.action == "add_members" else discard_members)
             r.load(self.target)
             r.load_tuple(self.values)
             code.call(2)
@@ -75,13 +76,22 @@ class Effect:
         code.emit("POP_TOP")
 
 
-def replace_list(target: list[Any], items: tuple[Any, ...]) -> None:
-    target[:] = items
+def replace_list(target: Any, items: tuple[Any, ...]) -> None:
+    """Past any method of a subclass."""
+    if isinstance(target, list):
+        list.__setitem__(target, slice(None), items)
+    else:
+        target.clear()
+        target.extend(items)
 
 
-def replace_set(target: set[Any], items: tuple[Any, ...]) -> None:
-    target.clear()
-    target.update(items)
+def add_members(target: set[Any], items: tuple[Any, ...]) -> None:
+    for item in items:
+        target.add(item)
+
+
+def discard_members(target: set[Any], items: tuple[Any, ...]) -> None:
+    target.difference_update(items)
 
 
 def set_cell(cell: Any, content: tuple[Any, ...]) -> None:
@@ -104,7 +114,7 @@ def pending(t: Tracer, skip: set[int]) -> list[Effect]:
         elif isinstance(value, ListValue) and value.origin is not None:
             effects += _items(t, value)
         elif isinstance(value, SetValue) and value.origin is not None:
-            effects.append(Effect(value, "replace_set", None, value.parts()))
+            effects += _members(value)
         elif isinstance(value, CellValue) and value.real is not None:
             effects += _cell(t, value)
     return effects
@@ -127,6 +137,14 @@ def _unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
     if same:
         t.look(t.wrap(before, place))
     return same
+
+
+def _members(value: SetValue) -> list[Effect]:
+    assert value.before is not None
+    gone = [item for key, item in value.before.items() if key not in value.entries]
+    new = [item for key, item in value.entries.items() if key not in value.before]
+    effects = [Effect(value, "discard_members", None, gone)] if gone else []
+    return [*effects, Effect(value, "add_members", None, new)] if new else effects
 
 
 def _attributes(t: Tracer, value: ObjectValue) -> list[Effect]:

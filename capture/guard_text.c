@@ -88,6 +88,10 @@ static PyObject *demand(Guards *guards, const Step *step) {
         inner = short_repr(step->object);
         format = "keys %U";
         break;
+    case CHECK_MEMBERS:
+        inner = short_repr(step->object);
+        format = "members %U";
+        break;
     case CHECK_NO_KEY:
         inner = short_repr(step->object);
         format = "no key %U";

@@ -102,7 +102,15 @@ static PyObject *load_attr(PyObject *object, PyObject *name) {
     return in_type ? bind(in_type, object, (PyObject *)type) : NULL;
 }
 
+PyTypeObject *deque_type;
+
 static PyObject *load_item(PyObject *object, Py_ssize_t index) {
+    if (Py_IS_TYPE(object, deque_type)) {
+        PyObject *item = PySequence_GetItem(object, index);
+        if (item == NULL) PyErr_Clear();
+        Py_XDECREF(item); /* the deque holds it */
+        return item;
+    }
     Py_ssize_t size = PyTuple_Check(object) || PyList_Check(object) ? Py_SIZE(object) : 0;
     if (index < 0) index += size;
     if (index < 0 || index >= size) return NULL;
@@ -234,11 +242,24 @@ static int length_is(PyObject *object, Py_ssize_t length) {
     if (PyList_Check(object) || PyTuple_Check(object)) return Py_SIZE(object) == length;
     if (PyDict_Check(object)) return PyDict_GET_SIZE(object) == length;
     if (PyAnySet_Check(object)) return PySet_GET_SIZE(object) == length;
+    if (Py_IS_TYPE(object, deque_type)) return Py_SIZE(object) == length;
     return PyUnicode_Check(object) && PyUnicode_GET_LENGTH(object) == length;
 }
 
 static int key_is(PyObject *key, PyObject *expected) {
     return key == expected || (constant_supported(expected) && constant_equal(key, expected));
+}
+
+/* A set holds these, and iterates over them in this order. */
+static int members_are(const Step *step, PyObject *set) {
+    if (!PyAnySet_CheckExact(set) || PySet_GET_SIZE(set) != PyTuple_GET_SIZE(step->object)) return 0;
+    PyObject *members = PySequence_List(set);
+    int same = members != NULL;
+    for (Py_ssize_t i = 0; same && i < PyList_GET_SIZE(members); i++)
+        same = key_is(PyList_GET_ITEM(members, i), PyTuple_GET_ITEM(step->object, i));
+    Py_XDECREF(members);
+    PyErr_Clear();
+    return same;
 }
 
 /* An OrderedDict keeps its own order, which dict's iteration does not follow. */
@@ -306,6 +327,8 @@ static inline int check(const Step *step, PyObject **values) {
         return length_is(object, step->number);
     case CHECK_KEYS:
         return keys_are(step, object);
+    case CHECK_MEMBERS:
+        return members_are(step, object);
     case CHECK_NO_KEY:
         return PyDict_Check(object) && dict_find(object, step->object, step->number) == NULL;
     case CHECK_NO_CLASS_ATTR:

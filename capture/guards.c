@@ -39,6 +39,7 @@ static const struct {
       {"no_class_attr", CHECK_NO_CLASS_ATTR},
       {"returns", CHECK_RETURNS},
       {"subclass", CHECK_SUBCLASS},
+      {"members", CHECK_MEMBERS},
       {"different", CHECK_DIFFERENT},
   };
 
@@ -303,6 +304,7 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         step->number = PyLong_AsSsize_t(value);
         return step->number == -1 && PyErr_Occurred() ? -1 : 0;
     case CHECK_KEYS:
+    case CHECK_MEMBERS:
         if (!PyTuple_CheckExact(value)) break;
         step->object = Py_NewRef(value);
         return 0;

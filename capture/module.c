@@ -34,8 +34,12 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__capture(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) return NULL;
-    if (PyModule_AddType(module, &Guards_Type) < 0 || PyModule_AddType(module, &Entry_Type) < 0 ||
-        PyModule_AddType(module, &JitFunction_Type) < 0 || hook_setup(module) < 0)
+    PyObject *collections = PyImport_ImportModule("collections");
+    deque_type = collections ? (PyTypeObject *)PyObject_GetAttrString(collections, "deque") : NULL;
+    Py_XDECREF(collections);
+    if (deque_type == NULL || PyModule_AddType(module, &Guards_Type) < 0 ||
+        PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &JitFunction_Type) < 0 ||
+        hook_setup(module) < 0)
         Py_CLEAR(module);
     return module;
 }

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from frameloom.capture.instr import decode, per_code
+from frameloom.capture.instr import Instr, decode, per_code
 
 Verdict = Literal["inline", "record", "evaluate", "break"]
 
@@ -70,7 +70,18 @@ INTERPRETED_TORCH = (
 
 
 FRAME_BUILTINS = frozenset({"locals", "eval", "exec", "vars", "dir"})
+ONLY_BARE = frozenset({"vars", "dir"})  # that look at the frame only without an argument
 FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe"})
+
+
+def is_called_bare(instrs: list[Instr], at: int) -> bool:
+    """Whether what was just loaded is called without arguments, or goes where that cannot be told."""
+    at += 1
+    while instrs[at].op in ("PRECALL", "CACHE"):
+        at += 1
+    if instrs[at].op == "CALL":
+        return instrs[at].arg == 0
+    return instrs[at].op.startswith(("STORE_", "POP_", "RETURN_"))
 
 
 @per_code
@@ -78,7 +89,10 @@ def may_look_at_its_frame(code: CodeType) -> str | None:
     """A name by which the code may reach its own frame, which is not laid out in new code as it was."""
     if not (FRAME_BUILTINS | FRAME_ATTRIBUTES).intersection(code.co_names):
         return None
-    for instr in decode(code):
+    instrs = decode(code)
+    for instr in instrs:
+        if instr.arg in ONLY_BARE and not is_called_bare(instrs, instr.index):
+            continue
         wanted = FRAME_BUILTINS if instr.op == "LOAD_GLOBAL" else FRAME_ATTRIBUTES
         if instr.op in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD") and instr.arg in wanted:
             return str(instr.arg)
@@ -185,6 +199,7 @@ PURE = frozenset(
     {v for v in vars(math).values() if callable(v)}
     | {v for name, v in vars(operator).items() if callable(v) and not name.startswith(("_", "i", "set", "del", "attr", "item", "method", "call"))}
     | {operator.index, operator.inv, operator.invert, operator.is_, operator.is_not, operator.indexOf}
+    | {str.maketrans, bytes.maketrans, type(None), type(Ellipsis)}
     | {abs, round, divmod, pow, chr, ord, hex, oct, bin, format, repr, ascii, hash, int, float, bool, str, complex, bytes, range, slice}
 )  # fmt: skip
 PURE_TORCH = frozenset(

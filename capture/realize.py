@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import functools
 import weakref
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from types import (
     BuiltinFunctionType,
@@ -18,6 +18,7 @@ from types import (
     MethodType,
     MethodWrapperType,
     ModuleType,
+    SimpleNamespace,
 )
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +29,12 @@ from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import FROZEN, LITERALS, SINGLETONS, ConstValue
 from frameloom.capture.values.container import (
     ListValue,
-    SetValue,
     SliceValue,
     TupleValue,
     is_plain_tuple_class,
 )
-from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.deque import DequeValue
+from frameloom.capture.values.dictionary import DefaultDictValue, DictValue
 from frameloom.capture.values.function import (
     BoundMethodValue,
     BuiltinValue,
@@ -41,6 +42,7 @@ from frameloom.capture.values.function import (
     PartialValue,
 )
 from frameloom.capture.values.object import ModuleValue, ObjectValue, OpaqueValue
+from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.static import ClassValue, PyModuleValue
 from frameloom.capture.values.weak import realize_weakref
 
@@ -111,12 +113,16 @@ def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
             if is_python_class(cls)
             else OpaqueValue(obj, origin)
         )
+    if cls is SimpleNamespace:
+        return ObjectValue(cls, obj, origin)
     if not (cls.__flags__ & 1 << 9):  # not a heap type: written in C
         return OpaqueValue(obj, origin)
     if cls.__module__.partition(".")[0] in OPAQUE_MODULES:
         return OpaqueValue(obj, origin)
     if isinstance(obj, dict):
         return ObjectValue(cls, obj, origin, DictValue(obj, origin, cls))
+    if isinstance(obj, list) and is_python_class(cls):
+        return ObjectValue(cls, obj, origin, ListValue.existing(t, obj, origin))
     if isinstance(
         obj, list | set | frozenset | str | int | float | bytes | complex | BaseException
     ):
@@ -141,7 +147,7 @@ OPAQUE_MODULES = frozenset(
         "socket",
     }
 )
-PLAIN_LAYOUTS = frozenset({object, dict, OrderedDict, tuple, list})
+PLAIN_LAYOUTS = frozenset({object, dict, OrderedDict, tuple, list, SimpleNamespace})
 
 
 def is_python_class(cls: type) -> bool:
@@ -214,14 +220,18 @@ def _dict(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 def _set(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", type(obj))
-    if obj and type(obj) is set:
-        return OpaqueValue(obj, origin)  # the guards cannot see its items
-    if obj:
-        t.guards.add(origin, "is", obj)
-        return t.from_python(obj)
-    t.guards.add(origin, "length", 0)
-    value = SetValue(type(obj))
-    value.real, value.origin = obj, origin
+    return SetValue.existing(t, obj, origin) or OpaqueValue(obj, origin)
+
+
+def _deque(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", deque)
+    return DequeValue.of(t, obj, origin)
+
+
+def _defaultdict(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", defaultdict)
+    value = DefaultDictValue(obj, origin, defaultdict)
+    value.factory = t.wrap(obj.default_factory, origin.child("attr", "default_factory"))
     return value
 
 
@@ -265,8 +275,9 @@ KINDS: dict[type, Callable[[Any, Any, Any], Value]] = {
     OrderedDict: _dict,
     set: _set,
     frozenset: _set,
+    deque: _deque,
+    defaultdict: _defaultdict,
     functools.partial: _partial,
     CellType: _cell,
     weakref.ref: realize_weakref,
 }
-assert defaultdict not in KINDS  # reading one may add a key

@@ -28,10 +28,11 @@ from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
 from frameloom.capture.resume import FrameWriter
 from frameloom.capture.values.base import NULL, LazyValue, Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.container import ListValue, SetValue, TupleValue
+from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import CellValue
 from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break, Skip
 
@@ -149,7 +150,7 @@ def _recipe(value: Value, piece: Piece, seen: set[int]) -> Any:
     seen.add(id(value))
     if isinstance(value, TupleValue) and value.cls is tuple:
         return _several("tuple", value.items, piece, seen)
-    if isinstance(value, ListValue):
+    if isinstance(value, ListValue) and value.type() is list:
         return _several("list", value.items, piece, seen)
     if isinstance(value, DictValue) and value.cls is dict:
         keys = [key for key, _ in value.written.values()]

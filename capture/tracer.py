@@ -29,7 +29,6 @@ from frameloom.capture.values.const import ConstValue, boolean, is_constant
 from frameloom.capture.values.container import (
     ListValue,
     SequenceValue,
-    SetValue,
     SliceValue,
     TupleValue,
     plain,
@@ -44,6 +43,7 @@ from frameloom.capture.values.function import (
 )
 from frameloom.capture.values.iterator import IteratorValue
 from frameloom.capture.values.object import OpaqueValue
+from frameloom.capture.values.sets import SetValue, is_own
 from frameloom.capture.values.static import ClassValue, ExceptionValue, PyModuleValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break, Skip, Where
@@ -276,6 +276,8 @@ class Tracer:
             for item in obj:
                 element = self.from_python(item)
                 collection.entries[element.key(self)] = element
+            own = all(is_own(key) for key in collection.entries)
+            collection.twin = obj.copy() if own else None
             return collection
         return self.pinned(obj)
 
@@ -450,7 +452,7 @@ class Tracer:
         if isinstance(value, TupleValue):
             items = [self.to_torch(item, fn) for item in value.items]
             return tuple(items) if value.cls is tuple else value.cls(items)
-        if isinstance(value, ListValue):
+        if isinstance(value, ListValue) and value.type() is list:
             return [self.to_torch(item, fn) for item in value.items]
         if isinstance(value, SliceValue):
             return slice(*(self.to_torch(bound, fn) for bound in value.bounds))
@@ -488,6 +490,8 @@ class Tracer:
             return BoundMethodValue(self.pinned(found.__func__), self.pinned(value.type()))
         if type(found).__name__ in ("method_descriptor", "wrapper_descriptor"):
             return BoundMethodValue(BuiltinValue(found), value)
+        if not hasattr(type(found), "__get__"):
+            return self.look(self.wrap(found, self.class_origin(value.type()).child("attr", name)))
         raise Break("attribute", f"{value.describe()}.{name}")
 
     # --- exceptions of the program

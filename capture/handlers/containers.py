@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from frameloom.capture.handlers.registry import handles
 from frameloom.capture.lookup import MISSING
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.container import ListValue, SetValue, TupleValue
+from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -88,12 +89,11 @@ def set_add(frame: Frame, ins: Instr) -> None:
 
 @handles("SET_UPDATE")
 def set_update(frame: Frame, ins: Instr) -> None:
-    items = frame.t.list_items(frame.pop())
+    source = frame.pop()
     target = frame.t.look(frame.stack[-ins.arg])
     if not isinstance(target, SetValue):
         raise Break("opaque_object", ins.op.lower())
-    for item in items:
-        target.add(frame.t, item)
+    target.update(frame.t, source)
 
 
 @handles("MAP_ADD")

@@ -1,9 +1,13 @@
 """What library functions and methods come to, a file per subject; importing it registers them in `builtins.FUNCTIONS`."""
 
 from frameloom.capture.library import (
+    deques,
     dictionaries,
     functions,
+    heaps,
     iteration,
+    itertools,
+    objects,
     sequences,
     sets,
     stand_ins,
@@ -11,9 +15,13 @@ from frameloom.capture.library import (
 )
 
 __all__ = [
+    "deques",
     "dictionaries",
     "functions",
+    "heaps",
     "iteration",
+    "itertools",
+    "objects",
     "sequences",
     "sets",
     "stand_ins",

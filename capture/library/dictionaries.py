@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import collections
+import operator
+from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING
 
-from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, fill_dict, instance, knows
+from frameloom.capture import calls
+from frameloom.capture.builtins import (
+    FUNCTIONS,
+    Args,
+    Known,
+    Kwargs,
+    fill_dict,
+    instance,
+    is_callable,
+    knows,
+)
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
 from frameloom.capture.values.container import TupleValue
-from frameloom.capture.values.dictionary import VIEWS, DictValue, ViewValue
+from frameloom.capture.values.dictionary import VIEWS, DefaultDictValue, DictValue, ViewValue
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
@@ -50,15 +62,41 @@ def _dict_pop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return found
 
 
-@knows(dict.popitem, OrderedDict.popitem, least=1, most=1)
+@knows(dict.popitem, least=1, most=1)
+@knows(OrderedDict.popitem, least=1, most=2, keywords="last")
 def _popitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _table(t, args)
+    own, last = _table(t, args), _is_last(t, args[1:], kwargs)
     entries = list(own.entries(t).values())
     if not entries:
-        t.raise_(KeyError, "popitem(): dictionary is empty")
-    key, value = entries[-1]
+        is_ordered = issubclass(own.cls, OrderedDict)
+        t.raise_(
+            KeyError, "dictionary is empty" if is_ordered else "popitem(): dictionary is empty"
+        )
+    key, value = entries[-1 if last else 0]
     own.delitem(t, key)
     return TupleValue([key, value])
+
+
+def _is_last(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
+    last = kwargs.get("last", args[0] if args else None)
+    return last is None or t.look(last).truth(t)
+
+
+@knows(OrderedDict.move_to_end, least=2, most=3, keywords="last")
+def _move_to_end(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own, key = _table(t, args), t.look(args[1])
+    value = own.get(t, key)
+    if value is None:
+        t.raise_value(KeyError, [key])
+    if _is_last(t, args[2:], kwargs):
+        own.delitem(t, key)
+        own.setitem(t, key, value)
+        return NONE
+    for other, item in list(own.entries(t).values()):  # all others come after it
+        if other.key(t) != key.key(t):
+            own.delitem(t, other)
+            own.setitem(t, other, item)
+    return NONE
 
 
 @knows(dict.setdefault, OrderedDict.setdefault, least=2, most=3)
@@ -91,17 +129,53 @@ def _dict_clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(dict.copy, OrderedDict.copy, least=1, most=1)
+@knows(defaultdict, keywords="*")
+def _new_defaultdict(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    result = DefaultDictValue(cls=defaultdict)
+    if args:
+        result.factory = t.look(args[0])
+        if result.factory.type() is not type(None) and not is_callable(result.factory):
+            t.raise_(TypeError, "first argument must be callable or None")
+    fill_dict(t, result, args[1:], kwargs)
+    return result
+
+
+@knows(defaultdict.__missing__, least=2, most=2)
+def _missing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _table(t, args).missing(t, t.look(args[1]))
+
+
+@knows(collections._count_elements, least=2, most=2)  # type: ignore[attr-defined]
+def _count_elements(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own = _table(t, args)
+    for item in t.list_items(args[1]):
+        item = t.look(item)
+        own.setitem(t, item, calls.binary(t, operator.add, own.get(t, item) or ConstValue(0), ConstValue(1)))  # fmt: skip
+    return NONE
+
+
+@knows(dict.copy, OrderedDict.copy, defaultdict.copy, defaultdict.__copy__, least=1, most=1)
 def _dict_copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _table(t, args)
-    result = DictValue(cls=own.cls if own.cls in (dict, OrderedDict) else dict)
+    if isinstance(own, DefaultDictValue):
+        result = own.empty()
+    else:
+        result = DictValue(cls=own.cls if own.cls in (dict, OrderedDict) else dict)
     fill_dict(t, result, [own], {})
     return result
 
 
 @knows(dict.fromkeys, least=1, most=2)
 def _fromkeys(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    result = DictValue()
+    return _filled(t, DictValue(), args)
+
+
+@knows(OrderedDict.fromkeys, least=1, most=2)
+def _ordered_fromkeys(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _filled(t, DictValue(cls=OrderedDict), args)
+
+
+def _filled(t: Tracer, result: DictValue, args: Args) -> Value:
     for key in t.list_items(args[0]):
         result.setitem(t, t.look(key), args[1] if len(args) > 1 else NONE)
     return result

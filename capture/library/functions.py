@@ -9,10 +9,11 @@ import types
 import typing
 from typing import TYPE_CHECKING
 
-from frameloom.capture.builtins import Args, Kwargs, knows
+from frameloom.capture.builtins import Args, Known, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue, boolean
 from frameloom.capture.values.function import BoundMethodValue, FunctionValue, PartialValue
+from frameloom.capture.values.getter import GetterValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -70,9 +71,12 @@ def _cast(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(args[1])
 
 
-@knows(operator.attrgetter, operator.itemgetter, operator.methodcaller)
-def _getter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    raise Break("unknown_call", "operator getters")
+def _getter(cls: type) -> Known:
+    return lambda t, args, kwargs: GetterValue(cls, args, kwargs)
+
+
+for _cls, _keywords in ((operator.attrgetter, ""), (operator.itemgetter, ""), (operator.methodcaller, "*")):  # fmt: skip
+    knows(_cls, least=1, keywords=_keywords)(_getter(_cls))
 
 
 @knows(operator.contains, least=2, most=2)

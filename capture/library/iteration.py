@@ -197,14 +197,29 @@ def _sorted(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def sorted_items(t: Tracer, items: Args, kwargs: Kwargs) -> Args:
-    """Items in order, where the keys are constants."""
+    """Items in order.  Keys that are no constants are compared by interpreted code, in an order of our own."""
     key = t.look(kwargs["key"]) if "key" in kwargs else NONE
     reverse = "reverse" in kwargs and t.look(kwargs["reverse"]).truth(t)
+    ranks = [t.look(item if key is NONE else t.call(key, [item], {})) for item in items]
     try:
-        ranks = [plain(t.look(item if key is NONE else t.call(key, [item], {}))) for item in items]
-        order = sorted(range(len(items)), key=ranks.__getitem__, reverse=reverse)
+        known = [plain(rank) for rank in ranks]
+        order = sorted(range(len(items)), key=known.__getitem__, reverse=reverse)
     except NotConstant:
-        raise Break("opaque_object", "sorting objects") from None
+        order = _insertion_order(t, ranks, reverse)
     except TypeError as error:
         t.raise_(TypeError, *error.args)
     return [items[position] for position in order]
+
+
+def _insertion_order(t: Tracer, ranks: Args, reverse: bool) -> list[int]:
+    order: list[int] = []
+    for position in reversed(range(len(ranks))) if reverse else range(len(ranks)):
+        low, high = 0, len(order)
+        while low < high:
+            middle = (low + high) // 2
+            if calls.binary(t, operator.lt, ranks[position], ranks[order[middle]]).truth(t):
+                high = middle
+            else:
+                low = middle + 1
+        order.insert(low, position)
+    return order[::-1] if reverse else order

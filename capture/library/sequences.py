@@ -9,7 +9,6 @@ from frameloom.capture.library.iteration import sorted_items
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.container import ListValue, SequenceValue
-from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
@@ -95,13 +94,17 @@ def _copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ListValue(list(_list(t, args).items))
 
 
-@knows(list.index, tuple.index, least=2, most=2)
+@knows(list.index, tuple.index, least=2, most=4)
 def _index(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = instance(t, args, SequenceValue)
-    if len(args) > 2:
-        raise Break("unknown_call", "index(x, start)")
-    place = own.find(t, t.look(args[1]))
-    return ConstValue(place) if place is not None else t.raise_(ValueError, "x not in sequence")
+    bounds = slice(*(t.index(bound) for bound in args[2:])) if len(args) > 3 else slice(t.index(args[2]) if len(args) > 2 else 0, None)  # fmt: skip
+    for place in range(*bounds.indices(len(own.items))):
+        if t.same_or_equal(own.items[place], args[1]):
+            return ConstValue(place)
+    if isinstance(own, ListValue):
+        text = t.call_builtin(repr, [args[1]], {}).constant()
+        return t.raise_(ValueError, f"{text} is not in list")
+    return t.raise_(ValueError, "tuple.index(x): x not in tuple")
 
 
 @knows(list.count, tuple.count, least=2, most=2)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.builtins import Args, Kwargs, instance, knows
+from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, instance, knows
+from frameloom.capture.container_operators import combined
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import NONE
-from frameloom.capture.values.container import SetValue
+from frameloom.capture.values.const import NONE, boolean
+from frameloom.capture.values.sets import SetValue, as_set, set_of
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
 
-# --- sets
-
-
 def _set(t: Tracer, args: Args) -> SetValue:
     found: SetValue = instance(t, args, SetValue)
     return found
+
+
+def _other(t: Tracer, value: Value) -> SetValue:
+    """Any iterable as a set."""
+    found = as_set(t, t.look(value))
+    return found if found is not None else set_of(t, set, t.list_items(value))
 
 
 @knows(set.add, least=2, most=2)
@@ -28,51 +34,97 @@ def _add(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 @knows(set.update, least=1)
-def _set_update(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _set(t, args)
+def _update(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for source in args[1:]:
-        for item in t.list_items(source):
-            own.add(t, item)
+        _set(t, args).update(t, source)
     return NONE
 
 
 @knows(set.discard, least=2, most=2)
 def _discard(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own, key = _set(t, args), t.look(args[1]).key(t)
-    if key in own.entries:
-        t.change(own)
-        del own.entries[key]
+    own, item = _set(t, args), t.look(args[1])
+    if own.contains(t, item):
+        own.remove(t, _key(t, item))
     return NONE
 
 
+def _key(t: Tracer, item: Value) -> Any:
+    return frozenset(item.entries) if isinstance(item, SetValue) else item.key(t)
+
+
 @knows(set.remove, least=2, most=2)
-def _set_remove(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _remove(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not _set(t, args).contains(t, t.look(args[1])):
         t.raise_value(KeyError, [args[1]])
     return _discard(t, args, kwargs)
 
 
-@knows(set.copy, least=1, most=1)
-def _set_copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    result = SetValue()
-    result.entries = dict(_set(t, args).entries)
-    return result
-
-
-@knows(set.union, frozenset.union, least=1)
-def _union(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+@knows(set.pop, least=1, most=1)
+def _pop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _set(t, args)
-    result = SetValue(own.cls)
-    result.entries = dict(own.entries)
-    for source in args[1:]:
-        for item in t.list_items(source):
-            result.entries.setdefault(t.look(item).key(t), t.look(item))
-    return result
+    if not own.entries:
+        t.raise_(KeyError, "pop from an empty set")
+    return own.pop(t)
 
 
 @knows(set.clear, least=1, most=1)
-def _set_clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _set(t, args)
-    t.change(own)
-    own.entries.clear()
+def _clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    _set(t, args).clear(t)
     return NONE
+
+
+@knows(set.copy, frozenset.copy, least=1, most=1)
+def _copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own = _set(t, args)
+    if own.cls is frozenset:
+        return own
+    result = SetValue()
+    result.entries, twin = dict(own.entries), own.twin
+    if twin is None and own.entries == own.before:
+        twin = own.real
+    result.twin = None if twin is None else twin.copy()
+    return result
+
+
+def _algebra(fn: Callable[[Any, Any], Any], in_place: bool) -> Known:
+    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        own = _set(t, args)
+        result = own
+        for other in args[1:]:
+            result = combined(fn, result, _other(t, other))
+        if in_place:
+            own.become(t, result)
+            return NONE
+        return result if result is not own else _copy(t, [own], {})
+
+    return handler
+
+
+for _name, _fn in (("union", operator.or_), ("intersection", operator.and_), ("difference", operator.sub),
+                   ("symmetric_difference", operator.xor)):  # fmt: skip
+    for _cls in (set, frozenset):
+        knows(getattr(_cls, _name), least=1, most=2 if _fn is operator.xor else None)(
+            _algebra(_fn, False)
+        )
+    if _fn is not operator.or_:
+        knows(getattr(set, f"{_name}_update"), least=1)(_algebra(_fn, True))
+
+
+def _question(fn: Callable[[Any, Any], bool]) -> Known:
+    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return boolean(fn(_set(t, args).entries.keys(), _other(t, args[1]).entries.keys()))
+
+    return handler
+
+
+for _name, _ask in (("issubset", operator.le), ("issuperset", operator.ge), ("isdisjoint", lambda a, b: a.isdisjoint(b))):  # fmt: skip
+    for _cls in (set, frozenset):
+        knows(getattr(_cls, _name), least=2, most=2)(_question(_ask))
+
+
+def _contains(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(_set(t, args).contains(t, t.look(args[1])))
+
+
+for _cls in (set, frozenset):
+    FUNCTIONS[_cls.__contains__] = _contains

@@ -76,9 +76,15 @@ class Value:
         raise Break("opaque_object", f"{self.describe()}[...]")
 
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
+        if is_without(self.type(), "__setitem__"):
+            text = f"'{self.type().__name__}' object does not support item assignment"
+            t.raise_(TypeError, text)
         raise Break("opaque_object", f"{self.describe()}[...] = ...")
 
     def delitem(self, t: Tracer, key: Value) -> None:
+        if is_without(self.type(), "__delitem__"):
+            text = f"'{self.type().__name__}' object doesn't support item deletion"
+            t.raise_(TypeError, text)
         raise Break("opaque_object", f"del {self.describe()}[...]")
 
     def contains(self, t: Tracer, item: Value) -> bool:
@@ -86,6 +92,8 @@ class Value:
 
     def key(self, t: Tracer) -> Any:
         """A hashable stand-in that is equal exactly where the objects are equal as dictionary keys."""
+        if self.type().__hash__ is None:
+            t.raise_(TypeError, f"unhashable type: '{self.type().__name__}'")
         raise Break("opaque_object", f"hash({self.describe()})")
 
     # --- the end of a capture
@@ -99,6 +107,11 @@ class Value:
 
     def restore(self, saved: Any) -> None:
         raise NotImplementedError
+
+
+def is_without(cls: Any, name: str) -> bool:
+    """Whether a class written in C lacks a special method."""
+    return not cls.__flags__ & 1 << 9 and not hasattr(cls, name)
 
 
 class LazyValue(Value):

@@ -1,11 +1,12 @@
-"""Tuples, lists, slices and sets.
+"""Tuples, lists and slices.
 
 A container that existed before the call notes its type and length as guards when it is looked at, and its items one by one as they are
-used.  A changed list or set is written back at the end of the capture (`effects.py`); new ones are built by new code.
+used.  A changed list is written back at the end of the capture (`effects.py`); new ones are built by new code.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ import torch
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.iterator import SequenceIterator
-from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
@@ -159,8 +159,11 @@ class ListValue(SequenceValue):
             t, origin = self._t, self.origin
             assert t is not None
             assert origin is not None
-            t.guards.add(origin, "length", len(self.real))
-            items = [t.wrap(item, origin.child("item", i)) for i, item in enumerate(self.real)]
+            t.guards.add(origin, "length", len(list_items(self.real)))
+            kind = "item" if type(self.real).__getitem__ in PLAIN_READERS else "base_item"
+            items = [
+                t.wrap(item, origin.child(kind, i)) for i, item in enumerate(list_items(self.real))
+            ]
             self._items = items + self.unseen
         return self._items
 
@@ -224,6 +227,14 @@ class ListValue(SequenceValue):
             r.code.emit("LIST_EXTEND", 1)
 
 
+PLAIN_READERS = (list.__getitem__, deque.__getitem__)
+
+
+def list_items(real: Any) -> list[Any]:
+    """The items, past an `__iter__` of a subclass."""
+    return list((list if isinstance(real, list) else deque).__iter__(real))
+
+
 class SliceValue(Value):
     def __init__(self, start: Value, stop: Value, step: Value) -> None:
         self.bounds = [start, stop, step]
@@ -250,88 +261,6 @@ class SliceValue(Value):
         r.code.emit("BUILD_SLICE", 3)
 
 
-class SetValue(Value):
-    """A set or frozenset made during the capture: key -> item."""
-
-    def __init__(self, cls: type = set) -> None:
-        self.entries: dict[Any, Value] = {}
-        self.cls = cls
-
-    def type(self) -> type:
-        return self.cls
-
-    def parts(self) -> list[Value]:
-        return list(self.entries.values())
-
-    def constant(self) -> Any:
-        return self.cls(plain(item) for item in self.entries.values())
-
-    def add(self, t: Tracer, item: Value) -> None:
-        item = t.look(item)
-        key = item.key(t)
-        t.change(self)
-        self.entries.setdefault(key, item)
-
-    def truth(self, t: Tracer) -> bool:
-        return bool(self.entries)
-
-    def length(self, t: Tracer) -> int:
-        return len(self.entries)
-
-    def contains(self, t: Tracer, item: Value) -> bool:
-        return item.key(t) in self.entries
-
-    def iterate(self, t: Tracer) -> Value:
-        """In the order in which Python would iterate: that is known only where all items are constants."""
-        if len(self.entries) > 1:
-            try:
-                order = list(self.constant())
-            except NotConstant:
-                raise Break("set_order", "iteration over a set of objects") from None
-            return SetIterator(self, [self.entries[item] for item in order])
-        return SetIterator(self, list(self.entries.values()))
-
-    def key(self, t: Tracer) -> Any:
-        if self.cls is not frozenset:
-            t.raise_(TypeError, "unhashable type: 'set'")
-        return frozenset(self.entries)
-
-    def getattr(self, t: Tracer, name: str) -> Value:
-        return t.instance_attribute(self, name)
-
-    def snapshot(self) -> Any:
-        return dict(self.entries)
-
-    def restore(self, saved: Any) -> None:
-        self.entries = saved
-
-    def rebuild(self, r: Rebuilder) -> None:
-        if self.cls is frozenset:
-            r.code.start_call(frozenset)
-            r.load_all(self.parts())
-            r.code.emit("BUILD_TUPLE", len(self.entries))
-            r.code.call(1)
-            return
-        r.code.emit("BUILD_SET", 0)
-        r.keep(self)
-        if self.entries:
-            r.load_all(self.parts())
-            r.code.emit("BUILD_TUPLE", len(self.entries))
-            r.code.emit("SET_UPDATE", 1)
-
-
-class SetIterator(SequenceIterator):
-    def step(self, t: Tracer) -> Value | None:
-        if not self.ended and len(self.over.parts()) != len(self.items or ()):
-            t.raise_(RuntimeError, "Set changed size during iteration")
-        return super().step(t)
-
-    def rebuild(self, r: Rebuilder) -> None:
-        if not self.ended and len(self.over.parts()) != len(self.items or ()):
-            raise Break("opaque_iterable", "a set that changed during iteration")
-        super().rebuild(r)
-
-
 def plain(value: Value) -> Any:
     """The Python object of a constant; `value` must have been looked at."""
     found = getattr(value, "found", value)
@@ -340,4 +269,4 @@ def plain(value: Value) -> Any:
     return found.constant()
 
 
-__all__ = ["ConstValue", "ListValue", "SetValue", "SliceValue", "TupleValue", "make_tuple", "plain"]
+__all__ = ["ConstValue", "ListValue", "SliceValue", "TupleValue", "make_tuple", "plain"]

@@ -6,11 +6,12 @@ what needs the order or the number of keys guards them all.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import LazyValue, Value
+from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.container import plain
 from frameloom.capture.values.iterator import SequenceIterator
 from frameloom.errors import Break
@@ -116,9 +117,10 @@ class DictValue(Value):
 
     def getitem(self, t: Tracer, key: Value) -> Value:
         found = self.get(t, key)
-        if found is None:
-            return t.raise_value(KeyError, [key])
-        return found
+        return self.missing(t, key) if found is None else found
+
+    def missing(self, t: Tracer, key: Value) -> Value:
+        return t.raise_value(KeyError, [key])
 
     def contains(self, t: Tracer, item: Value) -> bool:
         return self.get(t, item) is not None
@@ -188,12 +190,15 @@ class DictValue(Value):
     def parts(self) -> list[Value]:
         return [part for entry in self.written.values() for part in entry if part is not DELETED]
 
-    def rebuild(self, r: Rebuilder) -> None:
+    def rebuild_empty(self, r: Rebuilder) -> None:
         if self.cls is dict:
             r.code.emit("BUILD_MAP", 0)
         else:
             r.code.start_call(self.cls)
             r.code.call(0)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        self.rebuild_empty(r)
         r.keep(self)
         for key, value in self.written.values():
             r.code.emit("COPY", 1)
@@ -201,6 +206,37 @@ class DictValue(Value):
             r.code.emit("SWAP", 2)
             r.load(key)
             r.code.emit("STORE_SUBSCR")
+
+
+class DefaultDictValue(DictValue):
+    """collections.defaultdict."""
+
+    factory: Value = NONE
+
+    def missing(self, t: Tracer, key: Value) -> Value:
+        factory = t.look(self.factory)
+        if isinstance(factory, ConstValue):
+            return super().missing(t, key)
+        value = t.call(factory, [], {})
+        self.setitem(t, key, value)
+        return t.look(value)
+
+    def empty(self) -> DefaultDictValue:
+        """Another one with the same factory."""
+        result = DefaultDictValue(cls=defaultdict)
+        result.factory = self.factory
+        return result
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return t.look(self.factory) if name == "default_factory" else super().getattr(t, name)
+
+    def parts(self) -> list[Value]:
+        return [self.factory, *super().parts()]
+
+    def rebuild_empty(self, r: Rebuilder) -> None:
+        r.code.start_call(defaultdict)
+        r.load(self.factory)
+        r.code.call(1)
 
 
 class ViewValue(Value):
@@ -305,4 +341,4 @@ def guardable(key: Any) -> bool:
     )
 
 
-__all__ = ["DELETED", "DictValue", "LazyValue", "ViewValue"]
+__all__ = ["DELETED", "DefaultDictValue", "DictValue", "LazyValue", "ViewValue"]

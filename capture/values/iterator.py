@@ -6,6 +6,7 @@ can go on after a break.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.values.base import Value
@@ -57,7 +58,18 @@ def set_position(iterator: Any, position: int) -> Any:
 
 def ended_iterator(cls: type) -> Any:
     """Called from new code: an iterator of this class that has ended."""
-    sources: tuple[Any, ...] = ([], (), "", b"", range(0), {}, {}.values(), {}.items(), set())
+    sources: tuple[Any, ...] = (
+        [],
+        (),
+        "",
+        b"",
+        range(0),
+        {},
+        {}.values(),
+        {}.items(),
+        set(),
+        deque(),
+    )
     iterators = [*map(iter, sources), reversed(()), reversed([])]
     iterator = next(it for it in iterators if type(it) is cls)
     next(iterator, None)

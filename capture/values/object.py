@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import cached_property
-from types import FunctionType, MemberDescriptorType
+from types import FunctionType, MemberDescriptorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
 
-GENERIC_READERS = [cls.__getattribute__ for cls in (object, dict, list, tuple, OrderedDict)]
+GENERIC_READERS = [
+    cls.__getattribute__ for cls in (object, dict, list, tuple, OrderedDict, SimpleNamespace)
+]
+GENERIC_WRITERS = [object.__setattr__, SimpleNamespace.__setattr__]
 
 
 class ObjectValue(Value):
@@ -139,10 +142,10 @@ class ObjectValue(Value):
             return t.pinned(found.__func__)
         if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):
             return BoundMethodValue(t.pinned(found.__func__), t.pinned(self.cls))
-        if isinstance(found, MemberDescriptorType):
-            return self._slot(t, name, found)
         if name == "__dict__":
             return AttributesValue(self)
+        if isinstance(found, MemberDescriptorType):
+            return self._slot(t, name, found)
         if name == "__class__":
             return t.pinned(self.cls)
         if type(found).__name__ in ("method_descriptor", "wrapper_descriptor"):
@@ -182,7 +185,7 @@ class ObjectValue(Value):
                 t.class_function(self.cls, "__setattr__", own), [self, ConstValue(name), value], {}
             )
             return
-        if own is not object.__setattr__:
+        if own not in GENERIC_WRITERS:
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
         self.setattr_generic(t, name, value)
 
@@ -241,6 +244,9 @@ class ObjectValue(Value):
         """The result of a special method written in Python, None if the class has none."""
         found = self.special(name)
         if found is MISSING:
+            native = class_attribute(self.cls, name)
+            if getattr(native, "__objclass__", None) is SimpleNamespace and name != "__init__":
+                return t.call_builtin(native, [self, *args], {})
             return None
         return t.look(t.call(t.class_function(self.cls, name, found), [self, *args], {}))
 
@@ -288,7 +294,10 @@ class ObjectValue(Value):
         result = self.call_special(t, "__getitem__", key)
         if result is not None:
             return result
-        if self.payload is not None and class_attribute(self.cls, "__missing__") is MISSING:
+        if isinstance(self.payload, DictValue) and self.payload.get(t, key) is None:
+            result = self.call_special(t, "__missing__", key)
+            return result if result is not None else self.payload.getitem(t, key)
+        if self.payload is not None:
             return self.payload.getitem(t, key)
         return super().getitem(t, key)
 
@@ -318,7 +327,8 @@ class ObjectValue(Value):
 
     def key(self, t: Tracer) -> Any:
         if class_attribute(self.cls, "__hash__") is not object.__hash__:
-            raise Break("opaque_object", f"hash({self.describe()})")
+            found = self.call_special(t, "__hash__")
+            return super().key(t) if found is None else UserKey(t, self, found)
         return self.real if self.real is not None else self
 
     # --- the end of a capture
@@ -372,9 +382,26 @@ class ObjectValue(Value):
             r.code.emit("POP_TOP")
 
 
+class UserKey:
+    """Stands for an object whose class has a `__hash__` in Python: equal where the program says so."""
+
+    def __init__(self, t: Tracer, value: ObjectValue, hashed: Value) -> None:
+        self.t = t
+        self.stands_for = value
+        self.hashed = t.index(hashed)
+
+    def __hash__(self) -> int:
+        return hash(self.hashed)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, UserKey):
+            return False
+        return self.t.same_or_equal(self.stands_for, other.stands_for)
+
+
 def new_instance(cls: Any, items: Any = None) -> Any:
     """Called from new code: an instance whose `__init__` has not run."""
-    for base in (dict, list, tuple, BaseException):
+    for base in (dict, list, tuple, BaseException, SimpleNamespace):
         if issubclass(cls, base):
             return base.__new__(cls, items) if items is not None else base.__new__(cls)
     return object.__new__(cls)

@@ -43,6 +43,9 @@ class ClassValue(Value):
             return True
         return bool(t.evaluate(bool, [self], {}).constant())
 
+    def length(self, t: Tracer) -> int:
+        return int(t.evaluate(len, [self], {}).constant())
+
     def key(self, t: Tracer) -> Any:
         return self.real
 

@@ -4,6 +4,7 @@ PYTEST_DONT_REWRITE
 """
 
 import math
+import sys
 
 import torch
 
@@ -77,7 +78,6 @@ def booleans_are_integers(x):
         flag * 3,
         sum([flag, flag, False]),
         flag is True,
-        ~flag,
         flag & 1,
         not flag,
     )
@@ -219,3 +219,9 @@ def dtype_follows_number(x):
         i + 1j,
         torch.result_type(i, 1.5),
     )
+
+
+@program(graphs=1, breaks="warning" if sys.version_info >= (3, 12) else "")
+def inverted_boolean_warns(x):
+    flag = x.shape[0] > 2
+    return x + 1, ~flag

@@ -1,0 +1,206 @@
+"""Operators on lists, tuples, deques, dictionaries, their views and sets.
+
+In: operator and operands, at least one a container.  Out: the result, None where no rule fits and the caller goes on.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.opcodes import COMPARISONS, IN_PLACE
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue, boolean
+from frameloom.capture.values.container import ListValue, SequenceValue, SliceValue, TupleValue
+from frameloom.capture.values.deque import DequeValue
+from frameloom.capture.values.dictionary import DefaultDictValue, DictValue, ViewValue
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.sets import SetValue, as_set
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+MAX_ITEMS = 100_000
+Operator = Callable[[Any, Any], Any]
+ORDERINGS = frozenset(COMPARISONS.values()) - {operator.eq, operator.ne}
+
+
+def container_operator(t: Tracer, fn: Operator, left: Value, right: Value) -> Value | None:
+    in_place = fn in IN_PLACE
+    plain = IN_PLACE[fn][1] if in_place else fn
+    own, other = _held(left), _held(right)
+    if isinstance(own, DequeValue) or isinstance(other, DequeValue):
+        return _deque_operator(t, plain, in_place, own, other)
+    if in_place and isinstance(own, ListValue):
+        return _list_in_place(t, plain, left, own, right)
+    if isinstance(own, SequenceValue) and isinstance(other, SequenceValue):
+        return _sequence_operator(t, plain, own, other)
+    if plain is operator.mul:
+        return _repeated(t, own, other)
+    if isinstance(own, DictValue) and isinstance(other, DictValue):
+        return _dict_operator(t, plain, left if in_place else None, own, other)
+    if isinstance(own, SliceValue) and isinstance(other, SliceValue):
+        return _sequence_operator(t, plain, TupleValue(own.bounds), TupleValue(other.bounds))
+    if (
+        isinstance(own, ViewValue)
+        and isinstance(other, ViewValue)
+        and own.kind == other.kind == "items"
+    ):
+        return _dict_operator(t, plain, None, own.over, other.over) if plain in (operator.eq, operator.ne) else None  # fmt: skip
+    sets = as_set(t, own), as_set(t, other)
+    if sets[0] is not None and sets[1] is not None:
+        return _set_operator(t, plain, own if in_place else None, sets[0], sets[1])
+    if isinstance(own, ViewValue) and plain in SET_ALGEBRA and sets[0] is not None:
+        source = SetValue()  # a view takes any iterable at its other side
+        source.update(t, other)
+        return _set_operator(t, plain, None, sets[0], source)
+    if plain is operator.mod and isinstance(left, ConstValue) and isinstance(left.real, str):
+        return t.evaluate(operator.mod, [left, right], {})
+    return None
+
+
+def _held(value: Value) -> Value:
+    """What an instance of a subclass of list, tuple or dict holds."""
+    if isinstance(value, ObjectValue) and value.payload is not None:
+        return value.payload
+    return value
+
+
+# --- sequences
+
+
+def _list_in_place(
+    t: Tracer, plain: Operator, target: Value, own: ListValue, other: Value
+) -> Value | None:
+    if plain is operator.add:
+        items = t.list_items(other)
+        t.change(own)
+        own.items.extend(items)
+        return target
+    if plain is operator.mul:
+        result = _repeated(t, own, other)
+        assert isinstance(result, ListValue)
+        t.change(own)
+        own.items = result.items
+        return target
+    return None
+
+
+def _repeated(t: Tracer, left: Value, right: Value) -> Value | None:
+    sequence, count = (left, right) if isinstance(left, SequenceValue) else (right, left)
+    if not isinstance(sequence, SequenceValue):
+        return None
+    times = t.index(count)
+    if len(sequence.items) * times > MAX_ITEMS:
+        raise Break("too_large", f"{len(sequence.items) * times} items")
+    return sequence.like(sequence.items * times)
+
+
+def _sequence_operator(
+    t: Tracer, fn: Operator, left: SequenceValue, right: SequenceValue
+) -> Value | None:
+    alike = isinstance(left, ListValue) is isinstance(right, ListValue)
+    if fn is operator.add and alike:
+        return left.like([*left.items, *right.items])
+    if fn in (operator.eq, operator.ne):
+        pairs = zip(left.items, right.items, strict=False)
+        equal = (
+            alike
+            and len(left.items) == len(right.items)
+            and all(t.same_or_equal(a, b) for a, b in pairs)
+        )
+        return boolean(equal is (fn is operator.eq))
+    if fn in ORDERINGS and alike:
+        from frameloom.capture.calls import binary
+
+        for a, b in zip(left.items, right.items, strict=False):
+            if not t.same_or_equal(a, b):
+                return binary(t, fn, a, b)
+        return boolean(fn(len(left.items), len(right.items)))
+    return None
+
+
+def _deque_operator(
+    t: Tracer, plain: Operator, in_place: bool, left: Value, right: Value
+) -> Value | None:
+    if in_place and isinstance(left, DequeValue):
+        if plain is operator.add:
+            left.set(t, [*left.items, *t.list_items(right)])
+        elif plain is operator.mul:
+            left.set(t, left.items * t.index(right))
+        else:
+            return None
+        return left
+    if plain is operator.mul:
+        return _repeated(t, left, right)
+    if isinstance(left, DequeValue) and isinstance(right, DequeValue):
+        return _sequence_operator(t, plain, left, right)
+    return boolean(plain is operator.ne) if plain in (operator.eq, operator.ne) else None
+
+
+# --- dictionaries
+
+
+def _dict_operator(
+    t: Tracer, plain: Operator, target: Value | None, left: DictValue, right: DictValue
+) -> Value | None:
+    if plain in (operator.eq, operator.ne):
+        return boolean(_equal(t, left, right) is (plain is operator.eq))
+    if plain is not operator.or_:
+        return None
+    result: Value
+    if target is not None:
+        result = target
+    elif isinstance(left, DefaultDictValue):
+        result = left.empty()
+    else:
+        result = DictValue(cls=OrderedDict if issubclass(left.cls, OrderedDict) else dict)
+    for source in (right,) if target is not None else (left, right):
+        for key, value in list(source.entries(t).values()):
+            (_held(result) if target is not None else result).setitem(t, key, value)
+    return result
+
+
+def _equal(t: Tracer, left: DictValue, right: DictValue) -> bool:
+    ours, theirs = left.entries(t), right.entries(t)
+    if ours.keys() != theirs.keys():
+        return False
+    if all(issubclass(table.cls, OrderedDict) for table in (left, right)) and list(ours) != list(theirs):  # fmt: skip
+        return False
+    return all(t.same_or_equal(value, theirs[index][1]) for index, (_, value) in ours.items())
+
+
+# --- sets
+
+SET_ALGEBRA = {
+    operator.or_: lambda a, b: {**a, **b}, operator.and_: lambda a, b: {k: v for k, v in a.items() if k in b},
+    operator.sub: lambda a, b: {k: v for k, v in a.items() if k not in b},
+    operator.xor: lambda a, b: {k: v for k, v in {**a, **b}.items() if (k in a) is not (k in b)},
+}  # fmt: skip
+
+
+def _set_operator(
+    t: Tracer, fn: Operator, target: Value | None, left: SetValue, right: SetValue
+) -> Value | None:
+    if fn in COMPARISONS.values():
+        return boolean(fn(left.entries.keys(), right.entries.keys()))
+    if fn not in SET_ALGEBRA:
+        return None
+    result = combined(fn, left, right)
+    if isinstance(target, SetValue) and target.cls is set:
+        target.become(t, result)
+        return target
+    return result
+
+
+def combined(fn: Operator, left: SetValue, right: SetValue) -> SetValue:
+    """The algebra of two sets; the result is of the left one's class."""
+    result = SetValue(left.cls)
+    result.entries = SET_ALGEBRA[fn](left.entries, right.entries)
+    twins = [s.twin if s.twin is not None else s.real for s in (left, right)]
+    known = all(s.twin is not None or s.entries == s.before for s in (left, right))
+    result.twin = fn(*twins) if known and all(twin is not None for twin in twins) else None
+    return result

@@ -1,0 +1,54 @@
+"""Numbers that stand for something of this run only: the identity of an object, of a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.values.base import Value
+
+if TYPE_CHECKING:
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+
+
+class TokenValue(Value):
+    """What `make(*of)` gives: it can be compared with its like, kept in sets and dictionaries, and made again by new code."""
+
+    def __init__(self, make: Callable[..., int], of: list[Value]) -> None:
+        self.make = make
+        self.of = of
+
+    def type(self) -> type:
+        return int
+
+    def truth(self, t: Tracer) -> bool:
+        return True
+
+    def parts(self) -> list[Value]:
+        return self.of
+
+    def key(self, t: Tracer) -> Any:
+        return TokenKey(t, self)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(self.make)
+        r.load_all(self.of)
+        r.code.call(len(self.of))
+
+
+class TokenKey:
+    """Equal where the objects are the same one."""
+
+    def __init__(self, t: Tracer, token: TokenValue) -> None:
+        self.t = t
+        self.stands_for = token
+
+    def __hash__(self) -> int:
+        return hash(self.stands_for.make)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TokenKey) or other.stands_for.make is not self.stands_for.make:
+            return False
+        pairs = zip(self.stands_for.of, other.stands_for.of, strict=True)
+        return all(self.t.identical(a, b) for a, b in pairs)
