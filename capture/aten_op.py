@@ -5,7 +5,7 @@ Questions about one op and its arguments; the recording itself is in `record.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,15 @@ def selects_by_mask(func: Any, args: Any) -> bool:
     """Indexing by a mask gives as many elements as it has ones."""
     masks = (torch.bool, torch.uint8)
     return func is aten.index.Tensor and any(t is not None and t.dtype in masks for t in args[1])
+
+
+def fakes_in(arguments: Any) -> Iterator[Fake]:
+    """The Fakes in a structure of tuples, lists and dicts."""
+    for a in arguments.values() if isinstance(arguments, dict) else arguments:
+        if isinstance(a, Fake):
+            yield a
+        elif isinstance(a, list | tuple | dict):
+            yield from fakes_in(a)
 
 
 def tensors_of(func: Any, args: Any, kwargs: Any) -> list[Fake]:

@@ -103,6 +103,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "tensor_subclass": ("what a tensor subclass does is unknown", "pass plain tensors"),
     "too_deep": ("calls are nested too deeply", "write the recursion as a loop"),
     "too_large": ("this is too large to follow", "compute it outside the jitted function"),
+    "mutated_view": (
+        "the tensor is written through a view whose elements cannot be put back",
+        "write to the tensor itself, or to a slice or select of it",
+    ),
     "unbound": ("a variable has no value here", "assign it on every path"),
     "unknown_call": ("what this call does is unknown", "call it outside the jitted function"),
     "unpack": ("the number of values does not fit", "check the sizes"),

@@ -17,6 +17,7 @@ from frameloom.capture.instr import slot_names
 from frameloom.capture.lookup import noting
 from frameloom.capture.resume import ResumeSpec, enter, spec_of
 from frameloom.capture.session import Compiler, forget_sessions, session_of
+from frameloom.capture.surroundings import obstacle, watch
 from frameloom.capture.tracer import Tracer
 from frameloom.capture.values.base import Raised, Value
 from frameloom.errors import Break, Skip
@@ -28,6 +29,9 @@ UNSUPPORTED_FLAGS = 0x20 | 0x80 | 0x200  # generators, coroutines, asynchronous 
 def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail: Any) -> Any:
     """Capture the call and return its Entry (already added), or None for plain Python."""
     function: FunctionType = jitted.__wrapped__
+    if (reason := obstacle()) is not None:
+        compiler.add_plain(f"{function.__qualname__}: {reason}")
+        return None
     try:
         _check(function)
         entry = _capture_with_retries(function, slots, compiler, trail)
@@ -82,6 +86,7 @@ class Capture:
         self.spec: ResumeSpec | None = spec_of(function)
         self.session = session_of(compiler)
         self.tracer = Tracer(function, self.session)
+        watch(self.tracer)
 
     def run(self) -> Any:
         with noting(self.tracer.guards.lookups):

@@ -20,6 +20,7 @@ from frameloom.capture.aten_op import (
     SPLITS,
     device_of,
     facts_of,
+    fakes_in,
     infer_node,
     plain_arguments,
     same_layout,
@@ -90,6 +91,9 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
         self._where, self._old = where, len(self._fakes)
+        if torch.is_grad_enabled() and any(f.requires_grad for f in fakes_in((args, kwargs))):
+            # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
+            raise Break("gradient", getattr(fn, "__name__", str(fn)))
         try:
             if torch.is_inference_mode_enabled():
                 # Inference mode hides the decomposition of composite ops from dispatch modes.
@@ -373,8 +377,9 @@ def _forget_views(fake: Fake) -> None:
 def _check_supported(tensor: torch.Tensor) -> None:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         raise Break("tensor_subclass", type(tensor).__qualname__)
-    if tensor.layout is not torch.strided or tensor.is_quantized:
-        raise Break("unsupported_tensor", f"layout {tensor.layout}")
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        kind = "nested" if tensor.is_nested else f"layout {tensor.layout}"
+        raise Break("unsupported_tensor", kind)
     if tensor.is_conj() or tensor.is_neg():
         raise Break("unsupported_tensor", "a lazily conjugated or negated tensor")
     if tensor.device.type not in ("cpu", "cuda"):

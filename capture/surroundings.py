@@ -1,0 +1,43 @@
+"""Whether anything around a call watches or changes what PyTorch's functions do, so that a graph of them would not be the same.
+
+In: the state of this thread.  Out: the reason why a call cannot be captured now, or None.  The guards of compiled entries compare the
+same state (`global_state.c`), so a compiled call is not used there either.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.autograd import forward_ad
+from torch.utils._device import DeviceContext
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+
+def obstacle() -> str | None:
+    """Why calls in this thread run plainly at the moment; None if they can be captured."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "inside a function transform (vmap, grad, functionalize, ...)"
+    if torch._C._get_tracing_state() is not None:
+        return "inside torch.jit.trace"
+    if forward_ad._current_level >= 0:
+        return "inside a forward-mode AD level"
+    if torch._C._len_torch_dispatch_stack():
+        mode = torch._C._get_dispatch_stack_at(torch._C._len_torch_dispatch_stack() - 1)
+        return f"the dispatch mode {type(mode).__qualname__} is active"
+    for key in torch._C._TorchDispatchModeKey.__members__.values():
+        if (infra := torch._C._get_dispatch_mode(key)) is not None:
+            return f"the dispatch mode {type(infra).__qualname__} is active"
+    for i in range(torch._C._len_torch_function_stack()):
+        mode = torch._C._get_function_stack_at(i)
+        if type(mode) is not DeviceContext:
+            return f"the torch function mode {type(mode).__qualname__} is active"
+    return None
+
+
+def watch(t: Tracer) -> None:
+    """Note guards for what the C state of the thread does not show."""
+    level = t.roots.object(forward_ad).child("dict").child("key", "_current_level")
+    t.guards.add(level, "equal", forward_ad._current_level)
