@@ -7,7 +7,10 @@ library is in `library/`; pure functions of constants need no entry (`policy.is_
 from __future__ import annotations
 
 import abc
+import builtins
 import collections
+import math
+import types
 from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +23,7 @@ from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.function import BoundMethodValue
 from frameloom.capture.values.object import AttributesValue, ObjectValue
 from frameloom.capture.values.sets import SetValue, set_of
 from frameloom.capture.values.static import ClassValue, ExceptionValue, SuperValue
@@ -82,6 +86,7 @@ def instance(t: Tracer, args: Args, kind: Any) -> Any:
 
 
 breaks("print", print)
+breaks("class_statement", builtins.__build_class__)
 breaks(
     "unknown_call",
     input,
@@ -237,6 +242,30 @@ def _object_ne(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return boolean(not t.same_or_equal(args[0], args[1]))
 
 
+@knows(type.mro, least=1, most=1)
+def _mro(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ListValue([t.pinned(cls) for cls in t.look(args[0]).constant().mro()])
+
+
+@knows(type.__call__, least=1, keywords="*")
+def _type_call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    from frameloom.capture.classes import construct
+
+    return construct(t, t.look(args[0]), args[1:], kwargs)
+
+
+@knows(object, most=0)
+def _object(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ObjectValue(object)
+
+
+@knows(types.FunctionType.__get__, least=2, most=3)
+def _bind(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if t.look(args[1]).type() is type(None):
+        return t.look(args[0])
+    return BoundMethodValue(t.look(args[0]), args[1])
+
+
 @knows(super, least=2, most=2)
 def _super(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     cls = t.look(args[0])
@@ -297,9 +326,31 @@ FUNCTIONS[repr] = _text("__repr__", repr)
 def _format(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
     spec = t.look(args[1]).constant() if len(args) > 1 else ""
-    if isinstance(value, ObjectValue) and value.special("__format__") is MISSING and not spec:
-        return t.call_builtin(str, [value], {})
+    if isinstance(value, ObjectValue):
+        found = value.call_special(t, "__format__", ConstValue(spec))
+        if found is not None:
+            return found
+        if not spec:
+            return t.call_builtin(str, [value], {})
+        text = f"unsupported format string passed to {value.cls.__name__}.__format__"
+        t.raise_(TypeError, text)
     return t.evaluate(format, args, kwargs)
+
+
+def _by_special(fn: Callable[..., Any], special: str) -> Known:
+    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        value = t.look(args[0])
+        if isinstance(value, ObjectValue):
+            found = value.call_special(t, special, *args[1:])
+            if found is not None and not calls.is_not_implemented(found):
+                return found
+        return t.evaluate(fn, args, kwargs)
+
+    return handler
+
+
+for _fn, _special in ((round, "__round__"), (divmod, "__divmod__"), (math.floor, "__floor__"), (math.ceil, "__ceil__"), (math.trunc, "__trunc__")):  # fmt: skip
+    FUNCTIONS[_fn] = _by_special(_fn, _special)
 
 
 @knows(abs, least=1, most=1)

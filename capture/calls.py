@@ -17,7 +17,7 @@ import torch
 from frameloom.capture import policy
 from frameloom.capture.container_operators import container_operator
 from frameloom.capture.lookup import MISSING, class_attribute
-from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, PY312, SPECIAL_METHODS
+from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, OPERATORS, PY312, SPECIAL_METHODS
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import TRUE, ConstValue, boolean
 from frameloom.capture.values.container import (
@@ -133,6 +133,8 @@ def call_function(
             return front_door(real.__name__)
         if getattr(real, "__frameloom_disable__", False):
             raise Break("disabled", f"{function.name}(...)")
+        if real.__qualname__ == "singledispatch.<locals>.dispatch":
+            return dispatched(t, function, args)
         verdict = policy.function_verdict(real)
         if verdict == "record":
             if real.__name__ in NEEDS_DATA and real.__module__ == "torch._tensor":
@@ -277,10 +279,19 @@ def state(t: Tracer, fn: Any, args: list[Value]) -> Value:
     return result
 
 
+def dispatched(t: Tracer, function: FunctionValue, args: list[Value]) -> Value:
+    """The implementation that `functools.singledispatch` chooses; its registry is guarded."""
+    names = function.real.__code__.co_freevars
+    registry = t.look(function.closure(t)[names.index("registry")].content)
+    assert isinstance(registry, DictValue)
+    registry.entries(t)
+    return t.pinned(function.real(t.look(args[0]).constant()))
+
+
 def cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`functools.cache`: the program says that equal arguments give the same result, so it is computed now."""
     result = t.evaluate(fn, args, kwargs)
-    if not isinstance(result, ConstValue):
+    if not isinstance(result, ConstValue) and result.type() is not tuple:
         raise Break("unknown_call", f"{fn.__name__}(...) returns an object")
     return result
 
@@ -322,7 +333,22 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
     if fn in (operator.eq, operator.ne):
         equal = _default_equal(t, left, right)
         return ConstValue(equal if fn is operator.eq else not equal)
+    if any(isinstance(v, ObjectValue) and v.payload is None for v in (left, right)):
+        t.raise_(TypeError, unsupported(fn, left, right))
     return t.evaluate(IN_PLACE[fn][1] if fn in IN_PLACE else fn, [left, right], {})
+
+
+def unsupported(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> str:
+    symbol = SYMBOLS.get(fn, "?")
+    if fn in COMPARISONS.values():
+        between = f"'{left.type().__name__}' and '{right.type().__name__}'"
+        return f"'{symbol}' not supported between instances of {between}"
+    symbol = "** or pow()" if symbol == "**" else symbol
+    names = f"'{left.type().__name__}' and '{right.type().__name__}'"
+    return f"unsupported operand type(s) for {symbol}: {names}"
+
+
+SYMBOLS = {fn: symbol for symbol, fn in {**OPERATORS, **COMPARISONS}.items()}
 
 
 def _comparable_to_tensor(left: Value, right: Value) -> bool:

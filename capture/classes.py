@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import policy
-from frameloom.capture.library import interpreted
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.realize import OPAQUE_MODULES, is_python_class
 from frameloom.capture.values.base import Value
@@ -47,12 +46,22 @@ def instantiate(
         return t.call(
             t.class_function(type(cls), "__call__", meta_call), [cls_value, *args], kwargs
         )
+    if meta_call is type.__call__:
+        return construct(t, cls_value, args, kwargs)
+    if policy.is_pure(cls) or issubclass(cls, torch.finfo | torch.iinfo):
+        return t.evaluate(cls, args, kwargs)
+    raise Break("unknown_call", f"{cls.__name__}(...)")
+
+
+def construct(
+    t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """What `type.__call__` does."""
+    cls = cls_value.real
     if policy.is_pure(cls) or issubclass(cls, torch.finfo | torch.iinfo):
         return t.evaluate(cls, args, kwargs)
     if issubclass(cls, BaseException):
         return _exception(t, cls, args, kwargs)
-    if meta_call is not type.__call__:
-        raise Break("unknown_call", f"{cls.__name__}(...)")
     if (
         issubclass(cls, tuple)
         and is_plain_tuple_class(cls)
@@ -61,7 +70,7 @@ def instantiate(
         return _namedtuple(t, cls, args, kwargs)
     if issubclass(cls, torch.nn.Module):
         return _instance(t, cls_value, args, kwargs)
-    if cls.__module__ == interpreted.__name__:
+    if cls.__module__.startswith("frameloom.capture.library."):
         return _instance(t, cls_value, args, kwargs)
     if issubclass(cls, torch.Tensor | type) or cls.__module__.partition(".")[0] in OPAQUE_MODULES:
         raise Break("unknown_call", f"{cls.__name__}(...)")

@@ -6,6 +6,7 @@ Classes that say themselves how they are copied, modules and tensors are left to
 from __future__ import annotations
 
 import copy
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 from frameloom.capture.builtins import Args, Kwargs, knows
@@ -97,6 +98,14 @@ class _Copier:
         raise Break("library_call", f"copy of {value.describe()}")
 
     def _object(self, value: ObjectValue) -> Value:
+        if isinstance(value.special("__deepcopy__" if self.deep else "__copy__"), FunctionType):
+            found = (
+                value.call_special(self.t, "__deepcopy__", DictValue())
+                if self.deep
+                else value.call_special(self.t, "__copy__")
+            )
+            assert found is not None
+            return found
         for name in CUSTOM:
             found = class_attribute(value.cls, name)
             if found is not MISSING and found is not class_attribute(object, name):

@@ -108,7 +108,7 @@ def function_verdict(function: FunctionType) -> Verdict:
     if module == "frameloom.capture.library.interpreted":
         return "inline"
     if root in ("frameloom", "numpy", "scipy", "pandas"):
-        return "break"
+        return "inline" if module.startswith("frameloom.capture.library.") else "break"
     if root == "os":
         return "inline" if function.__qualname__ in INTERPRETED_OS else "break"
     if root in sys.stdlib_module_names and root not in INTERPRETED_STDLIB:

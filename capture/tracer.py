@@ -190,6 +190,8 @@ class Tracer:
             return self.look(self.wrap(own[name], origin.child("dict").child("key", name)))
         if name == "__globals__":
             return function.globals(self)
+        if name == "__get__":
+            return BoundMethodValue(BuiltinValue(FunctionType.__get__), function)
         if name in FUNCTION_PARTS:
             return self.look(
                 self.wrap(getattr(function.real, name), origin.child(FUNCTION_PARTS[name]))
@@ -281,6 +283,13 @@ class Tracer:
             return collection
         return self.pinned(obj)
 
+    def table_of(self, entries: dict[str, Value]) -> DictValue:
+        """A new dictionary with these items."""
+        table = DictValue()
+        for name, value in entries.items():
+            table.setitem(self, ConstValue(name), value)
+        return table
+
     # --- answers about values
     def items(self, value: Value) -> list[Value]:
         """The items of a sequence that is known, without copying."""
@@ -309,17 +318,20 @@ class Tracer:
     def tuple_of(self, value: Value) -> TupleValue:
         return TupleValue(self.list_items(value))
 
-    def index(self, value: Value) -> int:
+    def index(
+        self, value: Value, fault: str = "'{}' object cannot be interpreted as an integer"
+    ) -> int:
         """A Python int, as `operator.index` gives it."""
         value = self.look(value)
         if isinstance(value, TensorValue):
             raise Break("item", "a tensor used as an index")
+        if value.type().__flags__ & HEAP_TYPE:
+            found = getattr(value, "call_special", lambda *_: None)(self, "__index__")
+            value = value if found is None else found
         try:
             return operator.index(value.constant())
         except TypeError:
-            self.raise_(
-                TypeError, f"'{value.type().__name__}' object cannot be interpreted as an integer"
-            )
+            self.raise_(TypeError, fault.format(value.type().__name__))
         except NotConstant:
             raise Break("opaque_object", f"index({value.describe()})") from None
 

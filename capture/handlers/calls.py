@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import TYPE_CHECKING
 
 from frameloom.capture import calls
@@ -9,7 +10,8 @@ from frameloom.capture.handlers.containers import mapping_entries
 from frameloom.capture.handlers.registry import handles
 from frameloom.capture.values.base import NULL, Value
 from frameloom.capture.values.container import TupleValue
-from frameloom.capture.values.function import CellValue, FunctionValue, MadeFunction
+from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.function import BuiltinValue, CellValue, FunctionValue, MadeFunction
 from frameloom.capture.values.static import ClassValue, SuperValue
 from frameloom.errors import Break
 
@@ -72,7 +74,7 @@ def call_function_ex(frame: Frame, ins: Instr) -> None:
 @handles("MAKE_FUNCTION")
 def make_function(frame: Frame, ins: Instr) -> None:
     t = frame.t
-    made = MadeFunction(frame.pop().constant(), frame.globals)
+    made = MadeFunction(frame.pop().constant(), frame.globals, DictValue())
     if ins.arg & 8:
         for cell in map(t.look, t.items(frame.pop())):
             assert isinstance(cell, CellValue)
@@ -84,7 +86,7 @@ def make_function(frame: Frame, ins: Instr) -> None:
         table = t.from_python({})
         for name, value in zip(names, annotations.items[1::2], strict=True):
             table.setitem(t, t.look(name), value)
-        made.attributes["__annotations__"] = table
+        made.special["__annotations__"] = table
     if ins.arg & 2:
         made.kwdefaults = {
             key.constant(): value for key, value in mapping_entries(frame, frame.pop())
@@ -96,7 +98,7 @@ def make_function(frame: Frame, ins: Instr) -> None:
 
 @handles("LOAD_BUILD_CLASS")
 def load_build_class(frame: Frame, ins: Instr) -> None:
-    raise Break("class_statement", "class statement")
+    frame.push(BuiltinValue(builtins.__build_class__))  # its call breaks
 
 
 @handles("CALL_INTRINSIC_1")

@@ -7,11 +7,12 @@ import inspect
 import operator
 import types
 import typing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from frameloom.capture import calls
 from frameloom.capture.builtins import Args, Known, Kwargs, knows
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import ConstValue, boolean
+from frameloom.capture.values.const import NONE, ConstValue, boolean
 from frameloom.capture.values.function import BoundMethodValue, FunctionValue, PartialValue
 from frameloom.capture.values.getter import GetterValue
 from frameloom.errors import Break
@@ -87,6 +88,41 @@ def _contains(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @knows(operator.getitem, least=2, most=2)
 def _getitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(args[0]).getitem(t, t.look(args[1]))
+
+
+def _unary(fn: Any, special: str) -> Known:
+    return lambda t, args, kwargs: calls.unary(t, fn, special, args[0])
+
+
+for _fn, _special in ((operator.neg, "__neg__"), (operator.pos, "__pos__"), (operator.invert, "__invert__"), (operator.abs, "__abs__")):  # fmt: skip
+    knows(_fn, least=1, most=1)(_unary(_fn, _special))
+
+
+@knows(operator.truth, least=1, most=1)
+def _truth(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(t.look(args[0]).truth(t))
+
+
+@knows(operator.not_, least=1, most=1)
+def _not(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(not t.look(args[0]).truth(t))
+
+
+@knows(operator.is_not, least=2, most=2)
+def _is_not(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(not t.identical(args[0], args[1]))
+
+
+@knows(operator.setitem, least=3, most=3)
+def _setitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    t.look(args[0]).setitem(t, t.look(args[1]), args[2])
+    return NONE
+
+
+@knows(operator.delitem, least=2, most=2)
+def _delitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    t.look(args[0]).delitem(t, t.look(args[1]))
+    return NONE
 
 
 @knows(operator.is_, least=2, most=2)

@@ -1,8 +1,9 @@
-"""heapq and bisect, in Python."""
+"""heapq, bisect and the like, in Python."""
 
 from __future__ import annotations
 
 import bisect
+import functools
 import heapq
 from typing import Any
 
@@ -118,3 +119,19 @@ def insort(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> N
 @in_python(bisect.insort_left)
 def insort_left(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> None:
     a.insert(bisect_left(a, x if key is None else key(x), lo, hi, key=key), x)
+
+
+class CompareKey:
+    """What functools.cmp_to_key makes of an item."""
+
+    def __init__(self, compare: Any, item: Any) -> None:
+        self.compare = compare
+        self.item = item
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.compare(self.item, other.item) < 0)
+
+
+@in_python(functools.cmp_to_key)
+def cmp_to_key(mycmp: Any) -> Any:
+    return functools.partial(CompareKey, mycmp)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture import calls
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.values.base import NotConstant, Value
-from frameloom.capture.values.const import NONE, ConstValue, boolean
+from frameloom.capture.values.const import NONE, ConstValue, boolean, is_none
 from frameloom.capture.values.container import ListValue, SequenceValue, TupleValue, plain
 from frameloom.capture.values.dictionary import DictValue, ViewValue
 from frameloom.capture.values.iterator import (
@@ -23,16 +25,56 @@ from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
+    from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
 
 
 # --- iteration
 
 
-@knows(iter, least=1, most=1)
+class CallIterator(BuiltinIterator):
+    """`iter(function, sentinel)`."""
+
+    ended = False
+
+    def type(self) -> type:
+        return type(iter(int, 1))
+
+    def step(self, t: Tracer) -> Value | None:
+        if self.ended:
+            return None
+        function, sentinel = self.arguments
+        item = t.call(function, [], {})
+        if t.same_or_equal(item, sentinel):
+            t.change(self)
+            self.ended = True
+            return None
+        return item
+
+    def snapshot(self) -> Any:
+        return self.ended
+
+    def restore(self, saved: Any) -> None:
+        self.ended = saved
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.ended:
+            r.code.call_const(ended_call)
+            return
+        super().rebuild(r)
+
+
+def ended_call() -> Any:
+    """Called from new code."""
+    iterator = iter(int, 0)
+    next(iterator, None)
+    return iterator
+
+
+@knows(iter, least=1, most=2)
 def _iter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if len(args) != 1:
-        raise Break("opaque_iterable", "iter(callable, sentinel)")
+    if len(args) == 2:
+        return CallIterator(iter, args, {}, None)  # type: ignore[arg-type]
     return t.look(args[0]).iterate(t)
 
 
@@ -83,15 +125,21 @@ def _zip(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         for position, iterator in enumerate(iterators):
             item = _step(t, iterator)
             if item is None:
-                if strict and (
-                    position or any(_step(t, other) is not None for other in iterators[1:])
-                ):
-                    t.raise_(ValueError, "zip() arguments have different lengths")
+                if strict and position:
+                    t.raise_(ValueError, _unequal(position, "shorter"))
+                for place, other in enumerate(iterators[1:] if strict else (), 1):
+                    if _step(t, other) is not None:
+                        t.raise_(ValueError, _unequal(place, "longer"))
                 return None
             items.append(item)
         return TupleValue(items) if items else None
 
     return BuiltinIterator(zip, list(iterators), kwargs, pull)
+
+
+def _unequal(position: int, how: str) -> str:
+    before = "argument 1" if position == 1 else f"arguments 1-{position}"
+    return f"zip() argument {position + 1} is {how} than {before}"
 
 
 @knows(map, least=2)
@@ -116,7 +164,7 @@ def _filter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
     def pull(t: Tracer) -> Value | None:
         while (item := _step(t, iterator)) is not None:
-            answer = item if function is NONE else t.call(function, [item], {})
+            answer = item if is_none(function) else t.call(function, [item], {})
             if t.look(answer).truth(t):
                 return item
         return None
@@ -177,9 +225,9 @@ def _extreme(wanted: Callable[[Any, Any], Any]) -> Known:
                 return t.look(kwargs["default"])
             t.raise_(ValueError, "arg is an empty sequence")
         best = items[0]
-        rank = best if key is NONE else t.call(key, [best], {})
+        rank = best if is_none(key) else t.call(key, [best], {})
         for item in items[1:]:
-            other = item if key is NONE else t.call(key, [item], {})
+            other = item if is_none(key) else t.call(key, [item], {})
             if calls.binary(t, wanted, other, rank).truth(t):
                 best, rank = item, other
         return t.look(best)
@@ -200,7 +248,7 @@ def sorted_items(t: Tracer, items: Args, kwargs: Kwargs) -> Args:
     """Items in order.  Keys that are no constants are compared by interpreted code, in an order of our own."""
     key = t.look(kwargs["key"]) if "key" in kwargs else NONE
     reverse = "reverse" in kwargs and t.look(kwargs["reverse"]).truth(t)
-    ranks = [t.look(item if key is NONE else t.call(key, [item], {})) for item in items]
+    ranks = [t.look(item if is_none(key) else t.call(key, [item], {})) for item in items]
     try:
         known = [plain(rank) for rank in ranks]
         order = sorted(range(len(items)), key=known.__getitem__, reverse=reverse)
@@ -223,3 +271,21 @@ def _insertion_order(t: Tracer, ranks: Args, reverse: bool) -> list[int]:
                 low = middle + 1
         order.insert(low, position)
     return order[::-1] if reverse else order
+
+
+SOURCES: Any = ([], (), {}, {}.values(), {}.items(), set(), "", "é", b"", range(0), deque())
+ITERATORS = {
+    *(type(iter(source)) for source in SOURCES),
+    *(type(reversed(source)) for source in SOURCES[:5]),
+    *(cls for cls in vars(itertools).values() if hasattr(cls, "__next__")),
+    *(enumerate, zip, map, filter, reversed, type(iter(int, 1))),
+}
+
+
+def _itself(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return t.look(args[0]).iterate(t)
+
+
+for _cls in ITERATORS:
+    knows(_cls.__next__, least=1, most=1)(_next)
+    knows(_cls.__iter__, least=1, most=1)(_itself)

@@ -84,6 +84,11 @@ class ConstValue(Value):
     def truth(self, t: Tracer) -> bool:
         return bool(self.real)
 
+    def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if not callable(self.real):
+            t.raise_(TypeError, f"'{type(self.real).__name__}' object is not callable")
+        return super().call(t, args, kwargs)
+
     def length(self, t: Tracer) -> int:
         return int(t.evaluate(len, [self], {}).constant())
 
@@ -116,6 +121,10 @@ class ConstValue(Value):
 NONE = ConstValue(None)
 TRUE = ConstValue(True)
 FALSE = ConstValue(False)
+
+
+def is_none(value: Value) -> bool:
+    return isinstance(value, ConstValue) and value.real is None
 
 
 def boolean(value: object) -> ConstValue:

@@ -39,7 +39,8 @@ class SequenceValue(Value):
     def getitem(self, t: Tracer, key: Value) -> Value:
         if isinstance(key, SliceValue):
             return self.like(self.items[key.constant()])
-        index = t.index(key)
+        kind = self.type().__name__
+        index = t.index(key, f"{kind} indices must be integers or slices, not {{}}")
         if not -len(self.items) <= index < len(self.items):
             t.raise_(IndexError, f"{self.type().__name__} index out of range")
         return t.look(self.items[index])

@@ -138,7 +138,8 @@ class FunctionValue(Value):
             *made.defaults,
             *made.kwdefaults.values(),
             *made.closure,
-            *made.attributes.values(),
+            *made.special.values(),
+            *made.attributes.parts(),
             made.globals,
         ]
 
@@ -151,17 +152,28 @@ class FunctionValue(Value):
     def getattr(self, t: Tracer, name: str) -> Value:
         if self.made is None:
             return t.function_attribute(self, name)
-        if name in self.made.attributes:
-            return t.look(self.made.attributes[name])
-        if name in ("__name__", "__qualname__", "__code__"):
-            return t.from_python(
-                {
-                    "__name__": self.name,
-                    "__qualname__": self.code.co_qualname,
-                    "__code__": self.code,
-                }[name]
-            )
-        return super().getattr(t, name)
+        made = self.made
+        if name in made.special:
+            return t.look(made.special[name])
+        if name == "__dict__":
+            return made.attributes
+        if name == "__module__":
+            return made.globals.get(t, t.from_python("__name__")) or t.from_python(None)
+        if name == "__annotations__":
+            t.change(self)
+            made.special[name] = t.table_of({})
+            return made.special[name]
+        if name in ("__name__", "__qualname__", "__code__", "__doc__"):
+            text = self.code.co_consts[0] if self.code.co_consts else None
+            facts = {
+                "__name__": self.name,
+                "__qualname__": self.code.co_qualname,
+                "__code__": self.code,
+                "__doc__": text if isinstance(text, str) else None,
+            }
+            return t.from_python(facts[name])
+        found = made.attributes.get(t, t.from_python(name))
+        return t.instance_attribute(self, name) if found is None else found
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         if self.made is None or name in (
@@ -173,16 +185,19 @@ class FunctionValue(Value):
         ):
             super().setattr(t, name, value)
             return
+        if name not in SPECIAL_ATTRIBUTES:
+            self.made.attributes.setitem(t, t.from_python(name), value)
+            return
         t.change(self)
-        self.made.attributes[name] = value
+        self.made.special[name] = value
 
     def snapshot(self) -> Any:
         assert self.made is not None
-        return dict(self.made.attributes)
+        return dict(self.made.special)
 
     def restore(self, saved: Any) -> None:
         assert self.made is not None
-        self.made.attributes = saved
+        self.made.special = saved
 
     def rebuild(self, r: Rebuilder) -> None:
         if self.made is None:
@@ -198,22 +213,29 @@ class FunctionValue(Value):
         r.load_tuple(list(made.closure))
         r.code.call(6)
         r.keep(self)
-        for name, value in made.attributes.items():
+        added = {k: item for k, (_, item) in made.attributes.written.items()}
+        for name, value in {**made.special, **added}.items():
             r.load(value)
             r.code.emit("COPY", 2)
             r.code.emit("STORE_ATTR", name)
 
 
+SPECIAL_ATTRIBUTES = frozenset(
+    {"__name__", "__qualname__", "__doc__", "__module__", "__annotations__", "__type_params__"}
+)
+
+
 class MadeFunction:
     """What MAKE_FUNCTION was given."""
 
-    def __init__(self, code: CodeType, globals_: DictValue) -> None:
+    def __init__(self, code: CodeType, globals_: DictValue, attributes: DictValue) -> None:
         self.code = code
         self.globals = globals_
         self.defaults: list[Value] = []
         self.kwdefaults: dict[str, Value] = {}
         self.closure: list[CellValue] = []
-        self.attributes: dict[str, Value] = {}
+        self.special: dict[str, Value] = {}  # written ones of those that every function has
+        self.attributes = attributes  # `__dict__`
 
 
 def make_function(
@@ -327,27 +349,52 @@ class PartialValue(Value):
         self.kwargs = kwargs
         self.origin = origin
         self.real = real
+        self.attributes: dict[str, Value] = {}  # written to a new one
 
     def type(self) -> type:
         return partial
+
+    def setattr(self, t: Tracer, name: str, value: Value) -> None:
+        if self.origin is not None:
+            super().setattr(t, name, value)
+        t.change(self)
+        self.attributes[name] = value
+
+    def snapshot(self) -> Any:
+        return dict(self.attributes)
+
+    def restore(self, saved: Any) -> None:
+        self.attributes = saved
 
     def truth(self, t: Tracer) -> bool:
         return True
 
     def parts(self) -> list[Value]:
-        return [self.func, *self.args, *self.kwargs.values()]
+        return [self.func, *self.args, *self.kwargs.values(), *self.attributes.values()]
 
     def getattr(self, t: Tracer, name: str) -> Value:
+        if name in self.attributes:
+            return t.look(self.attributes[name])
         if name == "func":
             return t.look(self.func)
-        return super().getattr(t, name)
+        if name in ("args", "keywords"):
+            from frameloom.capture.values.container import TupleValue
+
+            return TupleValue(list(self.args)) if name == "args" else t.table_of(self.kwargs)
+        return t.instance_attribute(self, name)
 
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return t.call(self.func, [*self.args, *args], {**self.kwargs, **kwargs})
 
     def rebuild(self, r: Rebuilder) -> None:
         r.code.start_call(partial)
-        r.load_all(self.parts())
+        inputs = [self.func, *self.args, *self.kwargs.values()]
+        r.load_all(inputs)
         if self.kwargs:
             r.code.emit("KW_NAMES", tuple(self.kwargs))
-        r.code.call(len(self.parts()))
+        r.code.call(len(inputs))
+        r.keep(self)
+        for name, value in self.attributes.items():
+            r.load(value)
+            r.code.emit("COPY", 2)
+            r.code.emit("STORE_ATTR", name)

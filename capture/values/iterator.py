@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import Raised, Value
 
 if TYPE_CHECKING:
     from frameloom.capture.rebuild import Rebuilder
@@ -31,6 +31,9 @@ class IteratorValue(Value):
 
     def key(self, t: Tracer) -> Any:
         return self
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return t.instance_attribute(self, name)
 
     def drain(self, t: Tracer) -> list[Value]:
         """All remaining items."""
@@ -70,7 +73,7 @@ def ended_iterator(cls: type) -> Any:
         set(),
         deque(),
     )
-    iterators = [*map(iter, sources), reversed(()), reversed([])]
+    iterators = [*map(iter, sources), reversed(()), reversed([]), iter(_Indexed())]
     iterator = next(it for it in iterators if type(it) is cls)
     next(iterator, None)
     return iterator
@@ -229,3 +232,26 @@ class EnumerateValue(BuiltinIterator):
         r.load(self.inner)
         r.code.load_const(self.count)
         r.code.call(2)
+
+
+class GetitemIterator(SequenceIterator):
+    """Over an object that has `__getitem__` alone: it is asked for 0, 1, ... until it raises IndexError."""
+
+    def __init__(self, over: Value) -> None:
+        super().__init__(over, None)
+
+    def type(self) -> type:
+        return type(iter(_Indexed()))
+
+    def _item(self, t: Tracer) -> Value | None:
+        try:
+            return self.over.getitem(t, t.from_python(self.position))
+        except Raised as raised:
+            if raised.value.is_instance((IndexError, StopIteration)):  # type: ignore[attr-defined]
+                return None
+            raise
+
+
+class _Indexed:
+    def __getitem__(self, index: int) -> None:
+        raise IndexError

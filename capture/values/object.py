@@ -202,12 +202,19 @@ class ObjectValue(Value):
             and class_attribute(type(found), "__set__") is not MISSING
             and not isinstance(found, MemberDescriptorType)
         ):
+            setter = class_attribute(type(found), "__set__")
+            if isinstance(setter, FunctionType):
+                t.call(t.pinned(setter), [self._descriptor_object(t, name, found), self, value], {})
+                return
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
         if name in ("__class__", "__dict__"):
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
         if self.cls.__dictoffset__ == 0 and not isinstance(found, MemberDescriptorType):
             t.raise_(AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'")
         self.write(t, name, value)
+
+    def _descriptor_object(self, t: Tracer, name: str, found: Any) -> Value:
+        return t.pinned(found)
 
     def write(self, t: Tracer, name: str, value: Value) -> None:
         if self.real is not None and self.origin is None:
@@ -216,7 +223,23 @@ class ObjectValue(Value):
         self.attributes[name] = value
 
     def delattr(self, t: Tracer, name: str) -> None:
-        if isinstance(class_attribute(self.cls, "__delattr__"), FunctionType):
+        hook = class_attribute(self.cls, "__delattr__")
+        if isinstance(hook, FunctionType):
+            t.call(t.class_function(self.cls, "__delattr__", hook), [self, ConstValue(name)], {})
+            return
+        self.delattr_generic(t, name)
+
+    def delattr_generic(self, t: Tracer, name: str) -> None:
+        """What `object.__delattr__` does."""
+        found = class_attribute(self.cls, name)
+        if isinstance(found, property):
+            if found.fdel is None:
+                t.raise_(AttributeError, f"property '{name}' has no deleter")
+            t.call(t.pinned(found.fdel), [self], {})
+            return
+        if class_attribute(type(found), "__delete__") is not MISSING and not isinstance(
+            found, MemberDescriptorType
+        ):
             raise Break("attribute_write", f"del {self.describe()}.{name}")
         if self.own(t, name) is None:
             t.raise_(AttributeError, name)
@@ -276,7 +299,7 @@ class ObjectValue(Value):
         return self.payload.length(t) if self.payload is not None else super().length(t)
 
     def iterate(self, t: Tracer) -> Value:
-        from frameloom.capture.values.iterator import BuiltinIterator, IteratorValue
+        from frameloom.capture.values.iterator import GetitemIterator, IteratorValue
 
         result = self.call_special(t, "__iter__")
         if result is not None:
@@ -286,8 +309,7 @@ class ObjectValue(Value):
         if self.payload is not None:
             return self.payload.iterate(t)
         if self.special("__getitem__") is not MISSING:
-            raise Break("opaque_iterable", f"iteration over {self.describe()} by __getitem__")
-        assert BuiltinIterator
+            return GetitemIterator(self)
         return super().iterate(t)
 
     def getitem(self, t: Tracer, key: Value) -> Value:

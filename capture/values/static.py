@@ -62,6 +62,8 @@ class ClassValue(Value):
                 return t.raise_(
                     AttributeError, f"type object '{self.real.__name__}' has no attribute '{name}'"
                 )
+            if type(meta).__name__ == "method_descriptor":
+                return BoundMethodValue(BuiltinValue(meta), self)
             if isinstance(meta, FunctionType):
                 return BoundMethodValue(t.pinned(meta), self)
             if (
@@ -166,7 +168,8 @@ class SuperValue(Value):
     """`super(cls, obj)`."""
 
     def __init__(self, cls: type, owner: Value) -> None:
-        inner = owner.real if isinstance(owner, ClassValue) else owner.type()
+        self.of_class = isinstance(owner, ClassValue) and cls in owner.real.__mro__
+        inner = owner.real if self.of_class else owner.type()
         if cls not in inner.__mro__:
             raise Break("unknown_call", f"super({cls.__name__}, {owner.describe()})")
         self.cls = cls
@@ -182,6 +185,13 @@ class SuperValue(Value):
         owner = self.owner
         if name == "__class__":
             return t.pinned(super)
+        if isinstance(owner, ClassValue) and not self.of_class:  # in a metaclass
+            found = attribute_after(type(owner.real), self.cls, name)
+            if isinstance(found, FunctionType):
+                return BoundMethodValue(t.pinned(found), owner)
+            if type(found).__name__ in ("wrapper_descriptor", "method_descriptor"):
+                return BoundMethodValue(BuiltinValue(found), owner)
+            raise Break("attribute", f"super().{name}")
         if isinstance(owner, ClassValue):
             found = attribute_after(owner.real, self.cls, name)
             if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):

@@ -87,6 +87,7 @@ def main() -> int:
 
     frameloom.compiler.load_compiler()
     import frameloom.capture.shape_rules
+
     wanted = [m for m in all_models() if any(part in m.key for part in options.only.split(","))]
     import importlib
 

@@ -1,0 +1,208 @@
+"""functools: partial, wraps, reduce, cached_property, caches, singledispatch, total_ordering, cmp_to_key.
+
+PYTEST_DONT_REWRITE
+"""
+
+import functools
+import operator
+from functools import (
+    cached_property,
+    lru_cache,
+    partial,
+    partialmethod,
+    reduce,
+    singledispatch,
+    total_ordering,
+    wraps,
+)
+
+import torch
+
+from tests.programs.program import X, program
+
+
+@program()
+def partial_calls(x):
+    add = partial(torch.add, x, alpha=2)
+    scale = partial(lambda a, b=1, *, c=0: a * b + c, b=3)
+    return (
+        add(x),
+        scale(x),
+        scale(x, c=1),
+        add.func is torch.add,
+        scale.keywords,
+        add.args[0] is x,
+        partial(scale, x)(),
+    )
+
+
+@program(args=lambda: (X, partial(torch.clamp, min=0)))
+def partial_argument(x, act):
+    return act(x) + act(x, max=1)
+
+
+def doubled(fn):
+    @wraps(fn)
+    def wrapper(*args, **kwargs):
+        return fn(*args, **kwargs) * 2
+
+    return wrapper
+
+
+@doubled
+def decorated(x):
+    """Its text."""
+    return x + 1
+
+
+@program()
+def wrapped_function(x):
+    return decorated(x), decorated.__name__, decorated.__doc__, decorated.__wrapped__(x)
+
+
+@program()
+def wraps_made_in_the_frame(x):
+    @doubled
+    def inner(y):
+        return y - 1
+
+    return inner(x), inner.__name__
+
+
+def with_options(scale=1):
+    def decorate(fn):
+        @wraps(fn)
+        def run(x):
+            return fn(x) * scale
+
+        run.scale = scale
+        return run
+
+    return decorate
+
+
+@with_options(scale=3)
+def optioned(x):
+    return x + 1
+
+
+@program()
+def decorator_with_options(x):
+    return optioned(x), optioned.scale
+
+
+@program()
+def reduce_calls(x):
+    return (
+        reduce(torch.add, [x, x, x]),
+        reduce(lambda a, b: a * b, range(1, 5)),
+        reduce(operator.mul, x.shape, 1),
+        reduce(lambda a, b: a + b, [], 7),
+    )
+
+
+class Shape:
+    def __init__(self, t):
+        self.t = t
+        self.computed = 0
+
+    @cached_property
+    def double(self):
+        self.computed += 1
+        return self.t * 2
+
+
+@program()
+def cached_property_is_computed_once(x):
+    s = Shape(x)
+    return s.double + s.double, s.computed, s.double is s.double, s
+
+
+@program(args=lambda: (Shape(X),))
+def cached_property_of_an_argument(s):
+    return s.double + 1, s.computed
+
+
+@lru_cache(maxsize=None)
+def factorial(n):
+    return 1 if n <= 1 else n * factorial(n - 1)
+
+
+@functools.cache
+def table(n):
+    return tuple(range(n))
+
+
+@program(before=lambda: (factorial.cache_clear(), table.cache_clear()))
+def cached_function(x):
+    return x * factorial(5), table(3), factorial(5)
+
+
+@singledispatch
+def describe(v):
+    return "object"
+
+
+@describe.register
+def _(v: int):
+    return "int"
+
+
+@describe.register(list)
+def _(v):
+    return "list"
+
+
+@program()
+def single_dispatch(x):
+    return x + 1, describe(1), describe([]), describe("s"), describe(True)
+
+
+@total_ordering
+class Rank:
+    def __init__(self, n):
+        self.n = n
+
+    def __eq__(self, other):
+        return self.n == other.n
+
+    def __lt__(self, other):
+        return self.n < other.n
+
+    def __hash__(self):
+        return hash(self.n)
+
+
+@program()
+def total_order(x):
+    a, b = Rank(1), Rank(2)
+    return x + a.n, a < b, a >= b, a <= b, b > a, max([a, b]).n, sorted([b, a])[0] is a, a != b
+
+
+@program()
+def compare_function_as_key(x):
+    return x + 1, sorted([3, 1, 2], key=functools.cmp_to_key(lambda a, b: b - a))
+
+
+class Cell:
+    def set_state(self, state):
+        self.state = state
+        return self
+
+    alive = partialmethod(set_state, True)
+
+
+@program()
+def partial_method(x):
+    c = Cell()
+    c.alive()
+    return x + c.state, c
+
+
+@program()
+def composed_functions(x):
+    def compose(*fns):
+        return reduce(lambda f, g: lambda v: g(f(v)), fns)
+
+    pipeline = compose(torch.relu, lambda t: t + 1, partial(torch.mul, other=2))
+    return pipeline(x), [f(x) for f in (torch.sin, torch.cos)]
