@@ -7,7 +7,7 @@ VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(wildcard capture/*.c capture/*.h runtime/*.cpp runtime/*.h) setup.py pyproject.toml
-CHECKED := jit capture ir codegen runtime tests examples setup.py
+CHECKED := jit capture ir codegen runtime tests examples benchmarks setup.py
 
 .PHONY: demo test lint format bench clean
 .DELETE_ON_ERROR:

@@ -151,6 +151,15 @@ extern PyTypeObject Guards_Type;
 #define GUARDS_PASS         (-1)
 #define GUARDS_GLOBAL_STATE (-2)
 static inline Py_ssize_t guards_node_count(const Guards *guards) { return PyList_GET_SIZE(guards->paths); }
+/* guard_lookup.c: borrowed, NULL without an exception where nothing is found or Python code would have to run
+ */
+PyObject *guard_dict_find(PyObject *dict, PyObject *key, Py_hash_t hash);
+PyObject *guard_load_attr(PyObject *object, PyObject *name); /* a new reference */
+PyObject *guard_class_lookup(PyObject *class, PyObject *key);
+int guard_returns(PyObject *function, PyObject *expected);
+int guard_subclass_holds(Step *step);
+extern PyObject *guard_no_attributes; /* the dictionary of all instances that have none yet */
+static inline PyObject *guard_dict_of(PyObject *object) { return instance_dict(object, guard_no_attributes); }
 /* Walks all steps in the order of creation.  `values` has room for every node and receives borrowed
    references, except those of fresh_nodes, which are owned until guards_release.  Gives GUARDS_PASS,
    GUARDS_GLOBAL_STATE, or the number of the step that failed. */

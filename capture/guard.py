@@ -51,16 +51,21 @@ class GuardSet:
         """`apart`: tensors that must not share memory."""
         built = BuiltGuards(code, self._roots)
         built.guards.global_state()
+        self._build_lookups(built, 0)
+        known = len(self.lookups)
         for origin, kind, value in self._checks.values():
             node = built.node(origin)
             if kind in ("same", "different"):
                 value = built.node(value)
             built.guards.check(node, kind, value)
-        for (cls, name, after), found in list(self.lookups.items()):
-            built.lookup(cls, name if after is None else (name, after), found)
+        self._build_lookups(built, known)  # those that building made
         if len(apart) > 1:
             built.guards.no_overlap([built.node(origin) for origin in apart])
         return built
+
+    def _build_lookups(self, built: BuiltGuards, start: int) -> None:
+        for (cls, name, after), found in list(self.lookups.items())[start:]:
+            built.lookup(cls, name if after is None else (name, after), found)
 
 
 class BuiltGuards:

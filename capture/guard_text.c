@@ -1,6 +1,8 @@
 /* Guards in words: what is checked, and which check a call fails. */
 #include "capture.h"
 
+#include <string.h>
+
 static PyObject *short_repr(PyObject *object) {
     enum { LONGEST = 80 };
     PyObject *text = PyObject_Repr(object);
@@ -15,11 +17,43 @@ static PyObject *short_repr(PyObject *object) {
 /* The object that a step compares with, borrowed. */
 static PyObject *meant(const Step *step) { return step->weak ? weakref_object(step->object) : step->object; }
 
+/* "f (model.py:12)" */
+static PyObject *code_text(const char *what, PyObject *name, PyCodeObject *code) {
+    PyObject *file = code->co_filename;
+    Py_ssize_t size = PyUnicode_GET_LENGTH(file), slash = PyUnicode_FindChar(file, '/', 0, size, -1);
+    PyObject *base = PyUnicode_Substring(file, slash + 1, size);
+    PyObject *text =
+        base ? PyUnicode_FromFormat("%s %U (%U:%d)", what, name, base, code->co_firstlineno) : NULL;
+    Py_XDECREF(base);
+    return text;
+}
+
+/* A class method by its function, a property by its getter. */
+static PyObject *descriptor_text(PyObject *object, const char *part) {
+    PyObject *function = PyObject_GetAttrString(object, part), *text = NULL;
+    if (function == NULL) PyErr_Clear();
+    if (function && PyFunction_Check(function))
+        text = code_text(Py_TYPE(object)->tp_name, ((PyFunctionObject *)function)->func_qualname,
+                         (PyCodeObject *)PyFunction_GET_CODE(function));
+    else
+        text = PyUnicode_FromFormat("the %s at %p", Py_TYPE(object)->tp_name, object);
+    Py_XDECREF(function);
+    return text;
+}
+
 static PyObject *identity_text(PyObject *object) {
     if (PyType_Check(object)) return PyUnicode_FromString(((PyTypeObject *)object)->tp_name);
     if (PyFunction_Check(object))
-        return PyUnicode_FromFormat("function %U", ((PyFunctionObject *)object)->func_qualname);
-    if (constant_supported(object)) return short_repr(object);
+        return code_text("function", ((PyFunctionObject *)object)->func_qualname,
+                         (PyCodeObject *)PyFunction_GET_CODE(object));
+    if (PyCode_Check(object))
+        return code_text("code of", ((PyCodeObject *)object)->co_qualname, (PyCodeObject *)object);
+    if (Py_IS_TYPE(object, &PyProperty_Type)) return descriptor_text(object, "fget");
+    if (Py_IS_TYPE(object, &PyStaticMethod_Type) || Py_IS_TYPE(object, &PyClassMethod_Type))
+        return descriptor_text(object, "__func__");
+    if (constant_supported(object) || PyCFunction_Check(object) || Py_IS_TYPE(object, &PyWrapperDescr_Type) ||
+        strcmp(Py_TYPE(Py_TYPE(object))->tp_name, "EnumType") == 0)
+        return short_repr(object);
     return PyUnicode_FromFormat("the %s at %p", Py_TYPE(object)->tp_name, object);
 }
 
@@ -105,7 +139,7 @@ static PyObject *demand(Guards *guards, const Step *step) {
         format = PyTuple_GET_ITEM(step->object, 2) == Py_True ? "a subclass of %U" : "no subclass of %U";
         break;
     case CHECK_RETURNS:
-        return PyUnicode_FromFormat("to return %R", PyTuple_GET_ITEM(step->object, 1));
+        return PyUnicode_FromFormat("%R", PyTuple_GET_ITEM(step->object, 1));
     case CHECK_SAME:
         return PyUnicode_FromFormat("the same object as %U", path_of(guards, step->parent));
     case CHECK_DIFFERENT:
@@ -117,6 +151,30 @@ static PyObject *demand(Guards *guards, const Step *step) {
     }
     text = inner ? PyUnicode_FromFormat(format, inner) : NULL;
     Py_XDECREF(inner);
+    return text;
+}
+
+/* The path of an object whose dictionary `path` is, else NULL without an exception; new reference. */
+static PyObject *owner_path(PyObject *path) {
+    static const char suffix[] = ".__dict__";
+    Py_ssize_t length = PyUnicode_GET_LENGTH(path), tail = (Py_ssize_t)sizeof suffix - 1;
+    PyObject *end = length > tail ? PyUnicode_Substring(path, length - tail, length) : NULL;
+    int of_dict = end && PyUnicode_CompareWithASCIIString(end, suffix) == 0;
+    Py_XDECREF(end);
+    return of_dict ? PyUnicode_Substring(path, 0, length - tail) : NULL;
+}
+
+/* "net[0]: expected no attribute 'weight' of its own, found Parameter ..." */
+static PyObject *unwanted_text(const Step *step, PyObject *path, PyObject *dict) {
+    PyObject *value = PyDict_GetItemWithError(dict, step->object), *owner = owner_path(path), *text = NULL;
+    PyObject *found = value ? identity_text(value) : NULL, *key = short_repr(step->object);
+    if (found && key && owner)
+        text = PyUnicode_FromFormat("%U: expected no attribute %U of its own, found %U", owner, key, found);
+    else if (found && key && !PyErr_Occurred())
+        text = PyUnicode_FromFormat("%U: expected no key %U, found %U", path, key, found);
+    Py_XDECREF(owner);
+    Py_XDECREF(found);
+    Py_XDECREF(key);
     return text;
 }
 
@@ -142,8 +200,11 @@ static PyObject *found_text(const Step *step, PyObject *object) {
         }
         return short_repr(object);
     case CHECK_NO_KEY:
-    case CHECK_NO_CLASS_ATTR:
         return PyUnicode_FromString("one");
+    case CHECK_NO_CLASS_ATTR: {
+        PyObject *found = guard_class_lookup(object, step->object);
+        return found ? identity_text(found) : PyUnicode_FromString("one");
+    }
     case CHECK_RETURNS: {
         PyObject *result = PyObject_Call(object, PyTuple_GET_ITEM(step->object, 0), NULL);
         PyObject *text = result ? short_repr(result) : NULL;
@@ -161,6 +222,8 @@ static PyObject *failure_text(Guards *guards, const Step *step, PyObject **value
     PyObject *path = path_of(guards, step->node), *expected, *found, *text = NULL;
     if (step->kind <= STEP_LAST_LOAD) return PyUnicode_FromFormat("%U: expected to exist, not found", path);
     if (step->kind == CHECK_NO_OVERLAP) return overlap_found(guards, step, values);
+    if (step->kind == CHECK_NO_KEY && PyDict_Check(values[step->node]))
+        return unwanted_text(step, path, values[step->node]);
     if (step->kind == CHECK_SUBCLASS) {
         text = (expected = demand(guards, step)) ? PyUnicode_FromFormat("%U: expected %U", path, expected)
                                                  : NULL;
@@ -169,7 +232,9 @@ static PyObject *failure_text(Guards *guards, const Step *step, PyObject **value
     }
     expected = demand(guards, step);
     found = expected ? found_text(step, values[step->node]) : NULL;
-    if (found) text = PyUnicode_FromFormat("%U: expected %U, found %U", path, expected, found);
+    const char *format =
+        step->kind == CHECK_RETURNS ? "%U(): expected %U, found %U" : "%U: expected %U, found %U";
+    if (found) text = PyUnicode_FromFormat(format, path, expected, found);
     Py_XDECREF(expected);
     Py_XDECREF(found);
     return text;

@@ -39,71 +39,6 @@ int constant_equal(PyObject *left, PyObject *right) {
     return 1;
 }
 
-/* Borrowed value under `key`, NULL without an exception. */
-static PyObject *dict_find(PyObject *dict, PyObject *key, Py_hash_t hash) {
-    PyObject *found = _PyDict_GetItem_KnownHash(dict, key, hash);
-    if (found == NULL && PyErr_Occurred()) PyErr_Clear();
-    return found;
-}
-
-/* Instances that have no attributes yet share an empty dictionary here. */
-static PyObject *dict_of(PyObject *object) {
-    static PyObject *empty;
-    if (empty == NULL && (empty = PyDict_New()) == NULL) PyErr_Clear();
-    return instance_dict(object, empty);
-}
-
-/* Whether binding `descriptor` runs no Python code. */
-static int binds_natively(PyObject *descriptor) {
-    static PyTypeObject *const types[] = {
-        &PyFunction_Type,    &PyStaticMethod_Type,     &PyMemberDescr_Type,  &PyGetSetDescr_Type,
-        &PyMethodDescr_Type, &PyClassMethodDescr_Type, &PyWrapperDescr_Type, &JitFunction_Type};
-    PyTypeObject *type = Py_TYPE(descriptor);
-    if (type->tp_descr_get == NULL) return 1;
-    for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++)
-        if (type == types[i]) return 1;
-    if (type != &PyClassMethod_Type) return 0;
-    /* A class method binds what it wraps, which may be a property. */
-    PyObject *wrapped = PyObject_GetAttrString(descriptor, "__func__");
-    int native = wrapped && PyFunction_Check(wrapped);
-    Py_XDECREF(wrapped);
-    if (wrapped == NULL) PyErr_Clear();
-    return native;
-}
-
-static PyObject *bind(PyObject *descriptor, PyObject *object, PyObject *type) {
-    descrgetfunc get = Py_TYPE(descriptor)->tp_descr_get;
-    if (get == NULL) return Py_NewRef(descriptor);
-    if (!binds_natively(descriptor)) return NULL;
-    PyObject *bound = get(descriptor, object, type);
-    if (bound == NULL) PyErr_Clear();
-    return bound;
-}
-
-/* The attribute by the generic rules, new reference; NULL without an exception, also where Python code would
- * have to run. */
-static PyObject *load_attr(PyObject *object, PyObject *name) {
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject *in_type = _PyType_Lookup(type, name);
-    if (in_type && Py_TYPE(in_type)->tp_descr_get && Py_TYPE(in_type)->tp_descr_set)
-        return bind(in_type, object, (PyObject *)type);
-    if (PyType_Check(object)) {
-        PyObject *own = _PyType_Lookup((PyTypeObject *)object, name);
-        if (own) return bind(own, NULL, object);
-    } else if (in_type == NULL || Py_TYPE(in_type)->tp_descr_get == NULL || binds_natively(in_type)) {
-        PyObject *found = _PyObject_GenericGetAttrWithDict(object, name, NULL, 1);
-        if (found == NULL && PyErr_Occurred()) PyErr_Clear();
-        return found;
-    } else { /* a descriptor in Python that an instance attribute goes before */
-        PyObject *dict = dict_of(object);
-        PyObject *found = dict ? dict_find(dict, name, PyObject_Hash(name)) : NULL;
-        return Py_XNewRef(found);
-    }
-    return in_type ? bind(in_type, object, (PyObject *)type) : NULL;
-}
-
-PyTypeObject *deque_type;
-
 static PyObject *load_item(PyObject *object, Py_ssize_t index) {
     if (Py_IS_TYPE(object, deque_type)) {
         PyObject *item = PySequence_GetItem(object, index);
@@ -118,61 +53,7 @@ static PyObject *load_item(PyObject *object, Py_ssize_t index) {
 }
 
 static PyObject *load_key(const Step *step, PyObject *dict) {
-    return PyDict_Check(dict) ? dict_find(dict, step->object, step->number) : NULL;
-}
-
-/* The attribute as it is stored in the class or its bases, borrowed.  `key`: its name, or a tuple of name and
-   class, behind which it is looked for as `super` does. */
-static PyObject *class_lookup(PyObject *class, PyObject *key) {
-    if (!PyType_Check(class)) return NULL;
-    PyTypeObject *type = (PyTypeObject *)class;
-    if (PyUnicode_CheckExact(key)) return _PyType_Lookup(type, key);
-    PyObject *order = type->tp_mro, *name = PyTuple_GET_ITEM(key, 0), *after = PyTuple_GET_ITEM(key, 1);
-    int behind = 0;
-    (void)_PyType_Lookup(type, name); /* gives the class a version */
-    for (Py_ssize_t i = 0; order && i < PyTuple_GET_SIZE(order); i++) {
-        PyObject *base = PyTuple_GET_ITEM(order, i);
-        PyObject *found = behind ? type_own_attribute((PyTypeObject *)base, name) : NULL;
-        if (found) return found;
-        behind |= base == after;
-    }
-    return NULL;
-}
-
-/* Whether a function written in C gives what it gave; it has no effects and calls no Python code. */
-static int returns(PyObject *function, PyObject *expected) {
-    PyObject *result =
-        PyCFunction_Check(function) ? PyObject_Call(function, PyTuple_GET_ITEM(expected, 0), NULL) : NULL;
-    int same = result && constant_equal(result, PyTuple_GET_ITEM(expected, 1));
-    Py_XDECREF(result);
-    if (result == NULL) PyErr_Clear();
-    return same;
-}
-
-/* Whether a class still counts as a subclass of an abstract one, or still does not.  Each registration moves
-   a counter; only then is the question put again, which may run the abstract class's Python code.  So these
-   checks come before any load. */
-static int subclass_holds(Step *step) {
-    static PyObject *get_token, *ask;
-    if (ask == NULL) {
-        PyObject *module = PyImport_ImportModule("_abc");
-        get_token = module ? PyObject_GetAttrString(module, "get_cache_token") : NULL;
-        ask = get_token ? PyObject_GetAttrString(module, "_abc_subclasscheck") : NULL;
-        Py_XDECREF(module);
-    }
-    PyObject *token = ask ? PyObject_CallNoArgs(get_token) : NULL;
-    Py_ssize_t now = token ? PyLong_AsSsize_t(token) : -1;
-    Py_XDECREF(token);
-    int holds = now >= 0 && now == step->number;
-    if (now >= 0 && !holds) {
-        PyObject *answer = PyObject_CallFunctionObjArgs(ask, PyTuple_GET_ITEM(step->object, 1),
-                                                        PyTuple_GET_ITEM(step->object, 0), NULL);
-        holds = answer == PyTuple_GET_ITEM(step->object, 2);
-        Py_XDECREF(answer); /* a bool, which never dies */
-        step->number = holds ? now : -1;
-    }
-    PyErr_Clear();
-    return holds;
+    return PyDict_Check(dict) ? guard_dict_find(dict, step->object, step->number) : NULL;
 }
 
 static PyObject *or_none(PyObject *object) { return object ? object : Py_None; }
@@ -209,9 +90,9 @@ static PyObject *load(const Step *step, const Call *call, PyObject **values) {
     case STEP_OBJECT:
         return step->object;
     case STEP_ATTR:
-        return load_attr(parent, step->object);
+        return guard_load_attr(parent, step->object);
     case STEP_DICT:
-        return dict_of(parent);
+        return guard_dict_of(parent);
     case STEP_CLASS:
         return (PyObject *)Py_TYPE(parent);
     case STEP_ITEM:
@@ -219,7 +100,7 @@ static PyObject *load(const Step *step, const Call *call, PyObject **values) {
     case STEP_KEY:
         return load_key(step, parent);
     case STEP_CLASS_ATTR:
-        return class_lookup(parent, step->object);
+        return guard_class_lookup(parent, step->object);
     case STEP_CELL_CONTENTS:
         return PyCell_Check(parent) ? PyCell_GET(parent) : NULL;
     case STEP_METHOD_SELF:
@@ -330,11 +211,11 @@ static inline int check(const Step *step, PyObject **values) {
     case CHECK_MEMBERS:
         return members_are(step, object);
     case CHECK_NO_KEY:
-        return PyDict_Check(object) && dict_find(object, step->object, step->number) == NULL;
+        return PyDict_Check(object) && guard_dict_find(object, step->object, step->number) == NULL;
     case CHECK_NO_CLASS_ATTR:
-        return PyType_Check(object) && class_lookup(object, step->object) == NULL;
+        return PyType_Check(object) && guard_class_lookup(object, step->object) == NULL;
     case CHECK_RETURNS:
-        return returns(object, step->object);
+        return guard_returns(object, step->object);
     case CHECK_SUBCLASS:
         return 1; /* see subclasses_hold */
     case CHECK_SAME:
@@ -364,7 +245,7 @@ Py_ssize_t guards_walk(Guards *guards, const Call *call, PyObject **values) {
     forget_fresh(guards, values);
     if (guards->global_state && !global_state_matches(guards->global_state)) return GUARDS_GLOBAL_STATE;
     for (Py_ssize_t i = 0; i < guards->step_count; i++)
-        if (guards->steps[i].kind == CHECK_SUBCLASS && !subclass_holds(&guards->steps[i])) return i;
+        if (guards->steps[i].kind == CHECK_SUBCLASS && !guard_subclass_holds(&guards->steps[i])) return i;
     for (Py_ssize_t i = 0; i < guards->step_count; i++)
         if (!run_step(&guards->steps[i], call, values)) return i;
     return GUARDS_PASS;
@@ -400,7 +281,7 @@ static inline int section_holds(Guards *guards, Move *move, PyObject *of, const 
 static inline int make_move(Guards *guards, Move *move, const Call *call, PyObject **values) {
     switch ((MoveKind)move->kind) {
     case MOVE_SUBCLASS:
-        return subclass_holds(&guards->steps[move->first]);
+        return guard_subclass_holds(&guards->steps[move->first]);
     case MOVE_STEP:
         return run_step(&guards->steps[move->first], call, values);
     case MOVE_SECTION:
@@ -409,7 +290,7 @@ static inline int make_move(Guards *guards, Move *move, const Call *call, PyObje
         if ((PyObject *)Py_TYPE(values[move->node]) != weakref_object(move->type)) return 0;
         /* fall through */
     case MOVE_DICT: {
-        PyObject *dict = values[move->dict] = dict_of(values[move->node]);
+        PyObject *dict = values[move->dict] = guard_dict_of(values[move->node]);
         return dict && (move->count == 0 || section_holds(guards, move, dict, call));
     }
     case MOVE_LENGTH:

@@ -98,6 +98,7 @@ static PyObject *Guards_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     static char *names[] = {"code", NULL};
     PyObject *code;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!", names, &PyCode_Type, &code)) return NULL;
+    if (guard_no_attributes == NULL && (guard_no_attributes = PyDict_New()) == NULL) return NULL;
     Guards *self = (Guards *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     /* Not the code itself, which may have these guards among its entries. */

@@ -9,6 +9,7 @@ Origins speak about the state at the entry of the call; the interpreter keeps la
 
 from __future__ import annotations
 
+import builtins
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,8 @@ class Origin:
             case "globals":
                 return "globals()"
             case "object":
+                if self.key is builtins.__dict__:
+                    return "builtins"
                 return getattr(self.key, "__name__", type(self.key).__name__)
             case "attr":
                 return f"{base}.{self.key}"
@@ -94,7 +97,7 @@ class Origin:
         """`x.__dict__['_modules']['fc']` is `x.fc` to the user; a key of globals() is just a name."""
         parent = self.base
         assert parent is not None
-        if parent.kind in ("globals", "func_globals"):
+        if parent.kind in ("globals", "func_globals") or parent.key is builtins.__dict__:
             return str(self.key)
         if parent.kind == "dict" and isinstance(self.key, str) and parent.base is not None:
             return f"{parent.base.path()}.{self.key}"

@@ -228,7 +228,7 @@ class Compiler:
     # ---- messages
 
     def _why_missed(self, jitted: Any, slots: tuple[Any, ...]) -> str:
-        guards = jitted.entries[0].guards
+        guards = jitted.entries[-1].guards
         return guards.explain_failure(slots, None, jitted.__wrapped__) or "guards pass now"
 
     def _explain_limit(self, jitted: Any, slots: tuple[Any, ...]) -> None:

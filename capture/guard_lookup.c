@@ -1,0 +1,119 @@
+/* Looking things up for guards: keys, attributes of instances and classes, settings, abstract classes.
+ *
+ * What would need Python code to run is not found; only a question to an abstract class may run some.
+ */
+#include "capture.h"
+
+/* Borrowed value under `key`, NULL without an exception. */
+PyObject *guard_dict_find(PyObject *dict, PyObject *key, Py_hash_t hash) {
+    PyObject *found = _PyDict_GetItem_KnownHash(dict, key, hash);
+    if (found == NULL && PyErr_Occurred()) PyErr_Clear();
+    return found;
+}
+
+PyObject *guard_no_attributes;
+
+/* Whether binding `descriptor` runs no Python code. */
+static int binds_natively(PyObject *descriptor) {
+    static PyTypeObject *const types[] = {
+        &PyFunction_Type,    &PyStaticMethod_Type,     &PyMemberDescr_Type,  &PyGetSetDescr_Type,
+        &PyMethodDescr_Type, &PyClassMethodDescr_Type, &PyWrapperDescr_Type, &JitFunction_Type};
+    PyTypeObject *type = Py_TYPE(descriptor);
+    if (type->tp_descr_get == NULL) return 1;
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++)
+        if (type == types[i]) return 1;
+    if (type != &PyClassMethod_Type) return 0;
+    /* A class method binds what it wraps, which may be a property. */
+    PyObject *wrapped = PyObject_GetAttrString(descriptor, "__func__");
+    int native = wrapped && PyFunction_Check(wrapped);
+    Py_XDECREF(wrapped);
+    if (wrapped == NULL) PyErr_Clear();
+    return native;
+}
+
+static PyObject *bind(PyObject *descriptor, PyObject *object, PyObject *type) {
+    descrgetfunc get = Py_TYPE(descriptor)->tp_descr_get;
+    if (get == NULL) return Py_NewRef(descriptor);
+    if (!binds_natively(descriptor)) return NULL;
+    PyObject *bound = get(descriptor, object, type);
+    if (bound == NULL) PyErr_Clear();
+    return bound;
+}
+
+/* The attribute by the generic rules, new reference; NULL without an exception, also where Python code would
+ * have to run. */
+PyObject *guard_load_attr(PyObject *object, PyObject *name) {
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject *in_type = _PyType_Lookup(type, name);
+    if (in_type && Py_TYPE(in_type)->tp_descr_get && Py_TYPE(in_type)->tp_descr_set)
+        return bind(in_type, object, (PyObject *)type);
+    if (PyType_Check(object)) {
+        PyObject *own = _PyType_Lookup((PyTypeObject *)object, name);
+        if (own) return bind(own, NULL, object);
+    } else if (in_type == NULL || Py_TYPE(in_type)->tp_descr_get == NULL || binds_natively(in_type)) {
+        PyObject *found = _PyObject_GenericGetAttrWithDict(object, name, NULL, 1);
+        if (found == NULL && PyErr_Occurred()) PyErr_Clear();
+        return found;
+    } else { /* a descriptor in Python that an instance attribute goes before */
+        PyObject *dict = guard_dict_of(object);
+        PyObject *found = dict ? guard_dict_find(dict, name, PyObject_Hash(name)) : NULL;
+        return Py_XNewRef(found);
+    }
+    return in_type ? bind(in_type, object, (PyObject *)type) : NULL;
+}
+
+PyTypeObject *deque_type;
+
+/* The attribute as it is stored in the class or its bases, borrowed.  `key`: its name, or a tuple of name and
+   class, behind which it is looked for as `super` does. */
+PyObject *guard_class_lookup(PyObject *class, PyObject *key) {
+    if (!PyType_Check(class)) return NULL;
+    PyTypeObject *type = (PyTypeObject *)class;
+    if (PyUnicode_CheckExact(key)) return _PyType_Lookup(type, key);
+    PyObject *order = type->tp_mro, *name = PyTuple_GET_ITEM(key, 0), *after = PyTuple_GET_ITEM(key, 1);
+    int behind = 0;
+    (void)_PyType_Lookup(type, name); /* gives the class a version */
+    for (Py_ssize_t i = 0; order && i < PyTuple_GET_SIZE(order); i++) {
+        PyObject *base = PyTuple_GET_ITEM(order, i);
+        PyObject *found = behind ? type_own_attribute((PyTypeObject *)base, name) : NULL;
+        if (found) return found;
+        behind |= base == after;
+    }
+    return NULL;
+}
+
+/* Whether a function written in C gives what it gave; it has no effects and calls no Python code. */
+int guard_returns(PyObject *function, PyObject *expected) {
+    PyObject *result =
+        PyCFunction_Check(function) ? PyObject_Call(function, PyTuple_GET_ITEM(expected, 0), NULL) : NULL;
+    int same = result && constant_equal(result, PyTuple_GET_ITEM(expected, 1));
+    Py_XDECREF(result);
+    if (result == NULL) PyErr_Clear();
+    return same;
+}
+
+/* Whether a class still counts as a subclass of an abstract one, or still does not.  Each registration moves
+   a counter; only then is the question put again, which may run the abstract class's Python code.  So these
+   checks come before any load. */
+int guard_subclass_holds(Step *step) {
+    static PyObject *get_token, *ask;
+    if (ask == NULL) {
+        PyObject *module = PyImport_ImportModule("_abc");
+        get_token = module ? PyObject_GetAttrString(module, "get_cache_token") : NULL;
+        ask = get_token ? PyObject_GetAttrString(module, "_abc_subclasscheck") : NULL;
+        Py_XDECREF(module);
+    }
+    PyObject *token = ask ? PyObject_CallNoArgs(get_token) : NULL;
+    Py_ssize_t now = token ? PyLong_AsSsize_t(token) : -1;
+    Py_XDECREF(token);
+    int holds = now >= 0 && now == step->number;
+    if (now >= 0 && !holds) {
+        PyObject *answer = PyObject_CallFunctionObjArgs(ask, PyTuple_GET_ITEM(step->object, 1),
+                                                        PyTuple_GET_ITEM(step->object, 0), NULL);
+        holds = answer == PyTuple_GET_ITEM(step->object, 2);
+        Py_XDECREF(answer); /* a bool, which never dies */
+        step->number = holds ? now : -1;
+    }
+    PyErr_Clear();
+    return holds;
+}
