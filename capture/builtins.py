@@ -226,9 +226,14 @@ def _init_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _new(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     from frameloom.capture.classes import bare_instance
 
-    cls = t.look(args[0]).constant()
-    if cls.__flags__ & 1 << 9 == 0:
-        raise Break("unknown_call", f"{cls.__name__}.__new__")
+    owner = t.look(args[0])
+    if not isinstance(owner, ClassValue) or not owner.real.__flags__ & 1 << 9:
+        raise Break("unknown_call", f"{owner.describe()}.__new__")
+    cls = owner.real
+    if len(args) + len(kwargs) > 1 and not issubclass(cls, dict | list | tuple):
+        passes_over = class_attribute(cls, "__new__") is object.__new__
+        if not passes_over or class_attribute(cls, "__init__") is object.__init__:
+            raise Break("exception", "object.__new__ with too many arguments")
     return bare_instance(t, cls, args[1:])
 
 
@@ -291,6 +296,8 @@ def _number(special: str, convert: Callable[..., Any]) -> Known:
             isinstance(value, ObjectValue)
             and (result := value.call_special(t, special)) is not None
         ):
+            if result.type() is not convert:
+                raise Break("exception", f"{convert.__name__}({value.describe()})")
             return result
         return t.evaluate(convert, args, kwargs)
 
@@ -309,6 +316,8 @@ def _text(special: str, convert: Callable[..., Any]) -> Known:
             if result is None and special == "__str__":
                 result = value.call_special(t, "__repr__")
             if result is not None:
+                if result.type() is not str:
+                    raise Break("exception", f"{special} of {value.describe()}")
                 return result
         if isinstance(value, ExceptionValue) and special == "__str__":
             base = KeyError if issubclass(value.cls, KeyError) else BaseException

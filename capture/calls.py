@@ -33,7 +33,7 @@ from frameloom.capture.values.function import (
     FunctionValue,
     PartialValue,
 )
-from frameloom.capture.values.object import ModuleValue, ObjectValue
+from frameloom.capture.values.object import ModuleValue, ObjectValue, OpaqueValue
 from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import NEEDS_DATA, TensorValue
@@ -194,7 +194,7 @@ def inline(
 def bind(
     t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
 ) -> dict[str, Value]:
-    """Arguments by parameter name, as CPython binds them; wrong calls raise TypeError."""
+    """Arguments by parameter name, as CPython binds them."""
     code = function.code
     count, keyword_only = code.co_argcount, code.co_kwonlyargcount
     names = code.co_varnames[: count + keyword_only]
@@ -204,10 +204,7 @@ def bind(
         slots[code.co_varnames[at]] = TupleValue(list(args[count:]))
         at += 1
     elif len(args) > count:
-        t.raise_(
-            TypeError,
-            f"{function.name}() takes {count} positional arguments but {len(args)} were given",
-        )
+        raise wrong_call(function)
     rest: DictValue | None = None
     if code.co_flags & inspect.CO_VARKEYWORDS:
         rest = DictValue()
@@ -215,14 +212,19 @@ def bind(
     for name, value in kwargs.items():
         if name in names[code.co_posonlyargcount :]:
             if name in slots:
-                t.raise_(TypeError, f"{function.name}() got multiple values for argument '{name}'")
+                raise wrong_call(function)
             slots[name] = value
         elif rest is not None:
             rest.written[name] = (ConstValue(name), value)
         else:
-            t.raise_(TypeError, f"{function.name}() got an unexpected keyword argument '{name}'")
+            raise wrong_call(function)
     _fill_defaults(t, function, slots, names, count)
     return slots
+
+
+def wrong_call(function: FunctionValue) -> Break:
+    """Python finds the right words for what is wrong with the call."""
+    return Break("exception", f"{function.name}(...) with wrong arguments")
 
 
 def _fill_defaults(
@@ -240,7 +242,7 @@ def _fill_defaults(
         else:
             value = function.kwdefault(t, name)
         if value is None:
-            t.raise_(TypeError, f"{function.name}() missing a required argument: '{name}'")
+            raise wrong_call(function)
         slots[name] = value
 
 
@@ -360,7 +362,7 @@ def _comparable_to_tensor(left: Value, right: Value) -> bool:
 
 def _default_equal(t: Tracer, left: Value, right: Value) -> bool:
     """Equality of objects that compare by identity."""
-    if left is right:
+    if left is right and not isinstance(left, ObjectValue | OpaqueValue):
         return True
     for value in (left, right):
         if isinstance(value, ConstValue | ClassValue | FunctionValue | BuiltinValue):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +26,9 @@ from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
+
+
+ABSTRACT = 1 << 20  # flag of classes with abstract methods left
 
 
 def instantiate(
@@ -95,7 +98,15 @@ def _instance(
     new = class_attribute(cls, "__new__")
     if isinstance(new, staticmethod):
         result = t.look(t.call(t.pinned(new.__func__), [cls_value, *args], kwargs))
+    elif not isinstance(new, BuiltinFunctionType):
+        raise Break("unknown_call", f"{cls.__name__}(...)")
     else:
+        if (
+            new is object.__new__
+            and (args or kwargs)
+            and class_attribute(cls, "__init__") is object.__init__
+        ):
+            raise Break("exception", f"{cls.__name__}(...) with too many arguments")
         result = bare_instance(t, cls, args)
     if cls in result.type().__mro__:
         initialize(t, result, args, kwargs)
@@ -104,8 +115,8 @@ def _instance(
 
 def bare_instance(t: Tracer, cls: type, args: list[Value]) -> Value:
     """What `object.__new__` and its like in dict, list and tuple make."""
-    if getattr(cls, "__abstractmethods__", None):
-        t.raise_(TypeError, f"Can't instantiate abstract class {cls.__name__}")
+    if cls.__flags__ & ABSTRACT:
+        raise Break("exception", f"{cls.__name__}(...) of an abstract class")
     if not is_python_class(cls):
         raise Break("unknown_call", f"{cls.__name__}(...)")
     payload: Value | None = None
@@ -128,7 +139,12 @@ def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, 
             t.call(t.class_function(instance.cls, "__init__", init), [instance, *args], kwargs)
         )
         if not (isinstance(result, ConstValue) and result.real is None):
-            t.raise_(TypeError, f"__init__() should return None, not '{result.type().__name__}'")
+            raise Break(
+                "exception", f"{instance.cls.__name__}(...), whose __init__ returns something"
+            )
+    elif init is object.__init__:  # takes no arguments, but passes over those that were for __new__
+        if (args or kwargs) and class_attribute(instance.cls, "__new__") is object.__new__:
+            raise Break("exception", f"{instance.cls.__name__}(...) with too many arguments")
     else:
         t.call_builtin(init, [instance, *args], kwargs)
 

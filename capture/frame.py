@@ -143,7 +143,12 @@ class Frame:
         """The current instruction did not come to its end: go to the program's handler, or end the capture."""
         if isinstance(cause, Raised):
             if cause.point is None:
-                cause.point = self.point()
+                site = self.code, self.at.index
+                if self.t.session.is_avoided(*site):
+                    raise self._broken(Break("exception", cause.value.describe())) from cause
+                # A handler of the program cannot be split: one that raises is entered anew.
+                cause.point = self.t.handling[0].point if self.t.handling else self.point()
+                cause.value.raised_at(self.t, site)  # type: ignore[attr-defined]
                 self.t.raised.append(cause)
             self.handle(cause)
             return

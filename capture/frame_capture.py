@@ -12,14 +12,13 @@ from typing import Any
 
 from frameloom.capture import _capture, copying, library, methods, policy, rewrite
 from frameloom.capture.frame import Broken, Frame, broken_at
-from frameloom.capture.generator import Avoid
 from frameloom.capture.instr import slot_names
 from frameloom.capture.lookup import noting
 from frameloom.capture.resume import ResumeSpec, enter, spec_of
 from frameloom.capture.session import Compiler, forget_sessions, session_of
 from frameloom.capture.surroundings import obstacle, watch
 from frameloom.capture.tracer import Tracer
-from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.base import Avoid, Raised, Value
 from frameloom.errors import Break, Skip
 
 MAX_ATTEMPTS = 20

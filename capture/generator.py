@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.base import Avoid, Raised, Value
 from frameloom.capture.values.const import NONE
 from frameloom.capture.values.iterator import IteratorValue
 from frameloom.errors import Break
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
     from frameloom.capture.values.function import FunctionValue
-
-
-class Avoid(Exception):
-    """Capture again, with a break at `site`: what was made there cannot be rebuilt."""
-
-    def __init__(self, site: tuple[CodeType, int]) -> None:
-        super().__init__(site)
-        self.site = site
 
 
 class GeneratorValue(IteratorValue):
@@ -105,12 +97,14 @@ class GeneratorValue(IteratorValue):
     def parts(self) -> list[Value]:
         return [self.function, *self.args, *self.kwargs.values()]
 
+    def check_rebuild(self) -> None:
+        if self.started and not self.finished:
+            raise Avoid(self.site)
+
     def rebuild(self, r: Rebuilder) -> None:
         if self.finished:
             r.code.call_const(exhausted)
             return
-        if self.started:
-            raise Avoid(self.site)
         r.code.emit("PUSH_NULL")
         r.load(self.function)
         r.load_all([*self.args, *self.kwargs.values()])

@@ -43,7 +43,8 @@ def frame_spec(state: FrameState) -> ResumeSpec:
 def _spec_at(
     state: FrameState, index: int, stack: tuple[bool, ...], inner: ResumeSpec | None = None
 ) -> ResumeSpec:
-    cells = frozenset(name for name, value in state.slots.items() if isinstance(value, CellValue))
+    own = (*state.code.co_cellvars, *state.code.co_freevars)
+    cells = frozenset(name for name in own if isinstance(state.slots.get(name), CellValue))
     slots = frame_slots(state.code, live_before(state.code)[index], state.slots, cells)
     return ResumeSpec(
         state.code, state.globals.real, index, slots, cells & frozenset(slots), stack, inner

@@ -31,14 +31,20 @@ def live_before(code: CodeType) -> list[frozenset[str]]:
                 names -= {instr.arg}
             elif instr.op in SLOTS and instr.op != "MAKE_CELL":
                 names |= {instr.arg}
-            elif instr.op == "LOAD_GLOBAL" and instr.arg == "super":
-                names |= first
+            elif any(
+                i.op == "LOAD_GLOBAL" and i.arg == "super" for i in _last_three(instrs, instr)
+            ):
+                names |= first  # super() may be resumed between looking it up and calling it
             if instr.handler is not None:
                 names |= live[instr.handler.target.index]
             if names != live[instr.index]:
                 live[instr.index] = names
                 stable = False
     return live
+
+
+def _last_three(instrs: list[Instr], instr: Instr) -> list[Instr]:
+    return instrs[max(0, instr.index - 2) : instr.index + 1]
 
 
 def _live_after(instr: Instr, instrs: list[Instr], live: list[frozenset[str]]) -> frozenset[str]:

@@ -33,21 +33,25 @@ def noting(lookups: Lookups) -> Iterator[None]:
         _noting.lookups = outer
 
 
+# Metaclasses are not asked: they may run code of the program.
+_order, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__
+
+
 def class_attribute(cls: type, name: str) -> Any:
     """The raw attribute in the classes' dictionaries, MISSING if there is none."""
     lookups = _noting.lookups
     if lookups is None or cls.__flags__ & IMMUTABLE_TYPE:
-        return _find(cls.__mro__, name)
+        return _find(_order(cls) or (), name)  # a class that is being made has no order yet
     key = (cls, name, None)
     found = lookups.get(key, lookups)
     if found is lookups:
-        found = lookups[key] = _find(cls.__mro__, name)
+        found = lookups[key] = _find(_order(cls) or (), name)
     return found
 
 
 def attribute_after(cls: type, after: type, name: str) -> Any:
     """The raw attribute in the classes that follow `after` in the resolution order."""
-    order = cls.__mro__
+    order = _order(cls)
     found = _find(order[order.index(after) + 1 :], name)
     if _noting.lookups is not None:
         _noting.lookups[cls, name, after] = found
@@ -56,7 +60,7 @@ def attribute_after(cls: type, after: type, name: str) -> Any:
 
 def _find(order: tuple[type, ...], name: str) -> Any:
     for base in order:
-        table = base.__dict__
+        table = _table(base)
         if name in table:
             return table[name]
     return MISSING

@@ -15,10 +15,13 @@ from types import (
     CellType,
     CodeType,
     FunctionType,
+    GetSetDescriptorType,
+    MethodDescriptorType,
     MethodType,
     MethodWrapperType,
     ModuleType,
     SimpleNamespace,
+    WrapperDescriptorType,
 )
 from typing import TYPE_CHECKING, Any
 
@@ -54,55 +57,57 @@ C_CALLABLES = (
     BuiltinFunctionType, MethodWrapperType, type(list.append), type(int.__add__), type(dict.__dict__["fromkeys"]),
     torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.jit.ScriptFunction,
 )  # fmt: skip
+C_MEMBERS = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
 # Origins of these kinds lead to functions that are usually made anew for each call: guarded by code, not identity.
 FRESH_KINDS = frozenset({"arg", "cell", "item", "cell_contents"})
 
 
 def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
+    # `isinstance` may ask the object for its `__class__`, by code of the program: only the type is asked here.
     cls = type(obj)
     by_type = KINDS.get(cls)
     if by_type is not None:
         return by_type(t, obj, origin)
-    if isinstance(obj, torch.Tensor):
+    if issubclass(cls, torch.Tensor):
         return _tensor(t, obj, origin)
-    if isinstance(obj, type):
+    if issubclass(cls, type):
         t.guards.add(origin, "is", obj)
         return ClassValue(obj, origin)
-    if isinstance(obj, ModuleType):
+    if issubclass(cls, ModuleType):
         t.guards.add(origin, "is", obj)
         if cls.__getattribute__ is not ModuleType.__getattribute__:
             return OpaqueValue(obj, origin)
         return PyModuleValue(obj, origin)
-    if isinstance(obj, functools._lru_cache_wrapper):
+    if issubclass(cls, functools._lru_cache_wrapper):
         t.guards.add(origin, "is", obj)
         return BuiltinValue(obj, origin)
-    if isinstance(obj, C_CALLABLES):
+    if issubclass(cls, C_CALLABLES):
         return _builtin(t, obj, origin)
-    if isinstance(obj, _capture.JitFunction):
+    if issubclass(cls, _capture.JitFunction):
         t.guards.add(origin, "is", obj)
         return FunctionValue(obj.__wrapped__, t.roots.object(obj.__wrapped__))
-    if isinstance(obj, enum.Enum) or cls in SINGLETONS or isinstance(obj, CodeType):
+    if issubclass(cls, enum.Enum) or cls in SINGLETONS or issubclass(cls, CodeType):
         t.guards.add(origin, "is", obj)
         return ConstValue(obj, origin)
-    if isinstance(obj, torch.device):
+    if issubclass(cls, torch.device):
         t.guards.add(origin, "type", cls)
         t.guards.add(origin.child("attr", "type"), "equal", obj.type)
         t.guards.add(origin.child("attr", "index"), "equal", obj.index)
         return ConstValue(obj, origin)
-    if isinstance(obj, range | slice):
+    if issubclass(cls, range | slice):
         return _bounds(t, obj, origin)
-    if isinstance(obj, FROZEN):
+    if issubclass(cls, FROZEN):
         t.guards.add(origin, "is", obj)
         return ConstValue(obj, origin)
     t.guards.add(origin, "type", cls)
-    if isinstance(obj, torch.nn.Module):
+    if issubclass(cls, torch.nn.Module):
         return ModuleValue(cls, obj, origin)
     return _instance(t, obj, origin)
 
 
 def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
     cls = type(obj)
-    if isinstance(obj, tuple):
+    if issubclass(cls, tuple):
         t.guards.add(origin, "length", len(obj))
         kind = "item" if cls.__getitem__ is tuple.__getitem__ else "base_item"
         items = [t.wrap(tuple.__getitem__(obj, i), origin.child(kind, i)) for i in range(len(obj))]
@@ -117,14 +122,14 @@ def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
         return ObjectValue(cls, obj, origin)
     if not (cls.__flags__ & 1 << 9):  # not a heap type: written in C
         return OpaqueValue(obj, origin)
-    if cls.__module__.partition(".")[0] in OPAQUE_MODULES:
+    if str(cls.__module__).partition(".")[0] in OPAQUE_MODULES:
         return OpaqueValue(obj, origin)
-    if isinstance(obj, dict):
+    if issubclass(cls, dict):
         return ObjectValue(cls, obj, origin, DictValue(obj, origin, cls))
-    if isinstance(obj, list) and is_python_class(cls):
+    if issubclass(cls, list) and is_python_class(cls):
         return ObjectValue(cls, obj, origin, ListValue.existing(t, obj, origin))
-    if isinstance(
-        obj, list | set | frozenset | str | int | float | bytes | complex | BaseException
+    if issubclass(
+        cls, list | set | frozenset | str | int | float | bytes | complex | BaseException
     ):
         return OpaqueValue(obj, origin)
     if is_python_class(cls):
@@ -152,12 +157,35 @@ PLAIN_LAYOUTS = frozenset({object, dict, OrderedDict, tuple, list, SimpleNamespa
 
 def is_python_class(cls: type) -> bool:
     """Whether instances are laid out by Python code only, so that attributes say all about them."""
-    return all(
+    found = _python_classes.get(id(cls))
+    if found is not None and found[0]() is cls:
+        return found[1]
+    answer = all(
         base in PLAIN_LAYOUTS
-        or base.__flags__ & 1 << 9
         or base.__basicsize__ == object.__basicsize__
+        or is_class_statement(base)
         for base in cls.__mro__
     )
+    key = id(cls)
+    _python_classes[key] = weakref.ref(cls, lambda _: _python_classes.pop(key, None)), answer
+    return answer
+
+
+_python_classes: dict[int, tuple[weakref.ref[type], bool]] = {}  # classes may define their own hash
+OF_THE_CLASS = ("__dict__", "__weakref__")
+
+
+def is_class_statement(cls: type) -> bool:
+    """Whether Python made the class: one written in C has methods and attributes of its own in C."""
+    if not cls.__flags__ & 1 << 9:
+        return False
+    for name, member in cls.__dict__.items():
+        kind = type(member)
+        if kind in C_MEMBERS and member.__objclass__ is cls and name not in OF_THE_CLASS:
+            return False
+        if name == "__new__" and kind is BuiltinFunctionType and member.__self__ is cls:
+            return False
+    return True
 
 
 def _equal(t: Tracer, obj: Any, origin: Origin) -> Value:

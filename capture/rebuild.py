@@ -66,7 +66,7 @@ class Rebuilder:
         for value in reachable(values):
             if (
                 value.origin is not None
-                and value.origin.base is not None
+                and (value.origin.base is not None or value.origin.kind == "cell")
                 and not isinstance(value, ConstValue)
             ):
                 self.load(value)

@@ -54,6 +54,9 @@ class Piece:
         self.needed = [*needed, *t.modes]
         for effect in self.effects:
             self.needed += [effect.target, *effect.values]
+        for value in reachable(self.needed):
+            if value.origin is None:
+                value.check_rebuild()
         self.outputs = tensors_in(self.needed)
         self.graph: CapturedGraph | None = None
         self.compiled: Any = None

@@ -42,7 +42,7 @@ from frameloom.capture.values.function import (
     PartialValue,
 )
 from frameloom.capture.values.iterator import IteratorValue
-from frameloom.capture.values.object import OpaqueValue
+from frameloom.capture.values.object import ObjectValue, OpaqueValue
 from frameloom.capture.values.sets import SetValue, is_own
 from frameloom.capture.values.static import ClassValue, ExceptionValue, PyModuleValue
 from frameloom.capture.values.tensor import TensorValue
@@ -75,6 +75,12 @@ def may_fail(node: torch.fx.Node) -> bool:
         ):
             return True
     return False
+
+
+def says_its_class(cls: type) -> bool:
+    """Whether code of the program answers what an instance's `__class__` is."""
+    own = class_attribute(cls, "__class__"), class_attribute(cls, "__getattribute__")
+    return own[0] is not object.__dict__["__class__"] or isinstance(own[1], FunctionType)
 
 
 def catches(instrs: list[Instr], target: Instr) -> bool:
@@ -345,27 +351,44 @@ class Tracer:
         a, b = self.look(a), self.look(b)
         if a is b:
             return True
-        if isinstance(a, ConstValue | ClassValue | PyModuleValue | BuiltinValue) and type(
-            a
-        ) is type(b):
+        if isinstance(a, ConstValue) and isinstance(b, ConstValue):
+            return self._same_constant(a, b)
+        if isinstance(a, ClassValue | PyModuleValue | BuiltinValue) and type(a) is type(b):
             return a.real is b.real
-        if a.type() is not b.type():
+        if a.type() is not b.type() or a.origin is None or b.origin is None:
             return False
-        if isinstance(a, FunctionValue) and isinstance(b, FunctionValue):
-            return a.real is not None and a.real is b.real
-        if a.origin is None or b.origin is None:
-            return False
+        if isinstance(a, FunctionValue) and a.real is b.real:  # guarded by their code alone
+            self.guards.add(a.origin, "same", b.origin)
+            return True
         if isinstance(a.real, object) and a.real is b.real:
             raise Break("identity", f"{a.describe()} is {b.describe()}")
         self.guards.add(a.origin, "different", b.origin)
         return False
+
+    def _same_constant(self, a: ConstValue, b: ConstValue) -> bool:
+        """Numbers and strings are guarded by value: whether equal ones are one object is known of those that Python has only once."""
+        if type(a.real) is not type(b.real) or type(a.real) not in (
+            str,
+            bytes,
+            int,
+            float,
+            complex,
+        ):
+            return a.real is b.real
+        if a.real != b.real:
+            return False
+        if type(a.real) is int and -5 <= a.real <= 256:
+            return True
+        if type(a.real) in (str, bytes) and not a.real:
+            return True
+        raise Break("identity", f"{a.describe()} is {b.describe()}")
 
     def is_instance(self, value: Value, classes: Value) -> bool:
         value, classes = self.look(value), self.look(classes)
         if isinstance(classes, TupleValue):
             return any(self.is_instance(value, item) for item in classes.items)
         wanted = classes.real
-        if not isinstance(wanted, type | types.UnionType):
+        if not issubclass(type(wanted), type | types.UnionType):  # `isinstance` may run code
             raise Break("unknown_call", "isinstance(...)")
         check = class_attribute(type(wanted), "__instancecheck__")
         if isinstance(check, FunctionType) and check.__module__.partition(".")[0] not in (
@@ -395,6 +418,10 @@ class Tracer:
                     class_attribute(cls, name)
 
     def _is_instance(self, value: Value, wanted: Any) -> bool:
+        if isinstance(value, ObjectValue | OpaqueValue) and says_its_class(value.type()):
+            if type(wanted) is type and issubclass(value.type(), wanted):
+                return True
+            raise Break("unknown_call", f"isinstance({value.describe()}, ...)")
         if isinstance(value, TensorValue | ConstValue) and value.real is not None:
             return isinstance(value.real, wanted)
         if isinstance(value, TensorValue):

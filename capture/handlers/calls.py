@@ -47,7 +47,7 @@ def bare_super(frame: Frame) -> Value:
     """`super()` finds the class in `__class__` and the instance in the first argument."""
     cell, code = frame.slots.get("__class__"), frame.code
     first = frame.slots.get(code.co_varnames[0]) if code.co_argcount else None
-    if isinstance(first, CellValue):
+    if isinstance(first, CellValue) and code.co_varnames[0] in code.co_cellvars:
         first = first.content
     if not isinstance(cell, CellValue) or cell.content is None or first is None:
         raise Break("unknown_call", "super()")
@@ -63,7 +63,7 @@ def call_function_ex(frame: Frame, ins: Instr) -> None:
         for key, value in mapping_entries(frame, frame.pop()):
             name = key.constant()
             if not isinstance(name, str):
-                frame.t.raise_(TypeError, "keywords must be strings")
+                raise Break("exception", "keywords that are no strings")
             kwargs[name] = value
     args = frame.t.list_items(frame.pop())
     callee = frame.pop()

@@ -108,9 +108,7 @@ def dict_update(frame: Frame, ins: Instr) -> None:
     assert isinstance(target, DictValue)
     for key, value in mapping_entries(frame, source):
         if ins.op == "DICT_MERGE" and target.contains(frame.t, key):
-            frame.t.raise_(
-                TypeError, f"got multiple values for keyword argument {key.constant()!r}"
-            )
+            raise Break("exception", f"more than one value for argument {key.constant()!r}")
         target.setitem(frame.t, key, value)
 
 

@@ -223,7 +223,7 @@ def _extreme(wanted: Callable[[Any, Any], Any]) -> Known:
         if not items:
             if "default" in kwargs:
                 return t.look(kwargs["default"])
-            t.raise_(ValueError, "arg is an empty sequence")
+            raise Break("exception", "min or max of nothing")
         best = items[0]
         rank = best if is_none(key) else t.call(key, [best], {})
         for item in items[1:]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
+    from types import CodeType
+
     from frameloom.capture.origin import Origin
     from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
@@ -97,6 +99,9 @@ class Value:
         raise Break("opaque_object", f"hash({self.describe()})")
 
     # --- the end of a capture
+    def check_rebuild(self) -> None:
+        """Raises Avoid if the object must be made by plain Python for what was done with it."""
+
     def rebuild(self, r: Rebuilder) -> None:
         """Push the object in new code; called only for values without origin, once per value."""
         raise Break("cannot_rebuild", self.describe())
@@ -140,6 +145,14 @@ class Null(Value):
 
 
 NULL = Null()
+
+
+class Avoid(Exception):
+    """Capture again, with a break at `site`: what was made there cannot be rebuilt."""
+
+    def __init__(self, site: tuple[CodeType, int]) -> None:
+        super().__init__(site)
+        self.site = site
 
 
 class Raised(Exception):

@@ -35,7 +35,7 @@ FROZEN = (
 
 
 def is_constant(obj: Any) -> bool:
-    return type(obj) in LITERALS or type(obj) in SINGLETONS or isinstance(obj, FROZEN)
+    return type(obj) in LITERALS or type(obj) in SINGLETONS or issubclass(type(obj), FROZEN)
 
 
 class ConstValue(Value):

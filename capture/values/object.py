@@ -11,7 +11,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import cached_property
-from types import FunctionType, MemberDescriptorType, SimpleNamespace
+from types import (
+    FunctionType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    SimpleNamespace,
+    WrapperDescriptorType,
+)
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -136,7 +142,7 @@ class ObjectValue(Value):
             return BoundMethodValue(t.class_function(self.cls, name, found, after), self)
         if isinstance(found, property):
             if found.fget is None:
-                return t.raise_(AttributeError, f"property '{name}' has no getter")
+                raise Break("exception", f"property {name} without getter")
             return t.call(t.pinned(found.fget), [self], {})
         if isinstance(found, staticmethod):
             return t.pinned(found.__func__)
@@ -148,7 +154,9 @@ class ObjectValue(Value):
             return self._slot(t, name, found)
         if name == "__class__":
             return t.pinned(self.cls)
-        if type(found).__name__ in ("method_descriptor", "wrapper_descriptor"):
+        if type(found) in (MethodDescriptorType, WrapperDescriptorType):
+            if not issubclass(self.cls, found.__objclass__):
+                raise Break("exception", f"{self.describe()}.{name} of another class")
             return BoundMethodValue(BuiltinValue(found), self)
         if type(found) is cached_property and found.attrname is not None:
             value = t.call(t.pinned(found.func), [self], {})
@@ -176,7 +184,7 @@ class ObjectValue(Value):
                 )
             except AttributeError:
                 raise Break("attribute", f"empty slot {self.describe()}.{name}") from None
-        return t.raise_(AttributeError, name)
+        raise Break("exception", f"empty slot {self.describe()}.{name}")
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         own = class_attribute(self.cls, "__setattr__")
@@ -194,7 +202,7 @@ class ObjectValue(Value):
         found = class_attribute(self.cls, name)
         if isinstance(found, property):
             if found.fset is None:
-                t.raise_(AttributeError, f"property '{name}' has no setter")
+                raise Break("exception", f"property {name} without setter")
             t.call(t.pinned(found.fset), [self, value], {})
             return
         if (
@@ -242,7 +250,7 @@ class ObjectValue(Value):
         ):
             raise Break("attribute_write", f"del {self.describe()}.{name}")
         if self.own(t, name) is None:
-            t.raise_(AttributeError, name)
+            raise Break("exception", f"del {self.describe()}.{name}")
         if self.real is not None and name in (instance_dict(self.real) or ()):
             self.write(t, name, DELETED)
         else:
@@ -282,12 +290,13 @@ class ObjectValue(Value):
     def truth(self, t: Tracer) -> bool:
         result = self.call_special(t, "__bool__")
         if result is not None:
+            if result.type() is not bool:
+                raise Break("exception", f"bool({self.describe()})")
             return result.truth(t)
         if class_attribute(self.cls, "__bool__") is not MISSING:
             return super().truth(t)
-        result = self.call_special(t, "__len__")
-        if result is not None:
-            return result.truth(t)
+        if self.special("__len__") is not MISSING:
+            return self.length(t) > 0
         if self.payload is not None:
             return self.payload.truth(t)
         return True if class_attribute(self.cls, "__len__") is MISSING else super().truth(t)
@@ -295,7 +304,13 @@ class ObjectValue(Value):
     def length(self, t: Tracer) -> int:
         result = self.call_special(t, "__len__")
         if result is not None:
-            return t.index(result)
+            if (
+                not isinstance(result, ConstValue)
+                or type(result.real) is not int
+                or result.real < 0
+            ):
+                raise Break("exception", f"len({self.describe()})")
+            return result.real
         return self.payload.length(t) if self.payload is not None else super().length(t)
 
     def iterate(self, t: Tracer) -> Value:

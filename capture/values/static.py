@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from frameloom.capture.lookup import MISSING, attribute_after, class_attribute
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import NONE, ConstValue, is_constant
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 from frameloom.capture.values.object import ObjectValue
@@ -73,7 +73,9 @@ class ClassValue(Value):
                 raise Break("attribute", f"{self.describe()}.{name}")
             value = getattr(self.real, name, MISSING)
             if value is MISSING:
-                return t.raise_(AttributeError, name)
+                raise Break("exception", f"{self.describe()}.{name}")
+            if not hasattr(type(meta), "__get__"):
+                return t.look(t.wrap(value, t.class_origin(self.real).child("attr", name)))
             return t.from_python(value) if isinstance(value, tuple) else t.pinned(value)
         if isinstance(found, FunctionType) or t.is_jitted(found):
             return t.class_function(self.real, name, found)
@@ -84,7 +86,11 @@ class ClassValue(Value):
         getter = class_attribute(type(found), "__get__")
         if isinstance(getter, FunctionType):
             return t.call(t.pinned(getter), [t.pinned(found), NONE, self], {})
-        value = getattr(self.real, name)
+        if isinstance(found, classmethod) and not isinstance(found.__func__, BuiltinFunctionType):
+            raise Break("attribute", f"{self.describe()}.{name}")
+        value = getattr(self.real, name, MISSING)
+        if value is MISSING:  # __abstractmethods__
+            raise Break("exception", f"{self.describe()}.{name}")
         if getter is not MISSING:
             if callable(value):
                 return BuiltinValue(value)
@@ -121,7 +127,7 @@ class PyModuleValue(Value):
         return type(self.real)
 
     def describe(self) -> str:
-        return self.real.__name__
+        return str(getattr(self.real, "__name__", "module"))
 
     def truth(self, t: Tracer) -> bool:
         return True
@@ -168,9 +174,9 @@ class SuperValue(Value):
     """`super(cls, obj)`."""
 
     def __init__(self, cls: type, owner: Value) -> None:
-        self.of_class = isinstance(owner, ClassValue) and cls in owner.real.__mro__
+        self.of_class = isinstance(owner, ClassValue) and cls in (owner.real.__mro__ or ())
         inner = owner.real if self.of_class else owner.type()
-        if cls not in inner.__mro__:
+        if cls not in (inner.__mro__ or ()):
             raise Break("unknown_call", f"super({cls.__name__}, {owner.describe()})")
         self.cls = cls
         self.owner = owner
@@ -223,12 +229,23 @@ class ExceptionValue(Value):
     def __init__(self, cls: type[BaseException], args: list[Value]) -> None:
         self.cls = cls
         self.args = args
+        self.site: tuple[CodeType, int] | None = None  # where it was raised, if it was
 
     def type(self) -> type:
         return self.cls
 
     def is_instance(self, cls: Any) -> bool:
         return issubclass(self.cls, cls)
+
+    def raised_at(self, t: Tracer, site: tuple[CodeType, int]) -> None:
+        before = self.site
+        t.on_undo(lambda: setattr(self, "site", before))
+        self.site = site
+
+    def check_rebuild(self) -> None:
+        """One that was raised has a traceback and a context, which only raising gives."""
+        if self.site is not None:
+            raise Avoid(self.site)
 
     def describe(self) -> str:
         shown = ", ".join(
