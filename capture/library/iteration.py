@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture import calls
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
+from frameloom.capture.opcodes import PY312
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean, is_none
 from frameloom.capture.values.container import ListValue, SequenceValue, TupleValue, plain
@@ -223,7 +224,9 @@ def _extreme(wanted: Callable[[Any, Any], Any]) -> Known:
         if not items:
             if "default" in kwargs:
                 return t.look(kwargs["default"])
-            raise Break("exception", "min or max of nothing")
+            name = "min" if wanted is operator.lt else "max"
+            what = "iterable argument is empty" if PY312 else "arg is an empty sequence"
+            t.raise_(ValueError, f"{name}() {what}")
         best = items[0]
         rank = best if is_none(key) else t.call(key, [best], {})
         for item in items[1:]:
