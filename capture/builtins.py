@@ -233,7 +233,7 @@ def _new(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) + len(kwargs) > 1 and not issubclass(cls, dict | list | tuple):
         passes_over = class_attribute(cls, "__new__") is object.__new__
         if not passes_over or class_attribute(cls, "__init__") is object.__init__:
-            raise Break("exception", "object.__new__ with too many arguments")
+            t.raise_unworded(TypeError, "object.__new__ with too many arguments")
     return bare_instance(t, cls, args[1:])
 
 
@@ -297,7 +297,7 @@ def _number(special: str, convert: Callable[..., Any]) -> Known:
             and (result := value.call_special(t, special)) is not None
         ):
             if result.type() is not convert:
-                raise Break("exception", f"{convert.__name__}({value.describe()})")
+                t.raise_unworded(TypeError, f"{convert.__name__}({value.describe()})")
             return result
         return t.evaluate(convert, args, kwargs)
 
@@ -317,7 +317,7 @@ def _text(special: str, convert: Callable[..., Any]) -> Known:
                 result = value.call_special(t, "__repr__")
             if result is not None:
                 if result.type() is not str:
-                    raise Break("exception", f"{special} of {value.describe()}")
+                    t.raise_unworded(TypeError, f"{special} of {value.describe()}")
                 return result
         if isinstance(value, ExceptionValue) and special == "__str__":
             base = KeyError if issubclass(value.cls, KeyError) else BaseException

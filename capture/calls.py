@@ -10,7 +10,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -204,7 +204,7 @@ def bind(
         slots[code.co_varnames[at]] = TupleValue(list(args[count:]))
         at += 1
     elif len(args) > count:
-        raise wrong_call(function)
+        wrong_call(t, function)
     rest: DictValue | None = None
     if code.co_flags & inspect.CO_VARKEYWORDS:
         rest = DictValue()
@@ -212,19 +212,18 @@ def bind(
     for name, value in kwargs.items():
         if name in names[code.co_posonlyargcount :]:
             if name in slots:
-                raise wrong_call(function)
+                wrong_call(t, function)
             slots[name] = value
         elif rest is not None:
             rest.written[name] = (ConstValue(name), value)
         else:
-            raise wrong_call(function)
+            wrong_call(t, function)
     _fill_defaults(t, function, slots, names, count)
     return slots
 
 
-def wrong_call(function: FunctionValue) -> Break:
-    """Python finds the right words for what is wrong with the call."""
-    return Break("exception", f"{function.name}(...) with wrong arguments")
+def wrong_call(t: Tracer, function: FunctionValue) -> NoReturn:
+    t.raise_unworded(TypeError, f"{function.name}(...) with wrong arguments")
 
 
 def _fill_defaults(
@@ -242,7 +241,7 @@ def _fill_defaults(
         else:
             value = function.kwdefault(t, name)
         if value is None:
-            raise wrong_call(function)
+            wrong_call(t, function)
         slots[name] = value
 
 

@@ -106,7 +106,7 @@ def _instance(
             and (args or kwargs)
             and class_attribute(cls, "__init__") is object.__init__
         ):
-            raise Break("exception", f"{cls.__name__}(...) with too many arguments")
+            t.raise_unworded(TypeError, f"{cls.__name__}(...) with too many arguments")
         result = bare_instance(t, cls, args)
     if cls in result.type().__mro__:
         initialize(t, result, args, kwargs)
@@ -116,7 +116,7 @@ def _instance(
 def bare_instance(t: Tracer, cls: type, args: list[Value]) -> Value:
     """What `object.__new__` and its like in dict, list and tuple make."""
     if cls.__flags__ & ABSTRACT:
-        raise Break("exception", f"{cls.__name__}(...) of an abstract class")
+        t.raise_unworded(TypeError, f"{cls.__name__}(...) of an abstract class")
     if not is_python_class(cls):
         raise Break("unknown_call", f"{cls.__name__}(...)")
     payload: Value | None = None
@@ -144,7 +144,7 @@ def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, 
             )
     elif init is object.__init__:  # takes no arguments, but passes over those that were for __new__
         if (args or kwargs) and class_attribute(instance.cls, "__new__") is object.__new__:
-            raise Break("exception", f"{instance.cls.__name__}(...) with too many arguments")
+            t.raise_unworded(TypeError, f"{instance.cls.__name__}(...) with too many arguments")
     else:
         t.call_builtin(init, [instance, *args], kwargs)
 

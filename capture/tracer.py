@@ -541,6 +541,10 @@ class Tracer:
             )
         )
 
+    def raise_unworded(self, cls: type[BaseException], what: str) -> NoReturn:
+        """An exception whose text Python alone knows: looking at it breaks the graph where it is raised."""
+        raise Raised(ExceptionValue(cls, None, what))
+
     def raise_value(self, cls: type[BaseException], args: list[Value]) -> NoReturn:
         raise Raised(ExceptionValue(cls, args))
 

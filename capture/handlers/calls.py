@@ -63,7 +63,7 @@ def call_function_ex(frame: Frame, ins: Instr) -> None:
         for key, value in mapping_entries(frame, frame.pop()):
             name = key.constant()
             if not isinstance(name, str):
-                raise Break("exception", "keywords that are no strings")
+                frame.t.raise_unworded(TypeError, "keywords that are no strings")
             kwargs[name] = value
     args = frame.t.list_items(frame.pop())
     callee = frame.pop()

@@ -108,7 +108,9 @@ def dict_update(frame: Frame, ins: Instr) -> None:
     assert isinstance(target, DictValue)
     for key, value in mapping_entries(frame, source):
         if ins.op == "DICT_MERGE" and target.contains(frame.t, key):
-            raise Break("exception", f"more than one value for argument {key.constant()!r}")
+            frame.t.raise_unworded(
+                TypeError, f"more than one value for argument {key.constant()!r}"
+            )
         target.setitem(frame.t, key, value)
 
 

@@ -142,7 +142,7 @@ class ObjectValue(Value):
             return BoundMethodValue(t.class_function(self.cls, name, found, after), self)
         if isinstance(found, property):
             if found.fget is None:
-                raise Break("exception", f"property {name} without getter")
+                t.raise_unworded(AttributeError, f"property {name} without getter")
             return t.call(t.pinned(found.fget), [self], {})
         if isinstance(found, staticmethod):
             return t.pinned(found.__func__)
@@ -184,7 +184,7 @@ class ObjectValue(Value):
                 )
             except AttributeError:
                 raise Break("attribute", f"empty slot {self.describe()}.{name}") from None
-        raise Break("exception", f"empty slot {self.describe()}.{name}")
+        t.raise_unworded(AttributeError, f"empty slot {self.describe()}.{name}")
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         own = class_attribute(self.cls, "__setattr__")
@@ -202,7 +202,7 @@ class ObjectValue(Value):
         found = class_attribute(self.cls, name)
         if isinstance(found, property):
             if found.fset is None:
-                raise Break("exception", f"property {name} without setter")
+                t.raise_unworded(AttributeError, f"property {name} without setter")
             t.call(t.pinned(found.fset), [self, value], {})
             return
         if (
@@ -250,7 +250,7 @@ class ObjectValue(Value):
         ):
             raise Break("attribute_write", f"del {self.describe()}.{name}")
         if self.own(t, name) is None:
-            raise Break("exception", f"del {self.describe()}.{name}")
+            t.raise_unworded(AttributeError, f"del {self.describe()}.{name}")
         if self.real is not None and name in (instance_dict(self.real) or ()):
             self.write(t, name, DELETED)
         else:
@@ -291,7 +291,7 @@ class ObjectValue(Value):
         result = self.call_special(t, "__bool__")
         if result is not None:
             if result.type() is not bool:
-                raise Break("exception", f"bool({self.describe()})")
+                t.raise_unworded(TypeError, f"bool({self.describe()})")
             return result.truth(t)
         if class_attribute(self.cls, "__bool__") is not MISSING:
             return super().truth(t)

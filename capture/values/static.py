@@ -226,10 +226,17 @@ class SuperValue(Value):
 class ExceptionValue(Value):
     """An exception that the interpreted program raised or made."""
 
-    def __init__(self, cls: type[BaseException], args: list[Value]) -> None:
+    def __init__(self, cls: type[BaseException], args: list[Value] | None, what: str = "") -> None:
         self.cls = cls
-        self.args = args
+        self._args = args  # None: not known
+        self.what = what
         self.site: tuple[CodeType, int] | None = None  # where it was raised, if it was
+
+    @property
+    def args(self) -> list[Value]:
+        if self._args is None:
+            raise Break("exception", self.what)
+        return self._args
 
     def type(self) -> type:
         return self.cls
@@ -248,6 +255,8 @@ class ExceptionValue(Value):
             raise Avoid(self.site)
 
     def describe(self) -> str:
+        if self._args is None:
+            return f"{self.cls.__name__}: {self.what}"
         shown = ", ".join(
             a.describe()
             for a in self.args
@@ -259,7 +268,7 @@ class ExceptionValue(Value):
         return True
 
     def parts(self) -> list[Value]:
-        return self.args
+        return self._args or []
 
     def key(self, t: Tracer) -> Any:
         return self
