@@ -5,7 +5,7 @@ This stub is the contract with the Python half.  Nothing in C runs Python code w
 
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, Literal
 
 class Guards:
     """A tree of checks over what a call can reach, walked in C in the order of creation.
@@ -98,6 +98,7 @@ class JitFunction:
     __wrapped__: FunctionType
     entries: list[Entry]  # oldest first; the newest is tried first.  A copy
     enabled: bool  # False: always the plain function
+    look_inside: bool  # True: of the plain function the hook looks at the frames that it calls
     def __init__(
         self,
         function: FunctionType,
@@ -120,11 +121,14 @@ def hook_suspend() -> bool:
     """Turn the thread's flag off (while compiling); returns what it was, for hook_restore."""
 
 def hook_restore(previous: bool) -> None: ...
+def hook_owner() -> JitFunction | None:
+    """The jitted function whose Python runs in this thread, as far as it is not captured."""
+
 def set_frame_callback(
-    callback: Callable[[FunctionType, tuple[Any, ...]], Entry | None] | None,
+    callback: Callable[[FunctionType, tuple[Any, ...]], Entry | None | Literal[False]] | None,
 ) -> None:
-    """callback(function, slots) for a fresh frame that no entry of its code fits: returns an Entry (kept on the code object) or
-    None: it is not asked again for this code, whose entries stay.  Never called for generators, for the code of an
+    """callback(function, slots) for a fresh frame that no entry of its code fits: returns an Entry (kept on the code object), False for
+    "not now", or None: it is not asked again for this code, whose entries stay.  Never called for generators, for the code of an
     Entry.code, or for the plain run of a JitFunction.  What it raises is reported once and means None."""
 
 def code_entries(code: CodeType) -> list[Entry]: ...

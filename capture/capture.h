@@ -222,6 +222,9 @@ const char *hook_unsupported(void); /* NULL: this interpreter is known */
 void hook_leave_code_alone(PyCodeObject *code);
 void hook_enter(void);
 void hook_exit(void);
+/* Enters the hook for the Python that a jitted function leaves (borrowed); what hook_end wants. */
+PyObject *hook_begin(PyObject *owner);
+void hook_end(PyObject *previous);
 int hook_has_callback(void);
 /* This thread's next frame of this code runs as it is; borrowed, never followed. */
 void hook_pass_next(PyObject *code);

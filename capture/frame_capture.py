@@ -37,6 +37,7 @@ def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail:
     except Skip as skip:
         compiler.add_plain(skip.reason)
         jitted.enabled = False
+        jitted.look_inside = True
         return None
     jitted.add(entry)
     return entry
@@ -125,7 +126,7 @@ class Capture:
     def _root_frame(self) -> Frame:
         t, function = self.tracer, self.function
         code = function.__code__
-        if self.session.forced:
+        if self.session.per_code:
             t.guards.add(t.roots.globals, "is", function.__globals__)
         arguments: dict[str, Value] = {}
         for position, (name, value) in enumerate(zip(slot_names(code), self.slots, strict=False)):

@@ -29,6 +29,7 @@ static __thread int entered;         /* users in this thread */
 static __thread int hook_off;        /* frames of this thread are passed on, e.g. while compiling */
 static __thread int depth;           /* of the frames that were passed on */
 static __thread PyObject *pass_next; /* borrowed, only compared */
+static __thread PyObject *owner;     /* the jitted function whose Python runs; borrowed from its caller */
 
 static void install(void);
 static void uninstall(void);
@@ -100,8 +101,8 @@ static Entry *ask_callback(PyObject *code, const Call *call) {
         PyThreadState_LeaveTracing(thread);
     }
     Py_XDECREF(slots);
-    int is_entry = answer && Py_IS_TYPE(answer, &Entry_Type);
-    if (answer && !is_entry && !Py_IsNone(answer))
+    int is_entry = answer && Py_IS_TYPE(answer, &Entry_Type), not_now = answer == Py_False;
+    if (answer && !is_entry && !not_now && !Py_IsNone(answer))
         PyErr_Format(PyExc_TypeError, "the frame callback gave %R", answer);
     if (is_entry && code_add_entry(code, (Entry *)answer) < 0) is_entry = 0;
     if (PyErr_Occurred()) {
@@ -114,7 +115,7 @@ static Entry *ask_callback(PyObject *code, const Call *call) {
     Py_DECREF(callback);
     if (is_entry) return (Entry *)answer;
     Py_XDECREF(answer);
-    hook_leave_code_alone((PyCodeObject *)code);
+    if (!not_now) hook_leave_code_alone((PyCodeObject *)code);
     return NULL;
 }
 
@@ -222,6 +223,18 @@ void hook_exit(void) {
     if (--hook.users == 0) uninstall();
 }
 
+PyObject *hook_begin(PyObject *new_owner) {
+    PyObject *previous = owner;
+    owner = new_owner;
+    hook_enter();
+    return previous;
+}
+
+void hook_end(PyObject *previous) {
+    owner = previous;
+    hook_exit();
+}
+
 void hook_pass_next(PyObject *code) {
     if (entered) pass_next = code;
 }
@@ -261,6 +274,10 @@ static PyObject *restore(PyObject *Py_UNUSED(module), PyObject *previous) {
     Py_RETURN_NONE;
 }
 
+static PyObject *hook_owner(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    return Py_NewRef(owner ? owner : Py_None);
+}
+
 static PyObject *set_frame_callback(PyObject *Py_UNUSED(module), PyObject *callback) {
     if (!Py_IsNone(callback) && !PyCallable_Check(callback))
         return PyErr_Format(PyExc_TypeError, "%R cannot be called", callback);
@@ -291,8 +308,9 @@ static PyMethodDef functions[] = {
     {"hook_suspend", suspend, METH_NOARGS,
      "Pass this thread's frames on; whether they were looked at, for hook_restore."},
     {"hook_restore", restore, METH_O, "Back to the state that hook_suspend gave."},
+    {"hook_owner", hook_owner, METH_NOARGS, "The jitted function whose Python runs in this thread, or None."},
     {"set_frame_callback", set_frame_callback, METH_O,
-     "callback(function, slots) -> Entry | None, for frames no entry fits."},
+     "callback(function, slots) -> Entry | None | False, for frames no entry fits."},
     {"code_entries", code_entries, METH_O, "The entries of a code object, oldest first."},
     {"forget_code", forget_code, METH_O, "Drop the entries of a code object; its frames are looked at anew."},
     {NULL, NULL, 0, NULL},

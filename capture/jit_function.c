@@ -14,7 +14,7 @@ typedef struct {
     PyObject *on_miss;
     PyObject *entries; /* tuple, oldest first; replaced as a whole, so that a running call keeps its own */
     Py_ssize_t simple; /* number of arguments if all are positional, else -1 */
-    char enabled;
+    char enabled, look_inside;
     PyObject *dict;
     PyObject *weakrefs;
 } JitFunction;
@@ -111,18 +111,24 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
         target = (PyObject *)function;
     if (target) {
         /* Rewritten code calls what could not be inlined: these frames are the hook's. */
-        int hooked = tried == TRIED_CODE && hook_has_callback();
+        int hooked = (tried == TRIED_CODE || self->look_inside) && hook_has_callback();
         Py_INCREF(target);
-        if (hooked) hook_enter();
+        PyObject *previous = hooked ? hook_begin((PyObject *)self) : NULL;
         if (tried == TRIED_PLAIN) hook_pass_next(self->code);
         result = PyObject_Vectorcall(target, args, nargsf, names);
-        if (hooked) hook_exit();
+        if (hooked) hook_end(previous);
         Py_DECREF(target);
     }
     Py_XDECREF(entries);
     return result;
 plain:
-    return PyObject_Vectorcall((PyObject *)function, args, nargsf, names);
+    if (!self->look_inside || suspended || !hook_has_callback())
+        return PyObject_Vectorcall((PyObject *)function, args, nargsf, names);
+    PyObject *previous = hook_begin((PyObject *)self);
+    hook_pass_next(self->code);
+    PyObject *answer = PyObject_Vectorcall((PyObject *)function, args, nargsf, names);
+    hook_end(previous);
+    return answer;
 }
 
 /* --- looking like a function --- */
@@ -248,6 +254,8 @@ static PyMemberDef JitFunction_members[] = {
     {"__wrapped__", T_OBJECT_EX, offsetof(JitFunction, function), READONLY, "the function as written"},
     {"on_miss", T_OBJECT_EX, offsetof(JitFunction, on_miss), READONLY, "called when no entry fits"},
     {"enabled", T_BOOL, offsetof(JitFunction, enabled), 0, "false: calls run the function as written"},
+    {"look_inside", T_BOOL, offsetof(JitFunction, look_inside), 0,
+     "true: the hook looks at what the function as written calls"},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -30,8 +30,8 @@ class Compiler(Protocol):
 class Session:
     """One per compiler; `resumes` owns the resume functions, which new code holds only weakly."""
 
-    # For tests: entries belong to a code object, which several functions may share, and code without tensor operations is rewritten too.
-    forced = False
+    per_code = False  # entries belong to a code object, which several functions may share
+    forced = False  # for tests: code without tensor operations is rewritten too
 
     def __init__(self) -> None:
         self.resumes: dict[Any, Any] = {}

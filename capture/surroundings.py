@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 def obstacle() -> str | None:
     """Why calls in this thread run plainly at the moment; None if they can be captured."""
+    if torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Python):
+        return "dispatch to Python is turned off"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "inside a function transform (vmap, grad, functionalize, ...)"
     if torch._C._get_tracing_state() is not None:

@@ -69,6 +69,10 @@ def load_compiler() -> None:
     with collector_off():
         import frameloom.capture.frame_capture
         import frameloom.pipeline  # noqa: F401
+        from frameloom.frames import watch_frames
+
+        if config.frames:
+            watch_frames()
 
 
 def stats() -> dict[str, int]:
@@ -78,8 +82,10 @@ def stats() -> dict[str, int]:
 
 def reset() -> None:
     """Forget everything compiled and all counts; the next calls compile afresh.  The kernel cache on disk stays."""
+    from frameloom import frames
     from frameloom.capture.frame_capture import forget_all
 
+    frames.forget()
     for jitted in list(compilers):
         jitted.clear()
         jitted.enabled = True

@@ -15,8 +15,8 @@ LOG_TOPICS = frozenset(
 )
 
 
-def _flag(name: str) -> bool:
-    return os.environ.get(name, "0").lower() not in ("", "0", "false", "no", "off")
+def _flag(name: str, default: str = "0") -> bool:
+    return os.environ.get(name, default).lower() not in ("", "0", "false", "no", "off")
 
 
 def _number(name: str, default: int | None) -> int | None:
@@ -66,6 +66,9 @@ class Config:
     cxx: str | None = (
         None  # CXX: the C++ compiler; default is the first of g++, c++, clang++ on PATH
     )
+    frames: bool = (
+        True  # FRAMELOOM_FRAMES: 0 leaves what only uncaptured Python calls to plain Python
+    )
     entries: int = (
         16  # FRAMELOOM_ENTRIES: compiled entries per jitted object before new cases run plainly
     )
@@ -79,7 +82,8 @@ class Config:
             debug_dir=Path(os.environ.get("FRAMELOOM_DEBUG_DIR", "frameloom_debug")),
             verify=_flag("FRAMELOOM_VERIFY"),
             fuel=_number("FRAMELOOM_FUEL", None),
-            cache=os.environ.get("FRAMELOOM_CACHE", "1") not in ("0", "false"),
+            cache=_flag("FRAMELOOM_CACHE", "1"),
+            frames=_flag("FRAMELOOM_FRAMES", "1"),
             cache_dir=_cache_dir(),
             cache_bytes=_number("FRAMELOOM_CACHE_BYTES", 2 << 30) or 0,
             cxx=os.environ.get("CXX") or None,

@@ -95,7 +95,7 @@ class Compiler:
         self.forced = forced
         self.entries = []
         self.made = 0
-        session_of(self).forced = True
+        session_of(self).per_code = session_of(self).forced = True
 
     def __call__(self, jitted, slots, kwargs):
         """A miss of a resume function."""

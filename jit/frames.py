@@ -1,0 +1,114 @@
+"""Functions that only uncaptured Python of a jitted function reaches: callbacks of C functions, what a library calls, what lies inside an
+instruction that could not be captured.
+
+While such Python runs, the frame hook asks `on_frame` about each function it meets.  Those that work with tensors are captured and compiled like
+jitted functions, with the options of the jitted function that reached them; their entries are kept with their code.  They are used under a jitted
+function only: elsewhere the same function runs as it is.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import replace
+from types import CodeType, FunctionType
+from typing import Any, Literal
+
+import torch
+
+from frameloom.capture import _capture, policy
+from frameloom.capture.resume import is_made
+from frameloom.capture.session import session_of
+from frameloom.capture.surroundings import obstacle
+from frameloom.compiler import Compiler
+
+MAX_ENTRIES = 8  # of one function
+LOOKED_AT = 8  # items of an argument that is a container
+
+
+class FrameCompiler(Compiler):
+    """Of one code object; it is also what `capture_call` takes for the jitted function."""
+
+    def __init__(self, function: FunctionType, owner: Compiler) -> None:
+        super().__init__(function.__qualname__, replace(owner.options, fullgraph=False))
+        self._explanation = owner._explanation
+        self.entries: list[Any] = []
+        self.enabled = True
+        session_of(self).per_code = True
+
+    def entry(self, function: FunctionType, slots: tuple[Any, ...]) -> Any:
+        """The entry for this call, or None if the code is better left alone."""
+        if len(self.entries) >= MAX_ENTRIES:
+            return None
+        entry = self(Target(function, self), slots, None)
+        is_useless = entry is not None and entry.kind == "plain" and "gradient" not in entry.target
+        return None if is_useless else entry
+
+
+class Target:
+    """A function in the place of a jitted one."""
+
+    def __init__(self, function: FunctionType, compiler: FrameCompiler) -> None:
+        self.__wrapped__ = function
+        self.__qualname__ = function.__qualname__
+        self.entries = compiler.entries
+        self.enabled = self.look_inside = True
+
+    def add(self, entry: Any) -> None:
+        self.entries.append(entry)
+
+
+_compilers: dict[int, tuple[weakref.ref[CodeType], FrameCompiler]] = {}
+
+
+def on_frame(function: FunctionType, slots: tuple[Any, ...]) -> Any | Literal[False] | None:
+    """An entry for the frame; None: leave its code alone; False: leave this one alone."""
+    owner = _capture.hook_owner()
+    compiler = owner.on_miss if owner is not None else None
+    if not isinstance(compiler, Compiler):
+        return False
+    if not is_worth_it(function, slots):
+        return None
+    if obstacle() is not None:
+        return False
+    return _compiler_of(function, compiler).entry(function, slots)
+
+
+def is_worth_it(function: FunctionType, slots: tuple[Any, ...]) -> bool:
+    """Whether the function is the user's and takes tensors or modules."""
+    if is_made(function) or getattr(function, "__frameloom_disable__", False):
+        return False
+    module = function.__module__ or ""
+    if module.partition(".")[0] == "torch" and not module.startswith("torch.nn.modules"):
+        return False
+    return policy.function_verdict(function) == "inline" and any(map(has_tensors, slots))
+
+
+def has_tensors(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(isinstance(item, torch.Tensor | torch.nn.Module) for item in value[:LOOKED_AT])
+    if isinstance(value, dict):
+        items = list(value.values())[:LOOKED_AT]
+        return any(isinstance(item, torch.Tensor | torch.nn.Module) for item in items)
+    return isinstance(value, torch.Tensor | torch.nn.Module)
+
+
+def _compiler_of(function: FunctionType, owner: Compiler) -> FrameCompiler:
+    code = function.__code__
+    found = _compilers.get(id(code))
+    if found is not None and found[0]() is code:
+        return found[1]
+    compiler, key = FrameCompiler(function, owner), id(code)
+    _compilers[key] = (weakref.ref(code, lambda _: _compilers.pop(key, None)), compiler)
+    return compiler
+
+
+def forget() -> None:
+    """Drop what was compiled for frames."""
+    for reference, _ in list(_compilers.values()):
+        if (code := reference()) is not None:
+            _capture.forget_code(code)
+    _compilers.clear()
+
+
+def watch_frames() -> None:
+    _capture.set_frame_callback(on_frame)
