@@ -125,7 +125,7 @@ def hook_owner() -> JitFunction | None:
     """The jitted function whose Python runs in this thread, as far as it is not captured."""
 
 def set_frame_callback(
-    callback: Callable[[FunctionType, tuple[Any, ...]], Entry | None | Literal[False]] | None,
+    callback: Callable[[FunctionType, tuple[Any, ...]], Entry | Literal[False] | None] | None,
 ) -> None:
     """callback(function, slots) for a fresh frame that no entry of its code fits: returns an Entry (kept on the code object), False for
     "not now", or None: it is not asked again for this code, whose entries stay.  Never called for generators, for the code of an
