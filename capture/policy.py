@@ -131,7 +131,7 @@ def _torch_verdict(function: FunctionType, module: str) -> Verdict:
         module == "torch" and function.__name__.startswith(("is_", "are_", "get_"))
     ):
         return "inline"  # questions about settings, in Python around C
-    if module == "torch" and function.__name__ in INTERPRETED_TOP_LEVEL:
+    if module == "torch.jit" or (module == "torch" and function.__name__ in INTERPRETED_TOP_LEVEL):
         return "inline"
     return "break"
 

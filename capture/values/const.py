@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 import inspect
-from types import CodeType, FunctionType
+import typing
+from types import CodeType, FunctionType, GenericAlias, UnionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,6 +32,11 @@ FROZEN = (
     inspect.Signature,
     inspect.Parameter,
     enum.Enum,
+    GenericAlias,
+    UnionType,
+    typing.TypeVar,
+    typing.ForwardRef,
+    typing._Final,  # type: ignore[attr-defined]  (List[int], Optional and their like)
 )
 
 

@@ -593,6 +593,8 @@ class ModuleValue(ObjectValue):
         from frameloom.capture.values.tensor import TensorValue
 
         value = t.look(value)
+        if value is self.registered(t, name):
+            return  # `self.layer = self.layer.to(dtype)` where there is nothing to do
         if isinstance(value, ModuleValue) and self.real is None:
             modules = self.own(t, "_modules")
             if not isinstance(modules, DictValue):
