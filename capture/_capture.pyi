@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, Literal
 
+class RunPlainly(Exception):
+    """Raised by a graph that has changed nothing yet: the jitted call starts anew as the function was written."""
+
 class Guards:
     """A tree of checks over what a call can reach, walked in C in the order of creation.
 

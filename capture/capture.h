@@ -212,6 +212,7 @@ void bound_release(Bound *bound);
 
 /* --- jit_function.c --- */
 extern PyTypeObject JitFunction_Type;
+extern PyObject *RunPlainly;
 PyObject *calls_suspend(PyObject *module, PyObject *ignored);
 PyObject *calls_restore(PyObject *module, PyObject *previous);
 int calls_are_suspended(void);

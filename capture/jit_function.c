@@ -19,6 +19,9 @@ typedef struct {
     PyObject *weakrefs;
 } JitFunction;
 
+/* Raised by a graph that has changed nothing yet: the call starts anew as the function was written. */
+PyObject *RunPlainly;
+
 /* Set while jitted calls of this thread run plainly. */
 static __thread int suspended;
 
@@ -120,6 +123,11 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
         Py_DECREF(target);
     }
     Py_XDECREF(entries);
+    if (result == NULL && PyErr_ExceptionMatches(RunPlainly)) {
+        PyErr_Clear();
+        hook_pass_next(self->code);
+        goto plain;
+    }
     return result;
 plain:
     if (!self->look_inside || suspended || !hook_has_callback())

@@ -34,6 +34,11 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__capture(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) return NULL;
+    RunPlainly = PyErr_NewException("frameloom.capture._capture.RunPlainly", NULL, NULL);
+    if (RunPlainly == NULL || PyModule_AddObjectRef(module, "RunPlainly", RunPlainly) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
     PyObject *collections = PyImport_ImportModule("collections");
     deque_type = collections ? (PyTypeObject *)PyObject_GetAttrString(collections, "deque") : NULL;
     Py_XDECREF(collections);

@@ -347,7 +347,7 @@ class Recorder(TorchDispatchMode):
         for node in reversed(self.graph.nodes):
             if node.users or node.op in ("placeholder", "output"):
                 continue
-            if node.target is aten.copy_.default:
+            if node.target in (aten.copy_.default, aten._assert_async.msg):
                 continue
             tags = getattr(node.target, "tags", ())
             if torch.Tag.nondeterministic_seeded not in tags:
@@ -420,4 +420,12 @@ def _record_batch_norm(recorder: Recorder, func: Any, args: Any, kwargs: Any) ->
     return out, save_mean, save_invstd
 
 
-SPECIAL: dict[Any, Callable[..., Any]] = {aten.native_batch_norm.default: _record_batch_norm}
+def _record_assertion(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> None:
+    recorder.emit(func, args, kwargs)
+    recorder.n_ops += 1
+
+
+SPECIAL: dict[Any, Callable[..., Any]] = {
+    aten.native_batch_norm.default: _record_batch_norm,
+    aten._assert_async.msg: _record_assertion,
+}

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import _capture, breaks, effects
+from frameloom.capture.assumptions import check_that_rerun_is_possible, rerunning
 from frameloom.capture.builder import CodeBuilder
 from frameloom.capture.instr import assemble, decode
 from frameloom.capture.leave import Leaver, frame_spec
@@ -70,7 +71,11 @@ class Piece:
                 apart = list(self.graph.inputs)
                 if share_memory(self.graph.examples):
                     raise Skip("inputs share memory, and one is changed")
+            if t.rerun_sites:
+                check_that_rerun_is_possible(t, self.graph)
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
+            if t.rerun_sites:
+                self.compiled = rerunning(self.compiled)
         self._tell_objects_apart()
         self.built = t.guards.build(capture.function.__code__, apart)
 

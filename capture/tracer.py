@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from frameloom.capture import _capture, calls
+from frameloom.capture.assumptions import may_be_caught
 from frameloom.capture.fake import Fake
 from frameloom.capture.guard import GuardSet
 from frameloom.capture.lookup import MISSING, class_attribute
@@ -110,6 +111,9 @@ class Tracer:
         self.depth = 0
         self.steps = 0
         self.step_limit = MAX_IDLE_STEPS
+        self.rerun_sites: list[
+            tuple[Any, int]
+        ] = []  # where an exception of the graph would mean plain Python
         self.modes: list[Value] = []  # grad-mode managers entered and not left
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
         self.raised: list[Raised] = []  # all exceptions of the program
@@ -469,7 +473,7 @@ class Tracer:
         last = next(reversed(self.recorder.graph.nodes))
         result = self.recorder.call(fn, plain_args, plain_kwargs, self.where())
         if self._is_caught() and may_fail(last):
-            raise Break("may_raise", f"{getattr(fn, '__name__', fn)}(...)")
+            may_be_caught(self, f"{getattr(fn, '__name__', fn)}(...)")
         return self.from_python(result)
 
     def _is_caught(self) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frameloom.capture.assumptions import assume, side_that_does_not_raise
 from frameloom.capture.handlers.registry import handles
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.iterator import IteratorValue
 from frameloom.capture.values.object import UserIterator
+from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -23,12 +25,24 @@ def jump(frame: Frame, ins: Instr) -> Instr | None:
 
 @handles("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
 def jump_if_true(frame: Frame, ins: Instr) -> Instr | None:
-    return ins.target if frame.pop().truth(frame.t) else None
+    return ins.target if holds(frame, ins, True) else None
+
+
+def holds(frame: Frame, ins: Instr, jumps_if: bool) -> bool:
+    """The truth of what is on the stack.  Where a tensor decides whether the program raises, it is taken not to."""
+    condition = frame.pop()
+    if isinstance(condition, TensorValue):
+        jump = side_that_does_not_raise(frame.instrs, ins)
+        if jump is not None:
+            expected = jump is jumps_if
+            assume(frame.t, condition, expected, Break("data_dependent_branch", "bool(tensor)"))
+            return expected
+    return condition.truth(frame.t)
 
 
 @handles("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
 def jump_if_false(frame: Frame, ins: Instr) -> Instr | None:
-    return None if frame.pop().truth(frame.t) else ins.target
+    return None if holds(frame, ins, False) else ins.target
 
 
 @handles("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")

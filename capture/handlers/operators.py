@@ -12,6 +12,8 @@ from frameloom.capture.opcodes import BINARY_OPS, COMPARE_OPS, compare_index
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue, boolean
 from frameloom.capture.values.container import SliceValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.capture.values.text import TensorTextValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -112,6 +114,13 @@ def build_slice(frame: Frame, ins: Instr) -> None:
 def format_value(frame: Frame, ins: Instr) -> None:
     spec = frame.pop() if ins.arg & 4 else ConstValue("")
     value = frame.pop()
+    site = (frame.code, ins.index)
+    if isinstance(value, TensorValue) and not frame.t.session.is_avoided(*site):
+        frame.push(TensorTextValue(site))
+        return
+    if isinstance(value, TensorTextValue):
+        frame.push(value)
+        return
     convert = (None, str, repr, ascii)[ins.arg & 3]
     if convert is not None:
         value = frame.t.call_builtin(convert, [value], {})
@@ -121,6 +130,10 @@ def format_value(frame: Frame, ins: Instr) -> None:
 @handles("BUILD_STRING")
 def build_string(frame: Frame, ins: Instr) -> None:
     pieces = frame.pop_many(ins.arg)
+    for piece in map(frame.t.look, pieces):
+        if isinstance(piece, TensorTextValue):
+            frame.push(piece)
+            return
     frame.push(ConstValue("".join(frame.t.look(piece).constant() for piece in pieces)))
 
 

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from frameloom.capture.assumptions import assume
 from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
@@ -54,6 +55,19 @@ def _is_wrapper_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not isinstance(t.look(args[0]), TensorValue | ConstValue):
         raise Break("unknown_call", "is_traceable_wrapper_subclass(...)")
     return boolean(False)
+
+
+@knows(torch._check_tensor_all_with, torch._check_tensor_all, least=1, most=3)
+def _check_tensor_all(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """The first argument may be the class of the exception; the program raises it when it runs plainly."""
+    condition = next((v for v in map(t.look, args) if isinstance(v, TensorValue)), None)
+    broken = Break("data_dependent_branch", "torch._check_tensor_all(...)")
+    if condition is None or condition.fake.dtype is not torch.bool:
+        raise broken
+    everywhere = t.torch_call(torch.all, [condition], {})
+    assert isinstance(everywhere, TensorValue)
+    assume(t, everywhere, True, broken)
+    return NONE
 
 
 @knows(torch._C._log_api_usage_once)

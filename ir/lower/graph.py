@@ -27,6 +27,7 @@ from frameloom.ir.substitute import fold, space
 VIEWS = frozenset({"aten._unsafe_view.default"})
 COPIES = frozenset({"aten.contiguous.default"})
 WRITE_BACK = "aten.copy_.default"
+ASSERTION = "aten._assert_async.msg"
 
 
 def lower(graph: torch.fx.Graph, constants: torch.nn.Module) -> Program:
@@ -119,6 +120,9 @@ class _Graph:
         arguments = _arguments(target, node.args, node.kwargs)
         if name == WRITE_BACK:
             return self.write_back(node, *arguments[:2])
+        if name == ASSERTION:
+            holds = read(self.values[arguments[0]], [])
+            return self.check(node.name, (~holds).node, "RuntimeError", arguments[1], node)
         val = node.meta.get("val")
         if (is_view(target) and name not in COPIES) or name in VIEWS:
             buffer = self.values[node.args[0]].buffer  # type: ignore[index]

@@ -257,7 +257,7 @@ PROGRAMS = [  # program, graphs, breaks (None: any number)
     (break_two_deep, 2, 1), (break_in_callee_in_loop, None, None), (break_in_expression, 3, 2),
     (break_in_comprehension, None, None), (break_in_with, 2, None), (break_in_try, 2, None),
     (exception_caught_by_user, None, None), (exception_in_callee, None, None), (user_exception_leaves, None, None),
-    (library_error_leaves, None, None), (assert_on_tensor, 2, 1), (explicit_break, 2, 1),
+    (library_error_leaves, None, None), (assert_on_tensor, 1, 0), (explicit_break, 2, 1),
     (break_with_many_locals, 2, 1), (identity_is_kept, 1, 1), (closure_over_break, 2, 1), (generator_break, None, None),
     (print_tensor, 2, 1), (format_tensor, None, None), (builtin_on_tensor, None, None), (key_function, None, None),
 ]  # fmt: skip

@@ -1,0 +1,100 @@
+"""Going on as if a condition on the tensors' data held, and leaving the calls for which it does not to plain Python.
+
+A program that checks its data (`if bad.any(): raise ...`) is captured on the side that does not raise.  The graph checks the condition, too; where
+it fails, and where an operation raises inside a `try`, nothing has been changed yet, so the call starts anew as plain Python, which raises or
+handles the exception in the right place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture import _capture
+from frameloom.capture.generator import Avoid
+from frameloom.capture.instr import Instr
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.graph import CapturedGraph
+    from frameloom.capture.tracer import Tracer
+
+MESSAGE = "a condition does not hold"
+
+
+def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Break) -> None:
+    """Record that `bool(condition)` is `expected`; raises `otherwise` where that cannot be."""
+    assert t.frame is not None
+    site = (t.frame.code, t.frame.at.index)
+    if t.session.forced or t.session.is_avoided(*site) or condition.fake.numel() != 1:
+        raise otherwise
+    t.torch_call(_hold if expected else _fail, [condition], {})
+    t.rerun_sites.append(site)
+
+
+def _hold(condition: torch.Tensor) -> None:
+    torch.ops.aten._assert_async.msg(condition.reshape(()).to(torch.bool), MESSAGE)
+
+
+def _fail(condition: torch.Tensor) -> None:
+    torch.ops.aten._assert_async.msg(condition.reshape(()).to(torch.bool).logical_not(), MESSAGE)
+
+
+def may_be_caught(t: Tracer, what: str) -> None:
+    """An operation that may raise was recorded inside a `try` that handles it."""
+    assert t.frame is not None
+    site = (t.frame.code, t.frame.at.index)
+    if t.session.forced or t.session.is_avoided(*site):
+        raise Break("may_raise", what)
+    t.rerun_sites.append(site)
+
+
+def check_that_rerun_is_possible(t: Tracer, graph: CapturedGraph) -> None:
+    """What the graph has written or drawn before it raises cannot be taken back: then capture breaks at those places instead."""
+    seeded = torch.Tag.nondeterministic_seeded
+    if graph.mutated or any(seeded in getattr(n.target, "tags", ()) for n in graph.graph.nodes):
+        raise Avoid(t.rerun_sites[0])
+
+
+def rerunning(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """The compiled graph, whose exceptions mean that the call starts anew."""
+
+    def run(*inputs: Any) -> Any:
+        try:
+            return compiled(*inputs)
+        except Exception:
+            raise _capture.RunPlainly from None
+
+    return run
+
+
+def raises(instrs: list[Instr], start: Instr | None, limit: int = 80) -> bool:
+    """Whether the code from `start` on does nothing but make an exception and raise it."""
+    if start is None:
+        return False
+    for ins in instrs[start.index : start.index + limit]:
+        if ins.op == "RAISE_VARARGS":
+            return True
+        if ins.target is not None or ins.op.startswith(("STORE_", "DELETE_", "RETURN_", "YIELD_")):
+            return False
+    return False
+
+
+def side_that_does_not_raise(instrs: list[Instr], ins: Instr) -> bool | None:
+    """For a conditional jump: whether to jump so that nothing is raised; None where neither or both sides raise."""
+    following = instrs[ins.index + 1] if ins.index + 1 < len(instrs) else None
+    falls, jumps = raises(instrs, following), raises(instrs, ins.target)
+    return None if falls is jumps else falls
+
+
+__all__ = [
+    "assume",
+    "check_that_rerun_is_possible",
+    "may_be_caught",
+    "raises",
+    "rerunning",
+    "side_that_does_not_raise",
+]
