@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import CodeType
+
 from frameloom.capture.generator import Avoid
 from frameloom.capture.values.base import Value
 

@@ -15,7 +15,6 @@ from frameloom.compiler import compilers
 from tests.zoo.compare import Disagreement, compare, copied
 from tests.zoo.models import Model
 
-
 SEEDS = (1, 2, 3)
 
 
