@@ -338,11 +338,10 @@ def _baddbmm(
 
 @rule(aten.clone.default)
 def _clone(func: Any, x: torch.Tensor, *, memory_format: Any = None) -> Any:
-    if x.is_contiguous() and memory_format in (
-        None,
-        torch.contiguous_format,
-        torch.preserve_format,
-    ):
+    preserve = memory_format in (None, torch.preserve_format)
+    if preserve and is_dense(x):
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+    if x.is_contiguous() and (preserve or memory_format is torch.contiguous_format):
         return empty(x.shape, x.dtype)
     return None
 

@@ -45,6 +45,15 @@ def empty(shape: Any, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
+# Overloads that make a tensor of a number.
+WRAPPING = ("Tensor", "Scalar", "Scalar_Other", "n_scalar", "other_scalar")
+# Ops whose result is made by `empty_like`.
+PRESERVING = (
+    aten.hardtanh.default, aten.relu6.default, aten.nan_to_num.default, aten.deg2rad.default,
+    aten.rad2deg.default,
+)  # fmt: skip
+
+
 def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     """One tensor result, broadcast from the tensor arguments, laid out as TensorIterator does."""
     if len(func._schema.returns) != 1 or torch.Tag.nondeterministic_seeded in func.tags:
@@ -54,6 +63,9 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     if not tensors or any(isinstance(a, list | tuple) for a in args):
         return None
     dtype = _pointwise_dtype(func, args, kwargs)
+    if func in PRESERVING and is_dense(tensors[0]):
+        first = tensors[0]
+        return torch.empty_strided(first.shape, first.stride(), dtype=dtype, device="meta")
     shape = broadcast(*(t.shape for t in tensors))
     if shape is None:
         return None
@@ -63,7 +75,7 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
         if 1 not in shape or all(t.stride() == result.stride() for t in tensors):
             return result
     # A number in the place of a tensor takes part as a tensor without dimensions.
-    if alike and shape and func._overloadname == "Tensor" and len(tensors) == 1 and len(args) > 1:
+    if alike and shape and len(tensors) == 1 < len(args) and func._overloadname in WRAPPING:
         alike = False
     strides = _iterator_strides(shape, tensors, alike)
     return torch.empty_strided(shape, strides, dtype=dtype, device="meta")

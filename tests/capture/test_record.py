@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.capture.record import Recorder
+from frameloom.capture.shapes import infer
 from frameloom.errors import Break
 
 
@@ -240,3 +241,23 @@ def test_strides_of_pointwise_results_are_eagers():
                 a.stride(),
                 b.stride(),
             )
+
+
+def test_strides_of_pointwise_results():
+    """With dimensions of size one, kinds of ops differ in the strides they give to those."""
+    shared = (
+        torch.ones(2, 1, 4, 8).transpose(1, 2), torch.ones(3, 1, 1, 5).permute(0, 2, 3, 1), torch.ones(1, 4, 1, 8)[:, ::2],
+    )  # fmt: skip
+    wrong = []
+    for name in ("add.Tensor", "mul.Tensor", "eq.Scalar", "lt.Scalar", "pow.Tensor_Scalar", "exp", "clone", "hardtanh", "xlogy.Scalar_Other",
+                 "fmod.Scalar", "remainder.Scalar", "nan_to_num", "relu", "clamp", "special_zeta.other_scalar", "leaky_relu", "lerp.Scalar"):  # fmt: skip
+        op, _, overload = name.partition(".")
+        func = getattr(getattr(torch.ops.aten, op), overload or "default")
+        for x in shared:
+            extra = {"lerp": (x, 0.5)}.get(op, (2,) if overload or op == "clamp" else ())
+            want = func(x, *extra).stride()
+            meta = [a.to("meta") if isinstance(a, torch.Tensor) else a for a in (x, *extra)]
+            got = infer(func, tuple(meta), {}).stride()
+            if got != want:
+                wrong.append((name, x.stride(), want, got))
+    assert not wrong
