@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(wildcard capture/*.c capture/*.h runtime/*.cpp runtime/*.h) setup.py pyproject.toml
 CHECKED := jit capture ir codegen runtime tests examples benchmarks setup.py
 
-.PHONY: demo test lint format bench clean
+.PHONY: cpython demo test lint format bench clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -17,6 +17,11 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev $(VENV)/.demo
 	$(BIN)/python -m pytest
+
+# CPython's own tests with everything captured that can be, and every code object of the library and of PyTorch assembled again.
+cpython: $(VENV)/.dev
+	$(BIN)/python tests/capture/round_trip.py
+	$(BIN)/python -m tests.cpython.run --results tests/cpython/RESULTS.md
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(CHECKED)

@@ -26,6 +26,8 @@ from frameloom.capture.opcodes import (
     NAMES,
     OPMAP,
     OPNAME,
+    PAIRS,
+    PY312,
     SLOTS,
 )
 
@@ -39,7 +41,9 @@ T = TypeVar("T")
 
 
 class Instr:
-    """One instruction.  `arg` is a constant, a name or a number by kind of opcode; `flags` are the low bits beside a name.
+    """One instruction.  `arg` is a constant, a name or a number by kind of opcode; `flags` are the low bits beside a name;
+    those of a jump say how many EXTENDED_ARGs it had: with two lengths that both fit, the compiler's is kept.
+    Beside that of a slot, 1 says that it is the free variable, where a cell has the same name.
 
     `run`, `atomic` and `next` are for the interpreter (`handlers.linked`)."""
 
@@ -135,6 +139,7 @@ def decode(code: CodeType) -> list[Instr]:
         instr = Instr(op, positions=positions[offset // 2])
         after = offset + 2 + 2 * CACHES.get(op, 0)
         if op in JUMPS:
+            instr.flags = (offset - start) // 2
             jumps.append((instr, after + (-2 if "BACKWARD" in op else 2) * arg))
         elif op in CONSTS:
             instr.arg = code.co_consts[arg]
@@ -143,6 +148,9 @@ def decode(code: CodeType) -> list[Instr]:
             instr.arg, instr.flags = code.co_names[arg >> bits], arg & ((1 << bits) - 1)
         elif op in SLOTS:
             instr.arg = local_names[arg]
+            instr.flags = int(local_names.index(instr.arg) != arg)
+        elif op in PAIRS:
+            instr.arg = local_names[arg >> 4], local_names[arg & 15]
         else:
             instr.arg = arg
         instr.index = len(instrs)
@@ -197,20 +205,25 @@ def assemble(
     cellvars: Sequence[str],
     freevars: Sequence[str],
     stacksize: int,
+    pools: bool = False,
     **replace: Any,
 ) -> CodeType:
-    """A code object of these instructions; everything not given (file, name, qualname, flags) is `like`'s."""
+    """A code object of these instructions; everything not given (file, name, qualname, flags) is `like`'s.  `pools`: constants and names stand where
+    `like` has them."""
     slots = [*varnames, *(name for name in cellvars if name not in varnames), *freevars]
-    slot = {name: position for position, name in enumerate(slots)}
-    consts: list[Any] = list(like.co_consts[:1])  # the docstring stays first
+    slot = {name: position for position, name in reversed(list(enumerate(slots)))}
+    free = {name: len(slots) - len(freevars) + n for n, name in enumerate(freevars)}
+    consts: list[Any] = list(
+        like.co_consts if pools else like.co_consts[:1]
+    )  # the docstring stays first
     const_index = {id(value): position for position, value in enumerate(consts)}
-    names: list[str] = []
-    name_index: dict[str, int] = {}
+    names: list[str] = list(like.co_names if pools else ())
+    name_index = {name: position for position, name in enumerate(names)}
     operands: list[int] = []
     for position, instr in enumerate(instrs):
         instr.index = position
         if instr.op in JUMPS:
-            operands.append(0)
+            operands.append(1 << 8 * instr.flags if instr.flags else 0)
         elif instr.op in CONSTS:
             if id(instr.arg) not in const_index:
                 const_index[id(instr.arg)] = len(consts)
@@ -222,7 +235,11 @@ def assemble(
                 names.append(instr.arg)
             operands.append(index << FLAG_BITS.get(instr.op, 0) | instr.flags)
         elif instr.op in SLOTS:
-            operands.append(slot[instr.arg])
+            operands.append(slot[instr.arg] if not instr.flags else free[instr.arg])
+        elif instr.op in PAIRS:
+            first, second = (slot[name] for name in instr.arg)
+            assert max(first, second) < 16, instr
+            operands.append(first << 4 | second)
         else:
             operands.append(instr.arg or 0)
     offsets = _place(instrs, operands)
@@ -243,6 +260,7 @@ def assemble(
 
 def _place(instrs: Sequence[Instr], operands: list[int]) -> list[int]:
     """Offsets (in code units) of the instructions and of the end, with jump operands filled in, by iterating to a fixpoint."""
+    rounds = 0
     while True:
         offsets, at = [], 0
         for instr, operand in zip(instrs, operands, strict=True):
@@ -263,6 +281,13 @@ def _place(instrs: Sequence[Instr], operands: list[int]) -> list[int]:
                 operands[position] = distance
         if stable:
             return offsets
+        rounds += 1
+        if rounds == GUESSES:  # from nothing, the operands only grow, which ends
+            for position, instr in enumerate(instrs):
+                operands[position] = operands[position] if instr.target is None else 0
+
+
+GUESSES = 4  # rounds that start from the lengths the jumps had
 
 
 def _extensions(operand: int) -> int:
@@ -279,38 +304,62 @@ def _emit(instrs: Sequence[Instr], operands: list[int]) -> bytes:
 
 
 def _write_positions(instrs: Sequence[Instr], offsets: list[int], first_line: int) -> bytes:
-    out = bytearray()
-    line_before = first_line
-
-    def varint(value: int) -> None:
-        while value >= 64:
-            out.append(64 | value & 63)
-            value >>= 6
-        out.append(value)
-
-    def signed(value: int) -> None:
-        varint(-value << 1 | 1 if value < 0 else value << 1)
-
+    """The location table, with the entries that CPython's own compiler would choose."""
+    writer = _PositionWriter(first_line)
+    start = 0
     for position, instr in enumerate(instrs):
-        units = offsets[position + 1] - offsets[position]
-        line, end_line, column, end_column = instr.positions
+        after = instrs[position + 1].positions if position + 1 < len(instrs) else None
+        if not PY312 or after != instr.positions:  # from 3.12 on a run of the same place is one
+            writer.write(offsets[position + 1] - offsets[start], instr.positions)
+            start = position + 1
+    return bytes(writer.out)
+
+
+class _PositionWriter:
+    LONGEST = 8  # code units of one entry
+
+    def __init__(self, first_line: int) -> None:
+        self.out = bytearray()
+        self.line = first_line
+
+    def write(self, units: int, positions: Positions) -> None:
         while units > 0:
-            length = min(units, 8)
-            units -= length
-            if line is None:
-                out.append(0x80 | 15 << 3 | length - 1)
-                continue
-            if column is None or end_column is None or end_line is None:
-                out.append(0x80 | 13 << 3 | length - 1)
-                signed(line - line_before)
-            else:
-                out.append(0x80 | 14 << 3 | length - 1)
-                signed(line - line_before)
-                varint(end_line - line)
-                varint(column + 1)
-                varint(end_column + 1)
-            line_before = line
-    return bytes(out)
+            self._entry(min(units, self.LONGEST), positions)
+            units -= self.LONGEST
+
+    def _entry(self, units: int, positions: Positions) -> None:
+        line, end_line, column, end_column = positions
+        if line is None:
+            self._start(15, units)
+            return
+        delta, self.line = line - self.line, line
+        if column is None or end_column is None:
+            self._start(13, units)
+            self._signed(delta)
+        elif end_line == line and delta == 0 and column < 80 and 0 <= end_column - column < 16:
+            self._start(column >> 3, units)
+            self.out.append((column & 7) << 4 | end_column - column)
+        elif end_line == line and 0 <= delta < 3 and column < 128 and end_column < 128:
+            self._start(10 + delta, units)
+            self.out += bytes((column, end_column))
+        else:
+            self._start(14, units)
+            self._signed(delta)
+            self._number((end_line if end_line is not None else line) - line)
+            self._number(column + 1)
+            self._number(end_column + 1)
+
+    def _start(self, kind: int, units: int) -> None:
+        self.out.append(0x80 | kind << 3 | units - 1)
+
+    def _number(self, value: int) -> None:
+        while value >= 64:
+            self.out.append(64 | value & 63)
+            value >>= 6
+        self.out.append(value)
+
+    def _signed(self, value: int) -> None:
+        self._number(-value << 1 | 1 if value < 0 else value << 1)
 
 
 def _write_exception_table(instrs: Sequence[Instr], offsets: list[int]) -> bytes:

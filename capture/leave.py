@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture import chain
 from frameloom.capture.instr import Instr, decode
 from frameloom.capture.liveness import live_before
-from frameloom.capture.opcodes import NO_FALLTHROUGH, PY312, results, stack_effect
+from frameloom.capture.opcodes import END_FOR_LENGTH, NO_FALLTHROUGH, PY312, results, stack_effect
 from frameloom.capture.resume import (
     MADE,
     FrameWriter,
@@ -70,7 +70,8 @@ def ways_out(state: FrameState) -> list[WayOut]:
         index, stack = at.target.index, _stack_after(at, before, jump=True)
         if at.op == "FOR_ITER":
             stack = tuple(before[:-1])
-            index += decode(state.code)[index].op == "END_FOR"
+            if decode(state.code)[index].op == "END_FOR":
+                index += END_FOR_LENGTH
         found.append(WayOut(_spec_at(state, index, stack), True))
     return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import CodeType
 
 from frameloom.capture.instr import Instr, decode, per_code
-from frameloom.capture.opcodes import NO_FALLTHROUGH, SLOTS
+from frameloom.capture.opcodes import NO_FALLTHROUGH, PAIRS, SLOTS
 
 
 @per_code
@@ -29,6 +29,9 @@ def live_before(code: CodeType) -> list[frozenset[str]]:
             names = _live_after(instr, instrs, live)
             if instr.op == "STORE_FAST":
                 names -= {instr.arg}
+            elif instr.op in PAIRS:
+                stored = instr.op.count("STORE_FAST")
+                names = (names - {*instr.arg[:stored]}) | {*instr.arg[stored:]}
             elif instr.op in SLOTS and instr.op != "MAKE_CELL":
                 names |= {instr.arg}
             elif any(

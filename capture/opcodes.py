@@ -13,12 +13,16 @@ from collections.abc import Callable
 from typing import Any
 
 PY312 = sys.version_info >= (3, 12)
+PY313 = sys.version_info >= (3, 13)
 OPMAP: dict[str, int] = {name: op for name, op in opcode.opmap.items() if op < 256}
 OPNAME: list[str] = opcode.opname
+_caches: Any = opcode._inline_cache_entries  # type: ignore[attr-defined]
 CACHES: dict[str, int] = {
-    opcode.opname[op]: n
-    for op, n in enumerate(opcode._inline_cache_entries)
-    if n  # type: ignore[attr-defined]
+    name: count
+    for name, count in (
+        _caches.items() if isinstance(_caches, dict) else zip(opcode.opname, _caches, strict=False)
+    )
+    if count
 }
 HAVE_ARGUMENT: int = opcode.HAVE_ARGUMENT
 
@@ -32,7 +36,12 @@ def _names(codes: list[int]) -> frozenset[str]:
 JUMPS = _names(opcode.hasjrel)
 NAMES = _names(opcode.hasname)
 CONSTS = _names(opcode.hasconst)
-SLOTS = _names(opcode.haslocal) | _names(opcode.hasfree)  # operand: index among localsplus
+PAIRS = frozenset(  # operand: two indices among localsplus, of four bits each
+    {"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"}.intersection(OPMAP)
+)
+SLOTS = (  # operand: index among localsplus
+    _names(opcode.haslocal) | _names(opcode.hasfree)
+) - PAIRS
 
 # Low bits of a name operand that are not part of the name's index.
 FLAG_BITS: dict[str, int] = {"LOAD_GLOBAL": 1}
@@ -43,6 +52,9 @@ UNCONDITIONAL_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD
 NO_FALLTHROUGH = UNCONDITIONAL_JUMPS | {
     "RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE",
 }  # fmt: skip
+
+# From 3.12 on a loop ends with instructions that pop the iterator and, on 3.12, a value that FOR_ITER never pushed.
+END_FOR_LENGTH = 2 if PY313 else 1
 
 # One CALL is spread over these instructions; entering it means entering its first one, since KW_NAMES leaves a hidden state.
 CALL_PREFIX = frozenset({"KW_NAMES", "PRECALL"})
@@ -93,7 +105,7 @@ IN_PLACE: dict[Callable[[Any, Any], Any], tuple[str, Callable[[Any, Any], Any]]]
 
 def compare_index(arg: int) -> int:
     """Which comparison a COMPARE_OP operand asks for."""
-    return arg >> 4 if PY312 else arg
+    return arg >> 5 if PY313 else arg >> 4 if PY312 else arg
 
 
 def stack_effect(op: str, arg: int | None, jump: bool) -> int:

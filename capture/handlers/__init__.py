@@ -1,7 +1,7 @@
 """What each instruction does: `TABLE` maps an opcode's name to a function `(frame, instr) -> None | the instruction to go to`.
 
 One file per family; each registers its functions with `handles`.  A handler pops, asks the value layer, pushes.  An opcode
-without a handler is a break that names it.
+without a handler stands in `unsupported.py` with the reason, and is a break.
 """
 
 from __future__ import annotations
@@ -9,8 +9,17 @@ from __future__ import annotations
 from types import CodeType
 from typing import TYPE_CHECKING
 
-from frameloom.capture.handlers import calls, containers, exceptions, jumps, load_store, operators
+from frameloom.capture.handlers import (
+    calls,
+    containers,
+    exceptions,
+    from_313,
+    jumps,
+    load_store,
+    operators,
+)
 from frameloom.capture.handlers.registry import ATOMIC, TABLE
+from frameloom.capture.handlers.unsupported import why
 from frameloom.capture.instr import decode, per_code
 from frameloom.errors import Break
 
@@ -31,7 +40,8 @@ def linked(code: CodeType) -> list[Instr]:
 
 
 def unsupported(frame: Frame, ins: Instr) -> None:
-    raise Break("opcode", ins.op)
+    reason = why(ins.op)
+    raise Break("opcode", ins.op if reason is None else f"{ins.op}: {reason}")
 
 
 __all__ = [
@@ -39,6 +49,7 @@ __all__ = [
     "calls",
     "containers",
     "exceptions",
+    "from_313",
     "jumps",
     "linked",
     "load_store",

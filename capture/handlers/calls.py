@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from frameloom.capture import calls
 from frameloom.capture.handlers.containers import mapping_entries
 from frameloom.capture.handlers.registry import handles
+from frameloom.capture.opcodes import PY313
 from frameloom.capture.values.base import NULL, Value
 from frameloom.capture.values.container import TupleValue
 from frameloom.capture.values.dictionary import DictValue
@@ -28,12 +29,17 @@ def kw_names(frame: Frame, ins: Instr) -> None:
 @handles("CALL")
 def call(frame: Frame, ins: Instr) -> None:
     names, frame.kwnames = frame.kwnames, ()
-    operands = frame.pop_many(ins.arg)
-    callee, first = frame.pop_raw(), frame.pop_raw()
+    call_with(frame, ins.arg, names)
+
+
+def call_with(frame: Frame, count: int, names: tuple[str, ...]) -> None:
+    """Call what lies below `count` operands, the last of which go by `names`."""
+    operands = frame.pop_many(count)
+    callee, first = pop_callable(frame)
     if (
         first is not NULL
-    ):  # [method, self] instead of [NULL, callable]; a comprehension's iterator stands there too
-        callee, operands = first, [callee, *operands]
+    ):  # the method form: a function and its first argument, or a comprehension's iterator
+        operands = [first, *operands]
     split = len(operands) - len(names)
     args, kwargs = operands[:split], dict(zip(names, operands[split:], strict=True))
     callee = frame.t.look(callee)
@@ -41,6 +47,14 @@ def call(frame: Frame, ins: Instr) -> None:
         frame.push(bare_super(frame))
         return
     frame.push(calls.call(frame.t, callee, args, kwargs, resumable=True))
+
+
+def pop_callable(frame: Frame) -> tuple[Value, Value]:
+    """What is called, and its first argument or NULL."""
+    upper, lower = frame.pop_raw(), frame.pop_raw()
+    if PY313 or lower is not NULL:
+        return lower, upper
+    return upper, NULL
 
 
 def bare_super(frame: Frame) -> Value:
@@ -66,34 +80,41 @@ def call_function_ex(frame: Frame, ins: Instr) -> None:
                 frame.t.raise_unworded(TypeError, "keywords that are no strings")
             kwargs[name] = value
     args = frame.t.list_items(frame.pop())
-    callee = frame.pop()
-    frame.pop_raw()
+    callee = frame.t.look(pop_callable(frame)[0])
     frame.push(calls.call(frame.t, callee, args, kwargs, resumable=True))
+
+
+DEFAULTS, KEYWORD_DEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8
 
 
 @handles("MAKE_FUNCTION")
 def make_function(frame: Frame, ins: Instr) -> None:
-    t = frame.t
     made = MadeFunction(frame.pop().constant(), frame.globals, DictValue())
-    if ins.arg & 8:
-        for cell in map(t.look, t.items(frame.pop())):
+    function = FunctionValue(None, None, made)
+    for part in (CLOSURE, ANNOTATIONS, KEYWORD_DEFAULTS, DEFAULTS):
+        if (ins.arg or 0) & part:
+            set_function_part(frame, function, part, frame.pop_raw())
+    frame.push(function)
+
+
+def set_function_part(frame: Frame, function: Value, part: int, value: Value) -> None:
+    t, made = frame.t, getattr(function, "made", None)
+    assert made is not None
+    value = t.look(value)
+    if part == CLOSURE:
+        for cell in map(t.look, t.items(value)):
             assert isinstance(cell, CellValue)
             made.closure.append(cell)
-    if ins.arg & 4:
-        annotations = t.look(frame.pop_raw())
-        assert isinstance(annotations, TupleValue)
-        names = annotations.items[::2]
+    elif part == ANNOTATIONS:
+        assert isinstance(value, TupleValue)
         table = t.from_python({})
-        for name, value in zip(names, annotations.items[1::2], strict=True):
-            table.setitem(t, t.look(name), value)
+        for name, annotation in zip(value.items[::2], value.items[1::2], strict=True):
+            table.setitem(t, t.look(name), annotation)
         made.special["__annotations__"] = table
-    if ins.arg & 2:
-        made.kwdefaults = {
-            key.constant(): value for key, value in mapping_entries(frame, frame.pop())
-        }
-    if ins.arg & 1:
-        made.defaults = list(t.items(frame.pop()))
-    frame.push(FunctionValue(None, None, made))
+    elif part == KEYWORD_DEFAULTS:
+        made.kwdefaults = {key.constant(): item for key, item in mapping_entries(frame, value)}
+    else:
+        made.defaults = list(t.items(value))
 
 
 @handles("LOAD_BUILD_CLASS")

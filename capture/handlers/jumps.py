@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from frameloom.capture.assumptions import assume, side_that_does_not_raise
 from frameloom.capture.handlers.registry import handles
+from frameloom.capture.opcodes import END_FOR_LENGTH
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.iterator import IteratorValue
@@ -92,8 +93,14 @@ def for_iter(frame: Frame, ins: Instr) -> Instr | None:
     frame.pop_raw()
     target = ins.target
     assert target is not None
-    # From 3.12 on the target is an END_FOR, which pops the iterator and a value that was never pushed.
-    return frame.instrs[target.index + 1] if target.op == "END_FOR" else target
+    return frame.instrs[target.index + END_FOR_LENGTH] if target.op == "END_FOR" else target
+
+
+@handles("END_FOR")
+def end_for(frame: Frame, ins: Instr) -> None:
+    """Only reached where a loop is left by other ways: FOR_ITER goes past it."""
+    for _ in range(2 // END_FOR_LENGTH):
+        frame.pop_raw()
 
 
 @handles("RETURN_VALUE")

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from frameloom.capture.handlers.registry import handles
-from frameloom.capture.opcodes import PY312
+from frameloom.capture.opcodes import PY312, PY313
 from frameloom.capture.values.base import NULL, Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.function import CellValue
@@ -24,7 +24,7 @@ def nothing(frame: Frame, ins: Instr) -> None:
     pass
 
 
-@handles("POP_TOP", "END_FOR_", atomic=True)
+@handles("POP_TOP", atomic=True)
 def pop_top(frame: Frame, ins: Instr) -> None:
     frame.stack.pop()
 
@@ -55,9 +55,13 @@ def load_const(frame: Frame, ins: Instr) -> None:
 
 @handles("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_CLOSURE", atomic=True)
 def load_fast(frame: Frame, ins: Instr) -> None:
-    value = frame.slots.get(ins.arg)
+    load_local(frame, ins.arg)
+
+
+def load_local(frame: Frame, name: str) -> None:
+    value = frame.slots.get(name)
     if value is None:
-        raise Break("unbound", ins.arg)
+        raise Break("unbound", name)
     frame.stack.append(value)
 
 
@@ -68,11 +72,15 @@ def load_fast_and_clear(frame: Frame, ins: Instr) -> None:
 
 @handles("STORE_FAST", atomic=True)
 def store_fast(frame: Frame, ins: Instr) -> None:
+    store_local(frame, ins.arg)
+
+
+def store_local(frame: Frame, name: str) -> None:
     value = frame.stack.pop()
     if value is NULL:
-        frame.slots.pop(ins.arg, None)
+        frame.slots.pop(name, None)
     else:
-        frame.slots[ins.arg] = value
+        frame.slots[name] = value
 
 
 @handles("DELETE_FAST")
@@ -126,8 +134,9 @@ def delete_deref(frame: Frame, ins: Instr) -> None:
 def load_global(frame: Frame, ins: Instr) -> None:
     value = global_value(frame, ins.arg)
     if ins.flags & 1:
-        frame.push(NULL)
-    frame.push(value)
+        push_callable(frame, value)
+    else:
+        frame.push(value)
 
 
 def global_value(frame: Frame, name: str) -> Value:
@@ -159,20 +168,19 @@ def delete_global(frame: Frame, ins: Instr) -> None:
 def load_attr(frame: Frame, ins: Instr) -> None:
     value = frame.pop().getattr(frame.t, ins.arg)
     if PY312 and ins.flags & 1:
-        push_method(frame, value)
+        push_callable(frame, value)
     else:
         frame.push(value)
 
 
 @handles("LOAD_METHOD")
 def load_method(frame: Frame, ins: Instr) -> None:
-    push_method(frame, frame.pop().getattr(frame.t, ins.arg))
+    push_callable(frame, frame.pop().getattr(frame.t, ins.arg))
 
 
-def push_method(frame: Frame, value: Value) -> None:
-    """The method form of an attribute; always [NULL, bound method], which calls the same."""
-    frame.push(NULL)
-    frame.push(value)
+def push_callable(frame: Frame, value: Value) -> None:
+    """A callable, with the NULL that a call wants beside it.  The method form of an attribute is always the bound method, which calls the same."""
+    frame.stack.extend((value, NULL) if PY313 else (NULL, value))
 
 
 @handles("LOAD_SUPER_ATTR")
@@ -182,7 +190,7 @@ def load_super_attr(frame: Frame, ins: Instr) -> None:
         raise Break("attribute", f"super().{ins.arg}")
     value = SuperValue(cls.real, owner).getattr(frame.t, ins.arg)
     if ins.flags & 1:
-        push_method(frame, value)
+        push_callable(frame, value)
     else:
         frame.push(value)
 

@@ -71,9 +71,12 @@ class Result:
 
     @property
     def unlisted(self) -> list:
-        return [d for d in self.differences if d[3] is None] + [
-            (test, "?", "not run", None) for test in self.missing
-        ]
+        nothing = [] if self.plain.tests else [(self.module, "?", "no tests", None)]
+        return (
+            nothing
+            + [d for d in self.differences if d[3] is None]
+            + [(test, "?", "not run", None) for test in self.missing]
+        )
 
 
 def run_side(module: str, forced: bool) -> Side:

@@ -1,0 +1,39 @@
+"""Opcodes that are left to CPython, each with the reason.  Together with the table of handlers this is every opcode of every version that is known
+(tests/capture/test_opcodes.py)."""
+
+from __future__ import annotations
+
+CLASS_BODY = (
+    "the names of a class or module body are looked up in a dictionary; such code is never captured"
+)
+COROUTINE = (
+    "coroutines and asynchronous generators run under an event loop; they are never captured"
+)
+EXCEPTION_GROUP = "except* splits exception groups, which is left to CPython"
+GENERATOR_THROW = "an exception thrown into `yield from` is left to CPython"
+INTERNAL = "only the interpreter's own code objects have it"
+INSTRUMENTED = "debuggers and profilers put it in; code objects show the original"
+
+UNSUPPORTED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "DELETE_NAME", "IMPORT_STAR", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_LOCALS", "LOAD_NAME",
+            "PRINT_EXPR", "SETUP_ANNOTATIONS", "STORE_NAME",
+        ),
+        CLASS_BODY,
+    ),
+    **dict.fromkeys(
+        (
+            "ASYNC_GEN_WRAP", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "GET_AITER", "GET_ANEXT", "GET_AWAITABLE",
+        ),
+        COROUTINE,
+    ),
+    **dict.fromkeys(("CALL_INTRINSIC_2", "CHECK_EG_MATCH", "PREP_RERAISE_STAR"), EXCEPTION_GROUP),
+    "CLEANUP_THROW": GENERATOR_THROW,
+    **dict.fromkeys(("ENTER_EXECUTOR", "EXIT_INIT_CHECK", "INTERPRETER_EXIT", "RESERVED"), INTERNAL),
+}  # fmt: skip
+
+
+def why(op: str) -> str | None:
+    """The reason, None for an opcode that nobody knows."""
+    return INSTRUMENTED if op.startswith("INSTRUMENTED_") else UNSUPPORTED.get(op)
