@@ -8,6 +8,7 @@ function only: elsewhere the same function runs as it is.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from dataclasses import replace
 from types import CodeType, FunctionType
@@ -20,6 +21,7 @@ from frameloom.capture.resume import is_made
 from frameloom.capture.session import session_of
 from frameloom.capture.surroundings import obstacle
 from frameloom.compiler import Compiler
+from frameloom.debug import Trail
 
 MAX_ENTRIES = 8  # of one function
 LOOKED_AT = 8  # items of an argument that is a container
@@ -32,16 +34,22 @@ class FrameCompiler(Compiler):
         super().__init__(function.__qualname__, replace(owner.options, fullgraph=False))
         self._explanation = owner._explanation
         self.entries: list[Any] = []
-        self.enabled = True
+        self.graphs = 0
         session_of(self).per_code = True
 
     def entry(self, function: FunctionType, slots: tuple[Any, ...]) -> Any:
         """The entry for this call, or None if the code is better left alone."""
         if len(self.entries) >= MAX_ENTRIES:
             return None
+        graphs = self.graphs
         entry = self(Target(function, self), slots, None)
-        is_useless = entry is not None and entry.kind == "plain" and "gradient" not in entry.target
-        return None if is_useless else entry
+        if entry is not None and entry.kind == "plain" and "gradient" in entry.target:
+            return entry
+        return entry if self.graphs > graphs else None
+
+    def compile_graph(self, captured: Any, trail: Trail) -> Any:
+        self.graphs += 1
+        return super().compile_graph(captured, trail)
 
 
 class Target:
@@ -78,7 +86,10 @@ def is_worth_it(function: FunctionType, slots: tuple[Any, ...]) -> bool:
     if is_made(function) or getattr(function, "__frameloom_disable__", False):
         return False
     module = function.__module__ or ""
-    if module.partition(".")[0] == "torch" and not module.startswith("torch.nn.modules"):
+    root = module.partition(".")[0]
+    if root in sys.stdlib_module_names - {"__main__"} or (
+        root == "torch" and not module.startswith("torch.nn.modules")
+    ):
         return False
     return policy.function_verdict(function) == "inline" and any(map(has_tensors, slots))
 
