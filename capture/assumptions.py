@@ -54,9 +54,20 @@ def may_be_caught(t: Tracer, what: str) -> None:
 
 def check_that_rerun_is_possible(t: Tracer, graph: CapturedGraph) -> None:
     """What the graph has written or drawn before it raises cannot be taken back: then capture breaks at those places instead."""
-    seeded = torch.Tag.nondeterministic_seeded
-    if graph.mutated or any(seeded in getattr(n.target, "tags", ()) for n in graph.graph.nodes):
+    if graph.mutated or any(_draws(node) for node in graph.graph.nodes):
         raise Avoid(t.rerun_sites[0])
+
+
+def _draws(node: torch.fx.Node) -> bool:
+    """Whether random numbers are drawn; attention says so of itself even where it drops nothing out."""
+    target: Any = node.target
+    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
+        return False
+    for position, a in enumerate(target._schema.arguments):
+        if a.name == "dropout_p":
+            given = node.args[position] if position < len(node.args) else a.default_value
+            return bool(node.kwargs.get(a.name, given))
+    return True
 
 
 def rerunning(compiled: Callable[..., Any]) -> Callable[..., Any]:

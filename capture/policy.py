@@ -113,6 +113,8 @@ def function_verdict(function: FunctionType) -> Verdict:
         return "inline"
     if root in ("frameloom", "numpy", "scipy", "pandas"):
         return "inline" if module.startswith("frameloom.capture.library.") else "break"
+    if root == "inspect" and function.__qualname__.startswith("BoundArguments."):
+        return "inline"
     if root == "os":
         return "inline" if function.__qualname__ in INTERPRETED_OS else "break"
     if root in sys.stdlib_module_names and root not in INTERPRETED_STDLIB:

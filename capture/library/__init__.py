@@ -10,6 +10,7 @@ from frameloom.capture.library import (
     objects,
     sequences,
     sets,
+    signatures,
     stand_ins,
     torch_functions,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "objects",
     "sequences",
     "sets",
+    "signatures",
     "stand_ins",
     "torch_functions",
 ]

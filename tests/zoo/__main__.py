@@ -1,4 +1,4 @@
-"""Tries every model of the zoo and writes RESULTS.md:  python -m tests.zoo [--only TEXT] [--backend eager] [--jobs 2]
+"""Tries every model of the zoo:  python -m tests.zoo [--only TEXT,TEXT] [--backend eager] [--jobs 2] [--output RESULTS.md]
 
 Each model runs in a process of its own, forked from one that has imported the packages, with a limit on time.
 """
@@ -21,6 +21,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("FRAMELOOM_VERIFY", "0")
 
 from tests.zoo.models import Model, all_models
+from tests.zoo.report import markdown
 from tests.zoo.torchvision_ops import declare
 from tests.zoo.trial import Result, try_model
 
@@ -111,6 +112,8 @@ def main() -> int:
     results.sort(key=lambda r: order[r.key])
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(r) for r in results], indent=1))
+    if options.output:
+        Path(options.output).write_text(markdown(results, "make zoo"))
     passed = sum(r.state == "passed" for r in results)
     print(f"{passed} of {len(results)} passed")
     return 0

@@ -361,7 +361,7 @@ MULTIMODAL: Table = [
     ("PaliGemmaForConditionalGeneration", {"image_token_index": 5, "projection_dim": 32, "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
                                                                                      "intermediate_size": 64, "image_size": 32, "patch_size": 8},
                                            "text_config": {"model_type": "gemma", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-                                                           "intermediate_size": 64, "vocab_size": 128, "head_dim": 8}}, lambda seed: image_and_words(seed, 16)),
+                                                           "intermediate_size": 64, "vocab_size": 128, "head_dim": 8}}, lambda seed: image_and_prefix(seed, 16)),
     ("Blip2Model", {"text_config": {"model_type": "opt", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 64, "vocab_size": 128, "word_embed_proj_dim": 32,
                                     "max_position_embeddings": 64}, "num_query_tokens": 4, "image_token_index": 5}, lambda seed: image_and_words(seed, 4)),
     ("TrOCRForCausalLM", {}, only_tokens),
@@ -376,6 +376,12 @@ def image_and_words(seed: int, places: int) -> Inputs:
     ids[ids == 5] = 6
     ids[0, 1 : 1 + places] = 5
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **pixels()(seed)}
+
+
+def image_and_prefix(seed: int, places: int) -> Inputs:
+    """With the words marked as those to attend to causally."""
+    inputs = image_and_words(seed, places)
+    return {**inputs, "token_type_ids": (inputs["input_ids"] != 5).long()}
 
 
 SERIES: Table = [

@@ -12,9 +12,10 @@ import torch
 
 import frameloom
 from frameloom.compiler import compilers
-from tests.zoo.compare import Disagreement, compare, copied
+from tests.zoo.compare import TOLERANCE, Disagreement, compare, copied
 from tests.zoo.models import Model
 
+__all__ = ["TOLERANCE", "Result", "try_model"]
 SEEDS = (1, 2, 3)
 
 
