@@ -75,6 +75,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "this library function is not captured",
         "call it outside the jitted function",
     ),
+    "logging": ("a log entry must be written in its place", "log after the jitted function"),
     "may_raise": (
         "it may raise depending on data, and the program handles that",
         "move it out of the try block",

@@ -9,8 +9,10 @@ from __future__ import annotations
 import abc
 import builtins
 import collections
+import logging
 import math
 import types
+import warnings
 from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -86,6 +88,8 @@ def instance(t: Tracer, args: Args, kind: Any) -> Any:
 
 
 breaks("print", print)
+breaks("warning", warnings.warn, warnings.warn_explicit)
+breaks("logging", logging.Logger._log)
 breaks("class_statement", builtins.__build_class__)
 breaks(
     "unknown_call",

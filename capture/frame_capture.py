@@ -113,6 +113,7 @@ class Capture:
         """The interpreter really entered the grad modes that the program did."""
         for mode in reversed(self.tracer.modes):
             mode.entered.__exit__(None, None, None)  # type: ignore[attr-defined]
+        self.tracer.settings.leave()
 
     def _interpret(self) -> Value:
         t = self.tracer

@@ -5,27 +5,23 @@ In: the method as found in the builtin class, and its arguments with the instanc
 
 from __future__ import annotations
 
-import collections
 from types import GeneratorType
 from typing import TYPE_CHECKING
 
-from frameloom.capture.builtins import (
-    FUNCTIONS,
-    Args,
-    Kwargs,
-    knows,
-)
+import torch
+
+from frameloom.capture import calls
+from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.generator import GeneratorValue
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE
+from frameloom.capture.values.function import FunctionValue
+from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import GradModeValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
-
-OrderedDict = collections.OrderedDict
-
 
 # --- strings, generators, context managers
 
@@ -58,13 +54,22 @@ def _close(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-def _grad_mode(t: Tracer, args: Args) -> GradModeValue:
-    value = t.look(args[0])
-    if not isinstance(value, GradModeValue):
-        raise Break("context_manager", f"{value.describe()} entered before")
-    return value
+def _method_of_mode(name: str) -> Known:
+    """Of a manager made by this capture; one that existed is a Python object like others."""
+
+    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        value = t.look(args[0])
+        if isinstance(value, GradModeValue):
+            return value.enter(t) if name == "__enter__" else value.exit(t)
+        function = getattr(value.type(), name)
+        if not isinstance(value, ObjectValue) or value.cls is not torch.autocast:
+            raise Break("context_manager", f"{value.describe()} entered before")
+        inner = FunctionValue(function, t.roots.object(function))
+        return t.look(calls.inline(t, inner, args, kwargs, resumable=False))
+
+    return handler
 
 
 for _cls in GradModeValue.CLASSES:
-    FUNCTIONS[_cls.__enter__] = lambda t, args, kwargs: _grad_mode(t, args).enter(t)
-    FUNCTIONS[_cls.__exit__] = lambda t, args, kwargs: _grad_mode(t, args).exit(t)
+    for _name in ("__enter__", "__exit__"):
+        FUNCTIONS[getattr(_cls, _name)] = _method_of_mode(_name)

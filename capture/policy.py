@@ -46,6 +46,10 @@ INTERPRETED_STDLIB = frozenset(
         "__main__",
     ]
 )
+INTERPRETED_LOGGING = frozenset(
+    {f"Logger.{name}" for name in ("debug", "info", "warning", "warn", "error", "critical", "log", "getEffectiveLevel")}
+    | {"Manager.disable", "LoggerAdapter.isEnabledFor"}
+)  # fmt: skip
 INTERPRETED_OS = frozenset(
     {
         "getenv",
@@ -65,7 +69,7 @@ INTERPRETED_TOP_LEVEL = frozenset({
 })  # fmt: skip
 INTERPRETED_TORCH = (
     "torch.nn.modules", "torch.nn.utils", "torch.__future__", "torch.nn.parameter", "torch.utils._pytree", "torch.nn.attention",
-    "torch.ao.nn", "torch.utils._contextlib",
+    "torch.ao.nn", "torch.utils._contextlib", "torch.utils.hooks", "torch.autograd.grad_mode", "torch.amp.autocast_mode",
 )  # fmt: skip
 
 
@@ -115,6 +119,8 @@ def function_verdict(function: FunctionType) -> Verdict:
         return "inline" if module.startswith("frameloom.capture.library.") else "break"
     if root == "inspect" and function.__qualname__.startswith("BoundArguments."):
         return "inline"
+    if root == "logging":
+        return "inline" if function.__qualname__ in INTERPRETED_LOGGING else "break"
     if root == "os":
         return "inline" if function.__qualname__ in INTERPRETED_OS else "break"
     if root in sys.stdlib_module_names and root not in INTERPRETED_STDLIB:
@@ -144,7 +150,7 @@ def is_recorded(fn: Any) -> bool:
         return True
     module, owner = getattr(fn, "__module__", None), getattr(fn, "__self__", None)
     if module == "torch" and owner is None:
-        return fn not in NOT_RECORDED
+        return fn not in NOT_RECORDED and fn not in PURE_TORCH
     if isinstance(owner, ModuleType):
         return owner.__name__ in (
             "torch._C._nn",
@@ -215,7 +221,7 @@ PURE_TORCH = frozenset(
         torch.is_autocast_cpu_enabled, torch._C._get_tracing_state,
         torch.jit.is_scripting, torch.jit.is_tracing, torch.cuda.is_available, torch.finfo, torch.iinfo, torch.device,
         torch.broadcast_shapes, torch.promote_types, torch.can_cast, torch.are_deterministic_algorithms_enabled,
-        torch.get_default_device, torch._C._is_torch_function_enabled, torch.compiler.is_exporting,
+        torch.get_default_device, torch._C._is_torch_function_enabled, torch._C._is_torch_function_mode_enabled, torch.compiler.is_exporting,
         torch.cuda.is_current_stream_capturing, torch.Size, torch.cuda.device_count,
         torch._C._jit_get_profiling_executor if hasattr(torch._C, "_jit_get_profiling_executor") else None,
     )

@@ -143,7 +143,6 @@ OPAQUE_MODULES = frozenset(
         "numpy",
         "threading",
         "_thread",
-        "logging",
         "_io",
         "io",
         "concurrent",

@@ -110,7 +110,7 @@ class Piece:
 def entry_for_return(capture: Capture, result: Value) -> Any:
     piece = Piece(capture, [result], _unseen(capture))
     piece.compile()
-    if not piece.effects and not capture.tracer.modes and piece.graph is not None:
+    if not piece.effects and not leaves_modes(capture.tracer) and piece.graph is not None:
         recipe = _recipe(settled(result), piece, set())
         if recipe is not None:
             return piece.entry(None, recipe)
@@ -120,6 +120,10 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
     root.fill_cells(rebuilder, piece)
     root.code.emit("RETURN_VALUE")
     return piece.entry(root.finish())
+
+
+def leaves_modes(t: Tracer) -> bool:
+    return bool(t.modes) or t.settings.differ
 
 
 def _unseen(capture: Capture) -> set[int]:
@@ -186,7 +190,8 @@ def entry_for_break(capture: Capture, broken: Broken) -> Any:
         for value in _state_values(state, spec)
     ]
     piece = Piece(capture, needed, set())
-    capture.compiler.add_break(breaks.report(broken.cause, broken.where))
+    if not goes_on_in_a_loop(capture, states):
+        capture.compiler.add_break(breaks.report(broken.cause, broken.where))
     piece.compile()
     root = RootWriter(capture)
     try:
@@ -194,6 +199,11 @@ def entry_for_break(capture: Capture, broken: Broken) -> Any:
     except Break as cause:
         raise Skip(f"what is live at a break cannot be made again ({cause.detail})") from None
     return piece.entry(root.finish())
+
+
+def goes_on_in_a_loop(capture: Capture, states: list[FrameState]) -> bool:
+    """Behind a break in a loop, plain Python takes the next item from the iterator: part of that break, not another one."""
+    return capture.spec is not None and states[-1].at.op == "FOR_ITER"
 
 
 def _state_values(state: FrameState, spec: Any) -> list[Value]:
@@ -252,6 +262,7 @@ class RootWriter:
             r.preload(piece.needed)
         for effect in piece.effects:
             effect.emit(r)
+        self.tracer.settings.emit(code)
         for mode in self.tracer.modes:
             r.load(mode)
             code.emit("POP_TOP")

@@ -25,6 +25,7 @@ from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.origin import Origin, Roots
 from frameloom.capture.realize import realize
 from frameloom.capture.record import Recorder
+from frameloom.capture.settings import Settings
 from frameloom.capture.values.base import LazyValue, NotConstant, Raised, Value
 from frameloom.capture.values.const import ConstValue, boolean, is_constant
 from frameloom.capture.values.container import (
@@ -115,6 +116,7 @@ class Tracer:
             tuple[Any, int]
         ] = []  # where an exception of the graph would mean plain Python
         self.modes: list[Value] = []  # grad-mode managers entered and not left
+        self.settings = Settings()
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
         self.raised: list[Raised] = []  # all exceptions of the program
         self.handling: list[Raised] = []  # exceptions of the program whose handlers are running
@@ -206,6 +208,8 @@ class Tracer:
             return self.look(
                 self.wrap(getattr(function.real, name), origin.child(FUNCTION_PARTS[name]))
             )
+        if name == "__annotations__":
+            return self.look(self.wrap(function.real.__annotations__, origin.child("attr", name)))
         if not hasattr(function.real, name):
             self.guards.add(origin.child("dict"), "no_key", name)
             return self.raise_(AttributeError, f"'function' object has no attribute '{name}'")

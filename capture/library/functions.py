@@ -67,6 +67,30 @@ def _signature(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ConstValue(signature.replace(parameters=parameters))
 
 
+@knows(inspect.isclass, least=1, most=1)
+def _is_class(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(issubclass(t.look(args[0]).type(), type))
+
+
+@knows(inspect.isfunction, least=1, most=1)
+def _is_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(t.look(args[0]).type() is types.FunctionType)
+
+
+@knows(inspect.ismethod, least=1, most=1)
+def _is_method(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(t.look(args[0]).type() is types.MethodType)
+
+
+@knows(inspect.isgeneratorfunction, least=1, most=1)
+def _is_generator_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = t.look(args[0])
+    while isinstance(value, BoundMethodValue | PartialValue):
+        value = t.look(value.func)
+    is_generator = isinstance(value, FunctionValue) and value.code.co_flags & inspect.CO_GENERATOR
+    return boolean(is_generator)
+
+
 @knows(typing.cast, least=2, most=2)
 def _cast(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(args[1])

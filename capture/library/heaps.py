@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import functools
 import heapq
+import logging
 from typing import Any
 
 from frameloom.capture.polyfill import in_python
@@ -119,6 +120,14 @@ def insort(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> N
 @in_python(bisect.insort_left)
 def insort_left(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> None:
     a.insert(bisect_left(a, x if key is None else key(x), lo, hi, key=key), x)
+
+
+@in_python(logging.Logger.isEnabledFor)
+def is_enabled_for(self: Any, level: int) -> bool:
+    """Without the logger's cache."""
+    if self.disabled or self.manager.disable >= level:
+        return False
+    return bool(level >= self.getEffectiveLevel())
 
 
 class CompareKey:

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from frameloom.capture import calls
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.opcodes import PY312
@@ -23,6 +25,7 @@ from frameloom.capture.values.iterator import (
     SequenceIterator,
 )
 from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -181,8 +184,12 @@ def _reversed(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         and (result := value.call_special(t, "__reversed__")) is not None
     ):
         return result
+    if isinstance(value, ObjectValue) and (found := value.reverse(t)) is not None:
+        return found
     if isinstance(value, ConstValue) and isinstance(value.real, range):
         return ConstValue(value.real[::-1]).iterate(t)
+    if isinstance(value, TensorValue):
+        return t.torch_call(torch.Tensor.__reversed__, [value], {})
     if isinstance(value, SequenceValue):
         return ReversedIterator(value)
     if not isinstance(value, DictValue | ViewValue | ConstValue):

@@ -35,7 +35,10 @@ def _hash(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
     if isinstance(value, ObjectValue) and (found := value.call_special(t, "__hash__")) is not None:
         return t.evaluate(lambda n: hash(int(n)), [found], {})
-    if isinstance(value, ConstValue) or value.type() in (tuple, frozenset):
+    if isinstance(value, ConstValue) or value.type().__hash__ in (
+        tuple.__hash__,
+        frozenset.__hash__,
+    ):
         return t.evaluate(hash, [value], {})
     value.key(t)  # which raises where there is no hash
     raise Break("identity", f"hash({value.describe()})")

@@ -9,6 +9,7 @@ from functools import partial
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.opcodes import PY312
 from frameloom.capture.values.base import Value
 from frameloom.errors import Break
 
@@ -163,6 +164,8 @@ class FunctionValue(Value):
             t.change(self)
             made.special[name] = t.table_of({})
             return made.special[name]
+        if name == "__type_params__" and PY312:
+            return t.from_python(())
         if name in ("__name__", "__qualname__", "__code__", "__doc__"):
             text = self.code.co_consts[0] if self.code.co_consts else None
             facts = {

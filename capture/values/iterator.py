@@ -255,3 +255,34 @@ class GetitemIterator(SequenceIterator):
 class _Indexed:
     def __getitem__(self, index: int) -> None:
         raise IndexError
+
+
+class GetitemReversed(SequenceIterator):
+    """`reversed` of an object with `__len__` and `__getitem__`."""
+
+    def __init__(self, over: Value, count: int) -> None:
+        super().__init__(over, None)
+        self.count = count
+
+    def type(self) -> type:
+        return reversed
+
+    def _item(self, t: Tracer) -> Value | None:
+        if self.position >= self.count:
+            return None
+        try:
+            return self.over.getitem(t, t.from_python(self.count - 1 - self.position))
+        except Raised as raised:
+            if raised.value.is_instance((IndexError, StopIteration)):  # type: ignore[attr-defined]
+                return None
+            raise
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.ended:
+            r.code.call_const(ended_iterator, reversed)
+            return
+        r.code.start_call(reversed)
+        r.load(self.over)
+        r.code.call(1)
+        if self.position:
+            r.code.call_const_after(set_position, (self.count - 1 - self.position,))

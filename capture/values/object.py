@@ -313,6 +313,14 @@ class ObjectValue(Value):
             return result.real
         return self.payload.length(t) if self.payload is not None else super().length(t)
 
+    def reverse(self, t: Tracer) -> Value | None:
+        """`reversed` of an object with `__len__` and `__getitem__`; None if it has not both."""
+        from frameloom.capture.values.iterator import GetitemReversed
+
+        if self.special("__len__") is MISSING or self.special("__getitem__") is MISSING:
+            return None
+        return GetitemReversed(self, self.length(t))
+
     def iterate(self, t: Tracer) -> Value:
         from frameloom.capture.values.iterator import GetitemIterator, IteratorValue
 

@@ -291,9 +291,9 @@ class ExceptionValue(Value):
 
 
 class GradModeValue(Value):
-    """An instance of `torch.no_grad`, `enable_grad`, `inference_mode` or `autocast`, entered or not.  `make` makes another one."""
+    """An instance of `torch.inference_mode` or `autocast`, entered or not.  `make` makes another one."""
 
-    CLASSES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.autocast)
+    CLASSES = (torch.inference_mode, torch.autocast)
 
     def __init__(self, cls: type, make: Callable[[], Any]) -> None:
         self.cls = cls

@@ -76,8 +76,15 @@ class TensorValue(Value):
     def getattr(self, t: Tracer, name: str) -> Value:
         from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 
-        if name in FACTS:
+        if name in FACTS and hasattr(torch.Tensor, name):
             return t.from_python(getattr(self.fake, name))
+        if name == "grad_fn" and not self.fake.requires_grad:
+            return ConstValue(None)
+        if name == "grad" and self.real is not None:
+            assert self.origin is not None
+            return t.look(t.wrap(self.real.grad, self.origin.child("attr", "grad")))
+        if name == "grad" and not self.fake.requires_grad:
+            return ConstValue(None)
         if name in COMPUTED:
             return t.torch_call(getattr(torch.Tensor, name).__get__, [self], {})
         if name == "data":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import torch
+
 from frameloom.capture import _capture
 from frameloom.capture.frame_capture import capture_call
 from tests.observe import assert_same_call, observe
@@ -18,7 +20,7 @@ class GraphRunner:
 
     def compile_graph(self, graph, trail):
         self.graphs.append(graph)
-        return graph.gm
+        return torch.no_grad()(graph.gm.forward)
 
     def add_break(self, report):
         self.breaks.append(report)
