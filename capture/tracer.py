@@ -87,6 +87,8 @@ def says_its_class(cls: type) -> bool:
 
 def catches(instrs: list[Instr], target: Instr) -> bool:
     """Whether an exception handler is an `except` clause, not a `finally` or a `with`, which let the exception pass."""
+    if instrs[target.index].op != "PUSH_EXC_INFO":
+        return False  # it only puts variables back, as behind an inlined comprehension
     at = target.index + 1
     if instrs[at].op == "POP_TOP":
         return True
