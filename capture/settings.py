@@ -73,7 +73,7 @@ class Settings:
         """The end of the capture."""
         for (setter, args), (first, _) in reversed(self.changed.items()):
             setter(*args, first)
-        for _ in range(abs(self.nesting)):
+        for _ in range(max(self.nesting, -self.nesting)):
             (torch.autocast_decrement_nesting if self.nesting > 0 else torch.autocast_increment_nesting)()  # fmt: skip
         if self.nesting > 0:
             torch.clear_autocast_cache()  # it may hold fakes
@@ -84,7 +84,7 @@ class Settings:
             if first != now:
                 code.call_const(setter, *args, now)
                 code.emit("POP_TOP")
-        for _ in range(abs(self.nesting)):
+        for _ in range(max(self.nesting, -self.nesting)):
             code.call_const(torch.autocast_increment_nesting if self.nesting > 0 else torch.autocast_decrement_nesting)  # fmt: skip
             code.emit("POP_TOP")
         if self.cleared and self.nesting < 0:

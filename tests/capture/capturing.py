@@ -20,7 +20,7 @@ class GraphRunner:
 
     def compile_graph(self, graph, trail):
         self.graphs.append(graph)
-        return torch.no_grad()(graph.gm.forward)
+        return torch.no_grad()(graph.gm.forward)  # past hooks that a program sets for all modules
 
     def add_break(self, report):
         self.breaks.append(report)

@@ -37,7 +37,7 @@ def changes(make: Callable[[], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
         world = make()
         given = next(world)
         program, *args = given if isinstance(given, tuple) else (given,)
-        seen = Runner()
+        seen = GraphRunner()
         target = _capture.JitFunction(program, seen)
         compare = Comparison(program, target, args or [X])
         compare("before any change")
@@ -48,13 +48,6 @@ def changes(make: Callable[[], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
 
     make.__program__ = run  # type: ignore[attr-defined]
     return make
-
-
-class Runner(GraphRunner):
-    def compile_graph(self, graph: Any, trail: Any) -> Any:
-        return (
-            super().compile_graph(graph, trail).forward
-        )  # past hooks that a program sets for all modules
 
 
 class Comparison:
