@@ -137,17 +137,17 @@ def _find_functional_form(func: Any) -> Any:
     namespace, name = func._schema.name.split("::")
     is_out = any(a.is_out for a in func._schema.arguments)
     plain = name if is_out else name.removesuffix("_")
-    packet = getattr(getattr(torch.ops, namespace), plain, None)
-    if packet is None or (plain == name and not is_out):
-        packet = getattr(getattr(torch.ops, namespace), f"{plain}_functional", None)
-    if packet is None:
-        return None
+    if name.startswith("__i"):
+        plain = f"__{name[3:]}"
+    names = [plain] if plain != name or is_out else []
     wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
-    for overload in packet.overloads():
-        candidate = getattr(packet, overload)
-        schema = candidate._schema
-        if any(a.alias_info is not None for a in schema.arguments):
-            continue
-        if [(a.name, str(a.type)) for a in schema.arguments] == wanted:
-            return candidate
+    for name in [*names, f"{plain}_functional"]:
+        packet = getattr(getattr(torch.ops, namespace), name, None)
+        for overload in packet.overloads() if packet is not None else ():
+            candidate = getattr(packet, overload)
+            schema = candidate._schema
+            if any(a.alias_info is not None for a in schema.arguments):
+                continue
+            if [(a.name, str(a.type)) for a in schema.arguments] == wanted:
+                return candidate
     return None

@@ -266,11 +266,6 @@ def settings(w):
     }  # fmt: skip
 
 
-class Runner(GraphRunner):
-    def compile_graph(self, graph, trail):
-        return super().compile_graph(graph, trail).forward
-
-
 def run(program):
     try:
         return program(X)
@@ -292,7 +287,7 @@ def alike(a, b):
 def test_no_change_is_missed(seed):
     rng = random.Random(seed)
     w, done, compiled = World(rng), [], 0
-    runner = Runner()
+    runner = GraphRunner()
     jitted = _capture.JitFunction(w.program, runner)
     with torch.no_grad():
         for _ in range(CHANGES):
