@@ -7,9 +7,12 @@ before their current instruction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import TYPE_CHECKING
+
+import torch
 
 from frameloom.capture import handlers
 from frameloom.capture.instr import Instr
@@ -204,7 +207,7 @@ class Frame:
             kept += 1
         last = chain[kept - 1]
         states = [frame.state(inside_call=True) for frame in chain[: kept - 1]]
-        return Point([*states, last.state(inside_call=False)], last.mark, self.where())
+        return Point([*states, last.state(inside_call=False)], last.mark, self.user_where())
 
     def state(self, inside_call: bool) -> FrameState:
         stack = self.before
@@ -227,10 +230,38 @@ class Frame:
             self.code.co_qualname,
         )
 
+    def user_where(self) -> Where:
+        """Where the user's own code is: a frame of PyTorch or the standard library is named beside the one that called it."""
+        frame: Frame | None = self
+        while frame is not None and is_library(frame.code.co_filename):
+            frame = frame.parent
+        if frame is None or frame is self:
+            return self.where()
+        own = self.where()
+        return replace(frame.where(), inside=f"{short_path(own.file)}:{own.line} in {own.function}")
+
     def lookup(self, name: str) -> CellValue:
         cell = self.slots[name]
         assert isinstance(cell, CellValue)
         return cell
+
+
+LIBRARIES = (os.path.dirname(os.__file__) + os.sep, os.path.dirname(torch.__file__) + os.sep)
+
+
+def is_library(file: str) -> bool:
+    """Whether a file belongs to PyTorch or the standard library."""
+    return file.startswith(LIBRARIES[1]) or (
+        file.startswith(LIBRARIES[0]) and "site-packages" not in file
+    )
+
+
+def short_path(file: str) -> str:
+    """The path from the library's own folder on."""
+    for folder, keep in zip(LIBRARIES[::-1], ("torch" + os.sep, ""), strict=True):
+        if file.startswith(folder):
+            return keep + file.removeprefix(folder)
+    return file
 
 
 def call_operands(at: Instr) -> int:

@@ -42,16 +42,19 @@ class VerifyError(FrameloomError, AssertionError):
 
 @dataclass(frozen=True)
 class Where:
-    """A place in the user's program: file, 1-based line, 0-based column range (None when unknown), function name."""
+    """A place in the user's program: file, 1-based line, 0-based column range (None when unknown), function name; `inside` names the
+    place in a library that was reached from there."""
 
     file: str
     line: int
     column: int | None = None
     end_column: int | None = None
     function: str = "?"
+    inside: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}"
+        inside = f", inside {self.inside}" if self.inside else ""
+        return f"{self.file}:{self.line} in {self.function}{inside}"
 
 
 class Break(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import io
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,7 +108,12 @@ class Explanation:
         for i, graph in enumerate(self.graphs):
             lines.append(f"graph {i}: {graph.n_ops} ops")
             lines += [f"  kernel {k.name}" for k in graph.kernels]
-            lines += [f"  library {name}" for name in graph.library_calls]
-        lines += [b.text for b in self.breaks]
-        lines += [f"plain: {reason}" for reason in self.plain]
+            lines += [
+                f"  library {name}" + (f" ({times} times)" if times > 1 else "")
+                for name, times in Counter(graph.library_calls).items()
+            ]
+        for text, times in Counter(b.text for b in self.breaks).items():
+            lines.append(text if times == 1 else f"{times} times: {text}")
+        for reason, times in Counter(self.plain).items():
+            lines.append(f"plain: {reason}" + (f" ({times} times)" if times > 1 else ""))
         return "\n".join(lines)

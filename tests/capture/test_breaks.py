@@ -1,5 +1,7 @@
 """Breaks: same answers, same printed text, capture going on behind them."""
 
+import logging
+
 import pytest
 import torch
 
@@ -527,3 +529,18 @@ def test_a_cell_is_written_even_if_it_held_the_value_when_captured():
         return out, x
 
     captured(f, X, [True, False, False, True, True, False])
+
+
+def test_a_break_in_a_library_names_the_users_line():
+    logger = logging.getLogger("tests.breaks")
+
+    def f(x):
+        logger.error("shown")
+        return x + 1
+
+    fn, runner = jitted(f)
+    fn(torch.ones(2))
+    where = runner.breaks[0].where
+    assert where.file == __file__ and where.function.endswith("f")
+    assert where.inside.startswith("logging") and "Logger.error" in where.inside
+    assert "logger.error" in runner.breaks[0].text
