@@ -25,10 +25,11 @@ from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.exception import ExceptionValue
 from frameloom.capture.values.function import BoundMethodValue
 from frameloom.capture.values.object import AttributesValue, ObjectValue
 from frameloom.capture.values.sets import SetValue, set_of
-from frameloom.capture.values.static import ClassValue, ExceptionValue, SuperValue
+from frameloom.capture.values.static import ClassValue, SuperValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -312,9 +313,27 @@ for _convert, _special in ((int, "__int__"), (float, "__float__"), (complex, "__
     FUNCTIONS[_convert] = _number(_special, _convert)
 
 
+WORDED_IN_C = (OSError, SyntaxError, UnicodeError, ImportError, BaseExceptionGroup)
+
+
+def _exception_text(t: Tracer, value: ExceptionValue, special: str) -> Value:
+    """What BaseException and KeyError make of their arguments; classes with fields of their own in C break."""
+    base: Any = KeyError if issubclass(value.cls, KeyError) else BaseException
+    if issubclass(value.cls, WORDED_IN_C):
+        raise Break("exception", f"{special} of {value.describe()}")
+    if special == "__str__":
+        return t.evaluate(lambda *args: str(base(*args)), value.args, {})
+    name = value.cls.__name__
+    return t.evaluate(
+        lambda *args: repr(BaseException(*args)).replace("BaseException", name, 1), value.args, {}
+    )
+
+
 def _text(special: str, convert: Callable[..., Any]) -> Known:
     def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         value = t.look(args[0]) if args else None
+        if isinstance(value, ExceptionValue) and value.special(special) is MISSING:
+            return _exception_text(t, value, special)
         if isinstance(value, ObjectValue):
             result = value.call_special(t, special)
             if result is None and special == "__str__":
@@ -323,9 +342,6 @@ def _text(special: str, convert: Callable[..., Any]) -> Known:
                 if result.type() is not str:
                     t.raise_unworded(TypeError, f"{special} of {value.describe()}")
                 return result
-        if isinstance(value, ExceptionValue) and special == "__str__":
-            base = KeyError if issubclass(value.cls, KeyError) else BaseException
-            return t.evaluate(lambda *a: str(base(*a)), value.args, {})
         return t.evaluate(convert, args, kwargs)
 
     return handler

@@ -187,7 +187,10 @@ def inline(
         assert t.frame is not None
         if t.session.is_avoided(t.frame.code, t.frame.at.index):
             raise Break("generator", f"{function.name}(...)")
-        return GeneratorValue(frame, function, args, kwargs, (t.frame.code, t.frame.at.index))
+        made = GeneratorValue(frame, function, args, kwargs, (t.frame.code, t.frame.at.index))
+        t.generators.append(made)
+        t.on_undo(t.generators.pop)
+        return made
     return frame.run()
 
 

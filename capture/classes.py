@@ -20,8 +20,9 @@ from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue, is_plain_tuple_class
 from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.exception import ExceptionValue, is_simple
 from frameloom.capture.values.object import ModuleValue, ObjectValue
-from frameloom.capture.values.static import ClassValue, ExceptionValue, GradModeValue
+from frameloom.capture.values.static import ClassValue, GradModeValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -161,11 +162,15 @@ def _namedtuple(t: Tracer, cls: Any, args: list[Value], kwargs: dict[str, Value]
 def _exception(
     t: Tracer, cls: type[BaseException], args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    if kwargs or any(
-        isinstance(class_attribute(cls, name), FunctionType) for name in ("__init__", "__new__")
-    ):
+    init = class_attribute(cls, "__init__")
+    own_init = isinstance(init, FunctionType)
+    own_new = isinstance(class_attribute(cls, "__new__"), staticmethod | FunctionType)
+    if own_new or (kwargs and not own_init) or (own_init and not is_simple(cls)):
         raise Break("exception", f"{cls.__name__}(...)")
-    return ExceptionValue(cls, args)
+    value = ExceptionValue(cls, args)
+    if own_init:
+        initialize(t, value, args, kwargs)
+    return value
 
 
 def _grad_mode(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -111,7 +111,7 @@ class Frame:
         self.stack.append(value)
 
     # --- running
-    def run(self) -> Value:
+    def run(self, thrown: Raised | None = None) -> Value:
         """Go on until the frame returns (the result) or yields (`suspended` is set)."""
         t = self.t
         outer, self.parent = t.frame, t.frame
@@ -119,6 +119,9 @@ class Frame:
         t.depth += 1
         self.result, self.suspended = None, False
         try:
+            if thrown is not None:
+                self._keep()
+                self._stopped(thrown)
             while self.result is None:
                 at = self.at
                 t.count_step()

@@ -10,7 +10,8 @@ from types import CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.values.base import Avoid, Raised, Value
-from frameloom.capture.values.const import NONE
+from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.exception import ExceptionValue
 from frameloom.capture.values.iterator import IteratorValue
 from frameloom.errors import Break
 
@@ -37,6 +38,8 @@ class GeneratorValue(IteratorValue):
         self.site = site
         self.started = False
         self.finished = False
+        self.running = False
+        self.handling: list[Raised] = []  # exceptions whose handlers it stands in
 
     def type(self) -> type:
         return GeneratorType
@@ -54,17 +57,79 @@ class GeneratorValue(IteratorValue):
 
     def send(self, t: Tracer, value: Value) -> Value:
         """Go on to the next yield; raises the program's StopIteration at the end."""
+        if self.running:
+            t.raise_(ValueError, "generator already executing")
         if self.finished:
             t.raise_(StopIteration)
         t.change(self)
         if self.started:
             self.frame.stack.append(value)
         self.started = True
-        try:
-            result = self.frame.run()
-        except Raised:
+        return self._run(t, None)
+
+    def throw(self, t: Tracer, raised: Raised) -> Value:
+        """Go on with an exception raised where the generator stands."""
+        t.change(self)
+        if self.finished or not self.started:
             self.finished = True
+            raise raised
+        if (inner := self._delegate(t)) is None:
+            self.frame.at = self.frame.instrs[self.frame.at.index - 1]  # the yield
+            return self._run(t, raised)
+        if not isinstance(inner, GeneratorValue):
+            raise Break("generator", "throw(...) into yield from an iterator")
+        try:
+            return inner.throw(t, raised)
+        except Raised as answer:
+            frame = self.frame
+            send = next(i for i in reversed(frame.instrs[: frame.at.index]) if i.op == "SEND")
+            if not answer.value.is_instance(StopIteration):  # type: ignore[attr-defined]
+                frame.at = frame.instrs[frame.at.index - 1]
+                return self._run(t, answer)
+            from frameloom.capture.handlers.jumps import finish_send
+
+            frame.at = finish_send(frame, send, answer.value.getattr(t, "value"))
+            return self._run(t, None)
+
+    def close(self, t: Tracer) -> None:
+        if self.finished or not self.started:
+            t.change(self)
+            self.finished = True
+            return
+        try:
+            self.throw(t, Raised(ExceptionValue(GeneratorExit, [])))
+        except Raised as raised:
+            if not raised.value.is_instance((GeneratorExit, StopIteration)):  # type: ignore[attr-defined]
+                raise
+        else:
+            t.raise_(RuntimeError, "generator ignored GeneratorExit")
+
+    def _delegate(self, t: Tracer) -> Value | None:
+        """The iterator that `yield from` stands in."""
+        at = self.frame.at
+        is_delegating = at.op == "RESUME" and at.arg & 3 == 2
+        return t.look(self.frame.stack[-1]) if is_delegating else None
+
+    def _run(self, t: Tracer, thrown: Raised | None) -> Value:
+        """A generator has a stack of its own of exceptions being handled."""
+        depth = len(t.handling)
+        t.handling += self.handling
+        self.running = True
+        try:
+            result = self.frame.run(thrown)
+        except Raised as raised:
+            self.finished = True
+            if raised.value.is_instance(StopIteration):  # type: ignore[attr-defined]
+                stopped = ExceptionValue(
+                    RuntimeError, [ConstValue("generator raised StopIteration")]
+                )
+                stopped.set_cause(t, raised.value)
+                raise Raised(stopped) from None
             raise
+        finally:
+            self.running = False
+            self.handling = t.handling[depth:]
+            del t.handling[depth:]
         if self.frame.suspended:
             return result
         self.finished = True
@@ -72,10 +137,18 @@ class GeneratorValue(IteratorValue):
             t.raise_(StopIteration)
         t.raise_value(StopIteration, [result])
 
+    @property
+    def would_clean_up(self) -> bool:
+        """Whether the generator, dropped where it stands, would run code: a `finally`, an `except` or a `with` around its yield."""
+        if not self.started or self.finished:
+            return False
+        handler = self.frame.instrs[self.frame.at.index - 1].handler
+        if handler is None:
+            return False
+        return self.frame.instrs[handler.target.index].op != "CALL_INTRINSIC_1"
+
     def getattr(self, t: Tracer, name: str) -> Value:
-        if name == "close" and (self.finished or not self.started):
-            return t.instance_attribute(self, name)
-        if name in ("send", "__next__", "__iter__"):
+        if name in ("send", "throw", "close", "__next__", "__iter__"):
             return t.instance_attribute(self, name)
         raise Break("generator", f"generator.{name}")
 
@@ -88,11 +161,15 @@ class GeneratorValue(IteratorValue):
             list(frame.stack),
             dict(frame.slots),
             frame.suspended,
+            list(self.handling),
         )
 
     def restore(self, saved: Any) -> None:
         frame = self.frame
-        self.started, self.finished, frame.at, frame.stack, frame.slots, frame.suspended = saved
+        self.started, self.finished, frame.at, frame.stack, frame.slots, frame.suspended = saved[
+            :-1
+        ]
+        self.handling = saved[-1]
 
     def parts(self) -> list[Value]:
         return [self.function, *self.args, *self.kwargs.values()]

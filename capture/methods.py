@@ -5,6 +5,7 @@ In: the method as found in the builtin class, and its arguments with the instanc
 
 from __future__ import annotations
 
+import sys
 from types import GeneratorType
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,14 @@ import torch
 from frameloom.capture import calls
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.generator import GeneratorValue
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import NONE
+from frameloom.capture.values.container import TupleValue
+from frameloom.capture.values.exception import (
+    CallersExceptionValue,
+    ExceptionValue,
+    TracebackValue,
+)
 from frameloom.capture.values.function import FunctionValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import GradModeValue
@@ -50,8 +57,30 @@ def _generator_next(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(GeneratorType.close, least=1, most=1)
 def _close(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    _generator(t, args)
+    _generator(t, args).close(t)
     return NONE
+
+
+@knows(GeneratorType.throw, least=2, most=4)
+def _throw(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """`throw(value)`, or `throw(type, value, traceback)` with all three about one exception."""
+    from frameloom.capture.handlers.exceptions import exception_of
+    from frameloom.capture.handlers.jumps import is_none
+
+    given = [t.look(arg) for arg in args[1:]]
+    thrown = given[0] if len(given) == 1 or is_none(given[1]) else given[1]
+    assert t.frame is not None
+    return t.look(_generator(t, args).throw(t, Raised(exception_of(t.frame, thrown))))
+
+
+@knows(sys.exc_info)
+def _exc_info(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Outside of any handler that was captured it is what the caller handles."""
+    if not t.handling:
+        return TupleValue([CallersExceptionValue(part) for part in range(3)])
+    value = t.handling[-1].value
+    assert isinstance(value, ExceptionValue)
+    return TupleValue([t.pinned(value.cls), value, TracebackValue(value)])
 
 
 def _method_of_mode(name: str) -> Known:

@@ -91,6 +91,8 @@ def is_called_bare(instrs: list[Instr], at: int) -> bool:
 @per_code
 def may_look_at_its_frame(code: CodeType) -> str | None:
     """A name by which the code may reach its own frame, which is not laid out in new code as it was."""
+    if "super" in code.co_names and not code.co_argcount:
+        return "super"
     if "__class__" in code.co_freevars and code.co_argcount:  # super() reads the first argument
         for instr in decode(code):
             if instr.op.startswith("DELETE_") and instr.arg in ("__class__", code.co_varnames[0]):

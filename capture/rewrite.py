@@ -55,9 +55,14 @@ class Piece:
         self.needed = [*needed, *t.modes]
         for effect in self.effects:
             self.needed += [effect.target, *effect.values]
+        alive = set()
         for value in reachable(self.needed):
+            alive.add(id(value))
             if value.origin is None:
                 value.check_rebuild()
+        for generator in t.generators:
+            if generator.would_clean_up and id(generator) not in alive:
+                raise Skip(f"{generator.describe()} is dropped, and cleans up when it is")
         self.outputs = tensors_in(self.needed)
         self.graph: CapturedGraph | None = None
         self.compiled: Any = None

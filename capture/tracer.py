@@ -36,6 +36,7 @@ from frameloom.capture.values.container import (
     plain,
 )
 from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.exception import ExceptionValue
 from frameloom.capture.values.function import (
     BoundMethodValue,
     BuiltinValue,
@@ -46,12 +47,13 @@ from frameloom.capture.values.function import (
 from frameloom.capture.values.iterator import IteratorValue
 from frameloom.capture.values.object import ObjectValue, OpaqueValue
 from frameloom.capture.values.sets import SetValue, is_own
-from frameloom.capture.values.static import ClassValue, ExceptionValue, PyModuleValue
+from frameloom.capture.values.static import ClassValue, PyModuleValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break, Skip, Where
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
+    from frameloom.capture.generator import GeneratorValue
     from frameloom.capture.instr import Instr
     from frameloom.capture.session import Session
 
@@ -121,6 +123,7 @@ class Tracer:
         self.settings = Settings()
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
         self.raised: list[Raised] = []  # all exceptions of the program
+        self.generators: list[GeneratorValue] = []  # all that were made
         self.handling: list[Raised] = []  # exceptions of the program whose handlers are running
         self._journal: list[tuple[Value, Any] | Callable[[], Any]] = []
         self._wrapped: dict[int, LazyValue] = {}
@@ -598,6 +601,7 @@ class Tracer:
             raised.__traceback__ = raised.point = None  # our own frames, which hold the exception
         self._journal.clear()
         self.raised.clear()
+        self.generators.clear()
         self.handling.clear()
 
     # --- where we are

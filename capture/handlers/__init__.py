@@ -16,6 +16,7 @@ from frameloom.capture.handlers import (
     from_313,
     jumps,
     load_store,
+    matching,
     operators,
 )
 from frameloom.capture.handlers.registry import ATOMIC, TABLE
@@ -53,5 +54,6 @@ __all__ = [
     "jumps",
     "linked",
     "load_store",
+    "matching",
     "operators",
 ]

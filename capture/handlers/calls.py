@@ -130,7 +130,7 @@ def call_intrinsic_1(frame: Frame, ins: Instr) -> None:
         frame.push(calls.unary(frame.t, operator.pos, "__pos__", frame.pop()))
     elif ins.arg == 6:
         frame.push(TupleValue(list(frame.t.items(frame.pop()))))
-    elif ins.arg == 3:  # StopIteration inside a generator becomes RuntimeError
-        raise Break("generator", "StopIteration raised inside a generator")
+    elif ins.arg == 3:
+        pass  # a StopIteration that leaves a generator becomes a RuntimeError there (`GeneratorValue`)
     else:
         raise Break("opcode", f"CALL_INTRINSIC_1 {ins.arg}")

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frameloom.capture import calls
+from frameloom.capture.handlers.jumps import is_none
 from frameloom.capture.handlers.registry import handles
 from frameloom.capture.lookup import MISSING
-from frameloom.capture.values.base import Raised
+from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import NONE, boolean
 from frameloom.capture.values.container import TupleValue
+from frameloom.capture.values.exception import ExceptionValue, TracebackValue
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 from frameloom.capture.values.object import ObjectValue
-from frameloom.capture.values.static import ClassValue, ExceptionValue, GradModeValue
+from frameloom.capture.values.static import ClassValue, GradModeValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -22,17 +24,26 @@ if TYPE_CHECKING:
 
 @handles("RAISE_VARARGS")
 def raise_varargs(frame: Frame, ins: Instr) -> None:
-    """A plain `raise E(...)`: if nothing in the captured frames handles it, the capture ends here and the program raises."""
-    if ins.arg == 2:
-        frame.pop_raw()
+    """If nothing in the captured frames handles it, the capture ends here and the program raises."""
+    t = frame.t
     if ins.arg == 0:
-        raise Break("exception", "raise")
-    value = frame.pop()
+        if not t.handling:
+            raise Break("exception", "raise")
+        raise t.handling[-1]
+    cause = frame.pop() if ins.arg == 2 else None
+    value = exception_of(frame, frame.pop())
+    if cause is not None:
+        value.set_cause(t, cause if is_none(cause) else exception_of(frame, cause))
+    raise Raised(value)
+
+
+def exception_of(frame: Frame, value: Value) -> ExceptionValue:
+    """What `raise` makes of an exception or a class of them."""
     if isinstance(value, ClassValue) and issubclass(value.real, BaseException):
         value = calls.call(frame.t, value, [], {})
     if not isinstance(value, ExceptionValue):
         raise Break("exception", f"raise {value.describe()}")
-    raise Raised(value)
+    return value
 
 
 @handles("PUSH_EXC_INFO")
@@ -48,7 +59,10 @@ def check_exc_match(frame: Frame, ins: Instr) -> None:
     if not isinstance(value, ExceptionValue):
         raise Break("exception", "except")
     classes = wanted.items if isinstance(wanted, TupleValue) else [wanted]
-    frame.push(boolean(any(issubclass(value.cls, frame.t.look(cls).constant()) for cls in classes)))
+    reals = [frame.t.look(cls).real for cls in classes]
+    if not all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in reals):
+        raise Break("exception", "except with what is no exception")
+    frame.push(boolean(any(issubclass(value.cls, cls) for cls in reals)))
 
 
 @handles("POP_EXCEPT")
@@ -64,7 +78,7 @@ def reraise(frame: Frame, ins: Instr) -> None:
     value = frame.pop()
     if not isinstance(value, ExceptionValue):
         raise Break("exception", "raise again")
-    raise getattr(value, "raised", None) or Raised(value)
+    raise value.raised or Raised(value)
 
 
 @handles("BEFORE_WITH")
@@ -96,5 +110,5 @@ def with_except_start(frame: Frame, ins: Instr) -> None:
     value, leave = frame.t.look(frame.stack[-1]), frame.t.look(frame.stack[-4])
     if not isinstance(value, ExceptionValue):
         raise Break("exception", "an exception leaves a with block")
-    args = [frame.t.pinned(value.cls), value, NONE]
+    args = [frame.t.pinned(value.cls), value, TracebackValue(value)]
     frame.push(calls.call(frame.t, leave, args, {}))

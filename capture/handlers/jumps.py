@@ -131,23 +131,30 @@ def send(frame: Frame, ins: Instr) -> Instr | None:
     from frameloom.capture.generator import GeneratorValue
     from frameloom.capture.values.base import Raised
 
-    frame.pop_raw()
+    sent = frame.pop()
     inner = frame.t.look(frame.stack[-1])
     if isinstance(inner, GeneratorValue):
         try:
-            frame.push(inner.send(frame.t, ConstValue(None)))
+            frame.push(inner.send(frame.t, sent))
             return None
         except Raised as raised:
             if not raised.value.is_instance(StopIteration):  # type: ignore[attr-defined]
                 raise
             return _sent(frame, ins, raised.value.getattr(frame.t, "value"))
-    if not isinstance(inner, IteratorValue):
+    if not isinstance(inner, IteratorValue) or not is_none(sent):
         raise Break("opaque_iterable", f"yield from {inner.describe()}")
     item = inner.step(frame.t)
     if item is not None:
         frame.push(item)
         return None
     return _sent(frame, ins, ConstValue(None))
+
+
+def finish_send(frame: Frame, ins: Instr, result: Value) -> Instr:
+    """`yield from` ends with the result of the inner generator, which lies on the stack alone."""
+    target = _sent(frame, ins, result)
+    assert target is not None
+    return target
 
 
 def _sent(frame: Frame, ins: Instr, result: Value) -> Instr | None:

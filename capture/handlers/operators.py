@@ -14,7 +14,6 @@ from frameloom.capture.values.const import ConstValue, boolean
 from frameloom.capture.values.container import SliceValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.capture.values.text import TensorTextValue
-from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
@@ -140,20 +139,3 @@ def build_string(frame: Frame, ins: Instr) -> None:
 @handles("GET_LEN")
 def get_len(frame: Frame, ins: Instr) -> None:
     frame.push(ConstValue(frame.t.look(frame.stack[-1]).length(frame.t)))
-
-
-@handles("MATCH_CLASS", "MATCH_KEYS")
-def match(frame: Frame, ins: Instr) -> None:
-    raise Break("opcode", "match statement on classes or mappings")
-
-
-@handles("MATCH_SEQUENCE")
-def match_sequence(frame: Frame, ins: Instr) -> None:
-    kind = frame.t.look(frame.stack[-1]).type()
-    frame.push(boolean(bool(kind.__flags__ & 1 << 5)))
-
-
-@handles("MATCH_MAPPING")
-def match_mapping(frame: Frame, ins: Instr) -> None:
-    kind = frame.t.look(frame.stack[-1]).type()
-    frame.push(boolean(bool(kind.__flags__ & 1 << 6)))

@@ -3,6 +3,7 @@
 from frameloom.capture.library import (
     deques,
     dictionaries,
+    exceptions,
     functions,
     heaps,
     iteration,
@@ -18,6 +19,7 @@ from frameloom.capture.library import (
 __all__ = [
     "deques",
     "dictionaries",
+    "exceptions",
     "functions",
     "heaps",
     "iteration",

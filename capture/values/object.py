@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
 GENERIC_READERS = [
-    cls.__getattribute__ for cls in (object, dict, list, tuple, OrderedDict, SimpleNamespace)
+    cls.__getattribute__
+    for cls in (object, dict, list, tuple, OrderedDict, SimpleNamespace, BaseException)
 ]
-GENERIC_WRITERS = [object.__setattr__, SimpleNamespace.__setattr__]
+GENERIC_WRITERS = [cls.__setattr__ for cls in (object, SimpleNamespace, BaseException)]
 
 
 class ObjectValue(Value):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from frameloom.capture.lookup import MISSING, attribute_after, class_attribute
-from frameloom.capture.values.base import Avoid, Value
+from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, is_constant
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 from frameloom.capture.values.object import ObjectValue
@@ -221,73 +221,6 @@ class SuperValue(Value):
         r.load_constant_object(self.cls)
         r.load(self.owner)
         r.code.call(2)
-
-
-class ExceptionValue(Value):
-    """An exception that the interpreted program raised or made."""
-
-    def __init__(self, cls: type[BaseException], args: list[Value] | None, what: str = "") -> None:
-        self.cls = cls
-        self._args = args  # None: not known
-        self.what = what
-        self.site: tuple[CodeType, int] | None = None  # where it was raised, if it was
-
-    @property
-    def args(self) -> list[Value]:
-        if self._args is None:
-            raise Break("exception", self.what)
-        return self._args
-
-    def type(self) -> type:
-        return self.cls
-
-    def is_instance(self, cls: Any) -> bool:
-        return issubclass(self.cls, cls)
-
-    def raised_at(self, t: Tracer, site: tuple[CodeType, int]) -> None:
-        before = self.site
-        t.on_undo(lambda: setattr(self, "site", before))
-        self.site = site
-
-    def check_rebuild(self) -> None:
-        """One that was raised has a traceback and a context, which only raising gives."""
-        if self.site is not None:
-            raise Avoid(self.site)
-
-    def describe(self) -> str:
-        if self._args is None:
-            return f"{self.cls.__name__}: {self.what}"
-        shown = ", ".join(
-            a.describe()
-            for a in self.args
-            if getattr(a, "found", a) is not None and type(a).__name__ != "LazyValue"
-        )
-        return f"{self.cls.__name__}({shown})"
-
-    def truth(self, t: Tracer) -> bool:
-        return True
-
-    def parts(self) -> list[Value]:
-        return self._args or []
-
-    def key(self, t: Tracer) -> Any:
-        return self
-
-    def getattr(self, t: Tracer, name: str) -> Value:
-        from frameloom.capture.values.container import TupleValue
-
-        if name == "args":
-            return TupleValue(list(self.args))
-        if name == "value" and self.cls is StopIteration:
-            return t.look(self.args[0]) if self.args else ConstValue(None)
-        if name == "__class__":
-            return t.pinned(self.cls)
-        raise Break("attribute", f"{self.cls.__name__}.{name}")
-
-    def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(self.cls)
-        r.load_all(self.args)
-        r.code.call(len(self.args))
 
 
 class GradModeValue(Value):

@@ -1,0 +1,182 @@
+"""Exceptions that the interpreted program makes and raises.
+
+An exception is an instance of its class with arguments, attributes and a cause.  Its traceback and its context come from being raised, so one that
+outlives the capture after it was raised must be raised by plain Python (`check_rebuild`).
+"""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType, GetSetDescriptorType, MemberDescriptorType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.lookup import class_attribute
+from frameloom.capture.values.base import Avoid, Value
+from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.container import TupleValue
+from frameloom.capture.values.object import ObjectValue, set_attributes
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+
+HEAP_TYPE = 1 << 9
+
+
+class ExceptionValue(ObjectValue):
+    """`args` are not known where Python alone finds the words; `what` says then what is wrong."""
+
+    def __init__(self, cls: type, args: list[Value] | None, what: str = "") -> None:
+        super().__init__(cls)
+        self._args = args
+        self.what = what
+        self.cause: Value = NONE
+        self.site: tuple[CodeType, int] | None = None  # where it was raised, if it was
+        self.raised: Any = None  # the Raised that is or was under way
+
+    @property
+    def args(self) -> list[Value]:
+        if self._args is None:
+            raise Break("exception", self.what)
+        return self._args
+
+    def is_instance(self, cls: Any) -> bool:
+        return issubclass(self.cls, cls)
+
+    def raised_at(self, t: Tracer, site: tuple[CodeType, int]) -> None:
+        before = self.site
+        t.on_undo(lambda: setattr(self, "site", before))
+        self.site = site
+
+    def describe(self) -> str:
+        if self._args is None:
+            return f"{self.cls.__name__}: {self.what}"
+        shown = ", ".join(
+            a.describe()
+            for a in self._args
+            if getattr(a, "found", a) is not None and type(a).__name__ != "LazyValue"
+        )
+        return f"{self.cls.__name__}({shown})"
+
+    # --- attributes
+    def getattr(self, t: Tracer, name: str) -> Value:
+        if name == "args":
+            return TupleValue(list(self.args))
+        if name == "__cause__":
+            return self.cause
+        if name == "value" and self.cls is StopIteration:
+            return t.look(self.args[0]) if self.args else NONE
+        self._refuse_native(name, "attribute")
+        return super().getattr(t, name)
+
+    def setattr(self, t: Tracer, name: str, value: Value) -> None:
+        if name == "__traceback__" and isinstance(t.look(value), TracebackValue):
+            return  # nobody has looked at it, and whoever does has it raised by Python
+        self._refuse_native(name, "attribute_write")
+        super().setattr(t, name, value)
+
+    def _refuse_native(self, name: str, kind: str) -> None:
+        """What the exception holds in C: its context, its traceback, the fields of an OSError."""
+        found = class_attribute(self.cls, name)
+        is_slot = isinstance(found, MemberDescriptorType | GetSetDescriptorType)
+        if is_slot and not found.__objclass__.__flags__ & HEAP_TYPE and name != "__class__":
+            raise Break(kind, f"{self.cls.__name__}.{name}")
+
+    def set_args(self, t: Tracer, args: list[Value]) -> None:
+        t.change(self)
+        self._args = args
+
+    def set_cause(self, t: Tracer, cause: Value) -> None:
+        t.change(self)
+        self.cause = cause
+
+    # --- the end of a capture
+    def parts(self) -> list[Value]:
+        return [*(self._args or ()), *super().parts(), self.cause]
+
+    def snapshot(self) -> Any:
+        return dict(self.attributes), self._args, self.cause
+
+    def restore(self, saved: Any) -> None:
+        self.attributes, self._args, self.cause = saved
+
+    def check_rebuild(self) -> None:
+        if self.site is not None:
+            raise Avoid(self.site)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(make_exception)
+        r.load_constant_object(self.cls)
+        r.load_tuple(self.args)
+        r.code.call(2)
+        r.keep(self)
+        if self.attributes:
+            r.code.start_call(set_attributes)
+            r.load(self)
+            r.code.load_const(tuple(self.attributes))
+            r.load_tuple(list(self.attributes.values()))
+            r.code.call(3)
+            r.code.emit("POP_TOP")
+        if not isinstance(self.cause, ConstValue):  # None: nobody sees whether it was said
+            r.load(self.cause)
+            r.code.emit("COPY", 2)
+            r.code.emit("STORE_ATTR", "__cause__")
+
+
+def make_exception(cls: Any, args: tuple[Any, ...]) -> Any:
+    """Called from new code: an exception whose own `__init__` was interpreted already."""
+    if cls.__init__ in NATIVE_INITS or not is_simple(cls):
+        return cls(*args)
+    made = BaseException.__new__(cls, *args)
+    made.args = args
+    return made
+
+
+def is_simple(cls: type) -> bool:
+    """Whether instances hold in C nothing but what every exception holds."""
+    native = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
+    return native.__basicsize__ == BaseException.__basicsize__
+
+
+def _native_inits() -> dict[Any, None]:
+    import builtins
+
+    return {
+        cls.__init__: None
+        for cls in vars(builtins).values()
+        if isinstance(cls, type) and issubclass(cls, BaseException) and is_simple(cls)
+    }
+
+
+NATIVE_INITS = _native_inits()  # a table of slot wrappers, in order
+
+
+class TracebackValue(Value):
+    """The traceback of an exception under way; looking at it breaks."""
+
+    def __init__(self, of: ExceptionValue) -> None:
+        self.of = of
+
+    def type(self) -> type:
+        return TracebackType
+
+    def truth(self, t: Tracer) -> bool:
+        return True
+
+    def check_rebuild(self) -> None:
+        self.of.check_rebuild()
+
+
+class CallersExceptionValue(Value):
+    """One of the three that `sys.exc_info()` gives outside of any handler that was captured: they are the caller's, and stay so during the call."""
+
+    def __init__(self, part: int) -> None:
+        self.part = part
+
+    def type(self) -> type:
+        raise Break("exception", "sys.exc_info()")
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.call_const(sys.exc_info)
+        r.code.subscript(self.part)
