@@ -13,6 +13,16 @@
 #error "Frameloom needs CPython 3.11 or newer"
 #endif
 
+/* Why this CPython is not compiled for, NULL if it is. */
+static inline const char *version_unsupported(void) {
+#if PY_VERSION_HEX >= 0x030D0000
+    return "CPython " Py_STRINGIFY(PY_MAJOR_VERSION) "." Py_STRINGIFY(
+        PY_MINOR_VERSION) " is not supported yet (3.11 and 3.12 are)";
+#else
+    return NULL;
+#endif
+}
+
 /* A number that changes whenever `dict` does and that no other dictionary ever has; 0 where there is none.
    3.13 keeps values inside objects whose dictionary does not count their changes. */
 static inline uint64_t dict_version(PyObject *dict) {
