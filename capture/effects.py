@@ -15,6 +15,7 @@ from frameloom.capture.values.const import LITERALS, ConstValue
 from frameloom.capture.values.container import ListValue
 from frameloom.capture.values.dictionary import DELETED, DictValue
 from frameloom.capture.values.function import CellValue
+from frameloom.capture.values.iterator import SequenceIterator, advance
 from frameloom.capture.values.object import (
     ObjectValue,
     delete_attribute,
@@ -57,6 +58,12 @@ class Effect:
             r.load(self.target)
             r.load_all(self.values)
             code.call(1 + len(self.values))
+        elif self.action == "advance":
+            code.start_call(advance)
+            r.load(self.target)
+            code.load_const(self.key[0])
+            code.load_const(self.key[1])
+            code.call(3)
         elif self.action in ("replace_list", "extend_list"):
             code.start_call(replace_list if self.action == "replace_list" else list.extend)
             r.load(self.target)
@@ -113,6 +120,9 @@ def pending(t: Tracer, skip: set[int]) -> list[Effect]:
             effects += _keys(t, value)
         elif isinstance(value, ListValue) and value.origin is not None:
             effects += _items(t, value)
+        elif isinstance(value, SequenceIterator) and value.origin is not None:
+            if (count := value.position - value.start) or value.ended:
+                effects.append(Effect(value, "advance", (count, value.ended), []))
         elif isinstance(value, SetValue) and value.origin is not None:
             effects += _members(value)
         elif isinstance(value, CellValue) and value.real is not None:

@@ -19,6 +19,7 @@ from frameloom.capture.session import Compiler, forget_sessions, session_of
 from frameloom.capture.surroundings import obstacle, watch
 from frameloom.capture.tracer import Tracer
 from frameloom.capture.values.base import Avoid, Raised, Value
+from frameloom.capture.values.iterator import SequenceIterator
 from frameloom.errors import Break, Skip
 
 MAX_ATTEMPTS = 20
@@ -61,16 +62,31 @@ def _check(function: FunctionType) -> None:
 def _capture_with_retries(
     function: FunctionType, slots: tuple[Any, ...], compiler: Compiler, trail: Any
 ) -> Any:
-    session = session_of(compiler)
+    session, follows_iterators = session_of(compiler), True
     for _ in range(MAX_ATTEMPTS):
         capture = Capture(function, slots, compiler, trail)
+        capture.tracer.follows_iterators = follows_iterators
         try:
             return capture.run()
         except Avoid as avoid:
             session.avoid(*avoid.site)
+        except BreaksAgain:
+            follows_iterators = False
         finally:
             capture.tracer.release()
     raise Skip(f"{function.__qualname__}: no place to break was found")
+
+
+class BreaksAgain(Exception):
+    """A loop over an iterator from before breaks in a later round: likely in each of them, so that one entry should serve all."""
+
+
+def _stacks(broken: Broken) -> list[Value]:
+    return [value for state in broken.states for value in state.stack]
+
+
+def _is_followed(value: Value) -> bool:
+    return isinstance(value, SequenceIterator) and value.origin is not None and value.position > value.start  # fmt: skip
 
 
 class Capture:
@@ -148,6 +164,8 @@ class Capture:
         return rewrite.entry_for_return(self, result)
 
     def _broken(self, broken: Broken) -> Any:
+        if self.tracer.follows_iterators and any(map(_is_followed, _stacks(broken))):
+            raise BreaksAgain
         if broken.cause.kind == "gradient":
             return self._plain("a gradient is needed")
         return rewrite.entry_for_break(self, broken)

@@ -75,6 +75,20 @@ static PyObject *function_part(StepKind kind, PyObject *object) {
     }
 }
 
+/* What a builtin iterator goes over and where it stands, as its `__reduce__` says; a new reference. */
+static PyObject *iterator_state(PyObject *iterator) {
+    static PyTypeObject *const types[] = {&PyListIter_Type,     &PyListRevIter_Type, &PyTupleIter_Type,
+                                          &PyRangeIter_Type,    &PyDictIterKey_Type, &PyDictIterValue_Type,
+                                          &PyDictIterItem_Type, &PySetIter_Type};
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++) {
+        if (!Py_IS_TYPE(iterator, types[i])) continue;
+        PyObject *state = PyObject_CallMethod(iterator, "__reduce__", NULL);
+        if (state == NULL) PyErr_Clear();
+        return state;
+    }
+    return NULL;
+}
+
 static PyObject *load(const Step *step, const Call *call, PyObject **values) {
     PyObject *parent = step->kind > STEP_OBJECT ? values[step->parent] : NULL;
     switch (step->kind) {
@@ -101,6 +115,8 @@ static PyObject *load(const Step *step, const Call *call, PyObject **values) {
         return load_key(step, parent);
     case STEP_CLASS_ATTR:
         return guard_class_lookup(parent, step->object);
+    case STEP_STATE:
+        return iterator_state(parent);
     case STEP_CELL_CONTENTS:
         return PyCell_Check(parent) ? PyCell_GET(parent) : NULL;
     case STEP_METHOD_SELF:

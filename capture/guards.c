@@ -18,6 +18,7 @@ static const struct {
         {"item", STEP_ITEM},
         {"key", STEP_KEY},
         {"class_attr", STEP_CLASS_ATTR},
+        {"state", STEP_STATE},
         {"cell_contents", STEP_CELL_CONTENTS},
         {"func_closure", STEP_FUNC_CLOSURE},
         {"func_defaults", STEP_FUNC_DEFAULTS},
@@ -222,6 +223,8 @@ static PyObject *child_path(PyObject *parent, StepKind kind, PyObject *key, cons
         Py_XDECREF(base);
         return path;
     }
+    case STEP_STATE:
+        return PyUnicode_FromFormat("%U.__reduce__()", parent);
     case STEP_CELL_CONTENTS:
         return PyUnicode_FromFormat("%U.cell_contents", parent);
     case STEP_METHOD_SELF:
@@ -270,7 +273,7 @@ static PyObject *Guards_child(Guards *self, PyObject *const *args, Py_ssize_t na
     step->number = number;
     step->object = Py_NewRef(key);
     if (PyUnicode_CheckExact(step->object)) PyUnicode_InternInPlace(&step->object);
-    if (kind == STEP_ATTR) {
+    if (kind == STEP_ATTR || kind == STEP_STATE) {
         if (append_index(&self->fresh_nodes, &self->fresh_count, &self->fresh_room, step->node) < 0)
             return NULL;
     }

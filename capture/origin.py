@@ -86,6 +86,8 @@ class Origin:
                 return f"{base}.__dict__"
             case "type":
                 return f"type({base})"
+            case "state":
+                return f"{base}.__reduce__()"
             case "item" | "base_item":
                 return f"{base}[{self.key!r}]"
             case "key" | "base_key":
@@ -146,7 +148,12 @@ def _read_base_key(obj: Any, key: Any) -> Any:
 
 
 # "base_item" and "base_key" pass by an overridden __getitem__, "dict" by an overridden __getattribute__.
+def _read_state(iterator: Any) -> Any:
+    return iterator.__reduce__()
+
+
 READERS: dict[str, Any] = {
+    "state": _read_state,
     "dict": _read_dict,
     "type": type,
     "base_item": _read_base_item,

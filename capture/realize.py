@@ -44,6 +44,7 @@ from frameloom.capture.values.function import (
     FunctionValue,
     PartialValue,
 )
+from frameloom.capture.values.iterator import ReversedIterator, SequenceIterator
 from frameloom.capture.values.object import ModuleValue, ObjectValue, OpaqueValue
 from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.static import ClassValue, PyModuleValue
@@ -274,6 +275,32 @@ def _bounds(t: Tracer, obj: Any, origin: Origin) -> Value:
     return ConstValue(obj, origin)
 
 
+def _iterator(t: Tracer, obj: Any, origin: Origin) -> Value:
+    """An iterator that stands in the middle of things; its state is guarded."""
+    t.guards.add(origin, "type", type(obj))
+    try:
+        state = obj.__reduce__() if t.follows_iterators else ()
+    except RuntimeError:  # its dictionary changed
+        state = ()
+    if len(state) < 2 or state[0] not in (iter, reversed):
+        return OpaqueValue(obj, origin)
+    place = origin.child("state")
+    t.guards.add(place, "length", len(state))
+    over = t.look(t.wrap(state[1][0], place.child("item", 1).child("item", 0)))
+    if len(state) > 2:
+        t.guards.add(place.child("item", 2), "equal", state[2])
+    position = state[2] if len(state) > 2 and state[2] is not None else 0
+    if isinstance(over, ConstValue):
+        value = SequenceIterator(over, None, position)
+    elif isinstance(obj, type(reversed([]))) and len(state) > 2:
+        value = ReversedIterator(over)
+        value.left = position + 1
+    else:
+        value = SequenceIterator(over, None, position)
+    value.cls, value.real, value.origin = type(obj), obj, origin
+    return value
+
+
 def _partial(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", functools.partial)
     func = t.look(t.wrap(obj.func, origin.child("attr", "func")))
@@ -306,5 +333,7 @@ KINDS: dict[type, Callable[[Any, Any, Any], Value]] = {
     defaultdict: _defaultdict,
     functools.partial: _partial,
     CellType: _cell,
+    **{type(iter(c)): _iterator for c in ([], (), range(0), {}, {}.values(), {}.items(), set())},
+    type(reversed([])): _iterator,
     weakref.ref: realize_weakref,
 }

@@ -64,6 +64,7 @@ class Piece:
             if generator.would_clean_up and id(generator) not in alive:
                 raise Skip(f"{generator.describe()} is dropped, and cleans up when it is")
         self.outputs = tensors_in(self.needed)
+        self.detached = tuple(n for n, value in enumerate(self.outputs) if is_detached(t, value))
         self.graph: CapturedGraph | None = None
         self.compiled: Any = None
 
@@ -109,13 +110,30 @@ class Piece:
         return entry
 
 
+def is_detached(t: Tracer, value: TensorValue) -> bool:
+    """Whether it shares memory with an input that requires gradients and does not itself: plans know views, not `detach`."""
+    memory = value.fake.memory
+    source = None if memory is None or memory.input is None else memory.root
+    return source is not None and source.requires_grad and not value.fake.requires_grad
+
+
+def detach_some(outputs: tuple[Any, ...], which: tuple[int, ...]) -> tuple[Any, ...]:
+    """Called from new code."""
+    return tuple(out.detach() if n in which else out for n, out in enumerate(outputs))
+
+
 # --- the function was captured whole
 
 
 def entry_for_return(capture: Capture, result: Value) -> Any:
     piece = Piece(capture, [result], _unseen(capture))
     piece.compile()
-    if not piece.effects and not leaves_modes(capture.tracer) and piece.graph is not None:
+    if (
+        not piece.effects
+        and not piece.detached
+        and not leaves_modes(capture.tracer)
+        and piece.graph is not None
+    ):
         recipe = _recipe(settled(result), piece, set())
         if recipe is not None:
             return piece.entry(None, recipe)
@@ -261,6 +279,8 @@ class RootWriter:
             for origin in piece.graph.inputs:
                 r.load_origin(origin)
             code.call(len(piece.graph.inputs))
+            if piece.detached:
+                code.call_const_after(detach_some, (piece.detached,))
             r.output_name = code.temporary()
             code.store(r.output_name)
         if piece.effects:

@@ -120,6 +120,7 @@ class Tracer:
             tuple[Any, int]
         ] = []  # where an exception of the graph would mean plain Python
         self.modes: list[Value] = []  # grad-mode managers entered and not left
+        self.follows_iterators = False  # that existed
         self.settings = Settings()
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
         self.raised: list[Raised] = []  # all exceptions of the program

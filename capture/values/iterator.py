@@ -79,16 +79,28 @@ def ended_iterator(cls: type) -> Any:
     return iterator
 
 
+def advance(iterator: Any, count: int, ended: bool) -> None:
+    """Called from new code: the effect of using an iterator."""
+    for _ in range(count):
+        next(iterator)
+    if ended:
+        next(iterator, None)
+
+
 class SequenceIterator(IteratorValue):
     """Over a value whose items are known (`items`), or a list or range that is asked afresh at each step.  Once at its end it stays there."""
 
     def __init__(self, over: Value, items: list[Value] | None, position: int = 0) -> None:
         self.over = over
         self.items = items
-        self.position = position
+        self.position = self.start = position  # of one that existed, `start` is where it stood
         self.ended = False
 
+    cls: Any = None  # of one that existed
+
     def type(self) -> type:
+        if self.cls is not None:
+            return self.cls  # type: ignore[no-any-return]
         return (
             type(iter(self.over.type()()))
             if self.over.type() in (list, tuple, str, bytes, dict, set, frozenset)

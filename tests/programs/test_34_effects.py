@@ -173,7 +173,7 @@ def closures_in_a_loop_see_the_last_value(x):
     return x + fns[0](), [f() for f in fns], [f() for f in kept]
 
 
-@program(args=lambda: (X, iter([1, 2, 3])), graphs=2, breaks="opaque_iterable opaque_iterable")
+@program(args=lambda: (X, iter([1, 2, 3])))
 def iterator_argument_is_advanced(x, it):
     y = x + 1
     a = next(it)

@@ -197,7 +197,7 @@ def in_enter_and_exit(x):
     return y + 1, log
 
 
-@program(args=lambda: ([X, X + 1, X + 2],), graphs=3, breaks="print print")
+@program(args=lambda: ([X, X + 1, X + 2],), graphs=4, breaks="print print print")
 def in_a_loop_over_tensors(items):
     total = torch.zeros(3, 4)
     for item in items:
@@ -217,7 +217,7 @@ def while_loop_on_data(x):
     return x, n
 
 
-@program(graphs=4, breaks="print")
+@program(graphs=2, breaks="print")
 def in_the_first_round_only(x):
     for i in range(3):
         if i == 0:
@@ -379,7 +379,7 @@ def keyword_and_free_variables_survive(x, *, k=2, **rest):
 
 @program(
     args=lambda: (torch.nn.Sequential(torch.nn.Linear(4, 4), Noisy(), torch.nn.Linear(4, 2)), X),
-    graphs=3,
+    graphs=2,
     breaks="print",
 )
 def in_a_submodule(net, x):
@@ -414,3 +414,36 @@ def deleted_variables_stay_deleted(x):
         return a
     except UnboundLocalError:
         return b * 2
+
+
+@program(graphs=2, breaks="print")
+def in_a_loop_over_the_values_of_a_dict(x):
+    for name, n in {"a": 1, "b": 2, "c": 3}.items():
+        x = x + n
+        if name == "a":
+            print(name)
+    return x * 2
+
+
+@program(graphs=2, breaks="print")
+def iterator_used_on_both_sides(x):
+    it, back = iter([1, 2, 3, 4]), reversed([5, 6, 7])
+    y = x + next(it) + next(back)
+    print("between")
+    for n in it:
+        y = y * n
+    return y + next(back), list(it), list(back), next(it, "end")
+
+
+@program(args=lambda: (X, iter({"a": X, "b": X + 1}.values()), iter(range(5)), iter((1, 2))))
+def iterators_as_arguments(x, values, numbers, pair):
+    next(numbers)
+    for v in values:
+        x = x + v
+    a, b = pair
+    return x * a + b, next(numbers)
+
+
+@program(calls=[(X, iter([1, 2])), (X, iter([1, 2])), (X, iter([1, 2, 3]))], graphs=2)
+def iterator_argument_is_guarded(x, it):
+    return x + sum(it)
