@@ -14,6 +14,7 @@ from frameloom.capture import _capture, copying, library, methods, policy, rewri
 from frameloom.capture.frame import Broken, Frame, broken_at
 from frameloom.capture.instr import slot_names
 from frameloom.capture.lookup import noting
+from frameloom.capture.rebuild import settled
 from frameloom.capture.resume import ResumeSpec, enter, spec_of
 from frameloom.capture.session import Compiler, forget_sessions, session_of
 from frameloom.capture.surroundings import obstacle, watch
@@ -82,7 +83,7 @@ class BreaksAgain(Exception):
 
 
 def _stacks(broken: Broken) -> list[Value]:
-    return [value for state in broken.states for value in state.stack]
+    return [settled(value) for state in broken.states for value in state.stack]
 
 
 def _is_followed(value: Value) -> bool:
