@@ -21,9 +21,9 @@ import torch
 
 from frameloom.capture import calls
 from frameloom.capture.lookup import MISSING, class_attribute
-from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
-from frameloom.capture.values.container import ListValue, TupleValue
+from frameloom.capture.values.container import ListValue, TupleValue, plain
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.exception import ExceptionValue
 from frameloom.capture.values.function import BoundMethodValue
@@ -122,13 +122,17 @@ def _isinstance(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(issubclass, least=2, most=2)
 def _issubclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    answer = t.evaluate(issubclass, args, kwargs)
-    cls, wanted = (t.look(arg).constant() for arg in args)
+    try:
+        cls, wanted = (plain(t.look(arg)) for arg in args)
+    except NotConstant:
+        raise Break("unknown_call", "issubclass(...)") from None
     for one in wanted if isinstance(wanted, tuple) else (wanted,):
         check = class_attribute(type(one), "__subclasscheck__")
         if isinstance(check, FunctionType) and check is not abc.ABCMeta.__subclasscheck__:
             raise Break("unknown_call", f"issubclass(..., {one.__name__})")
-        t.ask_abstract(cls, one)
+    answer = t.evaluate(issubclass, args, kwargs)
+    for one in wanted if isinstance(wanted, tuple) else (wanted,):
+        t.note_bases(cls, one)
     return answer
 
 

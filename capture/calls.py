@@ -328,6 +328,8 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         if fn in (operator.eq, operator.ne) and not _comparable_to_tensor(left, right):
             return ConstValue(fn is operator.ne)
+        for name in SPECIAL_METHODS.get(fn, ()):
+            class_attribute(torch.Tensor, name)
         return t.torch_call(fn, [left, right], {})
     if isinstance(left, TokenValue) and isinstance(right, TokenValue) and fn in EQUALITY:
         return boolean((left.key(t) == right.key(t)) is (fn is operator.eq))

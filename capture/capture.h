@@ -63,6 +63,7 @@ typedef enum {
     STEP_KEY,
     STEP_CLASS_ATTR,
     STEP_STATE,
+    STEP_CLASS_ORDER,
     STEP_CELL_CONTENTS,
     STEP_FUNC_CLOSURE,
     STEP_FUNC_DEFAULTS,
@@ -157,6 +158,7 @@ static inline Py_ssize_t guards_node_count(const Guards *guards) { return PyList
 PyObject *guard_dict_find(PyObject *dict, PyObject *key, Py_hash_t hash);
 PyObject *guard_load_attr(PyObject *object, PyObject *name); /* a new reference */
 PyObject *guard_class_lookup(PyObject *class, PyObject *key);
+PyObject *guard_class_order(PyObject *class);
 int guard_returns(PyObject *function, PyObject *expected);
 int guard_subclass_holds(Step *step);
 extern PyObject *guard_no_attributes; /* the dictionary of all instances that have none yet */

@@ -11,7 +11,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from frameloom.capture import _capture
-from frameloom.capture.lookup import MISSING, Lookups, class_attribute
+from frameloom.capture.lookup import MISSING, ORDER, Lookups, class_attribute
 from frameloom.capture.origin import GUARD_KINDS, Origin, Roots
 
 
@@ -86,7 +86,9 @@ class BuiltGuards:
     def lookup(self, cls: type, key: Any, found: Any) -> None:
         """The raw attribute of a class is what it was; `key`: its name, or with the class behind which it was looked for."""
         node = self.node(self._roots.object(cls))
-        if found is MISSING:
+        if key is ORDER:
+            self.guards.check(self.guards.child(node, "class_order"), "is", found)
+        elif found is MISSING:
             self.guards.check(node, "no_class_attr", key)
         else:
             kind = "equal" if type(found) in LITERALS else "is"

@@ -82,6 +82,16 @@ PyObject *guard_class_lookup(PyObject *class, PyObject *key) {
     return NULL;
 }
 
+PyObject *guard_class_order(PyObject *class) {
+    static PyObject *name;
+    if (!PyType_Check(class) || (name == NULL && (name = PyUnicode_InternFromString("__init__")) == NULL)) {
+        PyErr_Clear();
+        return NULL;
+    }
+    (void)_PyType_Lookup((PyTypeObject *)class, name); /* gives the class a version */
+    return ((PyTypeObject *)class)->tp_mro;
+}
+
 /* Whether a function written in C gives what it gave; it has no effects and calls no Python code. */
 int guard_returns(PyObject *function, PyObject *expected) {
     PyObject *result =

@@ -53,6 +53,7 @@ static int32_t owner_of_load(Sealing *s, const Step *step) {
         return ALWAYS;
     case STEP_KEY:
     case STEP_CLASS_ATTR:
+    case STEP_CLASS_ORDER:
         return own_section(s, step->parent);
     case STEP_ITEM:
         return is_tuple(s, step->parent) ? held : EACH_CALL;

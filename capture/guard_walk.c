@@ -113,6 +113,8 @@ static PyObject *load(const Step *step, const Call *call, PyObject **values) {
         return load_item(parent, step->number);
     case STEP_KEY:
         return load_key(step, parent);
+    case STEP_CLASS_ORDER:
+        return guard_class_order(parent);
     case STEP_CLASS_ATTR:
         return guard_class_lookup(parent, step->object);
     case STEP_STATE:

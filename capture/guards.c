@@ -19,6 +19,7 @@ static const struct {
         {"key", STEP_KEY},
         {"class_attr", STEP_CLASS_ATTR},
         {"state", STEP_STATE},
+        {"class_order", STEP_CLASS_ORDER},
         {"cell_contents", STEP_CELL_CONTENTS},
         {"func_closure", STEP_FUNC_CLOSURE},
         {"func_defaults", STEP_FUNC_DEFAULTS},
@@ -225,6 +226,8 @@ static PyObject *child_path(PyObject *parent, StepKind kind, PyObject *key, cons
     }
     case STEP_STATE:
         return PyUnicode_FromFormat("%U.__reduce__()", parent);
+    case STEP_CLASS_ORDER:
+        return PyUnicode_FromFormat("%U.__mro__", parent);
     case STEP_CELL_CONTENTS:
         return PyUnicode_FromFormat("%U.cell_contents", parent);
     case STEP_METHOD_SELF:

@@ -13,6 +13,7 @@ from typing import Any
 
 MISSING = object()
 IMMUTABLE_TYPE = 1 << 8
+ORDER = "the order of its bases"  # in the place of a name
 Lookups = dict[tuple[type, str, type | None], Any]  # (class, name, after) -> what was found
 
 
@@ -47,6 +48,12 @@ def class_attribute(cls: type, name: str) -> Any:
     if found is lookups:
         found = lookups[key] = _find(_order(cls) or (), name)
     return found
+
+
+def note_order(cls: type) -> None:
+    """The classes that `cls` inherits from matter, and their order."""
+    if _noting.lookups is not None and not cls.__flags__ & IMMUTABLE_TYPE:
+        _noting.lookups[cls, ORDER, None] = cls.__mro__
 
 
 def attribute_after(cls: type, after: type, name: str) -> Any:

@@ -21,7 +21,7 @@ from frameloom.capture import _capture, calls
 from frameloom.capture.assumptions import may_be_caught
 from frameloom.capture.fake import Fake
 from frameloom.capture.guard import GuardSet
-from frameloom.capture.lookup import MISSING, class_attribute
+from frameloom.capture.lookup import MISSING, class_attribute, note_order
 from frameloom.capture.origin import Origin, Roots
 from frameloom.capture.realize import realize
 from frameloom.capture.record import Recorder
@@ -101,6 +101,7 @@ def catches(instrs: list[Instr], target: Instr) -> bool:
 
 FUNCTION_PARTS = {
     "__dict__": "dict", "__defaults__": "func_defaults", "__kwdefaults__": "func_kwdefaults", "__closure__": "func_closure",
+    "__code__": "func_code",
 }  # fmt: skip
 
 
@@ -222,7 +223,7 @@ class Tracer:
         value = getattr(function.real, name)
         if not is_constant(value):
             raise Break("attribute", f"{function.name}.{name}")
-        return self.from_python(value)
+        return self.look(self.wrap(value, origin.child("attr", name)))
 
     def globals_of(self, function: FunctionType, origin: Origin | None) -> DictValue:
         return self.globals_table(function.__globals__, origin)
@@ -414,13 +415,14 @@ class Tracer:
             raise Break("unknown_call", f"isinstance(..., {wanted.__name__})")
         try:
             answer = self._is_instance(value, wanted)
-            self.ask_abstract(value.type(), wanted)
+            self.note_bases(value.type(), wanted)
             return answer
         except TypeError as error:
             self.raise_(TypeError, *error.args)
 
-    def ask_abstract(self, cls: type, wanted: Any) -> None:
-        """Guard what the abstract classes among `wanted` say about `cls`."""
+    def note_bases(self, cls: type, wanted: Any) -> None:
+        """Guard what `cls` inherits from, and what the abstract classes among `wanted` say about it."""
+        note_order(cls)
         for one in (
             getattr(wanted, "__args__", (wanted,)) if not isinstance(wanted, type) else (wanted,)
         ):

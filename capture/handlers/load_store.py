@@ -221,7 +221,8 @@ def import_name(frame: Frame, ins: Instr) -> None:
     if name not in sys.modules:
         raise Break("import", f"import {name}")
     shown = name if names else name.partition(".")[0]
-    frame.push(frame.t.pinned(sys.modules[shown]))
+    origin = frame.t.roots.object(sys.modules).child("key", shown)
+    frame.push(frame.t.look(frame.t.wrap(sys.modules[shown], origin)))
 
 
 @handles("IMPORT_FROM")

@@ -62,6 +62,14 @@ def _signature(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     function = (
         value.real if value.real is not None else types.FunctionType(value.code, {}, closure=None)
     )
+    if value.real is not None:
+        own = value._own(t)
+        if not {"__signature__", "__wrapped__"}.isdisjoint(vars(function)):
+            raise Break("library_call", "inspect.signature(...)")
+        for name in ("__signature__", "__wrapped__"):
+            t.guards.add(own.child("dict"), "no_key", name)
+        t.guards.add(own.child("func_code"), "is", function.__code__)
+        value.defaults(t)
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())[drop:]
     return ConstValue(signature.replace(parameters=parameters))

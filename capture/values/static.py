@@ -101,12 +101,25 @@ class ClassValue(Value):
         return t.look(t.wrap(value, t.class_origin(self.real).child("attr", name)))
 
     def getitem(self, t: Tracer, key: Value) -> Value:
+        own = class_attribute(self.real, "__class_getitem__")
+        inner = own.__func__ if isinstance(own, classmethod) else own
+        if isinstance(inner, FunctionType) and inner.__module__ not in ("typing", "types"):
+            return t.call(t.pinned(inner), [self, key], {})
+        self._no_python_in_metaclass("__getitem__")
         return t.evaluate(lambda cls, k: cls[k], [self, key], {})
 
+    def _no_python_in_metaclass(self, name: str) -> None:
+        """Evaluating would run the program's code unseen; that of `enum` depends on the class alone."""
+        found = class_attribute(type(self.real), name)
+        if isinstance(found, FunctionType) and found.__module__ not in ("enum", "typing", "abc"):
+            raise Break("attribute", f"{self.describe()}.{name}")
+
     def contains(self, t: Tracer, item: Value) -> bool:
+        self._no_python_in_metaclass("__contains__")
         return bool(t.evaluate(lambda cls, k: k in cls, [self, item], {}).constant())
 
     def iterate(self, t: Tracer) -> Value:
+        self._no_python_in_metaclass("__iter__")
         return t.evaluate(tuple, [self], {}).iterate(t)
 
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:

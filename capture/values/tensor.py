@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.errors import Break
@@ -55,7 +56,7 @@ NEEDS_DATA = {
     "__index__": "item", "__complex__": "item", "__array__": "numpy", "data_ptr": "data_pointer", "storage": "data_pointer",
     "untyped_storage": "data_pointer", "backward": "autograd", "register_hook": "autograd", "retain_grad": "autograd",
     "requires_grad_": "autograd", "__cuda_array_interface__": "data_pointer", "__dlpack__": "numpy",
-    "is_shared": "data_pointer", "share_memory_": "data_pointer", "set_": "data_pointer", "resize_": "data_pointer",
+    "is_shared": "data_pointer", "storage_offset": "data_pointer", "_is_view": "data_pointer", "is_set_to": "data_pointer", "share_memory_": "data_pointer", "set_": "data_pointer", "resize_": "data_pointer",
 }  # fmt: skip
 
 
@@ -76,6 +77,9 @@ class TensorValue(Value):
     def getattr(self, t: Tracer, name: str) -> Value:
         from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 
+        class_attribute(self.type(), name)  # noted: methods of tensors can be replaced
+        if name == "is_leaf" and self.real is not None and self.origin is not None:
+            return t.look(t.wrap(self.real.is_leaf, self.origin.child("attr", name)))
         if name in FACTS and hasattr(torch.Tensor, name):
             return t.from_python(getattr(self.fake, name))
         if name == "grad_fn" and not self.fake.requires_grad:

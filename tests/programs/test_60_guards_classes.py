@@ -335,3 +335,68 @@ def class_attributes_that_do_not_matter():
     for _ in range(40):
         A.calls += 1
         yield SAME
+
+
+@changes
+def names_and_bases():
+    class A:
+        pass
+
+    class B:
+        pass
+
+    class C(A):
+        pass
+
+    c = C()
+
+    def program(x):
+        x = x * len(type(c).__name__) + len(C.__bases__) * 10
+        return x + 1 if isinstance(c, B) else x - (2 if issubclass(C, A) else 3)
+
+    yield program
+    C.__name__ = "Longer"
+    yield
+    C.__bases__ = (A, B)
+    yield
+    C.__bases__ = (B,)
+    yield
+    C.note = 1
+    yield SAME
+
+
+@changes
+def subscript_of_a_class():
+    k = 2.0
+
+    class A:
+        def __class_getitem__(cls, key):
+            return k * key
+
+    yield lambda x: x * A[3]
+    k = 4.0
+    yield
+
+
+@changes
+def descriptors_written_in_python():
+    k = 2.0
+
+    class Descriptor:
+        def __get__(self, instance, owner):
+            return k
+
+    class Meta(type):
+        @property
+        def m(cls):
+            return k
+
+    class A(metaclass=Meta):
+        d = Descriptor()
+
+    a = A()
+    yield lambda x: x * a.d + A.d - A.m * 3
+    k = 5.0
+    yield
+    Descriptor.__get__ = lambda self, instance, owner: 7.0
+    yield

@@ -5,7 +5,10 @@ PYTEST_DONT_REWRITE
 
 import builtins
 import functools
+import inspect
 import math
+import sys
+import types
 
 import torch
 import torch.nn.functional as F
@@ -176,3 +179,47 @@ def decorated():
     yield
     calls["unused"] = 1
     yield SAME
+
+
+@changes
+def facts_about_a_function():
+    def g(a):
+        return a
+
+    yield lambda x: x * len(g.__name__) + g.__code__.co_argcount + (1 if g.__doc__ else 2)
+    g.__name__ = "longer"
+    yield
+    g.__code__ = (lambda a, b: a).__code__
+    yield
+    g.__doc__ = "text"
+    yield
+
+
+@changes
+def signature():
+    def g(a):
+        return a
+
+    yield lambda x: x * len(inspect.signature(g).parameters)
+    g.__code__ = (lambda a, b: a).__code__
+    yield
+    g.__signature__ = inspect.signature(lambda a, b, c: a)
+    yield
+
+
+@changes
+def imported_again():
+    def program(x):
+        import math
+        from math import e
+
+        return x * math.pi + e
+
+    pi = math.pi
+    yield program
+    math.pi = 3.0
+    yield
+    math.pi = pi
+    sys.modules["math"] = types.SimpleNamespace(pi=1.0, e=2.0)
+    yield
+    sys.modules["math"] = math

@@ -5,12 +5,17 @@ PYTEST_DONT_REWRITE
 
 import array
 import collections
+import contextvars
 import dataclasses
 import enum
+import gc
 import os
+import threading
 import types
+import weakref
 
 import numpy as np
+import torch
 
 from tests.programs.changing import SAME, changes
 
@@ -217,3 +222,73 @@ def environment():
     os.environ["FRAMELOOM_TEST_K"] = "5"
     yield
     del os.environ["FRAMELOOM_TEST_K"]
+
+
+@changes
+def facts_about_a_tensor():
+    base = torch.arange(12.0)
+    leaf = torch.zeros(3, requires_grad=True)
+    with torch.enable_grad():
+        inner = leaf * 2
+    box = [leaf, base[:3]]
+
+    def program(x):
+        x = x + 1 if box[0].is_leaf else x - 1
+        return x * getattr(leaf, "note", 2.0) * getattr(leaf, "missing", 3.0)
+
+    yield program
+    box[0] = inner
+    yield
+    leaf.note = 5.0
+    yield
+    torch.Tensor.missing = 7.0
+    yield
+    del torch.Tensor.missing
+    yield
+
+
+@changes
+def place_of_a_tensor_in_its_memory():
+    base = torch.arange(12.0)
+    box = [base[:3]]
+    yield lambda x: x * box[0].storage_offset() + (1 if box[0]._is_view() else 2)
+    box[0] = base[3:6]
+    yield
+    box[0] = torch.zeros(3)
+    yield
+
+
+@changes
+def methods_of_tensors_replaced():
+    yield lambda x: x.relu() + 1
+    torch.Tensor.relu = lambda self: self * 3
+    yield
+    del torch.Tensor.relu
+    torch.Tensor.__add__ = lambda self, other: self * 5
+    yield
+    del torch.Tensor.__add__
+    yield
+
+
+@changes
+def what_a_weak_reference_refers_to():
+    class A:
+        k = 2.0
+
+    alive = [A()]
+    reference = weakref.ref(alive[0])
+    yield lambda x: x * reference().k if reference() is not None else x - 1
+    alive.clear()
+    gc.collect()
+    yield
+
+
+@changes
+def context_variable_and_thread_local():
+    variable, local = contextvars.ContextVar("variable", default=2.0), threading.local()
+    local.k = 3.0
+    yield lambda x: x * variable.get() + local.k
+    variable.set(5.0)
+    yield
+    local.k = 4.0
+    yield
