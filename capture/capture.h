@@ -23,6 +23,7 @@ int tensor_matches(const TensorSpec *spec, PyObject *object);
 PyObject *tensor_spec_text(const TensorSpec *spec); /* "tensor float32 [4, 8]" */
 /* The same of another object, naming what differs. */
 PyObject *tensor_text(const TensorSpec *spec, PyObject *object);
+int tensor_offset_is(PyObject *object, int64_t offset); /* where it starts in its storage, in elements */
 /* Bytes that a tensor spans: [*low, *high).  0 if `object` is not a tensor whose memory can be located. */
 int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high);
 
@@ -86,6 +87,7 @@ typedef enum {
     CHECK_SAME,
     CHECK_DIFFERENT,
     CHECK_TENSOR,
+    CHECK_OFFSET,
     CHECK_NO_OVERLAP,
 } StepKind;
 

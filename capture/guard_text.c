@@ -116,6 +116,8 @@ static PyObject *demand(Guards *guards, const Step *step) {
         inner = short_repr(step->object);
         format = "%U";
         break;
+    case CHECK_OFFSET:
+        return PyUnicode_FromFormat("storage offset %zd", step->number);
     case CHECK_LENGTH:
         return PyUnicode_FromFormat("length %zd", step->number);
     case CHECK_KEYS:
@@ -186,6 +188,8 @@ static PyObject *found_text(const Step *step, PyObject *object) {
     case CHECK_SAME:
     case CHECK_DIFFERENT:
         return identity_text(object);
+    case CHECK_OFFSET:
+        return PyUnicode_FromString("another");
     case CHECK_LENGTH: {
         Py_ssize_t length = PyObject_Size(object);
         if (length >= 0) return PyUnicode_FromFormat("length %zd", length);

@@ -232,6 +232,8 @@ static inline int check(const Step *step, PyObject **values) {
         return PyDict_Check(object) && guard_dict_find(object, step->object, step->number) == NULL;
     case CHECK_NO_CLASS_ATTR:
         return PyType_Check(object) && guard_class_lookup(object, step->object) == NULL;
+    case CHECK_OFFSET:
+        return tensor_offset_is(object, step->number);
     case CHECK_RETURNS:
         return guard_returns(object, step->object);
     case CHECK_SUBCLASS:

@@ -38,6 +38,7 @@ static const struct {
       {"no_key", CHECK_NO_KEY},
       {"same", CHECK_SAME},
       {"tensor", CHECK_TENSOR},
+      {"storage_offset", CHECK_OFFSET},
       {"no_class_attr", CHECK_NO_CLASS_ATTR},
       {"returns", CHECK_RETURNS},
       {"subclass", CHECK_SUBCLASS},
@@ -307,6 +308,7 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         if (!constant_supported(value)) break;
         step->object = Py_NewRef(value);
         return 0;
+    case CHECK_OFFSET:
     case CHECK_LENGTH:
         step->number = PyLong_AsSsize_t(value);
         return step->number == -1 && PyErr_Occurred() ? -1 : 0;

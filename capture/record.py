@@ -86,6 +86,11 @@ class Recorder(TorchDispatchMode):
         self._fakes.append(fake)
         return fake
 
+    def memory_owner(self, fake: Fake) -> tuple[Any, torch.Tensor] | None:
+        """Key and tensor of the input whose memory it shares, None if it shares none."""
+        number = fake.memory.input
+        return None if number is None else self._inputs[number][:2]
+
     def call(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: object
     ) -> Any:

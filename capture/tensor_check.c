@@ -198,6 +198,16 @@ int tensor_matches(const TensorSpec *spec, PyObject *object) {
     return requires_grad_of(object) == spec->requires_grad;
 }
 
+int tensor_offset_is(PyObject *object, int64_t offset) {
+    if (!PyObject_TypeCheck(object, torch_header.tensor_type)) return 0;
+    if (torch_header.raw) return word(impl_of(object) + torch_header.storage_offset) == offset;
+    PyObject *found = PyObject_CallMethod(object, "storage_offset", NULL);
+    int same = found && PyLong_AsLongLong(found) == offset;
+    Py_XDECREF(found);
+    PyErr_Clear();
+    return same;
+}
+
 PyObject *tensor_spec_text(const TensorSpec *spec) { return Py_NewRef(spec->text); }
 
 PyObject *tensor_text(const TensorSpec *spec, PyObject *object) {

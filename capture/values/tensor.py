@@ -56,7 +56,8 @@ NEEDS_DATA = {
     "__index__": "item", "__complex__": "item", "__array__": "numpy", "data_ptr": "data_pointer", "storage": "data_pointer",
     "untyped_storage": "data_pointer", "backward": "autograd", "register_hook": "autograd", "retain_grad": "autograd",
     "requires_grad_": "autograd", "__cuda_array_interface__": "data_pointer", "__dlpack__": "numpy",
-    "is_shared": "data_pointer", "storage_offset": "data_pointer", "_is_view": "data_pointer", "is_set_to": "data_pointer", "share_memory_": "data_pointer", "set_": "data_pointer", "resize_": "data_pointer",
+    "is_shared": "data_pointer", "_is_view": "data_pointer", "is_set_to": "data_pointer",
+    "share_memory_": "data_pointer", "set_": "data_pointer", "resize_": "data_pointer",
 }  # fmt: skip
 
 
@@ -107,11 +108,20 @@ class TensorValue(Value):
             return t.raise_(
                 AttributeError, f"'{self.type().__name__}' object has no attribute '{name}'"
             )
+        if name == "storage_offset":
+            self._note_offset(t)
         if isinstance(method, FunctionType):
             return BoundMethodValue(t.pinned(method), self)
         if not callable(method):
             raise Break("tensor_attribute", f"tensor.{name}")
         return BoundMethodValue(BuiltinValue(method), self)
+
+    def _note_offset(self, t: Tracer) -> None:
+        """Where a tensor from before the call starts in its storage is not part of its check."""
+        found = t.recorder.memory_owner(self.fake)  # type: ignore[arg-type]
+        if found is not None:
+            origin, real = found
+            t.guards.add(origin, "storage_offset", real.storage_offset())
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         if name == "data" and t.look(value) is self:
