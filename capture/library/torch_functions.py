@@ -94,3 +94,17 @@ def _size_numel(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for item in t.items(t.look(args[0])):
         total *= t.index(item)
     return ConstValue(total)
+
+
+@knows(torch.Tensor.storage_offset, least=1, most=1)
+def _storage_offset(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Where a tensor from before the call starts in its storage is not part of its check, and fakes count from there."""
+    value = t.look(args[0])
+    if not isinstance(value, TensorValue):
+        raise Break("unknown_call", "Tensor.storage_offset(...)")
+    offset, owner = value.fake.storage_offset(), t.recorder.memory_owner(value.fake)  # type: ignore[arg-type]
+    if owner is not None:
+        origin, real = owner
+        t.guards.add(origin, "storage_offset", real.storage_offset())
+        offset += real.storage_offset()
+    return ConstValue(offset)

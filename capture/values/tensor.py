@@ -96,8 +96,6 @@ class TensorValue(Value):
             return t.torch_call(torch.Tensor.detach, [self], {})
         if name == "__class__":
             return t.from_python(self.type())
-        if name == "grad" and self.origin is not None and self.real is not None:
-            return t.look(t.wrap(self.real.grad, self.origin.child("attr", "grad")))
         if self.real is not None and name in getattr(self.real, "__dict__", ()):
             assert self.origin is not None
             return t.wrap(self.real.__dict__[name], self.origin.child("dict").child("key", name))
@@ -108,20 +106,11 @@ class TensorValue(Value):
             return t.raise_(
                 AttributeError, f"'{self.type().__name__}' object has no attribute '{name}'"
             )
-        if name == "storage_offset":
-            self._note_offset(t)
         if isinstance(method, FunctionType):
             return BoundMethodValue(t.pinned(method), self)
         if not callable(method):
             raise Break("tensor_attribute", f"tensor.{name}")
         return BoundMethodValue(BuiltinValue(method), self)
-
-    def _note_offset(self, t: Tracer) -> None:
-        """Where a tensor from before the call starts in its storage is not part of its check."""
-        found = t.recorder.memory_owner(self.fake)  # type: ignore[arg-type]
-        if found is not None:
-            origin, real = found
-            t.guards.add(origin, "storage_offset", real.storage_offset())
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         if name == "data" and t.look(value) is self:
