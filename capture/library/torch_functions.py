@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import (
@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import (
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from frameloom.capture.assumptions import assume
-from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs, knows
+from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue
@@ -108,3 +108,24 @@ def _storage_offset(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         t.guards.add(origin, "storage_offset", real.storage_offset())
         offset += real.storage_offset()
     return ConstValue(offset)
+
+
+def _as_strided(fn: Any) -> Known:
+    def call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        """A given offset counts from the start of the storage, where fakes of earlier tensors start."""
+        value = t.look(args[0])
+        given = args[3] if len(args) > 3 else kwargs.get("storage_offset")
+        if isinstance(value, TensorValue) and given is not None:
+            owner = t.recorder.memory_owner(value.fake)  # type: ignore[arg-type]
+            if owner is not None:
+                origin, real = owner
+                if real.storage_offset() != 0:
+                    raise Break("data_pointer", "as_strided(...) of a part of a tensor")
+                t.guards.add(origin, "storage_offset", 0)
+        return t.torch_call(fn, args, kwargs)
+
+    return call
+
+
+for _fn in (torch.as_strided, torch.Tensor.as_strided):
+    FUNCTIONS[_fn] = _as_strided(_fn)

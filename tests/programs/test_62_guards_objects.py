@@ -292,3 +292,14 @@ def context_variable_and_thread_local():
     yield
     local.k = 4.0
     yield
+
+
+@changes
+def strides_counted_from_the_start_of_the_storage():
+    base = torch.arange(12.0)
+    box = [base[:6]]
+    yield lambda x: (box[0].as_strided((2, 2), (2, 1), 1) + 1, torch.as_strided(box[0], (3,), (1,)))
+    box[0] = base[3:9]
+    yield
+    box[0] = base[6:]
+    yield
