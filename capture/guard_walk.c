@@ -163,7 +163,8 @@ static int members_are(const Step *step, PyObject *set) {
 
 /* An OrderedDict keeps its own order, which dict's iteration does not follow. */
 static int ordered_keys_are(PyObject *dict, PyObject *expected) {
-    PyObject *keys = Py_IS_TYPE(dict, &PyODict_Type) ? PySequence_List(dict) : NULL;
+    int is_plain = Py_TYPE(dict)->tp_iter == PyODict_Type.tp_iter; /* iterating runs no Python */
+    PyObject *keys = is_plain ? PySequence_List(dict) : NULL;
     int same = keys && PyList_GET_SIZE(keys) == PyTuple_GET_SIZE(expected);
     for (Py_ssize_t i = 0; same && i < PyList_GET_SIZE(keys); i++)
         same = key_is(PyList_GET_ITEM(keys, i), PyTuple_GET_ITEM(expected, i));

@@ -47,6 +47,9 @@ class FrameCompiler(Compiler):
             return entry
         return entry if self.graphs > graphs else None
 
+    def add_plain(self, reason: str) -> None:
+        """Nothing to tell: nobody asked for this function to be compiled."""
+
     def compile_graph(self, captured: Any, trail: Trail) -> Any:
         self.graphs += 1
         return super().compile_graph(captured, trail)
