@@ -36,7 +36,6 @@ class Settings:
     def __init__(self) -> None:
         self.changed: dict[tuple[Any, tuple[Any, ...]], tuple[Any, Any]] = {}
         self.nesting = 0  # of autocast blocks: entered less left
-        self.cleared = False  # the autocast cache
 
     def set(self, t: Tracer, setter: Any, args: tuple[Any, ...], state: Any) -> None:
         key, before = (setter, args), SETTINGS[setter](*args)
@@ -85,11 +84,14 @@ class Settings:
                 code.call_const(setter, *args, now)
                 code.emit("POP_TOP")
         for _ in range(max(self.nesting, -self.nesting)):
-            code.call_const(torch.autocast_increment_nesting if self.nesting > 0 else torch.autocast_decrement_nesting)  # fmt: skip
+            code.call_const(torch.autocast_increment_nesting if self.nesting > 0 else leave_autocast)  # fmt: skip
             code.emit("POP_TOP")
-        if self.cleared and self.nesting < 0:
-            code.call_const(torch.clear_autocast_cache)
-            code.emit("POP_TOP")
+
+
+def leave_autocast() -> None:
+    """Called from new code: how deep it is differs from call to call, so it is asked there whether the cache goes."""
+    if torch.autocast_decrement_nesting() == 0:
+        torch.clear_autocast_cache()
 
 
 def _set(setter: Any) -> Any:
@@ -111,8 +113,7 @@ for _setter in SETTINGS:
 
 
 def _clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    torch.clear_autocast_cache()
-    t.settings.cleared = True
+    torch.clear_autocast_cache()  # a captured piece keeps nothing in it: leaving the block is what clears it
     return NONE
 
 

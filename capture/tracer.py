@@ -3,6 +3,8 @@
 A `Tracer` holds the recorder, the guards, the roots of all origins and a journal of changes, so that an instruction that cannot be captured is
 taken back whole.  `wrap` stands for an object without looking; `look` finds out what it is (`realize.py`) and notes the guards.
 How calls are carried out is in `calls.py`; what the instructions do in `handlers/`.
+
+Over 500 lines: it is the one object that every value and handler is given, and each part of its state is used by the others.
 """
 
 from __future__ import annotations
