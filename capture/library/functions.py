@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import operator
 import types
 import typing
@@ -45,6 +46,19 @@ def _reduce(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for item in items[1:]:
         result = t.call(t.look(args[0]), [result, item], {})
     return t.look(result)
+
+
+@knows(math.prod, least=1, most=1, keywords="start")
+def _prod(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    total = kwargs.get("start", ConstValue(1))
+    for item in t.list_items(args[0]):
+        total = calls.binary(t, operator.mul, total, item)
+    return t.look(total)
+
+
+@knows(math.fsum, least=1, most=1)
+def _fsum(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return t.evaluate(math.fsum, [t.tuple_of(args[0])], {})
 
 
 @knows(types.MethodType, least=2, most=2)

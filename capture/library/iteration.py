@@ -200,7 +200,10 @@ def _reversed(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(sum, least=1, most=2, keywords="start")
 def _sum(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    total = kwargs.get("start", args[1] if len(args) > 1 else ConstValue(0))
+    total = t.look(kwargs.get("start", args[1] if len(args) > 1 else ConstValue(0)))
+    if total.type() in (str, bytes):
+        kind, empty = ("strings", "''") if total.type() is str else ("bytes", "b''")
+        t.raise_(TypeError, f"sum() can't sum {kind} [use {empty}.join(seq) instead]")
     for item in t.list_items(args[0]):
         total = calls.binary(t, operator.add, total, item)
     return t.look(total)

@@ -331,6 +331,8 @@ def group_items(owner: Any, group: list[Any]) -> Any:
     while owner.group is group and owner.state[0] is not NOTHING and owner.state[1] == group[0]:
         item, owner.state[0] = owner.state[0], NOTHING
         yield item
+        if owner.group is not group or owner.state[0] is not NOTHING:
+            return
         for following in owner.source:
             owner.state[1] = following if owner.function is None else owner.function(following)
             owner.state[0] = following

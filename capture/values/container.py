@@ -198,7 +198,11 @@ class ListValue(SequenceValue):
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
         t.change(self)
         if isinstance(key, SliceValue):
-            self.items[key.constant()] = t.list_items(value)
+            items = t.list_items(value)
+            try:
+                self.items[key.constant()] = items
+            except ValueError as error:
+                t.raise_(ValueError, *error.args)
             return
         index = t.index(key)
         if not -len(self.items) <= index < len(self.items):
