@@ -12,6 +12,7 @@ import torch
 
 from frameloom.capture import calls
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
+from frameloom.capture.generator import GeneratorValue
 from frameloom.capture.opcodes import PY312
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean, is_none
@@ -87,6 +88,8 @@ def _next(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     iterator = t.look(args[0])
     if not hasattr(iterator, "step"):
         raise Break("opaque_iterable", f"next({iterator.describe()})")
+    if isinstance(iterator, GeneratorValue) and len(args) == 1:
+        return t.look(iterator.send(t, NONE))  # its StopIteration has the result
     item = iterator.step(t)
     if item is not None:
         return t.look(item)

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.cpython.differences import LEFT_OUT, reason_for
@@ -165,6 +165,21 @@ def section(results: list[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def kept(folder: Path, results: list[Result]) -> list[Result]:
+    """These results and those of other modules from earlier runs of this version."""
+    folder = folder / platform.python_version()
+    folder.mkdir(parents=True, exist_ok=True)
+    for result in results:
+        (folder / f"{result.module}.json").write_text(json.dumps(asdict(result)))
+    found = []
+    for module in MODULES:
+        path = folder / f"{module}.json"
+        if path.exists():
+            data = json.loads(path.read_text())
+            found.append(Result(module, Side(**data["plain"]), Side(**data["forced"])))
+    return found
+
+
 HEAD = """# CPython's own tests under forced capture
 
 Made by `make cpython`: every function that a test module calls is captured where it can be (tests/cpython/forced.py), and each test must end as it does
@@ -188,6 +203,11 @@ def main() -> int:
     parser.add_argument("modules", nargs="*", default=MODULES)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--results", type=Path)
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="folder of results by module, which later runs of other modules add to",
+    )
     options = parser.parse_args()
     with ThreadPoolExecutor(options.jobs) as pool:
         results = []
@@ -201,6 +221,8 @@ def main() -> int:
             for test, before, after, _ in result.unlisted:
                 detail = result.forced.tests.get(test, {}).get("detail", "").strip().splitlines()
                 print(f"  {test}: {before} -> {after}: {detail[-1] if detail else ''}", flush=True)
+    if options.keep:
+        results = kept(options.keep, results)
     if options.results:
         write(options.results, section(results))
     return int(any(result.unlisted for result in results))
