@@ -392,7 +392,7 @@ class Tracer:
             complex,
         ):
             return a.real is b.real
-        if a.real != b.real:
+        if a.real != b.real and not (a.real != a.real and b.real != b.real):
             return False
         if type(a.real) is int and -5 <= a.real <= 256:
             return True

@@ -45,6 +45,8 @@ def match_keys(frame: Frame, ins: Instr) -> None:
         subject = subject.payload
     if not isinstance(subject, DictValue):
         raise Break("opaque_object", f"match of {subject.describe()}")
+    if len({t.look(key).key(t) for key in keys}) < len(keys):
+        t.raise_unworded(ValueError, "a mapping pattern asks for one key twice")
     values = [subject.get(t, t.look(key)) for key in keys]
     frame.push(NONE if None in values else TupleValue([v for v in values if v is not None]))
 

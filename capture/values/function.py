@@ -251,6 +251,11 @@ def make_function(
     return function
 
 
+def bind(descriptor: Any, owner: Any) -> Any:
+    """Called from new code."""
+    return descriptor.__get__(owner, type(owner))
+
+
 class BoundMethodValue(Value):
     """`func` bound to `owner`, looked up as an attribute or found as a method object."""
 
@@ -288,6 +293,12 @@ class BoundMethodValue(Value):
         return t.call(self.func, [self.owner, *args], kwargs)
 
     def rebuild(self, r: Rebuilder) -> None:
+        if isinstance(self.func, BuiltinValue) and hasattr(type(self.func.real), "__get__"):
+            r.code.start_call(bind)  # by name another class's method might be found
+            r.code.load_const(self.func.real)
+            r.load(self.owner)
+            r.code.call(2)
+            return
         if isinstance(self.func, BuiltinValue):
             r.load(self.owner)
             r.code.load_attr(self.func.real.__name__)

@@ -294,7 +294,7 @@ def zipped_generators(x):
     return [x * a + b for a, b in zip(count(3), (i + 1 for i in count(9)))]
 
 
-@program(graphs=3, breaks="print")
+@program(graphs=2, breaks="print")
 def break_in_the_loop_over_a_generator(x):
     values = list(count(3))
     for i in values:
