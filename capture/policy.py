@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 
 from frameloom.capture.instr import Instr, decode, per_code
+from frameloom.capture.values.const import NUMPY_FUNCTIONS
 
 Verdict = Literal["inline", "record", "evaluate", "break"]
 
@@ -166,6 +167,8 @@ def is_recorded(fn: Any) -> bool:
 
 def is_pure(fn: Any) -> bool:
     """Whether a C callable is a function of its arguments alone, safe to call on constants at capture time."""
+    if isinstance(fn, NUMPY_FUNCTIONS):
+        return True
     try:
         if fn in PURE or fn in PURE_TORCH:
             return True

@@ -29,7 +29,13 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import FROZEN, LITERALS, SINGLETONS, ConstValue
+from frameloom.capture.values.const import (
+    FROZEN,
+    LITERALS,
+    NUMPY_FUNCTIONS,
+    SINGLETONS,
+    ConstValue,
+)
 from frameloom.capture.values.container import (
     ListValue,
     SliceValue,
@@ -56,7 +62,7 @@ if TYPE_CHECKING:
 
 C_CALLABLES = (
     BuiltinFunctionType, MethodWrapperType, type(list.append), type(int.__add__), type(dict.__dict__["fromkeys"]),
-    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.jit.ScriptFunction,
+    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.jit.ScriptFunction, *NUMPY_FUNCTIONS,
 )  # fmt: skip
 C_MEMBERS = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
 # Origins of these kinds lead to functions that are usually made anew for each call: guarded by code, not identity.

@@ -13,7 +13,8 @@ from frameloom.capture.values.const import NONE, boolean
 from frameloom.capture.values.container import TupleValue
 from frameloom.capture.values.exception import ExceptionValue, TracebackValue
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
-from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.lock import LOCKS, enter_lock
+from frameloom.capture.values.object import ObjectValue, OpaqueValue
 from frameloom.capture.values.static import ClassValue, GradModeValue
 from frameloom.errors import Break
 
@@ -87,6 +88,9 @@ def before_with(frame: Frame, ins: Instr) -> None:
     if isinstance(manager, GradModeValue):
         frame.push(BoundMethodValue(BuiltinValue(manager.cls.__exit__), manager))
         frame.push(manager.enter(frame.t))
+        return
+    if isinstance(manager, OpaqueValue) and isinstance(manager.real, LOCKS):
+        enter_lock(frame, manager)
         return
     if not isinstance(manager, ObjectValue) or manager.special("__enter__") is MISSING:
         raise Break("context_manager", f"with {manager.describe()}")

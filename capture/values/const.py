@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
     from frameloom.capture.tracer import Tracer
 
+try:
+    import numpy
+except ImportError:
+    NUMPY_SCALARS: tuple[type, ...] = ()
+    NUMPY_FUNCTIONS: tuple[type, ...] = ()
+else:
+    NUMPY_SCALARS = (numpy.bool_, numpy.integer, numpy.floating)
+    NUMPY_FUNCTIONS = (numpy.ufunc,)
+
 LITERALS = (type(None), bool, int, float, complex, str, bytes)
 SINGLETONS = (torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented))
 FROZEN = (
@@ -32,6 +41,7 @@ FROZEN = (
     inspect.Signature,
     inspect.Parameter,
     enum.Enum,
+    *NUMPY_SCALARS,
     GenericAlias,
     UnionType,
     typing.TypeVar,

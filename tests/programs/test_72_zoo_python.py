@@ -4,8 +4,10 @@ PYTEST_DONT_REWRITE
 """
 
 import inspect
+import threading
 from typing import Optional
 
+import numpy
 import torch
 from torch import nn
 
@@ -56,3 +58,48 @@ class Router(nn.Module):
 @program(args=lambda: (Router().eval(), X))
 def submodule_set_to_itself(module, x):
     return module(x)
+
+
+LOCK = threading.Lock()
+
+
+@program()
+def lock_that_is_free(x):
+    with LOCK:
+        y = x + 1
+    return y * 2
+
+
+@program(graphs=2, breaks="context_manager print unknown_call")
+def print_under_a_lock(x):
+    y = x + 1
+    with LOCK:
+        print("held")
+    return y * 2
+
+
+@program()
+def numpy_scalar(x):
+    return x / numpy.sqrt(x.shape[1]), numpy.ceil(2.5) + 1
+
+
+class Recording(nn.Module):
+    """Registers a hook on its layer in the first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.ready = False
+
+    def forward(self, x):
+        seen = []
+        if not self.ready:
+            with LOCK:
+                self.layer.register_forward_hook(lambda module, args, output: seen.append(output))
+                self.ready = True
+        return self.layer(x), len(seen), len(self.layer._forward_hooks)
+
+
+@program(args=lambda: (Recording().eval(), X))
+def hook_registered_in_the_call(module, x):
+    return module(x), module.ready

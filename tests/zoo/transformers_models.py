@@ -129,6 +129,15 @@ CONV_SMALL = {"conv_dim": (16, 16, 16), "conv_kernel": (10, 3, 3), "conv_stride"
 Table = list[tuple[str, dict[str, Any], Callable[[int], Inputs]]]
 
 TEXT_ENCODERS: Table = [
+    ("LiltModel", {"channel_shrink_ratio": 4, "max_2d_position_embeddings": 128}, padded),
+    ("MarkupLMModel", {"max_depth": 4, "xpath_unit_hidden_size": 8}, padded),
+    ("TapasModel", {}, padded),
+    ("XmodModel", {"languages": ["en_XX"], "default_language": "en_XX"}, padded),
+    ("RobertaPreLayerNormModel", {}, padded),
+    ("BertForQuestionAnswering", {}, padded),
+    ("DistilBertForSequenceClassification", {}, padded),
+    ("Data2VecTextModel", {}, padded),
+    ("JinaEmbeddingsV3Model", {}, padded),
     ("BertModel", {}, padded),
     ("BertForSequenceClassification", {}, padded),
     ("RobertaForMaskedLM", {}, padded),
@@ -141,7 +150,7 @@ TEXT_ENCODERS: Table = [
     ("DebertaModel", {}, padded),
     ("DebertaV2Model", {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}, padded),
     ("ModernBertModel", {}, padded),
-    ("NystromformerModel", {"segment_means_seq_len": 12, "num_landmarks": 4}, padded),
+    ("NystromformerModel", {"segment_means_seq_len": 12, "num_landmarks": 4}, only_tokens),
     ("FNetModel", {}, only_tokens),
     ("MobileBertModel", {"intra_bottleneck_size": 16, "true_hidden_size": 16}, padded),
     ("SqueezeBertModel", {}, padded),
@@ -165,6 +174,18 @@ TEXT_ENCODERS: Table = [
 ]
 
 DECODERS: Table = [
+    ("Cohere2ForCausalLM", {"sliding_window": 6}, padded),
+    ("Olmo3ForCausalLM", {"sliding_window": 6}, padded),
+    ("HeliumForCausalLM", {}, padded),
+    ("ArceeForCausalLM", {}, padded),
+    ("Glm4ForCausalLM", {}, padded),
+    ("SeedOssForCausalLM", {}, padded),
+    ("ApertusForCausalLM", {}, padded),
+    ("MinistralForCausalLM", {"sliding_window": 6}, padded),
+    ("LlamaForSequenceClassification", {"num_labels": 3}, padded),
+    ("GPT2ForSequenceClassification", {}, padded),
+    ("DogeForCausalLM", {}, padded),
+    ("VaultGemmaForCausalLM", {"sliding_window": 6}, padded),
     ("GPT2LMHeadModel", {}, padded),
     (
         "GPTNeoForCausalLM",
@@ -212,6 +233,12 @@ DECODERS: Table = [
 ]
 
 EXPERTS: Table = [
+    ("JetMoeForCausalLM", {"kv_channels": 8, "num_key_value_heads": 2}, padded),
+    ("MiniMaxForCausalLM", {"layer_types": ["linear_attention", "full_attention"], "block_size": 4}, padded),
+    ("Dots1ForCausalLM", {"n_group": 1, "topk_group": 1, "first_k_dense_replace": 1}, padded),
+    ("FlexOlmoForCausalLM", {}, padded),
+    ("GraniteMoeSharedForCausalLM", {"shared_intermediate_size": 32}, padded),
+    ("DogeForCausalLM", {"is_moe": True}, padded),
     ("MixtralForCausalLM", {}, padded),
     ("Qwen2MoeForCausalLM", {"shared_expert_intermediate_size": 32}, padded),
     ("Qwen3MoeForCausalLM", {}, padded),
@@ -226,7 +253,6 @@ EXPERTS: Table = [
     ("Glm4MoeForCausalLM", {"first_k_dense_replace": 1}, padded),
     ("SwitchTransformersModel", {"num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}, two_sequences),
     ("NllbMoeModel", {"encoder_sparse_step": 1, "decoder_sparse_step": 1}, two_sequences),
-    ("DbrxForCausalLM", {"attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0}, "ffn_config": {"ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2}}, padded),
     ("Ernie4_5_MoeForCausalLM", {"moe_num_experts": 4, "moe_k": 2}, padded),
     ("HunYuanMoEV1ForCausalLM", {"moe_topk": 2}, padded),
 ]  # fmt: skip
@@ -242,7 +268,6 @@ STATE_SPACE: Table = [
                            "layers_block_type": ["mamba", "hybrid"], "num_mem_blocks": 1, "use_mem_rope": True}, padded),
     ("RwkvModel", {"attention_hidden_size": 32, "context_length": 64}, only_tokens),
     ("RecurrentGemmaForCausalLM", {"num_hidden_layers": 3, "lru_width": 32, "attention_window_size": 8}, only_tokens),
-    ("xLSTMForCausalLM", {"chunk_size": 4, "num_blocks": 2}, only_tokens),
     ("Qwen3NextForCausalLM", {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
                               "shared_expert_intermediate_size": 32, "layer_types": ["linear_attention", "full_attention"]}, padded),
     ("FalconH1ForCausalLM", {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 4}, padded),
@@ -250,6 +275,10 @@ STATE_SPACE: Table = [
 ]  # fmt: skip
 
 ENCODER_DECODERS: Table = [
+    ("BigBirdPegasusModel", {"attention_type": "original_full"}, two_sequences),
+    ("MvpModel", {}, two_sequences),
+    ("PegasusXModel", {"block_size": 4, "num_global_tokens": 4}, two_sequences),
+    ("T5GemmaModel", {}, two_sequences),
     ("T5ForConditionalGeneration", {}, two_sequences),
     ("MT5Model", {}, two_sequences),
     ("UMT5Model", {}, two_sequences),
@@ -269,6 +298,22 @@ ENCODER_DECODERS: Table = [
 ]  # fmt: skip
 
 VISION: Table = [
+    ("Dinov2WithRegistersModel", {}, pixels()),
+    ("MobileViTV2Model", {"base_attn_unit_dims": [16, 24, 32], "patch_size": 2}, pixels(64)),
+    ("MobileNetV1Model", {"depth_multiplier": 0.25}, pixels(64)),
+    ("PvtModel", {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32], "num_attention_heads": [1, 2, 2, 4], "image_size": 64}, pixels(64)),
+    ("DepthAnythingForDepthEstimation", {"backbone_config": {"model_type": "dinov2", "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "image_size": 32, "patch_size": 8,
+                                                            "out_features": ["stage1", "stage2", "stage3", "stage4"], "reshape_hidden_states": False},
+                                         "patch_size": 8, "reassemble_hidden_size": 32, "neck_hidden_sizes": [8, 8, 16, 16], "fusion_hidden_size": 8, "head_hidden_size": 8}, pixels()),
+    ("UperNetForSemanticSegmentation", {"backbone_config": {"model_type": "convnext", "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "out_features": ["stage1", "stage2", "stage3", "stage4"]},
+                                        "hidden_size": 16, "auxiliary_in_channels": 24, "auxiliary_channels": 8}, pixels(64)),
+    ("DetrForObjectDetection", {"backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "out_features": ["stage2"]},
+                                "use_timm_backbone": False, "backbone": None, "num_queries": 6}, pixels(64)),
+    ("ViTForMaskedImageModeling", {}, pixels()),
+    ("HGNetV2ForImageClassification", {}, pixels(64)),
+    ("TextNetModel", {}, pixels(64)),
+    ("BeitForImageClassification", {}, pixels()),
+    ("VitDetModel", {"pretrain_image_size": 32}, pixels()),
     ("ViTForImageClassification", {}, pixels()),
     ("ViTMAEModel", {}, pixels()),
     ("ViTMSNModel", {}, pixels()),
@@ -291,7 +336,6 @@ VISION: Table = [
     ("PoolFormerModel", {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "patch_size": 16}, pixels(64)),
     ("PvtV2ForImageClassification", {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32], "num_attention_heads": [1, 2, 2, 4]}, pixels(64)),
     ("LevitModel", {"image_size": 64, "patch_size": 16, "hidden_sizes": [32, 48, 64], "num_attention_heads": [2, 3, 4], "depths": [1, 1, 1], "key_dim": [8, 8, 8]}, pixels(64)),
-    ("CvtModel", {"embed_dim": [8, 16, 24], "num_heads": [1, 2, 4], "depth": [1, 1, 1]}, pixels(64)),
     ("FocalNetModel", {"embed_dim": 16, "depths": [1, 1, 1, 1], "patch_size": 4}, pixels(64)),
     ("HieraModel", {"image_size": [64, 64], "patch_size": [7, 7], "patch_stride": [4, 4], "depths": [1, 1, 1, 1], "embed_dim": 16, "num_heads": [1, 2, 4, 8]}, pixels(64)),
     ("SwiftFormerModel", {"embed_dims": [8, 16, 24, 32], "depths": [1, 1, 1, 1]}, pixels(64)),
@@ -310,6 +354,13 @@ VISION: Table = [
 ]  # fmt: skip
 
 AUDIO: Table = [
+    ("UniSpeechSatModel", CONV_SMALL, samples(800)),
+    ("SEWDModel", {**CONV_SMALL, "squeeze_factor": 2}, samples(800)),
+    ("Wav2Vec2ForSequenceClassification", CONV_SMALL, samples(800)),
+    ("ParakeetEncoder", {"num_mel_bins": 16, "subsampling_conv_channels": 8, "subsampling_factor": 4}, spectrum(24, 16)),
+    ("FastSpeech2ConformerModel", {}, only_tokens),
+    ("UnivNetModel", {"model_in_channels": 8, "num_mel_bins": 8, "model_hidden_channels": 8, "kernel_predictor_hidden_channels": 8, "resblock_kernel_sizes": [3],
+                      "resblock_stride_sizes": [4], "resblock_dilation_sizes": [[1, 3]]}, spectrum(8, 8)),
     ("Wav2Vec2Model", CONV_SMALL, samples(800)),
     ("Wav2Vec2ForCTC", CONV_SMALL, samples(800)),
     ("HubertModel", CONV_SMALL, samples(800)),
@@ -336,13 +387,20 @@ AUDIO: Table = [
 ]  # fmt: skip
 
 MULTIMODAL: Table = [
+    ("Owlv2Model", {}, both(padded, pixels(rows=2))),
+    ("AlignModel", {}, both(padded, pixels(64, rows=2))),
+    ("Siglip2VisionModel", {"num_patches": 16}, lambda seed: {"pixel_values": torch.randn(1, 16, 192, generator=draw(seed)),
+                                         "pixel_attention_mask": torch.ones(1, 16, dtype=torch.long), "spatial_shapes": torch.tensor([[4, 4]])}),
+    ("Kosmos2Model", {}, only_tokens),
+    ("MllamaForCausalLM", {}, padded),
+    ("Qwen2VLTextModel", {"rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}}, padded),
     ("CLIPModel", {}, both(padded, pixels(rows=2))),
     ("SiglipModel", {}, both(padded, pixels(rows=2))),
     ("AltCLIPModel", {}, both(padded, pixels(rows=2))),
     ("ChineseCLIPModel", {}, both(padded, pixels(rows=2))),
     ("CLIPSegModel", {}, both(padded, pixels(rows=2))),
     ("OwlViTModel", {}, both(padded, pixels(rows=2))),
-    ("XCLIPModel", {"vision_config": {"num_frames": 4, "mit_hidden_size": 32, "mit_intermediate_size": 64, "mit_num_attention_heads": 4, "mit_num_hidden_layers": 1}}, both(padded, frames(4))),
+    ("XCLIPModel", {"projection_dim": 32, "vision_config": {"num_frames": 4, "mit_hidden_size": 32, "mit_intermediate_size": 64, "mit_num_attention_heads": 4, "mit_num_hidden_layers": 1}}, both(padded, frames(4))),
     ("BlipModel", {}, both(padded, pixels(rows=2))),
     ("GroupViTModel", {"vision_config": {"depths": [1, 1], "num_group_tokens": [8, 0], "num_output_groups": [8, 4], "hidden_size": 32}}, both(padded, pixels(rows=2))),
     ("ViltModel", {}, both(padded, pixels(rows=2))),
@@ -353,7 +411,6 @@ MULTIMODAL: Table = [
     ("GitModel", {}, both(tokens, pixels(rows=2))),
     ("LayoutLMModel", {"max_2d_position_embeddings": 128}, padded),
     ("LayoutLMv3Model", {"max_2d_position_embeddings": 128, "coordinate_size": 4, "shape_size": 8, "input_size": 32, "visual_embed": False}, padded),
-    ("BridgeTowerModel", {"vision_config": {}, "text_config": {}}, both(padded, pixels(rows=2))),
     ("LlavaForConditionalGeneration", {"image_token_index": 5, "vision_config": {"model_type": "clip_vision_model", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
                                                                                   "intermediate_size": 64, "image_size": 32, "patch_size": 8},
                                        "text_config": {"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -364,7 +421,6 @@ MULTIMODAL: Table = [
                                                            "intermediate_size": 64, "vocab_size": 128, "head_dim": 8}}, lambda seed: image_and_prefix(seed, 16)),
     ("Blip2Model", {"text_config": {"model_type": "opt", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 64, "vocab_size": 128, "word_embed_proj_dim": 32,
                                     "max_position_embeddings": 64}, "num_query_tokens": 4, "image_token_index": 5}, lambda seed: image_and_words(seed, 4)),
-    ("TrOCRForCausalLM", {}, only_tokens),
     ("PerceiverModel", {"num_latents": 8, "d_latents": 16, "d_model": 32, "num_self_attends_per_block": 2, "num_self_attention_heads": 2, "num_cross_attention_heads": 2},
      lambda seed: {"inputs": torch.randn(2, 12, 32, generator=draw(seed))}),
 ]  # fmt: skip
@@ -385,6 +441,7 @@ def image_and_prefix(seed: int, places: int) -> Inputs:
 
 
 SERIES: Table = [
+    ("TimesFmModel", {}, lambda seed: {"past_values": torch.randn(2, 32, generator=draw(seed)), "past_values_padding": torch.zeros(2, 32), "freq": torch.zeros(2, 1, dtype=torch.long)}),
     ("PatchTSTModel", {"num_input_channels": 3, "context_length": 16, "patch_length": 4, "patch_stride": 4}, lambda seed: {"past_values": torch.randn(2, 16, 3, generator=draw(seed))}),
     ("PatchTSMixerModel", {"num_input_channels": 3, "context_length": 16, "patch_length": 4, "patch_stride": 4, "d_model": 16}, lambda seed: {"past_values": torch.randn(2, 16, 3, generator=draw(seed))}),
     ("DecisionTransformerModel", {"state_dim": 5, "act_dim": 3}, lambda seed: {
