@@ -94,9 +94,7 @@ def hook_prepended(net, x):
     return net(x), net.count
 
 
-@program(
-    args=lambda: (nn.Sequential(nn.Linear(4, 4), nn.ReLU()), X), graphs=2, breaks="unknown_call"
-)
+@program(args=lambda: (nn.Sequential(nn.Linear(4, 4), nn.ReLU()), X))
 def hook_registered_and_removed_inside(net, x):
     seen = []
     handle = net[0].register_forward_hook(lambda m, a, o: seen.append(o.sum()))
