@@ -6,6 +6,7 @@ place where it was made is remembered and captured again with a break there (`Se
 
 from __future__ import annotations
 
+import builtins
 from types import CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,32 @@ from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
+    from frameloom.capture.instr import Instr
     from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
     from frameloom.capture.values.function import FunctionValue
+
+
+def _reraise(instrs: list[Instr], start: Instr, names: dict[str, Any] | None) -> Instr | None:
+    """Where a handler raises GeneratorExit again, if all that comes before are `except` clauses for builtin exceptions."""
+    at = start.index
+    while instrs[at].op in ("PUSH_EXC_INFO", "COPY", "POP_EXCEPT"):
+        at += 1
+    while instrs[at].op == "LOAD_GLOBAL":
+        name = instrs[at].arg
+        cls = getattr(builtins, str(name), None)
+        jump = instrs[at + 2]
+        if (
+            names is None
+            or name in names
+            or not (isinstance(cls, type) and issubclass(cls, Exception))
+            or instrs[at + 1].op != "CHECK_EXC_MATCH"
+            or "IF_FALSE" not in jump.op
+            or jump.target is None
+        ):
+            return None
+        at = jump.target.index
+    return instrs[at] if instrs[at].op == "RERAISE" else None
 
 
 class GeneratorValue(IteratorValue):
@@ -142,10 +166,16 @@ class GeneratorValue(IteratorValue):
         """Whether the generator, dropped where it stands, would run code: a `finally`, an `except` or a `with` around its yield."""
         if not self.started or self.finished:
             return False
-        handler = self.frame.instrs[self.frame.at.index - 1].handler
-        if handler is None:
-            return False
-        return self.frame.instrs[handler.target.index].op != "CALL_INTRINSIC_1"
+        names = self.function.real.__globals__ if self.function.real is not None else None
+        at: Instr | None = self.frame.instrs[self.frame.at.index - 1]
+        while at is not None and at.handler is not None:
+            target = self.frame.instrs[at.handler.target.index]
+            if target.op == "CALL_INTRINSIC_1":
+                return False
+            at = _reraise(self.frame.instrs, target, names)
+            if at is None:
+                return True
+        return False
 
     def getattr(self, t: Tracer, name: str) -> Value:
         if name in ("send", "throw", "close", "__next__", "__iter__"):

@@ -33,6 +33,7 @@ from frameloom.capture.values.const import (
     FROZEN,
     LITERALS,
     NUMPY_FUNCTIONS,
+    NUMPY_SCALARS,
     SINGLETONS,
     ConstValue,
 )
@@ -103,6 +104,9 @@ def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
         return ConstValue(obj, origin)
     if issubclass(cls, range | slice):
         return _bounds(t, obj, origin)
+    if issubclass(cls, NUMPY_SCALARS) and origin.kind in FRESH_KINDS:
+        t.guards.add(origin, "type", cls)
+        return OpaqueValue(obj, origin)  # another object each time, and its value cannot be guarded
     if issubclass(cls, FROZEN):
         t.guards.add(origin, "is", obj)
         return ConstValue(obj, origin)

@@ -5,6 +5,7 @@ PYTEST_DONT_REWRITE
 
 import inspect
 import threading
+from collections.abc import Sequence
 from typing import Optional
 
 import numpy
@@ -103,3 +104,22 @@ class Recording(nn.Module):
 @program(args=lambda: (Recording().eval(), X))
 def hook_registered_in_the_call(module, x):
     return module(x), module.ready
+
+
+class Numbers(Sequence):
+    def __init__(self, *values):
+        self.values = values
+
+    def __getitem__(self, i):
+        return self.values[i]
+
+    def __len__(self):
+        return len(self.values)
+
+
+@program()
+def sequence_left_early(x):
+    for n in Numbers(1, 2, 3):
+        if n == 2:
+            break
+    return x * n
