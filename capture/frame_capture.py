@@ -24,6 +24,7 @@ from frameloom.capture.values.iterator import SequenceIterator
 from frameloom.errors import Break, Skip
 
 MAX_ATTEMPTS = 20
+MAX_POSITIONS = 2  # entries that may depend on where an iterator stands, before one that serves all
 UNSUPPORTED_FLAGS = 0x20 | 0x80 | 0x200  # generators, coroutines, asynchronous generators
 
 
@@ -35,7 +36,8 @@ def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail:
         return None
     try:
         _check(function)
-        entry = _capture_with_retries(function, slots, compiler, trail)
+        follow = len(jitted.entries) < MAX_POSITIONS
+        entry = _capture_with_retries(function, slots, compiler, trail, follow)
     except Skip as skip:
         compiler.add_plain(skip.reason)
         jitted.enabled = False
@@ -61,9 +63,13 @@ def _check(function: FunctionType) -> None:
 
 
 def _capture_with_retries(
-    function: FunctionType, slots: tuple[Any, ...], compiler: Compiler, trail: Any
+    function: FunctionType,
+    slots: tuple[Any, ...],
+    compiler: Compiler,
+    trail: Any,
+    follows_iterators: bool,
 ) -> Any:
-    session, follows_iterators = session_of(compiler), True
+    session = session_of(compiler)
     for _ in range(MAX_ATTEMPTS):
         capture = Capture(function, slots, compiler, trail)
         capture.tracer.follows_iterators = follows_iterators

@@ -447,3 +447,20 @@ def iterators_as_arguments(x, values, numbers, pair):
 @program(calls=[(X, iter([1, 2])), (X, iter([1, 2])), (X, iter([1, 2, 3]))], graphs=2)
 def iterator_argument_is_guarded(x, it):
     return x + sum(it)
+
+
+def standing_at(place):
+    it = iter([1, 2, 3, 4, 5, 6])
+    for _ in range(place):
+        next(it)
+    return X, it
+
+
+@program(
+    calls=[lambda k=k: standing_at(k) for k in range(5)],
+    graphs=6,
+    breaks="opaque_iterable",
+)
+def iterator_that_stands_elsewhere_in_each_call(x, it):
+    y = x + 1
+    return y * next(it)
