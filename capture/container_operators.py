@@ -106,12 +106,11 @@ def _sequence_operator(
     if fn is operator.add and alike:
         return left.like([*left.items, *right.items])
     if fn in (operator.eq, operator.ne):
-        pairs = zip(left.items, right.items, strict=False)
-        equal = (
-            alike
-            and len(left.items) == len(right.items)
-            and all(t.same_or_equal(a, b) for a, b in pairs)
-        )
+        equal, at = alike and len(left.items) == len(right.items), 0
+        while equal and at < min(len(left.items), len(right.items)):  # comparing may change them
+            equal = t.same_or_equal(left.items[at], right.items[at])
+            at += 1
+        equal = equal and len(left.items) == len(right.items)
         return boolean(equal is (fn is operator.eq))
     if fn in ORDERINGS and alike:
         from frameloom.capture.calls import binary

@@ -18,10 +18,12 @@ from frameloom.capture.builtins import (
     is_callable,
     knows,
 )
+from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
 from frameloom.capture.values.container import TupleValue
 from frameloom.capture.values.dictionary import VIEWS, DefaultDictValue, DictValue, ViewValue
+from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
@@ -147,6 +149,11 @@ def _missing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(collections._count_elements, least=2, most=2)  # type: ignore[attr-defined]
 def _count_elements(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    cls = t.look(args[0]).type()
+    if any(
+        class_attribute(cls, name) is not dict.__dict__[name] for name in ("get", "__setitem__")
+    ):
+        raise Break("unknown_call", "_count_elements(...)")
     own = _table(t, args)
     for item in t.list_items(args[1]):
         item = t.look(item)
