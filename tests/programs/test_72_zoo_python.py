@@ -123,3 +123,12 @@ def sequence_left_early(x):
         if n == 2:
             break
     return x * n
+
+
+def delegating(values):
+    yield from values
+
+
+@program()
+def delegating_generator_left_early(x):
+    return x * next(delegating([3, 4]))
