@@ -33,7 +33,9 @@ from frameloom.capture.values.function import (
     FunctionValue,
     PartialValue,
 )
-from frameloom.capture.values.object import ModuleValue, ObjectValue, OpaqueValue
+from frameloom.capture.values.module import ModuleValue
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import NEEDS_DATA, TensorValue

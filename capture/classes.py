@@ -21,7 +21,8 @@ from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue, is_plain_tuple_class
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.exception import ExceptionValue, is_simple
-from frameloom.capture.values.object import ModuleValue, ObjectValue
+from frameloom.capture.values.module import ModuleValue
+from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import ClassValue, GradModeValue
 from frameloom.errors import Break
 

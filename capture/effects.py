@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.attributes import delete_attribute, instance_dict, write_attribute
 from frameloom.capture.rebuild import settled
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import LITERALS, ConstValue
@@ -16,12 +17,7 @@ from frameloom.capture.values.container import ListValue
 from frameloom.capture.values.dictionary import DELETED, DictValue
 from frameloom.capture.values.function import CellValue
 from frameloom.capture.values.iterator import SequenceIterator, advance
-from frameloom.capture.values.object import (
-    ObjectValue,
-    delete_attribute,
-    instance_dict,
-    write_attribute,
-)
+from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.sets import SetValue
 
 if TYPE_CHECKING:

@@ -172,7 +172,9 @@ class GeneratorValue(IteratorValue):
             target = self.frame.instrs[at.handler.target.index]
             if target.op == "CALL_INTRINSIC_1":
                 return False
-            if target.op == "CLEANUP_THROW":  # of `yield from`, whose inner generator is asked on its own
+            if (
+                target.op == "CLEANUP_THROW"
+            ):  # of `yield from`, whose inner generator is asked on its own
                 at = target
                 continue
             at = _reraise(self.frame.instrs, target, names)

@@ -52,7 +52,9 @@ from frameloom.capture.values.function import (
     PartialValue,
 )
 from frameloom.capture.values.iterator import ReversedIterator, SequenceIterator
-from frameloom.capture.values.object import ModuleValue, ObjectValue, OpaqueValue
+from frameloom.capture.values.module import ModuleValue
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.static import ClassValue, PyModuleValue
 from frameloom.capture.values.weak import realize_weakref

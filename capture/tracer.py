@@ -47,7 +47,8 @@ from frameloom.capture.values.function import (
     PartialValue,
 )
 from frameloom.capture.values.iterator import IteratorValue
-from frameloom.capture.values.object import ObjectValue, OpaqueValue
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue, is_own
 from frameloom.capture.values.static import ClassValue, PyModuleValue
 from frameloom.capture.values.tensor import TensorValue

@@ -14,7 +14,8 @@ from frameloom.capture.values.container import TupleValue
 from frameloom.capture.values.exception import ExceptionValue, TracebackValue
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 from frameloom.capture.values.lock import LOCKS, enter_lock
-from frameloom.capture.values.object import ObjectValue, OpaqueValue
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.static import ClassValue, GradModeValue
 from frameloom.errors import Break
 

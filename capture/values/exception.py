@@ -10,11 +10,12 @@ import sys
 from types import CodeType, GetSetDescriptorType, MemberDescriptorType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.attributes import set_attributes
 from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.container import TupleValue
-from frameloom.capture.values.object import ObjectValue, set_attributes
+from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:

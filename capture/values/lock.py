@@ -16,7 +16,7 @@ from frameloom.capture.generator import Avoid
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
-from frameloom.capture.values.object import OpaqueValue
+from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:

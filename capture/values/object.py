@@ -1,4 +1,4 @@
-"""Instances of classes written in Python, modules of neural networks among them, and objects nothing is known about.
+"""Instances of classes written in Python.
 
 Attributes are looked up as CPython does it (class, instance dictionary, `__getattr__`), each step with the guards that
 make it stay true, and Python code met on the way (properties, `__getattribute__`) is interpreted.  Attributes written during the capture are
@@ -20,8 +20,12 @@ from types import (
 )
 from typing import TYPE_CHECKING, Any
 
-import torch
-
+from frameloom.capture.attributes import (
+    DICT_STORES,
+    instance_dict,
+    new_instance,
+    set_attributes,
+)
 from frameloom.capture.lookup import MISSING, attribute_after, class_attribute
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
@@ -445,46 +449,6 @@ class UserKey:
         return self.t.same_or_equal(self.stands_for, other.stands_for)
 
 
-def new_instance(cls: Any, items: Any = None) -> Any:
-    """Called from new code: an instance whose `__init__` has not run."""
-    for base in (dict, list, tuple, BaseException, SimpleNamespace):
-        if issubclass(cls, base):
-            return base.__new__(cls, items) if items is not None else base.__new__(cls)
-    return object.__new__(cls)
-
-
-def set_attributes(obj: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
-    """Called from new code: write attributes past any `__setattr__` and any descriptor, whose code was interpreted already."""
-    for name, value in zip(names, values, strict=True):
-        write_attribute(obj, name, value)
-
-
-def write_attribute(obj: Any, name: str, value: Any) -> None:
-    table = instance_dict(obj)
-    if table is None or isinstance(class_attribute(type(obj), name), MemberDescriptorType):
-        object.__setattr__(obj, name, value)
-    else:
-        table[name] = value
-
-
-def delete_attribute(obj: Any, name: str) -> None:
-    table = instance_dict(obj)
-    if table is None or name not in table:
-        object.__delattr__(obj, name)
-    else:
-        del table[name]
-
-
-DICT_STORES = {OrderedDict: OrderedDict.__setitem__, dict: dict.__setitem__}
-
-
-def instance_dict(obj: Any) -> dict[str, Any] | None:
-    try:
-        return object.__getattribute__(obj, "__dict__")  # type: ignore[no-any-return]
-    except AttributeError:
-        return None
-
-
 class UserIterator(Value):
     """An object that is its own iterator, with `__next__` in Python."""
 
@@ -569,87 +533,4 @@ class AttributesValue(Value):
         r.code.load_attr("__dict__")
 
 
-class ModuleValue(ObjectValue):
-    """A `torch.nn.Module`: parameters, buffers and submodules are read from their dictionaries, without `__getattr__`."""
-
-    REGISTRIES = ("_parameters", "_buffers", "_modules")
-
-    def registered(self, t: Tracer, name: str) -> Value | None:
-        if class_attribute(self.cls, "__getattr__") is not torch.nn.Module.__getattr__:
-            return None
-        for registry in self.REGISTRIES:
-            table = self.own(t, registry)
-            if (
-                isinstance(table, DictValue)
-                and (found := table.get(t, ConstValue(name))) is not None
-            ):
-                return found
-        return None
-
-    def _fallback(self, t: Tracer, name: str, raised: Raised) -> Value:
-        if class_attribute(self.cls, "__getattr__") is not torch.nn.Module.__getattr__:
-            return super()._fallback(t, name, raised)
-        found = self.registered(t, name)
-        if found is None:
-            raise raised
-        return found
-
-    def setattr(self, t: Tracer, name: str, value: Value) -> None:
-        """Plain values go to the instance dictionary; registering tensors, parameters and modules is left to PyTorch."""
-        if class_attribute(self.cls, "__setattr__") is not torch.nn.Module.__setattr__:
-            super().setattr(t, name, value)
-            return
-        from frameloom.capture.values.tensor import TensorValue
-
-        value = t.look(value)
-        if value is self.registered(t, name):
-            return  # `self.layer = self.layer.to(dtype)` where there is nothing to do
-        if isinstance(value, ModuleValue) and self.real is None:
-            modules = self.own(t, "_modules")
-            if not isinstance(modules, DictValue):
-                raise Break("attribute_write", f"{self.describe()}.{name} = ...")
-            modules.setitem(t, ConstValue(name), value)
-            return
-        registered = any(
-            isinstance(table := self.own(t, registry), DictValue)
-            and table.get(t, ConstValue(name)) is not None
-            for registry in self.REGISTRIES
-        )
-        if (
-            registered
-            and isinstance(value, TensorValue)
-            and not issubclass(value.type(), torch.nn.Parameter)
-        ):
-            table = self.own(t, "_buffers")
-            if isinstance(table, DictValue) and table.get(t, ConstValue(name)) is not None:
-                table.setitem(t, ConstValue(name), value)
-                return
-        if (
-            registered
-            or isinstance(value, ModuleValue)
-            or issubclass(value.type(), torch.nn.Parameter)
-        ):
-            raise Break("attribute_write", f"{self.describe()}.{name} = ...")
-        self.setattr_generic(t, name, value)
-
-
-class OpaqueValue(Value):
-    """An object that nothing is known about: it can be passed on, stored and compared by identity; other uses break."""
-
-    def __init__(self, real: Any, origin: Origin | None) -> None:
-        self.real = real
-        self.origin = origin
-
-    def type(self) -> type:
-        return type(self.real)
-
-    def key(self, t: Tracer) -> Any:
-        if class_attribute(type(self.real), "__hash__") is not object.__hash__:
-            return super().key(t)
-        return self.real
-
-    def rebuild(self, r: Rebuilder) -> None:
-        r.load_constant_object(self.real)
-
-
-__all__ = ["AttributesValue", "FunctionValue", "ModuleValue", "ObjectValue", "OpaqueValue"]
+__all__ = ["AttributesValue", "FunctionValue", "ObjectValue"]

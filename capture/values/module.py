@@ -1,0 +1,80 @@
+"""Modules of neural networks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from frameloom.capture.lookup import class_attribute
+from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+
+class ModuleValue(ObjectValue):
+    """A `torch.nn.Module`: parameters, buffers and submodules are read from their dictionaries, without `__getattr__`."""
+
+    REGISTRIES = ("_parameters", "_buffers", "_modules")
+
+    def registered(self, t: Tracer, name: str) -> Value | None:
+        if class_attribute(self.cls, "__getattr__") is not torch.nn.Module.__getattr__:
+            return None
+        for registry in self.REGISTRIES:
+            table = self.own(t, registry)
+            if (
+                isinstance(table, DictValue)
+                and (found := table.get(t, ConstValue(name))) is not None
+            ):
+                return found
+        return None
+
+    def _fallback(self, t: Tracer, name: str, raised: Raised) -> Value:
+        if class_attribute(self.cls, "__getattr__") is not torch.nn.Module.__getattr__:
+            return super()._fallback(t, name, raised)
+        found = self.registered(t, name)
+        if found is None:
+            raise raised
+        return found
+
+    def setattr(self, t: Tracer, name: str, value: Value) -> None:
+        """Plain values go to the instance dictionary; registering tensors, parameters and modules is left to PyTorch."""
+        if class_attribute(self.cls, "__setattr__") is not torch.nn.Module.__setattr__:
+            super().setattr(t, name, value)
+            return
+        value = t.look(value)
+        if value is self.registered(t, name):
+            return  # `self.layer = self.layer.to(dtype)` where there is nothing to do
+        if isinstance(value, ModuleValue) and self.real is None:
+            modules = self.own(t, "_modules")
+            if not isinstance(modules, DictValue):
+                raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+            modules.setitem(t, ConstValue(name), value)
+            return
+        registered = any(
+            isinstance(table := self.own(t, registry), DictValue)
+            and table.get(t, ConstValue(name)) is not None
+            for registry in self.REGISTRIES
+        )
+        if (
+            registered
+            and isinstance(value, TensorValue)
+            and not issubclass(value.type(), torch.nn.Parameter)
+        ):
+            table = self.own(t, "_buffers")
+            if isinstance(table, DictValue) and table.get(t, ConstValue(name)) is not None:
+                table.setitem(t, ConstValue(name), value)
+                return
+        if (
+            registered
+            or isinstance(value, ModuleValue)
+            or issubclass(value.type(), torch.nn.Parameter)
+        ):
+            raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+        self.setattr_generic(t, name, value)
