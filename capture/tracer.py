@@ -485,7 +485,7 @@ class Tracer:
         plain_kwargs = {name: self.to_torch(a, fn) for name, a in kwargs.items()}
         self.step_limit = min(MAX_STEPS, self.steps + MAX_IDLE_STEPS)
         self._journal.append(functools.partial(self.recorder.restore, self.recorder.snapshot()))
-        last = next(reversed(self.recorder.graph.nodes))
+        last = next(iter(reversed(self.recorder.graph.nodes)))
         result = self.recorder.call(fn, plain_args, plain_kwargs, self.where())
         if self._is_caught() and may_fail(last):
             may_be_caught(self, f"{getattr(fn, '__name__', fn)}(...)")
