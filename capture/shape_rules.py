@@ -336,6 +336,12 @@ def _baddbmm(
     return out
 
 
+@rule(aten._transformer_encoder_layer_fwd.default)
+def _encoder_layer(func: Any, x: torch.Tensor, *rest: Any, **options: Any) -> Any:
+    """Without a meta kernel before PyTorch 2.13."""
+    return empty(x.shape, x.dtype)
+
+
 @rule(aten.clone.default)
 def _clone(func: Any, x: torch.Tensor, *, memory_format: Any = None) -> Any:
     preserve = memory_format in (None, torch.preserve_format)
