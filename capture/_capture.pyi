@@ -124,6 +124,9 @@ def hook_suspend() -> bool:
     """Turn the thread's flag off (while compiling); returns what it was, for hook_restore."""
 
 def hook_restore(previous: bool) -> None: ...
+def stack_room() -> int:
+    """How many more calls the recursion limit lets this thread make from here."""
+
 def hook_owner() -> JitFunction | None:
     """The jitted function whose Python runs in this thread, as far as it is not captured."""
 

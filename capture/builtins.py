@@ -243,7 +243,7 @@ def _new(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         passes_over = class_attribute(cls, "__new__") is object.__new__
         if not passes_over or class_attribute(cls, "__init__") is object.__init__:
             t.raise_unworded(TypeError, "object.__new__ with too many arguments")
-    return bare_instance(t, cls, args[1:])
+    return bare_instance(t, cls, args[1:], kwargs)
 
 
 @knows(object.__eq__, least=2, most=2)

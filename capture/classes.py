@@ -109,13 +109,13 @@ def _instance(
             and class_attribute(cls, "__init__") is object.__init__
         ):
             t.raise_unworded(TypeError, f"{cls.__name__}(...) with too many arguments")
-        result = bare_instance(t, cls, args)
+        result = bare_instance(t, cls, args, kwargs)
     if cls in result.type().__mro__:
         initialize(t, result, args, kwargs)
     return result
 
 
-def bare_instance(t: Tracer, cls: type, args: list[Value]) -> Value:
+def bare_instance(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """What `object.__new__` and its like in dict, list and tuple make."""
     if cls.__flags__ & ABSTRACT:
         t.raise_unworded(TypeError, f"{cls.__name__}(...) of an abstract class")
@@ -127,6 +127,8 @@ def bare_instance(t: Tracer, cls: type, args: list[Value]) -> Value:
     elif issubclass(cls, list):
         payload = ListValue([])
     elif issubclass(cls, tuple):
+        if len(args) > 1 or (kwargs and class_attribute(cls, "__init__") is object.__init__):
+            t.raise_unworded(TypeError, f"{cls.__name__}(...) with arguments that tuple lacks")
         payload = TupleValue(t.list_items(args[0]) if args else [])
     return (
         ModuleValue(cls) if issubclass(cls, torch.nn.Module) else ObjectValue(cls, payload=payload)

@@ -53,6 +53,17 @@ static inline void frame_lend_recursion(PyThreadState *thread, int units) {
 #endif
 }
 
+/* How many more calls of Python functions the recursion limit lets this thread make from here. */
+static inline int frame_stack_room(PyThreadState *thread) {
+#if PY_VERSION_HEX >= 0x030E0000
+    return thread->py_recursion_remaining;
+#elif PY_VERSION_HEX >= 0x030C0000
+    return Py_MIN(thread->py_recursion_remaining, thread->c_recursion_remaining);
+#else
+    return thread->recursion_remaining;
+#endif
+}
+
 /* Lets `frame` run `code`, which takes the same arguments and free variables.  0: its stack chunk has no room
  * for that. */
 static inline int frame_swap_code(PyThreadState *thread, _PyInterpreterFrame *frame, PyCodeObject *code) {

@@ -145,7 +145,9 @@ static int take_frame(PyThreadState *thread, _PyInterpreterFrame *frame, PyCodeO
         entry = (Entry *)PyTuple_GET_ITEM(entries, i);
         tried = entry_try(entry, &call, result);
     }
-    if (tried == TRIED_MISS && hook.callback && !(state && state->closed)) {
+    const int room_for_callback = 100;
+    if (tried == TRIED_MISS && hook.callback && !(state && state->closed) &&
+        frame_stack_room(thread) >= room_for_callback) {
         entry = ask_callback((PyObject *)code, &call);
         owned = (PyObject *)entry;
         if (entry) tried = entry_try(entry, &call, result);
@@ -303,6 +305,10 @@ static PyObject *forget_code(PyObject *Py_UNUSED(module), PyObject *code) {
     Py_RETURN_NONE;
 }
 
+static PyObject *stack_room(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    return PyLong_FromLong(frame_stack_room(PyThreadState_Get()));
+}
+
 static PyMethodDef functions[] = {
     {"hook_enter", enter, METH_NOARGS, "Count one more user of the frame hook in this thread."},
     {"hook_exit", leave, METH_NOARGS, "Count one less."},
@@ -314,6 +320,7 @@ static PyMethodDef functions[] = {
      "callback(function, slots) -> Entry | None | False, for frames no entry fits."},
     {"code_entries", code_entries, METH_O, "The entries of a code object, oldest first."},
     {"forget_code", forget_code, METH_O, "Drop the entries of a code object; its frames are looked at anew."},
+    {"stack_room", stack_room, METH_NOARGS, "How many more calls the recursion limit lets this thread make."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -127,6 +127,7 @@ class Tracer:
         self.follows_iterators = False  # that existed
         self.settings = Settings()
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
+        self.has_token_keys = False  # whether an identity was looked up or kept somewhere
         self.raised: list[Raised] = []  # all exceptions of the program
         self.generators: list[GeneratorValue] = []  # all that were made
         self.handling: list[Raised] = []  # exceptions of the program whose handlers are running

@@ -25,6 +25,7 @@ compilers: weakref.WeakKeyDictionary[Any, Compiler] = weakref.WeakKeyDictionary(
 _counts = {"graphs": 0, "breaks": 0, "recompiles": 0, "plain": 0}
 _lock = threading.RLock()
 PATIENCE = 60.0  # seconds to wait for another thread's compile; a backend may itself be waiting for this thread
+STACK = 100  # calls that the recursion limit must leave room for: with less, a capture is not even begun
 
 
 def _new_lock() -> None:
@@ -109,6 +110,7 @@ class Compiler:
     def __init__(self, name: str, options: Options) -> None:
         self.options = options
         self._name = name
+        self._stack = STACK
         self._explanation: Explanation | None = None
 
     @property
@@ -118,7 +120,14 @@ class Compiler:
             self._explanation = Explanation(self._name)
         return self._explanation
 
+    @property
+    def too_deep(self) -> bool:
+        """Whether the recursion limit leaves no room for a compile here."""
+        return _capture.stack_room() < self._stack
+
     def __call__(self, jitted: Any, slots: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        if self.too_deep:
+            return None
         suspended = _capture.hook_suspend()
         lock = _lock
         waited = not lock.acquire(blocking=False)
@@ -161,6 +170,11 @@ class Compiler:
             return self._give_up(jitted, f"build failed: {error}")
         except FrameloomError:
             raise
+        except (
+            RecursionError
+        ):  # this call came from too deep: only one with more room is worth another try
+            self._stack = max(self._stack, _capture.stack_room() + 1)
+            return None
         except Exception as error:
             if self.options.fullgraph or config.verify:
                 raise

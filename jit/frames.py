@@ -38,11 +38,13 @@ class FrameCompiler(Compiler):
         session_of(self).per_code = True
 
     def entry(self, function: FunctionType, slots: tuple[Any, ...]) -> Any:
-        """The entry for this call, or None if the code is better left alone."""
+        """The entry for this call, None if the code is better left alone, False if this call is."""
         if len(self.entries) >= MAX_ENTRIES:
             return None
         graphs = self.graphs
         entry = self(Target(function, self), slots, None)
+        if entry is None and self.too_deep:
+            return False
         if entry is not None and entry.kind == "plain" and "gradient" in entry.target:
             return entry
         return entry if self.graphs > graphs else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import builtins
 import sys
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.handlers.registry import handles
 from frameloom.capture.opcodes import PY312, PY313
@@ -220,9 +221,20 @@ def import_name(frame: Frame, ins: Instr) -> None:
         name = f"{base}.{name}" if name else base
     if name not in sys.modules:
         raise Break("import", f"import {name}")
+    if missing := [sub for sub in names or () if _is_to_be_imported(sys.modules[name], sub)]:
+        raise Break("import", f"from {name} import {missing[0]}")
     shown = name if names else name.partition(".")[0]
     origin = frame.t.roots.object(sys.modules).child("key", shown)
     frame.push(frame.t.look(frame.t.wrap(sys.modules[shown], origin)))
+
+
+def _is_to_be_imported(module: Any, name: str) -> bool:
+    """Whether `from module import name` looks for a module inside a package."""
+    return (
+        type(module) is ModuleType
+        and {"__path__"} == {"__path__", "__getattr__", name} & vars(module).keys()
+        and f"{module.__name__}.{name}" not in sys.modules
+    )
 
 
 @handles("IMPORT_FROM")

@@ -30,11 +30,21 @@ def _get_ident(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return TokenValue(_thread.get_ident, [])
 
 
+class Hashed:
+    """Its `__hash__` gives what the program's gave: Python makes the hash of that."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def __hash__(self) -> int:
+        return self.given  # type: ignore[no-any-return]
+
+
 @knows(hash, least=1, most=1)
 def _hash(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
     if isinstance(value, ObjectValue) and (found := value.call_special(t, "__hash__")) is not None:
-        return t.evaluate(lambda n: hash(int(n)), [found], {})
+        return t.evaluate(lambda given: hash(Hashed(given)), [found], {})
     if isinstance(value, ConstValue) or value.type().__hash__ in (
         tuple.__hash__,
         frozenset.__hash__,

@@ -14,6 +14,7 @@ from frameloom.capture.values.base import LazyValue, Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.container import plain
 from frameloom.capture.values.iterator import SequenceIterator
+from frameloom.capture.values.token import tell_apart
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class DictValue(Value):
     def get(self, t: Tracer, key: Value) -> Value | None:
         """The value under `key`, None if there is none."""
         index = key.key(t)
+        tell_apart(t, index, self.written)
         found = self.written.get(index)
         if found is not None:
             return None if found[1] is DELETED else t.look(found[1])
@@ -150,6 +152,7 @@ class DictValue(Value):
     # --- writing
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
         index = key.key(t)
+        tell_apart(t, index, self.written)
         t.change(self)
         before = self.written.get(index)
         if before is not None and before[1] is DELETED:

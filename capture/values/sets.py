@@ -12,6 +12,7 @@ from frameloom.capture.values.base import Value
 from frameloom.capture.values.container import plain
 from frameloom.capture.values.dictionary import DictValue, ViewValue
 from frameloom.capture.values.iterator import SequenceIterator
+from frameloom.capture.values.token import tell_apart
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -58,9 +59,10 @@ class SetValue(Value):
         item = t.look(item)
         key = item.key(t)
         t.change(self)
-        self.put(key, item)
+        self.put(t, key, item)
 
-    def put(self, key: Any, item: Value) -> None:
+    def put(self, t: Tracer, key: Any, item: Value) -> None:
+        tell_apart(t, key, self.entries)
         if key in self.entries:
             return
         self.entries[key] = item
@@ -76,7 +78,7 @@ class SetValue(Value):
         self.twin = None  # what follows is done to it in one go
         for item in items:
             item = t.look(item)
-            self.put(item.key(t), item)
+            self.put(t, item.key(t), item)
         if twin is not None and all(map(is_own, self.entries)):
             other = source.twin if isinstance(source, SetValue) else None
             twin.update(other if other is not None else [t.look(item).key(t) for item in items])
@@ -120,7 +122,9 @@ class SetValue(Value):
     def contains(self, t: Tracer, item: Value) -> bool:
         if isinstance(item, SetValue) and item.cls is set:
             return frozenset(item.entries) in self.entries
-        return item.key(t) in self.entries
+        key = item.key(t)
+        tell_apart(t, key, self.entries)
+        return key in self.entries
 
     def order(self) -> list[Value]:
         """The items as Python would iterate over them."""
@@ -177,7 +181,7 @@ def as_set(t: Tracer, value: Value) -> SetValue | None:
     result = SetValue()
     for item in t.list_items(value):
         item = t.look(item)
-        result.put(item.key(t), item)
+        result.put(t, item.key(t), item)
     if result.twin is not None:
         result.twin = dict.fromkeys(result.entries).keys()
     return result
@@ -193,7 +197,7 @@ def set_of(t: Tracer, cls: type, items: list[Value]) -> SetValue:
         return result
     for item in items:
         item = t.look(item)
-        result.put(item.key(t), item)
+        result.put(t, item.key(t), item)
     return result
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.values.base import Value
+from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.rebuild import Rebuilder
@@ -29,6 +30,7 @@ class TokenValue(Value):
         return self.of
 
     def key(self, t: Tracer) -> Any:
+        t.has_token_keys = True
         return TokenKey(t, self)
 
     def rebuild(self, r: Rebuilder) -> None:
@@ -52,3 +54,18 @@ class TokenKey:
             return False
         pairs = zip(self.stands_for.of, other.stands_for.of, strict=True)
         return all(self.t.identical(a, b) for a, b in pairs)
+
+
+def tell_apart(t: Tracer, key: Any, keys: Iterable[Any]) -> None:
+    """Break where a number of this run and a plain number would have to be compared to look `key` up among the others."""
+    if t.has_token_keys and isinstance(key, TokenKey | tuple | int):
+        for other in keys:
+            if _may_meet(key, other):
+                raise Break("identity", "a look-up of an identity among numbers")
+
+
+def _may_meet(a: Any, b: Any) -> bool:
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and any(map(_may_meet, a, b))
+    tokens = isinstance(a, TokenKey), isinstance(b, TokenKey)
+    return any(tokens) and not all(tokens) and isinstance(b if tokens[0] else a, int)

@@ -35,7 +35,6 @@ DIFFERENCES: dict[str, str] = {
     "test_dict.DictTest.test_splittable_popitem": MEMORY,
     "test_dict.DictTest.test_str_nonstr": IDENTITY,
     "test_exceptions.ExceptionTests.testExceptionCleanupState": LIFETIME,
-    "test_exceptions.ExceptionTests.test_recursion_in_except_handler": DEPTH,
     "test_functools.TestLRUC.test_lru_cache_weakrefable": LIFETIME,
     "test_functools.TestLRUPy.test_lru_cache_weakrefable": LIFETIME,
     "test_functools.*.test_weakref": LIFETIME,
@@ -57,6 +56,7 @@ DIFFERENCES: dict[str, str] = {
 
 # Not run under forced capture.
 LEFT_OUT: dict[str, str] = {
+    "test.test_exceptions.ExceptionTests.test_recursion_in_except_handler": DEPTH,
     "test.test_functools.TestLRUC.test_lru_reentrancy_with_len": BUILTINS,
     "test.test_functools.TestLRUPy.test_lru_reentrancy_with_len": BUILTINS,
     "test.test_iter.TestCase.test_reduce_mutating_builtins_iter": BUILTINS,

@@ -12,6 +12,7 @@ import torch
 
 import frameloom
 from frameloom import jit
+from frameloom.capture import _capture
 
 PROGRAM = """
 import torch, frameloom
@@ -393,3 +394,23 @@ def test_order_of_bools():
     with torch.no_grad():
         for got, want in zip(jit(f)(a, b), f(a, b), strict=True):
             assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("depth", [850, 950, 985])
+def test_too_deep_for_a_compile(depth):
+    """A call without room for a compile runs plainly; the next one with more room is compiled."""
+
+    @jit
+    def f(x):
+        return x * 2 + 1
+
+    def down(n):
+        return down(n - 1) if n else f(X)
+
+    X = torch.ones(3)
+    free = sys.getrecursionlimit() - depth
+    want = X * 2 + 1
+    assert torch.equal(down(_capture.stack_room() - free), want)
+    assert not f.entries or free > 100
+    assert torch.equal(f(X), want)
+    assert len(f.entries) == 1

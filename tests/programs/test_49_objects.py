@@ -1,0 +1,89 @@
+"""Objects as a whole: hashes, identities among numbers, instances of tuple, modules inside packages.
+
+PYTEST_DONT_REWRITE (the programs' own asserts are part of the tests)
+"""
+
+import sys
+
+from tests.programs.program import X, program
+
+
+class Hashes:
+    def __init__(self, given):
+        self.given = given
+
+    def __hash__(self):
+        return self.given
+
+
+@program(args=lambda: (X, Hashes(2**62), Hashes(-1), Hashes(2**70)))
+def hash_of_a_large_number(x, a, b, c):
+    """What `__hash__` gives is taken as it is where it fits into a word."""
+    return x + 1, hash(a), hash(b), hash(c)
+
+
+@program(args=lambda: (X, Hashes("no number")))
+def hash_that_is_no_number(x, a):
+    try:
+        hash(a)
+    except TypeError as error:
+        return x + 1, str(error)
+
+
+class Pair(tuple):
+    pass
+
+
+class NamedPair(tuple):
+    def __init__(self, items, name=None):
+        self.name = name
+
+
+@program()
+def keywords_that_tuple_refuses(x):
+    try:
+        Pair(sequence=())
+    except TypeError:
+        x = x + 1
+    try:
+        Pair([1], [2])
+    except TypeError:
+        x = x * 2
+    return x, Pair([1, 2]) == (1, 2), NamedPair([1], name=3).name
+
+
+class Node:
+    pass
+
+
+NODE = Node()
+NUMBER = id(NODE)
+SEEN = {NUMBER}
+NAMES = {(NUMBER, 1): "found"}
+
+
+@program(graphs=1, breaks="identity dictionary_key")
+def identity_among_numbers(x):
+    y = x + 1
+    return y * 2, id(NODE) in SEEN, NAMES.get((id(NODE), 1))
+
+
+@program(graphs=1, breaks="identity identity")
+def number_among_identities(x):
+    y = x + 1
+    return y * 2, NUMBER in {id(NODE)}, {id(NODE): 1}.get(NUMBER)
+
+
+def forget_submodule():
+    import json
+
+    sys.modules.pop("json.tool", None)
+    json.__dict__.pop("tool", None)
+
+
+@program(graphs=3, breaks="import", before=forget_submodule)
+def module_inside_a_package(x):
+    y = x + 1
+    from json import tool
+
+    return y * 2, tool.__name__
