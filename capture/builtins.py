@@ -393,14 +393,14 @@ def _abs(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(list, most=1)
 def _list(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ListValue(t.list_items(args[0]) if args else [])
+    return ListValue(t.sized_items(args[0]) if args else [])
 
 
 @knows(tuple, most=1)
 def _tuple(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if args and isinstance(value := t.look(args[0]), TupleValue) and value.cls is tuple:
         return value
-    return TupleValue(t.list_items(args[0]) if args else [])
+    return TupleValue(t.sized_items(args[0]) if args else [])
 
 
 @knows(torch.Size, most=1)

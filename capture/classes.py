@@ -129,7 +129,7 @@ def bare_instance(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Val
     elif issubclass(cls, tuple):
         if len(args) > 1 or (kwargs and class_attribute(cls, "__init__") is object.__init__):
             t.raise_unworded(TypeError, f"{cls.__name__}(...) with arguments that tuple lacks")
-        payload = TupleValue(t.list_items(args[0]) if args else [])
+        payload = TupleValue(t.sized_items(args[0]) if args else [])
     return (
         ModuleValue(cls) if issubclass(cls, torch.nn.Module) else ObjectValue(cls, payload=payload)
     )

@@ -18,6 +18,7 @@ from frameloom.capture.values.deque import DequeValue
 from frameloom.capture.values.dictionary import DefaultDictValue, DictValue, ViewValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.sets import SetValue, as_set
+from frameloom.capture.values.token import tell_apart
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 MAX_ITEMS = 100_000
 Operator = Callable[[Any, Any], Any]
-ORDERINGS = frozenset(COMPARISONS.values()) - {operator.eq, operator.ne}
 
 
 def container_operator(t: Tracer, fn: Operator, left: Value, right: Value) -> Value | None:
@@ -76,7 +76,7 @@ def _list_in_place(
     t: Tracer, plain: Operator, target: Value, own: ListValue, other: Value
 ) -> Value | None:
     if plain is operator.add:
-        items = t.list_items(other)
+        items = t.sized_items(other)
         t.change(own)
         own.items.extend(items)
         return target
@@ -105,20 +105,21 @@ def _sequence_operator(
     alike = isinstance(left, ListValue) is isinstance(right, ListValue)
     if fn is operator.add and alike:
         return left.like([*left.items, *right.items])
-    if fn in (operator.eq, operator.ne):
-        equal, at = alike and len(left.items) == len(right.items), 0
-        while equal and at < min(len(left.items), len(right.items)):  # comparing may change them
-            equal = t.same_or_equal(left.items[at], right.items[at])
-            at += 1
-        equal = equal and len(left.items) == len(right.items)
-        return boolean(equal is (fn is operator.eq))
-    if fn in ORDERINGS and alike:
+    if fn in (operator.eq, operator.ne) and not (alike and len(left.items) == len(right.items)):
+        return boolean(fn is operator.ne)
+    if fn in COMPARISONS.values() and alike:
         from frameloom.capture.calls import binary
 
-        for a, b in zip(left.items, right.items, strict=False):
-            if not t.same_or_equal(a, b):
-                return binary(t, fn, a, b)
-        return boolean(fn(len(left.items), len(right.items)))
+        at = 0  # comparing may change both, so that lengths are asked again each time
+        while at < min(len(left.items), len(right.items)):
+            if not t.same_or_equal(left.items[at], right.items[at]):
+                break
+            at += 1
+        if at >= min(len(left.items), len(right.items)):
+            return boolean(fn(len(left.items), len(right.items)))
+        if fn in (operator.eq, operator.ne):
+            return boolean(fn is operator.ne)
+        return binary(t, fn, left.items[at], right.items[at])
     return None
 
 
@@ -184,6 +185,9 @@ SET_ALGEBRA = {
 def _set_operator(
     t: Tracer, fn: Operator, target: Value | None, left: SetValue, right: SetValue
 ) -> Value | None:
+    if t.has_token_keys:
+        for key in left.entries:
+            tell_apart(t, key, right.entries)
     if fn in COMPARISONS.values():
         return boolean(fn(left.entries.keys(), right.entries.keys()))
     if fn not in SET_ALGEBRA:

@@ -75,10 +75,10 @@ class _Copier:
             result = self.memo[id(value)] = value.like([])
             result.items = [self.part(item) for item in value.items]
             return result
-        if isinstance(value, SetValue) and value.cls is frozenset:
+        if isinstance(value, SetValue) and value.cls is frozenset and not self.deep:
             return value
         if isinstance(value, SetValue):
-            return set_of(t, value.cls, value.order())
+            return set_of(t, value.cls, [self.part(item) for item in value.order()])
         if isinstance(value, AttributesValue):
             value = value.table(t)
         if isinstance(value, DictValue):
@@ -86,7 +86,7 @@ class _Copier:
                 value.empty() if isinstance(value, DefaultDictValue) else DictValue(cls=value.cls)
             )
             for key, item in list(value.entries(t).values()):
-                table.setitem(t, key, self.part(item))
+                table.setitem(t, self.part(key), self.part(item))
             return table
         if isinstance(value, ObjectValue) and not isinstance(value, ModuleValue):
             return self._object(value)

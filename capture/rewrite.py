@@ -55,6 +55,8 @@ class Piece:
         self.needed = [*needed, *t.modes]
         for effect in self.effects:
             self.needed += [effect.target, *effect.values]
+            if isinstance(effect.target, DictValue | SetValue):
+                effect.target.check_rebuild()
         alive = set()
         for value in reachable(self.needed):
             alive.add(id(value))

@@ -327,8 +327,9 @@ class Tracer:
 
     def drain(self, value: Value) -> list[Value]:
         """All items of an iterable, which is used up."""
-        value = self.look(value)
-        iterator = value.iterate(self)
+        return self._drained(self.look(value).iterate(self))
+
+    def _drained(self, iterator: Value) -> list[Value]:
         if isinstance(iterator, IteratorValue):
             return iterator.drain(self)
         items = []
@@ -339,6 +340,13 @@ class Tracer:
 
     def list_items(self, value: Value) -> list[Value]:
         return list(self.drain(value))
+
+    def sized_items(self, value: Value) -> list[Value]:
+        """`list_items` where CPython makes a list or a tuple: it asks the object how long it is, too."""
+        value = self.look(value)
+        iterator = value.iterate(self)
+        value.length_hint(self)
+        return list(self._drained(iterator))
 
     def tuple_of(self, value: Value) -> TupleValue:
         return TupleValue(self.list_items(value))

@@ -79,7 +79,7 @@ def call_function_ex(frame: Frame, ins: Instr) -> None:
             if not isinstance(name, str):
                 frame.t.raise_unworded(TypeError, "keywords that are no strings")
             kwargs[name] = value
-    args = frame.t.list_items(frame.pop())
+    args = frame.t.sized_items(frame.pop())
     callee = frame.t.look(pop_callable(frame)[0])
     frame.push(calls.call(frame.t, callee, args, kwargs, resumable=True))
 

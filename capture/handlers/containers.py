@@ -66,7 +66,7 @@ def list_append(frame: Frame, ins: Instr) -> None:
 
 @handles("LIST_EXTEND")
 def list_extend(frame: Frame, ins: Instr) -> None:
-    items = frame.t.list_items(frame.pop())
+    items = frame.t.sized_items(frame.pop())
     target = frame.t.look(frame.stack[-ins.arg])
     assert isinstance(target, ListValue)
     for item in items:

@@ -68,14 +68,14 @@ def _dict_pop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @knows(OrderedDict.popitem, least=1, most=2, keywords="last")
 def _popitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own, last = _table(t, args), _is_last(t, args[1:], kwargs)
-    entries = list(own.entries(t).values())
+    entries = list(own.entries(t).items())
     if not entries:
         is_ordered = issubclass(own.cls, OrderedDict)
         t.raise_(
             KeyError, "dictionary is empty" if is_ordered else "popitem(): dictionary is empty"
         )
-    key, value = entries[-1 if last else 0]
-    own.delitem(t, key)
+    index, (key, value) = entries[-1 if last else 0]
+    own.delete_at(t, index, key)
     return TupleValue([key, value])
 
 
@@ -104,10 +104,11 @@ def _move_to_end(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @knows(dict.setdefault, OrderedDict.setdefault, least=2, most=3)
 def _setdefault(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own, key = _table(t, args), t.look(args[1])
-    found = own.get(t, key)
+    index = key.key(t)
+    found = own.get_at(t, index)
     if found is None:
         found = t.look(args[2]) if len(args) > 2 else NONE
-        own.setitem(t, key, found)
+        own.set_at(t, index, key, found)
     return found
 
 

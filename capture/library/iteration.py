@@ -257,7 +257,7 @@ FUNCTIONS[max] = _extreme(operator.gt)
 
 @knows(sorted, least=1, most=1, keywords="key reverse")
 def _sorted(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ListValue(sorted_items(t, t.list_items(args[0]), kwargs))
+    return ListValue(sorted_items(t, t.sized_items(args[0]), kwargs))
 
 
 def sorted_items(t: Tracer, items: Args, kwargs: Kwargs) -> Args:

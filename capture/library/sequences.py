@@ -30,7 +30,7 @@ def _append(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(list.extend, least=2, most=2)
 def _extend(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own, items = _list(t, args), t.list_items(args[1])
+    own, items = _list(t, args), t.sized_items(args[1])
     for item in items:
         own.append(t, item)
     return NONE
@@ -117,7 +117,7 @@ def _count(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _list_init(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _list(t, args)
     t.change(own)
-    own.items = t.list_items(args[1]) if len(args) > 1 else []
+    own.items = t.sized_items(args[1]) if len(args) > 1 else []
     return NONE
 
 

@@ -70,6 +70,9 @@ class Value:
     def length(self, t: Tracer) -> int:
         raise Break("opaque_object", f"len({self.describe()})")
 
+    def length_hint(self, t: Tracer) -> None:
+        """Run what the program says about the length to whoever makes a list of it."""
+
     def iterate(self, t: Tracer) -> Value:
         """An iterator over it: an `IteratorValue`."""
         raise Break("opaque_iterable", f"iter({self.describe()})")

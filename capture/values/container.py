@@ -198,7 +198,7 @@ class ListValue(SequenceValue):
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
         t.change(self)
         if isinstance(key, SliceValue):
-            items = t.list_items(value)
+            items = t.sized_items(value)
             try:
                 self.items[key.constant()] = items
             except ValueError as error:

@@ -15,6 +15,7 @@ from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.container import plain
 from frameloom.capture.values.iterator import SequenceIterator
 from frameloom.capture.values.token import tell_apart
+from frameloom.capture.values.user_key import check_keys
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class DictValue(Value):
     # --- reading
     def get(self, t: Tracer, key: Value) -> Value | None:
         """The value under `key`, None if there is none."""
-        index = key.key(t)
+        return self.get_at(t, key.key(t))
+
+    def get_at(self, t: Tracer, index: Any) -> Value | None:
         tell_apart(t, index, self.written)
         found = self.written.get(index)
         if found is not None:
@@ -151,7 +154,9 @@ class DictValue(Value):
 
     # --- writing
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
-        index = key.key(t)
+        self.set_at(t, key.key(t), key, value)
+
+    def set_at(self, t: Tracer, index: Any, key: Value, value: Value) -> None:
         tell_apart(t, index, self.written)
         t.change(self)
         before = self.written.get(index)
@@ -168,10 +173,13 @@ class DictValue(Value):
         self.written[index] = (key if before is None else before[0], value)
 
     def delitem(self, t: Tracer, key: Value) -> None:
-        if self.get(t, key) is None:
-            t.raise_value(KeyError, [key])
-        t.change(self)
         index = key.key(t)
+        if self.get_at(t, index) is None:
+            t.raise_value(KeyError, [key])
+        self.delete_at(t, index, key)
+
+    def delete_at(self, t: Tracer, index: Any, key: Value) -> None:
+        t.change(self)
         self.reshaped += 1
         self.grown -= 1
         if self.real is not None and dict.__contains__(self.real, index):
@@ -180,8 +188,8 @@ class DictValue(Value):
             del self.written[index]
 
     def clear(self, t: Tracer) -> None:
-        for key, _ in list(self.entries(t).values()):
-            self.delitem(t, key)
+        for index, (key, _) in list(self.entries(t).items()):
+            self.delete_at(t, index, key)
 
     def snapshot(self) -> Any:
         return dict(self.written), set(self.moved), self.reshaped, self.grown
@@ -192,6 +200,9 @@ class DictValue(Value):
     # --- the end of a capture
     def parts(self) -> list[Value]:
         return [part for entry in self.written.values() for part in entry if part is not DELETED]
+
+    def check_rebuild(self) -> None:
+        check_keys(self.written)
 
     def rebuild_empty(self, r: Rebuilder) -> None:
         if self.cls is dict:

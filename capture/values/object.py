@@ -31,6 +31,7 @@ from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.dictionary import DELETED, DictValue
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue, FunctionValue
+from frameloom.capture.values.user_key import UserKey, check_keys
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class ObjectValue(Value):
         if payload is not None and real is None:
             payload.holder = self
         self.attributes: dict[str, Value] = {}
+        self._names_are_plain: bool | None = None
 
     def type(self) -> type:
         return self.cls
@@ -135,6 +137,10 @@ class ObjectValue(Value):
         table = instance_dict(self.real)
         if table is None:
             return None
+        if self._names_are_plain is None:
+            self._names_are_plain = all(type(key) is str for key in table)
+        if not self._names_are_plain:  # looking a name up may run the keys' own code
+            raise Break("attribute", f"{self.describe()}.{name} beside names that are no strings")
         assert self.origin is not None
         if name in table:
             return t.look(t.wrap(table[name], self.origin.child("dict").child("key", name)))
@@ -318,6 +324,22 @@ class ObjectValue(Value):
             return result.real
         return self.payload.length(t) if self.payload is not None else super().length(t)
 
+    def length_hint(self, t: Tracer) -> None:
+        for name in ("__len__", "__length_hint__"):
+            if class_attribute(self.cls, name) is MISSING:
+                continue
+            try:
+                hint = self.call_special(t, name)
+            except Raised as raised:
+                if raised.value.is_instance(TypeError):  # type: ignore[attr-defined]
+                    continue
+                raise
+            if hint is None:
+                return
+            if isinstance(hint, ConstValue) and type(hint.real) is int and hint.real >= 0:
+                return
+            raise Break("exception", f"{name} of {self.describe()}")
+
     def reverse(self, t: Tracer) -> Value | None:
         """`reversed` of an object with `__len__` and `__getitem__`; None if it has not both."""
         from frameloom.capture.values.iterator import GetitemReversed
@@ -377,14 +399,17 @@ class ObjectValue(Value):
 
     def key(self, t: Tracer) -> Any:
         if class_attribute(self.cls, "__hash__") is not object.__hash__:
-            found = self.call_special(t, "__hash__")
-            return super().key(t) if found is None else UserKey(t, self, found)
+            return super().key(t) if self.special("__hash__") is MISSING else UserKey(t, self)
         return self.real if self.real is not None else self
 
     # --- the end of a capture
     def parts(self) -> list[Value]:
         own = [value for value in self.attributes.values() if value is not DELETED]
         return own if self.payload is None else [*own, *self.payload.parts()]
+
+    def check_rebuild(self) -> None:
+        if isinstance(self.payload, DictValue):
+            check_keys(self.payload.written)
 
     def snapshot(self) -> Any:
         return dict(self.attributes)
@@ -430,23 +455,6 @@ class ObjectValue(Value):
             r.load_tuple(list(self.attributes.values()))
             r.code.call(3)
             r.code.emit("POP_TOP")
-
-
-class UserKey:
-    """Stands for an object whose class has a `__hash__` in Python: equal where the program says so."""
-
-    def __init__(self, t: Tracer, value: ObjectValue, hashed: Value) -> None:
-        self.t = t
-        self.stands_for = value
-        self.hashed = t.index(hashed)
-
-    def __hash__(self) -> int:
-        return hash(self.hashed)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, UserKey):
-            return False
-        return self.t.same_or_equal(self.stands_for, other.stands_for)
 
 
 class UserIterator(Value):

@@ -13,6 +13,7 @@ from frameloom.capture.values.container import plain
 from frameloom.capture.values.dictionary import DictValue, ViewValue
 from frameloom.capture.values.iterator import SequenceIterator
 from frameloom.capture.values.token import tell_apart
+from frameloom.capture.values.user_key import check_keys
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -144,6 +145,9 @@ class SetValue(Value):
 
     def getattr(self, t: Tracer, name: str) -> Value:
         return t.instance_attribute(self, name)
+
+    def check_rebuild(self) -> None:
+        check_keys(self.entries)
 
     def rebuild(self, r: Rebuilder) -> None:
         if self.cls is frozenset:

@@ -1,0 +1,146 @@
+"""Keys of dictionaries and sets whose class has a `__hash__` written in Python.
+
+While capturing, `UserKey` stands for such a key.  How often the key's own `__hash__` and `__eq__` are asked is another number while capturing, and new
+code that makes the dictionary again asks them once more.  So both must do nothing but compute from attributes that are constants; any other key is
+left to plain Python.  Where the attributes have changed since, the dictionary is made by plain Python, too.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+from collections.abc import Iterable
+from types import CodeType, FunctionType, MemberDescriptorType
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.lookup import MISSING, class_attribute
+from frameloom.capture.values.base import Avoid, NotConstant
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.values.object import ObjectValue
+
+
+class UserKey:
+    """Stands for an object whose class has a `__hash__` in Python: equal where the program says so."""
+
+    def __init__(self, t: Tracer, value: ObjectValue) -> None:
+        self.t = t
+        self.stands_for = value
+        self.site: tuple[CodeType, int] = (t.frame.code, t.frame.at.index)
+        self.facts = _facts(value)
+        self.found: UserKey | None = None  # the key of a table that this one is equal to
+        if self.facts is None or t.session.is_avoided(*self.site):
+            raise Break("dictionary_key", f"hash({value.describe()})")
+        hashed = value.call_special(t, "__hash__")
+        assert hashed is not None
+        self.hashed = t.index(hashed)
+
+    def __hash__(self) -> int:
+        return hash(self.hashed)
+
+    def __eq__(self, other: object) -> bool:
+        """Asked for keys of equal hash.  Two that are not equal never come into one table, so that copying a table compares nothing, and a
+        key is compared once for each thing that the program does with it."""
+        if isinstance(other, UserKey):
+            if other.stands_for is self.stands_for or other.found is self or self.found is other:
+                return True
+            if self.t.same_or_equal(self.stands_for, other.stands_for):
+                other.found = self
+                return True
+        raise Break("dictionary_key", f"{self.stands_for.describe()} beside a key of equal hash")
+
+    def check_rebuild(self) -> None:
+        """Raises Avoid where the hash may be another one by now."""
+        if _facts(self.stands_for) != self.facts:
+            raise Avoid(self.site)
+
+
+def check_keys(keys: Iterable[Any]) -> None:
+    """The check of all keys, also of those that are parts of others."""
+    for key in keys:
+        if isinstance(key, UserKey):
+            key.check_rebuild()
+        elif isinstance(key, tuple | frozenset):
+            check_keys(key)
+
+
+def _facts(value: ObjectValue) -> dict[str, tuple[type, Any]] | None:
+    """What hash and comparison compute from, None if they may see or do more."""
+    methods = [class_attribute(value.cls, name) for name in ("__hash__", "__eq__")]
+    if methods[1] is object.__eq__:
+        del methods[1]
+    if value.payload is not None or not all(_only_computes(value.cls, m) for m in methods):
+        return None
+    if class_attribute(value.cls, "__getattribute__") is not object.__getattribute__:
+        return None
+    facts: dict[str, tuple[type, Any]] = {}
+    methods_called = False
+    for name in set().union(*map(_attribute_names, methods)):
+        in_class = class_attribute(value.cls, name)
+        if name == "__class__":
+            continue
+        is_data = isinstance(in_class, MemberDescriptorType) or _is_literal(in_class)
+        if in_class is not MISSING and not is_data:
+            return None
+        found = _attribute(value, name)
+        if found is MISSING:
+            methods_called = True  # of what an attribute holds
+        elif type(found) is list and value.real is None and _is_literal(tuple(found)):
+            facts[name] = list, tuple(found)
+        elif _is_literal(found):
+            facts[name] = type(found), found
+        else:
+            return None
+    has_lists = any(cls is list for cls, _ in facts.values())
+    return None if has_lists and methods_called else facts
+
+
+def _attribute_names(method: FunctionType) -> set[str]:
+    steps = dis.get_instructions(method.__code__)
+    return {step.argval for step in steps if step.opname in ("LOAD_ATTR", "LOAD_METHOD")}
+
+
+def _attribute(value: ObjectValue, name: str) -> Any:
+    """The constant that an attribute is, None if there is none, `value` if it is no constant."""
+    if name in value.attributes:
+        try:
+            # one that is written back after the dictionary is made again does not count
+            return value if value.origin is not None else value.attributes[name].constant()
+        except NotConstant:
+            return value
+    if value.real is None:
+        return MISSING
+    try:
+        return object.__getattribute__(value.real, name)
+    except AttributeError:
+        return MISSING
+
+
+def _only_computes(cls: type, method: Any) -> bool:
+    if not isinstance(method, FunctionType):
+        return False
+    code = method.__code__
+    if code.co_freevars or code.co_cellvars:
+        return False
+    for step in dis.get_instructions(code):
+        head = step.opname.partition("_")[0]
+        if head in ("STORE", "DELETE", "IMPORT") and step.opname != "STORE_FAST":
+            return False
+        if step.opname == "LOAD_GLOBAL":
+            found = method.__globals__.get(step.argval, MISSING)
+            is_own_class = type(found) is type and found in cls.__mro__  # for `isinstance`
+            if not is_own_class and (found is not MISSING or step.argval not in SAFE):
+                return False
+    return True
+
+
+def _is_literal(obj: Any) -> bool:
+    if type(obj) in (tuple, frozenset):
+        return all(map(_is_literal, obj))
+    return type(obj) in (str, int, float, bool, complex, bytes, type(None))
+
+
+SAFE = frozenset({"hash", "type", "isinstance", "tuple", "frozenset", "len", "str", "int", "NotImplemented"})  # fmt: skip
+assert all(hasattr(builtins, name) for name in SAFE)
