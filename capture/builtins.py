@@ -258,7 +258,7 @@ def _object_ne(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(type.mro, least=1, most=1)
 def _mro(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ListValue([t.pinned(cls) for cls in t.look(args[0]).constant().mro()])
+    return ListValue([t.pinned(cls) for cls in type.mro(t.look(args[0]).constant())])
 
 
 @knows(type.__call__, least=1, keywords="*")

@@ -198,3 +198,21 @@ def know_thing():
 def identity_among_numbers(x):
     y = x + 1
     return y, (id(THING), 1) in KNOWN
+
+
+class Backwards(type):
+    def mro(cls):
+        return type.mro(cls)[::-1]
+
+
+class Base:
+    pass
+
+
+class Odd(Base, metaclass=Backwards):
+    pass
+
+
+@program()
+def order_without_the_metaclass(x):
+    return x + 1, type.mro(Odd), Odd.__mro__
