@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import weakref
+from abc import ABCMeta
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -290,8 +292,13 @@ def dispatched(t: Tracer, function: FunctionValue, args: list[Value]) -> Value:
     names = function.real.__code__.co_freevars
     registry = t.look(function.closure(t)[names.index("registry")].content)
     assert isinstance(registry, DictValue)
-    registry.entries(t)
-    return t.pinned(function.real(t.look(args[0]).constant()))
+    cache = function.real.__closure__[names.index("dispatch_cache")].cell_contents
+    cls, keys = t.look(args[0]).constant(), registry.entries(t)
+    # What an abstract class says changes with its registrations; what this capture has registered is not in the real registry yet.
+    is_odd = type(cache) is not weakref.WeakKeyDictionary
+    if is_odd or registry.written or any(isinstance(key, ABCMeta) for key in keys):
+        raise Break("unknown_call", f"dispatch({cls.__name__})")
+    return t.pinned(functools._find_impl(cls, registry.real))  # type: ignore[attr-defined]
 
 
 def cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -40,7 +40,10 @@ class Rebuilder:
             self.load_origin(value.origin)
         else:
             value.rebuild(self)
-            if not isinstance(value, TensorValue | Null) and not (
+            if id(value) in self._kept:  # an immutable one that contains itself was made on the way
+                self.code.emit("POP_TOP")
+                self.code.load(self._kept[id(value)])
+            elif not isinstance(value, TensorValue | Null) and not (
                 isinstance(value, CellValue) and value.slot
             ):
                 self.keep(value)

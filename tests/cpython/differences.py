@@ -13,7 +13,6 @@ DESTRUCTOR = "a destructor runs when the effects are replayed, not in between"
 IDENTITY = "asks which of two equal strings or numbers it is"
 GLOBAL_COUNT = "counts all objects of the process, those of captures too"
 BUILTINS = "takes builtins away from the whole process, from the capture too"
-HASHES = "counts how often a key's __hash__ is called: looking at a dictionary for the guards may ask once more"
 DEPTH = "counts on a certain depth of the stack"
 EXOTIC = "runs code while the interpreter looks a name up in a class"
 MEMORY = "counts bytes of a dictionary whose keys are set in one go"
@@ -26,8 +25,6 @@ DIFFERENCES: dict[str, str] = {
     "test_descr.ClassPropertiesAndMethods.test_restored_object_new": "a fault of CPython that the test expects does not show",
     "test_descr.ClassPropertiesAndMethods.test_slots": GLOBAL_COUNT,
     "test_descr.MiscTests.test_type_lookup_mro_reference": EXOTIC,
-    "test_dict.DictTest.test_setdefault_atomic": HASHES,
-    "test_dict.DictTest.test_setitem_atomic_at_resize": HASHES,
     "test_descr.ClassPropertiesAndMethods.test_weakrefs": LIFETIME,
     "test_descr.SharedKeyTests.test_subclasses": MEMORY,
     "test_dict.DictTest.test_container_iterator": LIFETIME,

@@ -4,6 +4,7 @@ PYTEST_DONT_REWRITE (the programs' own asserts are part of the tests)
 """
 
 import copy
+import functools
 from dataclasses import dataclass
 
 from tests.programs.program import X, program
@@ -216,3 +217,41 @@ class Odd(Base, metaclass=Backwards):
 @program()
 def order_without_the_metaclass(x):
     return x + 1, type.mro(Odd), Odd.__mro__
+
+
+def fresh_dispatcher():
+    global SHOW
+    SHOW = functools.singledispatch(lambda value: "any")
+    SHOW.register(int, lambda value: "int")
+
+
+@program(before=fresh_dispatcher, breaks="exception library_call", calls=[(X,)])
+def registered_meanwhile(x):
+    y = x + 1
+    SHOW.register(bool, lambda value: "bool")
+    return y, SHOW(True)
+
+
+class Holder:
+    pass
+
+
+class Ring:
+    def __init__(self, members, pair):
+        self.members, self.pair = members, pair
+
+    def is_closed(self):
+        return (
+            all(m.members is self.members for m in self.members) and self.pair[0].pair is self.pair
+        )
+
+
+@program(breaks="print")
+def frozen_set_that_contains_itself(x):
+    held, also = Holder(), Holder()
+    members, pair = frozenset([held]), (also,)
+    held.members, also.pair = members, pair
+    ring = Ring(members, pair)
+    y = x + 1
+    print()
+    return y, ring.is_closed()
