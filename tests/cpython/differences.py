@@ -9,6 +9,7 @@ TRACING = "traces lines: new code has other events"
 LIFETIME = (
     "counts references: what is passed on over a break lives until the piece behind it returns"
 )
+UNUSED = "asks what the frames of a traceback keep alive: a value not used any more is not passed on behind a break"
 DESTRUCTOR = "a destructor runs when the effects are replayed, not in between"
 IDENTITY = "asks which of two equal strings or numbers it is"
 GLOBAL_COUNT = "counts all objects of the process, those of captures too"
@@ -32,6 +33,8 @@ DIFFERENCES: dict[str, str] = {
     "test_dict.DictTest.test_splittable_popitem": MEMORY,
     "test_dict.DictTest.test_str_nonstr": IDENTITY,
     "test_exceptions.ExceptionTests.testExceptionCleanupState": LIFETIME,
+    "test_exceptions.ExceptionTests.test_memory_error_cleanup": UNUSED,
+    "test_exceptions.ExceptionTests.test_recursion_error_cleanup": UNUSED,
     "test_functools.TestLRUC.test_lru_cache_weakrefable": LIFETIME,
     "test_functools.TestLRUPy.test_lru_cache_weakrefable": LIFETIME,
     "test_functools.*.test_weakref": LIFETIME,
