@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.attributes import delete_attribute, instance_dict, write_attribute
 from frameloom.capture.rebuild import settled
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import LazyValue, Value
 from frameloom.capture.values.const import LITERALS, ConstValue
 from frameloom.capture.values.container import ListValue
 from frameloom.capture.values.dictionary import DELETED, DictValue
@@ -136,6 +136,10 @@ def _unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
         return False
     if new.origin is place:
         return True
+    if isinstance(
+        new, LazyValue
+    ):  # nobody looked at it: another call may find something else there
+        return False
     if isinstance(new, ConstValue):
         same = type(new.real) in LITERALS and type(new.real) is type(before) and new.real == before
     else:

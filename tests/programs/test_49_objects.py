@@ -87,3 +87,17 @@ def module_inside_a_package(x):
     from json import tool
 
     return y * 2, tool.__name__
+
+
+@program(graphs=6, breaks="class_statement class_statement")
+def cells_written_with_what_they_hold(x):
+    """That a variable is given the value it has already holds for one turn of the loop only."""
+    found = []
+    for h, c in ((True, False), (True, True), (False, False)):
+
+        class Pair:
+            value = (h, c)
+
+        x = x + 1
+        found.append(Pair.value)
+    return found, x
