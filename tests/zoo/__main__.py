@@ -79,7 +79,9 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=180)
-    parser.add_argument("--json", default="", help="write all results with tracebacks there as they come")
+    parser.add_argument(
+        "--json", default="", help="write all results with tracebacks there as they come"
+    )
     parser.add_argument("--output", default="", help="write the table there")
     options = parser.parse_args()
 
@@ -105,7 +107,9 @@ def main() -> int:
                 running.remove(trial)
                 results.append(result)
                 if options.json:
-                    Path(options.json).write_text(json.dumps([asdict(r) for r in results], indent=1))
+                    Path(options.json).write_text(
+                        json.dumps([asdict(r) for r in results], indent=1)
+                    )
                 print(
                     f"{len(results)}/{len(wanted)} {result.state:7} {result.key:45} {result.first:6.1f} s  {result.reason[:150]}",
                     flush=True,
