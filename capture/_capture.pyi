@@ -100,6 +100,7 @@ class JitFunction:
 
     __wrapped__: FunctionType
     entries: list[Entry]  # oldest first; the newest is tried first.  A copy
+    on_miss: Callable[..., Entry | None]
     enabled: bool  # False: always the plain function
     look_inside: bool  # True: of the plain function the hook looks at the frames that it calls
     def __init__(
