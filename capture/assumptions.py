@@ -29,7 +29,7 @@ def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Break) 
     """Record that `bool(condition)` is `expected`; raises `otherwise` where that cannot be."""
     assert t.frame is not None
     site = (t.frame.code, t.frame.at.index)
-    if t.session.forced or t.session.is_avoided(*site) or condition.fake.numel() != 1:
+    if t.session.per_code or t.session.is_avoided(*site) or condition.fake.numel() != 1:
         raise otherwise
     t.torch_call(_hold if expected else _fail, [condition], {})
     t.rerun_sites.append(site)
@@ -47,7 +47,7 @@ def may_be_caught(t: Tracer, what: str) -> None:
     """An operation that may raise was recorded inside a `try` that handles it."""
     assert t.frame is not None
     site = (t.frame.code, t.frame.at.index)
-    if t.session.forced or t.session.is_avoided(*site):
+    if t.session.per_code or t.session.is_avoided(*site):
         raise Break("may_raise", what)
     t.rerun_sites.append(site)
 

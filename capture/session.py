@@ -30,7 +30,8 @@ class Compiler(Protocol):
 class Session:
     """One per compiler; `resumes` owns the resume functions, which new code holds only weakly."""
 
-    per_code = False  # entries belong to a code object, which several functions may share
+    # Entries belong to a code object, which several functions may share; the hook runs them, and no JitFunction can start such a call anew.
+    per_code = False
     forced = False  # for tests: code without tensor operations is rewritten too
 
     def __init__(self) -> None:

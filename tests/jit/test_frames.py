@@ -88,6 +88,26 @@ def test_an_exception_passes():
     assert f(X) == f(X) == "here"
 
 
+def test_a_check_of_data_that_fails():
+    """Such a check may be captured only where the call can start anew, which a frame of the hook cannot."""
+
+    def inner(x):
+        y = x.sin() + 1
+        if (y > 1.5).any():
+            raise ValueError("big")
+        return y * 2
+
+    def outer(x):
+        assert locals()
+        return inner(x)
+
+    jitted = jit(outer)
+    for value in (0.1, 0.1):
+        torch.testing.assert_close(jitted(torch.full((3,), value)), outer(torch.full((3,), value)))
+    with pytest.raises(ValueError, match="big"):
+        jitted(torch.ones(3))
+
+
 def test_disabled_code_stays_plain():
     seen = []
 
