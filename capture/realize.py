@@ -261,7 +261,10 @@ def _dict(t: Tracer, obj: Any, origin: Origin) -> Value:
 def _set(t: Tracer, obj: Any, origin: Origin) -> Value:
     if type(obj) is frozenset and origin.kind not in FRESH_KINDS:
         t.guards.add(origin, "is", obj)
-        return t.from_python(obj)
+        value = t.from_python(obj)
+        assert isinstance(value, SetValue)
+        value.real, value.origin, value.before = obj, origin, dict(value.entries)
+        return value
     t.guards.add(origin, "type", type(obj))
     return SetValue.existing(t, obj, origin) or OpaqueValue(obj, origin)
 

@@ -72,7 +72,9 @@ class ConstValue(Value):
         return text if 0 < len(text) < 40 else f"{type(self.real).__name__} constant"
 
     def getattr(self, t: Tracer, name: str) -> Value:
-        found = inspect.getattr_static(type(self.real), name, None)
+        if type(self.real) is GenericAlias:  # the class that it stands for is asked first
+            return t.evaluate(getattr, [self, ConstValue(name)], {})
+        found = class_attribute(type(self.real), name)
         if isinstance(found, FunctionType) or type(found).__name__ in (
             "method_descriptor",
             "wrapper_descriptor",

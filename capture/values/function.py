@@ -253,6 +253,8 @@ def make_function(
 
 def bind(descriptor: Any, owner: Any) -> Any:
     """Called from new code."""
+    if owner is None:  # `__get__` takes that for no object at all
+        return getattr(None, descriptor.__name__)
     return descriptor.__get__(owner, type(owner))
 
 
@@ -391,6 +393,8 @@ class PartialValue(Value):
             return t.look(self.attributes[name])
         if name == "func":
             return t.look(self.func)
+        if name in ("args", "keywords") and self.origin is not None:
+            return t.look(t.wrap(getattr(self.real, name), self.origin.child("attr", name)))
         if name in ("args", "keywords"):
             from frameloom.capture.values.container import TupleValue
 

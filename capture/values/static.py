@@ -165,6 +165,12 @@ class PyModuleValue(Value):
             if name not in table:
                 return t.pinned(value)
             return t.look(t.wrap(value, origin.child("key", name)))
+        if name == "__dict__":
+            return t.globals_table(table, None)
+        if name == "__class__":
+            return t.pinned(ModuleType)
+        if class_attribute(ModuleType, name) is not MISSING:
+            raise Break("attribute", f"{self.describe()}.{name}")
         t.guards.add(origin, "no_key", name)
         return t.raise_(AttributeError, f"module '{self.describe()}' has no attribute '{name}'")
 

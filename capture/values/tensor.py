@@ -6,12 +6,12 @@ Facts that are fixed by the guards (shape, dtype, device...) are plain constants
 from __future__ import annotations
 
 import operator
-from types import FunctionType
+from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.lookup import class_attribute
+from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.errors import Break
@@ -78,7 +78,7 @@ class TensorValue(Value):
     def getattr(self, t: Tracer, name: str) -> Value:
         from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 
-        class_attribute(self.type(), name)  # noted: methods of tensors can be replaced
+        found = class_attribute(self.type(), name)  # noted: methods of tensors can be replaced
         if name == "is_leaf" and self.real is not None and self.origin is not None:
             return t.look(t.wrap(self.real.is_leaf, self.origin.child("attr", name)))
         if name in FACTS and hasattr(torch.Tensor, name):
@@ -99,18 +99,17 @@ class TensorValue(Value):
         if self.real is not None and name in getattr(self.real, "__dict__", ()):
             assert self.origin is not None
             return t.wrap(self.real.__dict__[name], self.origin.child("dict").child("key", name))
-        method = getattr(torch.Tensor, name, None)
-        if method is None:
+        if found is MISSING:
             if self.origin is not None:
                 t.guards.add(self.origin, "no_attr", name)
             return t.raise_(
                 AttributeError, f"'{self.type().__name__}' object has no attribute '{name}'"
             )
-        if isinstance(method, FunctionType):
-            return BoundMethodValue(t.pinned(method), self)
-        if not callable(method):
-            raise Break("tensor_attribute", f"tensor.{name}")
-        return BoundMethodValue(BuiltinValue(method), self)
+        if isinstance(found, FunctionType):
+            return BoundMethodValue(t.pinned(found), self)
+        if isinstance(found, MethodDescriptorType | WrapperDescriptorType):
+            return BoundMethodValue(BuiltinValue(found), self)
+        raise Break("tensor_attribute", f"tensor.{name}")
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         if name == "data" and t.look(value) is self:
