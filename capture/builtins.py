@@ -25,7 +25,6 @@ from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue, TupleValue, plain
 from frameloom.capture.values.dictionary import DictValue
-from frameloom.capture.values.exception import ExceptionValue
 from frameloom.capture.values.function import BoundMethodValue
 from frameloom.capture.values.object import AttributesValue, ObjectValue
 from frameloom.capture.values.sets import SetValue, set_of
@@ -315,59 +314,6 @@ def _number(special: str, convert: Callable[..., Any]) -> Known:
 
 for _convert, _special in ((int, "__int__"), (float, "__float__"), (complex, "__complex__")):
     FUNCTIONS[_convert] = _number(_special, _convert)
-
-
-WORDED_IN_C = (OSError, SyntaxError, UnicodeError, ImportError, BaseExceptionGroup)
-
-
-def _exception_text(t: Tracer, value: ExceptionValue, special: str) -> Value:
-    """What BaseException and KeyError make of their arguments; classes with fields of their own in C break."""
-    base: Any = KeyError if issubclass(value.cls, KeyError) else BaseException
-    if issubclass(value.cls, WORDED_IN_C):
-        raise Break("exception", f"{special} of {value.describe()}")
-    if special == "__str__":
-        return t.evaluate(lambda *args: str(base(*args)), value.args, {})
-    name = value.cls.__name__
-    return t.evaluate(
-        lambda *args: repr(BaseException(*args)).replace("BaseException", name, 1), value.args, {}
-    )
-
-
-def _text(special: str, convert: Callable[..., Any]) -> Known:
-    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        value = t.look(args[0]) if args else None
-        if isinstance(value, ExceptionValue) and value.special(special) is MISSING:
-            return _exception_text(t, value, special)
-        if isinstance(value, ObjectValue):
-            result = value.call_special(t, special)
-            if result is None and special == "__str__":
-                result = value.call_special(t, "__repr__")
-            if result is not None:
-                if result.type() is not str:
-                    t.raise_unworded(TypeError, f"{special} of {value.describe()}")
-                return result
-        return t.evaluate(convert, args, kwargs)
-
-    return handler
-
-
-FUNCTIONS[str] = _text("__str__", str)
-FUNCTIONS[repr] = _text("__repr__", repr)
-
-
-@knows(format, least=1, most=2)
-def _format(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    value = t.look(args[0])
-    spec = t.look(args[1]).constant() if len(args) > 1 else ""
-    if isinstance(value, ObjectValue):
-        found = value.call_special(t, "__format__", ConstValue(spec))
-        if found is not None:
-            return found
-        if not spec:
-            return t.call_builtin(str, [value], {})
-        text = f"unsupported format string passed to {value.cls.__name__}.__format__"
-        t.raise_(TypeError, text)
-    return t.evaluate(format, args, kwargs)
 
 
 def _by_special(fn: Callable[..., Any], special: str) -> Known:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
 EQUALITY = (operator.eq, operator.ne)
+REMAINDER = (operator.mod, operator.imod)
 Arguments = tuple[list[Value], dict[str, Value]]
 GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -330,6 +331,10 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
     left, right = t.look(left), t.look(right)
     if isinstance(left, ConstValue) and isinstance(right, ConstValue):
         return t.evaluate(fn, [left, right], {})
+    if fn in REMAINDER and left.type() is str and not issubclass(right.type(), str):
+        from frameloom.capture.library.text import remainder
+
+        return remainder(t, left, right)
     if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
         result = _special_binary(t, fn, left, right)
         if result is not None:

@@ -14,6 +14,7 @@ from frameloom.capture.library import (
     sets,
     signatures,
     stand_ins,
+    text,
     torch_functions,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "sets",
     "signatures",
     "stand_ins",
+    "text",
     "torch_functions",
 ]

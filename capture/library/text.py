@@ -1,0 +1,231 @@
+"""Text made of objects: `str`, `repr`, `ascii`, `format`, `"..." % obj` and `str.format`.
+
+What is no constant goes to Python's own formatting as a `StandIn`, which answers by interpreting the object's methods, so that they are asked
+in the order in which Python asks them.
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Callable
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
+from frameloom.capture.lookup import MISSING, class_attribute
+from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.container import ListValue, TupleValue, make_tuple, plain
+from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.exception import ExceptionValue
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.capture.values.text import TensorTextValue
+from frameloom.errors import Break, Skip
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+WORDED_IN_C = (OSError, SyntaxError, UnicodeError, ImportError, BaseExceptionGroup)
+
+
+class ShowsTensor(Exception):
+    """The text would show a tensor's data."""
+
+
+class StandIn:
+    """What Python's formatting sees of `value`."""
+
+    def __init__(self, shown: Shown, value: Value) -> None:
+        self._shown = shown
+        self._value = value
+
+    def _text(self, function: Any, *args: Value) -> str:
+        if isinstance(self._value, TensorValue | TensorTextValue):
+            raise ShowsTensor
+        t = self._shown.t
+        text = t.look(t.call_builtin(function, [self._value, *args], {}))
+        if isinstance(text, TensorTextValue):
+            raise ShowsTensor
+        return text.constant()  # type: ignore[no-any-return]
+
+    def __str__(self) -> str:
+        return self._text(str)
+
+    def __repr__(self) -> str:
+        return self._text(repr)
+
+    def __format__(self, spec: str) -> str:
+        return self._text(format, ConstValue(spec))
+
+    def __getattr__(self, name: str) -> Any:
+        return self._shown.of(self._value.getattr(self._shown.t, name))
+
+
+class MappingStandIn(StandIn):
+    """Of an object with `__getitem__`, which `%` takes for a mapping."""
+
+    def __getitem__(self, key: Any) -> Any:
+        t = self._shown.t
+        return self._shown.of(self._value.getitem(t, t.from_python(key)))
+
+
+def has_own_text(value: Value) -> bool:
+    """Whether a constant is an enum member whose text is made by code of the program, which may read anything."""
+    if not isinstance(value, ConstValue) or not isinstance(value.real, enum.Enum):
+        return False
+    found = [
+        class_attribute(type(value.real), name) for name in ("__str__", "__repr__", "__format__")
+    ]
+    return any(isinstance(own, FunctionType) and own.__module__ != "enum" for own in found)
+
+
+class Shown:
+    """What Python's formatting is given; `stand_ins`: how many of them are no constants."""
+
+    def __init__(self, t: Tracer) -> None:
+        self.t = t
+        self.stand_ins = 0
+
+    def of(self, value: Value, inside: tuple[Value, ...] = ()) -> Any:
+        """The object itself where it is constant, a container of what stands for its items, or a stand-in."""
+        t = self.t
+        value = t.look(value)
+        if any(value is outer for outer in inside):
+            raise Break("unknown_call", f"the text of a {value.describe()} that contains itself")
+        within = (*inside, value)
+        if isinstance(value, TupleValue):
+            items = [self.of(item, within) for item in value.items]
+            return tuple(items) if value.cls is tuple else make_tuple(value.cls, items)
+        if isinstance(value, ListValue) and value.type() is list:
+            return [self.of(item, within) for item in value.items]
+        if isinstance(value, DictValue) and value.cls is dict:
+            pairs = value.entries(t).values()
+            return {self.of(key, within): self.of(item, within) for key, item in pairs}
+        if not has_own_text(value):
+            try:
+                return plain(value)
+            except NotConstant:
+                pass
+        self.stand_ins += 1
+        has_items = class_attribute(value.type(), "__getitem__") is not MISSING
+        return (MappingStandIn if has_items else StandIn)(self, value)
+
+
+def formatted(t: Tracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs | None = None) -> Value:
+    """Do it now.  What goes wrong inside Python's formatting names the stand-ins, so that Python itself has to say it."""
+    assert t.frame is not None
+    site, shown = (t.frame.code, t.frame.at.index), Shown(t)
+    given = [shown.of(arg) for arg in args]
+    named = {name: shown.of(arg) for name, arg in (kwargs or {}).items()}
+    try:
+        return ConstValue(fn(*given, **named))
+    except ShowsTensor:
+        if t.session.is_avoided(*site):
+            raise Break("item", "text that shows a tensor's data") from None
+        return TensorTextValue(site)
+    except (Break, Skip, Avoid, Raised):
+        raise
+    except Exception as error:
+        if shown.stand_ins:
+            raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)") from None
+        return t.raise_(type(error), *error.args)
+
+
+@knows(str.format, least=1, keywords="*")
+def _str_format(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return formatted(t, str.format, args, kwargs)
+
+
+@knows(str.format_map, least=2, most=2)
+def _str_format_map(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return formatted(t, str.format_map, args)
+
+
+def remainder(t: Tracer, left: Value, right: Value) -> Value:
+    """`"..." % right`."""
+    return formatted(t, operator.mod, [left, right])
+
+
+# --- one object
+
+
+def _exception_text(t: Tracer, value: ExceptionValue, special: str) -> Value:
+    """What BaseException and KeyError make of their arguments; classes with fields of their own in C break."""
+    base: Any = KeyError if issubclass(value.cls, KeyError) else BaseException
+    if issubclass(value.cls, WORDED_IN_C):
+        raise Break("exception", f"{special} of {value.describe()}")
+    if special == "__str__":
+        return formatted(t, lambda *args: str(base(*args)), value.args)
+    name = value.cls.__name__
+    return formatted(
+        t, lambda *args: repr(BaseException(*args)).replace("BaseException", name, 1), value.args
+    )
+
+
+def _text(special: str, convert: Callable[..., Any]) -> Known:
+    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        value = t.look(args[0]) if args else None
+        if isinstance(value, ExceptionValue) and value.special(special) is MISSING:
+            return _exception_text(t, value, special)
+        if value is not None and has_own_text(value):
+            found = class_attribute(value.type(), special)
+            if isinstance(found, FunctionType):
+                return t.look(t.call(t.class_function(value.type(), special, found), [value], {}))
+        if isinstance(value, ObjectValue):
+            result = value.call_special(t, special)
+            if result is None and special == "__str__":
+                result = value.call_special(t, "__repr__")
+            if result is not None:
+                if result.type() is not str:
+                    t.raise_unworded(TypeError, f"{special} of {value.describe()}")
+                return result
+        if isinstance(value, TupleValue | ListValue | DictValue) and len(args) == 1 and not kwargs:
+            return formatted(t, convert, args)
+        return t.evaluate(convert, args, kwargs)
+
+    return handler
+
+
+FUNCTIONS[str] = _text("__str__", str)
+FUNCTIONS[repr] = _text("__repr__", repr)
+
+
+@knows(ascii, least=1, most=1)
+def _ascii(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return t.evaluate(lambda text: ascii(_Text(text)), [t.call_builtin(repr, args, {})], {})
+
+
+class _Text:
+    """Its `repr` is a given text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@knows(format, least=1, most=2)
+def _format(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = t.look(args[0])
+    spec = t.look(args[1]).constant() if len(args) > 1 else ""
+    if isinstance(value, ObjectValue):
+        found = value.call_special(t, "__format__", ConstValue(spec))
+        if found is not None:
+            return found
+    if has_own_text(value):
+        written = class_attribute(value.type(), "__format__")
+        if not isinstance(written, FunctionType):
+            raise Break("unknown_call", f"format({value.describe()})")
+        function = t.class_function(value.type(), "__format__", written)
+        return t.look(t.call(function, [value, ConstValue(spec)], {}))
+    if isinstance(value, ObjectValue | TupleValue | ListValue | DictValue | ExceptionValue):
+        if class_attribute(value.type(), "__format__") is not object.__format__:
+            raise Break("unknown_call", f"format({value.describe()})")
+        if not spec:
+            return t.call_builtin(str, [value], {})
+        text = f"unsupported format string passed to {value.type().__name__}.__format__"
+        t.raise_(TypeError, text)
+    return t.evaluate(format, args, kwargs)
