@@ -41,6 +41,7 @@ class Guards:
         "cell_contents"  content of a cell object
         "func_closure", "func_defaults", "func_kwdefaults", "func_code", "func_globals"  parts of a Python function
         "method_self", "method_func"  parts of a bound method
+        "proxied"                     the mapping that a MappingProxyType shows
         """
     # checks
     def check(self, node: int, kind: str, value: object = None) -> None:

@@ -27,6 +27,7 @@ from frameloom.capture.values.container import ListValue, TupleValue, plain
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import BoundMethodValue
 from frameloom.capture.values.object import AttributesValue, ObjectValue
+from frameloom.capture.values.proxy import MappingProxyValue
 from frameloom.capture.values.sets import SetValue, set_of
 from frameloom.capture.values.static import ClassValue, SuperValue
 from frameloom.capture.values.tensor import TensorValue
@@ -397,7 +398,7 @@ def fill_dict(t: Tracer, target: Value, args: Args, kwargs: Kwargs) -> None:
 
     if args:
         source = t.look(args[0])
-        is_mapping = isinstance(source, DictValue | AttributesValue) or (
+        is_mapping = isinstance(source, DictValue | AttributesValue | MappingProxyValue) or (
             isinstance(source, ObjectValue)
             and (source.payload is not None or source.special("keys") is not MISSING)
         )

@@ -75,4 +75,9 @@ static inline PyObject *weakref_object(PyObject *reference) {
     return ((PyWeakReference *)reference)->wr_object;
 }
 
+/* The mapping that a `types.MappingProxyType` shows, borrowed: the only field of its kind. */
+static inline PyObject *proxied_mapping(PyObject *proxy) {
+    return ((PyObject **)((PyObject *)proxy + 1))[0];
+}
+
 #endif

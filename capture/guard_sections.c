@@ -60,6 +60,7 @@ static int32_t owner_of_load(Sealing *s, const Step *step) {
     case STEP_FUNC_CLOSURE:
         s->types[step->node] = &PyTuple_Type;
         return held;
+    case STEP_PROXIED:
     case STEP_FUNC_GLOBALS:
     case STEP_METHOD_SELF:
     case STEP_METHOD_FUNC:

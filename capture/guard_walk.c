@@ -121,6 +121,8 @@ static PyObject *load(const Step *step, const Call *call, PyObject **values) {
         return iterator_state(parent);
     case STEP_CELL_CONTENTS:
         return PyCell_Check(parent) ? PyCell_GET(parent) : NULL;
+    case STEP_PROXIED:
+        return Py_IS_TYPE(parent, &PyDictProxy_Type) ? proxied_mapping(parent) : NULL;
     case STEP_METHOD_SELF:
         return PyMethod_Check(parent) ? PyMethod_GET_SELF(parent) : NULL;
     case STEP_METHOD_FUNC:

@@ -21,6 +21,7 @@ static const struct {
         {"state", STEP_STATE},
         {"class_order", STEP_CLASS_ORDER},
         {"cell_contents", STEP_CELL_CONTENTS},
+        {"proxied", STEP_PROXIED},
         {"func_closure", STEP_FUNC_CLOSURE},
         {"func_defaults", STEP_FUNC_DEFAULTS},
         {"func_kwdefaults", STEP_FUNC_KWDEFAULTS},
@@ -231,6 +232,8 @@ static PyObject *child_path(PyObject *parent, StepKind kind, PyObject *key, cons
         return PyUnicode_FromFormat("%U.__mro__", parent);
     case STEP_CELL_CONTENTS:
         return PyUnicode_FromFormat("%U.cell_contents", parent);
+    case STEP_PROXIED:
+        return Py_NewRef(parent);
     case STEP_METHOD_SELF:
         return PyUnicode_FromFormat("%U.__self__", parent);
     case STEP_METHOD_FUNC:

@@ -10,6 +10,7 @@ Origins speak about the state at the entry of the call; the interpreter keeps la
 from __future__ import annotations
 
 import builtins
+import gc
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,8 @@ class Origin:
                 return f"type({base})"
             case "state":
                 return f"{base}.__reduce__()"
+            case "proxied":
+                return base
             case "item" | "base_item":
                 return f"{base}[{self.key!r}]"
             case "key" | "base_key":
@@ -152,7 +155,12 @@ def _read_state(iterator: Any) -> Any:
     return iterator.__reduce__()
 
 
+def _read_proxied(proxy: Any) -> Any:
+    return gc.get_referents(proxy)[0]
+
+
 READERS: dict[str, Any] = {
+    "proxied": _read_proxied,
     "state": _read_state,
     "dict": _read_dict,
     "type": type,

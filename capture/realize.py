@@ -16,6 +16,7 @@ from types import (
     CodeType,
     FunctionType,
     GetSetDescriptorType,
+    MappingProxyType,
     MethodDescriptorType,
     MethodType,
     MethodWrapperType,
@@ -55,6 +56,7 @@ from frameloom.capture.values.iterator import ReversedIterator, SequenceIterator
 from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
+from frameloom.capture.values.proxy import realize_proxy
 from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.static import ClassValue, PyModuleValue
 from frameloom.capture.values.weak import realize_weakref
@@ -330,6 +332,10 @@ def _partial(t: Tracer, obj: Any, origin: Origin) -> Value:
     return PartialValue(func, args.items, kwargs, origin, obj)
 
 
+def _proxy(t: Tracer, obj: Any, origin: Origin) -> Value:
+    return realize_proxy(t, obj, origin) or OpaqueValue(obj, origin)
+
+
 def _cell(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", CellType)
     return t.cell(obj, origin)
@@ -354,4 +360,5 @@ KINDS: dict[type, Callable[[Any, Any, Any], Value]] = {
     **{type(iter(c)): _iterator for c in ([], (), range(0), {}, {}.values(), {}.items(), set())},
     type(reversed([])): _iterator,
     weakref.ref: realize_weakref,
+    MappingProxyType: _proxy,
 }

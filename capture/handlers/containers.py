@@ -10,6 +10,7 @@ from frameloom.capture.values.base import Value
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.proxy import MappingProxyValue
 from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
@@ -115,6 +116,8 @@ def dict_update(frame: Frame, ins: Instr) -> None:
 
 
 def mapping_entries(frame: Frame, source: Value) -> list[tuple[Value, Value]]:
+    if isinstance(source, MappingProxyValue):
+        source = source.over
     if isinstance(source, ObjectValue) and isinstance(source.payload, DictValue):
         if any(source.special(name) is not MISSING for name in ("__iter__", "keys", "__getitem__")):
             keys = frame.t.list_items(source.getattr(frame.t, "keys").call(frame.t, [], {}))

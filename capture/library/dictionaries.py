@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import operator
 from collections import OrderedDict, defaultdict
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from frameloom.capture import calls
@@ -23,6 +24,7 @@ from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
 from frameloom.capture.values.container import TupleValue
 from frameloom.capture.values.dictionary import VIEWS, DefaultDictValue, DictValue, ViewValue
+from frameloom.capture.values.proxy import MappingProxyValue, is_mapping
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -30,6 +32,14 @@ if TYPE_CHECKING:
 
 
 # --- dictionaries
+
+
+@knows(MappingProxyType, least=1, most=1)
+def _proxy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    mapping = t.look(args[0])
+    if not is_mapping(mapping):
+        raise Break("unknown_call", f"MappingProxyType({mapping.describe()})")
+    return MappingProxyValue(mapping)
 
 
 def _table(t: Tracer, args: Args) -> DictValue:

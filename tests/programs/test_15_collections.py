@@ -4,6 +4,8 @@ PYTEST_DONT_REWRITE
 """
 
 import collections
+import collections.abc
+import types
 from collections import ChainMap, Counter, OrderedDict, defaultdict, deque, namedtuple
 from typing import NamedTuple
 
@@ -267,3 +269,44 @@ def user_collections(x):
     u = collections.UserList([1, 2])
     u.append(3)
     return d["b"], d.data, len(u), u[1:], list(u), "a" in d
+
+
+TABLE = {"a": 2, "b": 3}
+PROXY = types.MappingProxyType(TABLE)
+
+
+def keywords(**given):
+    return list(given)
+
+
+@program()
+def mapping_proxy(x):
+    try:
+        PROXY["c"] = 1
+    except TypeError as error:
+        text = str(error)
+    return (
+        x * PROXY["a"] + PROXY.get("c", 1), "a" in PROXY, len(PROXY), list(PROXY), dict(PROXY), {**PROXY}, keywords(**PROXY),
+        [pair for pair in PROXY.items()], bool(PROXY), PROXY.copy(), isinstance(PROXY, collections.abc.Mapping), text,
+        hasattr(PROXY, "update"), list(PROXY.keys()), sum(PROXY.values()),
+    )  # fmt: skip
+
+
+@program()
+def mapping_proxy_made_in_the_call(x):
+    table = {"a": x}
+    proxy = types.MappingProxyType(table)
+    table["b"] = x + 1
+    return proxy["a"] + proxy["b"], proxy, table, proxy is proxy
+
+
+@program(args=lambda: (X, types.MappingProxyType({"k": 2})))
+def mapping_proxy_given(x, options):
+    return x * options["k"]
+
+
+@program(graphs=2, breaks="print")
+def mapping_proxy_across_a_break(x):
+    proxy = types.MappingProxyType({"a": x + 1})
+    print("between")
+    return proxy["a"] * 2

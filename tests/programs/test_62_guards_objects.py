@@ -303,3 +303,16 @@ def strides_counted_from_the_start_of_the_storage():
     yield
     box[0] = base[6:]
     yield
+
+
+@changes
+def mapping_behind_a_proxy():
+    table = {"a": 1.0}
+    proxies = [types.MappingProxyType(table)]
+    yield lambda x: x * proxies[0]["a"] + len(proxies[0])
+    table["a"] = 2.0
+    yield
+    table["b"] = 2.0
+    yield
+    proxies[0] = types.MappingProxyType({"a": 5.0})
+    yield

@@ -1,0 +1,71 @@
+"""`types.MappingProxyType`: another object's mapping, to be read only."""
+
+from __future__ import annotations
+
+import gc
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.object import ObjectValue
+
+if TYPE_CHECKING:
+    from frameloom.capture.origin import Origin
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+
+READERS = frozenset({"get", "keys", "values", "items", "copy"})
+
+
+class MappingProxyValue(Value):
+    """Everything is asked of `over`, the mapping."""
+
+    def __init__(self, over: Value, real: Any = None, origin: Origin | None = None) -> None:
+        self.over = over
+        self.real = real
+        self.origin = origin
+
+    def type(self) -> type:
+        return MappingProxyType
+
+    def parts(self) -> list[Value]:
+        return [self.over]
+
+    def truth(self, t: Tracer) -> bool:
+        return self.over.truth(t)
+
+    def length(self, t: Tracer) -> int:
+        return self.over.length(t)
+
+    def iterate(self, t: Tracer) -> Value:
+        return self.over.iterate(t)
+
+    def getitem(self, t: Tracer, key: Value) -> Value:
+        return self.over.getitem(t, key)
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        return self.over.contains(t, item)
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return self.over.getattr(t, name) if name in READERS else t.instance_attribute(self, name)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(MappingProxyType)
+        r.load(self.over)
+        r.code.call(1)
+
+
+def realize_proxy(t: Tracer, obj: MappingProxyType[Any, Any], origin: Origin) -> Value | None:
+    """None if the mapping is no dictionary."""
+    (mapping,) = gc.get_referents(obj)
+    t.guards.add(origin, "type", MappingProxyType)
+    if type(mapping) is not dict:
+        return None
+    return MappingProxyValue(t.look(t.wrap(mapping, origin.child("proxied"))), obj, origin)
+
+
+def is_mapping(value: Value) -> bool:
+    return isinstance(value, DictValue) or (
+        isinstance(value, ObjectValue) and isinstance(value.payload, DictValue)
+    )
