@@ -1,4 +1,4 @@
-"""The arena: one block of scratch memory per call, in which every TEMP buffer has its place.
+"""The arena: one block of scratch memory per call and device, in which every TEMP buffer has its place.
 
 Two buffers share bytes only if no step needs both.  Large buffers are placed first, each into the tightest gap that is
 free during its whole life.
@@ -18,7 +18,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Byte offset of every TEMP buffer, and the size of the arena."""
+    """Byte offset of every TEMP buffer in the arena of its device, and the size of all arenas together."""
 
     offsets: dict[Buffer, int]
     arena_bytes: int
@@ -33,17 +33,20 @@ def plan_memory(program: Program) -> MemoryPlan:
                 first, _ = lives.get(buffer, (k, k))
                 lives[buffer] = (first, k)
     offsets: dict[Buffer, int] = {}
-    total = 0
+    totals: dict[str, int] = {}
     for buffer in sorted(lives, key=lambda b: (-size_in_bytes(b), lives[b], b.name)):
         size = _aligned(size_in_bytes(buffer))
         neighbours = sorted(
             (offsets[other], _aligned(size_in_bytes(other)))
             for other in offsets
-            if lives[other][0] <= lives[buffer][1] and lives[buffer][0] <= lives[other][1]
+            if other.device == buffer.device
+            and lives[other][0] <= lives[buffer][1]
+            and lives[buffer][0] <= lives[other][1]
         )
+        total = totals.get(buffer.device, 0)
         offsets[buffer] = _tightest_gap(neighbours, size, total)
-        total = max(total, offsets[buffer] + size)
-    return MemoryPlan(offsets, total)
+        totals[buffer.device] = max(total, offsets[buffer] + size)
+    return MemoryPlan(offsets, sum(totals.values()))
 
 
 def _tightest_gap(taken: list[tuple[int, int]], size: int, total: int) -> int:

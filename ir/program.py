@@ -55,6 +55,11 @@ class Buffer:
         )  # fmt: skip
 
 
+def is_cuda(device: str) -> bool:
+    """Whether "cuda:0" and the like, as opposed to "cpu"."""
+    return device.startswith("cuda")
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """A strided tensor over a buffer: what library calls and outputs see.  Strides and offset in elements.
@@ -83,7 +88,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Stores computed by one generated function.  A store never reads what another store of the kernel writes, except the
+    """Stores computed by one generated function, all buffers on one device.  A store never reads what another store of the kernel writes, except the
     very element it overwrites itself (in-place update): it uses the other's value node instead.
 
     `origin` names the graph nodes and the user's source lines, for names, comments and reports.
@@ -92,6 +97,10 @@ class Kernel:
     name: str
     stores: tuple[Store, ...]
     origin: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def device(self) -> str:
+        return self.stores[0].buffer.device
 
 
 @dataclass(frozen=True, slots=True)

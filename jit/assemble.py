@@ -1,31 +1,38 @@
-"""Program, memory plan and built kernels become the native plan: names become numbers and addresses.
+"""Program, memory plan and built kernels become the native plan: names become numbers, addresses and handles.
 
 A call of the plan takes the graph's inputs in order and returns the tuple of its outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from frameloom.capture.graph import CapturedGraph
-from frameloom.codegen.cpp_module import SourceFile
+from frameloom.codegen.chip import chip_of
+from frameloom.codegen.cpp_module import KernelEntry, SourceFile
 from frameloom.codegen.extern import callable_for
+from frameloom.codegen.launch import LaunchEntry, LaunchSource
 from frameloom.ir.library import OUT_FORMS
 from frameloom.ir.memory import MemoryPlan
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View, is_cuda
 from frameloom.runtime import _runtime
+from frameloom.runtime.launch import load
 from frameloom.runtime.spec import (
     BufferSpec,
     CheckCall,
     ExternCall,
     InputSpec,
     KernelCall,
+    LaunchCall,
     PlanSpec,
     ViewSpec,
 )
+from frameloom.runtime.triton_build import Cubin, unaligned
 
 _SPEC_KINDS = {
     Kind.INPUT: "input",
@@ -37,29 +44,27 @@ _SPEC_KINDS = {
 _EXCEPTIONS = {"IndexError": IndexError, "RuntimeError": RuntimeError, "ValueError": ValueError}
 
 
-def assemble(
-    captured: CapturedGraph,
-    program: Program,
-    memory: MemoryPlan,
-    sources: Sequence[SourceFile],
-    libraries: Sequence[Any],
-) -> Any:
-    """The native plan of a program whose kernels are in `libraries` (one per source, in order)."""
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The kernels of a program: C++ sources with their libraries, Triton sources with their cubins and device."""
+
+    libraries: Sequence[tuple[SourceFile, Any]] = ()
+    cubins: Sequence[tuple[LaunchSource, Cubin, str]] = ()
+
+
+def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, built: Built) -> Any:
+    """The native plan of a program whose kernels are `built`."""
     numbers = _Numbers(program, memory)
-    entries = {}
-    for source, library in zip(sources, libraries, strict=True):
-        handle = _runtime.load_library(str(library))
-        for entry in source.entries:
-            entries[entry.name] = (entry, _runtime.symbol(handle, entry.symbol))
+    calls = _kernel_calls(built, numbers)
     steps: list[Any] = []
     for step in program.steps:
         if isinstance(step, Kernel):
-            entry, address = entries[step.name]
-            buffers = tuple(numbers[b] for b in entry.buffers)
-            steps.append(KernelCall(address, buffers, entry.bytes_moved, step.name))
+            steps.append(calls[step.name]())
         elif isinstance(step, Check):
-            exception = _EXCEPTIONS[step.exception]
-            steps.append(CheckCall(numbers[step.buffer], exception, step.message))
+            # On a GPU the kernel itself fails where the flag would be set, as eager's kernels do; nothing waits for it.
+            if not is_cuda(step.buffer.device):
+                exception = _EXCEPTIONS[step.exception]
+                steps.append(CheckCall(numbers[step.buffer], exception, step.message))
         else:
             steps.append(_extern_call(step, numbers))
     for position in captured.mutated:
@@ -79,6 +84,43 @@ def assemble(
         arena_bytes=memory.arena_bytes,
     )
     return _runtime.Plan(spec)
+
+
+def _kernel_calls(built: Built, numbers: _Numbers) -> dict[str, Callable[[], Any]]:
+    """Kernel name -> what makes its step, once its turn has come to number buffers."""
+    calls: dict[str, Callable[[], Any]] = {}
+    for source, library in built.libraries:
+        handle = _runtime.load_library(str(library))
+        for entry in source.entries:
+            address = _runtime.symbol(handle, entry.symbol)
+            calls[entry.name] = partial(_kernel_call, entry, address, numbers)
+    for launched, cubin, device in built.cubins:
+        index = torch.device(device).index
+        function = load(cubin, index)
+        other = partial(_load_unaligned, launched, index)
+        for one in launched.entries:
+            calls[one.name] = partial(_launch_call, launched, one, function, other, numbers)
+    return calls
+
+
+def _kernel_call(entry: KernelEntry, address: int, numbers: _Numbers) -> KernelCall:
+    buffers = tuple(numbers[b] for b in entry.buffers)
+    return KernelCall(address, buffers, entry.bytes_moved, entry.name)
+
+
+def _launch_call(
+    source: LaunchSource,
+    entry: LaunchEntry,
+    function: int,
+    other: Callable[[], int],
+    numbers: _Numbers,
+) -> LaunchCall:
+    buffers = tuple(numbers[b] for b in entry.buffers)
+    return LaunchCall(function, buffers, source.grid, other, entry.name)
+
+
+def _load_unaligned(source: LaunchSource, device: int) -> int:
+    return load(unaligned(source, chip_of(f"cuda:{device}").arch), device)
 
 
 class _Numbers:

@@ -148,9 +148,11 @@ class Compiler:
             _capture.hook_restore(suspended)
 
     def _compile(self, jitted: Any, slots: tuple[Any, ...]) -> Any:
+        from frameloom.backends import prewarm
         from frameloom.capture.frame_capture import capture_call
         from frameloom.capture.record import modes_kept
 
+        prewarm()
         name = jitted.__qualname__
         if jitted.entries:
             _counts["recompiles"] += 1
@@ -165,7 +167,7 @@ class Compiler:
                 raise
             notice(
                 "build",
-                f"no C++ kernels can be built, so jitted functions run as plain Python: {error}",
+                f"no kernels can be built, so jitted functions run as plain Python: {error}",
             )
             return self._give_up(jitted, f"build failed: {error}")
         except FrameloomError:

@@ -33,7 +33,7 @@ class BuildError(FrameloomError, RuntimeError):
 
 
 class KernelError(BuildError):
-    """The C++ compiler refused generated code: a bug in Frameloom, or a compiler that lacks what the code needs."""
+    """A compiler (C++ or Triton) refused generated code: a bug in Frameloom, or a compiler that lacks what the code needs."""
 
 
 class VerifyError(FrameloomError, AssertionError):

@@ -1,6 +1,6 @@
 """The way of a compile: every stage a function, listed here once, in order.
 
-    captured graph -> lower -> fuse -> plan memory -> generate -> build -> plan
+    captured graph -> lower -> fuse -> launches -> plan memory -> generate -> build -> plan
 
 `run_stages` times, dumps and verifies around every stage; the stages themselves do none of that.
 """
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from frameloom.assemble import assemble
+from frameloom.backends import build_all, generate_all, launches
 from frameloom.capture.graph import CapturedGraph, without_examples
-from frameloom.codegen.cpp_module import generate
 from frameloom.config import config
 from frameloom.debug import Trail, log
 from frameloom.errors import BackendError
@@ -25,7 +25,6 @@ from frameloom.ir.verify import verify
 from frameloom.options import Options
 from frameloom.report import GraphReport, KernelReport
 from frameloom.runnable import runnable
-from frameloom.runtime.build import build
 
 Compiled = Callable[..., Any]
 
@@ -36,6 +35,7 @@ PROGRAM_STAGES: tuple[tuple[str, Callable[[Any], Program], str], ...] = (
         "loops_before_fusion.txt",
     ),
     ("fuse", fuse, "loops_after_fusion.txt"),
+    ("launches", launches, "loops_of_launches.txt"),
 )
 
 
@@ -61,8 +61,11 @@ def _run_stages(captured: CapturedGraph, trail: Trail) -> tuple[Compiled, GraphR
     program: Any = captured
     programs = []
     for name, stage, file in PROGRAM_STAGES:
+        before = program
         with trail.stage(name):
             program = stage(program)
+        if program is before:
+            continue
         if config.verify:
             verify(program, blame=name)
         programs.append(program)
@@ -74,19 +77,18 @@ def _run_stages(captured: CapturedGraph, trail: Trail) -> tuple[Compiled, GraphR
         memory = plan_memory(program)
     kernels = [s for s in program.steps if isinstance(s, Kernel)]
     with trail.stage("generate"):
-        sources = generate(kernels)
-    trail.dump("output_code.cpp", "\n\n".join(s.text for s in sources))
-    log("kernels", "\n\n".join(s.text for s in sources))
+        texts = generate_all(program)
+    for name, text in texts.readable():
+        trail.dump(name, text)
+        log("kernels", text)
     with trail.stage("build"):
-        libraries = build(sources)
+        built = build_all(texts)
     with trail.stage("plan"):
-        plan = assemble(captured, program, memory, sources, libraries)
+        plan = assemble(captured, program, memory, built)
     origins = {k.name: k.origin for k in kernels}
     report = GraphReport(
         without_examples(captured),
-        kernels=tuple(
-            KernelReport(e.name, e.code, origins[e.name]) for s in sources for e in s.entries
-        ),
+        kernels=tuple(KernelReport(e.name, e.code, origins[e.name]) for e in texts.entries()),
         library_calls=tuple(s.target for s in program.steps if isinstance(s, Extern)),
         lowered=programs[0],
         fused=programs[-1],

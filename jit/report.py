@@ -13,7 +13,7 @@ from frameloom.errors import Where
 
 @dataclass(frozen=True)
 class KernelReport:
-    """One generated kernel: name, C++ text, the graph nodes and user lines it came from."""
+    """One generated kernel: name, C++ or Triton text, the graph nodes and user lines it came from."""
 
     name: str
     source: str

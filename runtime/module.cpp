@@ -1,4 +1,5 @@
 // The extension module frameloom.runtime._runtime.  Importing it does not import PyTorch.
+#include "cuda.h"
 #include "library.h"
 #include "plan.h"
 
@@ -9,6 +10,8 @@ PyMethodDef functions[] = {
     {"symbol", frameloom::library_symbol, METH_VARARGS, "symbol(handle, name) -> address"},
     {"torch_symbol", frameloom::find_torch_symbol, METH_O,
      "torch_symbol(name) -> address, 0 if there is none"},
+    {"load_cubin", frameloom::load_cubin, METH_VARARGS,
+     "load_cubin(data, symbol, shared, extra, threads, device) -> handle"},
     {"shim_names", frameloom::shim_names, METH_NOARGS, "Ops that run through PyTorch's C interface."},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -4,6 +4,7 @@
 // otherwise.
 #pragma once
 
+#include "cuda.h"
 #include "shims.h"
 #include "tensors.h"
 
@@ -13,12 +14,23 @@
 
 namespace frameloom {
 
+constexpr uintptr_t GPU_ALIGNMENT = 16; // of the pointers that kernels are compiled for
+
 struct Buffer {
     enum Kind { INPUT, OUTPUT, ARENA, EXTERN, CONSTANT } kind;
     Layout layout;
-    int64_t offset;     // ARENA: bytes into the scratch memory
+    int64_t offset;     // ARENA: bytes into the scratch memory of its device
     PyObject *constant; // CONSTANT
     std::string device; // "cpu"
+    int arena = -1;     // ARENA: number in Program::arenas
+};
+
+// The scratch memory on one device.
+struct Arena {
+    int32_t device_type, device_index;
+    PyObject *device_object;
+    int64_t bytes;
+    bool on_gpu;
 };
 
 struct View {
@@ -32,6 +44,17 @@ struct Kernel {
     void (*function)(void *const *buffers, const int64_t *sizes);
     std::vector<int> buffers;
     bool release_gil;
+};
+
+// A kernel on a GPU.
+struct Launch {
+    const GpuFunction *function; // for pointers that are multiples of 16
+    std::vector<int> buffers;
+    std::vector<int> doubtful; // those of `buffers` that may lie anywhere
+    unsigned grid[3];
+    PyObject *name;                             // str
+    PyObject *unaligned;                        // callable that gives the function for any pointers, or None
+    mutable const GpuFunction *other = nullptr; // what it gave
 };
 
 // An argument of a Python call: a tensor, a constant, or a container that holds tensors.
@@ -55,15 +78,15 @@ struct Extern {
     ShimCall shim;
 };
 
-// Raises when a kernel has left a mark: an index was out of range.
+// Raises when a kernel on the CPU has left a mark: an index was out of range.
 struct Check {
     int buffer;
     PyObject *exception, *message;
 };
 
 struct Step {
-    enum Kind { KERNEL, EXTERN, CHECK } kind;
-    int number;                                // in kernels, externs or checks
+    enum Kind { KERNEL, LAUNCH, EXTERN, CHECK } kind;
+    int number;                                // in kernels, launches, externs or checks
     std::vector<int> dead_buffers, dead_views; // library results that nothing needs after this step
 };
 
@@ -79,6 +102,7 @@ struct Program {
     std::vector<Buffer> buffers;
     std::vector<View> views;
     std::vector<Kernel> kernels;
+    std::vector<Launch> launches;
     std::vector<Extern> externs;
     std::vector<Check> checks;
     std::vector<Step> steps;
@@ -87,10 +111,10 @@ struct Program {
     std::vector<int> addressed;     // inputs and constants whose address a kernel wants
     std::vector<int> made;          // OUTPUT buffers
     std::vector<int> scratch;       // ARENA buffers
-    int64_t arena_bytes = 0;
-    bool keeps_scratch = false; // there is an arena, or a C function that may want views
-    int arena_buffer = -1;      // gives the device of the scratch memory
-    int widest_kernel = 0;
+    std::vector<Arena> arenas;      // one a device
+    int64_t arena_bytes = 0;        // of all arenas
+    bool keeps_scratch = false;     // there is an arena, or a C function that may want views
+    int widest_kernel = 0, widest_launch = 0;
 
     Program() = default;
     Program(const Program &) = delete;
@@ -99,17 +123,24 @@ struct Program {
     }
 };
 
+struct ScratchMemory {
+    Tensor tensor{};
+    void *base = nullptr;   // null: none was made
+    void *stream = nullptr; // on a GPU: that of the call that used it; only this stream's order protects it
+};
+
 // What calls leave for each other; one call has it at a time.
 struct Scratch {
-    Tensor memory{}; // none if the plan has no arena
-    void *base = nullptr;
+    std::vector<ScratchMemory> memory; // per arena
     // Views of the memory, and views that C functions are given of inputs and constants.  These own nothing:
     // they serve as long as the tensor is found at the same address, where they are needed only while it is
     // alive.
     std::vector<Tensor> views;
     std::vector<void *> addresses;
-    explicit Scratch(size_t count) : views(count), addresses(count) {}
+    Scratch(size_t arenas, size_t count) : memory(arenas), views(count), addresses(count) {}
     ~Scratch();
+    // Gives back the memory of one arena, and the views of it.
+    void drop(const Program &program, int arena);
 };
 
 struct Plan {
@@ -123,6 +154,7 @@ struct Plan {
 
 // nullptr with an exception set.
 std::unique_ptr<Program> program_parse(PyObject *spec);
+bool program_check(Program *program);
 PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names);
 extern PyType_Spec plan_type_spec;
 

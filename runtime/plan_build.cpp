@@ -1,5 +1,5 @@
-// Parses a PlanSpec (runtime/spec.py) into a Program and checks it: numbers in range, nothing returned that
-// the next call would overwrite.  Also finds after which step each library result is dead.
+// Parses a PlanSpec (runtime/spec.py) into a Program: numbers in range, every object of the kind that it has
+// to be.  What concerns the program as a whole is in plan_check.cpp.
 #include "plan.h"
 
 #include <algorithm>
@@ -32,8 +32,9 @@ class Parser {
         Ref view(PyObject_GetAttrString(module.object, "ViewSpec")),
             input(PyObject_GetAttrString(module.object, "InputSpec"));
         Ref kernel(PyObject_GetAttrString(module.object, "KernelCall")),
+            launch(PyObject_GetAttrString(module.object, "LaunchCall")),
             check(PyObject_GetAttrString(module.object, "CheckCall"));
-        if (!view || !input || !kernel || !check) return false;
+        if (!view || !input || !kernel || !launch || !check) return false;
         view_type = view.object;
         input_type = input.object;
         long long inputs, bytes;
@@ -44,11 +45,12 @@ class Parser {
                each("steps",
                     [&](PyObject *item) {
                         PyObject *type = (PyObject *)Py_TYPE(item);
-                        return type == kernel.object  ? kernel_step(item)
-                               : type == check.object ? check_step(item)
-                                                      : extern_step(item);
+                        return type == kernel.object   ? kernel_step(item)
+                               : type == launch.object ? launch_step(item)
+                               : type == check.object  ? check_step(item)
+                                                       : extern_step(item);
                     }) &&
-               each("outputs", [&](PyObject *item) { return output(item); }) && finish();
+               each("outputs", [&](PyObject *item) { return output(item); }) && program_check(program);
     }
 
   private:
@@ -90,6 +92,25 @@ class Parser {
         return true;
     }
 
+    bool buffer_numbers(PyObject *tuple, std::vector<int> *result) const {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+            int number;
+            if (!buffer_number(PyTuple_GET_ITEM(tuple, i), &number)) return false;
+            result->push_back(number);
+        }
+        return true;
+    }
+
+    // Number of the arena on the device of `layout`, made at its first buffer.
+    int arena_for(const Layout &layout) {
+        for (size_t i = 0; i < program->arenas.size(); i++)
+            if (program->arenas[i].device_type == layout.device_type &&
+                program->arenas[i].device_index == layout.device_index)
+                return (int)i;
+        program->arenas.push_back({layout.device_type, layout.device_index, layout.device_object, 0, false});
+        return (int)program->arenas.size() - 1;
+    }
+
     bool buffer(PyObject *item) {
         static const char *const kinds[] = {"input", "output", "arena", "extern", "constant"};
         Buffer result{};
@@ -123,7 +144,10 @@ class Parser {
                 (result.layout.elements() && result.offset + bytes > program->arena_bytes))
                 return wrong("a buffer lies outside of the plan's scratch memory");
             program->scratch.push_back(index);
-            program->arena_buffer = index;
+            result.arena = arena_for(result.layout);
+            Arena &arena = program->arenas[result.arena];
+            arena.bytes = std::max(arena.bytes, result.offset + bytes);
+            arena.on_gpu = result.device == "cuda";
         }
         program->buffers.push_back(std::move(result));
         return true;
@@ -174,14 +198,42 @@ class Parser {
             return wrong("a kernel has an address and a tuple of buffers");
         kernel.function = reinterpret_cast<void (*)(void *const *, const int64_t *)>((uintptr_t)address);
         kernel.release_gil = bytes >= GIL_BYTES;
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(buffers); i++) {
-            int number;
-            if (!buffer_number(PyTuple_GET_ITEM(buffers, i), &number)) return false;
-            kernel.buffers.push_back(number);
-        }
+        if (!buffer_numbers(buffers, &kernel.buffers)) return false;
         program->widest_kernel = std::max(program->widest_kernel, (int)kernel.buffers.size());
         program->steps.push_back({Step::KERNEL, (int)program->kernels.size(), {}, {}});
         program->kernels.push_back(std::move(kernel));
+        return true;
+    }
+
+    bool launch_step(PyObject *item) {
+        Launch launch{};
+        long long function;
+        PyObject *buffers = field(item, "buffers"), *grid = field(item, "grid");
+        launch.name = field(item, "name");
+        launch.unaligned = field(item, "unaligned");
+        if (!number(item, "function", &function) || !buffers || !grid || !launch.name || !launch.unaligned)
+            return false;
+        if (function == 0 || !PyTuple_Check(buffers) || !PyTuple_Check(grid) || PyTuple_GET_SIZE(grid) != 3 ||
+            !PyUnicode_Check(launch.name))
+            return wrong("a launch has a loaded function, a tuple of buffers, a grid of three and a name");
+        launch.function = reinterpret_cast<const GpuFunction *>((uintptr_t)function);
+        if (!buffer_numbers(buffers, &launch.buffers)) return false;
+        for (int i = 0; i < 3; i++) {
+            long long extent = PyLong_AsLongLong(PyTuple_GET_ITEM(grid, i));
+            if (extent <= 0 || extent > (i ? 65535 : INT32_MAX))
+                return wrong(
+                    "a grid has 1 to 2147483647 blocks in the first and 1 to 65535 in other directions");
+            launch.grid[i] = (unsigned)extent;
+        }
+        /* Scratch memory and fresh tensors are aligned for any access. */
+        for (int number : launch.buffers) {
+            Buffer::Kind kind = program->buffers[number].kind;
+            if (kind != Buffer::ARENA && kind != Buffer::OUTPUT) launch.doubtful.push_back(number);
+        }
+        int width = (int)launch.buffers.size() + launch.function->extra;
+        program->widest_launch = std::max(program->widest_launch, width);
+        program->steps.push_back({Step::LAUNCH, (int)program->launches.size(), {}, {}});
+        program->launches.push_back(std::move(launch));
         return true;
     }
 
@@ -367,88 +419,6 @@ class Parser {
         }
         program->outputs.push_back(result);
         return true;
-    }
-
-    bool finish() {
-        std::vector<char> wanted(program->buffers.size()), addressed(program->buffers.size());
-        for (const View &view : program->views) wanted[view.buffer] = 1;
-        for (const Kernel &kernel : program->kernels)
-            for (int number : kernel.buffers) wanted[number] = addressed[number] = 1;
-        for (const Check &check : program->checks) wanted[check.buffer] = addressed[check.buffer] = 1;
-        for (size_t i = 0; i < program->buffers.size(); i++) {
-            const Buffer &buffer = program->buffers[i];
-            if (wanted[i] && buffer.kind == Buffer::INPUT) program->tensor_inputs.push_back((int)i);
-            if (wanted[i] && buffer.layout.dtype_object == nullptr)
-                return wrong("an input that is used has a dtype");
-            if (addressed[i] && (buffer.kind == Buffer::INPUT || buffer.kind == Buffer::CONSTANT))
-                program->addressed.push_back((int)i);
-        }
-        program->keeps_scratch = program->arena_buffer >= 0;
-        for (const Extern &call : program->externs) program->keeps_scratch |= call.shim.shim != nullptr;
-        if (!filled_before_use()) return false;
-        find_dead();
-        return true;
-    }
-
-    // A library result can be used only after the call that returns it.
-    bool filled_before_use() {
-        std::vector<char> filled(program->buffers.size(), 1);
-        for (size_t i = 0; i < filled.size(); i++) filled[i] = program->buffers[i].kind != Buffer::EXTERN;
-        for (const Step &step : program->steps) {
-            std::vector<int> views, used;
-            if (step.kind == Step::KERNEL) used = program->kernels[step.number].buffers;
-            if (step.kind == Step::CHECK) used = {program->checks[step.number].buffer};
-            if (step.kind == Step::EXTERN)
-                for (const Argument &argument : program->externs[step.number].arguments)
-                    collect_views(argument, &views);
-            for (int number : views) used.push_back(program->views[number].buffer);
-            for (int number : used)
-                if (!filled[number])
-                    return wrong("a plan uses a library result before the call that returns it");
-            if (step.kind == Step::EXTERN)
-                for (int number : program->externs[step.number].results)
-                    if (number >= 0) filled[number] = 1;
-        }
-        for (const Output &output : program->outputs)
-            if (output.kind == Output::VIEW && !filled[program->views[output.number].buffer])
-                return wrong("a plan returns a library result that no call returns");
-        return true;
-    }
-
-    static void collect_views(const Argument &argument, std::vector<int> *views) {
-        if (argument.kind == Argument::VIEW) views->push_back(argument.number);
-        for (const Argument &item : argument.items) collect_views(item, views);
-    }
-
-    // Library results are let go after their last use, so that a long plan needs no more memory than eager
-    // execution.
-    void find_dead() {
-        constexpr int NEVER = -1;
-        std::vector<int> last(program->buffers.size(), NEVER);
-        std::vector<char> kept(program->buffers.size());
-        for (size_t i = 0; i < program->steps.size(); i++) {
-            const Step &step = program->steps[i];
-            if (step.kind == Step::KERNEL)
-                for (int number : program->kernels[step.number].buffers) last[number] = (int)i;
-            if (step.kind == Step::CHECK) last[program->checks[step.number].buffer] = (int)i;
-            if (step.kind != Step::EXTERN) continue;
-            const Extern &call = program->externs[step.number];
-            std::vector<int> views;
-            for (const Argument &argument : call.arguments) collect_views(argument, &views);
-            for (int view : views) last[program->views[view].buffer] = (int)i;
-            for (int number : call.results)
-                if (number >= 0) last[number] = (int)i;
-        }
-        for (const Output &output : program->outputs)
-            if (output.kind == Output::VIEW) kept[program->views[output.number].buffer] = 1;
-        for (size_t i = 0; i < program->buffers.size(); i++)
-            if (program->buffers[i].kind == Buffer::EXTERN && !kept[i] && last[i] != NEVER)
-                program->steps[last[i]].dead_buffers.push_back((int)i);
-        for (size_t i = 0; i < program->views.size(); i++) {
-            int buffer = program->views[i].buffer;
-            if (program->buffers[buffer].kind == Buffer::EXTERN && !kept[buffer] && last[buffer] != NEVER)
-                program->steps[last[buffer]].dead_views.push_back((int)i);
-        }
     }
 };
 

@@ -13,7 +13,9 @@ namespace frameloom {
 
 namespace {
 
-constexpr int64_t KEPT_ARENA = 64 << 20; // larger scratch memory is given back after every call
+// Larger scratch memory is given back after every call.  On a GPU there is less of it, and a call that needs
+// much takes long anyway.
+constexpr int64_t KEPT_ARENA = 64 << 20, KEPT_GPU_ARENA = 16 << 20;
 
 struct Frame {
     Plan *plan;
@@ -23,6 +25,7 @@ struct Frame {
     Tensor *views;   // per view; those of scratch memory and constants are kept elsewhere
     void **data;     // per buffer: what kernels are given
     Scratch *scratch = nullptr;
+    Gpu gpu;
 
     Frame(Plan *plan, PyObject *const *inputs, Tensor *tensors, Tensor *views, void **data)
         : plan(plan), program(*plan->program), inputs(inputs), tensors(tensors), views(views), data(data) {}
@@ -33,10 +36,22 @@ struct Frame {
         for (size_t i = program.input_count; i < program.buffers.size(); i++) tensors[i].release();
         if (scratch == nullptr) return;
         /* A call that ran meanwhile may have put its own back. */
-        if (plan->scratch == nullptr && program.arena_bytes <= KEPT_ARENA)
+        if (plan->scratch == nullptr) {
+            give_back_memory();
             plan->scratch = scratch;
-        else
+        } else {
             delete scratch;
+        }
+    }
+
+    // Memory of a stream that is being recorded belongs to the recording.
+    void give_back_memory() {
+        for (size_t i = 0; i < program.arenas.size(); i++) {
+            const Arena &arena = program.arenas[i];
+            if (arena.on_gpu ? arena.bytes > KEPT_GPU_ARENA || gpu_recording(scratch->memory[i].stream)
+                             : arena.bytes > KEPT_ARENA)
+                scratch->drop(program, (int)i);
+        }
     }
 
     bool take_inputs() {
@@ -49,27 +64,40 @@ struct Frame {
         if (!program.keeps_scratch) return true;
         scratch = plan->scratch;
         plan->scratch = nullptr;
-        if (scratch == nullptr) scratch = new Scratch(program.views.size());
-        if (program.arena_buffer < 0) return true;
-        if (scratch->base == nullptr && (!make_memory() || !tensor_data(scratch->memory, &scratch->base)))
-            return false;
-        for (int number : program.scratch)
-            data[number] = static_cast<char *>(scratch->base) + program.buffers[number].offset;
+        if (scratch == nullptr) scratch = new Scratch(program.arenas.size(), program.views.size());
+        for (size_t i = 0; i < program.arenas.size(); i++)
+            if (!take_memory((int)i)) return false;
+        for (int number : program.scratch) {
+            const Buffer &buffer = program.buffers[number];
+            data[number] = static_cast<char *>(scratch->memory[buffer.arena].base) + buffer.offset;
+        }
         return true;
+    }
+
+    bool take_memory(int number) {
+        const Arena &arena = program.arenas[number];
+        ScratchMemory &memory = scratch->memory[number];
+        if (arena.on_gpu) {
+            void *stream;
+            if (!gpu_stream(arena.device_index, &stream)) return false;
+            if (memory.base && (memory.stream != stream || gpu_recording(stream)))
+                scratch->drop(program, number);
+            memory.stream = stream;
+        }
+        return memory.base ||
+               (make_memory(arena, &memory.tensor) && tensor_data(memory.tensor, &memory.base));
     }
 
     // Bytes from PyTorch's own allocator, on the device of the buffers: accounted for and aligned as its
     // tensors are.
-    bool make_memory() {
+    bool make_memory(const Arena &arena, Tensor *memory) {
         PyObject *torch = PyImport_ImportModule("torch"),
                  *bytes = torch ? PyObject_GetAttrString(torch, "uint8") : nullptr;
-        PyObject *shape = Py_BuildValue("(L)", (long long)program.arena_bytes),
-                 *strides = Py_BuildValue("(i)", 1);
+        PyObject *shape = Py_BuildValue("(L)", (long long)arena.bytes), *strides = Py_BuildValue("(i)", 1);
         Layout layout;
         bool made = bytes && shape && strides &&
-                    layout_parse(shape, strides, bytes,
-                                 program.buffers[program.arena_buffer].layout.device_object, &layout) &&
-                    tensor_empty(layout, &scratch->memory);
+                    layout_parse(shape, strides, bytes, arena.device_object, &layout) &&
+                    tensor_empty(layout, memory);
         Py_XDECREF(torch);
         Py_XDECREF(bytes);
         Py_XDECREF(shape);
@@ -105,7 +133,9 @@ struct Frame {
             Tensor *placed = &scratch->views[number];
             if (placed->present()) return placed;
             int64_t offset = buffer.offset + view.offset * view.layout.item_size;
-            return tensor_in_pool(scratch->memory, view.layout, offset, placed) ? placed : nullptr;
+            return tensor_in_pool(scratch->memory[buffer.arena].tensor, view.layout, offset, placed)
+                       ? placed
+                       : nullptr;
         }
         if (buffer.kind == Buffer::CONSTANT && !base->present() && !tensor_borrow(buffer.constant, base))
             return nullptr;
@@ -140,6 +170,30 @@ struct Frame {
         if (state) PyEval_RestoreThread(state);
     }
 
+    bool run_launch(const Launch &launch, void **pointers, void **parameters) {
+        uintptr_t bits = 0;
+        for (int number : launch.doubtful) bits |= reinterpret_cast<uintptr_t>(data[number]);
+        const GpuFunction *function = launch.function;
+        if (bits % GPU_ALIGNMENT && !unaligned(launch, &function)) return false;
+        size_t count = launch.buffers.size();
+        for (size_t i = 0; i < count; i++) pointers[i] = data[launch.buffers[i]];
+        for (int i = 0; i < function->extra; i++) pointers[count + i] = nullptr;
+        return gpu.launch(*function, launch.grid, parameters, launch.name);
+    }
+
+    // The function for pointers that are not multiples of 16: compiled when it is first wanted.
+    static bool unaligned(const Launch &launch, const GpuFunction **function) {
+        if (launch.other == nullptr && launch.unaligned != Py_None) {
+            PyObject *made = PyObject_CallNoArgs(launch.unaligned);
+            if (made == nullptr) return false;
+            launch.other = static_cast<const GpuFunction *>(PyLong_AsVoidPtr(made));
+            Py_DECREF(made);
+            if (PyErr_Occurred()) return false;
+        }
+        if (launch.other) *function = launch.other;
+        return true;
+    }
+
     // Takes what a library call returned as the buffer's tensor.
     bool adopt(int number, Tensor *tensor) {
         const Layout &layout = program.buffers[number].layout;
@@ -147,9 +201,7 @@ struct Frame {
         if (matches < 0) return false;
         if (matches == 0 && !tensor_restride(tensor, layout)) return false;
         if (!tensor_data(*tensor, &data[number])) return false;
-        const char *start = scratch ? static_cast<const char *>(scratch->base) : nullptr,
-                   *address = static_cast<const char *>(data[number]);
-        if (start && address >= start && address < start + program.arena_bytes) {
+        if (in_scratch(data[number])) {
             /* The call handed out a view of scratch memory, which later steps overwrite. */
             if (!tensor_restride(tensor, layout) || !tensor_data(*tensor, &data[number])) return false;
         }
@@ -157,6 +209,14 @@ struct Frame {
         tensors[number] = *tensor;
         *tensor = Tensor{};
         return true;
+    }
+
+    bool in_scratch(const void *address) const {
+        for (size_t i = 0; i < program.arenas.size() && scratch; i++) {
+            const char *start = static_cast<const char *>(scratch->memory[i].base);
+            if (start && address >= start && address < start + program.arenas[i].bytes) return true;
+        }
+        return false;
     }
 
     // 1 done, 0 the C function reported an error (Python then raises it), -1 exception.
@@ -320,10 +380,16 @@ struct Frame {
 
     bool run_steps() {
         void **pointers = static_cast<void **>(alloca((size_t)(program.widest_kernel + 1) * sizeof(void *)));
+        size_t width = (size_t)program.widest_launch;
+        void **values = static_cast<void **>(alloca((2 * width + 1) * sizeof(void *)));
+        void **parameters = values + width; /* the driver wants to be told where each value is */
+        for (size_t i = 0; i < width; i++) parameters[i] = &values[i];
         for (const Step &step : program.steps) {
             bool good = true;
             if (step.kind == Step::KERNEL)
                 run_kernel(program.kernels[step.number], pointers);
+            else if (step.kind == Step::LAUNCH)
+                good = run_launch(program.launches[step.number], values, parameters);
             else if (step.kind == Step::EXTERN)
                 good = run_extern(program.externs[step.number]);
             else
@@ -373,7 +439,14 @@ struct Frame {
 
 Scratch::~Scratch() {
     for (Tensor &view : views) view.release();
-    memory.release();
+    for (ScratchMemory &each : memory) each.tensor.release();
+}
+
+void Scratch::drop(const Program &program, int arena) {
+    for (size_t i = 0; i < views.size(); i++)
+        if (program.buffers[program.views[i].buffer].arena == arena) views[i].release();
+    memory[arena].tensor.release();
+    memory[arena] = ScratchMemory{};
 }
 
 PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names) try {

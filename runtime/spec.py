@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class BufferSpec:
-    """kind: "input", "output" (a fresh tensor per call), "arena" (offset in bytes into the plan's scratch memory), "extern"
+    """kind: "input", "output" (a fresh tensor per call), "arena" (offset in bytes into the scratch memory of its device), "extern"
     (the tensor that a library call returns), "constant" (`constant` is the tensor).
     Shape and strides in elements; dtype is a torch.dtype, device a torch.device."""
 
@@ -48,6 +48,19 @@ class KernelCall:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchCall:
+    """Launches a kernel on the GPU: `function` is a handle of _runtime.load_cubin, which knows the device, and takes the
+    pointers to the first elements of `buffers`, in order.  It is compiled for pointers that are multiples of 16; where one
+    is not, `unaligned()` gives the handle of a function for any pointers (asked once; None: `function` takes any)."""
+
+    function: int
+    buffers: tuple[int, ...]
+    grid: tuple[int, int, int]
+    unaligned: Callable[[], int] | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ExternCall:
     """Calls a library op.  `target` "aten.addmm.default" is run by the C interface where runtime/shims has it, else by
     `function` (a Python callable, e.g. torch.ops.aten.addmm.default).  In args/kwargs a ViewSpec stands for a tensor.
@@ -73,7 +86,8 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class CheckCall:
-    """Raises `exception(message)` if the first byte of `buffer` is not 0: a kernel found an index out of range."""
+    """Raises `exception(message)` if the first byte of `buffer`, in the CPU's memory, is not 0: a kernel found an index out
+    of range."""
 
     buffer: int
     exception: type[Exception]
@@ -87,7 +101,7 @@ class PlanSpec:
 
     n_inputs: int
     buffers: tuple[BufferSpec, ...]
-    steps: tuple[KernelCall | ExternCall | CheckCall, ...]
+    steps: tuple[KernelCall | LaunchCall | ExternCall | CheckCall, ...]
     outputs: tuple[Any, ...]
-    arena_bytes: int
+    arena_bytes: int  # of all devices
     keep: tuple[Any, ...] = ()  # objects that must live as long as the plan (loaded libraries)

@@ -20,8 +20,18 @@ from frameloom.ir.library import OUT_FORMS
 from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, Result, positions, read
 from frameloom.ir.node import Node
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View
-from frameloom.ir.substitute import fold, space
+from frameloom.ir.program import (
+    Buffer,
+    Check,
+    Extern,
+    Kernel,
+    Kind,
+    Program,
+    Store,
+    View,
+    is_cuda,
+)
+from frameloom.ir.substitute import fold, loads, space
 
 # Views whose schema does not say so, and ops whose schema says "may be a view" but that copy when they are recorded.
 VIEWS = frozenset({"aten._unsafe_view.default"})
@@ -39,6 +49,7 @@ class _Graph:
     def __init__(self, graph: torch.fx.Graph, constants: torch.nn.Module) -> None:
         self.graph = graph
         self.holder = constants
+        self.on_gpu = any(is_cuda(d) for n in graph.nodes for d in _devices(n.meta.get("val")))
         self.values: dict[torch.fx.Node, Any] = {}  # Ref, list of Refs, or a plain constant
         self.base_offset: dict[
             Buffer, int
@@ -122,7 +133,8 @@ class _Graph:
             return self.write_back(node, *arguments[:2])
         if name == ASSERTION:
             holds = read(self.values[arguments[0]], [])
-            return self.check(node.name, (~holds).node, "RuntimeError", arguments[1], node)
+            bad = (~holds).node
+            return self.check(node.name, bad, "RuntimeError", arguments[1], node, waits=True)
         val = node.meta.get("val")
         if (is_view(target) and name not in COPIES) or name in VIEWS:
             buffer = self.values[node.args[0]].buffer  # type: ignore[index]
@@ -147,10 +159,13 @@ class _Graph:
         several = isinstance(val, (list, tuple))
         metas = list(val) if several else [val]
         results = tuple(_result(v) for v in metas)
-        if any(v.device != metas[0].device for v in metas):
-            raise Decline
+        device = str(metas[0].device)
+        if any(str(v.device) != device for v in metas) or (self.on_gpu and not is_cuda(device)):
+            raise Decline  # on the CPU beside a GPU: a few numbers, not worth a compiler's run
         names = tuple(a.name for a in node.target._schema.arguments)  # type: ignore[union-attr]
         given = [self.argument(a) for a in arguments]
+        if any(ref.buffer.device != device for ref in _flatten(given) if isinstance(ref, Ref)):
+            raise Decline  # a number in the CPU's memory is given to the GPU by the library call
         call = Call(name, names, results)
         empty = all(0 in r.shape for r in results)
         values = [None] * len(metas) if empty else function(call, *given)
@@ -178,14 +193,29 @@ class _Graph:
         return Kernel(f"{word}_{number}", (store,), origin(node))
 
     def check(
-        self, name: str, bad: Node, exception: str, message: str, node: torch.fx.Node
+        self,
+        name: str,
+        bad: Node,
+        exception: str,
+        message: str,
+        node: torch.fx.Node,
+        waits: bool = False,
     ) -> None:
-        """Raise if `bad` holds anywhere."""
-        flag = Buffer(name, DType.BOOL, (), (), Kind.TEMP)
+        """Raise if `bad` holds anywhere.  On a GPU the kernel fails, as eager's do, unless the program `waits` to see it."""
+        device = next((n.arg.device for n in loads([bad])), "cpu")
+        flag = Buffer(name, DType.BOOL, (), (), Kind.TEMP, device=device)
         axes = sorted(bad.free, key=lambda a: a.name)
         value = fold("any", axes, bad) if axes else bad
         store = Store(flag, ir.index(0), value, ())
         self.steps.append(self.kernel("aten.check", store, node))
+        if waits and is_cuda(device):
+            seen = Buffer(f"{name}_seen", DType.BOOL, (), (), Kind.EXTERN)
+            cpu = (("device", torch.device("cpu")),)
+            copy = Extern(
+                "aten._to_copy.default", (View(flag, (), ()),), cpu, (seen,), origin(node)
+            )
+            self.steps.append(copy)
+            flag = seen
         self.steps.append(Check(flag, exception, message))
 
     def argument(self, value: Any) -> Any:
@@ -239,7 +269,8 @@ class _Graph:
         assert into.buffer.kind is Kind.INPUT, f"{node} writes to {into.buffer}, which is no input"
         if isinstance(value, Ref) and value.buffer.kind is Kind.INPUT and value != into:
             value = self.copied_early(node, value)
-        if isinstance(value, Ref) and (value.dtype is None or into.dtype is None):
+        beside_gpu = self.on_gpu and not is_cuda(into.buffer.device)
+        if isinstance(value, Ref) and (value.dtype is None or into.dtype is None or beside_gpu):
             self.steps.append(
                 Extern(WRITE_BACK, (_view(into), _view(value)), (), (None,), origin(node))
             )
@@ -257,8 +288,9 @@ class _Graph:
         if value.dtype is None:
             return value
         kept = Buffer(
-            f"{node.name}_old", value.dtype, value.shape, _contiguous(value.shape), Kind.TEMP
-        )
+            f"{node.name}_old", value.dtype, value.shape, _contiguous(value.shape), Kind.TEMP,
+            device=value.buffer.device,
+        )  # fmt: skip
         self.base_offset[kept] = 0
         ref = Ref(kept, value.shape, kept.strides, 0, value.dtype, value.torch_dtype)
         if 0 not in value.shape:
@@ -364,6 +396,12 @@ def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
         strides.append(step)
         step *= extent
     return tuple(reversed(strides))
+
+
+def _devices(val: Any) -> Iterator[str]:
+    for v in _flatten(val):
+        if _is_tensor(v):
+            yield str(v.device)
 
 
 def _is_tensor(val: Any) -> bool:

@@ -1,0 +1,64 @@
+"""What the Triton generator knows of a GPU: plain numbers, read once per device.
+
+`chip_of("cuda:1")` asks PyTorch; where no GPU answers, H200 stands in, so that kernels can be generated anywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """`arch` is 10 * major + minor of the compute capability; `bandwidth` bytes per second that a copy reaches."""
+
+    name: str
+    arch: int
+    multiprocessors: int
+    l2_bytes: int
+    registers_per_sm: int = 65536
+    max_threads_per_sm: int = 2048
+    shared_per_sm: int = 228 << 10
+    bandwidth: float = 2e12
+
+
+H200 = Chip(
+    name="NVIDIA H200",
+    arch=90,
+    multiprocessors=132,
+    l2_bytes=50 << 20,
+    registers_per_sm=65536,
+    max_threads_per_sm=2048,
+    shared_per_sm=228 << 10,
+    bandwidth=4.26e12,
+)
+COPY_SHARE = 0.88  # of the bandwidth on paper: what a copy of large arrays reaches
+
+
+@functools.cache
+def chip_of(device: str = "cuda") -> Chip:
+    """The numbers of a CUDA device of this process; those of an H200 where there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return H200
+    p: Any = torch.cuda.get_device_properties(torch.device(device))
+    return Chip(
+        name=p.name,
+        arch=10 * p.major + p.minor,
+        multiprocessors=p.multi_processor_count,
+        l2_bytes=p.L2_cache_size,
+        registers_per_sm=getattr(p, "regs_per_multiprocessor", H200.registers_per_sm),
+        max_threads_per_sm=p.max_threads_per_multi_processor,
+        shared_per_sm=getattr(p, "shared_memory_per_multiprocessor", H200.shared_per_sm),
+        bandwidth=_bandwidth(p),
+    )
+
+
+def _bandwidth(properties: Any) -> float:
+    # memory_clock_rate in kHz, two transfers a clock; memory_bus_width in bits.
+    clock = getattr(properties, "memory_clock_rate", 0)
+    width = getattr(properties, "memory_bus_width", 0)
+    return COPY_SHARE * 2e3 * clock * width / 8 if clock and width else Chip.bandwidth

@@ -1,0 +1,39 @@
+"""What the Triton generator writes, as plain data: source texts and the kernels of the program that use them.
+
+The texts go to runtime/triton_build.py, which knows of no IR; the entries go to jit/assemble.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frameloom.ir.program import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchEntry:
+    """A kernel of the program that a LaunchSource computes; `buffers` in the order of the function's parameters."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    bytes_moved: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSource:
+    """One Triton kernel to compile.
+
+    `text` is a Python module that imports only triton and defines the @triton.jit function `symbol`.  Its parameters are
+    all pointers, in order; every size and stride is a literal in the text.  `signature` has their Triton types: "*bf16",
+    "*fp32", "*i64", "*i1" (bool), ...  With `debug`, tl.device_assert is compiled in.
+    """
+
+    text: str
+    symbol: str
+    signature: tuple[str, ...]
+    grid: tuple[int, int, int]
+    warps: int
+    stages: int = 1
+    debug: bool = False
+    entries: tuple[LaunchEntry, ...] = ()

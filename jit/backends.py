@@ -1,0 +1,94 @@
+"""Which code generator and which compiler a kernel goes to, by its device: C++ for the CPU, Triton for CUDA.
+
+Nothing of Triton's side is imported before a program has a kernel on a GPU, nor the C++ generator before one on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from frameloom.assemble import Built
+from frameloom.ir.program import Buffer, Check, Kernel, Program, is_cuda
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Generated sources: C++ files, and Triton sources by device."""
+
+    files: Sequence[Any]
+    launches: Sequence[tuple[str, Sequence[Any]]]
+
+    def entries(self) -> Iterator[Any]:
+        """What each kernel became: `name` and `code`."""
+        for source in [*self.files, *(s for _, sources in self.launches for s in sources)]:
+            yield from source.entries
+
+    def readable(self) -> Iterator[tuple[str, str]]:
+        """File name and text, for dumps."""
+        if self.files:
+            yield "output_code.cpp", "\n\n".join(s.text for s in self.files)
+        triton = [s for _, sources in self.launches for s in sources]
+        for number, source in enumerate(triton):
+            how = f"# grid {source.grid}, {source.warps} warps, {source.stages} stages\n"
+            yield f"output_code_{number}.py", how + source.text
+
+
+def launches(program: Program) -> Program:
+    """Kernels on a GPU as they will be launched: split where one launch cannot do what one kernel does."""
+    return program
+
+
+def generate_all(program: Program) -> Texts:
+    """The sources of all kernels."""
+    by_device: dict[str, list[Kernel]] = {}
+    for step in program.steps:
+        if isinstance(step, Kernel):
+            by_device.setdefault(step.device, []).append(step)
+    checks = frozenset(s.buffer for s in program.steps if isinstance(s, Check))
+    cpu = by_device.pop("cpu", [])
+    texts = [(device, _triton(kernels, device, checks)) for device, kernels in by_device.items()]
+    return Texts(_cpp(cpu) if cpu else (), texts)
+
+
+def _cpp(kernels: Sequence[Kernel]) -> Sequence[Any]:
+    from frameloom.codegen.cpp_module import generate
+
+    return generate(kernels)
+
+
+def _triton(kernels: Sequence[Kernel], device: str, checks: frozenset[Buffer]) -> Sequence[Any]:
+    from frameloom.codegen.chip import chip_of
+    from frameloom.codegen.triton_module import generate
+
+    assert is_cuda(device), f"no kernels are generated for {device}"
+    return generate(kernels, chip_of(device), checks)
+
+
+def build_all(texts: Texts) -> Built:
+    """Compiled, from the cache where they were before."""
+    libraries: Sequence[Any] = ()
+    cubins = []
+    if texts.files:
+        from frameloom.runtime.build import build
+
+        libraries = list(zip(texts.files, build(texts.files), strict=True))
+    for device, sources in texts.launches:
+        from frameloom.codegen.chip import chip_of
+        from frameloom.runtime.triton_build import build as build_triton
+
+        made = build_triton(sources, chip_of(device).arch)
+        cubins += [(s, cubin, device) for s, cubin in zip(sources, made, strict=True)]
+    return Built(libraries, cubins)
+
+
+def prewarm() -> None:
+    """A compile begins: where CUDA is in use, Triton is imported meanwhile, in another process."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        from frameloom.runtime.triton_build import prewarm
+
+        major, minor = torch.cuda.get_device_capability()
+        prewarm(10 * major + minor)

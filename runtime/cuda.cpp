@@ -1,0 +1,186 @@
+// Loads kernels and launches them by the CUDA driver interface.
+//
+// Neither CUDA's headers nor its toolkit are needed: the few functions are declared here and found in the
+// driver's library.  Contexts are the devices' primary ones, which PyTorch uses; streams and the current
+// device are PyTorch's, asked for by its C interface.
+#include "cuda.h"
+
+#include "tensors.h"
+
+#include <dlfcn.h>
+
+#include <map>
+
+namespace frameloom {
+
+namespace {
+
+using Result = int;
+constexpr int MAX_DYNAMIC_SHARED = 8; // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr unsigned SHARED_WITHOUT_ASKING = 48 << 10;
+
+struct Driver {
+    Result (*init)(unsigned);
+    Result (*device_get)(int *, int);
+    Result (*retain_context)(void **, int);
+    Result (*get_context)(void **);
+    Result (*set_context)(void *);
+    Result (*push_context)(void *);
+    Result (*pop_context)(void **);
+    Result (*load_module)(void **, const void *);
+    Result (*get_function)(void **, void *, const char *);
+    Result (*set_attribute)(void *, int, int);
+    Result (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
+                     void **, void **);
+    Result (*error_text)(Result, const char **);
+    Result (*is_capturing)(void *, int *); // may be nullptr
+    // PyTorch's:
+    int32_t (*current_stream)(int32_t, void **);
+    int32_t (*make_guard)(int32_t, void **);
+    int32_t (*set_guard)(void *, int32_t);
+    int32_t (*delete_guard)(void *);
+};
+Driver driver;
+bool driver_found = false;
+
+template <typename Function> bool find(void *library, Function *&function, const char *name) {
+    function = reinterpret_cast<Function *>(library ? dlsym(library, name) : torch_symbol(name));
+    return function != nullptr;
+}
+
+bool find_driver() {
+    if (driver_found) return true;
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (cuda == nullptr) {
+        const char *reason = dlerror();
+        PyErr_Format(PyExc_OSError, "the CUDA driver cannot be loaded: %s", reason ? reason : "libcuda.so.1");
+        return false;
+    }
+    find(cuda, driver.is_capturing, "cuStreamIsCapturing");
+    bool found = find(cuda, driver.init, "cuInit") && find(cuda, driver.device_get, "cuDeviceGet") &&
+                 find(cuda, driver.retain_context, "cuDevicePrimaryCtxRetain") &&
+                 find(cuda, driver.get_context, "cuCtxGetCurrent") &&
+                 find(cuda, driver.set_context, "cuCtxSetCurrent") &&
+                 find(cuda, driver.push_context, "cuCtxPushCurrent_v2") &&
+                 find(cuda, driver.pop_context, "cuCtxPopCurrent_v2") &&
+                 find(cuda, driver.load_module, "cuModuleLoadData") &&
+                 find(cuda, driver.get_function, "cuModuleGetFunction") &&
+                 find(cuda, driver.set_attribute, "cuFuncSetAttribute") &&
+                 find(cuda, driver.launch, "cuLaunchKernel") &&
+                 find(cuda, driver.error_text, "cuGetErrorString") &&
+                 find(nullptr, driver.current_stream, "aoti_torch_get_current_cuda_stream") &&
+                 find(nullptr, driver.make_guard, "aoti_torch_create_cuda_guard") &&
+                 find(nullptr, driver.set_guard, "aoti_torch_cuda_guard_set_index") &&
+                 find(nullptr, driver.delete_guard, "aoti_torch_delete_cuda_guard");
+    if (!found) {
+        PyErr_SetString(PyExc_OSError, "the CUDA driver or PyTorch's C interface lacks what launching needs");
+        return false;
+    }
+    return driver_found = true;
+}
+
+// What PyTorch raises for errors of a device, which is a RuntimeError.
+PyObject *error_type() {
+    PyObject *torch = PyImport_ImportModule("torch");
+    PyObject *type = torch ? PyObject_GetAttrString(torch, "AcceleratorError") : nullptr;
+    Py_XDECREF(torch);
+    if (type && PyExceptionClass_Check(type)) return type;
+    Py_XDECREF(type);
+    PyErr_Clear();
+    return Py_NewRef(PyExc_RuntimeError);
+}
+
+bool succeeded(Result result, const char *what, PyObject *name) {
+    if (result == 0) return true;
+    const char *text = nullptr;
+    driver.error_text(result, &text);
+    PyObject *type = error_type();
+    PyErr_Format(type, "CUDA error: %s (%d), %s %U", text ? text : "unknown error", result, what, name);
+    Py_DECREF(type);
+    return false;
+}
+
+bool context_of(int32_t device, void **context, PyObject *name) {
+    static std::map<int32_t, void *> contexts; // under the GIL
+    auto known = contexts.find(device);
+    if (known != contexts.end()) {
+        *context = known->second;
+        return true;
+    }
+    int number;
+    if (!succeeded(driver.init(0), "starting CUDA for", name) ||
+        !succeeded(driver.device_get(&number, device), "finding the device for", name) ||
+        !succeeded(driver.retain_context(context, number), "finding the context for", name))
+        return false;
+    contexts[device] = *context;
+    return true;
+}
+
+} // namespace
+
+PyObject *load_cubin(PyObject *, PyObject *args) {
+    const char *data;
+    Py_ssize_t size;
+    PyObject *symbol;
+    int shared, extra, threads, device;
+    if (!PyArg_ParseTuple(args, "y#Uiiii", &data, &size, &symbol, &shared, &extra, &threads, &device))
+        return nullptr;
+    const char *name = PyUnicode_AsUTF8(symbol);
+    if (torch_api() == nullptr || name == nullptr || !find_driver()) return nullptr;
+    GpuFunction made{nullptr, nullptr, device, extra, (unsigned)threads, (unsigned)shared};
+    void *module = nullptr, *before;
+    if (!context_of(device, &made.context, symbol) ||
+        !succeeded(driver.push_context(made.context), "entering the context for", symbol))
+        return nullptr;
+    Result result = driver.load_module(&module, data);
+    if (result == 0) result = driver.get_function(&made.function, module, name);
+    if (result == 0 && made.shared > SHARED_WITHOUT_ASKING)
+        result = driver.set_attribute(made.function, MAX_DYNAMIC_SHARED, shared);
+    driver.pop_context(&before);
+    if (!succeeded(result, "loading", symbol)) return nullptr;
+    return PyLong_FromVoidPtr(new GpuFunction(made));
+}
+
+bool gpu_stream(int32_t device, void **stream) {
+    if (!find_driver()) return false;
+    if (driver.current_stream(device, stream) == 0) return true;
+    PyErr_SetString(PyExc_RuntimeError, "PyTorch could not name its current CUDA stream");
+    return false;
+}
+
+bool gpu_recording(void *stream) {
+    int status = 0;
+    return driver.is_capturing && driver.is_capturing(stream, &status) == 0 && status != 0;
+}
+
+Gpu::~Gpu() {
+    if (guard) driver.delete_guard(guard);
+}
+
+bool Gpu::enter(const GpuFunction &function) {
+    void *context = nullptr;
+    driver.get_context(&context);
+    if (context != function.context || guard) {
+        int32_t error =
+            guard ? driver.set_guard(guard, function.device) : driver.make_guard(function.device, &guard);
+        if (error) {
+            PyErr_Format(PyExc_RuntimeError, "PyTorch could not make device %d current",
+                         (int)function.device);
+            return false;
+        }
+        /* In a thread that has not used CUDA yet, the device is current but its context is not. */
+        driver.get_context(&context);
+        if (context != function.context) driver.set_context(function.context);
+    }
+    if (!gpu_stream(function.device, &stream)) return false;
+    active = function.device;
+    return true;
+}
+
+bool Gpu::start(const GpuFunction &function, const unsigned *grid, void **parameters, PyObject *name) {
+    return succeeded(driver.launch(function.function, grid[0], grid[1], grid[2], function.threads, 1, 1,
+                                   function.shared, stream, parameters, nullptr),
+                     "launching", name);
+}
+
+} // namespace frameloom

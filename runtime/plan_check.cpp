@@ -1,0 +1,99 @@
+// Looks at a parsed Program as a whole: nothing is used before it is there, which inputs are needed, and
+// after which step each library result is dead.
+#include "plan.h"
+
+namespace frameloom {
+
+namespace {
+
+bool wrong(const char *what) {
+    PyErr_SetString(PyExc_ValueError, what);
+    return false;
+}
+
+void collect_views(const Argument &argument, std::vector<int> *views) {
+    if (argument.kind == Argument::VIEW) views->push_back(argument.number);
+    for (const Argument &item : argument.items) collect_views(item, views);
+}
+
+// Buffers that a step reads or writes, apart from the results of a library call.
+std::vector<int> used_by(const Program &program, const Step &step) {
+    if (step.kind == Step::KERNEL) return program.kernels[step.number].buffers;
+    if (step.kind == Step::LAUNCH) return program.launches[step.number].buffers;
+    if (step.kind == Step::CHECK) return {program.checks[step.number].buffer};
+    std::vector<int> views, used;
+    for (const Argument &argument : program.externs[step.number].arguments) collect_views(argument, &views);
+    for (int number : views) used.push_back(program.views[number].buffer);
+    return used;
+}
+
+bool find_needed(Program *program) {
+    std::vector<char> wanted(program->buffers.size()), addressed(program->buffers.size());
+    for (const View &view : program->views) wanted[view.buffer] = 1;
+    for (const Step &step : program->steps)
+        if (step.kind != Step::EXTERN)
+            for (int number : used_by(*program, step)) wanted[number] = addressed[number] = 1;
+    for (size_t i = 0; i < program->buffers.size(); i++) {
+        const Buffer &buffer = program->buffers[i];
+        if (wanted[i] && buffer.kind == Buffer::INPUT) program->tensor_inputs.push_back((int)i);
+        if (wanted[i] && buffer.layout.dtype_object == nullptr)
+            return wrong("an input that is used has a dtype");
+        if (addressed[i] && (buffer.kind == Buffer::INPUT || buffer.kind == Buffer::CONSTANT))
+            program->addressed.push_back((int)i);
+    }
+    program->keeps_scratch = !program->arenas.empty();
+    for (const Extern &call : program->externs) program->keeps_scratch |= call.shim.shim != nullptr;
+    return true;
+}
+
+// A library result can be used only after the call that returns it.
+bool filled_before_use(const Program &program) {
+    std::vector<char> filled(program.buffers.size(), 1);
+    for (size_t i = 0; i < filled.size(); i++) filled[i] = program.buffers[i].kind != Buffer::EXTERN;
+    for (const Step &step : program.steps) {
+        for (int number : used_by(program, step))
+            if (!filled[number]) return wrong("a plan uses a library result before the call that returns it");
+        if (step.kind == Step::EXTERN)
+            for (int number : program.externs[step.number].results)
+                if (number >= 0) filled[number] = 1;
+    }
+    for (const Output &output : program.outputs)
+        if (output.kind == Output::VIEW && !filled[program.views[output.number].buffer])
+            return wrong("a plan returns a library result that no call returns");
+    return true;
+}
+
+// Library results are let go after their last use, so that a long plan needs no more memory than eager
+// execution.
+void find_dead(Program *program) {
+    constexpr int NEVER = -1;
+    std::vector<int> last(program->buffers.size(), NEVER);
+    std::vector<char> kept(program->buffers.size());
+    for (size_t i = 0; i < program->steps.size(); i++) {
+        const Step &step = program->steps[i];
+        for (int number : used_by(*program, step)) last[number] = (int)i;
+        if (step.kind == Step::EXTERN)
+            for (int number : program->externs[step.number].results)
+                if (number >= 0) last[number] = (int)i;
+    }
+    for (const Output &output : program->outputs)
+        if (output.kind == Output::VIEW) kept[program->views[output.number].buffer] = 1;
+    for (size_t i = 0; i < program->buffers.size(); i++)
+        if (program->buffers[i].kind == Buffer::EXTERN && !kept[i] && last[i] != NEVER)
+            program->steps[last[i]].dead_buffers.push_back((int)i);
+    for (size_t i = 0; i < program->views.size(); i++) {
+        int buffer = program->views[i].buffer;
+        if (program->buffers[buffer].kind == Buffer::EXTERN && !kept[buffer] && last[buffer] != NEVER)
+            program->steps[last[buffer]].dead_views.push_back((int)i);
+    }
+}
+
+} // namespace
+
+bool program_check(Program *program) {
+    if (!find_needed(program) || !filled_before_use(*program)) return false;
+    find_dead(program);
+    return true;
+}
+
+} // namespace frameloom

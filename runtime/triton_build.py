@@ -1,0 +1,107 @@
+"""Compiles Triton sources to cubins: in worker processes (triton_pool.py), each content once (cache.py).
+
+    cubins = build(sources, 90)            # for pointers that are multiples of 16
+    unaligned(source, 90)                  # the same kernel for any pointers; wanted rarely, so compiled when wanted
+
+A source has `text`, `symbol`, `signature`, `warps`, `stages` and `debug`.  Nothing is loaded here.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from frameloom.debug import log
+from frameloom.runtime.cache import DiskCache, digest, shared_cache
+from frameloom.runtime.triton_pool import shared_pool, triton_identity
+
+
+class Source(Protocol):
+    @property
+    def text(self) -> str: ...
+    @property
+    def symbol(self) -> str: ...
+    @property
+    def signature(self) -> tuple[str, ...]: ...
+    @property
+    def warps(self) -> int: ...
+    @property
+    def stages(self) -> int: ...
+    @property
+    def debug(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """Machine code of one kernel.  `shared` bytes of memory a block; `extra` pointers that follow those of the source and
+    are null (scratch memory that no kernel of ours needs)."""
+
+    data: bytes
+    symbol: str
+    shared: int
+    extra: int
+    threads: int
+
+
+def prewarm(arch: int) -> None:
+    """A compile for this architecture is near."""
+    shared_pool().prewarm(arch)
+
+
+def build(
+    sources: Sequence[Source], arch: int, aligned: bool = True, cache: DiskCache | None = None
+) -> list[Cubin]:
+    """A cubin per source; KernelError with Triton's words."""
+    cache = cache or shared_cache()
+    identity = _identity()
+    requests = [_request(s, arch, aligned) for s in sources]
+    keys = [digest("cubin", json.dumps(r, sort_keys=True), identity) for r in requests]
+    found = {k: cache.get(k, ".cubin") for k in keys}
+    for k, data in found.items():
+        log("cache", f"{k}: {'found' if data else 'not in the cache'}")
+    missing = {k: r for k, r in zip(keys, requests, strict=True) if not found[k]}
+    if missing:
+        started = time.perf_counter()
+        answers = shared_pool().compile(list(missing.values()))
+        for k, (facts, data) in zip(missing, answers, strict=True):
+            found[k] = _packed(facts, data)
+            cache.put(k, ".cubin", found[k])
+        seconds = time.perf_counter() - started
+        log("cache", f"compiled {len(missing)} Triton kernel(s) in {1e3 * seconds:.0f} ms")
+    return [_unpacked(found[k]) for k in keys]
+
+
+def unaligned(source: Source, arch: int) -> Cubin:
+    """The kernel for pointers of any alignment."""
+    return build([source], arch, aligned=False)[0]
+
+
+_identity = functools.cache(triton_identity)
+
+
+def _request(source: Source, arch: int, aligned: bool) -> dict[str, Any]:
+    return {
+        "text": source.text,
+        "symbol": source.symbol,
+        "signature": list(source.signature),
+        "aligned": aligned,
+        "warps": source.warps,
+        "stages": source.stages,
+        "debug": source.debug,
+        "arch": arch,
+    }
+
+
+def _packed(facts: dict[str, Any], data: bytes) -> bytes:
+    head = json.dumps(facts).encode()
+    return struct.pack("<I", len(head)) + head + data
+
+
+def _unpacked(entry: Any) -> Cubin:
+    (size,) = struct.unpack("<I", entry[:4])
+    return Cubin(data=entry[4 + size :], **json.loads(entry[4 : 4 + size]))

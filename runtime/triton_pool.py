@@ -1,0 +1,267 @@
+"""Processes that run Triton (runtime/triton_worker.py): started by exec when work is near, fed over pipes.
+
+    shared_pool().prewarm(90)                   # a process begins to import Triton
+    answers = shared_pool().compile(requests)   # one (facts, cubin) per request, in order
+
+They import no PyTorch and share no memory with this process.  A process that dies is replaced once per kernel; one
+that is silent for too long is killed; nothing waits without a limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import select
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from frameloom.errors import BuildError, KernelError
+
+WORKERS = 8  # at most, and no more than there are CPUs
+PATIENCE = 180.0  # seconds for one kernel
+_WORKER = Path(__file__).with_name("triton_worker.py")
+
+
+def triton_folder() -> Path:
+    """Where the package triton lies, which is not imported; BuildError saying what to install if there is none."""
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec("triton")
+        if spec is not None and spec.origin is not None:
+            return Path(spec.origin).parent
+    raise BuildError(
+        "Triton is needed to compile for CUDA devices and is not installed; run `pip install triton` "
+        "(the CUDA builds of PyTorch bring it along); FRAMELOOM_DISABLE=1 runs without compiling"
+    )
+
+
+def triton_identity() -> str:
+    """What decides the machine code besides the source: Triton's version and build, and its assembler's."""
+    folder = triton_folder()
+    found = re.search(r"^__version__ = '([^']*)'", (folder / "__init__.py").read_text(), re.M)
+    parts = [found.group(1) if found else "?"]
+    for library in sorted((folder / "_C").glob("libtriton*.so")):
+        info = library.stat()
+        parts.append(f"{info.st_size} {info.st_mtime_ns}")
+    for name in ("TRITON_PTXAS_PATH", "TRITON_LIBDEVICE_PATH", "PTXAS_OPTIONS"):
+        if value := os.environ.get(name):
+            parts.append(f"{name}={value}")
+    return " ".join(parts)
+
+
+class Dead(Exception):
+    """The process ended, or was silent for too long; `str` of it has its last words."""
+
+
+class Worker:
+    """One process.  `answer` returns None until the whole answer is there."""
+
+    def __init__(self, arch: int) -> None:
+        folder = triton_folder().parent
+        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_WORKER), str(folder), str(arch)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words, bufsize=0,
+            )  # fmt: skip
+        except OSError as error:
+            raise BuildError(f"cannot start a process for Triton: {error}") from error
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._in, self.out = self.process.stdin.fileno(), self.process.stdout.fileno()
+        os.set_blocking(self._in, False)
+        self._received = bytearray()
+        self._deadline = 0.0
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def ask(self, request: dict[str, Any]) -> None:
+        text = json.dumps(request).encode()
+        rest = memoryview(struct.pack("<II", len(text), 0) + text)
+        self._received.clear()
+        self._deadline = time.monotonic() + PATIENCE
+        while rest:
+            try:
+                rest = rest[os.write(self._in, rest) :]
+            except BlockingIOError:
+                if not select.select([], [self._in], [], self.seconds_left())[1]:
+                    raise Dead("it takes no input") from None
+            except OSError as error:
+                raise Dead(f"{error}\n{self.last_words()}") from None
+
+    def seconds_left(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def answer(self) -> tuple[dict[str, Any], bytes] | None:
+        """To be called when `out` can be read."""
+        part = os.read(self.out, 1 << 20)
+        if not part:
+            raise Dead(self.last_words())
+        self._received += part
+        if len(self._received) < 8:
+            return None
+        size, extra = struct.unpack("<II", self._received[:8])
+        if len(self._received) < 8 + size + extra:
+            return None
+        message = json.loads(self._received[8 : 8 + size])
+        return message, bytes(self._received[8 + size :])
+
+    def last_words(self) -> str:
+        with contextlib.suppress(OSError, ValueError):
+            self._words.seek(0, os.SEEK_END)
+            self._words.seek(max(0, self._words.tell() - 4000))
+            return self._words.read().decode(errors="replace").strip()
+        return ""
+
+    def end(self) -> None:
+        """Its input is closed, which ends it; one that is at work is killed."""
+        with contextlib.suppress(OSError):
+            self.process.kill()
+        self.forget()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(5)
+
+    def forget(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout, self._words):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+
+
+class Pool:
+    """The workers of this process; one caller at a time."""
+
+    def __init__(self) -> None:
+        self._workers: list[Worker] = []
+        self._lock = threading.Lock()
+
+    def prewarm(self, arch: int) -> None:
+        """Have a worker import Triton by the time the first kernel is written.  Never fails."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._drop_dead()
+            if not self._workers:
+                self._workers.append(Worker(arch))
+        except BuildError:
+            pass  # `compile` says it
+        finally:
+            self._lock.release()
+
+    def compile(self, requests: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], bytes]]:
+        """Answers in the order of the requests; KernelError with Triton's words for the first that fails."""
+        with self._lock:
+            self._drop_dead()
+            wanted = min(len(requests), WORKERS, os.cpu_count() or 1)
+            while len(self._workers) < wanted:
+                self._workers.append(Worker(requests[0]["arch"]))
+            return _Round(self._workers, requests).run()
+
+    def end(self) -> None:
+        with self._lock:
+            while self._workers:
+                self._workers.pop().end()
+
+    def _drop_dead(self) -> None:
+        for worker in [w for w in self._workers if not w.alive]:
+            self._workers.remove(worker)
+            worker.forget()
+
+
+class _Round:
+    """One call of Pool.compile."""
+
+    def __init__(self, workers: list[Worker], requests: Sequence[dict[str, Any]]) -> None:
+        self.workers = workers
+        self.requests = requests
+        self.waiting = deque(range(len(requests)))
+        self.busy: dict[Worker, int] = {}
+        self.answers: dict[int, tuple[dict[str, Any], bytes]] = {}
+        self.lost: set[int] = set()  # requests that a worker died of
+
+    def run(self) -> list[tuple[dict[str, Any], bytes]]:
+        try:
+            while len(self.answers) < len(self.requests):
+                self._hand_out()
+                self._collect()
+        finally:
+            for worker in self.busy:  # after an error: nobody will read their answers
+                worker.end()
+                self.workers.remove(worker)
+        return [self.answers[i] for i in range(len(self.requests))]
+
+    def _hand_out(self) -> None:
+        for worker in [w for w in self.workers if w not in self.busy]:
+            if not self.waiting:
+                return
+            number = self.waiting.popleft()
+            self.busy[worker] = number
+            try:
+                worker.ask(self.requests[number])
+            except Dead as dead:
+                self._replace(worker, dead)
+
+    def _collect(self) -> None:
+        if not self.busy:
+            return
+        seconds = min(w.seconds_left() for w in self.busy)
+        readable = select.select([w.out for w in self.busy], [], [], seconds)[0]
+        for worker in list(self.busy):
+            try:
+                answer = worker.answer() if worker.out in readable else None
+                if answer is None and not worker.seconds_left():
+                    raise Dead(f"no answer for {PATIENCE:.0f} s")
+            except Dead as dead:
+                self._replace(worker, dead)
+                continue
+            if answer is not None:
+                number = self.busy.pop(worker)
+                if "error" in answer[0]:
+                    raise KernelError(_message(answer[0]["error"], self.requests[number]))
+                self.answers[number] = answer
+
+    def _replace(self, worker: Worker, dead: Dead) -> None:
+        number = self.busy.pop(worker)
+        self.workers.remove(worker)
+        worker.end()
+        if number in self.lost:
+            raise KernelError(
+                _message(f"the process that runs Triton died: {dead}", self.requests[number])
+            )
+        self.lost.add(number)
+        self.waiting.appendleft(number)
+        self.workers.append(Worker(self.requests[number]["arch"]))
+
+
+def _message(error: str, request: dict[str, Any]) -> str:
+    lines = error.strip().splitlines()
+    return "Triton failed:\n" + "\n".join(lines[:40]) + f"\n\nin this source:\n{request['text']}"
+
+
+_shared: Pool | None = None
+
+
+def shared_pool() -> Pool:
+    global _shared
+    if _shared is None:
+        _shared = Pool()
+    return _shared
+
+
+def _forget_pool() -> None:
+    """In a forked child: the workers answer the parent."""
+    global _shared
+    _shared = None
+
+
+os.register_at_fork(after_in_child=_forget_pool)
