@@ -5,6 +5,7 @@ In: a `Break` and where it happened.  Out: `report`, a text of at most six lines
 
 from __future__ import annotations
 
+import functools
 import linecache
 from dataclasses import dataclass
 
@@ -126,7 +127,7 @@ def report(cause: Break, where: Where) -> BreakReport:
     """What happened, where, why, what to try."""
     why, suggestion = CATALOGUE.get(cause.kind, UNKNOWN)
     lines = [f"graph break ({cause.kind}): {cause.detail or cause.kind}", f"  at {where}"]
-    source = linecache.getline(where.file, where.line).rstrip()
+    source = _source_line(where).rstrip()
     if source:
         indent = len(source) - len(source.lstrip())
         lines.append(f"    {source.strip()}")
@@ -135,3 +136,16 @@ def report(cause: Break, where: Where) -> BreakReport:
             lines.append(f"    {' ' * (where.column - indent)}{'^' * width}")
     lines += [f"  why: {why}", f"  try: {suggestion}"]
     return BreakReport(cause.kind, where, "\n".join(lines))
+
+
+def _source_line(where: Where) -> str:
+    lines = linecache.getlines(where.file) if where.file in linecache.cache else _read(where.file)
+    return lines[where.line - 1] if 0 < where.line <= len(lines) else ""
+
+
+@functools.lru_cache(maxsize=8)
+def _read(file: str) -> list[str]:
+    """The lines of a file, which the program's own `linecache` does not get to know by that."""
+    lines = linecache.getlines(file)
+    linecache.cache.pop(file, None)
+    return lines

@@ -45,6 +45,16 @@ def drive(link: Link, *state: Any) -> Any:
         del resume, result
 
 
+def show_once(error: BaseException) -> None:
+    """An exception comes out of `drive`: its traceback is to show the program's frames alone, as if the captured function had gone on in its own."""
+    tb = error.__traceback__
+    after = tb.tb_next if tb is not None else None
+    while after is not None and after.tb_frame.f_code in OWN_CODE:
+        after = after.tb_next
+    if after is not None:  # else it comes from here
+        error.__traceback__ = after
+
+
 def hand_over(link: Link, *state: Any) -> Exit:
     """As `drive`, inside a resume function, where somebody drives already."""
     return Exit(link, state)
@@ -73,3 +83,6 @@ def hand_up_after_call(way_out: int, result: Any, *own: Any) -> Live:
     if type(result) is Live:
         return Live((*result, *own))
     return Live((way_out, *own, result))
+
+
+OWN_CODE = (drive.__code__, drive_after_call.__code__)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 # How an instruction ends that is not carried out: the program raises, it can't be captured, or our own limits are met.
+RAISING = ("exception", "op_error", "unbound")  # kinds of breaks where the program raises
 CAUSES = (Raised, Break, NotConstant, RecursionError, MemoryError, OverflowError)
 
 
@@ -39,14 +40,20 @@ class FrameState:
     at: Instr
     stack: list[Value]
     slots: dict[str, Value]
+    shown: frozenset[str] = (
+        frozenset()
+    )  # variables that nobody reads again, but whoever looks at the frame may see
 
 
 class Broken(Exception):
     """The capture ends: `states` from the captured function's frame to the innermost that can be resumed."""
 
-    def __init__(self, cause: Break, states: list[FrameState], where: Where) -> None:
+    def __init__(
+        self, cause: Break, states: list[FrameState], where: Where, raises: bool = False
+    ) -> None:
         super().__init__(str(cause))
         self.cause = cause
+        self.raises = raises  # the instruction at which it ends is known to raise
         self.states = states
         self.where = where
 
@@ -278,7 +285,8 @@ def call_operands(at: Instr) -> int:
 def broken_at(t: Tracer, point: Point, cause: Break) -> Broken:
     """Take everything back to `point`."""
     t.take_back(point.mark)
-    return Broken(cause, point.states, point.where)
+    raises = bool(t.handling) or cause.kind in RAISING
+    return Broken(cause, point.states, point.where, raises)
 
 
 __all__ = ["NONE", "Broken", "Frame", "FrameState", "Point", "broken_at", "call_operands"]

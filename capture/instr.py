@@ -176,6 +176,12 @@ def slot_names(code: CodeType) -> list[str]:
     return local_names + list(code.co_freevars)
 
 
+def argument_names(code: CodeType) -> list[str]:
+    """Positional, keyword-only, *args, **kwargs."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    return list(code.co_varnames[: count + bool(code.co_flags & 4) + bool(code.co_flags & 8)])
+
+
 def _read_exception_table(table: bytes) -> list[tuple[int, int, int, int, bool]]:
     entries = []
     stream = iter(table)

@@ -12,8 +12,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture import chain
-from frameloom.capture.instr import Instr, decode
-from frameloom.capture.liveness import live_before
+from frameloom.capture.instr import Handler, Instr, decode
+from frameloom.capture.liveness import bound_before, live_before
 from frameloom.capture.opcodes import END_FOR_LENGTH, NO_FALLTHROUGH, PY312, results, stack_effect
 from frameloom.capture.resume import (
     MADE,
@@ -45,7 +45,13 @@ def _spec_at(
 ) -> ResumeSpec:
     own = (*state.code.co_cellvars, *state.code.co_freevars)
     cells = frozenset(name for name in own if isinstance(state.slots.get(name), CellValue))
-    slots = frame_slots(state.code, live_before(state.code)[index], state.slots, cells)
+    shown = state.shown
+    if (
+        index != state.at.index
+    ):  # the same variables whatever the path, for a resume function to serve all
+        shown &= bound_before(state.code)[index]
+    wanted = live_before(state.code)[index] | shown
+    slots = frame_slots(state.code, wanted, state.slots, cells)
     return ResumeSpec(
         state.code, state.globals.real, index, slots, cells & frozenset(slots), stack, inner
     )
@@ -189,8 +195,9 @@ class Leaver:
             code.start_call(chain.drive if driving else chain.hand_over)
             code.load_const(self._link(way.spec))
         self._load_state(code, way.spec, names)
+        start = len(code.instrs)
         code.call(1 + len(way.spec.slots) + len(names))
-        code.emit("RETURN_VALUE")
+        self._return(code, start, shown_once=driving and not level)
 
     def _leave_after_call(self, writer: FrameWriter, level: int, driving: bool) -> None:
         code, spec = writer.code, self.specs[level]
@@ -206,8 +213,26 @@ class Leaver:
         code.load(result)
         code.emit("DELETE_FAST", result)
         self._load_state(code, spec, names)
+        start = len(code.instrs)
         code.call(2 + len(spec.slots) + len(names))
+        self._return(code, start, shown_once=driving and not level)
+
+    def _return(self, code: CodeBuilder, start: int, shown_once: bool) -> None:
+        """Return what the call that is written at `start` gives; the frame does not show in the traceback of its exceptions where it drives."""
+        call = code.instrs[start:]
         code.emit("RETURN_VALUE")
+        if not shown_once:
+            return
+        landing = Instr("NOP", positions=code.instrs[-1].positions)
+        code.instrs.append(landing)
+        for instr in call:
+            instr.handler = Handler(landing, 0, False)
+        code.depth = 1
+        code.emit("COPY", 1)
+        code.call_const_after(chain.show_once)
+        code.emit("POP_TOP")
+        code.emit("RERAISE", 0)
+        code.depth = 0
 
     def _links(self) -> tuple[Any, ...]:
         """All ways out, as the captured function needs them."""

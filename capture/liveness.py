@@ -1,6 +1,6 @@
-"""Which local variables an instruction's future still reads.
+"""Which local variables an instruction's future still reads, and which have a value there on every path.
 
-In: a code object.  Out: per instruction the names live before it; only those are carried over a break.  Edges to exception handlers count,
+In: a code object.  Out: per instruction the names live before it, and those surely bound before it.  Edges to exception handlers count,
 and so does what a bare `super()` reads behind the compiler's back.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from types import CodeType
 
-from frameloom.capture.instr import Instr, decode, per_code
+from frameloom.capture.instr import Instr, argument_names, decode, per_code, slot_names
 from frameloom.capture.opcodes import NO_FALLTHROUGH, PAIRS, SLOTS
 
 
@@ -44,6 +44,42 @@ def live_before(code: CodeType) -> list[frozenset[str]]:
                 live[instr.index] = names
                 stable = False
     return live
+
+
+@per_code
+def bound_before(code: CodeType) -> list[frozenset[str]]:
+    """For each instruction, the names that have a value before it however it was reached; those of code that is never reached are all names."""
+    instrs = decode(code)
+    names = slot_names(code)
+    bound: list[frozenset[str]] = [frozenset(names)] * len(instrs)
+    if instrs:
+        bound[0] = frozenset(argument_names(code))
+    stable = False
+    while not stable:
+        stable = True
+        for instr in instrs:
+            before = bound[instr.index]
+            reached = [(instr.handler.target.index, before)] if instr.handler is not None else []
+            after = _bound_after(instr, before)
+            if instr.op not in NO_FALLTHROUGH and instr.index + 1 < len(instrs):
+                reached.append((instr.index + 1, after))
+            if instr.target is not None:
+                reached.append((instr.target.index, after))
+            for index, found in reached:
+                if not bound[index] <= found:
+                    bound[index] &= found
+                    stable = False
+    return bound
+
+
+def _bound_after(instr: Instr, bound: frozenset[str]) -> frozenset[str]:
+    if instr.op in ("STORE_FAST", "STORE_DEREF"):
+        return bound | {instr.arg}
+    if instr.op in PAIRS:
+        return bound | {*instr.arg[: instr.op.count("STORE_FAST")]}
+    if instr.op in ("DELETE_FAST", "DELETE_DEREF", "LOAD_FAST_AND_CLEAR"):
+        return bound - {instr.arg}
+    return bound
 
 
 def _last_three(instrs: list[Instr], instr: Instr) -> list[Instr]:

@@ -27,6 +27,7 @@ from frameloom.capture.instr import assemble, decode
 from frameloom.capture.leave import Leaver, frame_spec
 from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
 from frameloom.capture.resume import FrameWriter
+from frameloom.capture.shown import choose_shown
 from frameloom.capture.values.base import NULL, LazyValue, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue
@@ -208,6 +209,7 @@ def _several(kind: str, values: list[Value], piece: Piece, seen: set[int]) -> An
 
 def entry_for_break(capture: Capture, broken: Broken) -> Any:
     states = broken.states
+    choose_shown(states, broken.raises)
     specs = [frame_spec(state) for state in states]
     needed = [
         value

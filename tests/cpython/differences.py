@@ -21,7 +21,6 @@ MEMORY = "counts bytes of a dictionary whose keys are set in one go"
 DIFFERENCES: dict[str, str] = {
     "test_call.TestPEP590.test_setvectorcall*": "the function's way of being called is replaced from C",
     "test_class.ClassTests.testSetattrWrapperNameIntern": IDENTITY,
-    "test_contextlib.TestExitStack.test_exit_exception_traceback": FRAMES,
     "test_descr.ClassPropertiesAndMethods.test_remove_subclass": LIFETIME,
     "test_descr.ClassPropertiesAndMethods.test_restored_object_new": "a fault of CPython that the test expects does not show",
     "test_descr.ClassPropertiesAndMethods.test_slots": GLOBAL_COUNT,
@@ -47,10 +46,8 @@ DIFFERENCES: dict[str, str] = {
     "test_set.*.test_container_iterator": LIFETIME,
     "test_set.*.test_weakref": LIFETIME,
     "test_traceback.MiscTracebackCases.test_clear": FRAMES,
-    "test_traceback.TestStack.test_extract_stackup_deferred_lookup_lines": FRAMES,
     "test_traceback.TestStack.test_format_locals": FRAMES,
     "test_traceback.TestTracebackException.test_comparison_params_variations": FRAMES,
-    "test_traceback.TestTracebackException.test_lookup_lines": FRAMES,
     "test_traceback.TestTracebackException.test_print": FRAMES,
 }
 
