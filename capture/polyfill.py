@@ -48,8 +48,11 @@ def iterator(real: Any, *makers: Any) -> Callable[[Any], Any]:
         cls.real_class = real
 
         def make(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-            assert t.frame is not None
-            site = (t.frame.code, t.frame.at.index)
+            frame = t.frame
+            assert frame is not None
+            while not frame.resumable and frame.parent is not None:
+                frame = frame.parent  # out of our own code, to the program's call
+            site = (frame.code, frame.at.index)
             if t.session.is_avoided(*site):
                 raise Break(
                     "opaque_iterable", f"{real.__name__}(...) is used on both sides of a break"
@@ -58,7 +61,7 @@ def iterator(real: Any, *makers: Any) -> Callable[[Any], Any]:
             _run(t, cls.__init__, [state, *args], kwargs)
             return PolyfillIterator(cls, state, site)
 
-        for maker in makers or (real,):
+        for maker in (cls, *(makers or (real,))):
             FUNCTIONS[maker] = make
         return cls
 
@@ -89,9 +92,11 @@ class PolyfillIterator(IteratorValue):
     def parts(self) -> list[Value]:
         return list(self.state.attributes.values())
 
-    def rebuild(self, r: Rebuilder) -> None:
+    def check_rebuild(self) -> None:
         if not hasattr(self.cls, "left"):
             raise Avoid(self.site)
+
+    def rebuild(self, r: Rebuilder) -> None:
         r.code.start_call(self.cls.left)
         names = list(self.state.attributes)
         order = self.cls.left.__code__.co_varnames[: self.cls.left.__code__.co_argcount]

@@ -16,6 +16,7 @@ from frameloom.capture.rebuild import reachable, settled
 from frameloom.capture.values.base import NULL, Avoid, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.function import BuiltinValue, CellValue
+from frameloom.capture.values.iterator import IteratorValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break, Skip
 
@@ -61,6 +62,8 @@ def _can_be_made(value: Value) -> bool:
     try:
         for part in reachable([value]):
             if part.origin is None:
+                if isinstance(part, IteratorValue):
+                    return False
                 part.check_rebuild()
     except (Avoid, Break, Skip):
         return False

@@ -307,36 +307,46 @@ class GroupBy:
     def __init__(self, iterable: Any, key: Any = None) -> None:
         self.source = iter(iterable)
         self.function = key
-        self.state: list[Any] = [NOTHING, NOTHING]  # the item that comes next, and its key
-        self.group: Any = NOTHING
+        self.value = self.key = NOTHING  # the item that comes next, and its key
+        self.target = NOTHING  # the key of the last group
+        self.group: Any = NOTHING  # the mark of the group that may go on
 
     def __next__(self) -> Any:
-        old = self.group
-        while self.state[0] is NOTHING or (old is not NOTHING and self.state[1] == old[0]):
-            group_advance(self.source, self.function, self.state)
-        self.group = [self.state[1]]
-        return self.state[1], group_items(self, self.group)
+        self.group = NOTHING
+        while self.key is NOTHING or (self.target is not NOTHING and self.key in (self.target,)):
+            self.advance()
+        self.target = self.key
+        self.group = [self.key]
+        return self.key, Group(self, self.group)
+
+    def advance(self) -> None:
+        value = next(self.source)
+        self.key = value if self.function is None else self.function(value)
+        self.value = value
 
     def __iter__(self) -> Any:
         return self
 
 
-def group_advance(source: Any, function: Any, state: list[Any]) -> None:
-    item = next(source)
-    state[1] = item if function is None else function(item)
-    state[0] = item
+@iterator(type(next(itertools.groupby("a"))[1]))
+class Group:
+    def __init__(self, owner: Any, group: list[Any]) -> None:
+        self.owner = owner
+        self.group = group
 
+    def __next__(self) -> Any:
+        owner = self.owner
+        if owner.group is not self.group:
+            raise StopIteration
+        if owner.value is NOTHING:
+            owner.advance()
+        if owner.key not in (self.group[0],) or owner.value is NOTHING:  # comparing may take it
+            raise StopIteration
+        value, owner.value, owner.key = owner.value, NOTHING, NOTHING
+        return value
 
-def group_items(owner: Any, group: list[Any]) -> Any:
-    while owner.group is group and owner.state[0] is not NOTHING and owner.state[1] == group[0]:
-        item, owner.state[0] = owner.state[0], NOTHING
-        yield item
-        if owner.group is not group or owner.state[0] is not NOTHING:
-            return
-        for following in owner.source:
-            owner.state[1] = following if owner.function is None else owner.function(following)
-            owner.state[0] = following
-            break
+    def __iter__(self) -> Any:
+        return self
 
 
 class Combinatoric:
@@ -461,16 +471,32 @@ def tee(iterable: Any, n: int = 2) -> Any:
         raise ValueError("n must be >= 0")
     source = iter(iterable)
     waiting: list[Any] = [deque() for _ in range(n)]
-    return tuple([tee_branch(source, waiting, own) for own in waiting])
+    running: list[Any] = []
+    return tuple([Branch(source, waiting, own, running) for own in waiting])
 
 
-def tee_branch(source: Any, waiting: list[Any], own: Any) -> Any:
-    while True:
-        if not own:
-            for item in source:
-                for other in waiting:
-                    other.append(item)
-                break
-            if not own:
-                return
-        yield own.popleft()
+@iterator(type(itertools.tee("")[0]))
+class Branch:
+    """No `left`: the branches share their source."""
+
+    def __init__(self, source: Any, waiting: list[Any], own: Any, running: list[Any]) -> None:
+        self.source = source
+        self.waiting = waiting
+        self.own = own
+        self.running = running  # not empty while the source is asked
+
+    def __next__(self) -> Any:
+        if not self.own:
+            if self.running:
+                raise RuntimeError("cannot re-enter the tee iterator")
+            self.running.append(True)
+            try:
+                item = next(self.source)
+            finally:
+                self.running.clear()
+            for other in self.waiting:
+                other.append(item)
+        return self.own.popleft()
+
+    def __iter__(self) -> Any:
+        return self

@@ -355,7 +355,10 @@ class ObjectValue(Value):
         if result is not None:
             if isinstance(result, IteratorValue):
                 return result
-            return result.iterate(t) if result is not self else UserIterator(self)
+            if class_attribute(result.type(), "__next__") is MISSING:
+                text = f"iter() returned non-iterator of type '{result.type().__name__}'"
+                t.raise_(TypeError, text)
+            return UserIterator(result) if isinstance(result, ObjectValue) else result.iterate(t)
         if self.payload is not None:
             return self.payload.iterate(t)
         if self.special("__getitem__") is not MISSING:

@@ -16,6 +16,7 @@ GLOBAL_COUNT = "counts all objects of the process, those of captures too"
 BUILTINS = "takes builtins away from the whole process, from the capture too"
 DEPTH = "counts on a certain depth of the stack"
 EXOTIC = "runs code while the interpreter looks a name up in a class"
+ADDRESS = "asks whether an object lies where one lay that is gone"
 MEMORY = "counts bytes of a dictionary whose keys are set in one go"
 
 DIFFERENCES: dict[str, str] = {
@@ -40,6 +41,7 @@ DIFFERENCES: dict[str, str] = {
     "test_generators.FinalizationTest.test_frame_resurrect": LIFETIME,
     "test_generators.FinalizationTest.test_refcycle": LIFETIME,
     "test_iter.TestCase.test_ref_counting_behavior": LIFETIME,
+    "test_itertools.TestBasicOps.test_*_tuple_reuse": ADDRESS,
     "test_operator.*.test_is": IDENTITY,
     "test_operator.*.test_is_not": IDENTITY,
     "test_patma.TestTracing.*": TRACING,

@@ -205,3 +205,103 @@ def round_robin(x):
         return out
 
     return x + 1, robin("ab", "cd")
+
+
+class ReadsItself:
+    """An iterator that asks the branch it feeds."""
+
+    def __init__(self):
+        self.first, self.branch = True, None
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.first:
+            self.first = False
+            return next(self.branch)
+        return 1
+
+
+@program()
+def tee_reentered(x):
+    source = ReadsItself()
+    a, b = tee(source)
+    source.branch = b
+    try:
+        next(a)
+    except RuntimeError as error:
+        return x + 1, str(error), next(a), next(b)
+
+
+@program(breaks="opaque_iterable opaque_iterable")
+def branches_of_tee_that_stay(x):
+    y = x + 1
+    a, b = tee([1, 2, 3])
+    next(a)
+    return y, a, b, type(a).__name__
+
+
+class EqualAndAsking:
+    def __init__(self, value):
+        self.group = None
+
+    def __eq__(self, other):
+        if self.group is not None:
+            group, self.group = self.group, None
+            next(group, None)
+        return True
+
+
+@program()
+def groupby_reentered(x):
+    keys = [EqualAndAsking(n) for n in range(4)]
+    group = next(groupby(range(4), keys.__getitem__))[1]
+    keys[0].group = group
+    return x + 1, [next(group, None) for _ in range(3)]
+
+
+@program(breaks="opaque_iterable opaque_iterable opaque_iterable")
+def group_that_stays(x):
+    y = x + 1
+    group = next(groupby([1, 1, 2]))[1]
+    return y, group, next(group)
+
+
+class NotItsOwn:
+    """An iterator whose own `__iter__` gives something else."""
+
+    def __init__(self):
+        self.left = [3, 2, 1]
+
+    def __iter__(self):
+        return iter("never asked")
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        return self.left.pop()
+
+
+class Gives:
+    def __init__(self, what):
+        self.what = what
+
+    def __iter__(self):
+        return self.what
+
+
+@program()
+def iterator_is_taken_as_it_is(x):
+    return x + 1, list(Gives(NotItsOwn()))
+
+
+@program()
+def iter_gives_no_iterator(x):
+    texts = []
+    for what in ([1], Gives(1), 3):
+        try:
+            zip(Gives(what))
+        except TypeError as error:
+            texts.append(str(error))
+    return x + 1, texts
