@@ -42,6 +42,7 @@ class Guards:
         "func_closure", "func_defaults", "func_kwdefaults", "func_code", "func_globals"  parts of a Python function
         "method_self", "method_func"  parts of a bound method
         "proxied"                     the mapping that a MappingProxyType shows
+        "referent"       what a weak reference refers to, None once it died
         """
     # checks
     def check(self, node: int, kind: str, value: object = None) -> None:
@@ -108,10 +109,12 @@ class JitFunction:
         self,
         function: FunctionType,
         on_miss: Callable[[JitFunction, tuple[Any, ...], dict[str, Any] | None], Entry | None],
+        takes_state: bool = False,
     ) -> None:
         """on_miss(self, slots, None): `slots` are the bound arguments in localsplus order (defaults filled in).  It returns the
         Entry to run for this call (already added by it, or not), or None for the plain function.  Wrong arguments
-        never reach it: the plain function is called and raises its own TypeError."""
+        never reach it: the plain function is called and raises its own TypeError.
+        `takes_state`: it is called with one list, whose items are the slots; the function that runs empties it."""
     def add(self, entry: Entry) -> None: ...
     def clear(self) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...

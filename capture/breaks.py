@@ -63,6 +63,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "an exception leaves the captured code",
         "check the inputs before the jitted function",
     ),
+    "finalizer": (
+        "the object's finalizer runs code of the program",
+        "let go of it outside the jitted function",
+    ),
     "generator": ("a started generator cannot be taken apart", "use a list"),
     "gradient": ("gradients are not captured yet", "call it under torch.no_grad()"),
     "graph_break": ("frameloom.graph_break() was called", "remove the call"),

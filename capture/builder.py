@@ -87,6 +87,19 @@ class CodeBuilder:
     def load(self, name: str) -> None:
         self.emit("LOAD_FAST", name)
 
+    def move(self, name: str) -> None:
+        """Push what the variable holds, which it then holds no longer."""
+        self.load(name)
+        self.emit("DELETE_FAST", name)
+
+    def let_go(self, name: str) -> None:
+        """Empty the list that the variable holds."""
+        self.emit("PUSH_NULL")
+        self.load_const(list.clear)
+        self.move(name)
+        self.call(1)
+        self.emit("POP_TOP")
+
     def subscript(self, index: Any) -> None:
         self.load_const(index)
         self.emit("BINARY_SUBSCR")

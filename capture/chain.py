@@ -1,9 +1,11 @@
 """What new code calls when a piece ends: going on in a resume function, without growing the Python stack.
 
 The captured function drives: it calls the resume function for the place where it left, which returns either the result or an `Exit` that names
-the next resume function.  Inside inlined calls, a break function hands its state up as a `Live` tuple, each caller adding its own.
+the next resume function.  Inside inlined calls, a break function hands its state up as a `Live`, each caller adding its own.
 
     f (new code) -> drive -> resume -> Exit -> resume -> ... -> result
+
+State goes from hand to hand as one list, which the resume function empties: nobody on the way keeps alive what the program lets go of.
 """
 
 from __future__ import annotations
@@ -22,23 +24,27 @@ class Exit:
 
     __slots__ = ("link", "state")
 
-    def __init__(self, link: Link, state: tuple[Any, ...]) -> None:
+    def __init__(self, link: Link, state: list[Any]) -> None:
         self.link = link
         self.state = state
 
 
-class Live(tuple[Any, ...]):
-    """State of frames inside an inlined call: the number of the way out, then the frames' values, innermost first."""
+class Live:
+    """State of frames inside an inlined call: the number of the way out, and the frames' values, innermost first."""
 
-    __slots__ = ()
+    __slots__ = ("state", "way_out")
+
+    def __init__(self, way_out: int, state: list[Any]) -> None:
+        self.way_out = way_out
+        self.state = state
 
 
-def drive(link: Link, *state: Any) -> Any:
+def drive(link: Link, state: list[Any]) -> Any:
     """Run resume functions until one gives the result."""
     while True:
         resume = link()
         assert resume is not None
-        result = resume(*state)
+        result = resume(state)
         if type(result) is not Exit:
             return result
         link, state = result.link, result.state
@@ -55,34 +61,36 @@ def show_once(error: BaseException) -> None:
         error.__traceback__ = after
 
 
-def hand_over(link: Link, *state: Any) -> Exit:
-    """As `drive`, inside a resume function, where somebody drives already."""
-    return Exit(link, state)
+hand_over = Exit  # as `drive`, inside a resume function, where somebody drives already
+hand_up = Live  # the innermost frame of an inlined call ends here
 
 
-def hand_up(way_out: int, *state: Any) -> Live:
-    """The innermost frame of an inlined call ends here."""
-    return Live((way_out, *state))
+def _after_call(links: tuple[Link, ...], state: list[Any]) -> Link:
+    """Where to go on after an inlined call, whose result is the last of `state`: `links` by way out, the last one for a normal return."""
+    result = state[-1]
+    if type(result) is not Live:
+        return links[-1]
+    state[-1:] = ()
+    state[:0] = result.state
+    return links[result.way_out]
 
 
-def drive_after_call(links: tuple[Link, ...], result: Any, *own: Any) -> Any:
-    """After an inlined call in the captured function: `links` by way out, the last one for a normal return."""
-    if type(result) is Live:
-        return drive(links[result[0]], *result[1:], *own)
-    return drive(links[-1], *own, result)
+def drive_after_call(links: tuple[Link, ...], state: list[Any]) -> Any:
+    return drive(_after_call(links, state), state)
 
 
-def hand_over_after_call(links: tuple[Link, ...], result: Any, *own: Any) -> Exit:
-    if type(result) is Live:
-        return Exit(links[result[0]], (*result[1:], *own))
-    return Exit(links[-1], (*own, result))
+def hand_over_after_call(links: tuple[Link, ...], state: list[Any]) -> Exit:
+    return Exit(_after_call(links, state), state)
 
 
-def hand_up_after_call(way_out: int, result: Any, *own: Any) -> Live:
+def hand_up_after_call(way_out: int, state: list[Any]) -> Live:
     """After an inlined call inside another one; `way_out` is the number of its normal return."""
-    if type(result) is Live:
-        return Live((*result, *own))
-    return Live((way_out, *own, result))
+    result = state[-1]
+    if type(result) is not Live:
+        return Live(way_out, state)
+    state[-1:] = ()
+    result.state += state
+    return result
 
 
 OWN_CODE = (drive.__code__, drive_after_call.__code__)

@@ -65,6 +65,7 @@ def construct(
     cls = cls_value.real
     if policy.is_pure(cls) or issubclass(cls, torch.finfo | torch.iinfo):
         return t.evaluate(cls, args, kwargs)
+    check_finalizer(cls)
     if issubclass(cls, BaseException):
         return _exception(t, cls, args, kwargs)
     if (
@@ -79,8 +80,6 @@ def construct(
         return _instance(t, cls_value, args, kwargs)
     if issubclass(cls, torch.Tensor | type) or cls.__module__.partition(".")[0] in OPAQUE_MODULES:
         raise Break("unknown_call", f"{cls.__name__}(...)")
-    if class_attribute(cls, "__del__") is not MISSING:
-        raise Break("unknown_call", f"{cls.__name__}(...), which has __del__")
     if (
         not is_python_class(cls)
         or not cls.__flags__ & 1 << 9
@@ -115,8 +114,15 @@ def _instance(
     return result
 
 
+def check_finalizer(cls: type) -> None:
+    """An object made by a capture may never come to be: its end would not be seen."""
+    if class_attribute(cls, "__del__") is not MISSING:
+        raise Break("unknown_call", f"{cls.__name__}(...), which has __del__")
+
+
 def bare_instance(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """What `object.__new__` and its like in dict, list and tuple make."""
+    check_finalizer(cls)
     if cls.__flags__ & ABSTRACT:
         t.raise_unworded(TypeError, f"{cls.__name__}(...) of an abstract class")
     if not is_python_class(cls):

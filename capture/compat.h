@@ -80,4 +80,10 @@ static inline PyObject *proxied_mapping(PyObject *proxy) {
     return ((PyObject **)((PyObject *)proxy + 1))[0];
 }
 
+/* As the reference answers when it is called: None also while its object is being freed. */
+static inline PyObject *weakref_living(PyObject *reference) {
+    PyObject *object = weakref_object(reference);
+    return Py_REFCNT(object) > 0 ? object : Py_None;
+}
+
 #endif

@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from frameloom.capture.builtins import Args, Kwargs, knows
+from frameloom.capture.classes import check_finalizer
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue
@@ -107,6 +108,7 @@ class _Copier:
                 raise Break("library_call", f"copy of {value.describe()}")
         if value.payload is not None:
             raise Break("library_call", f"copy of {value.describe()}")
+        check_finalizer(value.cls)
         result = self.memo[id(value)] = ObjectValue(value.cls)
         for key, item in AttributesValue(value).table(self.t).entries(self.t).values():
             result.attributes[key.constant()] = self.part(item)

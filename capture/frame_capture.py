@@ -19,11 +19,12 @@ from frameloom.capture.resume import ResumeSpec, enter, spec_of
 from frameloom.capture.session import Compiler, forget_sessions, session_of
 from frameloom.capture.surroundings import obstacle, watch
 from frameloom.capture.tracer import Tracer
-from frameloom.capture.values.base import Avoid, Raised, Value
+from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
 from frameloom.capture.values.iterator import SequenceIterator
 from frameloom.errors import Break, Skip
 
 MAX_ATTEMPTS = 20
+OURS = (Broken, Break, Skip, Raised, NotConstant)
 MAX_POSITIONS = 2  # entries that may depend on where an iterator stands, before one that serves all
 UNSUPPORTED_FLAGS = 0x20 | 0x80 | 0x200  # generators, coroutines, asynchronous generators
 
@@ -131,6 +132,9 @@ class Capture:
             return self._broken(end) if isinstance(end, Broken) else self._returned(end)
         except Skip as skip:
             return self._plain(skip.reason)
+        finally:
+            if isinstance(end, Exception):
+                _forget_frames(end)
 
     def _leave_modes(self) -> None:
         """The interpreter really entered the grad modes that the program did."""
@@ -183,6 +187,14 @@ class Capture:
             self.compiler.add_plain(f"{self.function.__qualname__}: {reason}")
         self.compiler.add_guards(built.guards)
         return _capture.Entry.plain(built.guards, reason)
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """The frames that an exception of ours has passed hold it, and all that was captured with it: the program's objects would live on."""
+    while error is not None:
+        error.__traceback__ = None
+        before = error.__context__
+        error = error.__cause__ or (before if isinstance(before, OURS) else None)
 
 
 assert methods.FUNCTIONS

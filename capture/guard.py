@@ -44,6 +44,11 @@ class GuardSet:
         key = ("subclass", cls, abstract)
         self._checks.setdefault(key, (self._roots.object(cls), "subclass", (cls, abstract, answer)))
 
+    def release(self) -> None:
+        """The guards are built: they hold weakly what these hold."""
+        self._checks.clear()
+        self.lookups.clear()
+
     def __len__(self) -> int:
         return len(self._checks)
 

@@ -29,6 +29,7 @@ static const struct {
         {"func_globals", STEP_FUNC_GLOBALS},
         {"method_self", STEP_METHOD_SELF},
         {"method_func", STEP_METHOD_FUNC},
+        {"referent", STEP_REFERENT},
     },
   CHECKS[] = {
       {"type", CHECK_TYPE},
@@ -238,6 +239,8 @@ static PyObject *child_path(PyObject *parent, StepKind kind, PyObject *key, cons
         return PyUnicode_FromFormat("%U.__self__", parent);
     case STEP_METHOD_FUNC:
         return PyUnicode_FromFormat("%U.__func__", parent);
+    case STEP_REFERENT:
+        return PyUnicode_FromFormat("%U()", parent);
     default:
         return PyUnicode_FromFormat("%U.__%s__", parent, name + strlen("func_"));
     }

@@ -14,6 +14,7 @@ typedef struct {
     PyObject *on_miss;
     PyObject *entries; /* tuple, oldest first; replaced as a whole, so that a running call keeps its own */
     Py_ssize_t simple; /* number of arguments if all are positional, else -1 */
+    char takes_state;  /* called with one list, whose items are the slots; the code that runs empties it */
     char enabled, look_inside;
     PyObject *dict;
     PyObject *weakrefs;
@@ -86,6 +87,11 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
         bound.slots = (PyObject **)args;
         bound.count = nargs;
         bound.owned = 0;
+    } else if (self->takes_state) {
+        if (names || nargs != 1 || !PyList_CheckExact(args[0])) goto plain;
+        bound.slots = ((PyListObject *)args[0])->ob_item;
+        bound.count = PyList_GET_SIZE(args[0]);
+        bound.owned = 0;
     } else {
         int fits = bind_arguments(function, args, nargs, names, &bound);
         if (fits < 0) return NULL;
@@ -155,9 +161,11 @@ static int take_names(JitFunction *self, PyObject *function) {
 }
 
 static PyObject *JitFunction_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"function", "on_miss", NULL};
+    static char *names[] = {"function", "on_miss", "takes_state", NULL};
     PyObject *function, *on_miss;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O", names, &PyFunction_Type, &function, &on_miss))
+    int takes_state = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|p", names, &PyFunction_Type, &function, &on_miss,
+                                     &takes_state))
         return NULL;
     JitFunction *self = (JitFunction *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
@@ -166,8 +174,9 @@ static PyObject *JitFunction_new(PyTypeObject *type, PyObject *args, PyObject *k
     self->code = Py_NewRef(PyFunction_GET_CODE(function));
     self->on_miss = Py_NewRef(on_miss);
     self->enabled = 1;
+    self->takes_state = (char)takes_state;
     PyCodeObject *code = (PyCodeObject *)self->code;
-    int simple = code->co_kwonlyargcount == 0 && !(code->co_flags & (CO_VARARGS | CO_VARKEYWORDS));
+    int simple = !takes_state && code->co_kwonlyargcount == 0 && !(code->co_flags & (CO_VARARGS | CO_VARKEYWORDS));
     self->simple = simple ? code->co_argcount : -1;
     self->entries = PyTuple_New(0);
     self->dict = PyDict_New();

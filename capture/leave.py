@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture import chain
 from frameloom.capture.instr import Handler, Instr, decode
-from frameloom.capture.liveness import bound_before, live_before
+from frameloom.capture.lifetime import Lifetimes
 from frameloom.capture.opcodes import END_FOR_LENGTH, NO_FALLTHROUGH, PY312, results, stack_effect
 from frameloom.capture.resume import (
     MADE,
+    STATE,
     FrameWriter,
     ResumeSpec,
     call_start,
-    frame_slots,
     make_resume,
     push_stack,
 )
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
 METHOD_LOADS = frozenset({"LOAD_METHOD", "LOAD_ATTR", "LOAD_SUPER_ATTR"})
 
 
-def frame_spec(state: FrameState) -> ResumeSpec:
+def frame_spec(lifetimes: Lifetimes, state: FrameState) -> ResumeSpec:
     """The state of a frame at its current instruction, as arguments."""
-    return _spec_at(state, state.at.index, tuple(value is not NULL for value in state.stack))
+    return _spec_at(
+        lifetimes, state, state.at.index, tuple(value is not NULL for value in state.stack)
+    )
 
 
 def _spec_at(
-    state: FrameState, index: int, stack: tuple[bool, ...], inner: ResumeSpec | None = None
+    lifetimes: Lifetimes,
+    state: FrameState,
+    index: int,
+    stack: tuple[bool, ...],
+    inner: ResumeSpec | None = None,
 ) -> ResumeSpec:
     own = (*state.code.co_cellvars, *state.code.co_freevars)
     cells = frozenset(name for name in own if isinstance(state.slots.get(name), CellValue))
-    shown = state.shown
-    if (
-        index != state.at.index
-    ):  # the same variables whatever the path, for a resume function to serve all
-        shown &= bound_before(state.code)[index]
-    wanted = live_before(state.code)[index] | shown
-    slots = frame_slots(state.code, wanted, state.slots, cells)
+    slots = lifetimes.slots(state, index, cells)
     return ResumeSpec(
         state.code, state.globals.real, index, slots, cells & frozenset(slots), stack, inner
     )
@@ -65,12 +65,15 @@ class WayOut:
     jump: bool
 
 
-def ways_out(state: FrameState) -> list[WayOut]:
+def ways_out(lifetimes: Lifetimes, state: FrameState) -> list[WayOut]:
     at, before = state.at, [value is not NULL for value in state.stack]
     found = []
     if at.op not in NO_FALLTHROUGH:
         found.append(
-            WayOut(_spec_at(state, at.index + 1, _stack_after(at, before, jump=False)), False)
+            WayOut(
+                _spec_at(lifetimes, state, at.index + 1, _stack_after(at, before, jump=False)),
+                False,
+            )
         )
     if at.target is not None:
         index, stack = at.target.index, _stack_after(at, before, jump=True)
@@ -78,7 +81,7 @@ def ways_out(state: FrameState) -> list[WayOut]:
             stack = tuple(before[:-1])
             if decode(state.code)[index].op == "END_FOR":
                 index += END_FOR_LENGTH
-        found.append(WayOut(_spec_at(state, index, stack), True))
+        found.append(WayOut(_spec_at(lifetimes, state, index, stack), True))
     return found
 
 
@@ -102,8 +105,9 @@ class Leaver:
         self.capture = capture
         self.session = capture.tracer.session
         self.states = states
-        self.specs = [frame_spec(state) for state in states]
-        self.ways = ways_out(states[-1])
+        lifetimes = Lifetimes(capture.tracer, states)
+        self.specs = [frame_spec(lifetimes, state) for state in states]
+        self.ways = ways_out(lifetimes, states[-1])
 
     # --- specs of the resume functions
     def _wrapped(self, level: int, spec: ResumeSpec) -> ResumeSpec:
@@ -140,7 +144,8 @@ class Leaver:
         else:
             inner = self.specs[level + 1 :]
             start = len(writer.code.instrs)
-            writer.code.call(sum(len(spec.slots) + sum(spec.stack) for spec in inner))
+            writer.code.emit("BUILD_LIST", sum(len(spec.slots) + sum(spec.stack) for spec in inner))
+            writer.code.call(1)
             for instr in writer.code.instrs[start:]:
                 instr.handler, instr.positions = body[at.index].handler, at.positions
             self._leave_after_call(writer, level, driving)
@@ -196,7 +201,8 @@ class Leaver:
             code.load_const(self._link(way.spec))
         self._load_state(code, way.spec, names)
         start = len(code.instrs)
-        code.call(1 + len(way.spec.slots) + len(names))
+        code.emit("BUILD_LIST", len(way.spec.slots) + len(names))
+        code.call(2)
         self._return(code, start, shown_once=driving and not level)
 
     def _leave_after_call(self, writer: FrameWriter, level: int, driving: bool) -> None:
@@ -210,11 +216,10 @@ class Leaver:
         else:
             code.start_call(chain.drive_after_call if driving else chain.hand_over_after_call)
             code.load_const(self._links())
-        code.load(result)
-        code.emit("DELETE_FAST", result)
-        self._load_state(code, spec, names)
+        self._load_state(code, spec, [*names, result])
         start = len(code.instrs)
-        code.call(2 + len(spec.slots) + len(names))
+        code.emit("BUILD_LIST", len(spec.slots) + len(names) + 1)
+        code.call(2)
         self._return(code, start, shown_once=driving and not level)
 
     def _return(self, code: CodeBuilder, start: int, shown_once: bool) -> None:
@@ -258,11 +263,9 @@ class Leaver:
             if name in spec.cells:
                 code.emit("LOAD_CLOSURE", name)
             else:
-                code.load(name)
-                code.emit("DELETE_FAST", name)  # the frame that is left need not keep it alive
+                code.move(name)  # the frame that is left need not keep it alive
         for name in names:
-            code.load(name)
-            code.emit("DELETE_FAST", name)
+            code.move(name)
 
     # --- break functions of inlined calls
     def load_break_function(self, code: CodeBuilder, level: int) -> None:
@@ -278,13 +281,14 @@ class Leaver:
         parameters = [*names, *own.slots, *(f".s{n}" for n in range(sum(own.stack)))]
         writer = FrameWriter(state.code, parameters, own.cells)
         writer.code.place(state.at.positions)
-        writer.code.emit("RESUME", 0)
+        writer.enter()
+        writer.code.let_go(STATE)
         push_stack(writer.code, own)
         if inner:
             writer.code.emit("PUSH_NULL")
             self.load_break_function(writer.code, level + 1)
             for name in names:
-                writer.code.load(name)
+                writer.code.move(name)
         self.finish_frame(writer, level)
         function = FunctionType(writer.finish(), own.globals, state.code.co_name)
         function.__qualname__ = state.code.co_qualname

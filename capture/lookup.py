@@ -13,6 +13,7 @@ from typing import Any
 
 MISSING = object()
 IMMUTABLE_TYPE = 1 << 8
+HEAP_TYPE = 1 << 9  # made by a class statement
 ORDER = "the order of its bases"  # in the place of a name
 Lookups = dict[tuple[type, str, type | None], Any]  # (class, name, after) -> what was found
 

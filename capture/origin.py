@@ -91,6 +91,8 @@ class Origin:
                 return f"{base}.__reduce__()"
             case "proxied":
                 return base
+            case "referent":
+                return f"{base}()"
             case "item" | "base_item":
                 return f"{base}[{self.key!r}]"
             case "key" | "base_key":
@@ -159,8 +161,13 @@ def _read_proxied(proxy: Any) -> Any:
     return gc.get_referents(proxy)[0]
 
 
+def _read_referent(reference: Any) -> Any:
+    return reference()
+
+
 READERS: dict[str, Any] = {
     "proxied": _read_proxied,
+    "referent": _read_referent,
     "state": _read_state,
     "dict": _read_dict,
     "type": type,

@@ -154,6 +154,10 @@ class Recorder(TorchDispatchMode):
             n_ops=self.n_ops,
         )
 
+    def release(self) -> None:
+        """The captured call's tensors are the caller's again."""
+        self._inputs.clear()
+
     # ---- recording
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

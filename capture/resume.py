@@ -1,9 +1,11 @@
 """Resume functions: a function's code entered in its middle, with the state of its frame as arguments.
 
 In: a `ResumeSpec`, which says where and with what state.  Out: `make_resume`, a real function that goes on from there in plain Python, and
-`enter`, which has the interpreter go on from there.  Both take the same arguments:
+`enter`, which has the interpreter go on from there.  Both take the same state:
 
-    state of the inner frames (see below) | local variables and cells | values on the stack
+    of the inner frames (see below) | local variables and cells | values on the stack
+
+The function takes it as one list and empties that, so that a variable it deletes is the last to hold its value.
 
 A spec with an `inner` one stands for a frame inside a call: first the inner frame goes on, and its result is that of the call.
 """
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.builder import CodeBuilder
 from frameloom.capture.frame import Frame
-from frameloom.capture.instr import Handler, Instr, assemble, decode, slot_names
+from frameloom.capture.instr import Handler, Instr, assemble, decode
 from frameloom.capture.opcodes import PY312
 from frameloom.capture.values.base import NULL, Raised, Value
 
@@ -61,11 +63,12 @@ class ResumeSpec:
 
     @property
     def parameters(self) -> list[str]:
-        """Names of the arguments."""
+        """Names of the variables that receive the state."""
         names = [f".i{n}" for n in range(self.inner_count)]
         return [*names, *self.slots, *(f".s{n}" for n in range(sum(self.stack)))]
 
 
+STATE = ".state"  # the argument: the list of what `parameters` receive
 SPEC, INNER = "__frameloom_resume__", "__frameloom_inner__"
 MADE = "__frameloom_made__"  # marks a break function
 
@@ -84,7 +87,8 @@ def make_resume(spec: ResumeSpec) -> FunctionType:
     """The function that goes on in plain Python."""
     writer = FrameWriter(spec.code, spec.parameters, spec.cells)
     writer.code.place(decode(spec.code)[spec.index].positions)
-    writer.code.emit("RESUME", 0)
+    writer.enter()
+    writer.code.let_go(STATE)
     push_stack(writer.code, spec)
     body = writer.copy_body()
     inner: FunctionType | None = None
@@ -106,7 +110,7 @@ def push_stack(code: CodeBuilder, spec: ResumeSpec) -> None:
     number = 0
     for present in spec.stack:
         if present:
-            code.load(f".s{number}")
+            code.move(f".s{number}")
             number += 1
         else:
             code.emit("PUSH_NULL")
@@ -133,7 +137,7 @@ def call_super_packed(operands: tuple[Any, type, Any]) -> Any:
 
 
 class FrameWriter:
-    """Code for a frame like that of `original`, with arguments of its own: all of them positional, cells passed as cells."""
+    """Code for a frame like that of `original` that is given its state: all of it in one list, cells as cells."""
 
     keeps_layout = False  # whether arguments and free variables are where the original has them
 
@@ -144,6 +148,18 @@ class FrameWriter:
         self.code = CodeBuilder(
             {name: "LOAD_CLOSURE" if name in cells else "LOAD_FAST" for name in parameters}
         )
+
+    def enter(self) -> None:
+        """Give the variables what is in the list, which is to be let go of as soon as the call needs not start anew."""
+        self.code.emit("RESUME", 0)
+        self.code.load(STATE)
+        self.code.emit("UNPACK_SEQUENCE", len(self.parameters))
+        for name in self.parameters:
+            self.code.store(name)
+
+    def incoming(self) -> list[str]:
+        """The variables that have a value when the frame is entered."""
+        return self.parameters
 
     def copy_body(self) -> list[Instr]:
         """Copies of all instructions, by the index they have in the original."""
@@ -214,15 +230,16 @@ class FrameWriter:
         self.code.emit("PUSH_NULL")
         self.code.call_const(weakref.ref(function))
         for number in range(count):
-            self.code.load(f".i{number}")
+            self.code.move(f".i{number}")
         start = len(self.code.instrs)
-        self.code.call(count)
+        self.code.emit("BUILD_LIST", count)
+        self.code.call(1)
         for instr in self.code.instrs[start:]:
             instr.handler, instr.positions = at.handler, at.positions
 
     def finish(self) -> CodeType:
         code = self.original
-        names = [*self.parameters]
+        names = [STATE, *self.parameters]
         names += [name for name in code.co_varnames if name not in names]
         names += self.code.temporaries
         return assemble(
@@ -232,7 +249,7 @@ class FrameWriter:
             cellvars=[*code.co_cellvars, *code.co_freevars],
             freevars=(),
             stacksize=code.co_stacksize + self.code.max_depth + 8,
-            co_argcount=len(self.parameters),
+            co_argcount=1,
             co_posonlyargcount=0,
             co_kwonlyargcount=0,
             co_flags=PLAIN_FLAGS,
@@ -244,6 +261,7 @@ class FrameWriter:
 
 def enter(t: Tracer, spec: ResumeSpec, slots: tuple[Any, ...]) -> Value:
     """Interpret from where `spec` says, with the resume function's arguments; returns the result."""
+    t.resumed = True
     names = spec.parameters
     origins = [t.roots.argument(position, name) for position, name in enumerate(names)]
     return _enter(t, spec, list(zip(slots, origins, strict=True)), root=True)
@@ -275,23 +293,14 @@ def _enter(t: Tracer, spec: ResumeSpec, state: list[tuple[Any, Origin]], root: b
     return frame.run()
 
 
-def frame_slots(
-    code: CodeType, live: frozenset[str], bound: dict[str, Value], cells: frozenset[str]
-) -> tuple[str, ...]:
-    """The variables to pass on: those that are live and have a value, and every cell."""
-    return tuple(
-        name for name in slot_names(code) if name in bound and (name in live or name in cells)
-    )
-
-
 __all__ = [
     "MADE",
     "PY312",
+    "STATE",
     "FrameWriter",
     "ResumeSpec",
     "call_start",
     "enter",
-    "frame_slots",
     "is_made",
     "make_resume",
     "push_stack",

@@ -23,10 +23,11 @@ import torch
 from frameloom.capture import _capture, breaks, effects
 from frameloom.capture.assumptions import check_that_rerun_is_possible, rerunning
 from frameloom.capture.builder import CodeBuilder
-from frameloom.capture.instr import assemble, decode
+from frameloom.capture.instr import argument_names, assemble, decode
 from frameloom.capture.leave import Leaver, frame_spec
+from frameloom.capture.lifetime import Lifetimes
 from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
-from frameloom.capture.resume import FrameWriter
+from frameloom.capture.resume import STATE, FrameWriter
 from frameloom.capture.shown import choose_shown
 from frameloom.capture.values.base import NULL, LazyValue, Value
 from frameloom.capture.values.const import ConstValue
@@ -158,8 +159,7 @@ def _unseen(capture: Capture) -> set[int]:
     if not code.co_flags & 8 or capture.spec is not None:
         return set()
     t = capture.tracer
-    position = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4)
-    own = t.known(capture.slots[position])
+    own = t.known(capture.slots[len(argument_names(code)) - 1])
     if own is None or any(
         value is not own and own in map(settled, _parts(value)) for value in t.changed.values()
     ):
@@ -210,7 +210,8 @@ def _several(kind: str, values: list[Value], piece: Piece, seen: set[int]) -> An
 def entry_for_break(capture: Capture, broken: Broken) -> Any:
     states = broken.states
     choose_shown(states, broken.raises)
-    specs = [frame_spec(state) for state in states]
+    lifetimes = Lifetimes(capture.tracer, states)
+    specs = [frame_spec(lifetimes, state) for state in states]
     needed = [
         value
         for state, spec in zip(states, specs, strict=True)
@@ -267,7 +268,7 @@ class RootWriter:
             self.writer = FrameWriter(
                 capture.spec.code, capture.spec.parameters, capture.spec.cells
             )
-            self.writer.code.emit("RESUME", 0)
+            self.writer.enter()
         else:
             self.writer = WholeFunctionWriter(self.function.__code__)
         self.code = self.writer.code
@@ -287,6 +288,8 @@ class RootWriter:
                 code.call_const_after(detach_some, (piece.detached,))
             r.output_name = code.temporary()
             code.store(r.output_name)
+        if self.capture.spec is not None:  # behind the graph, which may ask for another run
+            code.let_go(STATE)
         if piece.effects:
             r.preload(piece.needed)
         for effect in piece.effects:
@@ -311,6 +314,7 @@ class RootWriter:
         self._store_variables(r, states[0], leaver.specs[0].slots)
         for name in code.temporaries:
             code.emit("DELETE_FAST", name)
+        self._drop_variables(states[0], leaver.specs[0].slots)
         leaver.finish_frame(self.writer, 0, driving=self.capture.spec is None)
 
     def _store_variables(self, r: Rebuilder, state: FrameState, names: tuple[str, ...]) -> None:
@@ -327,6 +331,20 @@ class RootWriter:
                 stores.append(("STORE_FAST", name))
         for op, name in reversed(stores):
             self.code.emit(op, name)
+
+    def _drop_variables(self, state: FrameState, kept: tuple[str, ...]) -> None:
+        """The frame lives until the function ends: it must not hold what the program has let go of, nor tensors that it does not read again."""
+        for name in self.writer.incoming():
+            if name in kept:
+                continue
+            value = state.slots.get(name)
+            if (
+                self.capture.spec is not None
+                or value is None
+                or isinstance(settled(value), TensorValue)
+                or not self._in_place(value, name)
+            ):
+                self.code.emit("DELETE_FAST", name)
 
     def fill_cells(self, r: Rebuilder, piece: Piece) -> None:
         """Give the cells that outlive the function in its closures their contents."""
@@ -380,6 +398,11 @@ class WholeFunctionWriter(FrameWriter):
             self.code.instrs.append(instr.copy())
             if instr.op == "RESUME":
                 break
+
+    def incoming(self) -> list[str]:
+        return [
+            name for name in argument_names(self.original) if name not in self.original.co_cellvars
+        ]
 
     def finish(self) -> CodeType:
         code = self.original

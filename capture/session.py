@@ -58,7 +58,7 @@ class Session:
     def resume(self, key: Any, make: Callable[[], FunctionType], compiler: Compiler) -> Any:
         found = self.resumes.get(key)
         if found is None:
-            found = self.resumes[key] = _capture.JitFunction(make(), compiler)
+            found = self.resumes[key] = _capture.JitFunction(make(), compiler, takes_state=True)
             found.enabled = len(self.resumes) <= MAX_PIECES
         return found
 

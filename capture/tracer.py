@@ -23,7 +23,7 @@ from frameloom.capture import _capture, calls
 from frameloom.capture.assumptions import may_be_caught
 from frameloom.capture.fake import Fake
 from frameloom.capture.guard import GuardSet
-from frameloom.capture.lookup import MISSING, class_attribute, note_order
+from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute, note_order
 from frameloom.capture.origin import Origin, Roots
 from frameloom.capture.realize import realize
 from frameloom.capture.record import Recorder
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from frameloom.capture.instr import Instr
     from frameloom.capture.session import Session
 
-HEAP_TYPE = 1 << 9  # flag of classes made by a class statement
 MAX_STEPS = 500_000  # of one capture
 MAX_IDLE_STEPS = 50_000  # without any tensor operation: such code is faster run than followed
 MAX_DEPTH = 60
@@ -125,6 +124,7 @@ class Tracer:
         ] = []  # where an exception of the graph would mean plain Python
         self.modes: list[Value] = []  # grad-mode managers entered and not left
         self.follows_iterators = False  # that existed
+        self.resumed = False  # the captured function is a resume function
         self.settings = Settings()
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
         self.has_token_keys = False  # whether an identity was looked up or kept somewhere
@@ -601,6 +601,8 @@ class Tracer:
     def release(self) -> None:
         """The capture is over: let go of everything that refers to each other in a circle."""
         self.roots.release()
+        self.guards.release()
+        self.recorder.release()
         for table in (
             self._wrapped,
             self._known,

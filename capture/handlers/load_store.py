@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.handlers.registry import handles
+from frameloom.capture.lifetime import check_end
 from frameloom.capture.opcodes import PY312, PY313
 from frameloom.capture.values.base import NULL, Raised, Value
 from frameloom.capture.values.const import ConstValue
@@ -27,6 +28,8 @@ def nothing(frame: Frame, ins: Instr) -> None:
 
 @handles("POP_TOP", atomic=True)
 def pop_top(frame: Frame, ins: Instr) -> None:
+    if frame.t.resumed:
+        check_end(frame.t, frame.stack[-1])
     frame.stack.pop()
 
 
@@ -77,6 +80,8 @@ def store_fast(frame: Frame, ins: Instr) -> None:
 
 
 def store_local(frame: Frame, name: str) -> None:
+    if frame.t.resumed and name in frame.slots:
+        check_end(frame.t, frame.slots[name])
     value = frame.stack.pop()
     if value is NULL:
         frame.slots.pop(name, None)
@@ -88,6 +93,8 @@ def store_local(frame: Frame, name: str) -> None:
 def delete_fast(frame: Frame, ins: Instr) -> None:
     if ins.arg not in frame.slots:
         raise Break("unbound", ins.arg)
+    if frame.t.resumed:
+        check_end(frame.t, frame.slots[ins.arg])
     del frame.slots[ins.arg]
 
 

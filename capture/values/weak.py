@@ -1,4 +1,4 @@
-"""`weakref.ref` objects: what they refer to never changes, it can only go away."""
+"""`weakref.ref` objects: what they refer to can go away while the program runs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import weakref
 from typing import TYPE_CHECKING
 
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import NONE
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
-    from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
 
 
 class WeakRefValue(Value):
-    """A reference that existed before the call; its guard is its identity."""
+    """A reference that existed before the call."""
 
     def __init__(self, real: weakref.ref[object], origin: Origin) -> None:
         self.real = real
-        self.origin = origin
+        self.origin: Origin = origin
 
     def type(self) -> type:
         return weakref.ref
@@ -29,18 +27,36 @@ class WeakRefValue(Value):
         return True
 
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        """The guards keep the object from now on, so that the answer stays right."""
+        """What it refers to when the call begins, if that is held until now."""
         if args or kwargs:
             raise Break("unknown_call", "a weak reference with arguments")
         obj = self.real()
-        if obj is None:
-            return NONE
-        return t.known(obj) or t.pinned(obj)
+        if obj is not None and not self._is_held(t, obj):
+            raise Break("unknown_call", "a weak reference, whose object may have gone")
+        return t.look(t.wrap(obj, self.origin.child("referent")))
 
-    def rebuild(self, r: Rebuilder) -> None:
-        r.load_constant_object(self.real)
+    def _is_held(self, t: Tracer, obj: object) -> bool:
+        """What can be reached when the call begins lives on unless the program changes something there.  The caller holds the arguments of the
+        captured function; those of a resume function are held by variables alone, which may be deleted."""
+        if any(value.origin is not None for value in t.changed.values()):
+            return False
+        if not t.resumed:
+            return True
+        known = t.known(obj)
+        root = None if known is None else known.origin
+        while root is not None and root.base is not None:
+            root = root.base
+        if root is not None and root.kind != "arg":
+            return True
+        frame = t.frame
+        while frame is not None:
+            for value in frame.slots.values():
+                if value.origin is not None and (value.origin is root or value.real is obj):
+                    return True
+            frame = frame.parent
+        return False
 
 
 def realize_weakref(t: Tracer, obj: weakref.ref[object], origin: Origin) -> Value:
-    t.guards.add(origin, "is", obj)
+    t.guards.add(origin, "type", weakref.ref)
     return WeakRefValue(obj, origin)

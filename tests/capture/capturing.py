@@ -8,6 +8,7 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.frame_capture import capture_call
+from frameloom.capture.graph import without_examples
 from tests.observe import assert_same_call, observe
 
 
@@ -19,7 +20,7 @@ class GraphRunner:
         self.graphs, self.breaks, self.plain, self.guards = [], [], [], []
 
     def compile_graph(self, graph, trail):
-        self.graphs.append(graph)
+        self.graphs.append(without_examples(graph))
         return torch.no_grad()(graph.gm.forward)  # past hooks that a program sets for all modules
 
     def add_break(self, report):

@@ -53,18 +53,18 @@ def transformer_decoder_layer(net, s):
     return net(s, s + 1)
 
 
-@program(args=lambda: (nn.LSTM(8, 4, num_layers=2, batch_first=True), S), graphs=2)
+@program(args=lambda: (nn.LSTM(8, 4, num_layers=2, batch_first=True), S))
 def lstm(net, s):
     out, (h, c) = net(s)
     return out, h, c
 
 
-@program(args=lambda: (nn.GRU(8, 4, bidirectional=True), S), graphs=2)
+@program(args=lambda: (nn.GRU(8, 4, bidirectional=True), S))
 def gru(net, s):
     return net(s)
 
 
-@program(args=lambda: (nn.RNN(8, 4), S, torch.zeros(1, 3, 4)), graphs=2)
+@program(args=lambda: (nn.RNN(8, 4), S, torch.zeros(1, 3, 4)))
 def rnn_with_a_state(net, s, h):
     return net(s, h)
 

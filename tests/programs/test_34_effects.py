@@ -278,7 +278,7 @@ def mutable_default_argument(x):
     return remember(x), remember(x + 1)
 
 
-@program(graphs=2, breaks="unknown_call")
+@program(breaks="unknown_call")
 def weak_references(x):
     box = Box(x)
     ref = weakref.ref(box)

@@ -1,0 +1,80 @@
+"""Which variables are passed on over a break.
+
+In: the states of the frames at a break.  Out: `slots`, the names that a resume function is given: those that are read again, cells, what is to be shown
+(`shown.py`), and variables that alone keep something alive whose end the program can see.  Tensors that are not read again are let go of: they need
+memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from frameloom.capture.instr import slot_names
+from frameloom.capture.liveness import bound_before, live_before
+from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute
+from frameloom.capture.rebuild import settled
+from frameloom.capture.values.base import Value
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.frame import FrameState
+    from frameloom.capture.tracer import Tracer
+
+
+def is_held_by_variables(t: Tracer, value: Value) -> bool:
+    """Whether, as far as we know, nothing else holds the object: it came to a resume function.  The caller holds the captured function's arguments."""
+    origin = value.origin
+    return t.resumed and origin is not None and origin.base is None and origin.kind == "arg"
+
+
+def check_end(t: Tracer, value: Value) -> None:
+    """A variable or the stack lets go of the value: that runs its finalizer, which must happen now and not when the piece ends."""
+    if is_held_by_variables(t, value):
+        cls = type(value.real)
+        t.guards.add(value.origin, "type", cls)  # type: ignore[arg-type]
+        if class_attribute(cls, "__del__") is not MISSING:
+            raise Break("finalizer", f"the end of a {cls.__name__}, which has __del__")
+
+
+class Lifetimes:
+    """Of the variables of one break."""
+
+    def __init__(self, t: Tracer, states: list[FrameState]) -> None:
+        self._t = t
+        self._operands = {id(settled(value)) for value in states[-1].stack}
+
+    def slots(self, state: FrameState, index: int, cells: frozenset[str]) -> tuple[str, ...]:
+        """Names of the variables to pass on to the instruction at `index`."""
+        shown, bound = state.shown, state.slots
+        if index != state.at.index:  # the same variables whatever the path
+            shown &= bound_before(state.code)[index]
+        wanted = live_before(state.code)[index] | shown | cells
+        gone = state.at.arg if state.at.op == "DELETE_FAST" and index != state.at.index else None
+        return tuple(
+            name
+            for name in slot_names(state.code)
+            if name in bound and (name in wanted or (name != gone and self._is_seen(bound[name])))
+        )
+
+    def _is_seen(self, value: Value) -> bool:
+        """Whether variables alone hold the object, as far as we know, and the program can see it die."""
+        origin = value.origin
+        if (
+            origin is None
+        ):  # made here: only the code that the break leaves to Python gets to know it
+            return id(settled(value)) in self._operands and is_finalizable(settled(value).type())
+        if not is_held_by_variables(self._t, value):
+            return False
+        self._t.guards.add(origin, "type", type(value.real))
+        return is_finalizable(type(value.real))
+
+
+def is_finalizable(cls: type) -> bool:
+    """Whether instances have a finalizer or can be referred to weakly."""
+    if issubclass(cls, torch.Tensor):
+        return False
+    if cls.__flags__ & HEAP_TYPE and cls.__weakrefoffset__:
+        return True
+    return class_attribute(cls, "__del__") is not MISSING
