@@ -76,9 +76,7 @@ static inline PyObject *weakref_object(PyObject *reference) {
 }
 
 /* The mapping that a `types.MappingProxyType` shows, borrowed: the only field of its kind. */
-static inline PyObject *proxied_mapping(PyObject *proxy) {
-    return ((PyObject **)((PyObject *)proxy + 1))[0];
-}
+static inline PyObject *proxied_mapping(PyObject *proxy) { return ((PyObject **)((PyObject *)proxy + 1))[0]; }
 
 /* As the reference answers when it is called: None also while its object is being freed. */
 static inline PyObject *weakref_living(PyObject *reference) {

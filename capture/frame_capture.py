@@ -124,7 +124,7 @@ class Capture:
         except (Broken, Skip) as ended:
             end = ended
         finally:
-            self._leave_modes()
+            self.tracer.settings.leave()
             sys.setrecursionlimit(limit)
         try:
             if isinstance(end, Skip):
@@ -135,12 +135,6 @@ class Capture:
         finally:
             if isinstance(end, Exception):
                 _forget_frames(end)
-
-    def _leave_modes(self) -> None:
-        """The interpreter really entered the grad modes that the program did."""
-        for mode in reversed(self.tracer.modes):
-            mode.entered.__exit__(None, None, None)  # type: ignore[attr-defined]
-        self.tracer.settings.leave()
 
     def _interpret(self) -> Value:
         t = self.tracer

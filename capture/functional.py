@@ -38,6 +38,7 @@ class Memory:
     root: Fake
     version: int = 0
     input: int | None = None
+    inference: bool = False  # whether it was made in inference mode
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from frameloom.capture import calls
+from frameloom.capture.attributes import instance_dict
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.generator import GeneratorValue
+from frameloom.capture.settings import OUTER
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import NONE
 from frameloom.capture.values.container import TupleValue
@@ -91,12 +93,36 @@ def _method_of_mode(name: str) -> Known:
         if isinstance(value, GradModeValue):
             return value.enter(t) if name == "__enter__" else value.exit(t)
         function = getattr(value.type(), name)
+        if name == "__exit__" and isinstance(value, ObjectValue) and _was_entered(value):
+            return _leave_inference_mode(t, value)
         if not isinstance(value, ObjectValue) or value.cls is not torch.autocast:
             raise Break("context_manager", f"{value.describe()} entered before")
         inner = FunctionValue(function, t.roots.object(function))
         return t.look(calls.inline(t, inner, args, kwargs, resumable=False))
 
     return handler
+
+
+def _was_entered(value: ObjectValue) -> bool:
+    return OUTER in (instance_dict(value.real) or ())
+
+
+def _leave_inference_mode(t: Tracer, value: ObjectValue) -> Value:
+    """Of one that new code entered, which noted what was there before."""
+    assert value.origin is not None
+    outer = value.find(t, OUTER)
+    assert isinstance(outer, TupleValue)
+    for part in outer.items:
+        t.look(part)
+    real = value.real
+    t.settings.turn(
+        t,
+        value,
+        False,
+        lambda: torch.inference_mode.__exit__(real, None, None, None),
+        lambda: torch.inference_mode.__enter__(real),
+    )
+    return NONE
 
 
 for _cls in GradModeValue.CLASSES:

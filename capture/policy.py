@@ -66,7 +66,7 @@ RECORDED_TORCH = (
 )  # fmt: skip
 INTERPRETED_TOP_LEVEL = frozenset({
     "is_tensor", "is_storage", "_assert", "_check", "_check_with", "_check_index", "_check_value", "_check_type", "_check_not_implemented",
-    "_check_tensor_all", "sym_not", "sym_float", "sym_int", "sym_max", "sym_min", "sym_sum", "sym_ite", "typename",
+    "_check_tensor_all", "sym_not", "sym_float", "sym_int", "sym_max", "sym_min", "sym_sum", "sym_ite", "typename", "set_default_dtype",
 })  # fmt: skip
 INTERPRETED_TORCH = (
     "torch.nn.modules", "torch.nn.utils", "torch.__future__", "torch.nn.parameter", "torch.utils._pytree", "torch.nn.attention",

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import _capture
+from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import (
     FROZEN,
@@ -235,11 +236,28 @@ def _builtin(t: Tracer, obj: Any, origin: Origin) -> Value:
     is_free = isinstance(owner, ModuleType | type | None) or type(owner).__name__.startswith(
         "pybind11_"
     )
+    if type(obj) is BuiltinFunctionType and not is_free:
+        found = _bound_builtin(t, obj, owner, origin)
+        if found is not None:
+            return found
     if isinstance(obj, BuiltinFunctionType | MethodWrapperType) and not is_free:
         t.guards.add(origin, "type", type(obj))
         return OpaqueValue(obj, origin)  # bound to an object that the guards cannot reach
     t.guards.add(origin, "is", obj)
     return BuiltinValue(obj, origin)
+
+
+def _bound_builtin(t: Tracer, obj: Any, owner: Any, origin: Origin) -> Value | None:
+    """A method of an object of a class written in C, such as `items.append`; None if it is no method that its class has under its name."""
+    method = class_attribute(type(owner), obj.__name__)
+    if not isinstance(method, MethodDescriptorType) or method.__objclass__.__flags__ & 1 << 9:
+        return None
+    if obj.__qualname__ != method.__qualname__ or method.__get__(owner) != obj:
+        return None
+    t.guards.add(origin, "type", BuiltinFunctionType)
+    t.guards.add(origin.child("attr", "__name__"), "equal", obj.__name__)
+    bound = t.look(t.wrap(owner, origin.child("attr", "__self__")))
+    return BoundMethodValue(BuiltinValue(method), bound, origin, obj)
 
 
 def _tuple(t: Tracer, obj: Any, origin: Origin) -> Value:

@@ -42,6 +42,8 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.graph = torch.fx.Graph()
         self.n_ops = 0
+        self.default_dtype = torch.get_default_dtype()  # as the graph will find it
+        self.inference = False  # whether the call being recorded is made in inference mode
         self._constants = torch.nn.Module()
         self._inputs: list[tuple[Any, torch.Tensor, Fake]] = []
         self._input_of: dict[int, Fake] = {}
@@ -80,7 +82,7 @@ class Recorder(TorchDispatchMode):
         with self.graph.inserting_before(self._marker):
             fake.node = self.graph.placeholder(f"input_{len(self._inputs)}")
         fake.node.meta["val"] = fake
-        fake.memory = Memory(fake, input=len(self._inputs))
+        fake.memory = Memory(fake, input=len(self._inputs), inference=tensor.is_inference())
         self._inputs.append((key, tensor, fake))
         self._input_of[id(tensor)] = fake
         self._fakes.append(fake)
@@ -96,11 +98,12 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
         self._where, self._old = where, len(self._fakes)
+        self.inference = torch.is_inference_mode_enabled()
         if torch.is_grad_enabled() and any(f.requires_grad for f in fakes_in((args, kwargs))):
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
             raise Break("gradient", getattr(fn, "__name__", str(fn)))
         try:
-            if torch.is_inference_mode_enabled():
+            if self.inference:
                 # Inference mode hides the decomposition of composite ops from dispatch modes.
                 with torch.inference_mode(False), torch.no_grad(), self:
                     result = fn(*args, **kwargs)
@@ -185,6 +188,8 @@ class Recorder(TorchDispatchMode):
     def emit(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like: Fake | None = None
     ) -> Any:
+        if torch.get_default_dtype() is not self.default_dtype:
+            args, kwargs = self._with_dtype(func, args, kwargs)
         node_args = torch.fx.node.map_aggregate(args, self._node)
         node_kwargs = torch.fx.node.map_aggregate(kwargs, self._node) if kwargs else kwargs
         # Arguments are set afterwards: handed over here, they would be searched for symbolic sizes.
@@ -199,6 +204,28 @@ class Recorder(TorchDispatchMode):
             )
         node.meta["val"] = like
         return node
+
+    def _memory(self, fake: Fake) -> Memory:
+        return Memory(fake, inference=self.inference)
+
+    def _with_dtype(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The program has changed the default dtype, and graphs run under the one before: an op that depends on it is given its dtype."""
+        plain = torch.fx.node.map_aggregate((args, kwargs), self._node)
+        now = torch.get_default_dtype()
+        wanted = dtypes_of(infer_node(func, *plain))
+        try:
+            torch.set_default_dtype(self.default_dtype)
+            if dtypes_of(infer_node(func, *plain)) == wanted:
+                return args, kwargs
+        finally:
+            torch.set_default_dtype(now)
+        if len(wanted) != 1 or not any(
+            a.name == "dtype" and a.kwarg_only for a in func._schema.arguments
+        ):
+            raise Break("unsupported_op", f"{func} under another default dtype")
+        return args, {**kwargs, "dtype": wanted[0]}
 
     def remember(self, fake: Fake) -> None:
         self._undo.append((fake, fake.node, fake.version, fake.memory.version))
@@ -220,7 +247,7 @@ class Recorder(TorchDispatchMode):
         self.n_ops += 1
         value = node.meta["val"]
         if isinstance(value, Fake):
-            value.node, value.memory = node, Memory(value)
+            value.node, value.memory = node, self._memory(value)
             return value
         if not isinstance(value, tuple):
             raise Break("data_dependent", f"{func} returns {type(value).__name__}")
@@ -230,7 +257,7 @@ class Recorder(TorchDispatchMode):
             if isinstance(part, Fake):
                 part.node = self.graph.call_function(operator.getitem, (node, i))
                 part.node.meta.update(val=part, stack=self._where)
-                part.memory = Memory(part)
+                part.memory = self._memory(part)
         return list(value) if facts_of(func).returns_list else value
 
     def _view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -289,6 +316,8 @@ class Recorder(TorchDispatchMode):
                 for r, t in zip(results[-len(targets) :], targets, strict=True)
             ]
         for target, value in zip(targets, values, strict=True):
+            if target.memory.inference and not self.inference:
+                raise Break("op_error", f"{func} writes a tensor made in inference mode")
             write(target, value, self)
         if len(schema.returns) == 0:
             return None
@@ -332,7 +361,7 @@ class Recorder(TorchDispatchMode):
         node = self.graph.get_attr(name)
         fake = fake_like(tensor)
         node.meta["val"], node.meta["stack"] = fake, self._where
-        fake.node, fake.memory = node, Memory(fake)
+        fake.node, fake.memory = node, self._memory(fake)
         self._fakes.append(fake)
         return self._pure(aten.clone.default, (fake,), {})
 
@@ -393,6 +422,11 @@ def _check_supported(tensor: torch.Tensor) -> None:
         raise Break("unsupported_tensor", "a lazily conjugated or negated tensor")
     if tensor.device.type not in ("cpu", "cuda"):
         raise Break("unsupported_tensor", f"device {tensor.device}")
+
+
+def dtypes_of(result: Any) -> list[torch.dtype]:
+    parts = result if isinstance(result, list | tuple) else [result]
+    return [part.dtype for part in parts if isinstance(part, torch.Tensor)]
 
 
 def _check_result(result: Any, fn: Any) -> None:

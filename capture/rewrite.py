@@ -54,7 +54,7 @@ class Piece:
         self.capture = capture
         t = self.tracer = capture.tracer
         self.effects: list[Effect] = effects.pending(t, skip)
-        self.needed = [*needed, *t.modes]
+        self.needed = [*needed, *(turn.block for turn in t.settings.turns)]
         for effect in self.effects:
             self.needed += [effect.target, *effect.values]
             if isinstance(effect.target, DictValue | SetValue):
@@ -69,6 +69,7 @@ class Piece:
                 raise Skip(f"{generator.describe()} is dropped, and cleans up when it is")
         self.outputs = tensors_in(self.needed)
         self.detached = tuple(n for n, value in enumerate(self.outputs) if is_detached(t, value))
+        self.inferred = inferred(self.outputs)
         self.graph: CapturedGraph | None = None
         self.compiled: Any = None
 
@@ -121,6 +122,36 @@ def is_detached(t: Tracer, value: TensorValue) -> bool:
     return source is not None and source.requires_grad and not value.fake.requires_grad
 
 
+def inferred(outputs: list[TensorValue]) -> tuple[bool, tuple[int, ...]] | None:
+    """Of the tensors that a graph makes, those that the program makes with inference mode the other way round; None if there are none."""
+    mode = torch.is_inference_mode_enabled()
+    made = [n for n, value in enumerate(outputs) if value.fake.memory.input is None]
+    other = tuple(n for n in made if outputs[n].fake.memory.inference is not mode)
+    if not other:
+        return None
+    if len(other) < len(made):
+        memories = [id(outputs[n].fake.memory) for n in made]
+        if any(memories.count(id(outputs[n].fake.memory)) > 1 for n in other):
+            raise Skip(
+                "views of a tensor made in inference mode, beside tensors made outside of it"
+            )
+        return not mode, other
+    return not mode, ()
+
+
+def run_in_inference_mode(
+    graph: Any, how: tuple[bool, tuple[int, ...]], *inputs: Any
+) -> tuple[Any, ...]:
+    """Called from new code: the graph with inference mode turned on or off, or, where it makes tensors of both kinds, copies of some."""
+    mode, some = how
+    if not some:
+        with torch.inference_mode(mode), torch.no_grad():
+            return graph(*inputs)  # type: ignore[no-any-return]
+    outputs = graph(*inputs)
+    with torch.inference_mode(mode), torch.no_grad():
+        return tuple(out.clone() if n in some else out for n, out in enumerate(outputs))
+
+
 def detach_some(outputs: tuple[Any, ...], which: tuple[int, ...]) -> tuple[Any, ...]:
     """Called from new code."""
     return tuple(out.detach() if n in which else out for n, out in enumerate(outputs))
@@ -135,7 +166,8 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
     if (
         not piece.effects
         and not piece.detached
-        and not leaves_modes(capture.tracer)
+        and piece.inferred is None
+        and not capture.tracer.settings.differ
         and piece.graph is not None
     ):
         recipe = _recipe(settled(result), piece, set())
@@ -147,10 +179,6 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
     root.fill_cells(rebuilder, piece)
     root.code.emit("RETURN_VALUE")
     return piece.entry(root.finish())
-
-
-def leaves_modes(t: Tracer) -> bool:
-    return bool(t.modes) or t.settings.differ
 
 
 def _unseen(capture: Capture) -> set[int]:
@@ -280,10 +308,15 @@ class RootWriter:
         code = self.code
         r = Rebuilder(code, piece.outputs)
         if piece.graph is not None:
-            code.start_call(piece.compiled)
+            if piece.inferred is not None:
+                code.start_call(run_in_inference_mode)
+                code.load_const(piece.compiled)
+                code.load_const(piece.inferred)
+            else:
+                code.start_call(piece.compiled)
             for origin in piece.graph.inputs:
                 r.load_origin(origin)
-            code.call(len(piece.graph.inputs))
+            code.call(len(piece.graph.inputs) + 2 * (piece.inferred is not None))
             if piece.detached:
                 code.call_const_after(detach_some, (piece.detached,))
             r.output_name = code.temporary()
@@ -294,10 +327,7 @@ class RootWriter:
             r.preload(piece.needed)
         for effect in piece.effects:
             effect.emit(r)
-        self.tracer.settings.emit(code)
-        for mode in self.tracer.modes:
-            r.load(mode)
-            code.emit("POP_TOP")
+        self.tracer.settings.emit(code, r)
         return r
 
     def leave(self, piece: Piece, states: list[FrameState], needed: list[Value]) -> None:

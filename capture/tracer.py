@@ -122,7 +122,6 @@ class Tracer:
         self.rerun_sites: list[
             tuple[Any, int]
         ] = []  # where an exception of the graph would mean plain Python
-        self.modes: list[Value] = []  # grad-mode managers entered and not left
         self.follows_iterators = False  # that existed
         self.resumed = False  # the captured function is a resume function
         self.settings = Settings()

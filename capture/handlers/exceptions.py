@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from frameloom.capture import calls
 from frameloom.capture.handlers.jumps import is_none
 from frameloom.capture.handlers.registry import handles
 from frameloom.capture.lookup import MISSING
+from frameloom.capture.settings import enter_device
 from frameloom.capture.values.base import Raised, Value
-from frameloom.capture.values.const import NONE, boolean
+from frameloom.capture.values.const import NONE, ConstValue, boolean
 from frameloom.capture.values.container import TupleValue
 from frameloom.capture.values.exception import ExceptionValue, TracebackValue
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
@@ -89,6 +92,10 @@ def before_with(frame: Frame, ins: Instr) -> None:
     if isinstance(manager, GradModeValue):
         frame.push(BoundMethodValue(BuiltinValue(manager.cls.__exit__), manager))
         frame.push(manager.enter(frame.t))
+        return
+    if isinstance(manager, ConstValue) and type(manager.real) is torch.device:
+        frame.push(BoundMethodValue(BuiltinValue(torch.device.__exit__), manager))
+        frame.push(enter_device(frame.t, manager))
         return
     if isinstance(manager, OpaqueValue) and isinstance(manager.real, LOCKS):
         enter_lock(frame, manager)

@@ -44,6 +44,14 @@ def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return boolean(False)
 
 
+@knows(torch.Tensor.is_inference, torch.is_inference, least=1, most=1)
+def _is_inference(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = t.look(args[0])
+    if not isinstance(value, TensorValue):
+        raise Break("unknown_call", f"{value.describe()}.is_inference()")
+    return boolean(value.fake.memory.inference)
+
+
 @knows(get_modes, least=0, most=0)
 def _dispatch_modes(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """None: the guards on the global state see to it."""

@@ -267,21 +267,17 @@ class GradModeValue(Value):
         """Really enter it, so that recorded calls see the mode; undone when the capture takes a step back or ends."""
         mode = self.make()
         t.change(self)
-        mode.__enter__()
         self.entered = mode
-        t.on_undo(lambda: mode.__exit__(None, None, None))
-        t.modes.append(self)
+        t.settings.turn(t, self, True, mode.__enter__, lambda: mode.__exit__(None, None, None))
         return self if self.cls is torch.autocast else ConstValue(None)
 
     def exit(self, t: Tracer) -> Value:
         mode = self.entered
-        if mode is None or not t.modes or t.modes[-1] is not self:
+        if mode is None or t.settings.entered() is not self:
             raise Break("context_manager", f"{self.cls.__name__} left out of order")
+        t.settings.turn(t, self, False, lambda: mode.__exit__(None, None, None), mode.__enter__)
         t.change(self)
-        mode.__exit__(None, None, None)
         self.entered = None
-        t.modes.pop()
-        t.on_undo(lambda: (mode.__enter__(), t.modes.append(self)))
         return ConstValue(None)
 
     def snapshot(self) -> Any:
@@ -291,12 +287,4 @@ class GradModeValue(Value):
         self.entered = saved
 
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.call_const(self.make)
-        r.keep(self)
-        if self.entered is not None:
-            r.code.emit("COPY", 1)
-            r.code.load_attr("__enter__")
-            r.code.emit("PUSH_NULL")
-            r.code.emit("SWAP", 2)
-            r.code.call(0)
-            r.code.emit("POP_TOP")
+        r.code.call_const(self.make)  # settings.py enters it
