@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MESSAGE = "a condition does not hold"
 
 
-def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Break) -> None:
+def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Exception) -> None:
     """Record that `bool(condition)` is `expected`; raises `otherwise` where that cannot be."""
     assert t.frame is not None
     site = (t.frame.code, t.frame.at.index)

@@ -36,6 +36,7 @@ from frameloom.capture.values.function import (
     PartialValue,
 )
 from frameloom.capture.values.module import ModuleValue
+from frameloom.capture.values.number import NumberValue, compare
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue
@@ -335,6 +336,8 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
         from frameloom.capture.library.text import remainder
 
         return remainder(t, left, right)
+    if isinstance(left, NumberValue) or isinstance(right, NumberValue):
+        return compare(t, fn, left, right)
     if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
         result = _special_binary(t, fn, left, right)
         if result is not None:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import _capture
+from frameloom.capture.library.draws import is_draw
 from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import (
@@ -71,6 +72,7 @@ C_CALLABLES = (
     torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.jit.ScriptFunction, *NUMPY_FUNCTIONS,
 )  # fmt: skip
 C_MEMBERS = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
+CALLABLE_KINDS = frozenset({"method", "builtin_function_or_method", "cython_function_or_method"})
 # Origins of these kinds lead to functions that are usually made anew for each call: guarded by code, not identity.
 FRESH_KINDS = frozenset({"arg", "cell", "item", "cell_contents"})
 
@@ -78,6 +80,9 @@ FRESH_KINDS = frozenset({"arg", "cell", "item", "cell_contents"})
 def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
     # `isinstance` may ask the object for its `__class__`, by code of the program: only the type is asked here.
     cls = type(obj)
+    if cls.__name__ in CALLABLE_KINDS and is_draw(obj):
+        t.guards.add(origin, "is", obj)
+        return BuiltinValue(obj, origin)
     by_type = KINDS.get(cls)
     if by_type is not None:
         return by_type(t, obj, origin)

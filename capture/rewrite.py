@@ -167,6 +167,7 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
         not piece.effects
         and not piece.detached
         and piece.inferred is None
+        and not capture.tracer.draws
         and not capture.tracer.settings.differ
         and piece.graph is not None
     ):
@@ -321,6 +322,9 @@ class RootWriter:
                 code.call_const_after(detach_some, (piece.detached,))
             r.output_name = code.temporary()
             code.store(r.output_name)
+        for draw in self.tracer.draws:
+            r.load(draw)
+            code.emit("POP_TOP")
         if self.capture.spec is not None:  # behind the graph, which may ask for another run
             code.let_go(STATE)
         if piece.effects:

@@ -125,6 +125,7 @@ class Tracer:
         self.follows_iterators = False  # that existed
         self.resumed = False  # the captured function is a resume function
         self.settings = Settings()
+        self.draws: list[Value] = []  # random numbers that Python draws, in order
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
         self.has_token_keys = False  # whether an identity was looked up or kept somewhere
         self.raised: list[Raised] = []  # all exceptions of the program

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from frameloom.capture.assumptions import assume, side_that_does_not_raise
 from frameloom.capture.handlers.registry import handles
 from frameloom.capture.opcodes import END_FOR_LENGTH
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.iterator import IteratorValue
+from frameloom.capture.values.number import NumberValue
 from frameloom.capture.values.object import UserIterator
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
@@ -32,11 +33,14 @@ def jump_if_true(frame: Frame, ins: Instr) -> Instr | None:
 def holds(frame: Frame, ins: Instr, jumps_if: bool) -> bool:
     """The truth of what is on the stack.  Where a tensor decides whether the program raises, it is taken not to."""
     condition = frame.pop()
-    if isinstance(condition, TensorValue):
+    if isinstance(condition, TensorValue | NumberValue):
         jump = side_that_does_not_raise(frame.instrs, ins)
         if jump is not None:
             expected = jump is jumps_if
-            assume(frame.t, condition, expected, Break("data_dependent_branch", "bool(tensor)"))
+            otherwise: Exception = Break("data_dependent_branch", "bool(tensor)")
+            if isinstance(condition, NumberValue):
+                condition, otherwise = condition.tensor, Avoid(condition.site)
+            assume(frame.t, condition, expected, otherwise)
             return expected
     return condition.truth(frame.t)
 

@@ -3,6 +3,7 @@
 from frameloom.capture.library import (
     deques,
     dictionaries,
+    draws,
     exceptions,
     functions,
     heaps,
@@ -21,6 +22,7 @@ from frameloom.capture.library import (
 __all__ = [
     "deques",
     "dictionaries",
+    "draws",
     "exceptions",
     "functions",
     "heaps",

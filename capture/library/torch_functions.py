@@ -15,6 +15,7 @@ from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue
+from frameloom.capture.values.number import NumberValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -42,6 +43,30 @@ def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for arg in args:
         t.look(arg)
     return boolean(False)
+
+
+@knows(torch.Tensor.item, least=1, most=1)
+def _item(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    assert t.frame is not None
+    tensor, site = t.look(args[0]), (t.frame.code, t.frame.at.index)
+    if not isinstance(tensor, TensorValue) or t.session.per_code or t.session.is_avoided(*site):
+        raise Break("item", "tensor.item(...)")
+    fake = tensor.fake
+    wide = torch.float64 if fake.dtype.is_floating_point else torch.int64
+    if (
+        fake.numel() != 1
+        or fake.dtype.is_complex
+        or fake.requires_grad
+        or fake.dtype is torch.uint64
+    ):
+        raise Break("item", "tensor.item(...)")
+    copy: Any = t.torch_call(_number, [tensor, ConstValue(wide)], {})
+    cls = bool if fake.dtype is torch.bool else float if wide.is_floating_point else int
+    return NumberValue(copy, cls, site)
+
+
+def _number(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.reshape(()).to(dtype, copy=True)
 
 
 @knows(torch.Tensor.is_inference, torch.is_inference, least=1, most=1)

@@ -205,7 +205,7 @@ def break_inside_autocast(x):
     return y, y.dtype
 
 
-@program(graphs=2, breaks="library_call library_call")
+@program()
 def default_dtype_is_set_and_reset(x):
     y = x + 1
     torch.set_default_dtype(torch.float64)
@@ -216,7 +216,7 @@ def default_dtype_is_set_and_reset(x):
     return y, z
 
 
-@program(graphs=3, breaks="context_manager unknown_call unknown_call")
+@program()
 def device_block(x):
     y = x + 1
     with torch.device("cpu"):
