@@ -9,7 +9,7 @@ from collections import OrderedDict
 from types import MemberDescriptorType, SimpleNamespace
 from typing import Any
 
-from frameloom.capture.lookup import class_attribute
+from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute
 
 
 def new_instance(cls: Any, items: Any = None) -> Any:
@@ -27,11 +27,26 @@ def set_attributes(obj: Any, names: tuple[str, ...], values: tuple[Any, ...]) ->
 
 
 def write_attribute(obj: Any, name: str, value: Any) -> None:
-    table = instance_dict(obj)
-    if table is None or isinstance(class_attribute(type(obj), name), MemberDescriptorType):
+    """As an assignment does it where that runs no code of the program: asking for its dictionary would make an object larger and slower."""
+    cls = type(obj)
+    found = class_attribute(cls, name)
+    is_slot = isinstance(found, MemberDescriptorType)
+    if is_slot or (not runs_code_on_set(found) and is_generic(cls)):
+        object.__setattr__(obj, name, value)
+    elif (table := instance_dict(obj)) is None:
         object.__setattr__(obj, name, value)
     else:
         table[name] = value
+
+
+def runs_code_on_set(in_class: Any) -> bool:
+    return in_class is not MISSING and class_attribute(type(in_class), "__set__") is not MISSING
+
+
+def is_generic(cls: type) -> bool:
+    """Whether `object.__setattr__` takes instances of the class."""
+    native = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
+    return native.__setattr__ is object.__setattr__
 
 
 def delete_attribute(obj: Any, name: str) -> None:

@@ -6,6 +6,7 @@ graph are taken from its results, new objects are built once and then shared, so
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,15 @@ from frameloom.capture.values.tensor import TensorValue
 if TYPE_CHECKING:
     from frameloom.capture.builder import CodeBuilder
     from frameloom.capture.origin import Origin
+
+
+GUARDED_BY_VALUE = (str, bytes, int, float, complex)
+
+
+def may_be_constant(text: str) -> bool:
+    """Whether a string stays that object as a constant of new code: there, one that looks like a name gives way to the interned one that equals it."""
+    is_like_a_name = text.isascii() and (text.replace("_", "") or "_").isalnum()
+    return not is_like_a_name or sys.intern((text + ".")[:-1]) is text
 
 
 class Rebuilder:
@@ -35,7 +45,13 @@ class Rebuilder:
         if id(value) in self._kept:
             self.code.load(self._kept[id(value)])
         elif isinstance(value, BuiltinValue | ConstValue):
-            self.code.load_const(value.real)  # the guards know it to be this one
+            if type(value.real) in GUARDED_BY_VALUE and value.origin and value.origin.kind == "arg":
+                self.load_origin(value.origin)  # this call's own among equal ones
+            elif type(value.real) is str and not may_be_constant(value.real):
+                self.code.load_const([value.real])
+                self.code.subscript(0)
+            else:
+                self.code.load_const(value.real)  # the guards know it to be this one, or like it
         elif value.origin is not None:
             self.load_origin(value.origin)
         else:

@@ -325,3 +325,29 @@ def counter_argument_updated(c, x):
     c["a"] += 1
     c.update("bz")
     return x + c["b"], c.most_common(1)
+
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+        self.y = 1
+
+
+def test_objects_keep_their_attributes_as_plain_python_does():
+    """Assignments, not writes to a dictionary, which the object would have from then on."""
+    import gc
+
+    from frameloom import jit
+
+    def fn(x, given):
+        given.y = 2
+        return x + 1, Point(3)
+
+    plain, captured = Point(0), Point(0)
+    jitted = jit(fn)
+    jitted(X, Point(0))
+    want, got = fn(X, plain)[1], jitted(X, captured)[1]
+    for a, b in ((want, got), (plain, captured)):
+        assert [type(part) for part in gc.get_referents(b)] == [
+            type(part) for part in gc.get_referents(a)
+        ]

@@ -101,3 +101,44 @@ def cells_written_with_what_they_hold(x):
         x = x + 1
         found.append(Pair.value)
     return found, x
+
+
+@program(breaks="identity")
+def equal_string_made_in_the_call_is_another(x):
+    y = x + 1
+    a = "xyzpdq"
+    b = a[:3] + a[3:]
+    return y, a is b, a == b
+
+
+@program(breaks="identity")
+def equal_number_made_in_the_call_is_another(x):
+    y = x + 1
+    a = 1000003
+    b = len(x) * 0 + a - 1 + 1
+    return y, a is b
+
+
+LONG = "".join(["long", "er"])
+
+
+@program(calls=[(X, LONG, 12345.5), (X, "longer", float("12345.5"))], breaks="print", graphs=1)
+def argument_equal_to_that_of_another_call(x, text, number):
+    y = x + 1
+    print("between")
+    return y, [text], [number]
+
+
+def test_the_argument_itself_comes_out_behind_a_break():
+    from frameloom import jit
+
+    def fn(x, text, number):
+        y = x + 1
+        print("between")
+        return y, text, number
+
+    fast = jit(fn)
+    for text, number in ((LONG, 12345.5), ("".join(["long", "er"]), float("12345.5"))):
+        out = fast(X, text, number)
+        assert out[1] is text
+        assert out[2] is number
