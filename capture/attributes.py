@@ -28,12 +28,10 @@ def set_attributes(obj: Any, names: tuple[str, ...], values: tuple[Any, ...]) ->
 
 def write_attribute(obj: Any, name: str, value: Any) -> None:
     """As an assignment does it where that runs no code of the program: asking for its dictionary would make an object larger and slower."""
-    cls = type(obj)
-    found = class_attribute(cls, name)
-    is_slot = isinstance(found, MemberDescriptorType)
-    if is_slot or (not runs_code_on_set(found) and is_generic(cls)):
-        object.__setattr__(obj, name, value)
-    elif (table := instance_dict(obj)) is None:
+    found = class_attribute(type(obj), name)
+    is_stored = isinstance(found, MemberDescriptorType) or not runs_code_on_set(found)
+    table = None if is_stored and is_generic(type(obj)) else instance_dict(obj)
+    if table is None or isinstance(found, MemberDescriptorType):
         object.__setattr__(obj, name, value)
     else:
         table[name] = value

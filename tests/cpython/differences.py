@@ -4,7 +4,6 @@ The reasons are properties of new code that programs see only by looking at the 
 dies, which of two equal strings it is.
 """
 
-FRAMES = "looks at frames: a captured function goes on in other frames behind a break"
 TRACING = "traces lines: new code has other events"
 LIFETIME = (
     "counts references: what is passed on over a break lives until the piece behind it returns"
@@ -42,10 +41,6 @@ DIFFERENCES: dict[str, str] = {
     "test_patma.TestTracing.*": TRACING,
     "test_set.*.test_container_iterator": LIFETIME,
     "test_set.*.test_weakref": LIFETIME,
-    "test_traceback.MiscTracebackCases.test_clear": FRAMES,
-    "test_traceback.TestStack.test_format_locals": FRAMES,
-    "test_traceback.TestTracebackException.test_comparison_params_variations": FRAMES,
-    "test_traceback.TestTracebackException.test_print": FRAMES,
 }
 
 # Not run under forced capture.
