@@ -1,0 +1,87 @@
+// A CUDA driver and the parts of PyTorch's C interface that deal with CUDA, for machines without a GPU.
+//
+// Device memory is the CPU's, a "cubin" is any bytes, and a kernel is a function of this file that gets the launch's
+// parameters.  Built twice: once named libcuda.so.1, once libtorch_cuda.so, which holds the state.
+#include <stdint.h>
+#include <string.h>
+
+static int current_device, guards, captured;
+static void *stream, *contexts[4] = {(void *)101, (void *)102, (void *)103, (void *)104};
+
+typedef struct {
+    int launches, last_device, last_extra_null;
+    unsigned grid[3], threads, shared;
+    void *stream, *context;
+    const char *name;
+} Log;
+static Log state;
+Log *pretend_log(void) { return &state; }
+void pretend_stream(void *value) { stream = value; }
+void pretend_device(int value) { current_device = value; }
+void pretend_capture(int value) { captured = value; }
+int pretend_current(void) { return current_device; }
+int pretend_captured(void) { return captured; }
+int pretend_guards(void) { return guards; }
+
+int aoti_torch_get_current_cuda_stream(int32_t device, void **result) {
+    *result = (char *)stream + device;
+    return 0;
+}
+int aoti_torch_create_cuda_guard(int32_t device, void **guard) {
+    guards++;
+    *guard = (void *)(intptr_t)(current_device + 1);
+    current_device = device;
+    return 0;
+}
+int aoti_torch_cuda_guard_set_index(void *guard, int32_t device) { return current_device = device, 0; }
+int aoti_torch_delete_cuda_guard(void *guard) { return guards--, current_device = (int)(intptr_t)guard - 1, 0; }
+
+#ifdef DRIVER
+#include <dlfcn.h>
+static void *torch_side(const char *name) { return dlsym(dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD), name); }
+static int device_now(void) { return ((int (*)(void))torch_side("pretend_current"))(); }
+
+typedef struct { const char *name; int arity; } Function;
+static Function functions[] = {{"twice", 2}, {"add", 3}, {"big", 2}, {"fails", 2}, {"any_twice", 2}};
+
+int cuInit(unsigned flags) { return 0; }
+int cuDeviceGet(int *device, int number) { return *device = number, 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = contexts[device], 0; }
+int cuCtxGetCurrent(void **context) { return *context = contexts[device_now()], 0; }
+int cuCtxSetCurrent(void *context) { return 0; }
+int cuCtxPushCurrent_v2(void *context) { return 0; }
+int cuCtxPopCurrent_v2(void **context) { return 0; }
+int cuModuleLoadData(void **module, const void *data) { return *module = (void *)1, memcmp(data, "ok", 2) ? 200 : 0; }
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+    for (unsigned i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (!strcmp(functions[i].name, name)) return *function = &functions[i], 0;
+    return 500;
+}
+int cuFuncSetAttribute(void *function, int attribute, int value) { return value > 227 << 10 ? 1 : 0; }
+int cuStreamIsCapturing(void *s, int *status) {
+    *status = ((int (*)(void))torch_side("pretend_captured"))();
+    return 0;
+}
+int cuGetErrorString(int code, const char **text) {
+    *text = code == 200 ? "device kernel image is invalid" : code == 500 ? "named symbol not found" : "invalid argument";
+    return 0;
+}
+int cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *s, void **parameters, void **extra) {
+    Log *log = ((Log * (*)(void)) torch_side("pretend_log"))();
+    if (!strcmp(f->name, "fails")) return 1;
+    log->launches++;
+    log->last_device = device_now();
+    log->grid[0] = gx, log->grid[1] = gy, log->grid[2] = gz;
+    log->threads = bx, log->shared = shared, log->stream = s, log->name = f->name;
+    log->last_extra_null = *(void **)parameters[f->arity] == 0 && *(void **)parameters[f->arity + 1] == 0;
+    float *a = *(float **)parameters[0], *b = *(float **)parameters[1];
+    if (f->arity == 3) {
+        float *c = *(float **)parameters[2];
+        for (int i = 0; i < 32; i++) c[i] = a[i] + b[i];
+    } else {
+        for (int i = 0; i < 32; i++) b[i] = 2 * a[i];
+    }
+    return 0;
+}
+#endif

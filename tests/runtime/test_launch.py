@@ -1,0 +1,192 @@
+"""The launcher against a driver that is not there: what it is asked, in which order, on which stream and device."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from frameloom.runtime import _runtime
+from frameloom.runtime.spec import BufferSpec, LaunchCall, PlanSpec, ViewSpec
+
+pytestmark = pytest.mark.skipif(
+    torch.version.cuda is not None, reason="PyTorch here has a CUDA side of its own"
+)
+S = (32,)
+EXTRA = 2
+
+
+class Log(ctypes.Structure):
+    _fields_ = [
+        ("launches", ctypes.c_int), ("last_device", ctypes.c_int), ("last_extra_null", ctypes.c_int),
+        ("grid", ctypes.c_uint * 3), ("threads", ctypes.c_uint), ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p), ("context", ctypes.c_void_p), ("name", ctypes.c_char_p),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cuda")
+    source = Path(__file__).with_name("pretend_cuda.c")
+    opened = []
+    for name, flags in (("libtorch_cuda.so", []), ("libcuda.so.1", ["-DDRIVER"])):
+        command = [
+            "gcc",
+            "-w",
+            "-shared",
+            "-fPIC",
+            f"-Wl,-soname,{name}",
+            *flags,
+            source,
+            "-o",
+            folder / name,
+        ]
+        subprocess.run([*command, "-ldl"], check=True)
+        opened.append(ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL))
+    return opened
+
+
+@pytest.fixture
+def gpu(libraries):
+    """PyTorch's side of the pretended CUDA."""
+    torch_side = libraries[0]
+    torch_side.pretend_log.restype = ctypes.POINTER(Log)
+    ctypes.memset(torch_side.pretend_log(), 0, ctypes.sizeof(Log))
+    torch_side.pretend_stream(ctypes.c_void_p(0x1000))
+    torch_side.pretend_device(0)
+    torch_side.pretend_capture(0)
+    return torch_side
+
+
+def log(gpu):
+    return gpu.pretend_log().contents
+
+
+def load(name, device=0, shared=0, threads=128):
+    return _runtime.load_cubin(b"ok", name, shared, EXTRA, threads, device)
+
+
+def buffer(kind, offset=0):
+    return BufferSpec(kind, S, (1,), torch.float32, torch.device("cpu"), offset)
+
+
+def plan(inputs, buffers, steps, outputs, arena_bytes=0):
+    first = tuple(buffer("input") for _ in range(inputs))
+    views = tuple(ViewSpec(n, S, (1,), 0, torch.float32) for n in outputs)
+    return _runtime.Plan(PlanSpec(inputs, first + tuple(buffers), tuple(steps), views, arena_bytes))
+
+
+def aligned(n=32):
+    return torch.arange(n, dtype=torch.float32)
+
+
+def test_one_launch(gpu):
+    p = plan(
+        1,
+        [buffer("output")],
+        [LaunchCall(load("twice", threads=256, shared=8), (0, 1), (7, 2, 1))],
+        [1],
+    )
+    x = aligned()
+    assert torch.equal(p(x)[0], 2 * x)
+    seen = log(gpu)
+    assert (seen.launches, list(seen.grid), seen.threads, seen.shared) == (1, [7, 2, 1], 256, 8)
+    assert (seen.stream, seen.last_extra_null) == (0x1000, 1)
+    assert gpu.pretend_guards() == 0
+
+
+def test_launches_in_order_through_scratch_memory(gpu):
+    steps = [
+        LaunchCall(load("twice"), (0, 2), (1, 1, 1)),
+        LaunchCall(load("add"), (0, 2, 3), (1, 1, 1)),
+        LaunchCall(load("add"), (3, 1, 4), (1, 1, 1)),
+    ]
+    p = plan(2, [buffer("arena"), buffer("arena", 128), buffer("output")], steps, [4], 256)
+    x, y = aligned(), torch.randn(32)
+    for _ in range(2):
+        assert torch.equal(p(x, y)[0], 3 * x + y)
+
+
+def test_inputs_can_be_written(gpu):
+    p = plan(2, [], [LaunchCall(load("twice"), (0, 1), (1, 1, 1))], [])
+    x, y = aligned(), torch.zeros(32)
+    p(x, y)
+    assert torch.equal(y, 2 * x)
+
+
+def test_the_current_stream_counts(gpu):
+    p = plan(1, [buffer("output")], [LaunchCall(load("twice"), (0, 1), (1, 1, 1))], [1])
+    p(aligned())
+    gpu.pretend_stream(ctypes.c_void_p(0x2000))
+    p(aligned())
+    assert log(gpu).stream == 0x2000
+
+
+def test_another_device_is_current_during_the_call_only(gpu):
+    steps = [
+        LaunchCall(load("twice", device=1), (0, 1), (1, 1, 1)),
+        LaunchCall(load("twice", device=2), (1, 2), (1, 1, 1)),
+    ]
+    p = plan(1, [buffer("output"), buffer("output")], steps, [2])
+    x = aligned()
+    assert torch.equal(p(x)[0], 4 * x)
+    assert (log(gpu).last_device, log(gpu).stream) == (2, 0x1002)
+    assert (gpu.pretend_current(), gpu.pretend_guards()) == (0, 0)
+
+
+def test_unaligned_pointers_take_the_other_function(gpu):
+    asked = []
+
+    def other():
+        asked.append(1)
+        return load("any_twice")
+
+    p = plan(1, [buffer("output")], [LaunchCall(load("twice"), (0, 1), (1, 1, 1), other)], [1])
+    x = aligned(40)
+    p(x[:32])
+    assert (log(gpu).name, asked) == (b"twice", [])
+    for _ in range(2):
+        assert torch.equal(p(x[1:33])[0], 2 * x[1:33])
+        assert (log(gpu).name, asked) == (b"any_twice", [1])
+    p(x[4:36])
+    assert log(gpu).name == b"twice"
+
+
+def test_an_unaligned_function_that_cannot_be_made_is_an_error(gpu):
+    def other():
+        raise ValueError("no compiler")
+
+    p = plan(1, [buffer("output")], [LaunchCall(load("twice"), (0, 1), (1, 1, 1), other)], [1])
+    with pytest.raises(ValueError, match="no compiler"):
+        p(aligned(40)[1:33])
+    p(aligned())
+
+
+def test_a_launch_that_fails_raises_with_the_kernels_name(gpu):
+    step = LaunchCall(load("fails", device=1), (0, 1), (1, 1, 1), None, "relu_0")
+    p = plan(1, [buffer("output")], [step], [1])
+    with pytest.raises(RuntimeError, match=r"CUDA error: invalid argument.*relu_0"):
+        p(aligned())
+    assert gpu.pretend_current() == 0
+
+
+def test_code_that_cannot_be_loaded_raises(gpu):
+    with pytest.raises(RuntimeError, match="image is invalid.*twice"):
+        _runtime.load_cubin(b"no", "twice", 0, EXTRA, 128, 0)
+    with pytest.raises(RuntimeError, match="symbol not found.*nowhere"):
+        load("nowhere")
+    with pytest.raises(RuntimeError, match="loading big"):
+        load("big", shared=300 << 10)
+    load("big", shared=200 << 10)
+
+
+@pytest.mark.parametrize("grid", [(0, 1, 1), (1, 1, 65536), (1 << 31, 1, 1), (1, 1)])
+def test_grids_are_checked(gpu, grid):
+    with pytest.raises(ValueError, match="grid"):
+        plan(1, [buffer("output")], [LaunchCall(load("twice"), (0, 1), grid)], [1])
+
+
+def test_buffers_are_checked(gpu):
+    with pytest.raises(ValueError, match="does not have"):
+        plan(1, [], [LaunchCall(load("twice"), (0, 7), (1, 1, 1))], [])
