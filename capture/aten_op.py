@@ -122,17 +122,23 @@ def infer_node(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def device_of(func: Any, args: Any, kwargs: Any) -> torch.device:
-    """The device of the results: as asked for, else that of the first tensor that is not a 0-dim CPU scalar."""
+    """The device of the results: as asked for, else that of the first tensor that is not on the CPU: beside it, only numbers
+    may be there."""
     if (device := kwargs.get("device")) is not None:
         return torch.device(device)
-    best: torch.device | None = None
     for a in (*args, *kwargs.values()):
         for n in a if isinstance(a, list | tuple) else (a,):
-            if isinstance(n, torch.fx.Node):
-                value = n.meta["val"]
-                if best is None or (value.dim() > 0 and value.device.type != "cpu"):
-                    best = value.device
-    return best or torch.device("cpu")
+            if isinstance(n, torch.fx.Node) and n.meta["val"].device.type != "cpu":
+                found: torch.device = n.meta["val"].device
+                return found
+    return torch.device("cpu")
+
+
+def names_no_index(device: Any) -> bool:
+    """Whether it means the CUDA device that is current."""
+    if isinstance(device, torch.device):
+        return device.type == "cuda" and device.index is None
+    return isinstance(device, str) and device == "cuda"
 
 
 def _split_sizes(x: Fake, sizes: Sequence[int], dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]]:

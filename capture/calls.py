@@ -148,6 +148,8 @@ def call_function(
             return t.torch_call(real, args, kwargs)
         if verdict == "evaluate":
             return t.evaluate(real, args, kwargs)
+        if verdict == "state":
+            return state(t, real, args, policy.STATE_TOLD_BY[real])
         if verdict == "break":
             from frameloom.capture.library.stand_ins import find_late
 
@@ -280,12 +282,12 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
     raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)")
 
 
-def state(t: Tracer, fn: Any, args: list[Value]) -> Value:
-    """A setting of PyTorch is read now, and again by the guards at each call."""
+def state(t: Tracer, fn: Any, args: list[Value], told_by: Any = None) -> Value:
+    """A setting of PyTorch is read now, and again by the guards at each call: there by `told_by`, a function written in C."""
     result = t.evaluate(fn, args, {})
     if not isinstance(result, ConstValue):
         raise Break("unknown_call", f"{fn.__name__}(...) returns an object")
-    t.guards.returns(fn, tuple(plain(t.look(arg)) for arg in args), result.real)
+    t.guards.returns(told_by or fn, tuple(plain(t.look(arg)) for arg in args), result.real)
     return result
 
 

@@ -17,7 +17,7 @@ import torch
 from frameloom.capture.instr import Instr, decode, per_code
 from frameloom.capture.values.const import NUMPY_FUNCTIONS
 
-Verdict = Literal["inline", "record", "evaluate", "break"]
+Verdict = Literal["inline", "record", "evaluate", "state", "break"]
 
 # Parts of the standard library whose Python code is interpreted; any other breaks.
 INTERPRETED_STDLIB = frozenset(
@@ -136,6 +136,8 @@ def _torch_verdict(function: FunctionType, module: str) -> Verdict:
         return "inline"
     if function in PURE_TORCH:
         return "evaluate"
+    if function in STATE_TOLD_BY:
+        return "state"
     if module.startswith(RECORDED_TORCH):
         return "record"
     if module.startswith("torch.backends") or (
@@ -227,9 +229,18 @@ PURE_TORCH = frozenset(
         torch.jit.is_scripting, torch.jit.is_tracing, torch.cuda.is_available, torch.finfo, torch.iinfo, torch.device,
         torch.broadcast_shapes, torch.promote_types, torch.can_cast, torch.are_deterministic_algorithms_enabled,
         torch.get_default_device, torch._C._is_torch_function_enabled, torch._C._is_torch_function_mode_enabled, torch.compiler.is_exporting,
-        torch.cuda.is_current_stream_capturing, torch.Size, torch.cuda.device_count,
+        torch.Size, torch.cuda.device_count,
         torch._C._jit_get_profiling_executor if hasattr(torch._C, "_jit_get_profiling_executor") else None,
     )
     if fn is not None
 )  # fmt: skip
+# Functions that tell a state, and the C functions beneath them, which guards can ask without running Python.
+STATE_TOLD_BY = {
+    function: told_by
+    for function, told_by in (
+        (torch.cuda.is_current_stream_capturing, getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)),
+        (torch.cuda.current_device, getattr(torch._C, "_cuda_getDevice", None)),
+    )
+    if isinstance(told_by, BuiltinFunctionType)
+}  # fmt: skip
 NOT_RECORDED = frozenset({torch.from_numpy, torch.frombuffer, torch.from_file})

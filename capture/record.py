@@ -22,6 +22,7 @@ from frameloom.capture.aten_op import (
     facts_of,
     fakes_in,
     infer_node,
+    names_no_index,
     plain_arguments,
     same_layout,
     selects_by_mask,
@@ -29,6 +30,7 @@ from frameloom.capture.aten_op import (
 )
 from frameloom.capture.fake import Fake, fake_like
 from frameloom.capture.functional import Memory, ViewOf, current, functional_form, write
+from frameloom.capture.gpu_layouts import GPU_LAYOUTS
 from frameloom.capture.graph import CapturedGraph
 from frameloom.errors import Break
 
@@ -51,6 +53,7 @@ class Recorder(TorchDispatchMode):
         self._undo: list[tuple[Fake, Any, int, int]] = []
         self._where = ""
         self._old = 0  # how many Fakes there were before the current call
+        self.asks_for_device = False  # the current call depends on which CUDA device is current
         self._marker = self.graph.create_node(
             "call_function", operator.pos, (0,)
         )  # placeholders go before it
@@ -99,6 +102,9 @@ class Recorder(TorchDispatchMode):
         """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
         self._where, self._old = where, len(self._fakes)
         self.inference = torch.is_inference_mode_enabled()
+        self.asks_for_device = fn is torch.Tensor.cuda or any(
+            map(names_no_index, (*args, *kwargs.values()))
+        )
         if torch.is_grad_enabled() and any(f.requires_grad for f in fakes_in((args, kwargs))):
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
             raise Break("gradient", getattr(fn, "__name__", str(fn)))
@@ -190,6 +196,9 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         if torch.get_default_dtype() is not self.default_dtype:
             args, kwargs = self._with_dtype(func, args, kwargs)
+        if names_no_index(kwargs.get("device")):
+            self.asks_for_device = True
+            kwargs = {**kwargs, "device": torch.device("cuda", torch.cuda.current_device())}
         node_args = torch.fx.node.map_aggregate(args, self._node)
         node_kwargs = torch.fx.node.map_aggregate(kwargs, self._node) if kwargs else kwargs
         # Arguments are set afterwards: handed over here, they would be searched for symbolic sizes.
@@ -199,9 +208,11 @@ class Recorder(TorchDispatchMode):
             node.kwargs = dict(node_kwargs)
         node.meta["stack"] = self._where
         if like is None:
-            like = self._new(
-                infer_node(func, node_args, node_kwargs), device_of(func, node_args, node_kwargs)
-            )
+            device = device_of(func, node_args, node_kwargs)
+            meta = infer_node(func, node_args, node_kwargs)
+            if device.type == "cuda" and (layout := GPU_LAYOUTS.get(func)) is not None:
+                meta = layout(meta, *args, **kwargs)
+            like = self._new(meta, device)
         node.meta["val"] = like
         return node
 

@@ -108,7 +108,7 @@ class Extern:
     """A library call.  `target` is an ATen overload, e.g. "aten.addmm.default".  In `args`/`kwargs` a tensor is a View;
     lists and tuples may hold Views; everything else is a plain constant as the schema has it.
 
-    `results` has one entry per tensor result, in order: the Buffer that receives it, or None if unused.  A buffer of Kind
+    `results` has one entry per result, in order: the Buffer that receives it, or None if it is unused or no tensor.  A buffer of Kind
     EXTERN takes the tensor that the call returns; OUTPUT and TEMP buffers are passed as `out=` (only for targets in
     codegen/extern.py's table of out= forms).
     """

@@ -386,11 +386,12 @@ class Parser {
         return true;
     }
 
-    // Device of the first tensor and bytes of all.
+    // Device of the tensors, beside which numbers may be on the CPU, and bytes of all.
     void measure(const Argument &argument, std::string *device, int64_t *bytes) const {
         if (argument.kind == Argument::VIEW) {
             const View &view = program->views[argument.number];
-            if (device->empty()) *device = program->buffers[view.buffer].device;
+            const std::string &here = program->buffers[view.buffer].device;
+            if (device->empty() || here != "cpu") *device = here;
             *bytes += view.layout.elements() * view.layout.item_size;
         }
         for (const Argument &item : argument.items) measure(item, device, bytes);

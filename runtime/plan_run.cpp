@@ -224,28 +224,33 @@ struct Frame {
         const ShimCall &shim = call.shim;
         size_t count = shim.arguments.size(), lists = 0;
         for (const ShimArgument &argument : shim.arguments)
-            lists += argument.type == 'L' ? argument.views.size() : 0;
+            lists += argument.is_list() ? argument.views.size() : 0;
         ShimValue values[16];
         Handle *list = static_cast<Handle *>(alloca((lists + 1) * sizeof(Handle)));
+        const Handle **optional = static_cast<const Handle **>(alloca((lists + 1) * sizeof(Handle *)));
         for (size_t i = 0; i < count; i++) {
             const ShimArgument &argument = shim.arguments[i];
             values[i] = argument.value;
             if (argument.type == 'I') {
                 values[i].integers = argument.integers.data();
                 values[i].count = (int64_t)argument.integers.size();
-            } else if (argument.type == 'L') {
+            } else if (argument.is_list()) {
                 values[i].tensors = list;
+                values[i].optionals = optional;
                 values[i].count = (int64_t)argument.views.size();
             }
             for (int number : argument.views) {
-                Tensor *tensor = view(number, true);
-                if (tensor == nullptr) return -1;
-                values[i].tensor = tensor->handle;
-                if (argument.type == 'L') *list++ = tensor->handle;
-                if (tensor->handle == nullptr) return 0;
+                Tensor *tensor = number < 0 ? nullptr : view(number, true);
+                if (number >= 0 && tensor == nullptr) return -1;
+                if (tensor && tensor->handle == nullptr) return 0;
+                values[i].tensor = tensor ? tensor->handle : nullptr;
+                if (!argument.is_list()) continue;
+                *list = values[i].tensor;
+                *optional++ = tensor ? list : nullptr;
+                list++;
             }
         }
-        Handle results[4] = {};
+        Handle results[SHIM_RESULTS] = {};
         Tensor fresh{};
         if (call.out_form) {
             for (size_t i = 0; i < call.results.size(); i++) {
@@ -267,7 +272,8 @@ struct Frame {
         }
         int good = 1;
         for (size_t i = 0; i < call.results.size(); i++) {
-            Tensor tensor = shim.shim->out ? fresh : Tensor{results[i], nullptr, true, false};
+            Tensor tensor =
+                shim.shim->out ? fresh : Tensor{results[i], nullptr, results[i] != nullptr, false};
             if (call.results[i] >= 0 && good > 0 && !adopt(call.results[i], &tensor)) good = -1;
             tensor.release();
         }

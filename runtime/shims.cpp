@@ -3,6 +3,10 @@
 // A row says which C function it is, its parameters, and how they are passed.  An op that is not here, or is
 // called with something the row does not take, goes through its Python callable; so a row is only ever about
 // speed.
+//
+// Types of parameters: T tensor, O tensor or None, L tensors, M tensors or None each, i integer, I integers,
+// b bool, B bool or None, d number, D number or None, N nothing but None.  Integers among the results are
+// dropped.
 #include "shims.h"
 
 #include <cstring>
@@ -67,6 +71,64 @@ constexpr Shim SHIMS[] = {
      [](void *f, const V *v, H *r) {
          return call(f, v[0].tensor, v[1].integer, (int32_t)v[2].integer, &r[0], &r[1]);
      }},
+    {"aten.sort.stable", "sort_stable", 2, false, "T self, B stable, i dim=-1, b descending=0",
+     [](void *f, const V *v, H *r) {
+         return call(f, v[0].tensor, v[1].optional_flag(), v[2].integer, (int32_t)v[3].integer, &r[0], &r[1]);
+     }},
+    {"aten.cumsum.default", "cumsum", 1, false, "T self, i dim, N dtype=None",
+     [](void *f, const V *v, H *r) {
+         return call(f, v[0].tensor, v[1].integer, (const int32_t *)nullptr, &r[0]);
+     }},
+    {"aten.cumprod.default", "cumprod", 1, false, "T self, i dim, N dtype=None",
+     [](void *f, const V *v, H *r) {
+         return call(f, v[0].tensor, v[1].integer, (const int32_t *)nullptr, &r[0]);
+     }},
+    {"aten.logcumsumexp.default", "logcumsumexp", 1, false, "T self, i dim",
+     [](void *f, const V *v, H *r) { return call(f, v[0].tensor, v[1].integer, &r[0]); }},
+    {"aten.index.Tensor", "index_Tensor", 1, false, "T self, M indices",
+     [](void *f, const V *v, H *r) { return call(f, v[0].tensor, v[1].optionals, v[1].count, &r[0]); }},
+    {"aten.index_put.default", "index_put", 1, false, "T self, M indices, T values, b accumulate=0",
+     [](void *f, const V *v, H *r) {
+         return call(f, v[0].tensor, v[1].optionals, v[1].count, v[2].tensor, (int32_t)v[3].integer, &r[0]);
+     }},
+    {"aten.avg_pool2d.default", "avg_pool2d", 1, false,
+     "T self, I kernel_size, I stride, I padding, b ceil_mode=0, b count_include_pad=1, N "
+     "divisor_override=None",
+     [](void *f, const V *v, H *r) {
+         return call(f, v[0].tensor, v[1].integers, v[1].count, v[2].integers, v[2].count, v[3].integers,
+                     v[3].count, (int32_t)v[4].integer, (int32_t)v[5].integer, (const int64_t *)nullptr,
+                     &r[0]);
+     }},
+    {"aten._scaled_dot_product_flash_attention.default", "_scaled_dot_product_flash_attention", 9, false,
+     "T query, T key, T value, d dropout_p=0, b is_causal=0, b return_debug_mask=0, D scale=None",
+     [](void *f, const V *v, H *r) {
+         int64_t longest[2];
+         return call(f, v[0].tensor, v[1].tensor, v[2].tensor, v[3].number, (int32_t)v[4].integer,
+                     (int32_t)v[5].integer, v[6].optional_number(), &r[0], &r[1], &r[2], &r[3], &longest[0],
+                     &longest[1], &r[6], &r[7], &r[8]);
+     }},
+    {"aten._scaled_dot_product_efficient_attention.default", "_scaled_dot_product_efficient_attention", 4,
+     false,
+     "T query, T key, T value, O attn_bias, b compute_log_sumexp, d dropout_p=0, b is_causal=0, D scale=None",
+     [](void *f, const V *v, H *r) {
+         return call(f, v[0].tensor, v[1].tensor, v[2].tensor, v[3].optional_tensor(), (int32_t)v[4].integer,
+                     v[5].number, (int32_t)v[6].integer, v[7].optional_number(), &r[0], &r[1], &r[2], &r[3]);
+     }},
+    {"aten._scaled_dot_product_cudnn_attention.default", "_scaled_dot_product_cudnn_attention", 9, false,
+     "T query, T key, T value, O attn_bias, b compute_log_sumexp, d dropout_p=0, b is_causal=0, "
+     "b return_debug_mask=0, D scale=None",
+     [](void *f, const V *v, H *r) {
+         int64_t longest[2];
+         return call(f, v[0].tensor, v[1].tensor, v[2].tensor, v[3].optional_tensor(), (int32_t)v[4].integer,
+                     v[5].number, (int32_t)v[6].integer, (int32_t)v[7].integer, v[8].optional_number(), &r[0],
+                     &r[1], &r[2], &r[3], &longest[0], &longest[1], &r[6], &r[7], &r[8]);
+     }},
+    {"aten.native_dropout.default", "native_dropout", 2, false, "T input, d p, B train",
+     [](void *f, const V *v, H *r) {
+         return call(f, v[0].tensor, v[1].number, v[2].optional_flag(), &r[0], &r[1]);
+     }},
+    {"aten.mul.Tensor", "mul_Tensor", 1, false, "T self, T other",
+     [](void *f, const V *v, H *r) { return call(f, v[0].tensor, v[1].tensor, &r[0]); }},
 };
 
 struct Parameter {
@@ -130,6 +192,18 @@ struct Binder {
             return add_view(object, argument);
         case 'L':
             return each(object, [&](PyObject *item) { return add_view(item, argument); });
+        case 'M':
+            return each(object, [&](PyObject *item) {
+                if (item == Py_None) argument->views.push_back(-1);
+                return item == Py_None || add_view(item, argument);
+            });
+        case 'N':
+            value.present = false;
+            return object == Py_None;
+        case 'B':
+            value.present = object != Py_None;
+            value.flag = object == Py_True;
+            return object == Py_None || PyBool_Check(object);
         case 'I':
             return each(object, [&](PyObject *item) {
                 if (!PyLong_CheckExact(item)) return false;

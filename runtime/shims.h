@@ -10,17 +10,22 @@ namespace frameloom {
 
 // The value of one parameter when the op is called; which field counts follows from the parameter's type.
 struct ShimValue {
-    Handle tensor = nullptr;           // T, O (nullptr: None)
-    int64_t integer = 0;               // i, b
-    double number = 0;                 // d, D
-    bool present = true;               // O, D: not None
-    const int64_t *integers = nullptr; // I
-    const Handle *tensors = nullptr;   // L
-    int64_t count = 0;                 // I, L
+    Handle tensor = nullptr;                  // T, O (nullptr: None)
+    int64_t integer = 0;                      // i, b
+    int32_t flag = 0;                         // B
+    double number = 0;                        // d, D
+    bool present = true;                      // O, D, B, N: not None
+    const int64_t *integers = nullptr;        // I
+    const Handle *tensors = nullptr;          // L
+    const Handle *const *optionals = nullptr; // M
+    int64_t count = 0;                        // I, L, M
 
     const Handle *optional_tensor() const { return present ? &tensor : nullptr; }
     const double *optional_number() const { return present ? &number : nullptr; }
+    const int32_t *optional_flag() const { return present ? &flag : nullptr; }
 };
+
+constexpr size_t SHIM_RESULTS = 12; // no op has more
 
 struct Shim {
     const char *target; // "aten.mm.default"
@@ -34,9 +39,11 @@ struct Shim {
 // What a parameter is given in every call: a constant, or the tensors to look up.
 struct ShimArgument {
     ShimValue value;
-    std::vector<int> views; // of T, O and L
+    std::vector<int> views; // of T, O, L and M; -1: None
     std::vector<int64_t> integers;
     char type;
+
+    bool is_list() const { return type == 'L' || type == 'M'; }
 };
 
 struct ShimCall {

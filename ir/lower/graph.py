@@ -239,6 +239,7 @@ class _Graph:
         for k, v in enumerate((val or ()) if several else [val]):
             if not _is_tensor(v):
                 refs.append(None)
+                results.append(None)
                 continue
             kind = Kind.EXTERN
             if name in OUT_FORMS:

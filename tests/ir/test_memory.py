@@ -41,3 +41,15 @@ def test_live_buffers_do_not_overlap(data, sizes):
 def test_a_chain_needs_two_places():
     _, program = chain([1000] * 10, [[k - 1] if k else [] for k in range(10)])
     assert plan_memory(program).arena_bytes == 2 * 4032
+
+
+def test_each_device_has_an_arena_of_its_own():
+    first, second, other = (
+        Buffer(name, DType.F32, (1000,), (1,), Kind.TEMP, device=device)
+        for name, device in [("a", "cuda:0"), ("b", "cuda:0"), ("c", "cpu")]
+    )
+    step = Extern("aten.mm.default", (View(first, (1000,), (1,)),), (), (second, other))
+    plan = plan_memory(Program((), (step,), ()))
+    assert (plan.offsets[first], plan.offsets[other]) != (plan.offsets[second], plan.offsets[other])
+    assert plan.offsets[other] == 0
+    assert plan.arena_bytes == 3 * 4032

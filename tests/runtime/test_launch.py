@@ -172,9 +172,9 @@ def test_a_launch_that_fails_raises_with_the_kernels_name(gpu):
 
 
 def test_code_that_cannot_be_loaded_raises(gpu):
-    with pytest.raises(RuntimeError, match="image is invalid.*twice"):
+    with pytest.raises(RuntimeError, match=r"image is invalid.*twice"):
         _runtime.load_cubin(b"no", "twice", 0, EXTRA, 128, 0)
-    with pytest.raises(RuntimeError, match="symbol not found.*nowhere"):
+    with pytest.raises(RuntimeError, match=r"symbol not found.*nowhere"):
         load("nowhere")
     with pytest.raises(RuntimeError, match="loading big"):
         load("big", shared=300 << 10)

@@ -1,0 +1,142 @@
+"""Graphs of CUDA tensors, captured where there is no GPU: the fakes say they are on one.
+
+Only what is captured and lowered is looked at; nothing runs.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from frameloom.capture import _capture, record
+from frameloom.capture.fake import Fake
+from frameloom.ir.fuse import fuse
+from frameloom.ir.lower import lower
+from frameloom.ir.memory import buffers_of
+from frameloom.ir.program import Check, Extern, Kernel
+from frameloom.ir.verify import verify
+from tests.capture.capturing import GraphRunner
+
+CUDA = torch.device("cuda", 0)
+
+
+class Lowering(GraphRunner):
+    """Lowers and fuses each graph."""
+
+    def compile_graph(self, graph, trail):
+        program = lower(graph.graph, graph.constants)
+        verify(program, blame="lower")
+        self.program = fuse(program)
+        verify(self.program, blame="fuse")
+        return super().compile_graph(graph, trail)
+
+
+@pytest.fixture(autouse=True)
+def _tensors_seem_to_be_on_a_gpu(monkeypatch):
+    """All inputs but those with no dimensions."""
+
+    def fake_like(tensor):
+        meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        return Fake(meta, CUDA if tensor.dim() else tensor.device)
+
+    monkeypatch.setattr(record, "fake_like", fake_like)
+
+
+def lowered(fn, *args):
+    """The program, and per step the name of a kernel's device or of a library call."""
+    runner = Lowering()
+    with torch.no_grad():
+        _capture.JitFunction(fn, runner)(*args)
+    assert not runner.breaks, runner.breaks[0].text
+    steps = [
+        s.device if isinstance(s, Kernel) else s.target if isinstance(s, Extern) else "check"
+        for s in runner.program.steps
+    ]
+    for step in runner.program.steps:
+        if isinstance(step, Kernel):
+            assert len({b.device for b in buffers_of(step)}) == 1, "a kernel on two devices"
+    return runner.program, steps
+
+
+X = torch.randn(8, 16)
+NUMBER = torch.tensor(2.0)
+
+
+def test_pointwise():
+    assert lowered(lambda x: torch.relu(x + 1) * 2, X)[1] == ["cuda:0"]
+
+
+def test_results_are_on_the_gpu():
+    program, _ = lowered(lambda x, y: (x + y, x.sum(), y.t()), X, X.clone())
+    assert [o.buffer.device for o in program.outputs] == ["cuda:0"] * 3
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [lambda x, n: x * n + 1, lambda x, n: n * x + 1, lambda x, n: n * x.sum() + 1],
+    ids=["tensor first", "number first", "both without dimensions"],
+)
+def test_a_number_on_the_cpu_goes_through_the_library(fn):
+    program, steps = lowered(fn, X, NUMBER)
+    assert steps[-2:] == ["aten.mul.Tensor", "cuda:0"]
+    assert program.outputs[0].buffer.device == "cuda:0"
+
+
+def test_numbers_on_the_cpu_need_no_cpu_kernel():
+    _, steps = lowered(lambda x, n: x * (n.exp() + torch.tensor(2.0)), X, NUMBER)
+    assert "cpu" not in steps
+
+
+def test_a_number_on_the_cpu_that_is_written():
+    program, steps = lowered(lambda x, n: (x + 1, n.add_(1))[0], X, NUMBER.clone())
+    assert steps.count("aten.copy_.default") == 1
+    assert "cpu" not in steps
+
+
+def test_copies_between_devices_are_library_calls():
+    program, steps = lowered(lambda x: (x + 1).cpu(), X)
+    assert steps == ["cuda:0", "aten._to_copy.default"]
+    assert program.outputs[0].buffer.device == "cpu"
+
+
+def test_indices_out_of_range_are_found_on_the_gpu():
+    program, steps = lowered(lambda w, i: F.embedding(i, w), X, torch.tensor([1, 2]))
+    assert steps == ["cuda:0", "check"]
+    assert [s.buffer.device for s in program.steps if isinstance(s, Check)] == ["cuda:0"]
+
+
+def test_conditions_on_data_are_waited_for():
+    def f(x):
+        if torch.isnan(x).any():
+            raise ValueError
+        return x + 1
+
+    program, steps = lowered(f, X)
+    assert steps[-2:] == ["aten._to_copy.default", "check"]
+    assert [s.buffer.device for s in program.steps if isinstance(s, Check)] == ["cpu"]
+
+
+def test_random_numbers_stay_in_order():
+    program, steps = lowered(lambda x: F.dropout(x, 0.5) + torch.rand_like(x), X)
+    drawn = [s for s in steps if s.startswith("aten.")]
+    assert drawn == ["aten.native_dropout.default", "aten.rand_like.default"]
+
+
+def test_layers():
+    def f(x, w, b):
+        return F.gelu(F.layer_norm(F.linear(x, w, b), (16,), b, b))
+
+    _, steps = lowered(f, X, torch.randn(16, 16), torch.randn(16))
+    assert steps == ["aten.addmm.default", "cuda:0"]
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="asks PyTorch's CUDA libraries")
+@pytest.mark.parametrize("which", ["input", "weight", "both", "neither"])
+def test_convolutions_keep_channels_last(which):
+    x, w = torch.randn(2, 4, 8, 8), torch.randn(4, 4, 3, 3)
+    if which in ("input", "both"):
+        x = x.to(memory_format=torch.channels_last)
+    if which in ("weight", "both"):
+        w = w.to(memory_format=torch.channels_last)
+    program, _ = lowered(lambda x, w: F.conv2d(x, w), x, w)
+    last = program.outputs[0].strides[1] == 1
+    assert last == (which != "neither")
