@@ -367,6 +367,7 @@ class Recorder(TorchDispatchMode):
 
     def _constant(self, tensor: torch.Tensor) -> Fake:
         """A tensor made from Python numbers: kept in the graph module, copied afresh in every call."""
+        self.asks_for_device |= tensor.device.type == "cuda"
         name = f"constant_{len(list(self._constants.buffers()))}"
         self._constants.register_buffer(name, tensor)
         node = self.graph.get_attr(name)
