@@ -12,6 +12,7 @@ from frameloom.codegen.cost import size
 from frameloom.codegen.cpp_ops import constant
 from frameloom.codegen.cpp_rows import Rows
 from frameloom.codegen.cpp_value import Value
+from frameloom.codegen.identity import identity
 from frameloom.codegen.layout import row_major
 from frameloom.codegen.looptree import Accumulate, Fold, Pass
 from frameloom.codegen.prelude import ELEMENTS
@@ -326,16 +327,3 @@ def _plain_kind(kind: str, dtype: DType) -> str:
     if dtype is DType.BOOL:
         return "any" if kind in ("any", "max", "sum") else "all"
     return kind
-
-
-def identity(kind: str, dtype: DType) -> int | float:
-    if kind in ("sum", "any"):
-        return 0
-    if kind in ("prod", "all"):
-        return 1
-    low = kind in ("max", "argmax")
-    if dtype.is_float:
-        return float("-inf") if low else float("inf")
-    if dtype.kind == "u":
-        return 0 if low else (1 << dtype.bits) - 1
-    return -(1 << dtype.bits - 1) if low else (1 << dtype.bits - 1) - 1

@@ -1,0 +1,309 @@
+"""A launch: one kernel of the form of partition.py as folds and stores over two groups of axes, and its blocks.
+
+Every block has a tile of positions.  A tile has one or two dimensions, each a run of positions of a group of axes
+counted as one number (the last axis fastest):
+
+    pointwise, one fast axis       tile (outer)
+    pointwise, two fast axes       tile (y, x): what is contiguous along one is read in squares of both
+    reductions                     tile (outer, inner); with one outer position per block just (inner)
+
+`inner` is held whole (*persistent*) where it fits into registers, else looped over, once per stage of folds and once for
+the stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from frameloom.codegen.chip import Chip
+from frameloom.codegen.cost import size
+from frameloom.codegen.goal import Goal
+from frameloom.codegen.layout import coalesce, row_major, stride
+from frameloom.codegen.partition import form
+from frameloom.codegen.split_reduction import reductions
+from frameloom.ir.index import linear
+from frameloom.ir.node import Axis, Node, Reduce, axis, load
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Kernel, Kind, Store
+from frameloom.ir.substitute import substitute, topological, transform
+
+POINTWISE = 1024  # positions of a block
+SQUARE = 64  # side of a tile that reads both ways; half of it for wide elements
+HELD = 16384  # positions of `inner` that a block keeps in registers
+STEP = 2048  # positions of one step of a loop over `inner`
+COLUMNS = 128  # outer positions of a block where neighbours are contiguous
+FEW = 32  # of `inner`, in such a block
+
+
+@dataclass(eq=False, slots=True)
+class Fold:
+    """A reduction of `value` over the inner axes.  `result` is the leaf that stands for it in other values; `stage` is
+    greater than that of every fold in `value`.  `positions`: the inner axes in the order in which argmax counts."""
+
+    kind: str
+    value: Node
+    result: Node
+    stage: int
+    positions: tuple[Axis, ...]
+
+    @property
+    def buffer(self) -> Buffer:
+        found: Buffer = self.result.arg
+        return found
+
+
+@dataclass(eq=False, slots=True)
+class Dimension:
+    """One dimension of the tile: `axes` counted as one number up to `extent`, `block` of them at a time."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    block: int
+
+    @property
+    def extent(self) -> int:
+        return size(self.axes)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.extent // self.block)
+
+    @property
+    def exact(self) -> bool:
+        return self.extent % self.block == 0
+
+
+@dataclass(eq=False, slots=True)
+class Launch:
+    """`parallel`: dimensions that the grid covers; `inner`: the dimension that is folded, or None."""
+
+    parallel: list[Dimension]
+    inner: Dimension | None
+    folds: list[Fold]
+    stores: list[Store]
+    persistent: bool = True
+    warps: int = 4
+    stages: int = 1
+    buffers: tuple[Buffer, ...] = field(default=())
+
+    @property
+    def grid(self) -> int:
+        count = 1
+        for d in self.parallel:
+            count *= d.blocks
+        return count
+
+
+def plan(kernel: Kernel, chip: Chip) -> Launch:
+    """The launch of a kernel that partition.py made."""
+    folds, stores, outer, inner = _unified(kernel)
+    folds, stores, outer, inner = _coalesced(folds, stores, outer, inner)
+    outer, inner = _by_reach(folds, stores, outer), _by_reach(folds, stores, inner)
+    launch = _with_inner(outer, inner, folds, stores, chip) if folds else None
+    if launch is None:
+        launch = _pointwise(outer + inner, stores, chip)
+    launch.buffers = _buffers(kernel)
+    return launch
+
+
+def _buffers(kernel: Kernel) -> tuple[Buffer, ...]:
+    found: dict[Buffer, None] = {}
+    for s in kernel.stores:
+        for n in topological((s.offset, s.value)):
+            if n.op is Op.LOAD:
+                found[n.arg] = None
+        found[s.buffer] = None
+    return tuple(found)
+
+
+def is_result(n: Node) -> bool:
+    """A leaf that stands for a fold."""
+    return n.op is Op.LOAD and n.arg.name.startswith("fold:")
+
+
+# --- one set of names
+
+
+def _unified(
+    kernel: Kernel,
+) -> tuple[list[Fold], list[Store], tuple[Axis, ...], tuple[Axis, ...]]:
+    forms = [form(s) for s in kernel.stores]
+    main = max(forms, key=lambda f: (len(f.inner) > 0, size(f.outer) * size(f.inner)))
+    outer = tuple(Axis(f"x{k}", a.extent) for k, a in enumerate(main.outer))
+    inner = tuple(Axis(f"r{k}", a.extent) for k, a in enumerate(main.inner))
+    made: dict[tuple[str, Node], Fold] = {}
+    stores = []
+    for s, f in zip(kernel.stores, forms, strict=True):
+        names = dict(zip((*f.outer, *f.inner), map(axis, (*outer, *inner)), strict=False))
+        offset, value = (substitute(n, names) for n in (s.offset, s.value))
+        offset, value = _leaves((offset, value), outer, inner, made)
+        stores.append(Store(s.buffer, offset, value, tuple(names[a].arg for a in s.axes)))
+    return list(made.values()), stores, outer, inner
+
+
+def _leaves(
+    roots: Sequence[Node],
+    outer: tuple[Axis, ...],
+    inner: tuple[Axis, ...],
+    made: dict[tuple[str, Node], Fold],
+) -> list[Node]:
+    """`roots` with leaves for the reductions, whose folds go into `made`."""
+    roots = list(roots)
+    while found := reductions(roots):
+        r = found[0]
+        value = substitute(r.srcs[0], dict(zip(r.arg.axes, map(axis, inner), strict=True)))
+        fold = made.get((r.arg.kind, value))
+        if fold is None:
+            stage = 1 + max(
+                (f.stage for f in made.values() for n in topological([value]) if n is f.result),
+                default=-1,
+            )
+            shape = tuple(a.extent for a in outer)
+            buffer = Buffer(f"fold:{len(made)}", r.dtype, shape, (), Kind.TEMP)
+            leaf = load(buffer, linear(map(axis, outer), row_major(outer)))
+            fold = made[r.arg.kind, value] = Fold(r.arg.kind, value, leaf, stage, inner)
+        leaf = fold.result
+        roots = transform(roots, lambda n, r=r, leaf=leaf: leaf if n is r else None)
+    return roots
+
+
+def _coalesced(
+    folds: list[Fold], stores: list[Store], outer: tuple[Axis, ...], inner: tuple[Axis, ...]
+) -> tuple[list[Fold], list[Store], tuple[Axis, ...], tuple[Axis, ...]]:
+    goals = [Goal((*outer, *inner), f.value, positions=f.positions) for f in folds]
+    goals += [Goal((*outer, *inner), s.value, s.buffer, s.offset) for s in stores]
+    # What stands for a fold depends on the outer axes together: it is merged with the rest.
+    goals += [Goal((*outer, *inner), f.result) for f in folds]
+    goals, outer = coalesce(goals, outer)
+    for f, g in zip(folds, goals, strict=False):
+        g.reduction = Node(Op.REDUCE, f.result.dtype, (f.value,), Reduce(f.kind, f.positions))
+    goals, inner = coalesce(goals, inner)
+    for f, g, r in zip(folds, goals, goals[len(goals) - len(folds) :], strict=False):
+        f.value, f.result, f.positions = g.value, r.value, g.positions
+    done = []
+    for s, g in zip(stores, goals[len(folds) :], strict=False):
+        axes = tuple(a for a in (*outer, *inner) if a in g.offset.free)
+        done.append(Store(s.buffer, g.offset, g.value, axes))
+    return folds, done, outer, inner
+
+
+# --- what lies next to each other in memory
+
+
+def accesses(folds: Sequence[Fold], stores: Sequence[Store]) -> list[tuple[Node, int]]:
+    """(offset, bytes) of every load and store."""
+    roots = [f.value for f in folds] + [n for s in stores for n in (s.value, s.offset)]
+    found = [
+        (n.srcs[0], n.dtype.bytes)
+        for n in topological(roots)
+        if n.op is Op.LOAD and not is_result(n)
+    ]
+    return found + [(s.offset, s.buffer.dtype.bytes) for s in stores]
+
+
+def _by_reach(
+    folds: Sequence[Fold], stores: Sequence[Store], axes: tuple[Axis, ...]
+) -> tuple[Axis, ...]:
+    """The axis along which most bytes are contiguous comes last, large strides first."""
+    found = accesses(folds, stores)
+
+    def key(a: Axis) -> tuple[float, float]:
+        near = reach = 0.0
+        for offset, width in found:
+            along = stride(offset, a)
+            if along is not None and a in offset.free:
+                work = width * size(offset.free)
+                near += work if abs(along[0]) == 1 else 0
+                reach += width * abs(along[0])
+        return near, -reach
+
+    return tuple(sorted(axes, key=key))
+
+
+def _contiguous(found: Sequence[tuple[Node, int]], axes: Sequence[Axis]) -> float:
+    """Bytes accessed with stride 1 along one of `axes`."""
+    total = 0.0
+    for offset, width in found:
+        for a in axes:
+            along = stride(offset, a) if a in offset.free else None
+            if along is not None and abs(along[0]) == 1:
+                total += width * size(offset.free)
+    return total
+
+
+# --- blocks
+
+
+def power(n: int) -> int:
+    """The least power of two that is at least `n`."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def _pointwise(axes: tuple[Axis, ...], stores: list[Store], chip: Chip) -> Launch:
+    total = size(axes)
+    found = accesses((), stores)
+    square = _square(axes, found)
+    if square is not None:
+        other, fast = square
+        wide = max(width for _, width in found) > 2
+        y = Dimension("y", (*(a for a in axes if a not in (other, fast)), other), 1)
+        x = Dimension("x", (fast,), min(SQUARE, power(fast.extent)))
+        y.block = min(SQUARE // 2 if wide else SQUARE, power(other.extent))
+        return Launch([y, x], None, [], stores, warps=8 if y.block * x.block > 2048 else 4)
+    block = min(POINTWISE, max(32, power(-(-total // chip.multiprocessors))))
+    return Launch(
+        [Dimension("x", axes, block)], None, [], stores, warps=max(1, min(4, block // 128))
+    )
+
+
+def _square(
+    axes: tuple[Axis, ...], found: Sequence[tuple[Node, int]]
+) -> tuple[Axis, Axis] | None:
+    """(other, fast): a good part of the bytes is contiguous along `other` and not along the fast axis."""
+    if len(axes) < 2:
+        return None
+    fast = axes[-1]
+    bytes_of = {a: 0.0 for a in axes[:-1]}
+    for offset, width in found:
+        along = stride(offset, fast)
+        if fast in offset.free and along is not None and abs(along[0]) > 1:
+            for a in bytes_of:
+                across = stride(offset, a) if a in offset.free else None
+                if across is not None and abs(across[0]) == 1:
+                    bytes_of[a] += width * size(offset.free)
+    other = max(bytes_of, key=lambda a: bytes_of[a])
+    most = max(width for _, width in found) * size(axes)
+    if bytes_of[other] < most / 4 or min(other.extent, fast.extent) < 8:
+        return None
+    return other, fast
+
+
+def _with_inner(
+    outer: tuple[Axis, ...],
+    inner: tuple[Axis, ...],
+    folds: list[Fold],
+    stores: list[Store],
+    chip: Chip,
+) -> Launch:
+    rows, length = size(outer), size(inner)
+    found = accesses(folds, stores)
+    across = rows > 1 and _contiguous(found, outer[-1:]) > _contiguous(found, inner[-1:])
+    if across:
+        columns = min(COLUMNS, power(rows))
+        few = min(FEW, power(length))
+        persistent = power(length) * columns <= HELD // 2
+        if persistent:
+            few = power(length)
+        x, r = Dimension("x", outer, columns), Dimension("r", inner, few)
+    else:
+        persistent = length <= HELD
+        r = Dimension("r", inner, power(length) if persistent else STEP)
+        together = max(1, min(power(rows), 1024 // r.block))
+        while together > 1 and -(-rows // together) < 4 * chip.multiprocessors:
+            together //= 2
+        x = Dimension("x", outer, together)
+    tile = x.block * r.block
+    warps = max(1, min(16, tile // (256 if tile <= 2048 else 512)))
+    stages = 1 if persistent else 3
+    return Launch([x], r, folds, stores, persistent, warps, stages)

@@ -1,0 +1,233 @@
+"""Kernels for a GPU: each is cut until one launch can do it.
+
+A launch has blocks of positions of its *outer* axes and, inside each, at most one loop over its *inner* axes.  All
+reductions of a launch fold the inner axes and depend on the outer ones; its stores go over the outer axes, or over both.
+What does not have this form is cut: a reduction in the way is stored to memory of its own by an earlier launch and
+loaded.  A long reduction with few results, which would keep only a part of the chip busy, is first folded in chunks
+(split_reduction.py).
+
+The semantics stay those of the loop IR: `partition` takes a Program and returns one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from frameloom.codegen.chip import Chip
+from frameloom.codegen.cost import size
+from frameloom.codegen.split import split
+from frameloom.codegen.split_reduction import reductions, split_reductions
+from frameloom.ir.index import linear
+from frameloom.ir.node import Axis, Node, axis, index, load
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store
+from frameloom.ir.substitute import fold, loads, space, substitute, transform
+
+SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all"})
+
+
+def on_gpu(kernel: Kernel) -> bool:
+    return kernel.stores[0].buffer.device.startswith("cuda")
+
+
+def partition(
+    program: Program, chip: Chip, wanted: Callable[[Kernel], bool] = on_gpu
+) -> Program:
+    """`program` with the kernels that are `wanted` cut into launches."""
+    steps: list[Kernel | Extern | Check] = []
+    for step in program.steps:
+        if isinstance(step, Kernel) and wanted(step):
+            steps += launches(step, chip)
+        else:
+            steps.append(step)
+    return replace(program, steps=tuple(steps))
+
+
+def launches(kernel: Kernel, chip: Chip) -> list[Kernel]:
+    """Kernels that do what `kernel` does, in order, each of the form above."""
+    cutter = _Cutter(kernel, chip)
+    for store in split(kernel.stores):
+        cutter.add(without_unit_axes(store))
+    groups = _grouped(cutter.stores)
+    names = [kernel.name] if len(groups) == 1 else [f"{kernel.name}_{i}" for i in range(len(groups))]
+    return [
+        Kernel(name, tuple(g.stores), kernel.origin) for name, g in zip(names, groups, strict=True)
+    ]
+
+
+def without_unit_axes(store: Store) -> Store:
+    """`store` without loops of one position."""
+
+    def visit(n: Node) -> Node | None:
+        if n.op is not Op.REDUCE or all(a.extent > 1 for a in n.arg.axes):
+            return None
+        kept = tuple(a for a in n.arg.axes if a.extent > 1)
+        value = substitute(n.srcs[0], {a: index(0) for a in n.arg.axes if a.extent == 1})
+        if kept:
+            return fold(n.arg.kind, kept, value)
+        return index(0) if n.arg.kind in ("argmax", "argmin") else value
+
+    offset, value = transform((store.offset, store.value), visit)
+    units = {a: index(0) for a in store.axes if a.extent == 1}
+    offset, value = substitute(offset, units), substitute(value, units)
+    return Store(store.buffer, offset, value, tuple(a for a in store.axes if a.extent > 1))
+
+
+@dataclass
+class Form:
+    """Outer and inner axes of a store of a launch; `inner` is empty where there is no reduction."""
+
+    outer: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+
+    @property
+    def extents(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return tuple(a.extent for a in self.outer), tuple(a.extent for a in self.inner)
+
+
+def form(store: Store) -> Form | None:
+    """The form of `store`; None if it is none that a launch can have."""
+    found = reductions((store.offset, store.value))
+    if not found:
+        return Form(store.axes, ())
+    main = max(found, key=lambda r: size(r.free) * size(r.arg.axes))
+    outer = tuple(a for a in store.axes if a in main.free)
+    inner = main.arg.axes
+    rest = tuple(a for a in store.axes if a not in main.free)
+    if len(outer) != len(main.free):
+        return None  # below a reduction that is to be cut
+    if rest and [a.extent for a in rest] != [a.extent for a in inner]:
+        return None
+    for r in found:
+        if not fits(r, outer, inner):
+            return None
+    return Form(outer, rest or inner)
+
+
+def fits(r: Node, outer: Sequence[Axis], inner: Sequence[Axis]) -> bool:
+    return r.free == frozenset(outer) and [a.extent for a in r.arg.axes] == [
+        a.extent for a in inner
+    ]
+
+
+class _Cutter:
+    """Stores in an order in which each finds what it loads already stored."""
+
+    def __init__(self, kernel: Kernel, chip: Chip) -> None:
+        self.kernel = kernel
+        self.chip = chip
+        self.device = kernel.stores[0].buffer.device
+        self.stores: list[Store] = []
+        self._made: dict[Node, Buffer] = {}
+
+    def add(self, store: Store) -> None:
+        """Appends `store`, after the stores that it is cut into."""
+        store = self._flat(store)
+        store = split_reductions(store, self.chip, self._materialise)
+        self.stores.append(self._fitting(store))
+
+    def _flat(self, store: Store) -> Store:
+        """No reduction depends on what another one around it folds."""
+
+        def visit(n: Node) -> Node | None:
+            if n.op is not Op.REDUCE:
+                return None
+            own = frozenset(n.arg.axes)
+            needed = frozenset().union(*(r.free & own for r in reductions(n.srcs)))
+            if not needed:
+                return None
+            first = tuple(a for a in n.arg.axes if a in needed)
+            rest = tuple(a for a in n.arg.axes if a not in needed)
+            source = n.srcs[0]
+            if rest and n.arg.kind in SEPARABLE:
+                source = fold(n.arg.kind, rest, source)
+            else:
+                first = n.arg.axes
+            outside = [a for a in store.axes if a in n.free]
+            outside += sorted(n.free.difference(outside), key=lambda a: a.name)
+            return fold(n.arg.kind, first, self._materialise(source, (*outside, *first)))
+
+        offset, value = transform((store.offset, store.value), visit)
+        return replace(store, offset=offset, value=value)
+
+    def _fitting(self, store: Store) -> Store:
+        """Reductions that the form of the store has no room for are loaded."""
+        while form(store) is None:
+            found = reductions((store.offset, store.value))
+            main = max(found, key=lambda r: (size(r.free) * size(r.arg.axes), len(r.free)))
+            rest = [a.extent for a in store.axes if a not in main.free]
+            whole = not rest or rest == [a.extent for a in main.arg.axes]
+            outer = tuple(a for a in store.axes if a in main.free)
+            misfit = next(r for r in found if not whole or not fits(r, outer, main.arg.axes))
+            # A store of this one would be cut in the same place again.
+            misfit = next(iter(reductions(misfit.srcs)), misfit)
+            free = tuple(a for a in store.axes if a in misfit.free)
+            read = self._materialise(misfit, free)
+            offset, value = transform(
+                (store.offset, store.value), lambda n, r=misfit, v=read: v if n is r else None
+            )
+            store = replace(store, offset=offset, value=value)
+        return store
+
+    def _materialise(self, value: Node, axes: Sequence[Axis]) -> Node:
+        """A load of `value`, which an earlier store of its own computes over `axes`."""
+        own = space([a.extent for a in axes])
+        canonical = substitute(value, {a: axis(b) for a, b in zip(axes, own, strict=True)})
+        strides = [size(own[k + 1 :]) for k in range(len(own))]
+        buffer = self._made.get(canonical)
+        if buffer is None:
+            buffer = Buffer(
+                f"{self.kernel.name}_part{len(self._made)}", value.dtype, tuple(a.extent for a in own),
+                tuple(strides), Kind.TEMP, device=self.device,
+            )  # fmt: skip
+            self._made[canonical] = buffer
+            self.add(Store(buffer, linear(map(axis, own), strides), canonical, own))
+        return load(buffer, linear(map(axis, axes), strides))
+
+
+# --- stores that share a launch
+
+
+@dataclass
+class Group:
+    form: Form
+    stores: list[Store]
+    reads: set[Buffer] = field(default_factory=set)
+    writes: set[Buffer] = field(default_factory=set)
+
+
+def _grouped(stores: Sequence[Store]) -> list[Group]:
+    """Each store joins the first launch of its form behind those that write what it loads."""
+    groups: list[Group] = []
+    for s in stores:
+        own = form(s)
+        assert own is not None
+        reads = {n.arg for n in loads((s.offset, s.value))}
+        first = 0
+        for k, g in enumerate(groups):
+            if g.writes & reads:
+                first = k + 1
+        host = next((g for g in groups[first:] if _joins(own, reads, g)), None)
+        if host is None:
+            host = Group(own, [])
+            groups.append(host)
+        elif own.inner and not host.form.inner:
+            host.form = own
+        host.stores.append(s)
+        host.reads |= reads
+        host.writes.add(s.buffer)
+    return groups
+
+
+def _joins(own: Form, reads: set[Buffer], group: Group) -> bool:
+    theirs = group.form
+    if own.extents == theirs.extents:
+        return True
+    folding, plain = (own, theirs) if own.inner else (theirs, own)
+    if plain.inner or not folding.inner:
+        return False
+    # Over the outer axes alone, or over both: then one pass serves both if they read the same.
+    outer, inner = folding.extents
+    found = plain.extents[0]
+    return found == outer or (found == (*outer, *inner) and bool(reads & group.reads))

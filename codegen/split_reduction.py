@@ -1,0 +1,206 @@
+"""Long reductions with few results, folded in chunks by many blocks and then over the chunks.
+
+    sum over k of v       ->  sum over c of (sum over the k of chunk c of v)
+    sum of (v - g)**2     ->  sum over c of (own + n * (mean - g)**2), where `mean` and `own` are the chunk's mean and its sum of
+                              (v - mean)**2: one pass over v although g depends on all of it.  (Chan, Golub, LeVeque:
+                              "Algorithms for computing the sample variance", 1983.)
+
+Chunks are whole positions of leading axes, so that the loads inside stay as they are; an axis without a good divisor is
+cut with a mask at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from frameloom.codegen.chip import Chip
+from frameloom.codegen.cost import size
+from frameloom.codegen.identity import identity
+from frameloom.codegen.layout import stride
+from frameloom.ir.dtype import DType
+from frameloom.ir.index import add, mul
+from frameloom.ir.node import Axis, Node, axis, binary, const, index
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Store
+from frameloom.ir.substitute import fold, loads, masked, substitute, topological, transform
+
+Materialise = Callable[[Node, Sequence[Axis]], Node]
+
+LEAST = 1 << 15  # elements; a smaller reduction is over before a second launch would start
+CHUNK = 2048  # elements that a block should fold at least
+WAVES = 8  # blocks per multiprocessor to aim for
+COLUMNS = 128  # neighbouring results that one block computes where they are contiguous in memory
+HELD = 16384  # elements of a chunk, so that it stays in registers for a second pass
+
+
+def split_reductions(store: Store, chip: Chip, materialise: Materialise) -> Store:
+    """`store` with every reduction that needs it folded in chunks; `materialise` stores the parts."""
+    roots = [store.offset, store.value]
+    # From outside: a sum of squares is to be seen before what it depends on is cut.
+    while (n := next((r for r in reductions(roots)[::-1] if chunks(r, chip) > 1), None)) is not None:
+        outer = [a for a in store.axes if a in n.free]
+        outer += sorted(n.free.difference(outer), key=lambda a: a.name)
+        if len(outer) < len(store.axes):
+            made = materialise(n, outer)
+        else:
+            made = _Split(n, chunks(n, chip), outer, materialise).result()
+        roots = transform(roots, lambda m, n=n, made=made: made if m is n else None)
+    return replace(store, offset=roots[0], value=roots[1])
+
+
+def chunks(n: Node, chip: Chip) -> int:
+    """Into how many chunks the reduction is best cut; 1: not at all."""
+    total, results = size(n.arg.axes), size(n.free)
+    if n.arg.kind in ("argmax", "argmin") or total * results < LEAST or total < COLUMNS:
+        return 1
+    across = is_across(n)
+    blocks = -(-results // COLUMNS) if across else results
+    if blocks >= 2 * chip.multiprocessors:
+        return 1
+    wanted = max(-(-WAVES * chip.multiprocessors // blocks), -(-total // HELD))
+    most = total * (COLUMNS if across else 1) // CHUNK
+    return max(1, min(wanted, most))
+
+
+def is_across(n: Node) -> bool:
+    """Most of what is folded is contiguous along the results, not along what is folded."""
+    weights = {True: 0, False: 0}
+    for m in loads(n.srcs):
+        for a in m.srcs[0].free:
+            found = stride(m.srcs[0], a)
+            if found is not None and found[0] == 1 and a.extent >= 8:
+                weights[a in n.free] += m.dtype.bytes * size(m.srcs[0].free)
+    return weights[True] > weights[False]
+
+
+def _centre(n: Node) -> tuple[Node, Node] | None:
+    """(v, g) of a sum of (v - g)**2 where g is the same for all elements and depends on a reduction."""
+    value = n.srcs[0]
+    if n.arg.kind != "sum" or value.op is not Op.MUL or value.srcs[0] is not value.srcs[1]:
+        return None
+    difference = value.srcs[0]
+    if difference.op is not Op.SUB or not difference.dtype.is_float:
+        return None
+    v, g = difference.srcs
+    own = frozenset(n.arg.axes)
+    if own.isdisjoint(v.free) or not own.isdisjoint(g.free) or not g.bound or v.bound:
+        return None
+    return v, g
+
+
+class _Split:
+    """One reduction cut into about `count` chunks.  `outer`: its free axes."""
+
+    def __init__(
+        self, n: Node, count: int, outer: Sequence[Axis], materialise: Materialise
+    ) -> None:
+        self.n = n
+        self.outer = tuple(outer)
+        self.materialise = materialise
+        self.chunk: list[Axis] = []
+        self.inner: list[Axis] = []
+        self.positions: dict[Axis, Node] = {}
+        self.mask: Node | None = None
+        self._cut(count)
+
+    def _cut(self, count: int) -> None:
+        left = count
+        for k, a in enumerate(self.n.arg.axes):
+            if left <= 1:
+                self.inner.append(a)
+            elif a.extent <= left:
+                self.chunk.append(a)
+                left = -(-left // a.extent)
+            else:
+                parts = _divisor(a.extent, left)
+                if parts is None:
+                    length = -(-a.extent // left)
+                    parts = -(-a.extent // length)
+                length = -(-a.extent // parts)
+                high, low = Axis(f"c{k}x{parts}", parts), Axis(f"d{k}x{length}", length)
+                position = add(mul(axis(high), index(length)), axis(low))
+                self.positions[a] = position
+                if parts * length != a.extent:
+                    self.mask = binary(Op.LT, position, index(a.extent))
+                self.chunk.append(high)
+                if length > 1:
+                    self.inner.append(low)
+                else:
+                    self.positions[a] = axis(high)
+                left = 1
+
+    def result(self) -> Node:
+        """The reduction, over the chunks' results."""
+        kind = self.n.arg.kind
+        centre = _centre(self.n)
+        if centre is not None and self.mask is None:
+            return self._centred(*centre)
+        value = self._known(self.n.srcs[0])
+        return fold(kind, self.chunk, self._part(kind, value))
+
+    def _known(self, value: Node) -> Node:
+        """Reductions that the value depends on are computed before."""
+        while value.bound:
+            r = next(r for r in reductions([value]) if r.bound == frozenset(r.arg.axes))
+            read = self.materialise(r, [a for a in self.outer if a in r.free])
+            (value,) = transform([value], lambda n, r=r, v=read: v if n is r else None)
+        return value
+
+    def _part(self, kind: str, value: Node) -> Node:
+        """A load of the chunks' results of folding `value`."""
+        return self.materialise(fold(kind, self.inner, self._moved(kind, value)), self._axes)
+
+    @property
+    def _axes(self) -> tuple[Axis, ...]:
+        # Neighbouring results of one block are neighbours in memory.
+        if is_across(self.n):
+            return (*self.chunk, *self.outer)
+        return (*self.outer, *self.chunk)
+
+    def _moved(self, kind: str, value: Node) -> Node:
+        """`value` at the positions of a chunk; what folds to nothing behind the end."""
+        value = substitute(value, self.positions)
+        if self.mask is None:
+            return value
+        value = masked(value, self.mask, self.mask.free)
+        nothing = const(identity(kind, value.dtype), value.dtype)
+        return Node(Op.WHERE, value.dtype, (self.mask, value, nothing))
+
+    def _centred(self, v: Node, g: Node) -> Node:
+        dtype = v.dtype
+        moved = substitute(v, self.positions)
+        count = const(size(self.inner), dtype)
+        total = fold("sum", self.inner, moved)
+        mean = binary(Op.DIV, total, count)
+        deviation = binary(Op.SUB, moved, mean)
+        own = fold("sum", self.inner, binary(Op.MUL, deviation, deviation))
+        squares = self.materialise(own, self._axes)
+        mean = binary(Op.DIV, self.materialise(total, self._axes), count)
+        (g,) = transform([g], self._whole(v))
+        away = binary(Op.SUB, mean, g)
+        between = binary(Op.MUL, count, binary(Op.MUL, away, away))
+        return fold("sum", self.chunk, binary(Op.ADD, squares, between))
+
+    def _whole(self, v: Node) -> Callable[[Node], Node | None]:
+        """Sums of `v` itself come from the chunks' sums."""
+
+        def visit(n: Node) -> Node | None:
+            if n.op is Op.REDUCE and n.arg.kind == "sum" and n.free == self.n.free:
+                names = dict(zip(n.arg.axes, map(axis, self.n.arg.axes), strict=False))
+                same = [a.extent for a in n.arg.axes] == [a.extent for a in self.n.arg.axes]
+                if same and substitute(n.srcs[0], names) is v:
+                    return fold("sum", self.chunk, self._part("sum", v))
+            return None
+
+        return visit
+
+
+def reductions(roots: Sequence[Node]) -> list[Node]:
+    """Every REDUCE below `roots`, inner ones first."""
+    return [n for n in topological(roots) if n.op is Op.REDUCE]
+
+
+def _divisor(extent: int, wanted: int) -> int | None:
+    """A divisor of `extent` from `wanted` to four times that."""
+    return next((d for d in range(wanted, min(4 * wanted, extent) + 1) if extent % d == 0), None)

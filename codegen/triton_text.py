@@ -1,0 +1,464 @@
+"""Launch -> the text of one Triton kernel.
+
+A value is defined once: before the loops where it does not depend on the inner dimension, else in the loop that needs it.
+Tiles of two dimensions are [outer, inner]; what spans one of them has length 1 along the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from frameloom.codegen.grid import Dimension, Fold, Launch, is_result
+from frameloom.codegen.identity import identity
+from frameloom.codegen.layout import is_index, row_major
+from frameloom.codegen.row_patterns import LOWEST, aligned_rows, online_sums, tolerant
+from frameloom.codegen.triton_ops import TYPES, Ops, full, literal
+from frameloom.ir.dtype import DType
+from frameloom.ir.index import bounds, linear, sum_of, terms_of
+from frameloom.ir.node import Axis, Node, axis
+from frameloom.ir.ops import COMPARES, Op
+from frameloom.ir.program import Buffer, Store
+
+I32 = (-(1 << 31), (1 << 31) - 1)
+Dims = frozenset[str]
+NO_DIMS: Dims = frozenset()
+COMBINE = {
+    "sum": "+", "prod": "*", "max": "_max", "min": "_min", "any": "|", "all": "&",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The name of a node's value, its dtype as computed (I32 for a narrow index), and whether it is a bare literal."""
+
+    text: str
+    dtype: DType
+    literal: bool = False
+
+
+@dataclass(slots=True)
+class Scope:
+    """Lines and what they define."""
+
+    indent: int
+    lines: list[str] = field(default_factory=list)
+    names: dict[Node, Value] = field(default_factory=dict)
+    axes: dict[Axis, str] = field(default_factory=dict)
+
+
+class Writer(Ops):
+    """Writes one launch."""
+
+    def __init__(self, launch: Launch, pointers: dict[Buffer, str]) -> None:
+        super().__init__()
+        self.launch = launch
+        self.pointers = pointers
+        self.top = Scope(1)
+        self.loop: Scope | None = None
+        self.dims = [*launch.parallel, *([launch.inner] if launch.inner else [])]
+        self.tile = [d for d in self.dims if d.block > 1]
+        self.of_axis = {a: d.name for d in self.dims for a in d.axes}
+        self.names = {d.name: d.name for d in self.dims}
+        self.masks: dict[str, str] = {}  # dimension -> name of the mask of what is inside
+        self._count = 0
+        self.short = tolerant(launch)
+        self.aligned = aligned_rows(launch)
+        self.lane = ""  # the inner position counted from where rows are aligned
+
+    # --- the whole
+
+    def body(self) -> list[str]:
+        self._positions()
+        launch = self.launch
+        inside = [s for s in launch.stores if self._spans_inner(s.offset)]
+        outside = [s for s in launch.stores if not self._spans_inner(s.offset)]
+        if launch.inner is None:
+            for s in launch.stores:
+                self._store(s)
+            return self.top.lines
+        if launch.persistent:
+            self._align()
+            self._inner_positions("0", self.aligned is not None, not launch.inner.exact)
+            for f in sorted(launch.folds, key=lambda f: f.stage):
+                self._fold_at_once(f)
+            for s in launch.stores:
+                self._store(s)
+            return self.top.lines
+        self._align()
+        online = online_sums(launch.folds)
+        for stage in sorted({f.stage for f in launch.folds}):
+            now = [f for f in launch.folds if f.stage == stage and f not in online.values()]
+            if now:
+                self._fold_pass(now, online)
+        if inside:
+            self._pass(lambda: [self._store(s) for s in inside])
+        for s in outside:
+            self._store(s)
+        return self.top.lines
+
+    def _spans_inner(self, n: Node) -> bool:
+        inner = self.launch.inner
+        return inner is not None and any(a in n.free for a in inner.axes)
+
+    # --- positions
+
+    def line(self, text: str, scope: Scope | None = None) -> None:
+        scope = scope or self.loop or self.top
+        scope.lines.append("    " * scope.indent + text)
+
+    def fresh(self, stem: str = "v") -> str:
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def _spread(self, text: str, d: Dimension) -> str:
+        """A range along `d` as a part of the tile."""
+        if len(self.tile) < 2:
+            return text
+        return f"({text})[:, None]" if d is self.tile[0] else f"({text})[None, :]"
+
+    def _positions(self) -> None:
+        """The positions of the parallel dimensions."""
+        number = "tl.program_id(0)"
+        wide = any(d.blocks * d.block >= I32[1] for d in self.launch.parallel)
+        if wide:
+            number += ".to(tl.int64)"
+        self.line(f"pid = {number}")
+        rest = "pid"
+        for d in reversed(self.launch.parallel):
+            last = d is self.launch.parallel[0]
+            block = rest if last else f"({rest} % {d.blocks})"
+            rest = f"({rest} // {d.blocks})"
+            if d.block == 1:
+                self.line(f"{d.name} = {block}")
+            else:
+                text = f"{block} * {d.block} + tl.arange(0, {d.block})"
+                self.line(f"{d.name} = {self._spread(text, d)}")
+            if not d.exact:
+                self.line(f"{d.name}_in = {d.name} < {d.extent}")
+                self.masks[d.name] = f"{d.name}_in"
+
+    def _inner_positions(self, start: str, low: bool, high: bool) -> None:
+        """The positions of the inner dimension from `start` on; they may be before its first (`low`) or behind its last."""
+        d = self.launch.inner
+        assert d is not None
+        # A name of its own in every pass: Triton carries what is assigned twice from one step of a loop to the next.
+        name = self.names[d.name] = self.fresh(d.name)
+        text = self._spread(f"tl.arange(0, {d.block})", d) if d.block > 1 else "0"
+        if start != "0":
+            text = f"{start} + {text}"
+        if self.aligned is not None:
+            self.lane = f"{name}_lane"
+            self.line(f"{self.lane} = {text}")
+            text = f"{self.lane} - shift"
+        self.line(f"{name} = {text}")
+        tests = [f"({name} >= 0)"] * low + [f"({name} < {d.extent})"] * high
+        self.masks.pop(d.name, None)
+        if tests:
+            self.line(f"{name}_in = {' & '.join(tests)}")
+            self.masks[d.name] = f"{name}_in"
+
+    def _axis(self, a: Axis) -> str:
+        """The position along one axis of a dimension."""
+        d = next(d for d in self.dims if a in d.axes)
+        name = self.names[d.name]
+        if len(d.axes) == 1:
+            return name
+        scope = self._scope(frozenset((d.name,)))
+        found = scope.axes.get(a)
+        if found is None:
+            below = row_major(d.axes)[d.axes.index(a)]
+            text = name if below == 1 else f"{name} // {below}"
+            if a is not d.axes[0]:
+                text = f"({text}) % {a.extent}" if below > 1 else f"{text} % {a.extent}"
+            found = scope.axes[a] = self.fresh("i")
+            self.line(f"{found} = {text}", scope)
+        return found
+
+    # --- passes over the inner dimension
+
+    def _align(self) -> None:
+        """Where rows start anywhere, positions are counted from the last place before that loads can be wide at."""
+        if self.aligned is not None:
+            start = self.value(self.aligned.start).text
+            self.line(f"start = {start} // {self.aligned.width} * {self.aligned.width}")
+            self.line(f"shift = {start} - start")
+
+    def _pass(self, work: Callable[[], object]) -> None:
+        """`work` for each step of a loop; the steps that are full need no mask."""
+        d = self.launch.inner
+        assert d is not None
+        low, end, last = 0, d.extent // d.block * d.block, d.extent
+        if self.aligned is not None:
+            low, last = d.block, d.extent + self.aligned.width - 1
+            self._step("0", True, d.block > d.extent, work)
+        if low < end:
+            self.loop = Scope(2)
+            self._inner_positions("at", False, False)
+            work()
+            lines, self.loop = self.loop.lines, None
+            self.line(f"for at in tl.range({low}, {end}, {d.block}):")
+            self.top.lines += lines
+        for start in range(max(low, end), last, d.block):
+            self._step(str(start), False, True, work)
+        self.masks.pop(d.name, None)
+
+    def _step(self, start: str, low: bool, high: bool, work: Callable[[], object]) -> None:
+        self.loop = Scope(1)
+        self._inner_positions(start, low, high)
+        work()
+        lines, self.loop = self.loop.lines, None
+        self.top.lines += lines
+
+    def _fold_pass(self, folds: list[Fold], online: dict[Fold, Fold]) -> None:
+        accumulators = {f: self.fresh("acc") for f in folds}
+        sums = {online[f]: self.fresh("acc") for f in folds if f in online}
+        for f, name in accumulators.items():
+            nothing = identity(f.kind, f.value.dtype) if f not in online else LOWEST
+            text = full(nothing, f.value.dtype).replace("()", self._shape(), 1)
+            self.line(f"{name} = {text}")
+            if f.kind in ("argmax", "argmin"):
+                self.line(f"{name}_at = tl.full({self._shape()}, {I32[1]}, tl.int32)")
+        for name in sums.values():
+            self.line(f"{name} = tl.zeros({self._shape()}, tl.float32)")
+
+        def work() -> None:
+            for f, name in accumulators.items():
+                if f in online:
+                    self._accumulate_online(f, name, sums[online[f]])
+                else:
+                    self._accumulate(f, name)
+
+        self._pass(work)
+        for f, name in accumulators.items():
+            if f in online:
+                self._bind_online(f, name, online[f], sums[online[f]])
+            else:
+                self._bind_result(f, self._reduced(f, name, f"{name}_at"))
+
+    def _accumulate_online(self, f: Fold, most: str, total: str) -> None:
+        """The greatest element of every lane so far, and the sum of the exponentials of what is less by how much."""
+        value, part = self.fresh(), self.fresh()
+        self.line(f"{value} = {self._folded(f)}")
+        self.line(f"{part} = tl.exp(-tl.abs({value} - {most}))")
+        self.line(
+            f"{total} = tl.where({value} > {most}, tl.fma({total}, {part}, 1.0), {total} + {part})"
+        )
+        self.line(f"{most} = {self.helper('_max')}({most}, {value})")
+
+    def _bind_online(self, f: Fold, most: str, sum_: Fold, total: str) -> None:
+        greatest, whole = self.fresh(), self.fresh()
+        self.line(f"{greatest} = {self._reduced(f, most, '')}")
+        lanes = f"{total} * tl.exp({most} - {greatest})"
+        self.line(f"{whole} = {self._reduced(sum_, lanes, '')}")
+        # No element was greater than -inf.
+        self._bind_result(f, f'tl.where({whole} == 0.0, -float("inf"), {greatest})')
+        self._bind_result(sum_, f'tl.where({whole} == 0.0, float("nan"), {whole})')
+
+    def _accumulate(self, f: Fold, name: str) -> None:
+        value = self._folded(f)
+        if f.kind in ("argmax", "argmin"):
+            combine = self.helper(f"_{f.kind}")
+            place = self._place(f)
+            self.line(f"{name}, {name}_at = {combine}({name}, {name}_at, {value}, {place})")
+            return
+        combine = COMBINE[f.kind]
+        if f.kind in ("max", "min") and f.value.dtype is DType.BOOL:
+            combine = "|" if f.kind == "max" else "&"
+        if combine.startswith("_"):
+            if f.value.dtype.is_float:
+                self.line(f"{name} = {self.helper(combine)}({name}, {value})")
+            else:
+                self.line(f"{name} = tl.{f.kind}imum({name}, {value})")
+        else:
+            self.line(f"{name} = ({name} {combine} {value}).to({TYPES[f.value.dtype]})")
+
+    def _fold_at_once(self, f: Fold) -> None:
+        place = self._place(f) if f.kind in ("argmax", "argmin") else ""
+        self._bind_result(f, self._reduced(f, self._folded(f), place))
+
+    def _folded(self, f: Fold) -> str:
+        """The value to fold, spread over the tile, with nothing behind its end."""
+        value = self.operand(f.value, f.value.dtype)
+        nothing = literal(identity(f.kind, f.value.dtype), f.value.dtype)
+        inner = self.launch.inner
+        assert inner is not None
+        mask = self.masks.get(inner.name)
+        if self.dims_of(f.value) != frozenset(d.name for d in self.tile):
+            zero = f"tl.zeros({self._shape()}, tl.int1)"
+            value = f"tl.where({zero}, {nothing}, {value})"
+        if mask is not None:
+            value = f"tl.where({mask}, {value}, {nothing})"
+        return value
+
+    def _place(self, f: Fold) -> str:
+        """The position that argmax counts, spread over the tile."""
+        place = self.operand(linear(map(axis, f.positions), row_major(f.positions)), DType.I32)
+        return f"{place} + tl.zeros({self._shape()}, tl.int32)"
+
+    def _reduced(self, f: Fold, value: str, place: str) -> str:
+        inner = self.launch.inner
+        assert inner is not None
+        dtype = f.value.dtype
+        if inner.block == 1:
+            return place if f.kind in ("argmax", "argmin") else value
+        at = self.tile.index(inner)
+        if f.kind in ("argmax", "argmin"):
+            name = self.fresh()
+            combine = self.helper(f"_{f.kind}")
+            self.line(f"_, {name} = tl.reduce(({value}, {place}), {at}, {combine})")
+            text = name
+        elif f.kind in ("any", "all") or dtype is DType.BOOL:
+            most = f.kind in ("any", "max", "sum")
+            text = f"(tl.{'max' if most else 'min'}(({value}).to(tl.int32), {at}) != 0)"
+        elif f.kind == "sum":
+            text = f"tl.sum({value}, {at})"
+        elif f.kind == "prod" or dtype.is_float:
+            combine = self.helper({"prod": "_mul", "max": "_max", "min": "_min"}[f.kind])
+            text = f"tl.reduce({value}, {at}, {combine})"
+        else:
+            text = f"tl.{f.kind}({value}, {at})"
+        return f"{text}[:, None]" if len(self.tile) == 2 else text
+
+    def _bind_result(self, f: Fold, text: str) -> None:
+        name = self.fresh("f")
+        self.line(f"{name} = ({text}).to({TYPES[f.result.dtype]})", self.top)
+        self.top.names[f.result] = Value(name, f.result.dtype)
+
+    def _shape(self) -> str:
+        return "(" + "".join(f"{d.block}, " for d in self.tile).rstrip() + ")"
+
+    # --- values
+
+    def dims_of(self, n: Node) -> Dims:
+        """The dimensions of the tile that the value of `n` spans."""
+        names = {self.of_axis[a] for a in n.free if a in self.of_axis}
+        return frozenset(d.name for d in self.tile if d.name in names)
+
+    def _scope(self, dims: Dims) -> Scope:
+        inner = self.launch.inner
+        if self.loop is not None and inner is not None and inner.name in dims:
+            return self.loop
+        return self.top
+
+    def _find(self, n: Node) -> Value | None:
+        found = self.loop.names.get(n) if self.loop is not None else None
+        return found or self.top.names.get(n)
+
+    def value(self, node: Node) -> Value:
+        """The node's value, defined now if it is not yet."""
+        stack = [node]
+        while stack:
+            n = stack[-1]
+            if self._find(n) is not None:
+                stack.pop()
+                continue
+            waiting = [s for s in self._operands(n) if self._find(s) is None]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            self._define(n)
+        found = self._find(node)
+        assert found is not None
+        return found
+
+    def _operands(self, n: Node) -> list[Node]:
+        if n.op is Op.LOAD:
+            return [*self._parts(n.srcs[0]), *n.srcs[1:]]
+        return list(n.srcs)
+
+    def operand(self, n: Node, dtype: DType) -> str:
+        """The text of `n` as `dtype`, which differs from its own only for narrow indices."""
+        value = self.value(n)
+        if value.dtype is dtype or value.literal:
+            return value.text
+        return f"{value.text}.to({TYPES[dtype]})"
+
+    def _define(self, n: Node) -> None:
+        # A loop's values may be known to depend on it only through a mask: they stand where they are used.
+        scope = self._scope(frozenset(self.of_axis[a] for a in n.free if a in self.of_axis))
+        if n.op is Op.CONST:
+            self.top.names[n] = Value(literal(n.arg, n.dtype), n.dtype, True)
+            return
+        if n.op is Op.AXIS:
+            scope.names[n] = Value(self._axis(n.arg), DType.I32 if _narrow(n) else DType.I64)
+            return
+        dtype, text = (n.dtype, self._load(n)) if n.op is Op.LOAD else self._computed(n)
+        name = self.fresh()
+        self.line(f"{name} = {text}", scope)
+        scope.names[n] = Value(name, dtype)
+
+    def _computed(self, n: Node) -> tuple[DType, str]:
+        values = [self.value(s) for s in n.srcs]
+        narrow = is_index(n) and _narrow(n) and all(
+            v.literal or v.dtype is DType.I32 for v in values
+        )
+        compared = n.op in COMPARES and n.srcs[0].dtype is DType.I64
+        narrow |= compared and all(v.literal or v.dtype is DType.I32 for v in values)
+        args = []
+        for s, v in zip(n.srcs, values, strict=True):
+            own = DType.I32 if narrow and s.dtype is DType.I64 else s.dtype
+            args.append(v.text if v.literal or v.dtype is own else f"{v.text}.to({TYPES[own]})")
+        data = 1 if n.op is Op.WHERE else 0
+        if all(v.literal for v in values[data:]):
+            of = DType.I32 if narrow else n.srcs[data].dtype
+            args[data] = full(n.srcs[data].arg, of)
+        if is_index(n) and n.op in (Op.FLOORDIV, Op.MOD):
+            known = bounds(n.srcs[0])
+            if known is not None and known[0] >= 0 and n.srcs[1].op is Op.CONST and n.srcs[1].arg > 0:
+                sign = "//" if n.op is Op.FLOORDIV else "%"
+                return (DType.I32 if narrow else n.dtype), f"{args[0]} {sign} {args[1]}"
+        dtype = DType.I32 if narrow and n.dtype is DType.I64 else n.dtype
+        return dtype, self.op_text(n, args, n.srcs[data].dtype, n in self.short)
+
+    # --- memory
+
+    def _parts(self, offset: Node) -> list[Node]:
+        """Summands of an offset, by the dimensions that they span: what is the same for a whole tile comes first."""
+        terms, constant = terms_of(offset)
+        groups: dict[Dims, dict[Node, int]] = {}
+        for term, factor in terms.items():
+            groups.setdefault(self.dims_of(term), {})[term] = factor
+        parts = sorted(groups.items(), key=lambda item: (len(item[0]), sorted(item[0])))
+        first, *others = [g for _, g in parts] or [{}]
+        return [sum_of(first, constant), *(sum_of(g, 0) for g in others)]
+
+    def _place_of(self, buffer: Buffer, offset: Node, mask: Node | None) -> tuple[str, str]:
+        """Pointer and mask of an access."""
+        texts = [self.pointers[buffer]]
+        if self.aligned is not None and offset in self.aligned.offsets:
+            texts += ["start", self.lane]
+        else:
+            for part in self._parts(offset):
+                value = self.value(part)
+                if value.text != "0":
+                    texts.append(value.text)
+        dims = self.dims_of(offset)
+        masks = [self.masks[d] for d in self.masks if d in dims]
+        if mask is not None:
+            masks.append(self.value(mask).text)
+            if not self.dims_of(mask) <= dims:
+                texts.append(f"tl.zeros({self._shape()}, tl.int32)")
+                masks += [self.masks[d] for d in self.masks if d not in dims]
+        return " + ".join(texts), " & ".join(masks)
+
+    def _load(self, n: Node) -> str:
+        assert not is_result(n), "folds are bound before their users"
+        place, mask = self._place_of(n.arg, n.srcs[0], n.srcs[1] if len(n.srcs) == 2 else None)
+        return f"tl.load({place}, {mask}, other=0)" if mask else f"tl.load({place})"
+
+    def _store(self, s: Store) -> None:
+        value = self.value(s.value)
+        text = value.text
+        if value.literal:
+            text = full(s.value.arg, s.value.dtype)
+        elif value.dtype is not s.value.dtype:
+            text = f"{text}.to({TYPES[s.value.dtype]})"
+        place, mask = self._place_of(s.buffer, s.offset, None)
+        self.line(f"tl.store({place}, {text}{', ' + mask if mask else ''})")
+
+
+def _narrow(n: Node) -> bool:
+    known = bounds(n)
+    return known is not None and I32[0] <= known[0] and known[1] <= I32[1]

@@ -1,0 +1,103 @@
+"""Runs kernels that the GPU code generator wrote under Triton's interpreter, on CPU tensors.
+
+Triton decides when it is first imported whether it interprets: tests/conftest.py says so.  Compiling happens in processes
+of its own and is not concerned.
+"""
+
+from __future__ import annotations
+
+import linecache
+import types
+
+import numpy as np
+import torch
+
+from frameloom.codegen.chip import H200, Chip
+from frameloom.codegen.partition import launches
+from frameloom.codegen.triton_module import generate
+from frameloom.ir import interp
+from frameloom.ir.program import Kernel, Kind, Program, View
+from tests.codegen.kernels import tensor_in
+
+TINY = Chip("a chip for tests", 90, 2, 1 << 20)
+
+
+class _Libdevice(types.SimpleNamespace):
+    """libdevice on the interpreter's tensors, by PyTorch's functions."""
+
+    def __getattr__(self, name):
+        import triton.language as tl
+        from triton.runtime.interpreter import TensorHandle
+
+        if name == "rint":
+            fn = torch.round
+        elif name == "pow":
+            fn = torch.pow
+        else:
+            fn = getattr(torch, name, None) or getattr(torch.special, name)
+
+        def call(*args):
+            shape = max((a for a in args if isinstance(a, tl.tensor)), key=lambda a: len(a.shape))
+            data = [
+                torch.from_numpy(np.array(a.handle.data))
+                if isinstance(a, tl.tensor)
+                else torch.tensor(a, dtype=torch.float32)
+                for a in args
+            ]
+            result = fn(*data).numpy()
+            return tl.tensor(TensorHandle(result, shape.dtype.scalar), shape.type)
+
+        return call
+
+
+_LIBDEVICE = _Libdevice()
+
+
+def load(source):
+    """The interpreted function of a LaunchSource."""
+    name = f"<triton {source.symbol} {abs(hash(source.text))}>"
+    linecache.cache[name] = (len(source.text), None, source.text.splitlines(True), name)
+    space = {"__name__": "generated"}
+    exec(compile(source.text, name, "exec"), space)
+    space["libdevice"] = _LIBDEVICE
+    return space[source.symbol]
+
+
+def run(kernels, tensors: dict[str, torch.Tensor], chip: Chip = H200) -> list[str]:
+    """Runs kernels that `launches` made on `tensors`, by buffer name; temporaries are added.  Returns the texts."""
+    texts = []
+    for kernel in kernels:
+        source = generate([kernel], chip)[0]
+        texts.append(source.text)
+        entry = source.entries[0]
+        for b in entry.buffers:
+            if b.name not in tensors:
+                room = 1 + sum((e - 1) * s for e, s in zip(b.shape, b.strides, strict=True))
+                tensors[b.name] = torch.zeros(room, dtype=b.dtype.to_torch())
+        load(source)[source.grid](*(tensors[b.name] for b in entry.buffers))
+    return texts
+
+
+def check(
+    stores, inputs: dict[str, torch.Tensor], rtol=2e-6, atol=1e-6, chip: Chip = TINY, name="kernel"
+) -> list[str]:
+    """One kernel of `stores`: generated and interpreted, against the interpreter of the IR.  Returns the texts."""
+    buffers = tuple(tensor_in(n, t) for n, t in inputs.items())
+    kernel = Kernel(name, tuple(stores))
+    results = list(dict.fromkeys(s.buffer for s in stores if s.buffer.kind is not Kind.INPUT))
+    written = [s.buffer for s in stores if s.buffer.kind is Kind.INPUT]
+    views = tuple(View(b, b.shape, b.strides) for b in [*results, *written])
+    mine = {n: t.clone() for n, t in inputs.items()}
+    theirs = [t.clone() for t in inputs.values()]
+    expected = interp.run(Program(buffers, (kernel,), views), theirs)
+    for b in results:
+        room = 1 + sum((e - 1) * s for e, s in zip(b.shape, b.strides, strict=True))
+        mine[b.name] = torch.zeros(room, dtype=b.dtype.to_torch())
+    texts = run(launches(kernel, chip), mine, chip)
+    for b, e in zip([*results, *written], expected, strict=True):
+        found = torch.as_strided(mine[b.name], b.shape, b.strides)
+        try:
+            torch.testing.assert_close(found, e, rtol=rtol, atol=atol, equal_nan=True)
+        except AssertionError as error:
+            raise AssertionError(f"{b}: {error}\n" + "\n".join(texts)) from None
+    return texts
