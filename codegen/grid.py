@@ -257,9 +257,7 @@ def _pointwise(axes: tuple[Axis, ...], stores: list[Store], chip: Chip) -> Launc
     )
 
 
-def _square(
-    axes: tuple[Axis, ...], found: Sequence[tuple[Node, int]]
-) -> tuple[Axis, Axis] | None:
+def _square(axes: tuple[Axis, ...], found: Sequence[tuple[Node, int]]) -> tuple[Axis, Axis] | None:
     """(other, fast): a good part of the bytes is contiguous along `other` and not along the fast axis."""
     if len(axes) < 2:
         return None
@@ -304,6 +302,6 @@ def _with_inner(
             together //= 2
         x = Dimension("x", outer, together)
     tile = x.block * r.block
-    warps = max(1, min(16, tile // (256 if tile <= 2048 else 512)))
+    warps = max(1, min(4, tile // 128), min(16, tile // 1024))
     stages = 1 if persistent else 3
     return Launch([x], r, folds, stores, persistent, warps, stages)

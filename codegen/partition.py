@@ -21,24 +21,18 @@ from frameloom.codegen.split_reduction import reductions, split_reductions
 from frameloom.ir.index import linear
 from frameloom.ir.node import Axis, Node, axis, index, load
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, is_cuda
 from frameloom.ir.substitute import fold, loads, space, substitute, transform
 
 SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
-def on_gpu(kernel: Kernel) -> bool:
-    return kernel.stores[0].buffer.device.startswith("cuda")
-
-
-def partition(
-    program: Program, chip: Chip, wanted: Callable[[Kernel], bool] = on_gpu
-) -> Program:
-    """`program` with the kernels that are `wanted` cut into launches."""
+def partition(program: Program, chip_of: Callable[[str], Chip]) -> Program:
+    """`program` with its CUDA kernels cut into launches; `chip_of`: the chip of a device."""
     steps: list[Kernel | Extern | Check] = []
     for step in program.steps:
-        if isinstance(step, Kernel) and wanted(step):
-            steps += launches(step, chip)
+        if isinstance(step, Kernel) and is_cuda(step.device):
+            steps += launches(step, chip_of(step.device))
         else:
             steps.append(step)
     return replace(program, steps=tuple(steps))
@@ -50,7 +44,9 @@ def launches(kernel: Kernel, chip: Chip) -> list[Kernel]:
     for store in split(kernel.stores):
         cutter.add(without_unit_axes(store))
     groups = _grouped(cutter.stores)
-    names = [kernel.name] if len(groups) == 1 else [f"{kernel.name}_{i}" for i in range(len(groups))]
+    names = (
+        [kernel.name] if len(groups) == 1 else [f"{kernel.name}_{i}" for i in range(len(groups))]
+    )
     return [
         Kernel(name, tuple(g.stores), kernel.origin) for name, g in zip(names, groups, strict=True)
     ]

@@ -38,7 +38,9 @@ def split_reductions(store: Store, chip: Chip, materialise: Materialise) -> Stor
     """`store` with every reduction that needs it folded in chunks; `materialise` stores the parts."""
     roots = [store.offset, store.value]
     # From outside: a sum of squares is to be seen before what it depends on is cut.
-    while (n := next((r for r in reductions(roots)[::-1] if chunks(r, chip) > 1), None)) is not None:
+    while (
+        n := next((r for r in reductions(roots)[::-1] if chunks(r, chip) > 1), None)
+    ) is not None:
         outer = [a for a in store.axes if a in n.free]
         outer += sorted(n.free.difference(outer), key=lambda a: a.name)
         if len(outer) < len(store.axes):

@@ -45,7 +45,7 @@ def _source(
     first, first_buffers = group[0]
     launch = plan(first, chip)
     pointers = {b: f"p{i}" for i, b in enumerate(launch.buffers)}
-    writer = Writer(launch, pointers)
+    writer = Writer(launch, pointers, checks)
     body = writer.body()
     symbol = "k_" + re.sub(r"\W", "_", first.name)
     notes = "".join(f"# {line}\n" for text in first.origin for line in text.splitlines())
@@ -66,5 +66,6 @@ def _source(
         grid=(launch.grid, 1, 1),
         warps=launch.warps,
         stages=launch.stages,
+        debug=any(s.buffer in checks for s in first.stores),
         entries=tuple(entries),
     )

@@ -50,8 +50,11 @@ class Scope:
 class Writer(Ops):
     """Writes one launch."""
 
-    def __init__(self, launch: Launch, pointers: dict[Buffer, str]) -> None:
+    def __init__(
+        self, launch: Launch, pointers: dict[Buffer, str], checks: frozenset[Buffer] = frozenset()
+    ) -> None:
         super().__init__()
+        self.checks = checks
         self.launch = launch
         self.pointers = pointers
         self.top = Scope(1)
@@ -391,8 +394,8 @@ class Writer(Ops):
 
     def _computed(self, n: Node) -> tuple[DType, str]:
         values = [self.value(s) for s in n.srcs]
-        narrow = is_index(n) and _narrow(n) and all(
-            v.literal or v.dtype is DType.I32 for v in values
+        narrow = (
+            is_index(n) and _narrow(n) and all(v.literal or v.dtype is DType.I32 for v in values)
         )
         compared = n.op in COMPARES and n.srcs[0].dtype is DType.I64
         narrow |= compared and all(v.literal or v.dtype is DType.I32 for v in values)
@@ -406,7 +409,12 @@ class Writer(Ops):
             args[data] = full(n.srcs[data].arg, of)
         if is_index(n) and n.op in (Op.FLOORDIV, Op.MOD):
             known = bounds(n.srcs[0])
-            if known is not None and known[0] >= 0 and n.srcs[1].op is Op.CONST and n.srcs[1].arg > 0:
+            if (
+                known is not None
+                and known[0] >= 0
+                and n.srcs[1].op is Op.CONST
+                and n.srcs[1].arg > 0
+            ):
                 sign = "//" if n.op is Op.FLOORDIV else "%"
                 return (DType.I32 if narrow else n.dtype), f"{args[0]} {sign} {args[1]}"
         dtype = DType.I32 if narrow and n.dtype is DType.I64 else n.dtype
@@ -456,6 +464,10 @@ class Writer(Ops):
         elif value.dtype is not s.value.dtype:
             text = f"{text}.to({TYPES[s.value.dtype]})"
         place, mask = self._place_of(s.buffer, s.offset, None)
+        if s.buffer in self.checks:
+            outside = f" | ({mask} == 0)" if mask else ""
+            self.line(f'tl.device_assert(({text} == 0){outside}, "an index is out of range")')
+            return
         self.line(f"tl.store({place}, {text}{', ' + mask if mask else ''})")
 
 

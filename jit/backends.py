@@ -37,7 +37,12 @@ class Texts:
 
 def launches(program: Program) -> Program:
     """Kernels on a GPU as they will be launched: split where one launch cannot do what one kernel does."""
-    return program
+    if not any(isinstance(s, Kernel) and is_cuda(s.device) for s in program.steps):
+        return program
+    from frameloom.codegen.chip import chip_of
+    from frameloom.codegen.partition import partition
+
+    return partition(program, chip_of)
 
 
 def generate_all(program: Program) -> Texts:

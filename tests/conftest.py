@@ -5,6 +5,8 @@ import tempfile
 
 os.environ.setdefault("FRAMELOOM_VERIFY", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Read when Triton is first imported; compiling happens in other processes, which do not see it.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 if "FRAMELOOM_CACHE_DIR" not in os.environ:
     _cache = tempfile.TemporaryDirectory(prefix="frameloom-tests-")
     os.environ["FRAMELOOM_CACHE_DIR"] = _cache.name

@@ -1,0 +1,203 @@
+"""Generated Triton kernels, interpreted on the CPU, against the interpreter of the IR."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from frameloom.codegen.chip import H200
+from frameloom.codegen.partition import form, launches
+from frameloom.codegen.triton_module import generate
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Axis, axis, binary, cast, const, index, load, unary, where
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Kernel, Kind
+from frameloom.ir.substitute import fold, space
+from tests.codegen.kernels import out, read, tensor_in, write
+from tests.codegen.test_fuzz import Maker
+from tests.codegen.triton_kernels import TINY, check
+
+F32, F16 = DType.F32, DType.F16
+
+
+@pytest.mark.parametrize("seed", [*range(10), 34, 72, 232, 247])
+def test_random_kernel(seed):
+    # 34, 72, 232, 247: reductions inside reductions over the same outer axes.
+    maker = Maker(seed)
+    check(maker.stores(), maker.inputs, rtol=1e-4, atol=1e-4)
+
+
+def rows(n, m, dtype=torch.float32):
+    x = torch.randn(n, m).to(dtype)
+    i, j = space((n, m))
+    return x, tensor_in("x", x), i, j
+
+
+def softmax(buffer, i, j, offset=0):
+    def at(k):
+        return cast(F32, read(buffer, i, k, offset=offset))
+
+    r = Axis("k", j.extent)
+    most = fold("max", (r,), at(r))
+    total = fold("sum", (r,), unary(Op.EXP, binary(Op.SUB, at(r), most)))
+    return binary(Op.DIV, unary(Op.EXP, binary(Op.SUB, at(j), most)), total)
+
+
+@pytest.mark.parametrize("n, m", [(5, 17), (3, 4096), (2, 20001), (300, 40)])
+def test_softmax(n, m):
+    x, b, i, j = rows(n, m)
+    check([write(out("o", (n, m)), (i, j), softmax(b, i, j))], {"x": x}, chip=H200)
+
+
+@pytest.mark.parametrize("special", [float("-inf"), float("inf"), float("nan")])
+@pytest.mark.parametrize("all_of_row", [False, True])
+def test_softmax_in_one_pass_of_special_values(special, all_of_row):
+    x, b, i, j = rows(2, 17001)
+    x[0, slice(None) if all_of_row else slice(5, 7)] = special
+    check([write(out("o", (2, 17001)), (i, j), softmax(b, i, j))], {"x": x}, chip=H200)
+
+
+def test_rows_that_start_anywhere_are_read_wide():
+    x, b, i, _ = rows(5, 20003, torch.float16)
+    r = Axis("r", 20003)
+    total = fold("sum", (r,), cast(F32, read(b, i, r)))
+    (text,) = check([write(out("o", (5,)), (i,), total)], {"x": x}, rtol=1e-4, atol=1e-3)
+    assert "// 8 * 8" in text
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("shape", [(70000,), (3, 40961), (40961, 3), (257, 263)])
+def test_long_reductions_are_folded_in_chunks(kind, shape):
+    x = 1 + torch.randn(shape) / 1e4 if kind == "prod" else torch.randn(shape)
+    b = tensor_in("x", x)
+    own = tuple(Axis(f"r{k}", e) for k, e in enumerate(shape))
+    texts = check(
+        [write(out("o", ()), (), fold(kind, own, read(b, *own)))], {"x": x}, rtol=1e-4, atol=1e-2, chip=H200
+    )  # fmt: skip
+    assert len(texts) == 2
+
+
+def test_variance_of_few_long_rows_reads_them_once():
+    n, m = 2, 40000
+    x, b, i, _ = rows(n, m)
+    x += 1000
+    r = Axis("r", m)
+    mean = binary(Op.DIV, fold("sum", (r,), read(b, i, r)), const(m, F32))
+    away = binary(Op.SUB, read(b, i, r), mean)
+    variance = binary(Op.DIV, fold("sum", (r,), binary(Op.MUL, away, away)), const(m, F32))
+    stores = [write(out("v", (n,)), (i,), variance), write(out("m", (n,)), (i,), mean)]
+    texts = check(stores, {"x": x}, rtol=1e-4, atol=1e-4, chip=H200)
+    assert sum("x\n" in t for t in texts) == 1, "the rows are read by one launch"
+
+
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+@pytest.mark.parametrize("m", [7, 20000])
+def test_position_of_the_first_extreme(kind, m):
+    x, b, i, _ = rows(4, m)
+    x[0, 3:] = 5
+    x[1, [2, 5]] = float("nan")
+    x[2] = 1
+    r = Axis("r", m)
+    check(
+        [write(out("o", (4,), DType.I64), (i,), fold(kind, (r,), read(b, i, r)))],
+        {"x": x},
+        chip=H200,
+    )
+
+
+@pytest.mark.parametrize("kind", ["any", "all"])
+def test_logic(kind):
+    x = torch.tensor([[True, True], [True, False], [False, False]])
+    b = tensor_in("x", x)
+    i, r = Axis("i", 3), Axis("r", 2)
+    check([write(out("o", (3,), DType.BOOL), (i,), fold(kind, (r,), read(b, i, r)))], {"x": x})
+
+
+def test_transposed_operand_is_read_in_squares():
+    n, m = 70, 90
+    a, b = torch.randn(m, n), torch.randn(n, m)
+    i, j = space((n, m))
+    value = binary(Op.ADD, read(tensor_in("a", a), j, i), read(tensor_in("b", b), i, j))
+    (text,) = check([write(out("o", (n, m)), (i, j), value)], {"a": a, "b": b})
+    assert "[:, None]" in text
+
+
+def test_casts_round_where_they_stand():
+    # Not bf16, which Triton's interpreter does not round to nearest.
+    x = torch.randn(100, dtype=torch.float16)
+    b = tensor_in("x", x)
+    (i,) = space((100,))
+    product = cast(F16, binary(Op.MUL, cast(F32, read(b, i)), const(1.1, F32)))
+    value = cast(F16, binary(Op.ADD, cast(F32, product), const(0.3, F32)))
+    check([write(out("o", (100,), F16), (i,), value)], {"x": x}, rtol=0, atol=0)
+
+
+INTS = [DType.I8, DType.U8, DType.I16, DType.I32, DType.I64]
+
+
+@pytest.mark.parametrize("dtype", INTS, ids=lambda d: d.text)
+@pytest.mark.parametrize("op", [Op.FLOORDIV, Op.TRUNCDIV, Op.MOD, Op.FMOD, Op.ADD, Op.MUL, Op.MAX])
+def test_integers(op, dtype):
+    low = 0 if dtype.kind == "u" else -100
+    x = torch.randint(low, 100, (64,)).to(dtype.to_torch())
+    y = torch.randint(1, 9, (64,)).to(dtype.to_torch())
+    if dtype.kind != "u":
+        y[::3] *= -1
+    (i,) = space((64,))
+    value = binary(op, read(tensor_in("x", x), i), read(tensor_in("y", y), i))
+    check([write(out("o", (64,), dtype), (i,), value)], {"x": x, "y": y})
+
+
+def test_offsets_beyond_32_bits_are_computed_in_64():
+    far = Buffer("x", F32, (1 << 20, 1 << 12), (1 << 12, 1), Kind.INPUT)
+    i, j = space((1 << 20, 1 << 12))
+    kernel = Kernel("far", (write(out("o", (1 << 20, 1 << 12)), (i, j), read(far, i, j)),))
+    (source,) = generate(launches(kernel, H200), H200)
+    assert "int64" in source.text
+
+
+def test_masked_gather():
+    table, at = torch.randn(10, 6), torch.tensor([1, 11, -3, 9])
+    i, j = space((4, 6))
+    row = read(tensor_in("at", at), i)
+    inside = binary(Op.AND, binary(Op.GE, row, index(0)), binary(Op.LT, row, index(10)))
+    offset = binary(Op.ADD, binary(Op.MUL, row, index(6)), axis(j))
+    value = load(tensor_in("table", table), offset, inside)
+    check([write(out("o", (4, 6)), (i, j), value)], {"table": table, "at": at})
+
+
+def test_an_index_out_of_range_stops_the_kernel():
+    at = torch.tensor([1, 11])
+    r = Axis("r", 2)
+    bad = fold("any", (r,), binary(Op.GE, read(tensor_in("at", at), r), index(10)))
+    flag = out("flag", (), DType.BOOL)
+    kernel = Kernel("checked", (write(flag, (), bad),))
+    (source,) = generate(launches(kernel, H200), H200, frozenset({flag}))
+    assert source.debug and "device_assert" in source.text
+
+
+def test_every_launch_has_the_form():
+    maker = Maker(3)
+    for kernel in launches(Kernel("k", tuple(maker.stores())), TINY):
+        forms = {form(s).extents for s in kernel.stores}
+        assert None not in forms
+
+
+def test_values_that_are_not_used_inside_a_condition():
+    x = torch.tensor([0.0, 1.0, -1.0, float("nan")])
+    (i,) = space((4,))
+    value = read(tensor_in("x", x), i)
+    chosen = where(binary(Op.GT, value, const(0, F32)), const(1, F32), const(0.5, F32))
+    check([write(out("o", (4,)), (i,), chosen)], {"x": x})
+
+
+def test_equal_kernels_share_a_source():
+    x, b, i, j = rows(5, 17)
+    y = Buffer("y", F32, b.shape, b.strides, Kind.INPUT)
+    kernels = [
+        Kernel("one", (write(out("o", (5, 17)), (i, j), softmax(b, i, j)),)),
+        Kernel("two", (write(out("p", (5, 17)), (i, j), softmax(y, i, j)),)),
+    ]
+    (source,) = generate([k for kernel in kernels for k in launches(kernel, H200)], H200)
+    assert [e.name for e in source.entries] == ["one", "two"]
+    assert [b.name for b in source.entries[1].buffers] == ["y", "p"]
