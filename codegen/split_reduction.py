@@ -18,7 +18,6 @@ from frameloom.codegen.chip import Chip
 from frameloom.codegen.cost import size
 from frameloom.codegen.identity import identity
 from frameloom.codegen.layout import stride
-from frameloom.ir.dtype import DType
 from frameloom.ir.index import add, mul
 from frameloom.ir.node import Axis, Node, axis, binary, const, index
 from frameloom.ir.ops import Op
