@@ -37,6 +37,7 @@ from frameloom.capture.values.function import CellValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.tensor import TensorValue
+from frameloom.config import config
 from frameloom.errors import Break, Skip
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Piece:
                 check_that_rerun_is_possible(t, self.graph)
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
             if t.rerun_sites:
-                self.compiled = rerunning(self.compiled)
+                self.compiled = rerunning(self.compiled, self.graph.gm if config.verify else None)
         self._tell_objects_apart()
         self.built = t.guards.build(capture.function.__code__, apart)
 
