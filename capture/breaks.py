@@ -86,7 +86,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "move it out of the try block",
     ),
     "metadata_mutation": ("the tensor's shape or layout is changed in place", "make a new tensor"),
-    "numpy": ("NumPy cannot be captured", "use the torch function of the same name"),
+    "numpy": (
+        "NumPy's arrays cannot be captured",
+        "use the torch function of the same name, or convert outside the jitted function",
+    ),
     "op_error": (
         "the operation fails, so plain Python runs it and raises",
         "look at the error it raises",

@@ -37,6 +37,7 @@ from frameloom.capture.values.function import (
 )
 from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.number import NumberValue, compare
+from frameloom.capture.values.numpy_values import call_kind
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 EQUALITY = (operator.eq, operator.ne)
 REMAINDER = (operator.mod, operator.imod)
 Arguments = tuple[list[Value], dict[str, Value]]
+FROM_NUMPY = (torch.from_numpy, torch.frombuffer)
 GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -136,6 +138,7 @@ def call_function(
         if known is not None:
             return known(t, args, kwargs)
         if real.__module__ == "frameloom.api":
+            t.told_compiling |= real.__name__ == "is_compiling"
             return front_door(real.__name__)
         if getattr(real, "__frameloom_disable__", False):
             raise Break("disabled", f"{function.name}(...)")
@@ -279,7 +282,8 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
         return state(t, fn, args)
     if isinstance(fn, functools._lru_cache_wrapper):
         return cached(t, fn, args, kwargs)
-    raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)")
+    kind = "numpy" if fn in FROM_NUMPY else call_kind(fn, args)
+    raise Break(kind, f"{getattr(fn, '__name__', fn)}(...)")
 
 
 def state(t: Tracer, fn: Any, args: list[Value], told_by: Any = None) -> Value:

@@ -85,6 +85,9 @@ def _capture_with_retries(
     raise Skip(f"{function.__qualname__}: no place to break was found")
 
 
+FAILURES = ("op_error", "exception")
+
+
 class BreaksAgain(Exception):
     """A loop over an iterator from before breaks in a later round: likely in each of them, so that one entry should serve all."""
 
@@ -171,6 +174,8 @@ class Capture:
     def _broken(self, broken: Broken) -> Any:
         if self.tracer.follows_iterators and any(map(_is_followed, _stacks(broken))):
             raise BreaksAgain
+        if broken.cause.kind in FAILURES and self.tracer.told_compiling and self.spec is None:
+            return self._plain(f"what the program does while it is compiled fails ({broken.cause})")
         if broken.cause.kind == "gradient":
             return self._plain("a gradient is needed")
         return rewrite.entry_for_break(self, broken)

@@ -49,6 +49,7 @@ class ViewOf:
     func: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    depth: int  # how many views lie between it and the memory's root
 
 
 def current(fake: Fake, tape: Tape) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from frameloom.capture.instr import Instr, decode, per_code
-from frameloom.capture.values.const import NUMPY_FUNCTIONS
+from frameloom.capture.values.const import NUMPY_FUNCTIONS, NUMPY_REDUCTIONS, NUMPY_SCALARS
 
 Verdict = Literal["inline", "record", "evaluate", "state", "break"]
 
@@ -169,15 +169,19 @@ def is_recorded(fn: Any) -> bool:
 
 def is_pure(fn: Any) -> bool:
     """Whether a C callable is a function of its arguments alone, safe to call on constants at capture time."""
-    if isinstance(fn, NUMPY_FUNCTIONS):
-        return True
+    if isinstance(fn, NUMPY_FUNCTIONS) and fn not in NUMPY_REDUCTIONS:
+        return type(fn) is NUMPY_FUNCTIONS[0]
     try:
-        if fn in PURE or fn in PURE_TORCH:
+        if fn in NUMPY_REDUCTIONS or fn in PURE or fn in PURE_TORCH:
             return True
     except TypeError:
         return False
+    if isinstance(fn, type) and issubclass(fn, NUMPY_SCALARS):
+        return True
     owner = getattr(fn, "__objclass__", None) or getattr(fn, "__self__", None)
     if isinstance(owner, type):
+        if owner.__module__ == "numpy":
+            return fn.__name__ in NUMPY_METHODS
         return owner in PURE_TYPES
     return isinstance(owner, PURE_INSTANCES) and not isinstance(owner, ModuleType)
 
@@ -213,6 +217,9 @@ PURE_TYPES = frozenset({
     str, bytes, int, float, bool, complex, tuple, range, frozenset, slice, type(None), object, torch.dtype, torch.device,
     CodeType, torch.finfo, torch.iinfo,
 })  # fmt: skip
+NUMPY_METHODS = frozenset(
+    {"item", "tolist", "is_integer", "round", "conjugate", "as_integer_ratio", "astype"}
+)
 PURE_INSTANCES = (str, bytes, int, float, complex, tuple, range, frozenset)
 PURE = frozenset(
     {v for v in vars(math).values() if callable(v)}

@@ -35,6 +35,7 @@ from frameloom.capture.graph import CapturedGraph
 from frameloom.errors import Break
 
 aten = torch.ops.aten
+MAX_VIEWS = 500  # of views
 
 
 class Recorder(TorchDispatchMode):
@@ -286,7 +287,10 @@ class Recorder(TorchDispatchMode):
         if not isinstance(fake, Fake):
             raise Break("unsupported_op", f"{func} returns several views")
         fake.node, fake.memory = node, parent.memory
-        fake.view_of = ViewOf(parent, func, tuple(rest), dict(kwargs))
+        depth = 1 if parent.view_of is None else parent.view_of.depth + 1
+        if depth > MAX_VIEWS:  # PyTorch takes ever longer for each
+            raise Break("too_large", f"views of views, {depth} deep")
+        fake.view_of = ViewOf(parent, func, tuple(rest), dict(kwargs), depth)
         fake.version = parent.memory.version
         return fake
 

@@ -47,6 +47,7 @@ from frameloom.capture.values.function import (
     PartialValue,
 )
 from frameloom.capture.values.iterator import IteratorValue
+from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, concerns_numpy
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue, is_own
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 500_000  # of one capture
 MAX_IDLE_STEPS = 50_000  # without any tensor operation: such code is faster run than followed
+MAX_TORCH_CALLS = 20_000
 MAX_DEPTH = 60
 
 
@@ -118,10 +120,12 @@ class Tracer:
         self.frame: Frame | None = None  # the innermost one
         self.depth = 0
         self.steps = 0
+        self.torch_calls = 0
         self.step_limit = MAX_IDLE_STEPS
         self.rerun_sites: list[
             tuple[Any, int]
         ] = []  # where an exception of the graph would mean plain Python
+        self.told_compiling = False  # whether the program asked if it is being compiled
         self.follows_iterators = False  # that existed
         self.resumed = False  # the captured function is a resume function
         self.settings = Settings()
@@ -471,7 +475,7 @@ class Tracer:
             plain_args = [plain(self.look(a)) for a in args]
             plain_kwargs = {name: plain(self.look(a)) for name, a in kwargs.items()}
         except NotConstant:
-            raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)") from None
+            raise Break(call_kind(fn, args), f"{getattr(fn, '__name__', fn)}(...)") from None
         if (
             getattr(fn, "__name__", "") == "__new__"
             and plain_args
@@ -479,7 +483,12 @@ class Tracer:
         ):
             raise Break("unknown_call", f"{plain_args[0].__name__}(...)")
         try:
-            result = fn(*plain_args, **plain_kwargs)
+            if concerns_numpy(fn, plain_args):
+                result = computed_by_numpy(fn, plain_args, plain_kwargs)
+            else:
+                result = fn(*plain_args, **plain_kwargs)
+        except Break:
+            raise
         except Exception as error:
             return self.raise_(type(error), *error.args)
         if hasattr(type(result), "__next__"):  # has a state, and each run needs one of its own
@@ -492,6 +501,9 @@ class Tracer:
         """Record a call of a torch function."""
         plain_args = tuple(self.to_torch(a, fn) for a in args)
         plain_kwargs = {name: self.to_torch(a, fn) for name, a in kwargs.items()}
+        self.torch_calls += 1
+        if self.torch_calls > MAX_TORCH_CALLS:
+            self._too_large(f"more than {MAX_TORCH_CALLS} calls of PyTorch")
         self.step_limit = min(MAX_STEPS, self.steps + MAX_IDLE_STEPS)
         self._journal.append(functools.partial(self.recorder.restore, self.recorder.snapshot()))
         last = next(iter(reversed(self.recorder.graph.nodes)))
@@ -530,7 +542,7 @@ class Tracer:
             return {
                 self.to_torch(k, fn): self.to_torch(v, fn) for k, v in value.entries(self).values()
             }
-        raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}({value.describe()})")
+        raise Break(call_kind(fn, [value]), f"{getattr(fn, '__name__', fn)}({value.describe()})")
 
     def call(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return calls.call(self, callee, args, kwargs)
@@ -630,8 +642,15 @@ class Tracer:
         self.steps += 1
         if self.steps > self.step_limit:
             if self.steps > MAX_STEPS:
-                raise Skip(f"more than {MAX_STEPS} instructions")
-            raise Skip(f"{MAX_IDLE_STEPS} instructions without a tensor operation")
+                self._too_large(f"more than {MAX_STEPS} instructions")
+            self._too_large(f"{MAX_IDLE_STEPS} instructions without a tensor operation")
+
+    def _too_large(self, what: str) -> NoReturn:
+        """Such code is left to Python: compiling a graph of that size would take longer than it could save."""
+        raise Skip(
+            f"too large to follow: {what}, at {self.where()}; "
+            "try: jit the function that the loop calls, and leave the loop outside"
+        )
 
     def where(self) -> Where:
         assert self.frame is not None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 def _is_compiling(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    t.told_compiling = True
     return TRUE
 
 

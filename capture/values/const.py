@@ -26,9 +26,17 @@ try:
 except ImportError:
     NUMPY_SCALARS: tuple[type, ...] = ()
     NUMPY_FUNCTIONS: tuple[type, ...] = ()
+    NUMPY_REDUCTIONS: frozenset[Any] = frozenset()
 else:
     NUMPY_SCALARS = (numpy.bool_, numpy.integer, numpy.floating)
-    NUMPY_FUNCTIONS = (numpy.ufunc,)
+    NUMPY_FUNCTIONS = (numpy.ufunc, type(numpy.prod))
+    # Functions of sequences of numbers that give a number.
+    NUMPY_REDUCTIONS = frozenset(
+        getattr(numpy, name)
+        for name in ("prod", "sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "std", "var", "median", "round", "around",
+                     "dot", "isclose", "allclose", "array_equal", "ndim", "size", "clip", "all", "any", "ptp", "count_nonzero", "linalg.norm")
+        if hasattr(numpy, name)
+    )  # fmt: skip
 
 LITERALS = (type(None), bool, int, float, complex, str, bytes)
 SINGLETONS = (torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented))

@@ -108,3 +108,10 @@ def meta_argument(m):
 @program(args=lambda: (torch.complex(X, X).conj(),), graphs=0, breaks="unsupported_tensor")
 def lazily_conjugated_argument(c):
     return c * 2
+
+
+@program(plain=True, graphs=0)
+def what_is_done_while_compiling_fails(x):
+    if torch.compiler.is_compiling():
+        return x + torch.ones(7)
+    return x + 1

@@ -1,0 +1,61 @@
+"""Programs that are too large to follow stop with a reason and with advice, in reasonable time."""
+
+import pytest
+import torch
+
+from frameloom.capture import record, tracer
+from tests.capture.capturing import captured
+
+X = torch.ones(2)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(tracer, "MAX_TORCH_CALLS", 50)
+    monkeypatch.setattr(tracer, "MAX_IDLE_STEPS", 500)
+    monkeypatch.setattr(record, "MAX_VIEWS", 20)
+
+
+def test_many_operations():
+    def f(x):
+        for _ in range(100):
+            x = x + 1
+        return x
+
+    (reason,) = captured(f, X, graphs=0).plain
+    assert (
+        "more than 50 calls of PyTorch" in reason
+        and "try: " in reason
+        and "test_limits.py" in reason
+    )
+
+
+def test_endless_loop_of_operations():
+    def f(x):
+        n = 0
+        while True:
+            x = x + 1
+            n += 1
+            if n > 1000:
+                raise ValueError("enough")
+
+    (reason,) = captured(f, X, graphs=0).plain
+    assert "try: " in reason
+
+
+def test_loop_without_operations():
+    def f(x):
+        return x + sum([n * n for n in range(1000)])
+
+    (reason,) = captured(f, X, graphs=0).plain
+    assert "without a tensor operation" in reason and "try: " in reason
+
+
+def test_views_of_views():
+    def f(x):
+        y = x
+        for _ in range(30):
+            y = y.view(2)
+        return y + 1
+
+    assert captured(f, X).breaks[0].kind == "too_large"
