@@ -2,6 +2,8 @@
 # but Python (3.11 or 3.12) and a C++ compiler.
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+# PyTorch's CPU builds do not bring it; the tests compile for GPUs without having one.
+TRITON ?= triton==3.7.1
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
@@ -60,6 +62,7 @@ $(VENV)/.built: $(VENV)/.torch $(NATIVE)
 
 $(VENV)/.dev: $(VENV)/.built
 	$(PIP) --no-build-isolation -e ".[dev]"
+	$(BIN)/python -c 'import triton' 2>/dev/null || $(PIP) --no-deps "$(TRITON)"
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.built

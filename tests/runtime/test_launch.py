@@ -1,62 +1,18 @@
 """The launcher against a driver that is not there: what it is asked, in which order, on which stream and device."""
 
 import ctypes
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 
 from frameloom.runtime import _runtime
 from frameloom.runtime.spec import BufferSpec, LaunchCall, PlanSpec, ViewSpec
+from tests.runtime.pretend_cuda import gpu, needs_no_cuda
 
-pytestmark = pytest.mark.skipif(
-    torch.version.cuda is not None, reason="PyTorch here has a CUDA side of its own"
-)
+__all__ = ["gpu"]  # fixtures
+pytestmark = needs_no_cuda
 S = (32,)
 EXTRA = 2
-
-
-class Log(ctypes.Structure):
-    _fields_ = [
-        ("launches", ctypes.c_int), ("last_device", ctypes.c_int), ("last_extra_null", ctypes.c_int),
-        ("grid", ctypes.c_uint * 3), ("threads", ctypes.c_uint), ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p), ("context", ctypes.c_void_p), ("name", ctypes.c_char_p),
-    ]  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def libraries(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cuda")
-    source = Path(__file__).with_name("pretend_cuda.c")
-    opened = []
-    for name, flags in (("libtorch_cuda.so", []), ("libcuda.so.1", ["-DDRIVER"])):
-        command = [
-            "gcc",
-            "-w",
-            "-shared",
-            "-fPIC",
-            f"-Wl,-soname,{name}",
-            *flags,
-            source,
-            "-o",
-            folder / name,
-        ]
-        subprocess.run([*command, "-ldl"], check=True)
-        opened.append(ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL))
-    return opened
-
-
-@pytest.fixture
-def gpu(libraries):
-    """PyTorch's side of the pretended CUDA."""
-    torch_side = libraries[0]
-    torch_side.pretend_log.restype = ctypes.POINTER(Log)
-    ctypes.memset(torch_side.pretend_log(), 0, ctypes.sizeof(Log))
-    torch_side.pretend_stream(ctypes.c_void_p(0x1000))
-    torch_side.pretend_device(0)
-    torch_side.pretend_capture(0)
-    return torch_side
 
 
 def log(gpu):

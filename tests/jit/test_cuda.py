@@ -1,0 +1,176 @@
+"""Jitted functions of CUDA tensors: what is special about the device, not about the kernels."""
+
+import importlib.util
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import frameloom
+from tests.helpers import check
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        importlib.util.find_spec("frameloom.codegen.triton_module") is None,
+        reason="no generator of Triton code",
+    ),
+]
+
+
+def cuda(*shape, **options):
+    return torch.randn(*shape, device="cuda", **options)
+
+
+@pytest.fixture
+def x():
+    torch.manual_seed(0)
+    return cuda(64, 128)
+
+
+def test_pointwise(x):
+    check(lambda x: torch.relu(x + 1) * 2, x, graphs=1, breaks=0, kernels=1)
+
+
+@pytest.mark.parametrize("number", [2.5, 3])
+def test_a_number_in_the_cpus_memory(x, number):
+    check(lambda x, n: n * x + x * n, x, torch.tensor(number), breaks=0)
+    check(lambda x: x * torch.tensor(number), x, breaks=0)
+    check(lambda x, n: x.sum() * n, x, torch.tensor(number), breaks=0)
+    check(lambda x, n: (x * n.exp(), n.add_(1)), x, torch.tensor(2.5), breaks=0)
+
+
+def test_two_devices_in_one_program(x):
+    check(lambda x, y: (x + 1, y + 1, x.cpu() * y), x, torch.randn(64, 128))
+    check(lambda y: y.cuda() * 2, torch.randn(8))
+    check(lambda y: y.to("cuda") * 2, torch.randn(8))
+    check(lambda x, y: x + y, x, torch.randn(64, 128))  # raises as eager does
+
+
+def test_inputs_are_written(x):
+    check(lambda x: x.mul_(2).add_(1), x, breaks=0)
+    check(lambda x: x[1:].copy_(x[:-1] * 2), x)
+
+
+def test_tensors_made_in_the_program(x):
+    check(lambda x: x + torch.ones(128, device="cuda"), x, breaks=0)
+    check(lambda x: x + torch.arange(128, device=x.device), x, breaks=0)
+    check(lambda x: x * torch.tensor([2.0], device="cuda"), x, breaks=0)
+    check(lambda x: x.new_zeros(128) + x, x, breaks=0)
+
+
+@pytest.mark.skipif("torch.cuda.device_count() < 2")
+def test_the_current_device_counts():
+    made = frameloom.jit(lambda: torch.ones(8, device="cuda") * 2)
+    assert made().device.index == 0
+    with torch.cuda.device(1):
+        assert made().device.index == 1
+    assert made().device.index == 0
+
+
+@pytest.mark.skipif("torch.cuda.device_count() < 2")
+def test_tensors_of_another_device():
+    f = lambda x: torch.softmax(x * 2, -1)
+    jitted = frameloom.jit(f)
+    for device in ("cuda:0", "cuda:1", "cuda:0"):
+        x = torch.randn(16, 64, device=device)
+        torch.testing.assert_close(jitted(x), f(x))
+        assert jitted(x).device == x.device
+
+
+def test_random_numbers_are_eagers(x):
+    f = lambda x: F.dropout(x, 0.3) + torch.rand_like(x) * torch.randn(64, 128, device="cuda")
+    jitted = frameloom.jit(f)
+    for _ in range(2):
+        torch.manual_seed(1)
+        want = f(x), torch.rand(3, device="cuda")
+        torch.manual_seed(1)
+        got = jitted(x), torch.rand(3, device="cuda")
+        torch.testing.assert_close(got, want)
+
+
+def test_conditions_on_data(x):
+    def f(x):
+        if torch.isnan(x).any():
+            raise ValueError("not a number")
+        return x + 1
+
+    check(f, x)
+    check(f, x * float("nan"))
+
+
+def test_streams(x):
+    f = frameloom.jit(lambda x: torch.relu(x + 1) * 2)
+    f(x)
+    torch.cuda.synchronize()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(100_000_000)
+        x.fill_(5)
+        out = f(x)
+    side.synchronize()
+    assert torch.equal(out, torch.full_like(out, 12))
+
+
+def test_recorded_into_a_graph(x):
+    f = frameloom.jit(lambda x: torch.softmax(x @ x.t(), -1))
+    f(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = f(x)
+    x.normal_()
+    graph.replay()
+    torch.testing.assert_close(out, torch.softmax(x @ x.t(), -1))
+
+
+def test_unaligned_views():
+    base = cuda(4100)
+    f = frameloom.jit(lambda x: torch.relu(x) + 1)
+    for start in (0, 1, 4, 2, 0):
+        x = base[start : start + 4096]
+        assert torch.equal(f(x), torch.relu(x) + 1)
+
+
+def test_memory_comes_back(x):
+    f = frameloom.jit(lambda x: torch.softmax(x @ x.t(), -1).sum(0))
+    f(x)
+    before = torch.cuda.memory_allocated()
+    for _ in range(3):
+        f(x)
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_convolutions_and_layouts():
+    conv = torch.nn.Conv2d(8, 16, 3, padding=1).cuda()
+    image = cuda(2, 8, 32, 32)
+    for a in (image, image.to(memory_format=torch.channels_last)):
+        for m in (conv, conv.to(memory_format=torch.channels_last)):
+            check(lambda a, m: F.relu(m(a)), a, m, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(causal):
+    q, k, v = (cuda(2, 4, 64, 64, dtype=torch.bfloat16) for _ in range(3))
+    check(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal) + 1, q, k, v)
+
+
+def test_autocast():
+    linear = torch.nn.Linear(64, 64).cuda()
+
+    def f(x):
+        with torch.autocast("cuda", torch.bfloat16):
+            return F.gelu(linear(x)).float()
+
+    check(f, cuda(8, 64), rtol=1e-2, atol=1e-2)
+
+
+def test_settings_of_cuda_are_looked_at_again(x):
+    f = frameloom.jit(lambda x: x + torch.cuda.current_device())
+    assert torch.equal(f(x), x)
+    g = frameloom.jit(lambda x: x + 1 if torch.cuda.is_current_stream_capturing() else x + 2)
+    assert torch.equal(g(x), x + 2)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = g(x)
+    graph.replay()
+    assert torch.equal(out, x + 1)

@@ -1,0 +1,58 @@
+"""Triton sources written by hand, for tests and benchmarks of what comes after the code generator."""
+
+import torch
+
+from frameloom.codegen.launch import LaunchSource
+from frameloom.runtime import _runtime
+from frameloom.runtime.launch import load
+from frameloom.runtime.spec import BufferSpec, LaunchCall, PlanSpec, ViewSpec
+from frameloom.runtime.triton_build import build, unaligned
+
+BLOCK = 1024
+TEXT = """
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+@triton.jit
+def {symbol}({parameters}):
+    i = tl.program_id(0) * {block} + tl.arange(0, {block})
+{loads}
+    tl.store(out + i, {value}, mask=i < {n})
+"""
+
+
+def source(symbol, value, n, inputs=1, debug=False, before=""):
+    """out[i] = value, of the float32 inputs a, b, ..., each of n elements."""
+    names = "abcdefgh"[:inputs]
+    loads = "".join(f"    {x} = tl.load({x}_ + i, mask=i < {n}, other=0)\n" for x in names)
+    text = TEXT.format(
+        symbol=symbol, parameters=", ".join([f"{x}_" for x in names] + ["out"]), block=BLOCK,
+        loads=loads + before, value=value, n=n,
+    )  # fmt: skip
+    grid = (-(-n // BLOCK), 1, 1)
+    return LaunchSource(text, symbol, ("*fp32",) * (inputs + 1), grid, warps=4, debug=debug)
+
+
+def arch():
+    major, minor = torch.cuda.get_device_capability()
+    return 10 * major + minor
+
+
+def launch(made, buffers, device=0):
+    """The step of a plan: `made` compiled and loaded."""
+    (cubin,) = build([made], arch())
+    other = lambda: load(unaligned(made, arch()), device)
+    return LaunchCall(load(cubin, device), buffers, made.grid, other, made.symbol)
+
+
+def plan(n, inputs, kinds, steps, outputs, device=0):
+    """A plan over float32 vectors of n elements; arena buffers lie one behind the other."""
+    buffers, end = [], 0
+    for kind in ["input"] * inputs + kinds:
+        offset = end if kind == "arena" else 0
+        where = torch.device("cuda", device)
+        buffers.append(BufferSpec(kind, (n,), (1,), torch.float32, where, offset))
+        end += -(-4 * n // 64) * 64 if kind == "arena" else 0
+    views = tuple(ViewSpec(b, (n,), (1,), 0, torch.float32) for b in outputs)
+    return _runtime.Plan(PlanSpec(inputs, tuple(buffers), tuple(steps), views, end))
