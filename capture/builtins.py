@@ -258,7 +258,11 @@ def _object_ne(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(type.mro, least=1, most=1)
 def _mro(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ListValue([t.pinned(cls) for cls in type.mro(t.look(args[0]).constant())])
+    try:
+        order = type.mro(t.look(args[0]).constant())
+    except TypeError as error:
+        raise Break("exception", f"type.mro(...): {error}") from error
+    return ListValue([t.pinned(cls) for cls in order])
 
 
 @knows(type.__call__, least=1, keywords="*")

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from frameloom.errors import Break
+
 MISSING = object()
 IMMUTABLE_TYPE = 1 << 8
 HEAP_TYPE = 1 << 9  # made by a class statement
@@ -67,8 +69,11 @@ def attribute_after(cls: type, after: type, name: str) -> Any:
 
 
 def _find(order: tuple[type, ...], name: str) -> Any:
-    for base in order:
-        table = _table(base)
-        if name in table:
-            return table[name]
+    try:
+        for base in order:
+            table = _table(base)
+            if name in table:
+                return table[name]
+    except Exception as error:  # of a key that is no string
+        raise Break("attribute", f"{name}, whose look-up runs code of the program") from error
     return MISSING

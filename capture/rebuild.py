@@ -8,6 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.values.base import LazyValue, Null, Value
@@ -20,6 +28,9 @@ if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
 
 
+PERMANENT = (
+    type | FunctionType | MethodDescriptorType | WrapperDescriptorType | ClassMethodDescriptorType
+)
 GUARDED_BY_VALUE = (str, bytes, int, float, complex)
 
 
@@ -44,6 +55,12 @@ class Rebuilder:
         value = settled(value)
         if id(value) in self._kept:
             self.code.load(self._kept[id(value)])
+        elif (
+            isinstance(value, BuiltinValue)
+            and value.origin is not None
+            and not lives_on(value.real)
+        ):
+            self.load_origin(value.origin)
         elif isinstance(value, BuiltinValue | ConstValue):
             if type(value.real) in GUARDED_BY_VALUE and value.origin and value.origin.kind == "arg":
                 self.load_origin(value.origin)  # this call's own among equal ones
@@ -118,6 +135,13 @@ class Rebuilder:
             self.code.emit("COPY", 1)
             self.code.store(name)
         origin.load(self.code)
+
+
+def lives_on(builtin: Any) -> bool:
+    """Whether it is part of a module for good, so that code may hold it; not so the cache of a function, or the method of an object."""
+    if isinstance(builtin, BuiltinFunctionType):
+        return builtin.__self__ is None or isinstance(builtin.__self__, ModuleType | type)
+    return isinstance(builtin, PERMANENT)
 
 
 def settled(value: Value) -> Value:

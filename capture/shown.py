@@ -49,7 +49,7 @@ def _needed(state: FrameState) -> list[Value]:
 
 def _is_at_hand(value: Value, made: set[int]) -> bool:
     value = settled(value)
-    if isinstance(value, TensorValue) or isinstance(value.real, torch.Tensor):
+    if isinstance(value, TensorValue) or issubclass(type(value.real), torch.Tensor):
         return False
     return (
         isinstance(value, ConstValue | BuiltinValue)

@@ -67,7 +67,8 @@ def check_exc_match(frame: Frame, ins: Instr) -> None:
     reals = [frame.t.look(cls).real for cls in classes]
     if not all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in reals):
         raise Break("exception", "except with what is no exception")
-    frame.push(boolean(any(issubclass(value.cls, cls) for cls in reals)))
+    # As the interpreter does: a metaclass is not asked, so that virtual subclasses do not count.
+    frame.push(boolean(any(type.__subclasscheck__(cls, value.cls) for cls in reals)))
 
 
 @handles("POP_EXCEPT")

@@ -5,11 +5,8 @@ dies, which of two equal strings it is.
 """
 
 TRACING = "traces lines: new code has other events"
-LIFETIME = (
-    "counts references: what is passed on over a break lives until the piece behind it returns"
-)
-UNUSED = "asks what the frames of a traceback keep alive: a value not used any more is not passed on behind a break"
-DESTRUCTOR = "a destructor runs when the effects are replayed, not in between"
+CONSTANT = "what is found in a class is a constant of the new code, which keeps it alive"
+DESTRUCTOR = "what a container held dies when the effects are replayed, not in between"
 GLOBAL_COUNT = "counts all objects of the process, those of captures too"
 BUILTINS = "takes builtins away from the whole process, from the capture too"
 DEPTH = "counts on a certain depth of the stack"
@@ -19,28 +16,17 @@ MEMORY = "counts bytes of dictionaries: objects that die inside captured code ar
 
 DIFFERENCES: dict[str, str] = {
     "test_call.TestPEP590.test_setvectorcall*": "the function's way of being called is replaced from C",
-    "test_descr.ClassPropertiesAndMethods.test_remove_subclass": LIFETIME,
     "test_descr.ClassPropertiesAndMethods.test_restored_object_new": "a fault of CPython that the test expects does not show",
     "test_descr.ClassPropertiesAndMethods.test_slots": GLOBAL_COUNT,
     "test_descr.MiscTests.test_type_lookup_mro_reference": EXOTIC,
-    "test_descr.ClassPropertiesAndMethods.test_weakrefs": LIFETIME,
     "test_descr.SharedKeyTests.test_subclasses": MEMORY,
-    "test_dict.DictTest.test_container_iterator": LIFETIME,
     "test_dict.DictTest.test_oob_indexing_dictiter_iternextitem": DESTRUCTOR,
     "test_dict.DictTest.test_splittable_popitem": MEMORY,
-    "test_exceptions.ExceptionTests.testExceptionCleanupState": LIFETIME,
-    "test_exceptions.ExceptionTests.test_memory_error_cleanup": UNUSED,
-    "test_exceptions.ExceptionTests.test_recursion_error_cleanup": UNUSED,
-    "test_functools.TestLRUC.test_lru_cache_weakrefable": LIFETIME,
-    "test_functools.TestLRUPy.test_lru_cache_weakrefable": LIFETIME,
-    "test_functools.*.test_weakref": LIFETIME,
-    "test_generators.FinalizationTest.test_frame_resurrect": LIFETIME,
-    "test_generators.FinalizationTest.test_refcycle": LIFETIME,
-    "test_iter.TestCase.test_ref_counting_behavior": LIFETIME,
+    "test_functools.TestLRUC.test_lru_cache_weakrefable": CONSTANT,
+    "test_functools.TestLRUPy.test_lru_cache_weakrefable": CONSTANT,
+    "test_iter.TestCase.test_ref_counting_behavior": DESTRUCTOR,
     "test_itertools.TestBasicOps.test_*_tuple_reuse": ADDRESS,
     "test_patma.TestTracing.*": TRACING,
-    "test_set.*.test_container_iterator": LIFETIME,
-    "test_set.*.test_weakref": LIFETIME,
 }
 
 # Not run under forced capture.

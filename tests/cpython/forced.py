@@ -124,6 +124,9 @@ class Compiler:
         try:
             with collector_off(), modes_kept():
                 entry = capture_call(jitted, slots, self, None)
+        except RecursionError:  # as in the product: this call came from too deep
+            forced.left["no room on the stack"] += 1
+            return None
         except Exception as error:
             forced.bugs[bug_text(jitted.__wrapped__, error)] += 1
             if SHOW_BUGS:

@@ -3,6 +3,7 @@
 PYTEST_DONT_REWRITE (the programs' own asserts are part of the tests)
 """
 
+import abc
 import traceback
 
 import torch
@@ -222,3 +223,52 @@ def exceptions_compare_by_identity(x):
     except Plain as seen:
         same = seen is error
     return x + 1, same
+
+
+class SaysYes(type):
+    def __subclasscheck__(cls, other):
+        return True
+
+
+class Anything(Exception, metaclass=SaysYes):
+    pass
+
+
+class Registered(Exception, metaclass=abc.ABCMeta):
+    pass
+
+
+Registered.register(KeyError)
+
+
+@program()
+def handlers_do_not_ask_a_metaclass(x):
+    try:
+        raise KeyError("k")
+    except Anything:
+        return x + 1
+    except Registered:
+        return x + 2
+    except LookupError:
+        return x + 3
+
+
+class OddKey:
+    def __hash__(self):
+        return hash("word")
+
+    def __eq__(self, other):
+        raise ZeroDivisionError
+
+
+Odd = type("Odd", (), {OddKey(): 5})
+
+
+@program(breaks="attribute")
+def look_up_beside_a_key_that_raises(x):
+    y = x + 1
+    try:
+        z = Odd.word
+    except ZeroDivisionError:
+        z = 3
+    return y * z

@@ -4,10 +4,12 @@ PYTEST_DONT_REWRITE
 """
 
 import functools
+import gc
 import weakref
 
 import torch
 
+from tests.capture.capturing import captured
 from tests.programs.program import X, program
 
 
@@ -194,3 +196,21 @@ def test_state_of_a_first_call_is_freed():
         for _ in range(2):
             f(X)
     assert alive == [False, False]
+
+
+def test_cache_of_a_function_made_here():
+    """New code does not hold it."""
+
+    def f(x):
+        @functools.lru_cache
+        def double(n):
+            return 2 * n
+
+        ref = weakref.ref(double)
+        print("one")
+        del double
+        gc.collect()
+        print(ref() is None)
+        return x + 1
+
+    captured(f, X)
