@@ -150,6 +150,12 @@ def call_function(
                 raise Break(NEEDS_DATA[real.__name__], f"tensor.{real.__name__}(...)")
             return t.torch_call(real, args, kwargs)
         if verdict == "evaluate":
+            if any(
+                isinstance(t.look(a), ClassValue | ObjectValue) for a in (*args, *kwargs.values())
+            ):
+                raise Break(
+                    "library_call", f"{real.__module__}.{function.name}(...)"
+                )  # may call it
             return t.evaluate(real, args, kwargs)
         if verdict == "state":
             return state(t, real, args, policy.STATE_TOLD_BY[real])

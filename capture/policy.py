@@ -6,8 +6,11 @@ asked first.
 
 from __future__ import annotations
 
+import json
 import math
 import operator
+import os
+import re
 import sys
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, Literal
@@ -122,6 +125,8 @@ def function_verdict(function: FunctionType) -> Verdict:
         return "inline" if module.startswith("frameloom.capture.library.") else "break"
     if root == "inspect" and function.__qualname__.startswith("BoundArguments."):
         return "inline"
+    if function in PURE_LIBRARY:
+        return "evaluate"
     if root == "logging":
         return "inline" if function.__qualname__ in INTERPRETED_LOGGING else "break"
     if root == "os":
@@ -129,6 +134,14 @@ def function_verdict(function: FunctionType) -> Verdict:
     if root in sys.stdlib_module_names and root not in INTERPRETED_STDLIB:
         return "break"
     return "inline"
+
+
+ONNX_QUESTIONS = ("is_in_onnx_export", "in_onnx_export")
+# Functions of text, which the standard library has in Python.
+PURE_LIBRARY = frozenset(
+    [getattr(os.path, name) for name in ("join", "basename", "dirname", "split", "splitext", "normpath", "isabs", "commonpath")]
+    + [re.match, re.search, re.fullmatch, re.sub, re.subn, re.split, re.findall, re.escape, re.compile, json.loads, json.dumps]
+)  # fmt: skip
 
 
 def _torch_verdict(function: FunctionType, module: str) -> Verdict:
@@ -140,8 +153,10 @@ def _torch_verdict(function: FunctionType, module: str) -> Verdict:
         return "state"
     if module.startswith(RECORDED_TORCH):
         return "record"
-    if module.startswith("torch.backends") or (
-        module == "torch" and function.__name__.startswith(("is_", "are_", "get_"))
+    if (
+        module.startswith("torch.backends")
+        or function.__name__ in ONNX_QUESTIONS
+        or (module == "torch" and function.__name__.startswith(("is_", "are_", "get_")))
     ):
         return "inline"  # questions about settings, in Python around C
     if module == "torch.jit" or (module == "torch" and function.__name__ in INTERPRETED_TOP_LEVEL):
@@ -215,7 +230,7 @@ def _callables(module: ModuleType) -> set[Any]:
 
 PURE_TYPES = frozenset({
     str, bytes, int, float, bool, complex, tuple, range, frozenset, slice, type(None), object, torch.dtype, torch.device,
-    CodeType, torch.finfo, torch.iinfo,
+    CodeType, torch.finfo, torch.iinfo, re.Pattern, re.Match,
 })  # fmt: skip
 NUMPY_METHODS = frozenset(
     {"item", "tolist", "is_integer", "round", "conjugate", "as_integer_ratio", "astype"}

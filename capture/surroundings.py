@@ -16,12 +16,19 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
 
+LAYOUT = frozenset(
+    {"shape", "dtype", "device", "layout", "size", "stride", "ndim", "requires_grad"}
+)
+
+
 def obstacle() -> str | None:
     """Why calls in this thread run plainly at the moment; None if they can be captured."""
     if torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Python):
         return "dispatch to Python is turned off"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "inside a function transform (vmap, grad, functionalize, ...)"
+    if not torch.Tensor.__dict__.keys().isdisjoint(LAYOUT):
+        return "torch.Tensor's shape or type is computed by a function of the program"
     if torch._C._get_tracing_state() is not None:
         return "inside torch.jit.trace"
     if forward_ad._current_level >= 0:

@@ -23,6 +23,7 @@ from frameloom.capture import _capture, calls
 from frameloom.capture.assumptions import may_be_caught
 from frameloom.capture.fake import Fake
 from frameloom.capture.guard import GuardSet
+from frameloom.capture.instances import note_questions
 from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute, note_order
 from frameloom.capture.origin import Origin, Roots
 from frameloom.capture.realize import realize
@@ -454,6 +455,7 @@ class Tracer:
             if type(wanted) is type and issubclass(value.type(), wanted):
                 return True
             raise Break("unknown_call", f"isinstance({value.describe()}, ...)")
+        note_questions(self, value, wanted)
         if isinstance(value, TensorValue | ConstValue) and value.real is not None:
             return isinstance(value.real, wanted)
         if isinstance(value, TensorValue):

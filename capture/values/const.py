@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import re
 import typing
 from types import CodeType, FunctionType, GenericAlias, UnionType
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ FROZEN = (
     inspect.Signature,
     inspect.Parameter,
     enum.Enum,
+    re.Pattern,
+    re.Match,
     *NUMPY_SCALARS,
     GenericAlias,
     UnionType,
@@ -113,6 +116,11 @@ class ConstValue(Value):
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if not callable(self.real):
             t.raise_(TypeError, f"'{type(self.real).__name__}' object is not callable")
+        found = class_attribute(type(self.real), "__call__")
+        if isinstance(found, FunctionType):  # such as `Box[int](...)`
+            return t.call(
+                t.class_function(type(self.real), "__call__", found), [self, *args], kwargs
+            )
         return super().call(t, args, kwargs)
 
     def length(self, t: Tracer) -> int:
