@@ -316,7 +316,7 @@ def disabled_function(x):
     return disabled(y) - 1
 
 
-@program(graphs=2, breaks="library_call attribute unknown_call")
+@program()
 def regular_expression(x):
     y = x + 1
     m = re.match(r"(\w+)-(\d+)", "layer-3")
