@@ -19,6 +19,7 @@ from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
+    from frameloom.capture.frame import Frame
     from frameloom.capture.graph import CapturedGraph
     from frameloom.capture.tracer import Tracer
 
@@ -50,6 +51,45 @@ def may_be_caught(t: Tracer, what: str) -> None:
     if t.session.per_code or t.session.is_avoided(*site):
         raise Break("may_raise", what)
     t.rerun_sites.append(site)
+
+
+# Operations that raise depending on data: where the program handles that, they must run in their place.
+FALLIBLE = (
+    "index", "gather", "scatter", "embedding", "take", "put", "nll_loss", "linalg", "cholesky", "inverse", "multinomial",
+    "assert", "one_hot", "lu", "solve", "bincount", "floor_divide", "remainder", "fmod", "div",
+)  # fmt: skip
+
+
+def may_fail(node: torch.fx.Node) -> bool:
+    """Whether anything recorded after `node` can raise at run time."""
+    while (node := node.next).op != "root":
+        name = getattr(node.target, "__name__", "").partition(".")[0].lstrip("_")
+        if name.startswith(FALLIBLE) and not (
+            name == "div" and node.meta["val"].dtype.is_floating_point
+        ):
+            return True
+    return False
+
+
+def is_caught(frame: Frame | None) -> bool:
+    """Whether the program would handle an exception raised in that frame."""
+    while frame is not None:
+        if frame.at.handler is not None and catches(frame.instrs, frame.at.handler.target):
+            return True
+        frame = frame.parent
+    return False
+
+
+def catches(instrs: list[Instr], target: Instr) -> bool:
+    """Whether an exception handler is an `except` clause, not a `finally` or a `with`, which let the exception pass."""
+    if instrs[target.index].op != "PUSH_EXC_INFO":
+        return False  # it only puts variables back, as behind an inlined comprehension
+    at = target.index + 1
+    if instrs[at].op == "POP_TOP":
+        return True
+    while instrs[at].op.startswith(("LOAD_", "BUILD_TUPLE")):
+        at += 1
+    return instrs[at].op == "CHECK_EXC_MATCH"
 
 
 def check_that_rerun_is_possible(t: Tracer, graph: CapturedGraph) -> None:
@@ -116,8 +156,11 @@ def side_that_does_not_raise(instrs: list[Instr], ins: Instr) -> bool | None:
 
 __all__ = [
     "assume",
+    "catches",
     "check_that_rerun_is_possible",
+    "is_caught",
     "may_be_caught",
+    "may_fail",
     "raises",
     "rerunning",
     "side_that_does_not_raise",

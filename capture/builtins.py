@@ -21,12 +21,14 @@ import torch
 
 from frameloom.capture import calls
 from frameloom.capture.lookup import MISSING, class_attribute
+from frameloom.capture.questions import note_bases
+from frameloom.capture.values.attributes import AttributesValue
 from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue, TupleValue, plain
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import BoundMethodValue
-from frameloom.capture.values.object import AttributesValue, ObjectValue
+from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.proxy import MappingProxyValue
 from frameloom.capture.values.sets import SetValue, set_of
 from frameloom.capture.values.static import ClassValue, SuperValue
@@ -132,7 +134,7 @@ def _issubclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
             raise Break("unknown_call", f"issubclass(..., {one.__name__})")
     answer = t.evaluate(issubclass, args, kwargs)
     for one in wanted if isinstance(wanted, tuple) else (wanted,):
-        t.note_bases(cls, one)
+        note_bases(t, cls, one)
     return answer
 
 

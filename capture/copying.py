@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.classes import check_finalizer
+from frameloom.capture.values.attributes import AttributesValue
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DefaultDictValue, DictValue
 from frameloom.capture.values.function import BuiltinValue, FunctionValue
 from frameloom.capture.values.module import ModuleValue
-from frameloom.capture.values.object import MISSING, AttributesValue, ObjectValue, class_attribute
+from frameloom.capture.values.object import MISSING, ObjectValue, class_attribute
 from frameloom.capture.values.sets import SetValue, set_of
 from frameloom.capture.values.static import ClassValue
 from frameloom.errors import Break

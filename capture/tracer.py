@@ -2,29 +2,24 @@
 
 A `Tracer` holds the recorder, the guards, the roots of all origins and a journal of changes, so that an instruction that cannot be captured is
 taken back whole.  `wrap` stands for an object without looking; `look` finds out what it is (`realize.py`) and notes the guards.
-How calls are carried out is in `calls.py`; what the instructions do in `handlers/`.
-
-Over 500 lines: it is the one object that every value and handler is given, and each part of its state is used by the others.
+How calls are carried out is in `calls.py`, questions about two values in `questions.py`; what the instructions do in `handlers/`.
 """
 
 from __future__ import annotations
 
-import abc
 import functools
 import operator
-import types
 from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from frameloom.capture import _capture, calls
-from frameloom.capture.assumptions import may_be_caught
+from frameloom.capture import _capture, calls, questions
+from frameloom.capture.assumptions import is_caught, may_be_caught, may_fail
 from frameloom.capture.fake import Fake
 from frameloom.capture.guard import GuardSet
-from frameloom.capture.instances import note_questions
-from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute, note_order
+from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute
 from frameloom.capture.origin import Origin, Roots
 from frameloom.capture.realize import realize
 from frameloom.capture.record import Recorder
@@ -49,7 +44,6 @@ from frameloom.capture.values.function import (
 )
 from frameloom.capture.values.iterator import IteratorValue
 from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, concerns_numpy
-from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue, is_own
 from frameloom.capture.values.static import ClassValue, PyModuleValue
@@ -59,55 +53,12 @@ from frameloom.errors import Break, Skip, Where
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
     from frameloom.capture.generator import GeneratorValue
-    from frameloom.capture.instr import Instr
     from frameloom.capture.session import Session
 
 MAX_STEPS = 500_000  # of one capture
 MAX_IDLE_STEPS = 50_000  # without any tensor operation: such code is faster run than followed
 MAX_TORCH_CALLS = 20_000
 MAX_DEPTH = 60
-
-
-# Operations that raise depending on data: where the program handles that, they must run in their place.
-FALLIBLE = (
-    "index", "gather", "scatter", "embedding", "take", "put", "nll_loss", "linalg", "cholesky", "inverse", "multinomial",
-    "assert", "one_hot", "lu", "solve", "bincount", "floor_divide", "remainder", "fmod", "div",
-)  # fmt: skip
-
-
-def may_fail(node: torch.fx.Node) -> bool:
-    """Whether anything recorded after `node` can raise at run time."""
-    while (node := node.next).op != "root":
-        name = getattr(node.target, "__name__", "").partition(".")[0].lstrip("_")
-        if name.startswith(FALLIBLE) and not (
-            name == "div" and node.meta["val"].dtype.is_floating_point
-        ):
-            return True
-    return False
-
-
-def says_its_class(cls: type) -> bool:
-    """Whether code of the program answers what an instance's `__class__` is."""
-    own = class_attribute(cls, "__class__"), class_attribute(cls, "__getattribute__")
-    return own[0] is not object.__dict__["__class__"] or isinstance(own[1], FunctionType)
-
-
-def catches(instrs: list[Instr], target: Instr) -> bool:
-    """Whether an exception handler is an `except` clause, not a `finally` or a `with`, which let the exception pass."""
-    if instrs[target.index].op != "PUSH_EXC_INFO":
-        return False  # it only puts variables back, as behind an inlined comprehension
-    at = target.index + 1
-    if instrs[at].op == "POP_TOP":
-        return True
-    while instrs[at].op.startswith(("LOAD_", "BUILD_TUPLE")):
-        at += 1
-    return instrs[at].op == "CHECK_EXC_MATCH"
-
-
-FUNCTION_PARTS = {
-    "__dict__": "dict", "__defaults__": "func_defaults", "__kwdefaults__": "func_kwdefaults", "__closure__": "func_closure",
-    "__code__": "func_code",
-}  # fmt: skip
 
 
 class Tracer:
@@ -210,29 +161,6 @@ class Tracer:
 
     def is_jitted(self, obj: Any) -> bool:
         return isinstance(obj, _capture.JitFunction)
-
-    def function_attribute(self, function: FunctionValue, name: str) -> Value:
-        own = function.real.__dict__
-        origin = function._own(self)
-        if name in own:
-            return self.look(self.wrap(own[name], origin.child("dict").child("key", name)))
-        if name == "__globals__":
-            return function.globals(self)
-        if name == "__get__":
-            return BoundMethodValue(BuiltinValue(FunctionType.__get__), function)
-        if name in FUNCTION_PARTS:
-            return self.look(
-                self.wrap(getattr(function.real, name), origin.child(FUNCTION_PARTS[name]))
-            )
-        if name == "__annotations__":
-            return self.look(self.wrap(function.real.__annotations__, origin.child("attr", name)))
-        if not hasattr(function.real, name):
-            self.guards.add(origin.child("dict"), "no_key", name)
-            return self.raise_(AttributeError, f"'function' object has no attribute '{name}'")
-        value = getattr(function.real, name)
-        if not is_constant(value):
-            raise Break("attribute", f"{function.name}.{name}")
-        return self.look(self.wrap(value, origin.child("attr", name)))
 
     def globals_of(self, function: FunctionType, origin: Origin | None) -> DictValue:
         return self.globals_table(function.__globals__, origin)
@@ -374,99 +302,13 @@ class Tracer:
             raise Break("opaque_object", f"index({value.describe()})") from None
 
     def same_or_equal(self, a: Value, b: Value) -> bool:
-        """What `in` and `list.index` ask: `a is b or a == b`."""
-        a, b = self.look(a), self.look(b)
-        return a is b or calls.binary(self, operator.eq, a, b).truth(self)
+        return questions.same_or_equal(self, a, b)
 
     def identical(self, a: Value, b: Value) -> bool:
-        """`a is b`."""
-        a, b = self.look(a), self.look(b)
-        if a is b:
-            return True
-        if isinstance(a, ConstValue) and isinstance(b, ConstValue):
-            return self._same_constant(a, b)
-        if isinstance(a, ClassValue | PyModuleValue | BuiltinValue) and type(a) is type(b):
-            return a.real is b.real
-        if a.type() is not b.type() or a.origin is None or b.origin is None:
-            return False
-        if isinstance(a, FunctionValue) and a.real is b.real:  # guarded by their code alone
-            self.guards.add(a.origin, "same", b.origin)
-            return True
-        if isinstance(a.real, object) and a.real is b.real:
-            raise Break("identity", f"{a.describe()} is {b.describe()}")
-        self.guards.add(a.origin, "different", b.origin)
-        return False
-
-    def _same_constant(self, a: ConstValue, b: ConstValue) -> bool:
-        """Numbers and strings are guarded by value: whether equal ones are one object is known of those that Python has only once."""
-        if type(a.real) is not type(b.real) or type(a.real) not in (
-            str,
-            bytes,
-            int,
-            float,
-            complex,
-        ):
-            return a.real is b.real
-        if a.real != b.real and not (a.real != a.real and b.real != b.real):
-            return False
-        if type(a.real) is int and -5 <= a.real <= 256:
-            return True
-        if type(a.real) in (str, bytes) and not a.real:
-            return True
-        raise Break("identity", f"{a.describe()} is {b.describe()}")
+        return questions.identical(self, a, b)
 
     def is_instance(self, value: Value, classes: Value) -> bool:
-        value, classes = self.look(value), self.look(classes)
-        if isinstance(classes, TupleValue):
-            return any(self.is_instance(value, item) for item in classes.items)
-        wanted = classes.real
-        if not issubclass(type(wanted), type | types.UnionType):  # `isinstance` may run code
-            raise Break("unknown_call", "isinstance(...)")
-        check = class_attribute(type(wanted), "__instancecheck__")
-        if isinstance(check, FunctionType) and check.__module__.partition(".")[0] not in (
-            "abc",
-            "torch",
-            "typing",
-            "enum",
-        ):
-            raise Break("unknown_call", f"isinstance(..., {wanted.__name__})")
-        try:
-            answer = self._is_instance(value, wanted)
-            self.note_bases(value.type(), wanted)
-            return answer
-        except TypeError as error:
-            self.raise_(TypeError, *error.args)
-
-    def note_bases(self, cls: type, wanted: Any) -> None:
-        """Guard what `cls` inherits from, and what the abstract classes among `wanted` say about it."""
-        note_order(cls)
-        for one in (
-            getattr(wanted, "__args__", (wanted,)) if not isinstance(wanted, type) else (wanted,)
-        ):
-            if isinstance(one, abc.ABCMeta):
-                self.guards.subclass(cls, one, abc.ABCMeta.__subclasscheck__(one, cls))
-                for (
-                    name
-                ) in one.__abstractmethods__:  # what its __subclasshook__ is likely to look for
-                    class_attribute(cls, name)
-
-    def _is_instance(self, value: Value, wanted: Any) -> bool:
-        if isinstance(value, ObjectValue | OpaqueValue) and says_its_class(value.type()):
-            if type(wanted) is type and issubclass(value.type(), wanted):
-                return True
-            raise Break("unknown_call", f"isinstance({value.describe()}, ...)")
-        note_questions(self, value, wanted)
-        if isinstance(value, TensorValue | ConstValue) and value.real is not None:
-            return isinstance(value.real, wanted)
-        if isinstance(value, TensorValue):
-            return isinstance(value.fake.meta, wanted)  # type: ignore[attr-defined]
-        if isinstance(wanted, type) and type(wanted) is type:
-            return issubclass(value.type(), wanted)
-        if isinstance(value.real, object) and value.real is not None:
-            return isinstance(value.real, wanted)
-        if not isinstance(wanted, type):
-            return any(self._is_instance(value, cls or type(None)) for cls in wanted.__args__)
-        return issubclass(value.type(), wanted)
+        return questions.is_instance(self, value, classes)
 
     # --- computing
     def evaluate(
@@ -513,18 +355,9 @@ class Tracer:
         if self.recorder.asks_for_device:
             current = torch._C._cuda_getDevice
             self.guards.returns(current, (), current())
-        if self._is_caught() and may_fail(last):
+        if is_caught(self.frame) and may_fail(last):
             may_be_caught(self, f"{getattr(fn, '__name__', fn)}(...)")
         return self.from_python(result)
-
-    def _is_caught(self) -> bool:
-        """Whether the program would handle an exception raised here."""
-        frame = self.frame
-        while frame is not None:
-            if frame.at.handler is not None and catches(frame.instrs, frame.at.handler.target):
-                return True
-            frame = frame.parent
-        return False
 
     def to_torch(self, value: Value, fn: Any = None) -> Any:
         """The argument as the recorder takes it: fakes, plain Python values and containers of them."""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture import calls
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.lookup import MISSING
+from frameloom.capture.values.attributes import AttributesValue
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue
-from frameloom.capture.values.object import AttributesValue, ObjectValue
+from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.token import TokenValue
 from frameloom.errors import Break
 

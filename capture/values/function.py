@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.opcodes import PY312
 from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import is_constant
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
     from frameloom.capture.values.dictionary import DictValue
+
+
+FUNCTION_PARTS = {
+    "__dict__": "dict", "__defaults__": "func_defaults", "__kwdefaults__": "func_kwdefaults", "__closure__": "func_closure",
+    "__code__": "func_code",
+}  # fmt: skip
 
 
 class CellValue(Value):
@@ -150,9 +157,31 @@ class FunctionValue(Value):
     def truth(self, t: Tracer) -> bool:
         return True
 
+    def _found(self, t: Tracer, name: str) -> Value:
+        """An attribute of a function from before the call."""
+        own = self.real.__dict__
+        origin = self._own(t)
+        if name in own:
+            return t.look(t.wrap(own[name], origin.child("dict").child("key", name)))
+        if name == "__globals__":
+            return self.globals(t)
+        if name == "__get__":
+            return BoundMethodValue(BuiltinValue(FunctionType.__get__), self)
+        if name in FUNCTION_PARTS:
+            return t.look(t.wrap(getattr(self.real, name), origin.child(FUNCTION_PARTS[name])))
+        if name == "__annotations__":
+            return t.look(t.wrap(self.real.__annotations__, origin.child("attr", name)))
+        if not hasattr(self.real, name):
+            t.guards.add(origin.child("dict"), "no_key", name)
+            return t.raise_(AttributeError, f"'function' object has no attribute '{name}'")
+        value = getattr(self.real, name)
+        if not is_constant(value):
+            raise Break("attribute", f"{self.name}.{name}")
+        return t.look(t.wrap(value, origin.child("attr", name)))
+
     def getattr(self, t: Tracer, name: str) -> Value:
         if self.made is None:
-            return t.function_attribute(self, name)
+            return self._found(t, name)
         made = self.made
         if name in made.special:
             return t.look(made.special[name])

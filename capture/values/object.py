@@ -3,8 +3,6 @@
 Attributes are looked up as CPython does it (class, instance dictionary, `__getattr__`), each step with the guards that
 make it stay true, and Python code met on the way (properties, `__getattribute__`) is interpreted.  Attributes written during the capture are
 kept in `attributes` and written back at its end.
-
-Over 500 lines: attribute lookup, assignment and call of one object follow CPython's order, and each step needs the one before it.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from frameloom.capture.attributes import (
     set_attributes,
 )
 from frameloom.capture.lookup import MISSING, attribute_after, class_attribute
+from frameloom.capture.values.attributes import AttributesValue
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.dictionary import DELETED, DictValue
@@ -492,56 +491,4 @@ class UserIterator(Value):
         r.load(self.over)
 
 
-class AttributesValue(Value):
-    """`obj.__dict__`: reads and writes go to the object's attributes."""
-
-    def __init__(self, over: ObjectValue) -> None:
-        self.over = over
-
-    def type(self) -> type:
-        return dict
-
-    def parts(self) -> list[Value]:
-        return [self.over]
-
-    def table(self, t: Tracer) -> DictValue:
-        """As an ordinary dictionary, for reading."""
-        over = self.over
-        base = None if over.real is None else instance_dict(over.real)
-        origin = over.origin.child("dict") if over.origin is not None and base is not None else None
-        table = DictValue(base, origin)
-        for name, value in over.attributes.items():
-            table.written[name] = (ConstValue(name), value)
-        return table
-
-    def getitem(self, t: Tracer, key: Value) -> Value:
-        return self.table(t).getitem(t, key)
-
-    def contains(self, t: Tracer, item: Value) -> bool:
-        return self.table(t).contains(t, item)
-
-    def length(self, t: Tracer) -> int:
-        return len(self.table(t).entries(t))
-
-    def truth(self, t: Tracer) -> bool:
-        return self.length(t) > 0
-
-    def iterate(self, t: Tracer) -> Value:
-        return self.table(t).iterate(t)
-
-    def setitem(self, t: Tracer, key: Value, value: Value) -> None:
-        if not isinstance(key.constant(), str):
-            raise Break("attribute_write", "__dict__[...] = ... with a key that is no string")
-        self.over.write(t, key.constant(), value)
-
-    def getattr(self, t: Tracer, name: str) -> Value:
-        if name in ("get", "keys", "values", "items", "copy", "__contains__"):
-            return self.table(t).getattr(t, name)
-        raise Break("attribute", f"__dict__.{name}")
-
-    def rebuild(self, r: Rebuilder) -> None:
-        r.load(self.over)
-        r.code.load_attr("__dict__")
-
-
-__all__ = ["AttributesValue", "FunctionValue", "ObjectValue"]
+__all__ = ["FunctionValue", "ObjectValue"]

@@ -142,3 +142,25 @@ def test_a_break_leaves_the_cache_of_lines_alone():
     linecache.clearcache()
     jit(loop)(X, 2)
     assert __file__ not in linecache.cache
+
+
+class Watched:
+    """Says who asks for its attributes."""
+
+    asked: list = []
+
+    def __getattribute__(self, name):
+        Watched.asked.append(name)
+        return object.__getattribute__(self, name)
+
+
+def test_capture_asks_the_objects_it_passes_on_for_nothing():
+    def fn(x, given):
+        kept = given
+        y = x + 1
+        print("between")
+        return y, len([kept])
+
+    Watched.asked.clear()
+    jit(fn)(X, Watched())
+    assert Watched.asked == []
