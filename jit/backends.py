@@ -86,14 +86,3 @@ def build_all(texts: Texts) -> Built:
         made = build_triton(sources, chip_of(device).arch)
         cubins += [(s, cubin, device) for s, cubin in zip(sources, made, strict=True)]
     return Built(libraries, cubins)
-
-
-def prewarm() -> None:
-    """A compile begins: where CUDA is in use, Triton is imported meanwhile, in another process."""
-    import torch
-
-    if torch.cuda.is_initialized():
-        from frameloom.runtime.triton_build import prewarm
-
-        major, minor = torch.cuda.get_device_capability()
-        prewarm(10 * major + minor)

@@ -67,6 +67,9 @@ def others_may_compile() -> Iterator[None]:
 
 def load_compiler() -> None:
     """Import what a compile needs, so that the first call of a jitted function does not pay for it."""
+    from frameloom.runtime.triton_build import prewarm
+
+    prewarm()  # first: it goes on beside what follows
     with collector_off():
         import frameloom.capture.frame_capture
         import frameloom.pipeline  # noqa: F401
@@ -148,9 +151,9 @@ class Compiler:
             _capture.hook_restore(suspended)
 
     def _compile(self, jitted: Any, slots: tuple[Any, ...]) -> Any:
-        from frameloom.backends import prewarm
         from frameloom.capture.frame_capture import capture_call
         from frameloom.capture.record import modes_kept
+        from frameloom.runtime.triton_build import prewarm
 
         prewarm()
         name = jitted.__qualname__

@@ -127,6 +127,9 @@ struct ScratchMemory {
     Tensor tensor{};
     void *base = nullptr;   // null: none was made
     void *stream = nullptr; // on a GPU: that of the call that used it; only this stream's order protects it
+    int64_t kept = 0;       // on a GPU: bytes that are kept between calls
+
+    void release();
 };
 
 // What calls leave for each other; one call has it at a time.
@@ -139,8 +142,13 @@ struct Scratch {
     std::vector<void *> addresses;
     Scratch(size_t arenas, size_t count) : memory(arenas), views(count), addresses(count) {}
     ~Scratch();
-    // Gives back the memory of one arena, and the views of it.
-    void drop(const Program &program, int arena);
+    // Memory for every arena; false with an exception set.
+    bool take(const Program &program);
+    // After a call: what is not worth keeping goes back.
+    void give_back(const Program &program);
+
+  private:
+    void drop(const Program &program, int arena); // its memory, and the views of it
 };
 
 struct Plan {

@@ -13,10 +13,6 @@ namespace frameloom {
 
 namespace {
 
-// Larger scratch memory is given back after every call.  On a GPU there is less of it, and a call that needs
-// much takes long anyway.
-constexpr int64_t KEPT_ARENA = 64 << 20, KEPT_GPU_ARENA = 16 << 20;
-
 struct Frame {
     Plan *plan;
     const Program &program;
@@ -37,20 +33,10 @@ struct Frame {
         if (scratch == nullptr) return;
         /* A call that ran meanwhile may have put its own back. */
         if (plan->scratch == nullptr) {
-            give_back_memory();
+            scratch->give_back(program);
             plan->scratch = scratch;
         } else {
             delete scratch;
-        }
-    }
-
-    // Memory of a stream that is being recorded belongs to the recording.
-    void give_back_memory() {
-        for (size_t i = 0; i < program.arenas.size(); i++) {
-            const Arena &arena = program.arenas[i];
-            if (arena.on_gpu ? arena.bytes > KEPT_GPU_ARENA || gpu_recording(scratch->memory[i].stream)
-                             : arena.bytes > KEPT_ARENA)
-                scratch->drop(program, (int)i);
         }
     }
 
@@ -65,44 +51,12 @@ struct Frame {
         scratch = plan->scratch;
         plan->scratch = nullptr;
         if (scratch == nullptr) scratch = new Scratch(program.arenas.size(), program.views.size());
-        for (size_t i = 0; i < program.arenas.size(); i++)
-            if (!take_memory((int)i)) return false;
+        if (!scratch->take(program)) return false;
         for (int number : program.scratch) {
             const Buffer &buffer = program.buffers[number];
             data[number] = static_cast<char *>(scratch->memory[buffer.arena].base) + buffer.offset;
         }
         return true;
-    }
-
-    bool take_memory(int number) {
-        const Arena &arena = program.arenas[number];
-        ScratchMemory &memory = scratch->memory[number];
-        if (arena.on_gpu) {
-            void *stream;
-            if (!gpu_stream(arena.device_index, &stream)) return false;
-            if (memory.base && (memory.stream != stream || gpu_recording(stream)))
-                scratch->drop(program, number);
-            memory.stream = stream;
-        }
-        return memory.base ||
-               (make_memory(arena, &memory.tensor) && tensor_data(memory.tensor, &memory.base));
-    }
-
-    // Bytes from PyTorch's own allocator, on the device of the buffers: accounted for and aligned as its
-    // tensors are.
-    bool make_memory(const Arena &arena, Tensor *memory) {
-        PyObject *torch = PyImport_ImportModule("torch"),
-                 *bytes = torch ? PyObject_GetAttrString(torch, "uint8") : nullptr;
-        PyObject *shape = Py_BuildValue("(L)", (long long)arena.bytes), *strides = Py_BuildValue("(i)", 1);
-        Layout layout;
-        bool made = bytes && shape && strides &&
-                    layout_parse(shape, strides, bytes, arena.device_object, &layout) &&
-                    tensor_empty(layout, memory);
-        Py_XDECREF(torch);
-        Py_XDECREF(bytes);
-        Py_XDECREF(shape);
-        Py_XDECREF(strides);
-        return made;
     }
 
     bool make_outputs() {
@@ -442,18 +396,6 @@ struct Frame {
 };
 
 } // namespace
-
-Scratch::~Scratch() {
-    for (Tensor &view : views) view.release();
-    for (ScratchMemory &each : memory) each.tensor.release();
-}
-
-void Scratch::drop(const Program &program, int arena) {
-    for (size_t i = 0; i < views.size(); i++)
-        if (program.buffers[program.views[i].buffer].arena == arena) views[i].release();
-    memory[arena].tensor.release();
-    memory[arena] = ScratchMemory{};
-}
 
 PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names) try {
     if (plan->program == nullptr) return PyErr_Format(PyExc_RuntimeError, "this plan has been torn down");

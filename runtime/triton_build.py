@@ -48,9 +48,13 @@ class Cubin:
     threads: int
 
 
-def prewarm(arch: int) -> None:
-    """A compile for this architecture is near."""
-    shared_pool().prewarm(arch)
+def prewarm() -> None:
+    """A compile is near: where this process uses CUDA, Triton is imported meanwhile, in another process."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        major, minor = torch.cuda.get_device_capability()
+        shared_pool().prewarm(10 * major + minor)
 
 
 def build(

@@ -9,6 +9,7 @@ that is silent for too long is killed; nothing waits without a limit.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import json
@@ -30,6 +31,7 @@ from frameloom.errors import BuildError, KernelError
 
 WORKERS = 8  # at most, and no more than there are CPUs
 PATIENCE = 180.0  # seconds for one kernel
+PATIENCE_AT_START = 120.0
 _WORKER = Path(__file__).with_name("triton_worker.py")
 
 
@@ -64,7 +66,7 @@ class Dead(Exception):
 
 
 class Worker:
-    """One process.  `answer` returns None until the whole answer is there."""
+    """One process.  `answer` returns None until the whole answer is there; the first one says that it is `ready`."""
 
     def __init__(self, arch: int) -> None:
         folder = triton_folder().parent
@@ -80,7 +82,8 @@ class Worker:
         self._in, self.out = self.process.stdin.fileno(), self.process.stdout.fileno()
         os.set_blocking(self._in, False)
         self._received = bytearray()
-        self._deadline = 0.0
+        self._deadline = time.monotonic() + PATIENCE_AT_START
+        self.ready = False
 
     @property
     def alive(self) -> bool:
@@ -89,7 +92,6 @@ class Worker:
     def ask(self, request: dict[str, Any]) -> None:
         text = json.dumps(request).encode()
         rest = memoryview(struct.pack("<II", len(text), 0) + text)
-        self._received.clear()
         self._deadline = time.monotonic() + PATIENCE
         while rest:
             try:
@@ -115,7 +117,9 @@ class Worker:
         if len(self._received) < 8 + size + extra:
             return None
         message = json.loads(self._received[8 : 8 + size])
-        return message, bytes(self._received[8 + size :])
+        data = bytes(self._received[8 + size :])
+        self._received.clear()
+        return message, data
 
     def last_words(self) -> str:
         with contextlib.suppress(OSError, ValueError):
@@ -179,7 +183,7 @@ class Pool:
 
 
 class _Round:
-    """One call of Pool.compile."""
+    """One call of Pool.compile.  Work goes to the workers that are ready: one that is importing Triton still may never be needed."""
 
     def __init__(self, workers: list[Worker], requests: Sequence[dict[str, Any]]) -> None:
         self.workers = workers
@@ -188,6 +192,7 @@ class _Round:
         self.busy: dict[Worker, int] = {}
         self.answers: dict[int, tuple[dict[str, Any], bytes]] = {}
         self.lost: set[int] = set()  # requests that a worker died of
+        self.stillborn = 0  # workers that died before they were ready
 
     def run(self) -> list[tuple[dict[str, Any], bytes]]:
         try:
@@ -201,7 +206,7 @@ class _Round:
         return [self.answers[i] for i in range(len(self.requests))]
 
     def _hand_out(self) -> None:
-        for worker in [w for w in self.workers if w not in self.busy]:
+        for worker in [w for w in self.workers if w.ready and w not in self.busy]:
             if not self.waiting:
                 return
             number = self.waiting.popleft()
@@ -212,35 +217,43 @@ class _Round:
                 self._replace(worker, dead)
 
     def _collect(self) -> None:
-        if not self.busy:
-            return
-        seconds = min(w.seconds_left() for w in self.busy)
-        readable = select.select([w.out for w in self.busy], [], [], seconds)[0]
-        for worker in list(self.busy):
+        watched = [w for w in self.workers if w in self.busy or not w.ready]
+        seconds = min((w.seconds_left() for w in watched), default=0.0)
+        readable = select.select([w.out for w in watched], [], [], seconds)[0]
+        for worker in watched:
             try:
                 answer = worker.answer() if worker.out in readable else None
                 if answer is None and not worker.seconds_left():
-                    raise Dead(f"no answer for {PATIENCE:.0f} s")
+                    raise Dead("no answer for too long")
             except Dead as dead:
                 self._replace(worker, dead)
                 continue
-            if answer is not None:
-                number = self.busy.pop(worker)
-                if "error" in answer[0]:
-                    raise KernelError(_message(answer[0]["error"], self.requests[number]))
-                self.answers[number] = answer
+            if answer is None:
+                continue
+            if not worker.ready:
+                worker.ready = True
+                continue
+            number = self.busy.pop(worker)
+            if "error" in answer[0]:
+                raise KernelError(_message(answer[0]["error"], self.requests[number]))
+            self.answers[number] = answer
 
     def _replace(self, worker: Worker, dead: Dead) -> None:
-        number = self.busy.pop(worker)
         self.workers.remove(worker)
+        number = self.busy.pop(worker, None)
         worker.end()
-        if number in self.lost:
+        if number is None:
+            self.stillborn += 1
+            if self.stillborn > 1:
+                raise BuildError(f"Triton cannot be started in a process of its own: {dead}")
+        elif number in self.lost:
             raise KernelError(
                 _message(f"the process that runs Triton died: {dead}", self.requests[number])
             )
-        self.lost.add(number)
-        self.waiting.appendleft(number)
-        self.workers.append(Worker(self.requests[number]["arch"]))
+        else:
+            self.lost.add(number)
+            self.waiting.appendleft(number)
+        self.workers.append(Worker(self.requests[0]["arch"]))
 
 
 def _message(error: str, request: dict[str, Any]) -> str:
@@ -256,6 +269,12 @@ def shared_pool() -> Pool:
     if _shared is None:
         _shared = Pool()
     return _shared
+
+
+@atexit.register
+def _end_pool() -> None:
+    if _shared is not None:
+        _shared.end()
 
 
 def _forget_pool() -> None:

@@ -3,8 +3,8 @@
 Started by path (runtime/triton_pool.py): `python -I -S triton_worker.py FOLDER`, FOLDER being the one that holds the package triton.
 Imports neither PyTorch nor anything of ours.  Ends when its input closes, its parent dies, or after a minute without work.
 
-A message is two little-endian 32-bit lengths, that many bytes of JSON, and that many raw bytes.  Requests have the fields
-of `compile_kernel`; an answer has `symbol`, `shared`, `extra` and the cubin, or `error`.
+A message is two little-endian 32-bit lengths, that many bytes of JSON, and that many raw bytes.  The first one, without content, says
+that Triton is imported.  Requests have the fields of `compile_kernel`; an answer has `symbol`, `shared`, `extra` and the cubin, or `error`.
 
 Triton's stages are called one by one: triton.compile would hash all of Triton first (0.3 to 1 s) and fill a cache of its own.
 """
@@ -147,7 +147,8 @@ def serve(incoming, outgoing, arch):
     def pending(seconds):
         return bool(select.select([incoming], [], [], seconds)[0])
 
-    if not pending(0):
+    send(outgoing, {})
+    if not pending(0.01):
         warm_up(arch, pending)
     number = idle = 0
     while idle < IDLE and os.getppid() == parent:

@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-import frameloom.backends as backends
+from frameloom import backends
 from frameloom.capture import _capture
 from frameloom.codegen.launch import LaunchEntry, LaunchSource
 from frameloom.debug import Trail
@@ -103,7 +103,7 @@ def test_the_generator_is_told_of_the_chip_and_the_checks(generator):
     assert chip.arch == 90
     assert {b.device for b in checks} == {"cuda:0"}
     assert checks < {s.buffer for k in kernels for s in k.stores}
-    assert kinds(spec) == [LaunchCall]  # nothing waits for the flag
+    assert set(kinds(spec)) == {LaunchCall}  # nothing waits for the flag
 
 
 def test_a_condition_on_data_is_waited_for(generator):
@@ -132,19 +132,6 @@ def test_a_program_on_the_cpu_asks_nobody_about_gpus(generator, monkeypatch):
     spec, _ = compiled(lambda x: x + 1, X)
     assert kinds(spec) == [KernelCall]
     assert not generator.asked
-
-
-def test_triton_is_warmed_up_where_cuda_is_in_use(monkeypatch):
-    from frameloom.runtime import triton_build
-
-    asked = []
-    monkeypatch.setattr(triton_build, "prewarm", asked.append)
-    backends.prewarm()
-    assert asked == []
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    backends.prewarm()
-    assert asked == [90]
 
 
 def test_texts_are_dumped_one_file_a_kernel():

@@ -8,10 +8,11 @@ import time
 from dataclasses import replace
 
 import pytest
+import torch
 
 from frameloom.codegen.launch import LaunchSource
 from frameloom.errors import BuildError, KernelError
-from frameloom.runtime import triton_pool
+from frameloom.runtime import triton_build, triton_pool
 from frameloom.runtime.cache import DiskCache
 from frameloom.runtime.triton_build import build
 
@@ -199,6 +200,37 @@ def test_a_worker_ends_with_its_parent(tmp_path):
             return  # nobody waits for it here
         time.sleep(0.05)
     pytest.fail("the worker outlives its parent")
+
+
+def test_work_goes_to_workers_that_are_ready(cache, pool):
+    build([source()], 90, cache=cache)
+    (first,) = pool._workers
+    started = time.perf_counter()
+    build([source(f"k{n}", f"x - {n}") for n in range(3)], 90, cache=cache)
+    assert first in pool._workers
+    assert first.ready
+    assert time.perf_counter() - started < 60
+
+
+def test_a_triton_that_cannot_be_imported_is_an_error(cache, pool, tmp_path, monkeypatch):
+    broken = tmp_path / "triton"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise ImportError('half installed')")
+    monkeypatch.setattr(triton_pool, "triton_folder", lambda: broken)
+    with pytest.raises(BuildError, match="half installed"):
+        build([source()], 90, cache=cache)
+
+
+def test_triton_is_warmed_up_where_cuda_is_in_use(monkeypatch, pool):
+    asked = []
+    monkeypatch.setattr(pool, "prewarm", asked.append)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    triton_build.prewarm()
+    assert asked == []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    triton_build.prewarm()
+    assert asked == [90]
 
 
 def test_a_forked_child_starts_workers_of_its_own(pool):

@@ -1,0 +1,84 @@
+// The scratch memory that calls of a plan leave for each other: an arena on every device that has
+// intermediates.
+//
+// On a GPU its bytes are safe only in the order of one stream: a call on another stream gets fresh ones, and
+// so does one that is recorded, whose memory belongs to the recording.
+#include "plan.h"
+
+namespace frameloom {
+
+namespace {
+
+// Larger memory is given back after every call.  On GPUs, where there is less of it, this is what all plans
+// together keep.
+constexpr int64_t KEPT_ARENA = 64 << 20, KEPT_ON_GPUS = 64 << 20;
+int64_t kept_on_gpus = 0; // bytes; under the GIL
+
+// Bytes from PyTorch's own allocator: accounted for and aligned as its tensors are.
+bool make_memory(const Arena &arena, Tensor *memory) {
+    PyObject *torch = PyImport_ImportModule("torch"),
+             *bytes = torch ? PyObject_GetAttrString(torch, "uint8") : nullptr;
+    PyObject *shape = Py_BuildValue("(L)", (long long)arena.bytes), *strides = Py_BuildValue("(i)", 1);
+    Layout layout;
+    bool made = bytes && shape && strides &&
+                layout_parse(shape, strides, bytes, arena.device_object, &layout) &&
+                tensor_empty(layout, memory);
+    Py_XDECREF(torch);
+    Py_XDECREF(bytes);
+    Py_XDECREF(shape);
+    Py_XDECREF(strides);
+    return made;
+}
+
+bool may_keep(const Arena &arena, ScratchMemory *memory) {
+    if (!arena.on_gpu) return arena.bytes <= KEPT_ARENA;
+    if (memory->base == nullptr || gpu_recording(memory->stream)) return false;
+    if (memory->kept == 0 && kept_on_gpus + arena.bytes <= KEPT_ON_GPUS) {
+        memory->kept = arena.bytes;
+        kept_on_gpus += arena.bytes;
+    }
+    return memory->kept > 0;
+}
+
+} // namespace
+
+void ScratchMemory::release() {
+    kept_on_gpus -= kept;
+    tensor.release();
+    *this = ScratchMemory{};
+}
+
+Scratch::~Scratch() {
+    for (Tensor &view : views) view.release();
+    for (ScratchMemory &each : memory) each.release();
+}
+
+bool Scratch::take(const Program &program) {
+    for (size_t i = 0; i < memory.size(); i++) {
+        const Arena &arena = program.arenas[i];
+        ScratchMemory &here = memory[i];
+        if (arena.on_gpu) {
+            void *stream;
+            if (!gpu_stream(arena.device_index, &stream)) return false;
+            if (here.base && (here.stream != stream || gpu_recording(stream))) drop(program, (int)i);
+            here.stream = stream;
+        }
+        if (here.base == nullptr &&
+            !(make_memory(arena, &here.tensor) && tensor_data(here.tensor, &here.base)))
+            return false;
+    }
+    return true;
+}
+
+void Scratch::give_back(const Program &program) {
+    for (size_t i = 0; i < memory.size(); i++)
+        if (!may_keep(program.arenas[i], &memory[i])) drop(program, (int)i);
+}
+
+void Scratch::drop(const Program &program, int arena) {
+    for (size_t i = 0; i < views.size(); i++)
+        if (program.buffers[program.views[i].buffer].arena == arena) views[i].release();
+    memory[arena].release();
+}
+
+} // namespace frameloom
