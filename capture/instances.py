@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.lookup import class_attribute
+from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.tensor import TensorValue
@@ -27,11 +27,13 @@ def note_questions(t: Tracer, value: Value, wanted: Any) -> None:
                 t.guards.add(value.origin, "no_attr", name)
     if isinstance(value, ObjectValue) and getattr(wanted, "_is_protocol", False):
         for name in sorted(_names(wanted)):
-            if name in value.attributes:
+            found = class_attribute(value.cls, name)
+            runs_code = isinstance(found, property) or (
+                found is MISSING and class_attribute(value.cls, "__getattr__") is not MISSING
+            )
+            if name in value.attributes or runs_code:
                 raise Break("unknown_call", f"isinstance(..., {wanted.__name__})")
-            class_attribute(value.cls, name)
-            if value.own(t, name) is None and value.origin is not None:
-                t.guards.add(value.origin, "no_attr", name)
+            value.own(t, name)
 
 
 def _names(protocol: Any) -> set[str]:

@@ -72,6 +72,7 @@ C_CALLABLES = (
     torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.jit.ScriptFunction, *NUMPY_FUNCTIONS,
 )  # fmt: skip
 C_MEMBERS = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
+class_name = type.__dict__["__name__"].__get__  # past whatever a metaclass does
 CALLABLE_KINDS = frozenset({"method", "builtin_function_or_method", "cython_function_or_method"})
 # Origins of these kinds lead to functions that are usually made anew for each call: guarded by code, not identity.
 FRESH_KINDS = frozenset({"arg", "cell", "item", "cell_contents"})
@@ -80,7 +81,7 @@ FRESH_KINDS = frozenset({"arg", "cell", "item", "cell_contents"})
 def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
     # `isinstance` may ask the object for its `__class__`, by code of the program: only the type is asked here.
     cls = type(obj)
-    if cls.__name__ in CALLABLE_KINDS and is_draw(obj):
+    if class_name(cls) in CALLABLE_KINDS and is_draw(obj):
         t.guards.add(origin, "is", obj)
         return BuiltinValue(obj, origin)
     by_type = KINDS.get(cls)

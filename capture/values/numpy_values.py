@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from types import BuiltinFunctionType
 from typing import Any
 
 from frameloom.capture.values.base import Value
@@ -31,13 +32,13 @@ def computed_by_numpy(fn: Callable[..., Any], args: list[Any], kwargs: dict[str,
     return result
 
 
+class_module = type.__dict__["__module__"].__get__  # past whatever a metaclass does
+
+
 def is_of_numpy(obj: Any) -> bool:
-    """Whether NumPy made the object, or it is one of its functions."""
-    module = getattr(obj, "__module__", None) or ""
-    return any(
-        isinstance(name, str) and name.partition(".")[0] == "numpy"
-        for name in (module, type(obj).__module__)
-    )
+    """Whether NumPy made the object, or it is one of its functions.  Objects of the program are not asked."""
+    module = obj.__module__ if type(obj) is BuiltinFunctionType else class_module(type(obj))
+    return isinstance(module, str) and module.partition(".")[0] == "numpy"
 
 
 def call_kind(fn: Any, args: Iterable[Value]) -> str:

@@ -435,3 +435,49 @@ def shape_that_is_replaced():
     finally:
         del torch.Tensor.shape
     yield
+
+
+class Answering:
+    asked = 0
+
+    def __getattr__(self, name):
+        Answering.asked += 1
+        raise AttributeError(name)
+
+
+@program(
+    graphs=1,
+    breaks="unknown_call",
+    before=lambda: setattr(Answering, "asked", 0),
+    state=lambda: Answering.asked,
+)
+def protocol_of_an_object_that_answers_itself(x):
+    return x + 1, isinstance(Answering(), HasForward)
+
+
+class Hidden:
+    def __init__(self):
+        self.seen = []
+
+    def __getattribute__(self, name):
+        object.__getattribute__(self, "seen").append(name)
+        return object.__getattribute__(self, name)
+
+
+HIDDEN = Hidden()
+
+
+@program(
+    graphs=1,
+    breaks="unknown_call",
+    before=lambda: HIDDEN.seen.clear(),
+    state=lambda: list(HIDDEN.seen),
+)
+def object_that_notes_every_look_in_a_call_that_breaks(x):
+    return (
+        x + 1,
+        ord in (HIDDEN, ord),
+        divmod is HIDDEN,
+        sorted([1], key=id),
+        memoryview(b"a") is HIDDEN,
+    )
