@@ -15,6 +15,7 @@ import math
 import operator
 import os
 import re
+import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -474,10 +475,4 @@ HIDDEN = Hidden()
     state=lambda: list(HIDDEN.seen),
 )
 def object_that_notes_every_look_in_a_call_that_breaks(x):
-    return (
-        x + 1,
-        ord in (HIDDEN, ord),
-        divmod is HIDDEN,
-        sorted([1], key=id),
-        memoryview(b"a") is HIDDEN,
-    )
+    return x + 1, weakref.getweakrefcount(HIDDEN)
