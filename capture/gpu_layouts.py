@@ -27,4 +27,15 @@ def _convolution(
     return meta.contiguous(memory_format=form)
 
 
-GPU_LAYOUTS: dict[Any, Callable[..., Any]] = {aten.convolution.default: _convolution}
+def _attention(meta: Any, query: Any, *others: Any, **options: Any) -> Any:
+    """As the query lies: so the flash kernels leave it.  Others lay it out by positions first, which is how the query of
+    a transformer lies, too."""
+    order = sorted(range(query.dim()), key=lambda d: (-query.stride(d), d))
+    dense = meta.new_empty([meta.shape[d] for d in order])
+    return dense.permute([order.index(d) for d in range(len(order))])
+
+
+GPU_LAYOUTS: dict[Any, Callable[..., Any]] = {
+    aten.convolution.default: _convolution,
+    aten.scaled_dot_product_attention.default: _attention,
+}

@@ -32,6 +32,7 @@ from frameloom.capture.fake import Fake, fake_like
 from frameloom.capture.functional import Memory, ViewOf, current, functional_form, write
 from frameloom.capture.gpu_layouts import GPU_LAYOUTS
 from frameloom.capture.graph import CapturedGraph
+from frameloom.capture.special_ops import SPECIAL, WHOLE
 from frameloom.errors import Break
 
 aten = torch.ops.aten
@@ -109,8 +110,11 @@ class Recorder(TorchDispatchMode):
         if torch.is_grad_enabled() and any(f.requires_grad for f in fakes_in((args, kwargs))):
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
             raise Break("gradient", getattr(fn, "__name__", str(fn)))
+        whole = WHOLE.get(fn)
         try:
-            if self.inference:
+            if whole is not None and any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
+                result = whole(self, *args, **kwargs)
+            elif self.inference:
                 # Inference mode hides the decomposition of composite ops from dispatch modes.
                 with torch.inference_mode(False), torch.no_grad(), self:
                     result = fn(*args, **kwargs)
@@ -455,36 +459,3 @@ def _check_result(result: Any, fn: Any) -> None:
     elif isinstance(result, list | tuple):
         for r in result:
             _check_result(r, fn)
-
-
-def _record_batch_norm(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    """`native_batch_norm` writes its running statistics without saying so in its schema."""
-    x, weight, bias, mean, var, training, momentum, eps = args
-    if not training:
-        out, *saved = recorder._pure(
-            aten._native_batch_norm_legit_no_training.default,
-            (x, weight, bias, mean, var, momentum, eps),
-            {},
-        )
-        return out, *saved
-    if mean is None:
-        return recorder._pure(
-            aten._native_batch_norm_legit.no_stats, (x, weight, bias, True, momentum, eps), {}
-        )
-    out, save_mean, save_invstd, new_mean, new_var = recorder._pure(
-        aten._native_batch_norm_legit_functional.default, args, {}
-    )
-    for target, value in ((mean, new_mean), (var, new_var)):
-        write(target, recorder._conform(value, target, func), recorder)
-    return out, save_mean, save_invstd
-
-
-def _record_assertion(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> None:
-    recorder.emit(func, args, kwargs)
-    recorder.n_ops += 1
-
-
-SPECIAL: dict[Any, Callable[..., Any]] = {
-    aten.native_batch_norm.default: _record_batch_norm,
-    aten._assert_async.msg: _record_assertion,
-}

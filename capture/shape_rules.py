@@ -170,6 +170,24 @@ def _flash_attention_cpu(
     return out, empty((b, n, h), statistics).transpose(1, 2)
 
 
+@rule(aten.scaled_dot_product_attention.default)
+def _attention(
+    func: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **kwargs: Any
+) -> Any:
+    if (
+        min(q.dim(), k.dim(), v.dim()) < 2
+        or q.shape[-1] != k.shape[-1]
+        or k.shape[-2] != v.shape[-2]
+    ):
+        raise RuntimeError("sizes of query, key and value do not fit")
+    heads = q.shape[:-2] if kwargs.get("enable_gqa") else _broadcast(q, k, v)
+    return empty((*heads, q.shape[-2], v.shape[-1]), q.dtype)
+
+
+def _broadcast(*tensors: torch.Tensor) -> tuple[int, ...]:
+    return tuple(torch.broadcast_shapes(*(t.shape[:-2] for t in tensors)))
+
+
 @rule(aten.convolution.default)
 def _convolution(
     func: Any,

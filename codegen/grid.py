@@ -33,6 +33,7 @@ SQUARE = 64  # side of a tile that reads both ways; half of it for wide elements
 HELD = 16384  # positions of `inner` that a block keeps in registers
 STEP = 2048  # positions of one step of a loop over `inner`
 COLUMNS = 128  # outer positions of a block where neighbours are contiguous
+AHEAD = 4  # steps of such a loop that are in flight
 FEW = 32  # of `inner`, in such a block
 
 
@@ -289,6 +290,8 @@ def _with_inner(
     across = rows > 1 and _contiguous(found, outer[-1:]) > _contiguous(found, inner[-1:])
     if across:
         columns = min(COLUMNS, power(rows))
+        while columns > 16 and -(-rows // columns) < 2 * chip.multiprocessors:
+            columns //= 2
         few = min(FEW, power(length))
         persistent = power(length) * columns <= HELD // 2
         if persistent:
@@ -303,5 +306,6 @@ def _with_inner(
         x = Dimension("x", outer, together)
     tile = x.block * r.block
     warps = max(1, min(4, tile // 128), min(16, tile // 1024))
-    stages = 1 if persistent else 3
+    # Rows are read a few steps ahead; columns have enough blocks to hide it.
+    stages = 1 if persistent or across else AHEAD
     return Launch([x], r, folds, stores, persistent, warps, stages)

@@ -119,7 +119,7 @@ class _Cutter:
 
     def add(self, store: Store) -> None:
         """Appends `store`, after the stores that it is cut into."""
-        store = self._flat(store)
+        store = self._reused(self._flat(store))
         store = split_reductions(store, self.chip, self._materialise)
         self.stores.append(self._fitting(store))
 
@@ -133,6 +133,10 @@ class _Cutter:
             needed = frozenset().union(*(r.free & own for r in reductions(n.srcs)))
             if not needed:
                 return None
+            inside = reductions(n.srcs)
+            if all(own <= r.free for r in inside if r.free & own):
+                # A tensor of its own, such as a product of matrices, that others will want, too.
+                return fold(n.arg.kind, n.arg.axes, self._loaded(n.srcs[0], inside, store, n))
             first = tuple(a for a in n.arg.axes if a in needed)
             rest = tuple(a for a in n.arg.axes if a not in needed)
             source = n.srcs[0]
@@ -140,9 +144,34 @@ class _Cutter:
                 source = fold(n.arg.kind, rest, source)
             else:
                 first = n.arg.axes
-            outside = [a for a in store.axes if a in n.free]
-            outside += sorted(n.free.difference(outside), key=lambda a: a.name)
+            outside = _ordered(n.free, store.axes)
             return fold(n.arg.kind, first, self._materialise(source, (*outside, *first)))
+
+        offset, value = transform((store.offset, store.value), visit)
+        return replace(store, offset=offset, value=value)
+
+    def _loaded(self, value: Node, inside: Sequence[Node], store: Store, around: Node) -> Node:
+        """`value`, in a reduction `around` it, with the reductions inside that depend on that one's axes loaded."""
+        own = frozenset(around.arg.axes)
+        for r in inside:
+            if r.free & own:
+                axes = (*_ordered(r.free - own, store.axes), *around.arg.axes)
+                read = self._materialise(r, axes)
+                (value,) = transform([value], lambda n, r=r, v=read: v if n is r else None)
+        return value
+
+    def _reused(self, store: Store) -> Store:
+        """Reductions that an earlier store has computed are loaded."""
+
+        def visit(n: Node) -> Node | None:
+            if n.op is not Op.REDUCE or not n.free <= frozenset(store.axes):
+                return None
+            axes = _ordered(n.free, store.axes)
+            own = space([a.extent for a in axes])
+            buffer = self._made.get(substitute(n, dict(zip(axes, map(axis, own), strict=True))))
+            if buffer is None or buffer == store.buffer:
+                return None
+            return load(buffer, linear(map(axis, axes), buffer.strides))
 
         offset, value = transform((store.offset, store.value), visit)
         return replace(store, offset=offset, value=value)
@@ -180,6 +209,11 @@ class _Cutter:
             self._made[canonical] = buffer
             self.add(Store(buffer, linear(map(axis, own), strides), canonical, own))
         return load(buffer, linear(map(axis, axes), strides))
+
+
+def _ordered(axes: frozenset[Axis], like: Sequence[Axis]) -> tuple[Axis, ...]:
+    known = tuple(a for a in like if a in axes)
+    return (*known, *sorted(axes.difference(known), key=lambda a: a.name))
 
 
 # --- stores that share a launch

@@ -21,6 +21,7 @@ from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Buffer, Store
 
 I32 = (-(1 << 31), (1 << 31) - 1)
+LOG2E = 1.4426950408889634
 Dims = frozenset[str]
 NO_DIMS: Dims = frozenset()
 COMBINE = {
@@ -200,7 +201,8 @@ class Writer(Ops):
             self._inner_positions("at", False, False)
             work()
             lines, self.loop = self.loop.lines, None
-            self.line(f"for at in tl.range({low}, {end}, {d.block}):")
+            ahead = f", num_stages={self.launch.stages}" if self.launch.stages > 1 else ""
+            self.line(f"for at in tl.range({low}, {end}, {d.block}{ahead}):")
             self.top.lines += lines
         for start in range(max(low, end), last, d.block):
             self._step(str(start), False, True, work)
@@ -243,7 +245,7 @@ class Writer(Ops):
         """The greatest element of every lane so far, and the sum of the exponentials of what is less by how much."""
         value, part = self.fresh(), self.fresh()
         self.line(f"{value} = {self._folded(f)}")
-        self.line(f"{part} = tl.exp(-tl.abs({value} - {most}))")
+        self.line(f"{part} = libdevice.exp2(tl.abs({value} - {most}) * {-LOG2E!r})")
         self.line(
             f"{total} = tl.where({value} > {most}, tl.fma({total}, {part}, 1.0), {total} + {part})"
         )

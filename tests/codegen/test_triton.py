@@ -201,3 +201,21 @@ def test_equal_kernels_share_a_source():
     (source,) = generate([k for kernel in kernels for k in launches(kernel, H200)], H200)
     assert [e.name for e in source.entries] == ["one", "two"]
     assert [b.name for b in source.entries[1].buffers] == ["y", "p"]
+
+
+def product(a, b, i, j):
+    k = Axis("k", 100)
+    return fold("sum", (k,), binary(Op.MUL, read(a, i, k), read(b, k, j)))
+
+
+def test_a_product_that_several_use_is_computed_once():
+    x, y = torch.randn(100, 100), torch.randn(100, 100)
+    i, j = space((100, 100))
+    r = Axis("r", 100)
+    a, b = tensor_in("x", x), tensor_in("y", y)
+    most = fold("max", (r,), product(a, b, i, r))
+    value = binary(Op.SUB, product(a, b, i, j), most)
+    texts = check(
+        [write(out("o", (100, 100)), (i, j), value)], {"x": x, "y": y}, rtol=1e-4, atol=1e-4
+    )
+    assert len(texts) == 2

@@ -174,3 +174,38 @@ def test_settings_of_cuda_are_looked_at_again(x):
         out = g(x)
     graph.replay()
     assert torch.equal(out, x + 1)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_attention(causal, dtype):
+    q = cuda(2, 64, 4, 32, dtype=dtype).transpose(1, 2)
+    check(
+        lambda q: F.scaled_dot_product_attention(q, q * 2, q + 1, is_causal=causal) + 1, q, breaks=0
+    )
+
+
+def test_attention_under_autocast():
+    def fn(q):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return F.scaled_dot_product_attention(q, q, q)
+
+    check(fn, cuda(2, 4, 64, 32), breaks=0)
+
+
+def test_small_layers(x):
+    layers = torch.nn.Sequential(torch.nn.Linear(128, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
+    check(layers.cuda().eval(), x[:4], breaks=0)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_batch_norm(train):
+    norm = torch.nn.BatchNorm2d(8).cuda().train(train)
+    check(lambda x: torch.relu(norm(x)), cuda(4, 8, 32, 32), breaks=0)
+
+
+@pytest.mark.parametrize("shape", [(3, 50257), (40, 33), (5, 4096), (2, 100000)])
+def test_rows(shape):
+    x = cuda(*shape)
+    check(lambda x: (x.softmax(-1), x.sum(-1), x.var(-1), x.argmax(-1), x.amax(0)), x, breaks=0)
+    check(lambda x: (x.bfloat16().log_softmax(-1), x.half() * 2 + 1), x, breaks=0)

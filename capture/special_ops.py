@@ -1,0 +1,96 @@
+"""Ops that are recorded in their own way.
+
+SPECIAL: what is recorded for an ATen op.  WHOLE: functions that PyTorch takes apart before ops are recorded, but that are one
+library call on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from frameloom.capture.functional import write
+
+aten = torch.ops.aten
+
+
+def _record_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """`native_batch_norm` writes its running statistics without saying so in its schema."""
+    x, weight, bias, mean, var, training, momentum, eps = args
+    if not training:
+        out, *saved = recorder._pure(
+            aten._native_batch_norm_legit_no_training.default,
+            (x, weight, bias, mean, var, momentum, eps),
+            {},
+        )
+        return out, *saved
+    if mean is None:
+        return recorder._pure(
+            aten._native_batch_norm_legit.no_stats, (x, weight, bias, True, momentum, eps), {}
+        )
+    out, save_mean, save_invstd, new_mean, new_var = recorder._pure(
+        aten._native_batch_norm_legit_functional.default, args, {}
+    )
+    for target, value in ((mean, new_mean), (var, new_var)):
+        write(target, recorder._conform(value, target, func), recorder)
+    return out, save_mean, save_invstd
+
+
+def _record_cudnn_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """cuDNN's batch norm is recorded as the plain one: in one kernel with what surrounds it, it moves fewer bytes.  Its fourth
+    result is cuDNN's own memory for its own backward."""
+    out, mean, invstd = _record_batch_norm(recorder, func, args, kwargs)
+    empty = recorder._pure(
+        aten.empty.memory_format, ([0],), {"dtype": torch.uint8, "device": out.device}
+    )
+    return out, mean, invstd, empty
+
+
+def _record_assertion(recorder: Any, func: Any, args: Any, kwargs: Any) -> None:
+    recorder.emit(func, args, kwargs)
+    recorder.n_ops += 1
+
+
+SPECIAL: dict[Any, Callable[..., Any]] = {
+    aten.native_batch_norm.default: _record_batch_norm,
+    aten.cudnn_batch_norm.default: _record_cudnn_batch_norm,
+    aten._assert_async.msg: _record_assertion,
+}
+
+
+def _record_attention(
+    recorder: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """PyTorch chooses among its kernels when the call runs: by dtype, sizes and what the chip can do."""
+    if dropout_p > 0:
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        query, key, value, attn_mask = (
+            t.to(dtype)
+            if t is not None and t.is_floating_point() and t.dtype != torch.float64
+            else t
+            for t in (query, key, value, attn_mask)
+        )
+    return recorder._pure(
+        aten.scaled_dot_product_attention.default,
+        (query, key, value, attn_mask, 0.0, is_causal),
+        {"scale": scale, "enable_gqa": enable_gqa},
+    )
+
+
+WHOLE: dict[Any, Callable[..., Any]] = {
+    torch.nn.functional.scaled_dot_product_attention: _record_attention,
+}
