@@ -148,12 +148,6 @@ def test_convolutions_and_layouts():
             check(lambda a, m: F.relu(m(a)), a, m, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention(causal):
-    q, k, v = (cuda(2, 4, 64, 64, dtype=torch.bfloat16) for _ in range(3))
-    check(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal) + 1, q, k, v)
-
-
 def test_autocast():
     linear = torch.nn.Linear(64, 64).cuda()
 
