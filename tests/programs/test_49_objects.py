@@ -142,3 +142,23 @@ def test_the_argument_itself_comes_out_behind_a_break():
         out = fast(X, text, number)
         assert out[1] is text
         assert out[2] is number
+
+
+ASKED = []
+
+
+class Watched(type(sys)):
+    def __getattribute__(self, name):
+        ASKED.append(name)
+        return super().__getattribute__(name)
+
+
+@program(
+    args=lambda: (X, Watched("watched")),
+    before=ASKED.clear,
+    state=lambda: list(ASKED),
+    graphs=2,
+    breaks="attribute attribute_write attribute attribute_write",  # another object, of which nothing is known, at each call
+)
+def object_that_notes_what_is_asked(x, watched):
+    return x + hasattr(watched, "absent"), setattr(watched, "word", 1)
