@@ -100,12 +100,13 @@ def is_worth_it(function: FunctionType, slots: tuple[Any, ...]) -> bool:
 
 
 def has_tensors(value: Any) -> bool:
-    if isinstance(value, tuple | list):
+    cls = type(value)  # `isinstance` may ask the object, by code of the program
+    if issubclass(cls, tuple | list):
         return any(isinstance(item, torch.Tensor | torch.nn.Module) for item in value[:LOOKED_AT])
-    if isinstance(value, dict):
+    if issubclass(cls, dict):
         items = list(value.values())[:LOOKED_AT]
         return any(isinstance(item, torch.Tensor | torch.nn.Module) for item in items)
-    return isinstance(value, torch.Tensor | torch.nn.Module)
+    return issubclass(cls, torch.Tensor | torch.nn.Module)
 
 
 def _compiler_of(function: FunctionType, owner: Compiler) -> FrameCompiler:

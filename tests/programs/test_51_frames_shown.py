@@ -164,3 +164,15 @@ def test_capture_asks_the_objects_it_passes_on_for_nothing():
     Watched.asked.clear()
     jit(fn)(X, Watched())
     assert Watched.asked == []
+
+
+def test_a_frame_behind_a_break_is_not_asked_whether_it_has_tensors():
+    def fn(x, given):
+        y = x + 1
+        print("between")
+        return y, given.real
+
+    Watched.asked.clear()
+    Watched.real = 1
+    jit(fn)(X, Watched())
+    assert Watched.asked == ["real"]
