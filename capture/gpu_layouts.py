@@ -1,6 +1,6 @@
-"""Where the result of a library op lies on a GPU otherwise than its meta kernel says, which knows of no device.
+"""Where results of an op on a GPU are otherwise than its meta kernel says, which knows of no device.
 
-A function gets the meta result and the op's arguments (Fakes), and returns the result as the GPU's library lays it out.
+A function gets the meta result and the op's arguments (Fakes), and returns the result as it is on a GPU.
 """
 
 from __future__ import annotations
@@ -35,7 +35,15 @@ def _attention(meta: Any, query: Any, *others: Any, **options: Any) -> Any:
     return dense.permute([order.index(d) for d in range(len(order))])
 
 
+def _layer_norm(meta: Any, *args: Any) -> Any:
+    """Statistics are kept as they were computed."""
+    out, *statistics = meta
+    return out, *(s.float() if s.dtype in HALVES else s for s in statistics)
+
+
+HALVES = (torch.float16, torch.bfloat16)
 GPU_LAYOUTS: dict[Any, Callable[..., Any]] = {
     aten.convolution.default: _convolution,
+    aten.native_layer_norm.default: _layer_norm,
     aten.scaled_dot_product_attention.default: _attention,
 }

@@ -21,7 +21,8 @@ _POINTWISE_DTYPES: dict[Any, torch.dtype] = {}
 def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of `func` on meta tensors: a meta tensor, or whatever structure the op returns."""
     if not RULES:
-        import frameloom.capture.shape_rules  # noqa: F401  (fills RULES)
+        import frameloom.capture.attention_shapes
+        import frameloom.capture.shape_rules  # noqa: F401  (they fill RULES)
     rule = RULES.get(func)
     if rule is None and torch.Tag.pointwise in func.tags:
         rule = _pointwise

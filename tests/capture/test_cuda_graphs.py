@@ -3,16 +3,20 @@
 Only what is captured and lowered is looked at; nothing runs.
 """
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from frameloom.capture import _capture, record
 from frameloom.capture.fake import Fake
+from frameloom.capture.shapes import infer
+from frameloom.ir.dtype import DType
 from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import lower
-from frameloom.ir.memory import buffers_of
-from frameloom.ir.program import Check, Extern, Kernel
+from frameloom.ir.memory import buffers_of, writes_of
+from frameloom.ir.program import Check, Extern, Kernel, Kind
 from frameloom.ir.verify import verify
 from tests.capture.capturing import GraphRunner
 
@@ -44,7 +48,7 @@ def _tensors_seem_to_be_on_a_gpu(monkeypatch):
 def lowered(fn, *args):
     """The program, and per step the name of a kernel's device or of a library call."""
     runner = Lowering()
-    with torch.no_grad():
+    with torch.no_grad(), contextlib.suppress(NotImplementedError):  # what only a GPU can do
         _capture.JitFunction(fn, runner)(*args)
     assert not runner.breaks, runner.breaks[0].text
     steps = [
@@ -140,3 +144,57 @@ def test_convolutions_keep_channels_last(which):
     program, _ = lowered(lambda x, w: F.conv2d(x, w), x, w)
     last = program.outputs[0].strides[1] == 1
     assert last == (which != "neither")
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="PyTorch chooses cuDNN")
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_normalisation_by_cudnn_is_fused_like_any_other(training):
+    module = torch.nn.BatchNorm2d(3).train(training)
+
+    def f(x, mean, var, weight, bias):
+        return F.relu(F.batch_norm(x, mean, var, weight, bias, training))
+
+    given = (module.running_mean, module.running_var, module.weight.detach(), module.bias.detach())
+    program, steps = lowered(f, torch.randn(2, 3, 8, 8), *given)
+    assert set(steps) == {"cuda:0"}
+    written = {b.name for s in program.steps for b in writes_of(s) if b.kind is Kind.INPUT}
+    assert len(written) == (2 if training else 0)
+
+
+def test_statistics_of_half_precision_stay_wide():
+    x = X.bfloat16()
+    program, _ = lowered(lambda x: torch.native_layer_norm(x, [16], None, None, 1e-5), x)
+    assert [o.buffer.dtype for o in program.outputs] == [DType.BF16, DType.F32, DType.F32]
+
+
+Q = torch.randn(2, 4, 6, 8)
+
+
+@pytest.mark.parametrize("q", [Q, torch.randn(2, 6, 4, 8).transpose(1, 2)], ids=["plain", "heads"])
+@pytest.mark.parametrize(
+    "op, args",
+    [
+        ("_scaled_dot_product_flash_attention", ()),
+        ("_scaled_dot_product_flash_attention", (0.1, True)),
+        ("_scaled_dot_product_efficient_attention", (None, True)),
+        ("_scaled_dot_product_efficient_attention", (None, False)),
+        ("_scaled_dot_product_cudnn_attention", (None, False)),
+    ],
+)
+def test_attention_is_laid_out_as_its_meta_kernel_says(op, args, q):
+    op = getattr(torch.ops.aten, op).default
+    metas = [t.to("meta") for t in (q, Q, Q)]
+    found, told = infer(op, (*metas, *args), {}), op(*metas, *args)
+    assert len(found) == len(told)
+    for a, b in zip(found, told):
+        if isinstance(b, torch.Tensor):
+            assert (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
+        else:
+            assert a == b
+
+
+def test_attention_on_the_gpu_is_one_library_call():
+    flash = torch.ops.aten._scaled_dot_product_flash_attention
+    program, steps = lowered(lambda q: flash(q, q, q)[0] + 1, Q)
+    assert steps == ["aten._scaled_dot_product_flash_attention.default", "cuda:0"]
+    assert len(program.steps[0].results) == 9
