@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.fx
+import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
 from frameloom.capture.aten_op import (
@@ -36,6 +37,12 @@ from frameloom.capture.special_ops import SPECIAL, WHOLE
 from frameloom.errors import Break
 
 aten = torch.ops.aten
+CURRENT_DEVICE = getattr(torch._C, "_cuda_getDevice", None)
+# Functions that choose among implementations, and what that depends on.
+ATTENTION = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
+ATTENTION_SETTINGS = tuple(
+    getattr(torch._C, f"_get_{kind}_sdp_enabled") for kind in ("flash", "mem_efficient", "math", "cudnn")
+)  # fmt: skip
 MAX_VIEWS = 500  # of views
 
 
@@ -55,7 +62,8 @@ class Recorder(TorchDispatchMode):
         self._undo: list[tuple[Fake, Any, int, int]] = []
         self._where = ""
         self._old = 0  # how many Fakes there were before the current call
-        self.asks_for_device = False  # the current call depends on which CUDA device is current
+        # C functions that tell settings on which the current call depends
+        self.relies_on: set[Any] = set()
         self._marker = self.graph.create_node(
             "call_function", operator.pos, (0,)
         )  # placeholders go before it
@@ -104,9 +112,9 @@ class Recorder(TorchDispatchMode):
         """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
         self._where, self._old = where, len(self._fakes)
         self.inference = torch.is_inference_mode_enabled()
-        self.asks_for_device = fn is torch.Tensor.cuda or any(
-            map(names_no_index, (*args, *kwargs.values()))
-        )
+        self.relies_on = set(ATTENTION_SETTINGS) if fn in ATTENTION else set()
+        if fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values()))):
+            self.relies_on.add(CURRENT_DEVICE)
         if torch.is_grad_enabled() and any(f.requires_grad for f in fakes_in((args, kwargs))):
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
             raise Break("gradient", getattr(fn, "__name__", str(fn)))
@@ -114,13 +122,8 @@ class Recorder(TorchDispatchMode):
         try:
             if whole is not None and any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
                 result = whole(self, *args, **kwargs)
-            elif self.inference:
-                # Inference mode hides the decomposition of composite ops from dispatch modes.
-                with torch.inference_mode(False), torch.no_grad(), self:
-                    result = fn(*args, **kwargs)
             else:
-                with self:
-                    result = fn(*args, **kwargs)
+                result = self.run(fn, args, kwargs)
         except Break:
             raise
         except Exception as error:
@@ -132,6 +135,15 @@ class Recorder(TorchDispatchMode):
             ) from error
         _check_result(result, fn)
         return result
+
+    def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`fn(*args, **kwargs)`, every op of it recorded."""
+        if self.inference:
+            # Inference mode hides the decomposition of composite ops from dispatch modes.
+            with torch.inference_mode(False), torch.no_grad(), self:
+                return fn(*args, **kwargs)
+        with self:
+            return fn(*args, **kwargs)
 
     def snapshot(self) -> tuple[Any, int, int]:
         return (self.graph._root.prev, self.n_ops, len(self._undo))
@@ -202,7 +214,7 @@ class Recorder(TorchDispatchMode):
         if torch.get_default_dtype() is not self.default_dtype:
             args, kwargs = self._with_dtype(func, args, kwargs)
         if names_no_index(kwargs.get("device")):
-            self.asks_for_device = True
+            self.relies_on.add(CURRENT_DEVICE)
             kwargs = {**kwargs, "device": torch.device("cuda", torch.cuda.current_device())}
         node_args = torch.fx.node.map_aggregate(args, self._node)
         node_kwargs = torch.fx.node.map_aggregate(kwargs, self._node) if kwargs else kwargs
@@ -375,7 +387,8 @@ class Recorder(TorchDispatchMode):
 
     def _constant(self, tensor: torch.Tensor) -> Fake:
         """A tensor made from Python numbers: kept in the graph module, copied afresh in every call."""
-        self.asks_for_device |= tensor.device.type == "cuda"
+        if tensor.device.type == "cuda":
+            self.relies_on.add(CURRENT_DEVICE)
         name = f"constant_{len(list(self._constants.buffers()))}"
         self._constants.register_buffer(name, tensor)
         node = self.graph.get_attr(name)

@@ -72,14 +72,15 @@ def _record_attention(
     enable_gqa: bool = False,
 ) -> Any:
     """PyTorch chooses among its kernels when the call runs: by dtype, sizes and what the chip can do."""
+    options = {"scale": scale, "enable_gqa": enable_gqa}
     if dropout_p > 0:
-        return torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+        given = (query, key, value, attn_mask, dropout_p, is_causal)
+        attention = torch.nn.functional.scaled_dot_product_attention
+        return recorder.run(attention, given, options)
     if torch.is_autocast_enabled("cuda"):
         dtype = torch.get_autocast_dtype("cuda")
         query, key, value, attn_mask = (
-            t.to(dtype)
+            recorder.run(torch.Tensor.to, (t, dtype), {})
             if t is not None and t.is_floating_point() and t.dtype != torch.float64
             else t
             for t in (query, key, value, attn_mask)
@@ -87,7 +88,7 @@ def _record_attention(
     return recorder._pure(
         aten.scaled_dot_product_attention.default,
         (query, key, value, attn_mask, 0.0, is_causal),
-        {"scale": scale, "enable_gqa": enable_gqa},
+        options,
     )
 
 

@@ -352,9 +352,8 @@ class Tracer:
         self._journal.append(functools.partial(self.recorder.restore, self.recorder.snapshot()))
         last = next(iter(reversed(self.recorder.graph.nodes)))
         result = self.recorder.call(fn, plain_args, plain_kwargs, self.where())
-        if self.recorder.asks_for_device:
-            current = torch._C._cuda_getDevice
-            self.guards.returns(current, (), current())
+        for tells in self.recorder.relies_on:
+            self.guards.returns(tells, (), tells())
         if is_caught(self.frame) and may_fail(last):
             may_be_caught(self, f"{getattr(fn, '__name__', fn)}(...)")
         return self.from_python(result)

@@ -198,3 +198,21 @@ def test_attention_on_the_gpu_is_one_library_call():
     program, steps = lowered(lambda q: flash(q, q, q)[0] + 1, Q)
     assert steps == ["aten._scaled_dot_product_flash_attention.default", "cuda:0"]
     assert len(program.steps[0].results) == 9
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_attention_with_dropout_is_taken_apart(inference):
+    with torch.inference_mode(inference):
+        _, steps = lowered(lambda q: F.scaled_dot_product_attention(q, q, q, dropout_p=0.5), Q)
+    assert "aten.native_dropout.default" in steps
+
+
+def test_attention_under_autocast():
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    try:
+        program, _ = lowered(lambda q: F.scaled_dot_product_attention(q, q, q), Q)
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+        torch.set_autocast_dtype("cuda", torch.float16)
+    assert program.outputs[0].buffer.dtype is DType.BF16

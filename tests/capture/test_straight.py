@@ -449,3 +449,11 @@ def test_inputs_that_share_memory():
         base = X.clone()
         assert torch.equal(target(base, X), X * 2)
         assert torch.equal(target(base, base[1:]), (base[1:]) * 2)
+
+
+def test_attention_relies_on_the_settings_that_choose_its_implementation():
+    def f(q):
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+    runner = captured(f, torch.randn(1, 2, 8, 8), graphs=1)
+    assert len([g for g in runner.guards if "_sdp_enabled" in g]) == 4, runner.guards
