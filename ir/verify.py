@@ -11,7 +11,7 @@ from frameloom.ir.library import OUT_FORMS
 from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
 from frameloom.ir.node import REDUCE_KINDS, Axis, Node
 from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
-from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, Store, View
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View
 from frameloom.ir.substitute import topological
 from frameloom.ir.text import show
 
@@ -27,6 +27,9 @@ def verify(program: Program, blame: str = "") -> None:
     written: set[Buffer] = {b for b, _ in program.constants} | set(program.inputs)
     known: dict[str, Buffer] = {}
     names: set[str] = set()
+    pieces: dict[
+        Buffer, set[Node]
+    ] = {}  # what kernels have stored of a buffer that nobody has read yet: the offsets
     for k, step in enumerate(program.steps):
         try:
             for buffer in [*reads_of(step), *writes_of(step)]:
@@ -35,10 +38,13 @@ def verify(program: Program, blame: str = "") -> None:
             for buffer in reads_of(step):
                 if buffer not in written and 0 not in buffer.shape:
                     raise _Fault(f"{buffer} is read before it is written")
+                pieces.pop(buffer, None)
             for buffer in writes_of(step):
                 in_place = isinstance(step, Kernel) and buffer in reads_of(step)
-                if buffer in written and buffer.kind is not Kind.INPUT and not in_place:
+                again = buffer in written and buffer.kind is not Kind.INPUT and not in_place
+                if again and not _is_another_piece(step, buffer, pieces.get(buffer)):
                     raise _Fault(f"{buffer} is written twice")
+                pieces.setdefault(buffer, set()).update(_offsets(step, buffer))
             if isinstance(step, Kernel):
                 if step.name in names:
                     raise _Fault(f"two kernels have the name {step.name!r}")
@@ -58,6 +64,19 @@ def verify(program: Program, blame: str = "") -> None:
             raise VerifyError(
                 f"{blame}: output {out} is temporary or never written\n{show(program)}"
             )
+
+
+def _offsets(step: Kernel | Extern | Check, buffer: Buffer) -> set[Node]:
+    """Where a kernel stores to the buffer."""
+    stores = step.stores if isinstance(step, Kernel) else ()
+    return {s.offset for s in stores if s.buffer == buffer}
+
+
+def _is_another_piece(
+    step: Kernel | Extern | Check, buffer: Buffer, stored: set[Node] | None
+) -> bool:
+    """Whether a kernel adds to what others have stored of a buffer (the parts of a concatenation)."""
+    return bool(stored) and isinstance(step, Kernel) and _offsets(step, buffer).isdisjoint(stored)
 
 
 def _missing(buffer: Buffer, written: set[Buffer]) -> bool:

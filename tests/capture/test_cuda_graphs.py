@@ -216,3 +216,27 @@ def test_attention_under_autocast():
         torch.set_autocast_enabled("cuda", False)
         torch.set_autocast_dtype("cuda", torch.float16)
     assert program.outputs[0].buffer.dtype is DType.BF16
+
+
+@pytest.mark.parametrize(
+    "fn, relies",
+    [
+        (lambda x: x + torch.zeros(16, device="cuda"), True),
+        (lambda x: x + torch.zeros(16, device=torch.device("cuda")), True),
+        (lambda x: x + torch.arange(16, device="cuda:0"), False),
+        (lambda x: x + torch.ones(16, device=x.device), False),
+        (lambda x: x.to("cuda") + 1, True),
+        (lambda x: x.to(x.device) + 1, False),
+    ],
+)
+def test_which_device_is_current_is_guarded_where_it_matters(fn, relies, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(record, "CURRENT_DEVICE", torch.get_num_threads)  # any C function
+    runner = Lowering()
+    with torch.no_grad(), contextlib.suppress(Exception):  # what only a GPU can do
+        _capture.JitFunction(fn, runner)(X)
+    if not runner.graphs:
+        pytest.skip("PyTorch here has to ask a GPU")
+    assert {b.device for b in buffers_of(runner.program.steps[-1])} == {"cuda:0"}
+    assert any("get_num_threads" in g for g in runner.guards) == relies, runner.guards

@@ -1,0 +1,45 @@
+"""The verifier: what may be written, and how often."""
+
+import pytest
+
+from frameloom.errors import VerifyError
+from frameloom.ir import node as ir
+from frameloom.ir.dtype import DType
+from frameloom.ir.index import linear
+from frameloom.ir.program import Buffer, Kernel, Kind, Program, Store, View
+from frameloom.ir.substitute import space
+from frameloom.ir.verify import verify
+
+WHOLE = Buffer("whole", DType.F32, (8,), (1,), Kind.OUTPUT)
+OTHER = Buffer("other", DType.F32, (4,), (1,), Kind.OUTPUT)
+(AXIS,) = space([4])
+AT = ir.axis(AXIS)
+
+
+def part(name, start):
+    store = Store(WHOLE, linear([AT], [1], start), ir.const(1.0, DType.F32), (AXIS,))
+    return Kernel(name, (store,))
+
+
+def program(*steps):
+    return Program((), steps, (View(WHOLE, (8,), (1,)), View(OTHER, (4,), (1,))))
+
+
+READER = Kernel("reader", (Store(OTHER, linear([AT], [1], 0), ir.load(WHOLE, AT), (AXIS,)),))
+
+
+def test_pieces_of_a_buffer_may_be_written_by_several_kernels():
+    verify(program(part("a", 0), part("b", 4), READER))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (part("a", 0), part("b", 0), READER),
+        (part("a", 0), READER, part("b", 4)),
+    ],
+    ids=["the same piece", "after it was read"],
+)
+def test_what_is_there_is_not_written_again(steps):
+    with pytest.raises(VerifyError, match="written twice"):
+        verify(program(*steps))
