@@ -76,7 +76,9 @@ def _is_another_piece(
     step: Kernel | Extern | Check, buffer: Buffer, stored: set[Node] | None
 ) -> bool:
     """Whether a kernel adds to what others have stored of a buffer (the parts of a concatenation)."""
-    return bool(stored) and isinstance(step, Kernel) and _offsets(step, buffer).isdisjoint(stored)
+    if not stored or not isinstance(step, Kernel):
+        return False
+    return _offsets(step, buffer).isdisjoint(stored)
 
 
 def _missing(buffer: Buffer, written: set[Buffer]) -> bool:
