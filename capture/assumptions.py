@@ -120,7 +120,9 @@ def rerunning(
         try:
             return compiled(*inputs)
         except Exception:
-            if recorded is not None and not _fails(recorded, inputs):
+            # On a GPU the recorded graph would fail later, and take the device with it.
+            on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
+            if recorded is not None and not on_gpu and not _fails(recorded, inputs):
                 raise
             raise _capture.RunPlainly from None
 

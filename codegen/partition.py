@@ -11,6 +11,7 @@ The semantics stay those of the loop IR: `partition` takes a Program and returns
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +25,7 @@ from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, is_cuda
 from frameloom.ir.substitute import fold, loads, space, substitute, transform
 
+MANY = 1000
 SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
@@ -116,9 +118,16 @@ class _Cutter:
         self.device = kernel.stores[0].buffer.device
         self.stores: list[Store] = []
         self._made: dict[Node, Buffer] = {}
+        # How many places want the same reduction, each along axes of its own.
+        self._uses = Counter(
+            _canonical(r, _ordered(r.free, s.axes))
+            for s in kernel.stores
+            for r in reductions((s.offset, s.value))
+        )
 
     def add(self, store: Store) -> None:
         """Appends `store`, after the stores that it is cut into."""
+        assert len(self.stores) < MANY, "a kernel is cut without end"
         store = self._reused(self._flat(store))
         store = split_reductions(store, self.chip, self._materialise)
         self.stores.append(self._fitting(store))
@@ -133,10 +142,9 @@ class _Cutter:
             needed = frozenset().union(*(r.free & own for r in reductions(n.srcs)))
             if not needed:
                 return None
-            inside = reductions(n.srcs)
-            if all(own <= r.free for r in inside if r.free & own):
-                # A tensor of its own, such as a product of matrices, that others will want, too.
-                return fold(n.arg.kind, n.arg.axes, self._loaded(n.srcs[0], inside, store, n))
+            common = self._common(n, store)
+            if common is not None:
+                return fold(n.arg.kind, n.arg.axes, common)
             first = tuple(a for a in n.arg.axes if a in needed)
             rest = tuple(a for a in n.arg.axes if a not in needed)
             source = n.srcs[0]
@@ -150,15 +158,18 @@ class _Cutter:
         offset, value = transform((store.offset, store.value), visit)
         return replace(store, offset=offset, value=value)
 
-    def _loaded(self, value: Node, inside: Sequence[Node], store: Store, around: Node) -> Node:
-        """`value`, in a reduction `around` it, with the reductions inside that depend on that one's axes loaded."""
-        own = frozenset(around.arg.axes)
-        for r in inside:
-            if r.free & own:
-                axes = (*_ordered(r.free - own, store.axes), *around.arg.axes)
-                read = self._materialise(r, axes)
-                (value,) = transform([value], lambda n, r=r, v=read: v if n is r else None)
-        return value
+    def _common(self, n: Node, store: Store) -> Node | None:
+        """The source of the reduction `n` with a tensor of its own loaded that others want, too, such as a product of
+        matrices; None if there is none."""
+        own = frozenset(n.arg.axes)
+        for r in reductions(n.srcs):
+            if own <= r.free:
+                axes = (*_ordered(r.free - own, store.axes), *n.arg.axes)
+                if self._uses[_canonical(r, axes)] > 1:
+                    read = self._materialise(r, axes)
+                    (value,) = transform(n.srcs, lambda m, r=r, v=read: v if m is r else None)
+                    return value
+        return None
 
     def _reused(self, store: Store) -> Store:
         """Reductions that an earlier store has computed are loaded."""
@@ -167,8 +178,7 @@ class _Cutter:
             if n.op is not Op.REDUCE or not n.free <= frozenset(store.axes):
                 return None
             axes = _ordered(n.free, store.axes)
-            own = space([a.extent for a in axes])
-            buffer = self._made.get(substitute(n, dict(zip(axes, map(axis, own), strict=True))))
+            buffer = self._made.get(_canonical(n, axes))
             if buffer is None or buffer == store.buffer:
                 return None
             return load(buffer, linear(map(axis, axes), buffer.strides))
@@ -197,8 +207,7 @@ class _Cutter:
 
     def _materialise(self, value: Node, axes: Sequence[Axis]) -> Node:
         """A load of `value`, which an earlier store of its own computes over `axes`."""
-        own = space([a.extent for a in axes])
-        canonical = substitute(value, {a: axis(b) for a, b in zip(axes, own, strict=True)})
+        own, canonical = space([a.extent for a in axes]), _canonical(value, axes)
         strides = [size(own[k + 1 :]) for k in range(len(own))]
         buffer = self._made.get(canonical)
         if buffer is None:
@@ -209,6 +218,12 @@ class _Cutter:
             self._made[canonical] = buffer
             self.add(Store(buffer, linear(map(axis, own), strides), canonical, own))
         return load(buffer, linear(map(axis, axes), strides))
+
+
+def _canonical(value: Node, axes: Sequence[Axis]) -> Node:
+    """`value` with the names for `axes` that its store would give them."""
+    own = space([a.extent for a in axes])
+    return substitute(value, {a: axis(b) for a, b in zip(axes, own, strict=True)})
 
 
 def _ordered(axes: frozenset[Axis], like: Sequence[Axis]) -> tuple[Axis, ...]:

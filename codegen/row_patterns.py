@@ -72,6 +72,8 @@ def aligned_rows(launch: Launch) -> AlignedRows | None:
     ]
     if not factors or all(f % elements == 0 for f in factors) or inner.extent < 4 * elements:
         return None
+    if launch.persistent and inner.extent + elements - 1 > inner.block:
+        return None  # what stands before the row takes the places of its end
     return AlignedRows(start, frozenset(offsets[start]), elements)
 
 

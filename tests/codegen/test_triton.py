@@ -57,6 +57,14 @@ def test_softmax_in_one_pass_of_special_values(special, all_of_row):
     check([write(out("o", (2, 17001)), (i, j), softmax(b, i, j))], {"x": x}, chip=H200)
 
 
+@pytest.mark.parametrize("m", [4093, 4094, 4095, 4097])
+def test_rows_that_start_anywhere_are_read_whole(m):
+    x, b, i, _ = rows(5, m, torch.float16)
+    r = Axis("r", m)
+    total = fold("sum", (r,), cast(F32, read(b, i, r)))
+    check([write(out("o", (5,)), (i,), total)], {"x": x}, rtol=1e-4, atol=1e-3)
+
+
 def test_rows_that_start_anywhere_are_read_wide():
     x, b, i, _ = rows(5, 20003, torch.float16)
     r = Axis("r", 20003)
@@ -218,4 +226,18 @@ def test_a_product_that_several_use_is_computed_once():
     texts = check(
         [write(out("o", (100, 100)), (i, j), value)], {"x": x, "y": y}, rtol=1e-4, atol=1e-4
     )
+    assert len(texts) == 2
+
+
+def test_losses_of_rows_are_summed_behind_one_pass_over_them():
+    x, b, _, _ = rows(5, 20001)
+    i, j = Axis("r0", 5), Axis("r1", 20001)
+
+    def at(k):
+        return read(b, i, k)
+
+    most = fold("max", (j,), at(j))
+    total = fold("sum", (j,), unary(Op.EXP, binary(Op.SUB, at(j), most)))
+    loss = fold("sum", (i,), binary(Op.ADD, most, unary(Op.LOG, total)))
+    texts = check([write(out("o", ()), (), loss)], {"x": x}, rtol=1e-4, atol=1e-4)
     assert len(texts) == 2
