@@ -7,6 +7,8 @@
 4. Stores that are piecewise along an axis (concatenations) are cut there (split.py).
 5. What is dead after a kernel is overwritten by it (reuse.py).
 
+Before, library calls get their operands as their fast kernels take them (attention.py): what that copies is fused, too.
+
 The rewrite rules run before and after: each store's value is as simple as they make it.
 
 A store to an input stays out of kernels whose other stores read that input.
@@ -18,6 +20,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from frameloom.ir import attention
 from frameloom.ir.groups import Graph, Group, is_mutating
 from frameloom.ir.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store
@@ -33,7 +36,7 @@ NEIGHBOURS = 16  # readers of one tensor that a kernel is compared with
 
 def fuse(program: Program) -> Program:
     """`program` with fewer, larger kernels."""
-    graph = Graph(simplify(program))
+    graph = Graph(simplify(attention.prepare(program)))
     _down(graph)
     _across(graph)
     _recompute(graph)
@@ -46,7 +49,7 @@ def fuse(program: Program) -> Program:
             stores = tuple(piece for s in group.stores for piece in split(s))
             steps.append(Kernel(names.of(group), stores, tuple(dict.fromkeys(group.origin))))
     fused = Program(program.inputs, tuple(steps), program.outputs, program.constants)
-    return reuse(_without_idle_checks(simplify(fused)))
+    return reuse(attention.settle(_without_idle_checks(simplify(fused))))
 
 
 def _without_idle_checks(program: Program) -> Program:

@@ -244,14 +244,14 @@ def select(condition: Node, a: Node, b: Node) -> Node:
     if condition.op is Op.CONST:
         return a if condition.arg else b
     a = _assume(a, set(_parts(condition)))
-    negation = _negation(condition)
-    b = _assume(b, {negation})
+    opposite = negation(condition)
+    b = _assume(b, {opposite})
     # Down a chain of alternatives (a concatenation), each has the negations of those before.
     chain: list[tuple[Node, Node]] = []
     last = b
     while last.op is Op.WHERE:
         c, value, last = last.srcs
-        chain.append((c, _assume(value, {negation, *_parts(c)})))
+        chain.append((c, _assume(value, {opposite, *_parts(c)})))
     for c, value in reversed(chain):
         last = where(c, value, last)
     return where(condition, a, last) if a is not last else a
@@ -274,7 +274,8 @@ _OPPOSITE = {
 }  # fmt: skip
 
 
-def _negation(condition: Node) -> Node:
+def negation(condition: Node) -> Node:
+    """NOT of a condition."""
     if condition.op is Op.NOT:
         return condition.srcs[0]
     # NaN makes both a comparison and its opposite false.
@@ -288,7 +289,7 @@ def _assume(value: Node, facts: set[Node]) -> Node:
         parts = _parts(value.srcs[0])
         if all(p in facts for p in parts):
             value = value.srcs[1]
-        elif any(_negation(p) in facts for p in parts):
+        elif any(negation(p) in facts for p in parts):
             value = value.srcs[2]
         else:
             break

@@ -1,0 +1,199 @@
+"""Masks of scaled_dot_product_attention, in the form that its fast kernels take.
+
+PyTorch chooses among its kernels by the arguments of the call.  A mask rules flash attention out; one whose last dimension is broadcast,
+or strided, leaves only the slow kernels; one of bools, or with rows that are not multiples of 16 elements, is copied anew by every call.
+
+`prepare` (before fusion) writes a mask down once, as numbers to add, in aligned rows, for all calls that share it.
+`settle` (after fusion, when the values of masks are as simple as they get) drops masks that hide nothing, and turns the triangular one
+into `is_causal`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from frameloom.ir import index
+from frameloom.ir import node as ir
+from frameloom.ir.dtype import DType
+from frameloom.ir.groups import live_steps
+from frameloom.ir.node import Node, const, where
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View, is_cuda
+from frameloom.ir.substitute import negation, space
+
+ATTENTION = "aten.scaled_dot_product_attention.default"
+MASK, CAUSAL = 3, 5  # positions of arguments
+ALIGNMENT = 16  # elements; what the memory-efficient kernel asks of a mask's rows
+
+Step = Kernel | Extern | Check
+
+
+def calls_with_masks(program: Program) -> Iterator[tuple[int, Extern, View]]:
+    """Attention on GPUs that is given a mask: position, step and mask."""
+    for position, step in enumerate(program.steps):
+        if isinstance(step, Extern) and step.target == ATTENTION and len(step.args) > MASK:
+            mask = step.args[MASK]
+            if isinstance(mask, View) and is_cuda(mask.buffer.device):
+                yield position, step, mask
+
+
+# --- before fusion
+
+
+def prepare(program: Program) -> Program:
+    """`program` with masks as the kernels take them."""
+    steps: dict[int, list[Step]] = {}
+    made: dict[tuple[View, DType], View] = {}
+    for position, step, mask in calls_with_masks(program):
+        dtype = step.args[0].buffer.dtype
+        before: list[Step] = []
+        if dtype is not None and not _is_fit(mask, dtype) and _is_readable(step, mask, dtype):
+            if (mask, dtype) not in made:
+                made[mask, dtype], kernel = _prepared(mask, dtype, len(made), step.origin)
+                before = [kernel]
+            step = _with(step, made[mask, dtype])
+        steps[position] = [*before, step]
+    if not made:
+        return program
+    kept = (s for k, step in enumerate(program.steps) for s in steps.get(k, [step]))
+    return replace(program, steps=tuple(kept))
+
+
+def _is_fit(mask: View, dtype: DType) -> bool:
+    rows_aligned = all(s % ALIGNMENT == 0 for s in mask.strides[:-1])
+    return mask.buffer.dtype is dtype and mask.strides[-1] == 1 and rows_aligned
+
+
+def _is_readable(step: Extern, mask: View, dtype: DType) -> bool:
+    if mask.torch_dtype is not None or mask.buffer.dtype not in (DType.BOOL, dtype):
+        return False
+    return dtype.is_float and 2 <= len(mask.shape) <= 4 and 0 not in mask.shape
+
+
+def _prepared(
+    mask: View, dtype: DType, number: int, origin: tuple[str, ...]
+) -> tuple[View, Kernel]:
+    """What is added to the scores, one element per value that differs, and the kernel that writes it."""
+    *outer, last = mask.shape
+    kept = [1 if stride == 0 else e for e, stride in zip(outer, mask.strides, strict=False)]
+    strides = [1]
+    step = -(-last // ALIGNMENT) * ALIGNMENT
+    for extent in reversed(kept):
+        strides.append(step)
+        step *= extent
+    strides.reverse()
+    shape = (*kept, last)
+    device = mask.buffer.device
+    buffer = Buffer(
+        f"attention_mask_{number}", dtype, shape, tuple(strides), Kind.TEMP, device=device
+    )
+    axes = space([e for e in shape if e != 1])
+    left = iter(axes)
+    at = [ir.axis(next(left)) if e != 1 else index.index(0) for e in shape]
+    value = ir.load(mask.buffer, index.linear(at, mask.strides, mask.offset))
+    if value.dtype is DType.BOOL:
+        value = where(value, const(0.0, dtype), const(-math.inf, dtype))
+    kernel = Kernel(
+        f"attention_mask_{number}", (Store(buffer, index.linear(at, strides), value, axes),), origin
+    )
+    seen = tuple(0 if e == 1 else s for e, s in zip(kept, strides, strict=False))
+    return View(buffer, mask.shape, (*seen, 1)), kernel
+
+
+def _with(step: Extern, mask: View | None, causal: bool = False) -> Extern:
+    args = list(step.args)
+    args[MASK] = mask
+    if causal:
+        args[CAUSAL] = True
+    return replace(step, args=tuple(args))
+
+
+# --- after fusion
+
+
+def settle(program: Program) -> Program:
+    """`program` without the masks that say nothing, or only what `is_causal` says."""
+    found: dict[int, Extern] = {}
+    stores: dict[Buffer, list[Store]] = {}
+    for position, step, mask in calls_with_masks(program):
+        if not stores:
+            for kernel in program.steps:
+                for s in kernel.stores if isinstance(kernel, Kernel) else ():
+                    stores.setdefault(s.buffer, []).append(s)
+        written = stores.get(mask.buffer, ())
+        if mask.buffer.kind is not Kind.TEMP or len(written) != 1 or mask.torch_dtype is not None:
+            continue
+        value = _shown(written[0].value)
+        if value is None:
+            continue
+        if value.op is Op.CONST:
+            if value.arg:
+                found[position] = _with(step, None)
+        elif _is_causal(step, mask, written[0], value):
+            found[position] = _with(step, None, causal=True)
+    if not found:
+        return program
+    steps = tuple(found.get(k, step) for k, step in enumerate(program.steps))
+    changed = replace(program, steps=steps)
+    return replace(changed, steps=tuple(live_steps(changed)))
+
+
+def _shown(value: Node) -> Node | None:
+    """Whether a key is seen, as a node of BOOL; None if the mask adds other numbers than 0 and -inf."""
+    if value.dtype is DType.BOOL:
+        return _decided(value)
+    if value.op is Op.CONST and value.arg == 0:
+        return const(True, DType.BOOL)
+    if value.op is Op.WHERE and all(v.op is Op.CONST for v in value.srcs[1:]):
+        seen, hidden = (v.arg for v in value.srcs[1:])
+        if (seen, hidden) == (0, -math.inf):
+            return _decided(value.srcs[0])
+        if (seen, hidden) == (-math.inf, 0):
+            return _decided(negation(value.srcs[0]))
+    return None
+
+
+def _decided(condition: Node) -> Node:
+    """True where the ranges of both sides say so."""
+    difference = _difference(condition)
+    if difference is not None:
+        span = index.bounds(difference)
+        if span is not None and span[0] >= 0:
+            return const(True, DType.BOOL)
+    return condition
+
+
+def _difference(condition: Node) -> Node | None:
+    """The integer that is at least 0 exactly where the condition holds."""
+    if len(condition.srcs) != 2 or condition.srcs[0].dtype is not DType.I64:
+        return None
+    a, b = condition.srcs
+    if condition.op is Op.GE:
+        return index.sub(a, b)
+    if condition.op is Op.LE:
+        return index.sub(b, a)
+    if condition.op is Op.GT:
+        return index.add(index.sub(a, b), index.index(-1))
+    if condition.op is Op.LT:
+        return index.add(index.sub(b, a), index.index(-1))
+    return None
+
+
+def _is_causal(step: Extern, mask: View, store: Store, condition: Node) -> bool:
+    """Whether position i sees the keys 0 to i, for as many keys as queries."""
+    length = step.args[0].shape[-2]
+    if step.args[1].shape[-2] != length or mask.shape[-2:] != (length, length) or length == 1:
+        return False
+    if step.args[CAUSAL] or mask.offset != 0:
+        return False
+    difference, written = _difference(condition), index.affine(store.offset)
+    found = None if difference is None else index.affine(difference)
+    if found is None or written is None or written[1] != 0 or found[1] != 0:
+        return False
+    by_stride = {stride: a for a, stride in written[0].items()}
+    row, column = by_stride.get(mask.strides[-2]), by_stride.get(mask.strides[-1])
+    if row is None or column is None or len(by_stride) != len(written[0]):
+        return False
+    return found[0] == {row: 1, column: -1} and row.extent == column.extent == length
