@@ -42,6 +42,7 @@ class Guards:
         "func_closure", "func_defaults", "func_kwdefaults", "func_code", "func_globals"  parts of a Python function
         "method_self", "method_func"  parts of a bound method
         "proxied"                     the mapping that a MappingProxyType shows
+        "cached"                      what an entry of a bounded functools.lru_cache holds (its type is checked before)
         "referent"       what a weak reference refers to, None once it died
         """
     # checks

@@ -37,6 +37,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "make it outside and pass it in",
     ),
     "class_statement": ("classes are made by plain Python", "define the class at module level"),
+    "cold_cache": (
+        "this function's cache has no result for these arguments, and what was changed before matters, or the cache is full",
+        "call it once before the jitted function, or make its cache larger",
+    ),
     "context_manager": (
         "what this context manager does is unknown",
         "enter it outside the jitted function",

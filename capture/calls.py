@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from frameloom.capture import policy
+from frameloom.capture.caches import cached
 from frameloom.capture.container_operators import container_operator
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, OPERATORS, PY312, SPECIAL_METHODS
@@ -286,7 +287,7 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
         return t.evaluate(fn, args, kwargs)
     if policy.reads_state(fn) and not kwargs:
         return state(t, fn, args)
-    if isinstance(fn, functools._lru_cache_wrapper):
+    if issubclass(type(fn), functools._lru_cache_wrapper):
         return cached(t, fn, args, kwargs)
     kind = "numpy" if fn in FROM_NUMPY else call_kind(fn, args)
     raise Break(kind, f"{getattr(fn, '__name__', fn)}(...)")
@@ -313,14 +314,6 @@ def dispatched(t: Tracer, function: FunctionValue, args: list[Value]) -> Value:
     if is_odd or registry.written or any(isinstance(key, ABCMeta) for key in keys):
         raise Break("unknown_call", f"dispatch({cls.__name__})")
     return t.pinned(functools._find_impl(cls, registry.real))  # type: ignore[attr-defined]
-
-
-def cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """`functools.cache`: the program says that equal arguments give the same result, so it is computed now."""
-    result = t.evaluate(fn, args, kwargs)
-    if not isinstance(result, ConstValue) and result.type() is not tuple:
-        raise Break("unknown_call", f"{fn.__name__}(...) returns an object")
-    return result
 
 
 # --- operators

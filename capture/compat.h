@@ -78,6 +78,13 @@ static inline PyObject *weakref_object(PyObject *reference) {
 /* The mapping that a `types.MappingProxyType` shows, borrowed: the only field of its kind. */
 static inline PyObject *proxied_mapping(PyObject *proxy) { return ((PyObject **)((PyObject *)proxy + 1))[0]; }
 
+/* What an entry of a bounded `functools.lru_cache` holds, borrowed: it follows two links, a hash and the key.
+ */
+static inline PyObject *cached_result(PyObject *entry) {
+    size_t size = sizeof(PyObject) + 5 * sizeof(PyObject *);
+    return (size_t)Py_TYPE(entry)->tp_basicsize == size ? ((PyObject **)(entry + 1))[4] : NULL;
+}
+
 /* As the reference answers when it is called: None also while its object is being freed. */
 static inline PyObject *weakref_living(PyObject *reference) {
     PyObject *object = weakref_object(reference);

@@ -61,6 +61,7 @@ static int32_t owner_of_load(Sealing *s, const Step *step) {
         s->types[step->node] = &PyTuple_Type;
         return held;
     case STEP_PROXIED:
+    case STEP_CACHED: /* an entry gets another result only when it is put under another key */
     case STEP_FUNC_GLOBALS:
     case STEP_METHOD_SELF:
     case STEP_METHOD_FUNC:

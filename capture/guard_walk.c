@@ -127,6 +127,8 @@ static PyObject *load(const Step *step, const Call *call, PyObject **values) {
         return PyMethod_Check(parent) ? PyMethod_GET_SELF(parent) : NULL;
     case STEP_METHOD_FUNC:
         return PyMethod_Check(parent) ? PyMethod_GET_FUNCTION(parent) : NULL;
+    case STEP_CACHED:
+        return cached_result(parent);
     case STEP_REFERENT:
         return PyWeakref_CheckRef(parent) ? weakref_living(parent) : NULL;
     default:

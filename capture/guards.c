@@ -30,6 +30,7 @@ static const struct {
         {"method_self", STEP_METHOD_SELF},
         {"method_func", STEP_METHOD_FUNC},
         {"referent", STEP_REFERENT},
+        {"cached", STEP_CACHED},
     },
   CHECKS[] = {
       {"type", CHECK_TYPE},
@@ -234,6 +235,7 @@ static PyObject *child_path(PyObject *parent, StepKind kind, PyObject *key, cons
     case STEP_CELL_CONTENTS:
         return PyUnicode_FromFormat("%U.cell_contents", parent);
     case STEP_PROXIED:
+    case STEP_CACHED:
         return Py_NewRef(parent);
     case STEP_METHOD_SELF:
         return PyUnicode_FromFormat("%U.__self__", parent);

@@ -176,7 +176,8 @@ static PyObject *JitFunction_new(PyTypeObject *type, PyObject *args, PyObject *k
     self->enabled = 1;
     self->takes_state = (char)takes_state;
     PyCodeObject *code = (PyCodeObject *)self->code;
-    int simple = !takes_state && code->co_kwonlyargcount == 0 && !(code->co_flags & (CO_VARARGS | CO_VARKEYWORDS));
+    int simple =
+        !takes_state && code->co_kwonlyargcount == 0 && !(code->co_flags & (CO_VARARGS | CO_VARKEYWORDS));
     self->simple = simple ? code->co_argcount : -1;
     self->entries = PyTuple_New(0);
     self->dict = PyDict_New();

@@ -89,7 +89,7 @@ class Origin:
                 return f"type({base})"
             case "state":
                 return f"{base}.__reduce__()"
-            case "proxied":
+            case "proxied" | "cached":
                 return base
             case "referent":
                 return f"{base}()"
@@ -202,11 +202,12 @@ class Roots:
         self._cells[position] = origin
         return origin
 
-    def object(self, obj: object) -> Origin:
-        """A pinned object; use it for what the function cannot reach by its own names (classes, builtins)."""
+    def object(self, obj: object, path: str | None = None) -> Origin:
+        """A pinned object; use it for what the function cannot reach by its own names (classes, builtins).  `path`: how messages call it."""
         found = self._objects.get(id(obj))
         if found is None:
             found = self._objects[id(obj)] = Origin("object", None, obj)
+            found._path = path
         return found
 
     def release(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import weakref
 from dataclasses import replace
+from itertools import islice
 from types import CodeType, FunctionType
 from typing import Any, Literal
 
@@ -100,13 +101,13 @@ def is_worth_it(function: FunctionType, slots: tuple[Any, ...]) -> bool:
 
 
 def has_tensors(value: Any) -> bool:
-    cls = type(value)  # `isinstance` may ask the object, by code of the program
+    """Told by types and by what the containers of C hold: `isinstance` and methods may run code of the program."""
+    cls, items = type(value), (value,)
     if issubclass(cls, tuple | list):
-        return any(isinstance(item, torch.Tensor | torch.nn.Module) for item in value[:LOOKED_AT])
-    if issubclass(cls, dict):
-        items = list(value.values())[:LOOKED_AT]
-        return any(isinstance(item, torch.Tensor | torch.nn.Module) for item in items)
-    return issubclass(cls, torch.Tensor | torch.nn.Module)
+        items = (tuple if issubclass(cls, tuple) else list).__getitem__(value, slice(LOOKED_AT))
+    elif issubclass(cls, dict):
+        items = islice(dict.values(value), LOOKED_AT)
+    return any(issubclass(type(item), torch.Tensor | torch.nn.Module) for item in items)
 
 
 def _compiler_of(function: FunctionType, owner: Compiler) -> FrameCompiler:

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 
 from frameloom.capture import calls
 from frameloom.capture.builtins import (
-    FUNCTIONS,
     Args,
-    Known,
     Kwargs,
     fill_dict,
     instance,
@@ -55,13 +53,14 @@ def _get(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(args[2]) if len(args) > 2 else NONE
 
 
-def _view(kind: str) -> Known:
-    return lambda t, args, kwargs: ViewValue(_table(t, args), kind)
+def _view(kind: str) -> None:
+    @knows(getattr(dict, kind), getattr(OrderedDict, kind), least=1, most=1)
+    def view(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return ViewValue(_table(t, args), kind)
 
 
 for _kind in VIEWS:
-    FUNCTIONS[getattr(dict, _kind)] = _view(_kind)
-    FUNCTIONS[getattr(OrderedDict, _kind)] = _view(_kind)
+    _view(_kind)
 
 
 @knows(dict.pop, OrderedDict.pop, least=2, most=3)

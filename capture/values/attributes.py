@@ -64,5 +64,8 @@ class AttributesValue(Value):
         raise Break("attribute", f"__dict__.{name}")
 
     def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(
+            instance_dict
+        )  # the class's own `__getattribute__` was interpreted already
         r.load(self.over)
-        r.code.load_attr("__dict__")
+        r.code.call(1)

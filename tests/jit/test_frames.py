@@ -169,3 +169,34 @@ def test_gradients_flow(grad):
         want, got = f(X), jit(f)(X)
     torch.testing.assert_close(got, want)
     assert got.requires_grad == want.requires_grad
+
+
+def test_looking_for_tensors_asks_no_object():
+    asked = []
+
+    class Nosy:
+        @property
+        def __class__(self):
+            asked.append("class")
+            return torch.Tensor
+
+    class Items(list):
+        def __getitem__(self, key):
+            asked.append("item")
+            return super().__getitem__(key)
+
+    class Table(dict):
+        def values(self):
+            asked.append("values")
+            return super().values()
+
+    def count(items, table, one):
+        return 1
+
+    @jit
+    def f(x):
+        arguments = [Items([Nosy()])], [Table(a=Nosy())], [Nosy()]
+        return x + sum(map(count, *arguments), start=x.sum().item())
+
+    f(X)
+    assert not asked

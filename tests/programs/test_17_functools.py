@@ -133,9 +133,82 @@ def table(n):
     return tuple(range(n))
 
 
-@program(before=lambda: (factorial.cache_clear(), table.cache_clear()))
+@program()
 def cached_function(x):
     return x * factorial(5), table(3), factorial(5)
+
+
+@program(graphs=2, before=lambda: (factorial.cache_clear(), table.cache_clear()))
+def cached_function_whose_cache_is_cleared(x):
+    """It runs again, at each call."""
+    return x * factorial(5), table(3), factorial(5)
+
+
+SEEN = [1.0]
+
+
+@functools.lru_cache(maxsize=0)
+def never_remembered():
+    SEEN.append(1.0)
+    return len(SEEN)
+
+
+@program(breaks="unknown_call", before=lambda: SEEN.clear(), state=lambda: SEEN)
+def cache_of_no_size(x):
+    return x + never_remembered()
+
+
+@functools.lru_cache(None)
+def first_seen(k):
+    return SEEN[0] * k
+
+
+def _cold():
+    SEEN[:] = [2.0]
+    first_seen.cache_clear()
+
+
+@program(graphs=2, breaks="cold_cache", before=_cold, state=lambda: SEEN)
+def cached_function_sees_what_was_written_before(x):
+    y = x + 1
+    SEEN[0] = 5.0
+    return y * first_seen(3)
+
+
+@functools.lru_cache
+def refuses(k):
+    if SEEN[0] == 2.0:
+        raise ValueError(k)
+    return SEEN[0]
+
+
+@program(breaks="unknown_call", before=_cold)
+def cached_function_that_raises(x):
+    y = x + 1
+    try:
+        return y * refuses(1)
+    except ValueError as error:
+        return y, str(error)
+
+
+@functools.lru_cache(maxsize=1)
+def small(k):
+    return k + 1
+
+
+@program(graphs=2, breaks="cold_cache cold_cache", before=small.cache_clear)
+def cache_that_is_full(x):
+    return x + 1, small(3), small(4)
+
+
+@functools.lru_cache(typed=True)
+def kind_of(*args, **kwargs):
+    return f"{args} {kwargs}"
+
+
+@program()
+def keys_of_a_typed_cache(x):
+    return x + 1, kind_of(1), kind_of(1.0), kind_of(True), kind_of("a", k=1), kind_of(k=1, m=2)
 
 
 @singledispatch

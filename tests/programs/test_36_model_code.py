@@ -61,7 +61,7 @@ def recipe(pattern):
     return tuple(part.strip() for part in pattern.split("->"))
 
 
-@program(args=(T,), before=recipe.cache_clear)
+@program(args=(T,))
 def pattern_from_a_cache(x):
     left, right = recipe("b t c -> c t b")
     order = [left.split().index(name) for name in right.split()]

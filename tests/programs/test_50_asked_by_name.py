@@ -85,3 +85,30 @@ def frozenset_from_a_global_is_that_one(x):
 
 
 KEPT = []
+
+
+class Guarded:
+    def __init__(self):
+        self.k = 2.0
+
+    def __getattribute__(self, name):
+        if name == "__dict__":
+            print("asked for its dictionary")
+        return object.__getattribute__(self, name)
+
+
+@program(graphs=2, breaks="print", args=lambda: (Guarded(), X))
+def dictionary_past_the_class_over_a_break(obj, x):
+    table = object.__getattribute__(obj, "__dict__")
+    y = x + 1
+    print("break")
+    return y * table["k"]
+
+
+@program(breaks="unknown_call")
+def too_many_arguments_for_a_view(x):
+    y = x + 1
+    try:
+        return {}.keys(0)
+    except TypeError as error:
+        return y, str(error)

@@ -50,6 +50,61 @@ def code_of_a_global_function():
 
 
 @changes
+def cache_of_a_function():
+    told = [2.0]
+
+    @functools.cache
+    def unbounded(k):
+        return told[0] * k
+
+    @functools.lru_cache(maxsize=2)
+    def bounded(k, *, m=1):
+        return told[0] * k + m
+
+    yield lambda x: x * unbounded(3) + bounded(3, m=2) * bounded(4)
+    told[0] = 3.0
+    yield SAME
+    unbounded.cache_clear()
+    yield
+    bounded.cache_clear()
+    yield
+
+
+@changes
+def entry_of_a_bounded_cache():
+    """CPython takes the entry for other arguments and back."""
+    told = [2.0]
+
+    @functools.lru_cache(maxsize=1)
+    def f(k):
+        return told[0] * k
+
+    yield lambda x: x * f(3)
+    told[0] = 4.0
+    yield SAME
+    f(5)
+    f(3)
+    yield
+    f.cache_clear()
+    yield
+
+
+@changes
+def cache_that_others_fill():
+    @functools.lru_cache
+    def f(*args, **kwargs):
+        return len(args) + len(kwargs)
+
+    yield lambda x: x * f(1, "a", k=2) + f("b")
+    for k in range(50):
+        f(k)
+    yield SAME
+    for k in range(50, 200):
+        f(k)
+    yield
+
+
+@changes
 def a_longer_tuple_of_defaults():
     def g(x, a=1.0, b=1.0):
         return x * a + b
