@@ -29,9 +29,9 @@ from frameloom.capture.aten_op import (
     selects_by_mask,
     tensors_of,
 )
+from frameloom.capture.device_layouts import LAYOUTS
 from frameloom.capture.fake import Fake, fake_like
 from frameloom.capture.functional import Memory, ViewOf, current, functional_form, write
-from frameloom.capture.gpu_layouts import GPU_LAYOUTS
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.special_ops import SPECIAL, WHOLE
 from frameloom.errors import Break
@@ -227,7 +227,7 @@ class Recorder(TorchDispatchMode):
         if like is None:
             device = device_of(func, node_args, node_kwargs)
             meta = infer_node(func, node_args, node_kwargs)
-            if device.type == "cuda" and (layout := GPU_LAYOUTS.get(func)) is not None:
+            if (layout := LAYOUTS.get((device.type, func))) is not None:
                 meta = layout(meta, *args, **kwargs)
             like = self._new(meta, device)
         node.meta["val"] = like

@@ -8,17 +8,35 @@ the graph) become stores into INPUT buffers, after everything that reads them.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from frameloom.ir import node as ir
 from frameloom.ir.dtype import DType
-from frameloom.ir.index import linear
 from frameloom.ir.library import OUT_FORMS
+from frameloom.ir.lower import channels_last
 from frameloom.ir.lower.expr import Expr
-from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, Result, positions, read
+from frameloom.ir.lower.geometry import (
+    COPIES,
+    VIEWS,
+    WRITE_BACK,
+    arguments_of,
+    base_of,
+    contiguous_strides,
+    devices_of,
+    flatten,
+    is_tensor,
+    is_view,
+    origin,
+    result_of,
+    store_of,
+    torch_dtype_of,
+    used_results,
+    view_of,
+)
+from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, positions, read
 from frameloom.ir.node import Node
 from frameloom.ir.program import (
     Buffer,
@@ -31,12 +49,8 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
-from frameloom.ir.substitute import fold, loads, space
+from frameloom.ir.substitute import fold, loads
 
-# Views whose schema does not say so, and ops whose schema says "may be a view" but that copy when they are recorded.
-VIEWS = frozenset({"aten._unsafe_view.default"})
-COPIES = frozenset({"aten.contiguous.default"})
-WRITE_BACK = "aten.copy_.default"
 ASSERTION = "aten._assert_async.msg"
 
 
@@ -49,7 +63,7 @@ class _Graph:
     def __init__(self, graph: torch.fx.Graph, constants: torch.nn.Module) -> None:
         self.graph = graph
         self.holder = constants
-        self.on_gpu = any(is_cuda(d) for n in graph.nodes for d in _devices(n.meta.get("val")))
+        self.on_gpu = any(is_cuda(d) for n in graph.nodes for d in devices_of(n.meta.get("val")))
         self.values: dict[torch.fx.Node, Any] = {}  # Ref, list of Refs, or a plain constant
         self.base_offset: dict[
             Buffer, int
@@ -62,12 +76,15 @@ class _Graph:
             set()
         )  # results whose buffers outlive the call
         self.names: dict[str, int] = {}  # how many kernels each op has
+        self.channels_last: frozenset[torch.fx.Node] = frozenset()  # convolutions on such tensors
+        self.copies: dict[tuple[Ref, tuple[int, ...]], Ref] = {}  # the same values, laid out so
 
     def run(self) -> Program:
         nodes = list(self.graph.nodes)
         self.returned = {
-            _base(n) for n in _flatten(nodes[-1].args[0]) if isinstance(n, torch.fx.Node)
+            base_of(n) for n in flatten(nodes[-1].args[0]) if isinstance(n, torch.fx.Node)
         }
+        self.channels_last = channels_last.chosen(nodes)
         outputs: tuple[View | int | tuple[Any], ...] = ()
         for node in nodes:
             if node.op == "placeholder":
@@ -78,14 +95,14 @@ class _Graph:
                 self.values[node] = self.call(node)
             else:
                 assert node.op == "output", f"unexpected {node.op} in a captured graph"
-                outputs = tuple(self.output(n) for n in _flatten(node.args[0]))
+                outputs = tuple(self.output(n) for n in flatten(node.args[0]))
         return Program(tuple(self.inputs), tuple(self.steps), outputs, tuple(self.constants))
 
     # --- leaves
 
     def placeholder(self, node: torch.fx.Node) -> None:
         val = node.meta.get("val")
-        if not _is_tensor(val):
+        if not is_tensor(val):
             self.inputs.append(Buffer(node.name, None, (), (), Kind.INPUT))
             self.values[node] = _NotATensor(len(self.inputs) - 1)
             return
@@ -110,7 +127,7 @@ class _Graph:
         return buffer
 
     def ref(self, buffer: Buffer, val: Any) -> Ref:
-        own = _torch_dtype(buffer)
+        own = torch_dtype_of(buffer)
         base = self.base_offset[buffer]
         dtype = DType.of(val.dtype)
         if val.dtype != own:
@@ -128,7 +145,7 @@ class _Graph:
         if target is operator.getitem:
             return self.values[node.args[0]][node.args[1]]  # type: ignore[index]
         name = str(target)
-        arguments = _arguments(target, node.args, node.kwargs)
+        arguments = arguments_of(target, node.args, node.kwargs)
         if name == WRITE_BACK:
             return self.write_back(node, *arguments[:2])
         if name == ASSERTION:
@@ -137,15 +154,12 @@ class _Graph:
             return self.check(node.name, bad, "RuntimeError", arguments[1], node, waits=True)
         val = node.meta.get("val")
         if (is_view(target) and name not in COPIES) or name in VIEWS:
-            buffer = self.values[node.args[0]].buffer  # type: ignore[index]
             try:
-                return (
-                    [self.ref(buffer, v) for v in val]
-                    if isinstance(val, (list, tuple))
-                    else self.ref(buffer, val)
-                )
+                return self.view(node, target, val)
             except Decline:
                 return self.library_call(node, name)
+        if node in self.channels_last:
+            return self.convolution(node, name, arguments)
         found = TABLE.get(name)
         if found is not None:
             try:
@@ -154,18 +168,35 @@ class _Graph:
                 pass
         return self.library_call(node, name)
 
+    def view(self, node: torch.fx.Node, target: Any, val: Any) -> Any:
+        """Of a tensor that lies as the program sees it: what the program sees.  Else the view of what there is."""
+        several = isinstance(val, (list, tuple))
+        base: Ref = self.values[node.args[0]]  # type: ignore[index]
+        if self.is_relaid(node.args[0], base):
+            views = channels_last.view_again(target, base, node.args[1:], node.kwargs)
+            if views is not None:
+                refs = [replace(base, shape=s, strides=t, offset=o) for s, t, o in views]
+                return refs if several else refs[0]
+            base = self.as_seen(node.args[0])
+        return [self.ref(base.buffer, v) for v in val] if several else self.ref(base.buffer, val)
+
     def loops(self, node: torch.fx.Node, name: str, function: Any, arguments: list[Any]) -> Any:
         val: Any = node.meta.get("val")
         several = isinstance(val, (list, tuple))
         metas = list(val) if several else [val]
-        results = tuple(_result(v) for v in metas)
+        results = tuple(result_of(v) for v in metas)
         device = str(metas[0].device)
         if any(str(v.device) != device for v in metas) or (self.on_gpu and not is_cuda(device)):
             raise Decline  # on the CPU beside a GPU: a few numbers, not worth a compiler's run
         names = tuple(a.name for a in node.target._schema.arguments)  # type: ignore[union-attr]
         given = [self.argument(a) for a in arguments]
-        if any(ref.buffer.device != device for ref in _flatten(given) if isinstance(ref, Ref)):
+        if any(ref.buffer.device != device for ref in flatten(given) if isinstance(ref, Ref)):
             raise Decline  # a number in the CPU's memory is given to the GPU by the library call
+        if self.channels_last:
+            metas = [
+                v if (node, k) in self.returned else channels_last.layout(v, flatten(given))
+                for k, v in enumerate(metas)
+            ]
         call = Call(name, names, results)
         empty = all(0 in r.shape for r in results)
         values = [None] * len(metas) if empty else function(call, *given)
@@ -179,7 +210,7 @@ class _Graph:
             buffer = self.buffer(own_name, v, kind)
             refs.append(self.ref(buffer, v))
             if value is not None and 0 not in buffer.shape:
-                stored = _store(refs[-1], value)
+                stored = store_of(refs[-1], value)
                 steps.append(self.kernel(name, stored, node))
         self.steps += steps
         for k, (bad, exception, message) in enumerate(call.checks):
@@ -233,11 +264,27 @@ class _Graph:
     def library_call(self, node: torch.fx.Node, name: str) -> Any:
         val = node.meta.get("val")
         several = isinstance(val, (list, tuple)) or val is None
-        used = _used(node) if several else {0}
+        metas = list(val or ()) if several else [val]
+        given = (node.args, tuple(node.kwargs.items()))
+        if self.channels_last:
+            keeps = name in channels_last.FAITHFUL
+            if not keeps and name not in OUT_FORMS and name != WRITE_BACK:
+                given = self.each(given, self.as_seen)
+            elif keeps:
+                operands = [self.values[n] for n in flatten(given) if isinstance(n, torch.fx.Node)]
+                metas = [channels_last.layout(v, operands) if is_tensor(v) else v for v in metas]
+        args, kwargs = self.plain(given)
+        return self.extern(node, name, args, kwargs, metas, several)
+
+    def extern(
+        self, node: torch.fx.Node, name: str, args: Any, kwargs: Any, metas: Any, several: bool
+    ) -> Any:
+        """A library call whose results have the geometry of `metas`."""
+        used = used_results(node) if several else {0}
         refs: list[Ref | None] = []
         results: list[Buffer | None] = []
-        for k, v in enumerate((val or ()) if several else [val]):
-            if not _is_tensor(v):
+        for k, v in enumerate(metas):
+            if not is_tensor(v):
                 refs.append(None)
                 results.append(None)
                 continue
@@ -247,16 +294,93 @@ class _Graph:
             buffer = self.buffer(f"{node.name}_{k}" if several else node.name, v, kind)
             refs.append(self.ref(buffer, v))
             results.append(buffer if k in used else None)
-        args = tuple(self.plain(a) for a in node.args)
-        kwargs = tuple((k, self.plain(v)) for k, v in node.kwargs.items())
         self.steps.append(Extern(name, args, kwargs, tuple(results), origin(node)))
+        for k, ref in enumerate(refs):
+            if ref is not None and (node, k) in self.returned:
+                seen = node.meta["val"][k] if several else node.meta["val"]
+                refs[k] = self.laid(ref, tuple(map(int, seen.stride())), node, Kind.OUTPUT)
         return refs if several else refs[0]
+
+    def convolution(self, node: torch.fx.Node, name: str, arguments: list[Any]) -> Ref:
+        """On channels-last tensors.  On a GPU the bias is added by a loop, which fuses with what follows: cuDNN's caller
+        adds it in a kernel of its own."""
+        val: Any = node.meta["val"]
+        tensors = [self.argument(a) for a in arguments[:3]]
+        x, weight = (self.laid(t, channels_last.last_strides(t.shape), node) for t in tensors[:2])
+        bias: Ref | None = tensors[2]
+        apart = bias is not None and (is_cuda(str(val.device)) or channels_last.everywhere)
+        meta = channels_last.Relaid(val, channels_last.last_strides(val.shape))
+        given = (x, weight, None if apart else bias, *arguments[3:])
+        if not apart:
+            found: Ref = self.extern(node, name, self.plain(given), (), [meta], False)
+            return found
+        raw = self.buffer(f"{node.name}_raw", meta, Kind.EXTERN)
+        self.steps.append(Extern(name, self.plain(given), (), (raw,), origin(node)))
+        assert bias is not None
+        beside = replace(bias, shape=(*bias.shape, 1, 1), strides=(*bias.strides, 0, 0))
+        call = Call("aten.add.Tensor", ("self", "other", "alpha"), (result_of(val),))
+        value = TABLE[call.target](call, self.ref(raw, meta), beside, 1)
+        returned = (node, 0) in self.returned
+        meta = val if returned else meta
+        into = self.buffer(node.name, meta, Kind.OUTPUT if returned else Kind.TEMP)
+        ref = self.ref(into, meta)
+        self.steps.append(self.kernel("aten.bias", store_of(ref, value), node))
+        return ref
+
+    # --- layouts
+
+    def is_relaid(self, node: Any, ref: Any) -> bool:
+        """Whether the value lies otherwise than the program sees it."""
+        if not self.channels_last or not isinstance(ref, Ref) or node.op != "call_function":
+            return False
+        return ref.strides != tuple(map(int, node.meta["val"].stride()))
+
+    def as_seen(self, node: Any) -> Any:
+        """The value of a node, with the strides that the program sees."""
+        ref = self.values[node]
+        if not self.is_relaid(node, ref):
+            return ref
+        root, k = base_of(node)
+        whole, val = self.values[root], root.meta["val"]
+        if isinstance(whole, list):
+            whole, val = whole[k], val[k]
+        copy = self.laid(whole, tuple(map(int, val.stride())), node)
+        return self.ref(copy.buffer, node.meta["val"]) if node is not root else copy
+
+    def laid(
+        self, ref: Ref, strides: tuple[int, ...], node: torch.fx.Node, kind: Kind = Kind.TEMP
+    ) -> Ref:
+        """The same values with these strides: a copy, unless every element lies where it should."""
+        pairs = zip(ref.shape, ref.strides, strides, strict=True)
+        if all(extent == 1 or a == b for extent, a, b in pairs) and kind is Kind.TEMP:
+            return replace(ref, strides=strides)
+        if ref.strides == strides:
+            return ref
+        found = self.copies.get((ref, strides))
+        if found is None:
+            name = f"{ref.buffer.name}_laid{len(self.copies)}"
+            buffer = Buffer(name, ref.dtype, ref.shape, strides, kind, None, ref.buffer.device)
+            self.base_offset[buffer] = 0
+            found = replace(ref, buffer=buffer, strides=strides, offset=0)
+            value = read(ref, positions(ref.shape))
+            self.steps.append(self.kernel("aten.relayout", store_of(found, value), node))
+            self.copies[ref, strides] = found
+            self.copies[found, ref.strides] = ref
+        return found
+
+    def each(self, value: Any, function: Any) -> Any:
+        """`value` with `function` of every node in it."""
+        if isinstance(value, torch.fx.Node):
+            return function(value)
+        if isinstance(value, (list, tuple)):
+            return tuple(self.each(v, function) for v in value)
+        return value
 
     def plain(self, value: Any) -> Any:
         if isinstance(value, torch.fx.Node):
             return self.plain(self.values[value])
         if isinstance(value, Ref):
-            return _view(value)
+            return view_of(value)
         if isinstance(value, (list, tuple)):
             return tuple(self.plain(v) for v in value)
         assert not isinstance(value, _NotATensor), "a library call on an input that is no tensor"
@@ -273,14 +397,14 @@ class _Graph:
         beside_gpu = self.on_gpu and not is_cuda(into.buffer.device)
         if isinstance(value, Ref) and (value.dtype is None or into.dtype is None or beside_gpu):
             self.steps.append(
-                Extern(WRITE_BACK, (_view(into), _view(value)), (), (None,), origin(node))
+                Extern(WRITE_BACK, (view_of(into), view_of(value)), (), (None,), origin(node))
             )
         elif 0 not in into.shape:
             at = positions(into.shape)
             element = read(value, at) if isinstance(value, Ref) else None
             assert into.dtype is not None
             stored = element or Expr(ir.const(value, into.dtype))
-            self.steps.append(self.kernel(WRITE_BACK, _store(into, stored), node))
+            self.steps.append(self.kernel(WRITE_BACK, store_of(into, stored), node))
         self.written.add(into.buffer)
         return into
 
@@ -289,13 +413,13 @@ class _Graph:
         if value.dtype is None:
             return value
         kept = Buffer(
-            f"{node.name}_old", value.dtype, value.shape, _contiguous(value.shape), Kind.TEMP,
+            f"{node.name}_old", value.dtype, value.shape, contiguous_strides(value.shape), Kind.TEMP,
             device=value.buffer.device,
         )  # fmt: skip
         self.base_offset[kept] = 0
         ref = Ref(kept, value.shape, kept.strides, 0, value.dtype, value.torch_dtype)
         if 0 not in value.shape:
-            store = _store(ref, read(value, positions(value.shape)))
+            store = store_of(ref, read(value, positions(value.shape)))
             first_write = next(
                 (
                     k
@@ -318,7 +442,7 @@ class _Graph:
         itself: Any = value
         while str(itself.target) == WRITE_BACK:
             itself = itself.args[0]
-        return self.inputs.index(found.buffer) if itself.op == "placeholder" else _view(found)
+        return self.inputs.index(found.buffer) if itself.op == "placeholder" else view_of(found)
 
 
 class _NotATensor:
@@ -326,114 +450,3 @@ class _NotATensor:
 
     def __init__(self, position: int) -> None:
         self.position = position
-
-
-def origin(node: torch.fx.Node) -> tuple[str, ...]:
-    """The graph node and the user's line, for names and comments."""
-    line = f"{node.name} = {node.target}"
-    stack = node.meta.get("stack")
-    return (f"{line}  # {stack}",) if stack else (line,)
-
-
-_IS_VIEW: dict[Any, bool] = {}
-
-
-def is_view(target: Any) -> bool:
-    """Whether the op's schema says that it returns a view of its first argument."""
-    if target not in _IS_VIEW:
-        schema = target._schema
-        returned = [r.alias_info for r in schema.returns]
-        first = schema.arguments[0].alias_info if schema.arguments else None
-        _IS_VIEW[target] = bool(
-            returned and returned[0] is not None and not returned[0].is_write and first is not None
-        )
-    return _IS_VIEW[target]
-
-
-_SIGNATURES: dict[Any, list[tuple[str, bool, Any]]] = {}
-
-
-def _arguments(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Arguments in the order of the schema, defaults filled in."""
-    signature = _SIGNATURES.get(target)
-    if signature is None:
-        signature = [(a.name, a.kwarg_only, a.default_value) for a in target._schema.arguments]
-        _SIGNATURES[target] = signature
-    found = list(args)
-    for name, _, default in signature[len(args) :]:
-        found.append(kwargs.get(name, default))
-    return found
-
-
-def _result(val: Any) -> Result:
-    if not _is_tensor(val):
-        raise Decline
-    dtype = DType.of(val.dtype)
-    shape, strides = tuple(map(int, val.shape)), tuple(map(int, val.stride()))
-    if dtype is None or any(s == 0 and e > 1 for e, s in zip(shape, strides, strict=True)):
-        raise Decline
-    return Result(shape, strides, dtype, val.dtype)
-
-
-def _store(into: Ref | None, value: Expr) -> Store:
-    assert into is not None and into.dtype is not None
-    offset = linear(positions(into.shape), into.strides, into.offset)
-    axes = space([extent for extent in into.shape if extent != 1])
-    return Store(into.buffer, offset, value.cast(into.dtype).node, axes)
-
-
-def _view(ref: Ref) -> View:
-    retyped = ref.torch_dtype if ref.torch_dtype != _torch_dtype(ref.buffer) else None
-    return View(ref.buffer, ref.shape, ref.strides, ref.offset, retyped)
-
-
-def _torch_dtype(buffer: Buffer) -> Any:
-    return buffer.torch_dtype if buffer.dtype is None else buffer.dtype.to_torch()
-
-
-def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    return tuple(reversed(strides))
-
-
-def _devices(val: Any) -> Iterator[str]:
-    for v in _flatten(val):
-        if _is_tensor(v):
-            yield str(v.device)
-
-
-def _is_tensor(val: Any) -> bool:
-    return hasattr(val, "storage_offset")
-
-
-def _flatten(value: Any) -> Iterator[Any]:
-    if isinstance(value, (tuple, list)):
-        for v in value:
-            yield from _flatten(v)
-    else:
-        yield value
-
-
-def _used(node: torch.fx.Node) -> set[int]:
-    """Which results are looked at."""
-    return {int(u.args[1]) for u in node.users if u.target is operator.getitem}  # type: ignore[arg-type]
-
-
-def _base(node: torch.fx.Node) -> tuple[torch.fx.Node, int]:
-    """The node, and which of its results, whose buffer `node` is a view of."""
-    result = 0
-    while node.op == "call_function":
-        target: Any = node.target
-        if target is operator.getitem:
-            result = int(node.args[1])  # type: ignore[arg-type]
-        elif not (
-            (is_view(target) and str(target) not in COPIES) or str(target) in VIEWS | {WRITE_BACK}
-        ):
-            break
-        else:
-            result = 0
-        node = node.args[0]  # type: ignore[assignment]
-    return node, result

@@ -172,3 +172,9 @@ def rarer_layers(a, b, c, d, e, x):
 )
 def embedding_bag(net, ids, offsets):
     return net(ids, offsets)
+
+
+@program(args=lambda: (torch.ones(2, 4, 5, 5), torch.ones(3, 4, 3, 3)))
+def convolution_of_channels_last(x, w):
+    last = torch.channels_last
+    return F.conv2d(x.to(memory_format=last), w), F.conv2d(x, w.to(memory_format=last)).relu()

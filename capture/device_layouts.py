@@ -1,6 +1,6 @@
-"""Where results of an op on a GPU are otherwise than its meta kernel says, which knows of no device.
+"""Where results of an op are otherwise than its meta kernel says, which knows of no device.
 
-A function gets the meta result and the op's arguments (Fakes), and returns the result as it is on a GPU.
+A function gets the meta result and the op's arguments (Fakes), and returns the result as it is on the device.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _convolution(
     transposed: bool, output_padding: Any, groups: int,
 ) -> Any:  # fmt: skip
     """As the library that PyTorch would choose wants it: channels last if input or weight is."""
-    if x.dim() == 3:
+    if x.dim() == 3 or (x.device.type == "cpu" and x.is_contiguous() and weight.is_contiguous()):
         return meta
     backend = torch._C._select_conv_backend(
         x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, None
@@ -42,8 +42,9 @@ def _layer_norm(meta: Any, *args: Any) -> Any:
 
 
 HALVES = (torch.float16, torch.bfloat16)
-GPU_LAYOUTS: dict[Any, Callable[..., Any]] = {
-    aten.convolution.default: _convolution,
-    aten.native_layer_norm.default: _layer_norm,
-    aten.scaled_dot_product_attention.default: _attention,
+LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
+    ("cpu", aten.convolution.default): _convolution,
+    ("cuda", aten.convolution.default): _convolution,
+    ("cuda", aten.native_layer_norm.default): _layer_norm,
+    ("cuda", aten.scaled_dot_product_attention.default): _attention,
 }

@@ -1,0 +1,144 @@
+"""Which convolutions get channels-last tensors, and how results beside them are laid out.
+
+cuDNN's fast kernels for 16-bit types and TF32 want channels last; given anything else it converts input, weight and
+result around every convolution, which costs more than many convolutions do.  Where that pays for a whole graph, the
+convolutions of the graph get channels-last tensors here, and what our own kernels compute between them is laid out
+alike: intermediates are ours to lay out.  What the program can see keeps eager's strides (graph.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from frameloom.ir.lower.table import Ref, product
+from frameloom.ir.program import is_cuda
+
+CONVOLUTION = "aten.convolution.default"
+# Library calls on a channels-last tensor whose results are channels last, too.
+FAITHFUL = frozenset(
+    f"aten.{name}.default"
+    for name in (
+        "max_pool2d_with_indices", "avg_pool2d", "upsample_nearest2d", "upsample_bilinear2d",
+    )
+)  # fmt: skip
+# Views that say where elements lie in memory, whatever their base's strides are.
+LITERAL = frozenset({"aten.as_strided.default", "aten._reshape_alias.default"})
+LEAST_BYTES = 1 << 20  # that conversions would move, for less it is not worth other strides
+everywhere = False  # for tests: on every device, whatever it costs
+
+
+class Relaid:
+    """What a tensor's value says (a node's `meta["val"]`), with other strides."""
+
+    def __init__(self, val: Any, strides: Sequence[int]) -> None:
+        self.shape, self.dtype, self.device = val.shape, val.dtype, val.device
+        self._strides = tuple(strides)
+
+    def stride(self) -> tuple[int, ...]:
+        return self._strides
+
+    def storage_offset(self) -> int:
+        return 0
+
+
+def chosen(nodes: Iterable[torch.fx.Node]) -> frozenset[torch.fx.Node]:
+    """The convolutions that get channels-last tensors: all that can, or none."""
+    found = [n for n in nodes if str(n.target) == CONVOLUTION and _possible(n)]
+    if not found or everywhere:
+        return frozenset(found)
+    saved = cost = 0
+    converted: set[Any] = set()
+    for node in found:
+        x, weight = node.args[:2]
+        around = [x.meta["val"], node.meta["val"]]  # type: ignore[union-attr]
+        saved += sum(2 * _bytes(v) for v in around if not is_last(v.shape, v.stride()))
+        for source in (x, weight):
+            val = source.meta["val"]  # type: ignore[union-attr]
+            given = source is weight or source.op == "placeholder"  # type: ignore[union-attr]
+            if given and source not in converted and not same_bytes(val.shape, val.stride()):
+                converted.add(source)
+                cost += 2 * _bytes(val)
+    # Weights are converted in either layout: by cuDNN or by a kernel of ours.
+    return frozenset(found if saved >= max(LEAST_BYTES, cost) else ())
+
+
+def _possible(node: torch.fx.Node) -> bool:
+    x, weight = (n.meta.get("val") for n in node.args[:2])  # type: ignore[union-attr]
+    result = node.meta["val"]
+    if any(v is None or len(v.shape) != 4 or 0 in v.shape for v in (x, weight, result)):
+        return False
+    if everywhere:
+        return True
+    if not is_cuda(str(x.device)) or not _cudnn():
+        return False
+    return x.dtype in (torch.float16, torch.bfloat16) or (x.dtype == torch.float32 and _tf32())
+
+
+def _cudnn() -> bool:
+    return torch.backends.cudnn.is_available() and torch._C._get_cudnn_enabled()
+
+
+def _tf32() -> bool:
+    try:
+        return torch._C._get_cudnn_allow_tf32()
+    except RuntimeError:  # set by the newer names of the same setting
+        return False
+
+
+def last_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense channels-last tensor."""
+    _, channels, height, width = shape
+    return (channels * height * width, 1, channels * width, channels)
+
+
+def same_bytes(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether every element already lies where a dense channels-last tensor has it."""
+    pairs = zip(shape, strides, last_strides(shape), strict=True)
+    return all(extent == 1 or stride == wanted for extent, stride, wanted in pairs)
+
+
+def is_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether neighbours in memory are channels of one pixel (a slice of the channels is channels last, too)."""
+    if len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1 or strides[1] != 1:
+        return False
+    pairs = zip(shape[2:], strides[2:], strict=True)
+    return all(extent == 1 or stride >= shape[1] for extent, stride in pairs)
+
+
+def layout(val: Any, operands: Iterable[Any]) -> Any:
+    """`val`, channels last if one of the operands is: how the result of our own kernel is laid out."""
+    if len(val.shape) != 4 or 0 in val.shape or product(val.shape[2:]) == 1:
+        return val
+    if any(isinstance(r, Ref) and is_last(r.shape, r.strides) for r in operands):
+        return Relaid(val, last_strides(val.shape))
+    return val
+
+
+def view_again(
+    target: Any, base: Ref, arguments: Sequence[Any], options: dict[str, Any]
+) -> tuple[Any, ...] | None:
+    """(shape, strides, offset) of a view of `base` as it really lies, for one view or for each of several; None where no
+    view of it shows the elements that the program's view shows."""
+    if str(target) in LITERAL:
+        return None
+    if str(target) == "aten._unsafe_view.default":
+        target = torch.ops.aten.view.default
+    meta = torch.empty_strided(base.shape, base.strides, dtype=base.torch_dtype, device="meta")
+    try:
+        found = target(meta, *arguments, **options)
+    except RuntimeError:
+        return None
+    views = found if isinstance(found, (list, tuple)) else [found]
+    if any(v.dtype != base.torch_dtype for v in views):
+        return None
+    return tuple(
+        (tuple(v.shape), tuple(v.stride()), base.offset + int(v.storage_offset())) for v in views
+    )
+
+
+def _bytes(val: Any) -> int:
+    size: int = val.dtype.itemsize
+    return size * product(val.shape)

@@ -1,0 +1,132 @@
+"""What the nodes of a graph say: arguments, geometry, views; and Refs as what the Program knows."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.index import linear
+from frameloom.ir.lower.expr import Expr
+from frameloom.ir.lower.table import Decline, Ref, Result, positions
+from frameloom.ir.program import Buffer, Store, View
+from frameloom.ir.substitute import space
+
+# Views whose schema does not say so, and ops whose schema says "may be a view" but that copy when they are recorded.
+VIEWS = frozenset({"aten._unsafe_view.default"})
+COPIES = frozenset({"aten.contiguous.default"})
+WRITE_BACK = "aten.copy_.default"
+
+
+def origin(node: torch.fx.Node) -> tuple[str, ...]:
+    """The graph node and the user's line, for names and comments."""
+    line = f"{node.name} = {node.target}"
+    stack = node.meta.get("stack")
+    return (f"{line}  # {stack}",) if stack else (line,)
+
+
+_IS_VIEW: dict[Any, bool] = {}
+
+
+def is_view(target: Any) -> bool:
+    """Whether the op's schema says that it returns a view of its first argument."""
+    if target not in _IS_VIEW:
+        schema = target._schema
+        returned = [r.alias_info for r in schema.returns]
+        first = schema.arguments[0].alias_info if schema.arguments else None
+        _IS_VIEW[target] = bool(
+            returned and returned[0] is not None and not returned[0].is_write and first is not None
+        )
+    return _IS_VIEW[target]
+
+
+_SIGNATURES: dict[Any, list[tuple[str, bool, Any]]] = {}
+
+
+def arguments_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """Arguments in the order of the schema, defaults filled in."""
+    signature = _SIGNATURES.get(target)
+    if signature is None:
+        signature = [(a.name, a.kwarg_only, a.default_value) for a in target._schema.arguments]
+        _SIGNATURES[target] = signature
+    found = list(args)
+    for name, _, default in signature[len(args) :]:
+        found.append(kwargs.get(name, default))
+    return found
+
+
+def result_of(val: Any) -> Result:
+    if not is_tensor(val):
+        raise Decline
+    dtype = DType.of(val.dtype)
+    shape, strides = tuple(map(int, val.shape)), tuple(map(int, val.stride()))
+    if dtype is None or any(s == 0 and e > 1 for e, s in zip(shape, strides, strict=True)):
+        raise Decline
+    return Result(shape, strides, dtype, val.dtype)
+
+
+def store_of(into: Ref | None, value: Expr) -> Store:
+    assert into is not None and into.dtype is not None
+    offset = linear(positions(into.shape), into.strides, into.offset)
+    axes = space([extent for extent in into.shape if extent != 1])
+    return Store(into.buffer, offset, value.cast(into.dtype).node, axes)
+
+
+def view_of(ref: Ref) -> View:
+    retyped = ref.torch_dtype if ref.torch_dtype != torch_dtype_of(ref.buffer) else None
+    return View(ref.buffer, ref.shape, ref.strides, ref.offset, retyped)
+
+
+def torch_dtype_of(buffer: Buffer) -> Any:
+    return buffer.torch_dtype if buffer.dtype is None else buffer.dtype.to_torch()
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def devices_of(val: Any) -> Iterator[str]:
+    for v in flatten(val):
+        if is_tensor(v):
+            yield str(v.device)
+
+
+def is_tensor(val: Any) -> bool:
+    return hasattr(val, "storage_offset")
+
+
+def flatten(value: Any) -> Iterator[Any]:
+    if isinstance(value, (tuple, list)):
+        for v in value:
+            yield from flatten(v)
+    else:
+        yield value
+
+
+def used_results(node: torch.fx.Node) -> set[int]:
+    """Which results are looked at."""
+    return {int(u.args[1]) for u in node.users if u.target is operator.getitem}  # type: ignore[arg-type]
+
+
+def base_of(node: torch.fx.Node) -> tuple[torch.fx.Node, int]:
+    """The node, and which of its results, whose buffer `node` is a view of."""
+    result = 0
+    while node.op == "call_function":
+        target: Any = node.target
+        if target is operator.getitem:
+            result = int(node.args[1])  # type: ignore[arg-type]
+        elif not (
+            (is_view(target) and str(target) not in COPIES) or str(target) in VIEWS | {WRITE_BACK}
+        ):
+            break
+        else:
+            result = 0
+        node = node.args[0]  # type: ignore[assignment]
+    return node, result

@@ -1,0 +1,74 @@
+"""Which convolutions on a GPU get channels-last tensors, where there is no GPU."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from frameloom.ir.lower import channels_last
+from frameloom.ir.program import Extern, Kernel, Kind
+from tests.capture.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
+
+__all__ = ["_tensors_seem_to_be_on_a_gpu"]  # a fixture
+
+
+@pytest.fixture(autouse=True)
+def _cudnn(monkeypatch):
+    monkeypatch.setattr(channels_last, "_cudnn", lambda: True)
+
+
+def convolutions(program):
+    calls = [s for s in program.steps if isinstance(s, Extern)]
+    return [s for s in calls if s.target == channels_last.CONVOLUTION]
+
+
+def relaid(program):
+    return [
+        channels_last.is_last(s.args[0].shape, s.args[0].strides) for s in convolutions(program)
+    ]
+
+
+def layers(dtype, width=32):
+    several = [nn.Conv2d(width, width, 3, padding=1) for _ in range(3)]
+    return nn.Sequential(*several).to(dtype)
+
+
+@pytest.mark.parametrize(
+    "dtype, last", [(torch.bfloat16, True), (torch.float16, True), (torch.float64, False)]
+)
+def test_the_types_that_cudnn_converts(dtype, last):
+    module = layers(dtype)
+    program, _ = lowered(lambda x: module(x), torch.zeros(8, 32, 64, 64, dtype=dtype))
+    assert relaid(program) == [last] * 3
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_tf32(allowed, monkeypatch):
+    monkeypatch.setattr(channels_last, "_tf32", lambda: allowed)
+    module = layers(torch.float32)
+    program, _ = lowered(lambda x: module(x), torch.zeros(8, 32, 64, 64))
+    assert relaid(program) == [allowed] * 3
+
+
+def test_not_for_one_small_convolution():
+    x, w = torch.zeros(1, 8, 16, 16).half(), torch.zeros(8, 8, 3, 3).half()
+    assert relaid(lowered(lambda x, w: F.conv2d(x, w), x, w)[0]) == [False]
+
+
+def test_not_for_weights_larger_than_everything_else():
+    x, w = torch.zeros(1, 1024, 9, 9).half(), torch.zeros(1024, 1024, 3, 3).half()
+    assert relaid(lowered(lambda x, w: F.conv2d(x, w), x, w)[0]) == [False]
+
+
+def test_the_program_sees_its_own_strides():
+    module = layers(torch.half)
+    x = torch.zeros(8, 32, 64, 64).half()
+    program, steps = lowered(lambda x: (module(x), module[0](x).narrow(1, 2, 30).relu()), x)
+    assert relaid(program) == [True] * 4
+    assert program.outputs[0].strides == x.stride()
+    for call in convolutions(program):
+        assert call.args[2] is None  # the bias is added by our kernels
+    written = [s for s in program.steps if isinstance(s, Kernel) for s in s.stores]
+    assert {s.buffer.strides for s in written if s.buffer.kind is Kind.OUTPUT} == {
+        (131072, 4096, 64, 1), (122880, 4096, 64, 1),
+    }  # fmt: skip
