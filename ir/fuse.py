@@ -7,7 +7,7 @@
 4. Stores that are piecewise along an axis (concatenations) are cut there (split.py).
 5. What is dead after a kernel is overwritten by it (reuse.py).
 
-Before, library calls get their operands as their fast kernels take them (attention.py): what that copies is fused, too.
+Before, library calls get their operands as their fast kernels take them (attention.py, products.py): what that copies is fused, too.
 
 The rewrite rules run before and after: each store's value is as simple as they make it.
 
@@ -20,7 +20,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frameloom.ir import attention
+from frameloom.ir import attention, products
 from frameloom.ir.groups import Graph, Group, is_mutating
 from frameloom.ir.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store
@@ -36,7 +36,7 @@ NEIGHBOURS = 16  # readers of one tensor that a kernel is compared with
 
 def fuse(program: Program) -> Program:
     """`program` with fewer, larger kernels."""
-    graph = Graph(simplify(attention.prepare(program)))
+    graph = Graph(simplify(products.prepare(attention.prepare(program))))
     _down(graph)
     _across(graph)
     _recompute(graph)

@@ -1,0 +1,167 @@
+"""Matrix products on GPUs in aligned memory.
+
+The library's fast kernels for 16-bit numbers want every row of operands and result to start at a multiple of 16 bytes; others run several
+times slower.  `prepare` (before fusion) gives a result or an operand that is not so laid out a buffer with longer rows, and a kernel that
+copies.  Fusion makes the copy part of what computes the operand, or of what reads the result; where it cannot, the bytes
+that are copied have to be few for the multiplications.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from frameloom.ir import index
+from frameloom.ir import node as ir
+from frameloom.ir.library import OUT_FORMS
+from frameloom.ir.memory import reads_of
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View, is_cuda
+from frameloom.ir.substitute import space
+
+ROW = 16  # bytes that rows are multiples of
+LEAST = 1 << 30  # multiplications: below, a launch for the copy costs what it saves
+# What a GPU multiplies in the time in which it moves a byte; and how much longer products without alignment take, in parts.
+PER_BYTE = 75
+SLOWER = 3
+
+ADDING = ("aten.addmm.default", "aten.baddbmm.default")
+
+Step = Kernel | Extern | Check
+
+
+def prepare(program: Program) -> Program:
+    """`program` with large products in aligned memory."""
+    steps: list[Step] = []
+    for number, step in enumerate(program.steps):
+        if (
+            isinstance(step, Extern)
+            and step.target in OUT_FORMS
+            and _multiplications(step) >= LEAST
+        ):
+            steps += _aligned(step, f"aligned_{number}", program)
+        else:
+            steps.append(step)
+    return program if len(steps) == len(program.steps) else replace(program, steps=tuple(steps))
+
+
+def _multiplications(step: Extern) -> int:
+    """0 for what is left alone."""
+    (result,) = step.results
+    half = result is not None and result.dtype is not None and result.dtype.is_half
+    if result is None or not half or not is_cuda(result.device) or result.kind is Kind.EXTERN:
+        return 0
+    total: int = step.args[-1 - _numbers(step)].shape[-2]
+    for extent in result.shape:
+        total *= extent
+    return total
+
+
+def _numbers(step: Extern) -> int:
+    """How many arguments follow the factors."""
+    return sum(not isinstance(a, View) for a in step.args)
+
+
+def _aligned(step: Extern, name: str, program: Program) -> list[Step]:
+    """The call on aligned memory, and the copies around it."""
+    (result,) = step.results
+    assert result is not None
+    last = len(step.args) - _numbers(step)
+    operands = [k for k in (last - 2, last - 1) if not _is_aligned(step.args[k])]
+    padded_result = not _is_aligned(View(result, result.shape, result.strides))
+    if not operands and not padded_result:
+        return [step]
+    copied = sum(
+        _bytes(step.args[k].shape) for k in operands if not _is_computed(step.args[k], program)
+    )
+    if padded_result and (result.kind is Kind.OUTPUT or _has_library_reader(result, program)):
+        copied += _bytes(result.shape)
+    if padded_result and step.target in ADDING:
+        copied += _bytes(
+            result.shape
+        )  # only into contiguous memory the library adds in the product's own kernel
+    if 2 * copied * PER_BYTE > SLOWER * _multiplications(step):
+        return [step]
+    steps: list[Step] = []
+    args = list(step.args)
+    for k in operands:
+        args[k], kernel = _operand(args[k], f"{name}_{k}", step.origin)
+        steps.append(kernel)
+    if not padded_result:
+        return [*steps, replace(step, args=tuple(args))]
+    wide = _padded(result.shape, f"{name}_result", result)
+    steps.append(replace(step, args=tuple(args), results=(wide,)))
+    source = View(wide, wide.shape, wide.strides)
+    steps.append(_copy(source, result, result.strides, f"{name}_result", step.origin))
+    return steps
+
+
+def _bytes(shape: Sequence[int]) -> int:
+    total = 2
+    for extent in shape:
+        total *= extent
+    return total
+
+
+def _is_aligned(view: View) -> bool:
+    """Whether the library can read it as it is: one dimension of the matrix is dense, the others are multiples of a row."""
+    unit = ROW // 2
+    *_, rows, columns = view.strides
+    if view.torch_dtype is not None or 1 not in (rows, columns):
+        return True  # not ours to judge
+    dense = len(view.strides) - (1 if columns == 1 else 2)
+    return view.offset % unit == 0 and all(
+        k == dense or extent == 1 or stride % unit == 0
+        for k, (extent, stride) in enumerate(zip(view.shape, view.strides, strict=True))
+    )
+
+
+def _is_computed(view: View, program: Program) -> bool:
+    """Whether a kernel writes the operand for this call alone: it can as well write it aligned."""
+    if view.buffer.kind is not Kind.TEMP:
+        return False
+    readers = [s for s in program.steps if view.buffer in reads_of(s)]
+    return len(readers) == 1 and any(
+        isinstance(s, Kernel) and any(t.buffer == view.buffer for t in s.stores)
+        for s in program.steps
+    )
+
+
+def _has_library_reader(buffer: Buffer, program: Program) -> bool:
+    return any(isinstance(s, Extern) and buffer in reads_of(s) for s in program.steps)
+
+
+def _padded(shape: Sequence[int], name: str, like: Buffer) -> Buffer:
+    unit = ROW // 2
+    strides = [1]
+    step = -(-shape[-1] // unit) * unit
+    for extent in reversed(shape[:-1]):
+        strides.append(step)
+        step *= extent
+    return Buffer(
+        name, like.dtype, tuple(shape), tuple(reversed(strides)), Kind.TEMP, device=like.device
+    )
+
+
+def _operand(view: View, name: str, origin: tuple[str, ...]) -> tuple[View, Kernel]:
+    """A copy in longer rows; the dense dimension stays the dense one."""
+    columns_first = view.strides[-1] != 1
+    shape, strides = list(view.shape), list(view.strides)
+    if columns_first:
+        shape[-2:], strides[-2:] = shape[:-3:-1], strides[:-3:-1]
+    wide = _padded(shape, name, view.buffer)
+    source = View(view.buffer, tuple(shape), tuple(strides), view.offset)
+    kernel = _copy(source, wide, wide.strides, name, origin)
+    seen = list(wide.strides)
+    if columns_first:
+        seen[-2:] = seen[:-3:-1]
+    return View(wide, view.shape, tuple(seen)), kernel
+
+
+def _copy(
+    source: View, into: Buffer, strides: Sequence[int], name: str, origin: tuple[str, ...]
+) -> Kernel:
+    axes = space([e for e in source.shape if e != 1])
+    left = iter(axes)
+    at = [ir.axis(next(left)) if e != 1 else index.index(0) for e in source.shape]
+    value = ir.load(source.buffer, index.linear(at, source.strides, source.offset))
+    return Kernel(name, (Store(into, index.linear(at, strides), value, axes),), origin)
