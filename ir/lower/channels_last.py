@@ -9,6 +9,7 @@ alike: intermediates are ours to lay out.  What the program can see keeps eager'
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ FAITHFUL = frozenset(
 # Views that say where elements lie in memory, whatever their base's strides are.
 LITERAL = frozenset({"aten.as_strided.default", "aten._reshape_alias.default"})
 LEAST_BYTES = 1 << 20  # that conversions would move, for less it is not worth other strides
+PRODUCT = "aten.mm.default"
+products = True  # whether convolutions that are matrix products are called as that
 everywhere = False  # for tests: on every device, whatever it costs
 
 
@@ -106,6 +109,21 @@ def is_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
         return False
     pairs = zip(shape[2:], strides[2:], strict=True)
     return all(extent == 1 or stride >= shape[1] for extent, stride in pairs)
+
+
+def as_product(x: Ref, weight: Ref, options: Sequence[Any]) -> tuple[Ref, Ref] | None:
+    """The matrices of pixels by channels whose product a convolution by single pixels is: calling that costs the CPU a
+    third.  For 16-bit types, whose products and convolutions round alike, and rows that the library's kernels like."""
+    stride, padding, _, transposed, _, groups = options
+    single = weight.shape[2:] == (1, 1) and not transposed and groups == 1
+    if not (products and single and set(stride) == {1} and set(padding) == {0}):
+        return None
+    out, channels = weight.shape[:2]
+    if not everywhere and (x.torch_dtype.itemsize != 2 or out % 8 or channels % 8):
+        return None
+    pixels = product(x.shape) // channels
+    left = replace(x, shape=(pixels, channels), strides=(channels, 1))
+    return left, replace(weight, shape=(channels, out), strides=(1, channels))
 
 
 def layout(val: Any, operands: Iterable[Any]) -> Any:

@@ -36,7 +36,7 @@ from frameloom.ir.lower.geometry import (
     used_results,
     view_of,
 )
-from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, positions, read
+from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, Result, positions, read
 from frameloom.ir.node import Node
 from frameloom.ir.program import (
     Buffer,
@@ -308,24 +308,47 @@ class _Graph:
         tensors = [self.argument(a) for a in arguments[:3]]
         x, weight = (self.laid(t, channels_last.last_strides(t.shape), node) for t in tensors[:2])
         bias: Ref | None = tensors[2]
-        apart = bias is not None and (is_cuda(str(val.device)) or channels_last.everywhere)
         meta = channels_last.Relaid(val, channels_last.last_strides(val.shape))
-        given = (x, weight, None if apart else bias, *arguments[3:])
-        if not apart:
+        matrices = channels_last.as_product(x, weight, arguments[3:])
+        apart = matrices is not None or is_cuda(str(val.device)) or channels_last.everywhere
+        if bias is None or not apart:
+            if matrices is not None and (node, 0) not in self.returned:
+                return self.product(node, node.name, *matrices, meta)
+            given = (x, weight, bias, *arguments[3:])
             found: Ref = self.extern(node, name, self.plain(given), (), [meta], False)
             return found
-        raw = self.buffer(f"{node.name}_raw", meta, Kind.EXTERN)
-        self.steps.append(Extern(name, self.plain(given), (), (raw,), origin(node)))
-        assert bias is not None
+        if matrices is not None:
+            raw = self.product(node, f"{node.name}_raw", *matrices, meta)
+        else:
+            result = self.buffer(f"{node.name}_raw", meta, Kind.EXTERN)
+            given = (x, weight, None, *arguments[3:])
+            self.steps.append(Extern(name, self.plain(given), (), (result,), origin(node)))
+            raw = self.ref(result, meta)
         beside = replace(bias, shape=(*bias.shape, 1, 1), strides=(*bias.strides, 0, 0))
         call = Call("aten.add.Tensor", ("self", "other", "alpha"), (result_of(val),))
-        value = TABLE[call.target](call, self.ref(raw, meta), beside, 1)
+        value = TABLE[call.target](call, raw, beside, 1)
         returned = (node, 0) in self.returned
         meta = val if returned else meta
         into = self.buffer(node.name, meta, Kind.OUTPUT if returned else Kind.TEMP)
         ref = self.ref(into, meta)
         self.steps.append(self.kernel("aten.bias", store_of(ref, value), node))
         return ref
+
+    def product(self, node: torch.fx.Node, name: str, a: Ref, b: Ref, meta: Any) -> Ref:
+        """a @ b, shown with the geometry of `meta`; for a loop where that is small enough."""
+        target, shape = channels_last.PRODUCT, (a.shape[0], b.shape[1])
+        device = a.buffer.device
+        buffer = Buffer(name, a.dtype, shape, (shape[1], 1), Kind.TEMP, device=device)
+        self.base_offset[buffer] = 0
+        ref = replace(a, buffer=buffer, shape=shape, strides=buffer.strides, offset=0)
+        assert a.dtype is not None
+        call = Call(target, ("self", "mat2"), (Result(shape, ref.strides, a.dtype, a.torch_dtype),))
+        try:
+            self.steps.append(self.kernel(target, store_of(ref, TABLE[target](call, a, b)), node))
+        except Decline:
+            given = (view_of(a), view_of(b))
+            self.steps.append(Extern(target, given, (), (buffer,), origin(node)))
+        return replace(ref, shape=tuple(map(int, meta.shape)), strides=meta.stride())
 
     # --- layouts
 

@@ -72,3 +72,11 @@ def test_the_program_sees_its_own_strides():
     assert {s.buffer.strides for s in written if s.buffer.kind is Kind.OUTPUT} == {
         (131072, 4096, 64, 1), (122880, 4096, 64, 1),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("width, products", [(32, 2), (36, 0)])
+def test_single_pixels_are_matrix_products(width, products):
+    module = nn.Sequential(nn.Conv2d(width, width, 1), nn.ReLU(), nn.Conv2d(width, width, 1)).half()
+    x = torch.zeros(8, width, 64, 64).half()
+    _, steps = lowered(lambda x: module(x) + 1, x)
+    assert steps.count(channels_last.PRODUCT) == products

@@ -116,3 +116,17 @@ def test_given_channels_last():
     x = X.to(memory_format=torch.channels_last)
     check(lambda x, w: (F.conv2d(x, w), F.conv2d(x, w).relu()), x, W, graphs=1)
     check(lambda x, w: F.conv2d(x, w).view(2, -1), X[:, :, ::2, ::2], W, graphs=1)
+
+
+@pytest.mark.parametrize("bias", [None, B])
+@pytest.mark.parametrize("options", [{}, {"stride": 2}, {"padding": 1}], ids=str)
+def test_single_pixels_are_matrix_products(bias, options):
+    w = W[:, :, :1, :1]
+
+    def f(x, w):
+        y = F.conv2d(x, w, bias, **options)
+        return y, F.conv2d(x, w, bias, **options).relu(), F.conv2d(x + 1, w, **options)[:, 1:] * 2
+
+    report = check(f, X, w, graphs=1)
+    calls = [s for s in report.graphs[0].fused.steps if isinstance(s, Extern)]
+    assert any(s.target == channels_last.PRODUCT for s in calls) == (not options)
