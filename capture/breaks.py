@@ -121,6 +121,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "write to the tensor itself, or to a slice or select of it",
     ),
     "unbound": ("a variable has no value here", "assign it on every path"),
+    "shared_dictionary": (
+        "the object's dictionary was reached under another name too, and is changed",
+        "change it by one of the names alone",
+    ),
     "unknown_call": ("what this call does is unknown", "call it outside the jitted function"),
     "unpack": ("the number of values does not fit", "check the sizes"),
     "unsupported_call": (

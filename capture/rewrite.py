@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import _capture, breaks, effects
+from frameloom.capture.aliases import tell_objects_apart
 from frameloom.capture.assumptions import check_that_rerun_is_possible, rerunning
 from frameloom.capture.builder import CodeBuilder
 from frameloom.capture.instr import argument_names, assemble, decode
@@ -34,7 +35,6 @@ from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import CellValue
-from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.config import config
@@ -88,20 +88,8 @@ class Piece:
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
             if t.rerun_sites:
                 self.compiled = rerunning(self.compiled, self.graph.gm if config.verify else None)
-        self._tell_objects_apart()
+        tell_objects_apart(t)
         self.built = t.guards.build(capture.function.__code__, apart)
-
-    def _tell_objects_apart(self) -> None:
-        """An object that is changed must not be one that was read under another name."""
-        t = self.tracer
-        for value in t.changed.values():
-            if (
-                isinstance(value, ListValue | DictValue | SetValue | ObjectValue)
-                and value.origin is not None
-            ):
-                for other in t.known_objects(type(value.real)):
-                    if other is not value and other.origin is not value.origin:
-                        t.guards.add(value.origin, "different", other.origin)
 
     def entry(self, function: FunctionType | None, recipe: Any = None) -> Any:
         built = self.built

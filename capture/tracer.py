@@ -130,6 +130,10 @@ class Tracer:
         """The value of an object that was looked at and whose identity matters."""
         return self._known.get(id(obj))
 
+    def know(self, obj: Any, value: Value) -> Value:
+        """The value of an object, `value` if it was not looked at."""
+        return self._known.setdefault(id(obj), value)
+
     def known_objects(self, cls: type) -> list[Value]:
         """The values of all existing objects of that class that were looked at."""
         return [value for value in self._known.values() if type(value.real) is cls]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from types import CodeType, FunctionType
@@ -102,7 +103,8 @@ def is_worth_it(function: FunctionType, slots: tuple[Any, ...]) -> bool:
 
 def has_tensors(value: Any) -> bool:
     """Told by types and by what the containers of C hold: `isinstance` and methods may run code of the program."""
-    cls, items = type(value), (value,)
+    cls = type(value)
+    items: Iterable[Any] = (value,)
     if issubclass(cls, tuple | list):
         items = (tuple if issubclass(cls, tuple) else list).__getitem__(value, slice(LOOKED_AT))
     elif issubclass(cls, dict):

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 
 class AttributesValue(Value):
-    """`obj.__dict__`: reads and writes go to the object's attributes."""
+    """`obj.__dict__`: reads and writes go to the object's attributes.  There is one of each object (`attributes_of`)."""
 
     def __init__(self, over: ObjectValue) -> None:
         self.over = over
+        self.real = None if over.real is None else instance_dict(over.real)
+        if over.origin is not None and self.real is not None:
+            self.origin = over.origin.child("dict")
 
     def type(self) -> type:
         return dict
@@ -30,11 +33,8 @@ class AttributesValue(Value):
 
     def table(self, t: Tracer) -> DictValue:
         """As an ordinary dictionary, for reading."""
-        over = self.over
-        base = None if over.real is None else instance_dict(over.real)
-        origin = over.origin.child("dict") if over.origin is not None and base is not None else None
-        table = DictValue(base, origin)
-        for name, value in over.attributes.items():
+        table = DictValue(self.real, self.origin)
+        for name, value in self.over.attributes.items():
             table.written[name] = (ConstValue(name), value)
         return table
 
@@ -69,3 +69,27 @@ class AttributesValue(Value):
         )  # the class's own `__getattribute__` was interpreted already
         r.load(self.over)
         r.code.call(1)
+
+
+def attributes_of(t: Tracer, over: ObjectValue) -> AttributesValue:
+    if over.namespace is None:
+        over.namespace = AttributesValue(over)
+    note_dictionary(t, over, changes=False)
+    return over.namespace
+
+
+def note_dictionary(t: Tracer, over: ObjectValue, changes: bool) -> None:
+    """The object's attributes are read, or changed.  Whoever reaches its dictionary under another name finds the object from now on; where that
+    happened before, or objects share one dictionary, no change by one name is seen under the other."""
+    real = None if over.real is None or over.origin is None else instance_dict(over.real)
+    if real is None:
+        return
+    if over.namespace is None:
+        over.namespace = AttributesValue(over)
+    known = t.know(real, over.namespace)
+    if known is over.namespace:
+        return
+    other = known.over if isinstance(known, AttributesValue) else known
+    also = getattr(other, "payload", None)
+    if changes or id(other) in t.changed or id(also) in t.changed:
+        raise Break("shared_dictionary", f"an attribute of {over.describe()}")

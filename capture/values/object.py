@@ -25,7 +25,7 @@ from frameloom.capture.attributes import (
     set_attributes,
 )
 from frameloom.capture.lookup import MISSING, attribute_after, class_attribute
-from frameloom.capture.values.attributes import AttributesValue
+from frameloom.capture.values.attributes import AttributesValue, attributes_of, note_dictionary
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.dictionary import DELETED, DictValue
@@ -62,6 +62,7 @@ class ObjectValue(Value):
         if payload is not None and real is None:
             payload.holder = self
         self.attributes: dict[str, Value] = {}
+        self.namespace: AttributesValue | None = None
         self._names_are_plain: bool | None = None
 
     def type(self) -> type:
@@ -128,6 +129,7 @@ class ObjectValue(Value):
 
     def own(self, t: Tracer, name: str) -> Value | None:
         """The attribute in the instance dictionary."""
+        note_dictionary(t, self, changes=False)
         if name in self.attributes:
             value = self.attributes[name]
             return None if value is DELETED else t.look(value)
@@ -159,7 +161,7 @@ class ObjectValue(Value):
         if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):
             return BoundMethodValue(t.pinned(found.__func__), t.pinned(self.cls))
         if name == "__dict__":
-            return AttributesValue(self)
+            return attributes_of(t, self)
         if isinstance(found, MemberDescriptorType):
             return self._slot(t, name, found)
         if name == "__class__":
@@ -237,6 +239,7 @@ class ObjectValue(Value):
     def write(self, t: Tracer, name: str, value: Value) -> None:
         if self.real is not None and self.origin is None:
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+        note_dictionary(t, self, changes=True)
         t.change(self)
         self.attributes[name] = value
 
