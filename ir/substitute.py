@@ -168,7 +168,8 @@ def rebuild(n: Node, srcs: tuple[Node, ...]) -> Node:
         return n
     op = n.op
     if op is Op.REDUCE:
-        return fold(n.arg.kind, n.arg.axes, srcs[0])
+        settled = _settled_at_an_end(n.arg.kind, n.arg.axes, srcs[0])
+        return fold(n.arg.kind, n.arg.axes, srcs[0]) if settled is None else settled
     if n.dtype is DType.I64 and op in (Op.ADD, Op.MUL, Op.FLOORDIV, Op.MOD):
         if op is Op.ADD:
             return index.add(*srcs)
@@ -217,6 +218,20 @@ def _settled(op: Op, a: index.Range, b: index.Range) -> bool | None:
     if op is Op.EQ:
         return False if apart else True if same else None
     return True if apart else False if same else None
+
+
+def _settled_at_an_end(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
+    """any(i >= r over r) is true for every i, at r = 0; all(p) is false if p fails at an end of a loop whatever the positions around."""
+    if kind not in ("any", "all") or value.op not in COMPARES or len(axes) > 2:
+        return None
+    if not value.srcs[0].dtype.is_int or next(loads([value]), None) is not None:
+        return None
+    for ends in itertools.product(*((0, a.extent - 1) for a in axes)):
+        at = {a: index.index(end) for a, end in zip(axes, ends, strict=True)}
+        found = substitute(value, at)
+        if found.op is Op.CONST and found.arg is (kind == "any"):
+            return found
+    return None
 
 
 def conjunction(*conditions: Node) -> Node:

@@ -1,6 +1,6 @@
 """The way of a compile: every stage a function, listed here once, in order.
 
-    captured graph -> lower -> fuse -> launches -> plan memory -> generate -> build -> plan
+    captured graph -> recognise -> lower -> fuse -> launches -> plan memory -> generate -> build -> plan
 
 `run_stages` times, dumps and verifies around every stage; the stages themselves do none of that.
 """
@@ -13,6 +13,7 @@ from typing import Any
 from frameloom.assemble import assemble
 from frameloom.backends import build_all, generate_all, launches
 from frameloom.capture.graph import CapturedGraph, without_examples
+from frameloom.capture.written_attention import recognised
 from frameloom.config import config
 from frameloom.debug import Trail, log
 from frameloom.errors import BackendError
@@ -28,12 +29,14 @@ from frameloom.runnable import runnable
 
 Compiled = Callable[..., Any]
 
+
+def _lower(captured: CapturedGraph) -> Program:
+    seen = recognised(captured)
+    return lower(seen.graph, seen.constants)
+
+
 PROGRAM_STAGES: tuple[tuple[str, Callable[[Any], Program], str], ...] = (
-    (
-        "lower",
-        lambda captured: lower(captured.graph, captured.constants),
-        "loops_before_fusion.txt",
-    ),
+    ("lower", _lower, "loops_before_fusion.txt"),
     ("fuse", fuse, "loops_after_fusion.txt"),
     ("launches", launches, "loops_of_launches.txt"),
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from frameloom.ir.node import Node
-from frameloom.ir.ops import BINARY, UNARY, Op
-from frameloom.ir.rewrite import Rule, constant, of
+from frameloom.ir.node import Node, where
+from frameloom.ir.ops import BINARY, COMPARES, UNARY, Op
+from frameloom.ir.rewrite import Rule, any_node, constant, of
 
 
 def _folded(whole: Node, **_: Node) -> Node:
@@ -17,7 +17,12 @@ def _same_everywhere(whole: Node, c: Node) -> Node | None:
     return c if whole.arg.kind in ("any", "all", "max", "min") else None
 
 
-c, d = constant("c"), constant("d")
+def _chosen(whole: Node, p: Node, c: Node, d: Node, e: Node | None = None) -> Node:
+    a, b = (_folded(Node(whole.op, whole.dtype, (v,) if e is None else (v, e))) for v in (c, d))
+    return where(p, a, b)
+
+
+c, d, e, p = constant("c"), constant("d"), constant("e"), any_node("p")
 
 FOLDING_RULES = (
     # any(c) -> c, and likewise all, max, min
@@ -29,4 +34,11 @@ FOLDING_RULES = (
     ),
     # op(c, d) -> its value
     *(Rule(of(op, c, d, name="whole"), _folded) for op in sorted(BINARY, key=lambda op: op.value)),
+    # cast(where(p, c, d)) -> where(p, cast(c), cast(d))
+    Rule(of(Op.CAST, of(Op.WHERE, p, c, d), name="whole"), _chosen),
+    # where(p, c, d) < e -> where(p, c < e, d < e), and the other comparisons
+    *(
+        Rule(of(op, of(Op.WHERE, p, c, d), e, name="whole"), _chosen)
+        for op in sorted(COMPARES, key=lambda op: op.value)
+    ),
 )

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from frameloom.capture import _capture, record
 from frameloom.capture.fake import Fake
 from frameloom.capture.shapes import infer
+from frameloom.capture.written_attention import recognised
 from frameloom.ir.dtype import DType
 from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import lower
@@ -27,6 +28,7 @@ class Lowering(GraphRunner):
     """Lowers and fuses each graph."""
 
     def compile_graph(self, graph, trail):
+        graph = recognised(graph)
         program = lower(graph.graph, graph.constants)
         verify(program, blame="lower")
         self.program = fuse(program)
@@ -48,7 +50,7 @@ def _tensors_seem_to_be_on_a_gpu(monkeypatch):
 def lowered(fn, *args):
     """The program, and per step the name of a kernel's device or of a library call."""
     runner = Lowering()
-    with torch.no_grad(), contextlib.suppress(NotImplementedError):  # what only a GPU can do
+    with torch.no_grad(), contextlib.suppress(RuntimeError):  # what only a GPU can do
         _capture.JitFunction(fn, runner)(*args)
     assert not runner.breaks, runner.breaks[0].text
     steps = [

@@ -39,6 +39,27 @@ def test_attention_is_laid_out_as_the_query():
     assert attention(q, q, q).strides == (2048, 32, 128, 1)
 
 
+def test_attention_that_is_written_out_is_one_call_without_copies():
+    def f(x, y, z):
+        q, k, v = (t.view(2, 64, 4, 32).transpose(1, 2) for t in (x, y, z))
+        p = F.softmax(q @ k.transpose(-2, -1) / 32**0.5, -1)
+        return (p @ v).transpose(1, 2).reshape(2, 64, 128)
+
+    x = torch.randn(2, 64, 128)
+    assert lowered(f, x, x.clone(), x.clone())[1] == [ATTENTION]
+
+
+def test_attention_that_is_written_out_with_the_triangular_mask():
+    def f(q, k, v, i):
+        i = i.new_ones(64, 64).tril() == 0
+        return F.softmax((q @ k.transpose(-2, -1)).masked_fill(i, float("-inf")), -1) @ v
+
+    q = torch.randn(2, 4, 64, 32)
+    program, steps = lowered(f, q, q.clone(), q.clone(), torch.ones(1))
+    assert steps == [ATTENTION]
+    assert program.steps[0].args[3:6] == (None, 0.0, True)
+
+
 def test_batch_norm_in_training_is_fused():
     norm = torch.nn.BatchNorm2d(4)
     _, steps = lowered(lambda x: F.relu(norm(x)), torch.randn(3, 4, 5, 5))
