@@ -65,7 +65,9 @@ def jit(
 
     fullgraph: raise FullGraphError instead of breaking the graph.
     dynamic: None or False (each shape gets its own entry); True is not available yet.
-    mode: None or "default"; the others concern the GPU, which is not supported yet.
+    mode: None or "default"; for GPUs also "max-autotune-no-cudagraphs" (kernels are launched in the way that is fastest
+        when tried; found once per machine), "reduce-overhead" (calls replay a CUDA graph where that is safe), and
+        "max-autotune" (both).  On the CPU they change nothing.
     backend: None (ours), "eager" (run the captured graph as it is), or a function
         `(gm: torch.fx.GraphModule, example_inputs: list[Tensor]) -> callable`, called once per captured graph.
     options: a dict; {"numerics": "eager"} (round where eager rounds) is the default.

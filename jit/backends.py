@@ -45,15 +45,17 @@ def launches(program: Program) -> Program:
     return partition(program, chip_of)
 
 
-def generate_all(program: Program) -> Texts:
-    """The sources of all kernels."""
+def generate_all(program: Program, tune: bool = False) -> Texts:
+    """The sources of all kernels; with `tune`, the fastest of several for a GPU (autotune.py)."""
     by_device: dict[str, list[Kernel]] = {}
     for step in program.steps:
         if isinstance(step, Kernel):
             by_device.setdefault(step.device, []).append(step)
     checks = frozenset(s.buffer for s in program.steps if isinstance(s, Check))
     cpu = by_device.pop("cpu", [])
-    texts = [(device, _triton(kernels, device, checks)) for device, kernels in by_device.items()]
+    texts = [
+        (device, _triton(kernels, device, checks, tune)) for device, kernels in by_device.items()
+    ]
     return Texts(_cpp(cpu) if cpu else (), texts)
 
 
@@ -63,12 +65,18 @@ def _cpp(kernels: Sequence[Kernel]) -> Sequence[Any]:
     return generate(kernels)
 
 
-def _triton(kernels: Sequence[Kernel], device: str, checks: frozenset[Buffer]) -> Sequence[Any]:
+def _triton(
+    kernels: Sequence[Kernel], device: str, checks: frozenset[Buffer], tune: bool
+) -> Sequence[Any]:
     from frameloom.codegen.chip import chip_of
-    from frameloom.codegen.triton_module import generate
+    from frameloom.codegen.triton_module import generate, variants
 
     assert is_cuda(device), f"no kernels are generated for {device}"
-    return generate(kernels, chip_of(device), checks)
+    if not tune:
+        return generate(kernels, chip_of(device), checks)
+    from frameloom.autotune import tuned
+
+    return tuned(variants(kernels, chip_of(device), checks), device)
 
 
 def build_all(texts: Texts) -> Built:

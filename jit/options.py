@@ -21,6 +21,17 @@ class Options:
 
     fullgraph: bool = False
     backend: str | Backend | None = None
+    mode: str = "default"
+
+    @property
+    def tune(self) -> bool:
+        """Whether GPU kernels are launched in the way that was fastest when tried."""
+        return self.mode.startswith("max-autotune")
+
+    @property
+    def replay(self) -> bool:
+        """Whether calls replay a CUDA graph where that is safe."""
+        return self.mode in ("reduce-overhead", "max-autotune")
 
 
 def check_options(
@@ -37,11 +48,7 @@ def check_options(
         )
     if mode is not None and mode not in MODES:
         raise OptionError(f"mode={mode!r}: expected None or one of {', '.join(map(repr, MODES))}")
-    if mode not in (None, "default"):
-        raise OptionError(
-            f"mode={mode!r} concerns the GPU, which is not supported yet. Leave mode=None on the CPU."
-        )
-    return Options(fullgraph, _check_backend(backend, options))
+    return Options(fullgraph, _check_backend(backend, options), str(mode or "default"))
 
 
 def _check_backend(backend: object, options: object) -> str | Backend | None:

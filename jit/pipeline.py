@@ -15,6 +15,7 @@ from frameloom.backends import build_all, generate_all, launches
 from frameloom.capture.graph import CapturedGraph, without_examples
 from frameloom.capture.written_attention import recognised
 from frameloom.config import config
+from frameloom.cuda_graphs import replayed
 from frameloom.debug import Trail, log
 from frameloom.errors import BackendError
 from frameloom.ir.fuse import fuse
@@ -57,10 +58,12 @@ def compile_graph(
         return captured.gm.forward, GraphReport(without_examples(captured))
     if options.backend is not None:
         return _call_backend(captured, options), GraphReport(without_examples(captured))
-    return _run_stages(captured, trail)
+    return _run_stages(captured, options, trail)
 
 
-def _run_stages(captured: CapturedGraph, trail: Trail) -> tuple[Compiled, GraphReport]:
+def _run_stages(
+    captured: CapturedGraph, options: Options, trail: Trail
+) -> tuple[Compiled, GraphReport]:
     program: Any = captured
     programs = []
     for name, stage, file in PROGRAM_STAGES:
@@ -80,7 +83,7 @@ def _run_stages(captured: CapturedGraph, trail: Trail) -> tuple[Compiled, GraphR
         memory = plan_memory(program)
     kernels = [s for s in program.steps if isinstance(s, Kernel)]
     with trail.stage("generate"):
-        texts = generate_all(program)
+        texts = generate_all(program, options.tune)
     for name, text in texts.readable():
         trail.dump(name, text)
         log("kernels", text)
@@ -88,6 +91,8 @@ def _run_stages(captured: CapturedGraph, trail: Trail) -> tuple[Compiled, GraphR
         built = build_all(texts)
     with trail.stage("plan"):
         plan = assemble(captured, program, memory, built)
+        if options.replay:
+            plan = replayed(plan, program, captured)
     origins = {k.name: k.origin for k in kernels}
     report = GraphReport(
         without_examples(captured),

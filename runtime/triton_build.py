@@ -61,6 +61,19 @@ def build(
     sources: Sequence[Source], arch: int, aligned: bool = True, cache: DiskCache | None = None
 ) -> list[Cubin]:
     """A cubin per source; KernelError with Triton's words."""
+    return [c for c in _build(sources, arch, aligned, cache, False) if c is not None]
+
+
+def try_build(
+    sources: Sequence[Source], arch: int, cache: DiskCache | None = None
+) -> list[Cubin | None]:
+    """The same, with None for what Triton refuses."""
+    return _build(sources, arch, True, cache, True)
+
+
+def _build(
+    sources: Sequence[Source], arch: int, aligned: bool, cache: DiskCache | None, tolerant: bool
+) -> list[Cubin | None]:
     cache = cache or shared_cache()
     identity = _identity()
     requests = [_request(s, arch, aligned) for s in sources]
@@ -71,13 +84,15 @@ def build(
     missing = {k: r for k, r in zip(keys, requests, strict=True) if not found[k]}
     if missing:
         started = time.perf_counter()
-        answers = shared_pool().compile(list(missing.values()))
+        answers = shared_pool().compile(list(missing.values()), tolerant)
         for k, (facts, data) in zip(missing, answers, strict=True):
+            if "error" in facts:
+                continue
             found[k] = _packed(facts, data)
             cache.put(k, ".cubin", found[k])
         seconds = time.perf_counter() - started
         log("cache", f"compiled {len(missing)} Triton kernel(s) in {1e3 * seconds:.0f} ms")
-    return [_unpacked(found[k]) for k in keys]
+    return [_unpacked(found[k]) if found[k] else None for k in keys]
 
 
 def unaligned(source: Source, arch: int) -> Cubin:

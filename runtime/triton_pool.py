@@ -162,14 +162,17 @@ class Pool:
         finally:
             self._lock.release()
 
-    def compile(self, requests: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], bytes]]:
-        """Answers in the order of the requests; KernelError with Triton's words for the first that fails."""
+    def compile(
+        self, requests: Sequence[dict[str, Any]], tolerant: bool = False
+    ) -> list[tuple[dict[str, Any], bytes]]:
+        """Answers in the order of the requests; KernelError with Triton's words for the first that fails.  `tolerant`:
+        what fails has {"error": Triton's words} as its answer instead."""
         with self._lock:
             self._drop_dead()
             wanted = min(len(requests), WORKERS, os.cpu_count() or 1)
             while len(self._workers) < wanted:
                 self._workers.append(Worker(requests[0]["arch"]))
-            return _Round(self._workers, requests).run()
+            return _Round(self._workers, requests, tolerant).run()
 
     def end(self) -> None:
         with self._lock:
@@ -185,8 +188,11 @@ class Pool:
 class _Round:
     """One call of Pool.compile.  Work goes to the workers that are ready: one that is importing Triton still may never be needed."""
 
-    def __init__(self, workers: list[Worker], requests: Sequence[dict[str, Any]]) -> None:
+    def __init__(
+        self, workers: list[Worker], requests: Sequence[dict[str, Any]], tolerant: bool
+    ) -> None:
         self.workers = workers
+        self.tolerant = tolerant
         self.requests = requests
         self.waiting = deque(range(len(requests)))
         self.busy: dict[Worker, int] = {}
@@ -234,7 +240,7 @@ class _Round:
                 worker.ready = True
                 continue
             number = self.busy.pop(worker)
-            if "error" in answer[0]:
+            if "error" in answer[0] and not self.tolerant:
                 raise KernelError(_message(answer[0]["error"], self.requests[number]))
             self.answers[number] = answer
 
@@ -247,9 +253,10 @@ class _Round:
             if self.stillborn > 1:
                 raise BuildError(f"Triton cannot be started in a process of its own: {dead}")
         elif number in self.lost:
-            raise KernelError(
-                _message(f"the process that runs Triton died: {dead}", self.requests[number])
-            )
+            error = f"the process that runs Triton died: {dead}"
+            if not self.tolerant:
+                raise KernelError(_message(error, self.requests[number]))
+            self.answers[number] = {"error": error}, b""
         else:
             self.lost.add(number)
             self.waiting.appendleft(number)

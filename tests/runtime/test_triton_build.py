@@ -14,7 +14,7 @@ from frameloom.codegen.launch import LaunchSource
 from frameloom.errors import BuildError, KernelError
 from frameloom.runtime import triton_build, triton_pool
 from frameloom.runtime.cache import DiskCache
-from frameloom.runtime.triton_build import build
+from frameloom.runtime.triton_build import build, try_build
 
 pytest.importorskip("triton")
 
@@ -66,7 +66,9 @@ def test_answers_come_in_order(cache):
 def test_equal_sources_are_compiled_once(cache, pool, monkeypatch):
     asked = []
     compile_them = pool.compile
-    monkeypatch.setattr(pool, "compile", lambda r: asked.append(len(r)) or compile_them(r))
+    monkeypatch.setattr(
+        pool, "compile", lambda r, *how: asked.append(len(r)) or compile_them(r, *how)
+    )
     first = build([source(), source()], 90, cache=cache)
     assert first[0] == first[1]
     assert build([source()], 90, cache=cache) == first[:1]
@@ -139,6 +141,12 @@ def test_assertions_on_the_device_are_compiled_in_if_asked_for(cache):
     without, checked = build([plain, replace(plain, debug=True)], 90, cache=cache)
     assert b"too large" in checked.data
     assert b"too large" not in without.data
+
+
+def test_what_is_refused_among_others_is_none(cache):
+    sources = [source("fine"), source("broken", "tl.nothing(x)"), source("fine_too", "x + 1")]
+    first, refused, last = try_build(sources, 90, cache)
+    assert (first.symbol, refused, last.symbol) == ("fine", None, "fine_too")
 
 
 def test_an_error_has_the_source_and_the_compilers_words(cache):
