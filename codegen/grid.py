@@ -5,6 +5,8 @@ counted as one number (the last axis fastest):
 
     pointwise, one fast axis       tile (outer)
     pointwise, two fast axes       tile (y, x): what is contiguous along one is read in squares of both
+    pointwise, work per row or     tile (y, x): what depends on one of them is computed once for all of the other,
+      column                       as the scale of every channel
     reductions                     tile (outer, inner); with one outer position per block just (inner)
 
 `inner` is held whole (*persistent*) where it fits into registers, else looped over, once per stage of folds and once for
@@ -17,9 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from frameloom.codegen.chip import Chip
-from frameloom.codegen.cost import size
+from frameloom.codegen.cost import cost, size
 from frameloom.codegen.goal import Goal
-from frameloom.codegen.layout import coalesce, row_major, stride
+from frameloom.codegen.layout import coalesce, is_index, row_major, stride
 from frameloom.codegen.partition import form
 from frameloom.codegen.split_reduction import reductions
 from frameloom.ir.index import linear
@@ -29,6 +31,8 @@ from frameloom.ir.program import Buffer, Kernel, Kind, Store
 from frameloom.ir.substitute import substitute, topological, transform
 
 POINTWISE = 1024  # positions of a block
+SHARED = 10.0  # weight of what depends on rows or columns alone, for which a tile has both
+WASTE = 1.15  # positions of such tiles per position that there is
 SQUARE = 64  # side of a tile that reads both ways; half of it for wide elements
 HELD = 16384  # positions of `inner` that a block keeps in registers
 STEP = 2048  # positions of one step of a loop over `inner`
@@ -252,6 +256,8 @@ def _pointwise(axes: tuple[Axis, ...], stores: list[Store], chip: Chip) -> Launc
         x = Dimension("x", (fast,), min(SQUARE, power(fast.extent)))
         y.block = min(SQUARE // 2 if wide else SQUARE, power(other.extent))
         return Launch([y, x], None, [], stores, warps=8 if y.block * x.block > 2048 else 4)
+    if (tile := _sharing(axes, stores, chip)) is not None:
+        return Launch(tile, None, [], stores, warps=4)
     block = min(POINTWISE, max(32, power(-(-total // chip.multiprocessors))))
     return Launch(
         [Dimension("x", axes, block)], None, [], stores, warps=max(1, min(4, block // 128))
@@ -276,6 +282,23 @@ def _square(axes: tuple[Axis, ...], found: Sequence[tuple[Node, int]]) -> tuple[
     if bytes_of[other] < most / 4 or min(other.extent, fast.extent) < 8:
         return None
     return other, fast
+
+
+def _sharing(axes: tuple[Axis, ...], stores: Sequence[Store], chip: Chip) -> list[Dimension] | None:
+    """Rows and columns of a tile whose positions share a good part of the work."""
+    if len(axes) < 2 or size(axes) < 4 * POINTWISE * chip.multiprocessors:
+        return None
+    *rest, fast = axes
+    rows, columns = frozenset(rest), frozenset((fast,))
+    values = topological([s.value for s in stores])
+    shared = [n for n in values if n.free and (n.free <= rows or n.free <= columns)]
+    if cost(n for n in shared if not is_index(n)) < SHARED:
+        return None
+    fits = [b for b in (256, 128, 64, 32) if -(-fast.extent // b) * b <= WASTE * fast.extent]
+    if not fits:
+        return None
+    y = Dimension("y", tuple(rest), 4 * POINTWISE // fits[0])
+    return [y, Dimension("x", (fast,), fits[0])]
 
 
 def _with_inner(

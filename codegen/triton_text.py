@@ -19,6 +19,7 @@ from frameloom.ir.index import bounds, linear, sum_of, terms_of
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Buffer, Store
+from frameloom.ir.substitute import topological
 
 I32 = (-(1 << 31), (1 << 31) - 1)
 LOG2E = 1.4426950408889634
@@ -78,6 +79,7 @@ class Writer(Ops):
         inside = [s for s in launch.stores if self._spans_inner(s.offset)]
         outside = [s for s in launch.stores if not self._spans_inner(s.offset)]
         if launch.inner is None:
+            self._loads_first()
             for s in launch.stores:
                 self._store(s)
             return self.top.lines
@@ -104,6 +106,17 @@ class Writer(Ops):
     def _spans_inner(self, n: Node) -> bool:
         inner = self.launch.inner
         return inner is not None and any(a in n.free for a in inner.axes)
+
+    def _loads_first(self) -> None:
+        """In tiles of two dimensions: what is read for every position is under way while the rest is computed for rows and
+        columns, which the threads hand to each other and wait for."""
+        if len(self.tile) < 2:
+            return
+        whole = frozenset(d.name for d in self.tile)
+        for n in topological([s.value for s in self.launch.stores]):
+            below = topological(n.srcs) if n.op is Op.LOAD and self.dims_of(n) == whole else [n]
+            if not any(other.op is Op.LOAD or other is n for other in below):
+                self.value(n)
 
     # --- positions
 

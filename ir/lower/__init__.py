@@ -15,6 +15,7 @@ import frameloom.ir.lower.loss
 import frameloom.ir.lower.matmul
 import frameloom.ir.lower.normalize
 import frameloom.ir.lower.pointwise
+import frameloom.ir.lower.pool
 import frameloom.ir.lower.reduce  # noqa: F401
 from frameloom.ir.lower.graph import lower
 from frameloom.ir.lower.table import TABLE

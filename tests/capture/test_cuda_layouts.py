@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from frameloom.ir.dtype import DType
 from frameloom.ir.lower import channels_last
 from frameloom.ir.program import Extern, Kernel, Kind
 from tests.capture.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
@@ -80,3 +81,12 @@ def test_single_pixels_are_matrix_products(width, products):
     x = torch.zeros(8, width, 64, 64).half()
     _, steps = lowered(lambda x: module(x) + 1, x)
     assert steps.count(channels_last.PRODUCT) == products
+
+
+def test_indices_of_pooling_that_nobody_wants_are_not_written():
+    module = layers(torch.half)
+    x = torch.zeros(8, 32, 64, 64).half()
+    program, steps = lowered(lambda x: F.max_pool2d(module(x).relu(), 3, 2, 1), x)
+    assert not any("pool" in s for s in steps)
+    stores = [s for k in program.steps if isinstance(k, Kernel) for s in k.stores]
+    assert DType.I64 not in {s.buffer.dtype for s in stores}

@@ -130,6 +130,20 @@ def test_transposed_operand_is_read_in_squares():
     assert "[:, None]" in text
 
 
+@pytest.mark.parametrize("n, m", [(301, 64), (200, 60), (90, 1000)])
+@pytest.mark.parametrize("per_row", [False, True])
+def test_what_rows_or_columns_share_is_computed_once_for_a_tile(n, m, per_row):
+    x, b, i, j = rows(n, m)
+    scale = torch.rand(n if per_row else m) + 0.5
+    given = read(tensor_in("s", scale), i if per_row else j)
+    shared = binary(Op.DIV, const(1.0, F32), unary(Op.SQRT, given))
+    value = binary(Op.MUL, read(b, i, j), shared)
+    stores = [write(out("o", (n, m)), (i, j), value)]
+    check(stores, {"x": x, "s": scale})
+    (source,) = generate(launches(Kernel("k", tuple(stores), ()), TINY), TINY)
+    assert "[None, :]" in source.text and "[:, None]" in source.text
+
+
 def test_casts_round_where_they_stand():
     # Not bf16, which Triton's interpreter does not round to nearest.
     x = torch.randn(100, dtype=torch.float16)
