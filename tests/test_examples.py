@@ -9,6 +9,7 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SAYS = {
     "quickstart.py": ["jitted equals plain: True", "same object: True", "2 graph(s)", "1 break(s)"],
+    "on_the_gpu.py": ["kernels; the first one", "reduce-overhead", "all equal"],
     "walkthrough.py": ["aten._softmax.default", "equal to the plain call"],
     "embed_sentences.py": ["graphs 1, breaks 0", "Heavy rain in the mountains"],
 }
