@@ -33,6 +33,7 @@ from frameloom.ir.substitute import substitute, topological, transform
 POINTWISE = 1024  # positions of a block
 SHARED = 10.0  # weight of what depends on rows or columns alone, for which a tile has both
 WASTE = 1.15  # positions of such tiles per position that there is
+SPARE = 1 / 12  # of a row of blocks that may be empty
 SQUARE = 64  # side of a tile that reads both ways; half of it for wide elements
 HELD = 16384  # positions of `inner` that a block keeps in registers
 STEP = 2048  # positions of one step of a loop over `inner`
@@ -212,6 +213,7 @@ def _by_reach(
 ) -> tuple[Axis, ...]:
     """The axis along which most bytes are contiguous comes last, large strides first."""
     found = accesses(folds, stores)
+    whole = sum(width * size(offset.free) for offset, width in found)
 
     def key(a: Axis) -> tuple[float, float]:
         near = reach = 0.0
@@ -220,8 +222,9 @@ def _by_reach(
             if along is not None and a in offset.free:
                 work = width * size(offset.free)
                 near += work if abs(along[0]) == 1 else 0
-                reach += width * abs(along[0])
-        return near, -reach
+                reach += work * abs(along[0])
+        # The order of a small part is not worth going through the rest in leaps.
+        return (near if near >= whole / 16 else 0.0), -reach
 
     return tuple(sorted(axes, key=key))
 
@@ -259,6 +262,11 @@ def _pointwise(axes: tuple[Axis, ...], stores: list[Store], chip: Chip) -> Launc
     if (tile := _sharing(axes, stores, chip)) is not None:
         return Launch(tile, None, [], stores, warps=4)
     block = min(POINTWISE, max(32, power(-(-total // chip.multiprocessors))))
+    fast = axes[-1].extent if len(axes) > 1 else 0
+    if fast and -(-fast // block) * block <= fast * (1 + SPARE):
+        # What depends on the row alone is computed once for a block.
+        rows, row = Dimension("y", axes[:-1], 1), Dimension("x", axes[-1:], block)
+        return Launch([rows, row], None, [], stores, warps=max(1, min(4, block // 128)))
     return Launch(
         [Dimension("x", axes, block)], None, [], stores, warps=max(1, min(4, block // 128))
     )

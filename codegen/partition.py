@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from frameloom.codegen.chip import Chip
 from frameloom.codegen.cost import size
 from frameloom.codegen.split import split
-from frameloom.codegen.split_reduction import reductions, split_reductions
+from frameloom.codegen.split_reduction import chunks, reductions, split_reductions
 from frameloom.ir.index import linear
 from frameloom.ir.node import Axis, Node, axis, index, load
 from frameloom.ir.ops import Op
@@ -172,18 +172,31 @@ class _Cutter:
         return None
 
     def _reused(self, store: Store) -> Store:
-        """Reductions that an earlier store has computed are loaded."""
-
-        def visit(n: Node) -> Node | None:
-            if n.op is not Op.REDUCE or not n.free <= frozenset(store.axes):
-                return None
+        """Reductions that an earlier store has computed are loaded.  Those inside others stay: with what they are part of
+        they may have a shorter way (split_reduction.py)."""
+        stack, replaced = [store.offset, store.value], {}
+        seen: set[Node] = set()
+        while stack:
+            n = stack.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            if n.op is not Op.REDUCE:
+                stack.extend(n.srcs)
+                continue
             axes = _ordered(n.free, store.axes)
             buffer = self._made.get(_canonical(n, axes))
-            if buffer is None or buffer == store.buffer:
-                return None
-            return load(buffer, linear(map(axis, axes), buffer.strides))
-
-        offset, value = transform((store.offset, store.value), visit)
+            if len(axes) == len(store.axes) and chunks(n, self.chip) > 1:
+                continue  # folding the chunks' results once more joins the launch that does it
+            if buffer is not None and buffer != store.buffer:
+                replaced[n] = load(buffer, linear(map(axis, axes), buffer.strides))
+        if not replaced:
+            return store
+        offset, value = transform(
+            (store.offset, store.value),
+            replaced.get,
+            lambda n: n.op is Op.REDUCE and n not in replaced,
+        )
         return replace(store, offset=offset, value=value)
 
     def _fitting(self, store: Store) -> Store:

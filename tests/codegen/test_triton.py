@@ -255,3 +255,23 @@ def test_losses_of_rows_are_summed_behind_one_pass_over_them():
     loss = fold("sum", (i,), binary(Op.ADD, most, unary(Op.LOG, total)))
     texts = check([write(out("o", ()), (), loss)], {"x": x}, rtol=1e-4, atol=1e-4)
     assert len(texts) == 2
+
+
+def test_statistics_of_channels_take_one_pass_and_their_use_another():
+    x = torch.randn(4, 3, 9000) + 10
+    b = tensor_in("x", x)
+    n, c, p = space((4, 3, 9000))
+    own = (Axis("n", 4), Axis("p", 9000))
+
+    def moments(channel):
+        mean = binary(Op.DIV, fold("sum", own, read(b, own[0], channel, own[1])), const(36000, F32))
+        away = binary(Op.SUB, read(b, own[0], channel, own[1]), mean)
+        return mean, binary(Op.DIV, fold("sum", own, binary(Op.MUL, away, away)), const(36000, F32))
+
+    mean, variance = moments(c)
+    (k,) = space((3,))
+    normal = binary(Op.DIV, binary(Op.SUB, read(b, n, c, p), mean), variance)
+    stores = [write(out("o", (4, 3, 9000)), (n, c, p), normal)]
+    stores += [write(out(f"m{i}", (3,)), (k,), m) for i, m in enumerate(moments(k))]
+    texts = check(stores, {"x": x}, rtol=1e-4, atol=1e-4, chip=H200)
+    assert sum(": x\n" in t for t in texts) == 2

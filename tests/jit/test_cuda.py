@@ -149,7 +149,7 @@ def test_convolutions_and_layouts():
 
 
 def test_autocast():
-    linear = torch.nn.Linear(64, 64).cuda()
+    linear = torch.nn.Linear(64, 64).cuda().requires_grad_(False)
 
     def f(x):
         with torch.autocast("cuda", torch.bfloat16):

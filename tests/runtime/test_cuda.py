@@ -137,7 +137,7 @@ def test_the_plan_of_another_device_while_that_is_current():
 
 
 def test_memory_is_pytorchs():
-    n = 1 << 23  # 32 MB of scratch memory, which is not kept
+    n = 1 << 25  # 128 MB of scratch memory, which is not kept
     p = through_scratch(n)
     x = torch.randn(n, device="cuda")
     p(x, x)
