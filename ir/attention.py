@@ -16,16 +16,19 @@ from dataclasses import replace
 
 from frameloom.ir import index
 from frameloom.ir import node as ir
+from frameloom.ir.cases import negation
 from frameloom.ir.dtype import DType
 from frameloom.ir.groups import live_steps
 from frameloom.ir.node import Node, const, where
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View, is_cuda
-from frameloom.ir.substitute import negation, space
+from frameloom.ir.substitute import space
 
 ATTENTION = "aten.scaled_dot_product_attention.default"
 MASK, CAUSAL = 3, 5  # positions of arguments
 ALIGNMENT = 16  # elements; what the memory-efficient kernel asks of a mask's rows
+
+HIDES = -6e4
 
 Step = Kernel | Extern | Check
 
@@ -141,16 +144,17 @@ def settle(program: Program) -> Program:
 
 
 def _shown(value: Node) -> Node | None:
-    """Whether a key is seen, as a node of BOOL; None if the mask adds other numbers than 0 and -inf."""
+    """Whether a key is seen, as a node of BOOL; None if the mask adds other numbers than 0 and one that is as
+    good as -inf for a query that sees another key."""
     if value.dtype is DType.BOOL:
         return _decided(value)
     if value.op is Op.CONST and value.arg == 0:
         return const(True, DType.BOOL)
     if value.op is Op.WHERE and all(v.op is Op.CONST for v in value.srcs[1:]):
         seen, hidden = (v.arg for v in value.srcs[1:])
-        if (seen, hidden) == (0, -math.inf):
+        if seen == 0 and hidden <= HIDES:
             return _decided(value.srcs[0])
-        if (seen, hidden) == (-math.inf, 0):
+        if hidden == 0 and seen <= HIDES:
             return _decided(negation(value.srcs[0]))
     return None
 

@@ -23,6 +23,7 @@ from dataclasses import replace
 from frameloom.ir import attention, products
 from frameloom.ir.groups import Graph, Group, is_mutating
 from frameloom.ir.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
+from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store
 from frameloom.ir.reuse import reuse
 from frameloom.ir.rewrite import simplify
@@ -36,7 +37,15 @@ NEIGHBOURS = 16  # readers of one tensor that a kernel is compared with
 
 def fuse(program: Program) -> Program:
     """`program` with fewer, larger kernels."""
-    graph = Graph(simplify(products.prepare(attention.prepare(program))))
+    merged = _merged(products.prepare(attention.prepare(program)))
+    if _has_constants(merged):
+        merged = _merged(merged)
+    pieces = replace(merged, steps=tuple(map(_in_pieces, merged.steps)))
+    return reuse(attention.settle(_without_idle_checks(simplify(pieces))))
+
+
+def _merged(program: Program) -> Program:
+    graph = Graph(simplify(program))
     _down(graph)
     _across(graph)
     _recompute(graph)
@@ -46,10 +55,30 @@ def fuse(program: Program) -> Program:
         if group.step is not None:
             steps.append(group.step)
         elif group.stores:
-            stores = tuple(piece for s in group.stores for piece in split(s))
-            steps.append(Kernel(names.of(group), stores, tuple(dict.fromkeys(group.origin))))
-    fused = Program(program.inputs, tuple(steps), program.outputs, program.constants)
-    return reuse(attention.settle(_without_idle_checks(simplify(fused))))
+            origin = tuple(dict.fromkeys(group.origin))
+            steps.append(Kernel(names.of(group), tuple(group.stores), origin))
+    return simplify(Program(program.inputs, tuple(steps), program.outputs, program.constants))
+
+
+def _has_constants(program: Program) -> bool:
+    """Whether a kernel loads what turned out to be the same number everywhere: what follows from it is worth another look."""
+    kernels = [s for s in program.steps if isinstance(s, Kernel)]
+    numbers = {
+        s.buffer
+        for k in kernels
+        for s in k.stores
+        if s.value.op is Op.CONST and s.buffer.kind is Kind.TEMP
+    }
+    read = (
+        {n.arg for k in kernels for s in k.stores for n in loads([s.value])} if numbers else set()
+    )
+    return not numbers.isdisjoint(read)
+
+
+def _in_pieces(step: Kernel | Extern | Check) -> Kernel | Extern | Check:
+    if not isinstance(step, Kernel):
+        return step
+    return replace(step, stores=tuple(piece for s in step.stores for piece in split(s)))
 
 
 def _without_idle_checks(program: Program) -> Program:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frameloom.ir import index
+from frameloom.ir.cases import assumptions
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, const
 from frameloom.ir.ops import LEAVES, TRANSCENDENTAL, Op
@@ -154,41 +155,6 @@ def _unsafe(at: Mapping[Axis, Node]) -> frozenset[Axis]:
         if span is None or span[0] < 0 or span[1] >= a.extent:
             found |= n.free
     return found
-
-
-def assumptions(mask: Node) -> dict[Node, index.Range]:
-    """Ranges of single terms (axes, loaded indices) that hold where `mask` is true."""
-    found: dict[Node, index.Range] = {}
-    stack = [mask]
-    while stack:
-        n = stack.pop()
-        if n.op is Op.AND:
-            stack.extend(n.srcs)
-            continue
-        if n.op not in _LIMITS or n.srcs[0].dtype is not DType.I64:
-            continue
-        # coefficient * term + constant <op> 0
-        terms, constant = index.terms_of(index.sub(n.srcs[0], n.srcs[1]))
-        if len(terms) != 1:
-            continue
-        ((term, coefficient),) = terms.items()
-        low, high = found.get(term) or index.bounds(term) or (-_FAR, _FAR)
-        if coefficient == 1:
-            low, high = _LIMITS[n.op](low, high, -constant)
-        elif coefficient == -1:
-            high, low = (-v for v in _LIMITS[n.op](-high, -low, -constant))
-        found[term] = (low, high)
-    return {t: r for t, r in found.items() if -_FAR < r[0] <= r[1] < _FAR}
-
-
-_FAR = 1 << 62
-_LIMITS = {
-    Op.LT: lambda low, high, limit: (low, min(high, limit - 1)),
-    Op.LE: lambda low, high, limit: (low, min(high, limit)),
-    Op.GT: lambda low, high, limit: (max(low, limit + 1), high),
-    Op.GE: lambda low, high, limit: (max(low, limit), high),
-    Op.EQ: lambda low, high, limit: (max(low, limit), min(high, limit)),
-}
 
 
 # --- deciding

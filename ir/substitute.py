@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from frameloom.ir import index
+from frameloom.ir.cases import negation, settled_by_cases
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, axis, const, reduce, where
 from frameloom.ir.ops import COMPARES, Op
@@ -168,7 +169,7 @@ def rebuild(n: Node, srcs: tuple[Node, ...]) -> Node:
         return n
     op = n.op
     if op is Op.REDUCE:
-        settled = _settled_at_an_end(n.arg.kind, n.arg.axes, srcs[0])
+        settled = _settled_reduction(n.arg.kind, n.arg.axes, srcs[0])
         return fold(n.arg.kind, n.arg.axes, srcs[0]) if settled is None else settled
     if n.dtype is DType.I64 and op in (Op.ADD, Op.MUL, Op.FLOORDIV, Op.MOD):
         if op is Op.ADD:
@@ -203,6 +204,9 @@ def compare(op: Op, a: Node, b: Node, ranges: index.Ranges | None = None) -> Nod
             verdict = _settled(op, first, second)
             if verdict is not None:
                 return TRUE if verdict else FALSE
+        verdict = settled_by_cases(op, a, b)
+        if verdict is not None:
+            return TRUE if verdict else FALSE
     return Node(op, DType.BOOL, (a, b))
 
 
@@ -218,6 +222,15 @@ def _settled(op: Op, a: index.Range, b: index.Range) -> bool | None:
     if op is Op.EQ:
         return False if apart else True if same else None
     return True if apart else False if same else None
+
+
+def _settled_reduction(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
+    if value.op is Op.CONST:
+        same = kind in ("any", "all", "max", "min") or (
+            kind == "sum" and value.dtype.is_int and not value.arg
+        )
+        return value if same else None
+    return _settled_at_an_end(kind, axes, value)
 
 
 def _settled_at_an_end(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
@@ -282,21 +295,6 @@ def _parts(condition: Node) -> list[Node]:
         else:
             parts.append(c)
     return parts
-
-
-_OPPOSITE = {
-    Op.LT: Op.GE, Op.GE: Op.LT, Op.LE: Op.GT, Op.GT: Op.LE, Op.EQ: Op.NE, Op.NE: Op.EQ,
-}  # fmt: skip
-
-
-def negation(condition: Node) -> Node:
-    """NOT of a condition."""
-    if condition.op is Op.NOT:
-        return condition.srcs[0]
-    # NaN makes both a comparison and its opposite false.
-    if condition.op in _OPPOSITE and not condition.srcs[0].dtype.is_float:
-        return Node(_OPPOSITE[condition.op], DType.BOOL, condition.srcs)
-    return Node(Op.NOT, DType.BOOL, (condition,))
 
 
 def _assume(value: Node, facts: set[Node]) -> Node:

@@ -16,7 +16,8 @@ import frameloom.ir.lower.matmul
 import frameloom.ir.lower.normalize
 import frameloom.ir.lower.pointwise
 import frameloom.ir.lower.pool
-import frameloom.ir.lower.reduce  # noqa: F401
+import frameloom.ir.lower.reduce
+import frameloom.ir.lower.scan  # noqa: F401
 from frameloom.ir.lower.graph import lower
 from frameloom.ir.lower.table import TABLE
 

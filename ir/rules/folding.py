@@ -14,6 +14,8 @@ def _folded(whole: Node, **_: Node) -> Node:
 
 
 def _same_everywhere(whole: Node, c: Node) -> Node | None:
+    if whole.arg.kind == "sum":
+        return c if whole.dtype.is_int and not c.arg else None
     return c if whole.arg.kind in ("any", "all", "max", "min") else None
 
 
@@ -25,7 +27,7 @@ def _chosen(whole: Node, p: Node, c: Node, d: Node, e: Node | None = None) -> No
 c, d, e, p = constant("c"), constant("d"), constant("e"), any_node("p")
 
 FOLDING_RULES = (
-    # any(c) -> c, and likewise all, max, min
+    # any(c) -> c, and likewise all, max, min; sum(0) -> 0 of integers
     Rule(of(Op.REDUCE, c, name="whole"), _same_everywhere),
     # op(c) -> its value
     *(

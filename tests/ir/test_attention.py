@@ -60,9 +60,20 @@ def test_masks_that_hide_nothing_are_dropped(make):
         lambda i, j: torch.ones(48, 48, dtype=torch.bool, device=i.device).triu(1).logical_not(),
         lambda i, j: torch.zeros(48, 48, device=i.device).masked_fill(j > i, float("-inf")),
         lambda i, j: torch.full((48, 48), float("-inf"), device=i.device).triu(1),
+        lambda i, j: torch.full((48, 48), torch.finfo(torch.float32).min, device=i.device).triu(1),
         lambda i, j: (i >= j).expand(2, 1, 48, 48) & (j >= 0),
     ],
-    ids=["rows", "columns", "not", "tril", "triu", "masked_fill", "triu of -inf", "two"],
+    ids=[
+        "rows",
+        "columns",
+        "not",
+        "tril",
+        "triu",
+        "masked_fill",
+        "triu of -inf",
+        "triu of the least",
+        "two",
+    ],
 )
 def test_the_triangular_mask_is_causal(make):
     mask, causal, before, _ = attention(by_position(make), NUMBERS)
@@ -76,9 +87,7 @@ def test_the_triangular_mask_is_causal(make):
         lambda i, j: i <= j,
         lambda i, j: i + 1 >= j,
         lambda i, j: (i >= j) & (i - j < 8),
-        lambda i, j: torch.zeros(48, 48, device=i.device).masked_fill(
-            j > i, torch.finfo(torch.float32).min
-        ),
+        lambda i, j: torch.zeros(48, 48, device=i.device).masked_fill(j > i, -8.0),
     ],
     ids=["strict", "upper", "one more", "window", "finite"],
 )
@@ -126,3 +135,17 @@ def test_nothing_is_left_of_a_dropped_mask():
         lambda x: torch.ones(48, 48, dtype=torch.bool, device=x.device), NUMBERS
     )
     assert len({b for s in program.steps for b in buffers_of(s)}) == 2
+
+
+def test_a_mask_of_sequences_packed_one_after_another_where_there_is_one():
+    """Found as where the positions do not go on by one; here they always do."""
+
+    def make(x):
+        at = torch.arange(48, device=x.device).unsqueeze(0)
+        before = torch.cat([at.narrow(1, 0, 1) - 1, at], -1).narrow(1, 0, 48)
+        number = (at - before != 1).cumsum(-1)
+        same = number.unsqueeze(1) == number.unsqueeze(2)
+        return same & (at.unsqueeze(1) <= at.unsqueeze(2))
+
+    mask, causal, before, _ = attention(make, NUMBERS)
+    assert (mask, causal, before) == (None, True, [])

@@ -1,0 +1,114 @@
+"""What follows from conditions on positions: ranges, negations, and comparisons that come out the same in every case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from frameloom.ir import index
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Node
+from frameloom.ir.ops import Op
+
+MOST_CASES = 4  # selections one inside another
+
+_OPPOSITE = {
+    Op.LT: Op.GE, Op.GE: Op.LT, Op.LE: Op.GT, Op.GT: Op.LE, Op.EQ: Op.NE, Op.NE: Op.EQ,
+}  # fmt: skip
+
+
+def negation(condition: Node) -> Node:
+    """NOT of a condition."""
+    if condition.op is Op.NOT:
+        return condition.srcs[0]
+    # NaN makes both a comparison and its opposite false.
+    if condition.op in _OPPOSITE and not condition.srcs[0].dtype.is_float:
+        return Node(_OPPOSITE[condition.op], DType.BOOL, condition.srcs)
+    return Node(Op.NOT, DType.BOOL, (condition,))
+
+
+def assumptions(mask: Node) -> dict[Node, index.Range]:
+    """Ranges of single terms (axes, loaded indices) that hold where `mask` is true."""
+    found: dict[Node, index.Range] = {}
+    stack = [mask]
+    while stack:
+        n = stack.pop()
+        if n.op is Op.AND:
+            stack.extend(n.srcs)
+            continue
+        if n.op not in _LIMITS or n.srcs[0].dtype is not DType.I64:
+            continue
+        # coefficient * term + constant <op> 0
+        terms, constant = index.terms_of(index.sub(n.srcs[0], n.srcs[1]))
+        if len(terms) != 1:
+            continue
+        ((term, coefficient),) = terms.items()
+        low, high = found.get(term) or index.bounds(term) or (-_FAR, _FAR)
+        if coefficient == 1:
+            low, high = _LIMITS[n.op](low, high, -constant)
+        elif coefficient == -1:
+            high, low = (-v for v in _LIMITS[n.op](-high, -low, -constant))
+        found[term] = (low, high)
+    return {t: r for t, r in found.items() if -_FAR < r[0] <= r[1] < _FAR}
+
+
+_FAR = 1 << 62
+_LIMITS = {
+    Op.LT: lambda low, high, limit: (low, min(high, limit - 1)),
+    Op.LE: lambda low, high, limit: (low, min(high, limit)),
+    Op.GT: lambda low, high, limit: (max(low, limit + 1), high),
+    Op.GE: lambda low, high, limit: (max(low, limit), high),
+    Op.EQ: lambda low, high, limit: (max(low, limit), min(high, limit)),
+}
+
+
+def settled_by_cases(op: Op, a: Node, b: Node) -> bool | None:
+    """What `a <op> b` is if it is the same on either side of every selection in the two; None if that cannot be told.
+
+    i - where(i < 1, -1, i - 1) != 1 is false: in the first case i is 0.
+    """
+    if a.dtype is not DType.I64 or not (_has_selection(a) or _has_selection(b)):
+        return None
+    return _settled(op, index.sub(a, b), {}, MOST_CASES)
+
+
+def _has_selection(node: Node) -> bool:
+    if node.op is Op.WHERE:
+        return True
+    return node.op in (Op.ADD, Op.SUB, Op.MUL) and any(map(_has_selection, node.srcs))
+
+
+def _settled(
+    op: Op, difference: Node, ranges: Mapping[Node, index.Range], left: int
+) -> bool | None:
+    terms, constant = index.terms_of(difference)
+    chosen = next((t for t in terms if t.op is Op.WHERE), None)
+    if chosen is None:
+        # Numbers of unknown size may have wrapped around.
+        known = all(index.bounds(t) is not None for t in terms)
+        span = index.bounds(difference, ranges) if known else None
+        return None if span is None else _verdict(op, span)
+    if not left:
+        return None
+    condition, *values = chosen.srcs
+    others = index.sum_of({t: f for t, f in terms.items() if t is not chosen}, constant)
+    found: set[bool | None] = set()
+    for holds, value in zip((condition, negation(condition)), values, strict=True):
+        inside = index.add(others, index.mul(value, index.index(terms[chosen])))
+        found.add(_settled(op, inside, {**ranges, **assumptions(holds)}, left - 1))
+        if len(found) > 1 or None in found:
+            return None
+    return found.pop()
+
+
+def _verdict(op: Op, span: index.Range) -> bool | None:
+    """`difference <op> 0`"""
+    low, high = span
+    if op in (Op.GT, Op.GE):
+        low, high = -high, -low
+        op = Op.LT if op is Op.GT else Op.LE
+    if op is Op.LT:
+        return True if high < 0 else False if low >= 0 else None
+    if op is Op.LE:
+        return True if high <= 0 else False if low > 0 else None
+    equal = True if low == high == 0 else False if low > 0 or high < 0 else None
+    return equal if op is Op.EQ or equal is None else not equal
