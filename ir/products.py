@@ -70,29 +70,41 @@ def _aligned(step: Extern, name: str, program: Program) -> list[Step]:
     padded_result = not _is_aligned(View(result, result.shape, result.strides))
     if not operands and not padded_result:
         return [step]
+    widened = padded_result and step.target == "aten.addmm.default" and len(step.args[0].shape) == 1
+    if widened and last - 1 not in operands:
+        operands.append(last - 1)
     copied = sum(
         _bytes(step.args[k].shape) for k in operands if not _is_computed(step.args[k], program)
     )
     if padded_result and (result.kind is Kind.OUTPUT or _has_library_reader(result, program)):
         copied += _bytes(result.shape)
-    if padded_result and step.target in ADDING:
-        copied += _bytes(
-            result.shape
-        )  # only into contiguous memory the library adds in the product's own kernel
+    if padded_result and step.target in ADDING and not widened:
+        copied += _bytes(result.shape)  # what is added is put there first
     if 2 * copied * PER_BYTE > SLOWER * _multiplications(step):
         return [step]
     steps: list[Step] = []
     args = list(step.args)
     for k in operands:
-        args[k], kernel = _operand(args[k], f"{name}_{k}", step.origin)
+        columns = _whole(result.shape[-1]) if widened and k == last - 1 else args[k].shape[-1]
+        args[k], kernel = _operand(args[k], f"{name}_{k}", step.origin, columns)
         steps.append(kernel)
     if not padded_result:
         return [*steps, replace(step, args=tuple(args))]
     wide = _padded(result.shape, f"{name}_result", result)
+    if widened:
+        # The library adds a row within the product if the result is contiguous: it gets columns that nobody looks at.
+        wide = replace(wide, shape=(*result.shape[:-1], _whole(result.shape[-1])))
+        args[0], kernel = _operand(args[0], f"{name}_0", step.origin, wide.shape[-1])
+        steps.append(kernel)
     steps.append(replace(step, args=tuple(args), results=(wide,)))
-    source = View(wide, wide.shape, wide.strides)
+    source = View(wide, result.shape, wide.strides)
     steps.append(_copy(source, result, result.strides, f"{name}_result", step.origin))
     return steps
+
+
+def _whole(extent: int) -> int:
+    """Elements of 16 bits in as many whole rows."""
+    return -(-extent // (ROW // 2)) * (ROW // 2)
 
 
 def _bytes(shape: Sequence[int]) -> int:
@@ -131,9 +143,8 @@ def _has_library_reader(buffer: Buffer, program: Program) -> bool:
 
 
 def _padded(shape: Sequence[int], name: str, like: Buffer) -> Buffer:
-    unit = ROW // 2
     strides = [1]
-    step = -(-shape[-1] // unit) * unit
+    step = _whole(shape[-1])
     for extent in reversed(shape[:-1]):
         strides.append(step)
         step *= extent
@@ -142,19 +153,19 @@ def _padded(shape: Sequence[int], name: str, like: Buffer) -> Buffer:
     )
 
 
-def _operand(view: View, name: str, origin: tuple[str, ...]) -> tuple[View, Kernel]:
-    """A copy in longer rows; the dense dimension stays the dense one."""
-    columns_first = view.strides[-1] != 1
-    shape, strides = list(view.shape), list(view.strides)
-    if columns_first:
-        shape[-2:], strides[-2:] = shape[:-3:-1], strides[:-3:-1]
-    wide = _padded(shape, name, view.buffer)
+def _operand(view: View, name: str, origin: tuple[str, ...], columns: int) -> tuple[View, Kernel]:
+    """A copy in longer rows, seen with so many columns; the dense dimension stays the dense one."""
+    shape, strides, seen = list(view.shape), list(view.strides), [*view.shape[:-1], columns]
+    columns_first = len(shape) > 1 and strides[-1] != 1
+    for of in (shape, strides, seen) if columns_first else ():
+        of[-2:] = of[:-3:-1]
+    wide = _padded(seen, name, view.buffer)
     source = View(view.buffer, tuple(shape), tuple(strides), view.offset)
     kernel = _copy(source, wide, wide.strides, name, origin)
-    seen = list(wide.strides)
-    if columns_first:
-        seen[-2:] = seen[:-3:-1]
-    return View(wide, view.shape, tuple(seen)), kernel
+    extents, steps = list(wide.shape), list(wide.strides)
+    for of in (extents, steps) if columns_first else ():
+        of[-2:] = of[:-3:-1]
+    return View(wide, tuple(extents), tuple(steps)), kernel
 
 
 def _copy(

@@ -40,6 +40,16 @@ def test_what_follows_reads_the_longer_rows():
     assert after == ["cuda:0"] and program.outputs[0].strides == (5001, 1)
 
 
+def test_where_a_row_is_added_the_result_is_contiguous():
+    call, before, after, program = product(
+        lambda x, w, b: F.linear(x, w, b), of(2048, 1024), of(5001, 1024), of(5001)
+    )
+    assert call.results[0].shape == (2048, 5008) and call.results[0].strides == (5008, 1)
+    assert [a.shape for a in call.args[:3]] == [(5008,), (2048, 1024), (1024, 5008)]
+    assert call.args[2].strides == (1, 1024)
+    assert set(before) == set(after) == {"cuda:0"} and program.outputs[0].strides == (5001, 1)
+
+
 def test_batches():
     call, _, _, _ = product(lambda x, y: torch.bmm(x, y), of(64, 512, 1024), of(64, 1024, 197))
     assert call.results[0].strides == (512 * 200, 200, 1)
