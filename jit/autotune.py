@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from frameloom import launch_timer
 from frameloom.codegen.launch import LaunchSource
 from frameloom.codegen.triton_module import Variants
 from frameloom.codegen.tuning import Tuning
@@ -34,11 +35,10 @@ def tuned(
     seconds: float = SECONDS,
 ) -> list[LaunchSource]:
     """A source per kernel, for `device`."""
-    if measure is None:
-        from frameloom.launch_timer import measure
+    timer = measure or launch_timer.measure
     cache = cache or shared_cache()
     deadline = time.monotonic() + seconds
-    return [_chosen(v, device, measure, cache, deadline) for v in kernels]
+    return [_chosen(v, device, timer, cache, deadline) for v in kernels]
 
 
 def _chosen(

@@ -6,7 +6,7 @@ A graph works at the addresses it was recorded with.  So:
   recorded anew when they have moved;
 - what the graph computed is copied to fresh tensors after it: a result is the caller's, whatever is called next.
 
-What is not safe to replay runs as the plan itself: `reason_against` says what that is before there is a graph, and
+What is not safe to replay runs as the plan itself: replayable.py says what that is before there is a graph, and
 `Replayed` looks at every call.  `CudaDevice` is all that talks to CUDA.
 """
 
@@ -22,108 +22,32 @@ from typing import Any
 import torch
 
 from frameloom.debug import log, notice
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View, is_cuda
+from frameloom.ir.program import Program, View
+from frameloom.replayable import device_of, reason_against
 
-FEW = 8  # steps whose launches cost no more than a replay and its copies
 COPIED = 2 << 20  # bytes copied that take the GPU as long as a launch saved takes the CPU
 RECORDINGS = 5  # of one plan, before it is given up
 
-# Library calls that neither wait for the GPU, nor look at data on the CPU, nor draw random numbers (but for dropout,
-# which has to be off).
-REPLAYABLE = frozenset(
-    f"aten.{name}"
-    for name in [
-        "mm",
-        "bmm",
-        "addmm",
-        "baddbmm",
-        "_int_mm",
-        "_scaled_mm",
-        "convolution",
-        "cudnn_batch_norm",
-        "native_batch_norm",
-        "native_layer_norm",
-        "native_group_norm",
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_cudnn_attention",
-        "_scaled_dot_product_fused_attention_overrideable",
-        "max_pool2d_with_indices",
-        "avg_pool2d",
-        "_adaptive_avg_pool2d",
-        "max_pool3d_with_indices",
-        "avg_pool3d",
-        "_adaptive_avg_pool3d",
-        "upsample_nearest2d",
-        "upsample_bilinear2d",
-        "upsample_bicubic2d",
-        "grid_sampler_2d",
-        "pixel_shuffle",
-        "cat",
-        "clone",
-        "copy",
-        "sort",
-        "topk",
-        "cumsum",
-        "cumprod",
-        "logcumsumexp",
-        "gather",
-        "index_select",
-        "embedding",
-        "mul",
-        "add",
-        "sub",
+
+_SETTINGS = [
+    (getattr(torch._C, name), names)
+    for name, *names in [
+        ("_get_fp32_precision_getter", "cuda", "matmul"), ("_get_fp32_precision_getter", "cuda", "conv"),
+        ("_get_float32_matmul_precision",), ("_get_cublas_allow_tf32",), ("_get_cudnn_allow_tf32",),
+        ("_get_cublas_allow_fp16_reduced_precision_reduction",), ("_get_cublas_allow_fp16_accumulation",),
+        ("_get_cublas_allow_bf16_reduced_precision_reduction",), ("_get_blas_preferred_backend",),
+        ("_get_cudnn_enabled",), ("_get_cudnn_benchmark",), ("_get_cudnn_deterministic",),
+        ("_get_deterministic_algorithms",),
     ]
-)
+    if hasattr(torch._C, name)  # not every version has all
+]  # fmt: skip
 
 
-def reason_against(program: Program) -> str | None:
-    """Why calls of this program cannot be replayed; None if they can."""
-    if len(program.steps) < FEW:
-        return f"{len(program.steps)} steps are launched as quickly one by one"
-    devices = {device for b in _buffers(program) for device in [b.device]}
-    devices |= {str(t.device) for _, t in dict(program.constants).items()}
-    if len(devices) != 1 or not is_cuda(next(iter(devices))):
-        return f"it works on {', '.join(sorted(devices)) or 'nothing'}"
-    if any(b.dtype is None and b.torch_dtype is None for b in program.inputs):
-        return "it is given something else than tensors"
-    for step in program.steps:
-        if isinstance(step, Extern) and (reason := _against_call(step)):
-            return reason
-    returned = [o.buffer for o in program.outputs if isinstance(o, View)]
-    if any(b.kind not in (Kind.OUTPUT, Kind.EXTERN) for b in returned):
-        return "it returns a view of what it is given or holds"
-    return "its results share memory" if len(set(returned)) < len(returned) else None
-
-
-def _against_call(step: Extern) -> str | None:
-    if step.target.rpartition(".")[0] not in REPLAYABLE:
-        return f"{step.target} may wait for the GPU"
-    packet, _, overload = step.target.removeprefix("aten.").partition(".")
-    schema = getattr(getattr(torch.ops.aten, packet), overload)._schema
-    given = dict(zip((a.name for a in schema.arguments), step.args, strict=False))
-    given |= dict(step.kwargs)
-    return f"{step.target} draws random numbers" if given.get("dropout_p") else None
-
-
-def _buffers(program: Program) -> Iterator[Buffer]:
-    yield from program.inputs
-    for step in program.steps:
-        if isinstance(step, Kernel):
-            yield from (s.buffer for s in step.stores)
-        elif isinstance(step, Check):
-            yield step.buffer
-        else:
-            yield from (b for b in step.results if b is not None)
-            yield from _viewed([*step.args, *(value for _, value in step.kwargs)])
-
-
-def _viewed(value: Any) -> Iterator[Buffer]:
-    if isinstance(value, View):
-        yield value.buffer
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _viewed(one)
+def _asked(getter: Callable[..., Any], names: Sequence[str]) -> Any:
+    try:
+        return getter(*names)
+    except RuntimeError:  # the older getters of what was set by the newer names
+        return None
 
 
 class CudaDevice:
@@ -141,14 +65,7 @@ class CudaDevice:
 
     def settings(self) -> tuple[Any, ...]:
         """What library calls look at when they are made, and a replay does not look at again."""
-        return (
-            torch.get_float32_matmul_precision(),
-            torch._C._get_cublas_allow_tf32(), torch._C._get_cudnn_allow_tf32(),
-            torch._C._get_cublas_allow_fp16_reduced_precision_reduction(),
-            torch._C._get_cublas_allow_bf16_reduced_precision_reduction(),
-            torch._C._get_cudnn_enabled(), torch._C._get_cudnn_benchmark(),
-            torch._C._get_cudnn_deterministic(), torch._C._get_deterministic_algorithms(),
-        )  # fmt: skip
+        return tuple(_asked(getter, names) for getter, names in _SETTINGS)
 
     def record(
         self, plan: Callable[..., Any], inputs: Sequence[torch.Tensor]
@@ -157,7 +74,11 @@ class CudaDevice:
         with torch.cuda.device(self.index), _no_collection():
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.stream(torch.cuda.Stream()):
+            stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            # cuBLAS keeps its working memory by stream: what is recorded gets its own, which nobody else uses after it.
+            forget_workspaces = torch._C._cuda_clearCublasWorkspaces
+            forget_workspaces()
+            with torch.cuda.stream(stream):
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
                     outputs = plan(*inputs)
@@ -165,6 +86,8 @@ class CudaDevice:
                     with contextlib.suppress(RuntimeError):
                         graph.capture_end()
                     raise
+                finally:
+                    forget_workspaces()
                 graph.capture_end()
         return graph.replay, outputs
 
@@ -359,5 +282,5 @@ def replayed(plan: Any, program: Program, captured: Any) -> Any:
         log("graph", f"not replayed as a CUDA graph: {reason}")
         return plan
     lasting = [i for i, t in enumerate(captured.examples) if isinstance(t, torch.nn.Parameter)]
-    device = CudaDevice(captured.examples[0].device.index if captured.examples else 0)
+    device = CudaDevice(torch.device(device_of(program)).index)
     return Replayed(plan, program.outputs, captured.mutated, lasting, len(program.steps), device)

@@ -42,7 +42,7 @@ def measure(pairs: Sequence[tuple[LaunchSource, Cubin]], device: str) -> list[fl
             try:
                 if plan is not None:
                     plan(*arguments[number])
-            except RuntimeError:
+            except (FrameloomError, RuntimeError):
                 plans[number] = None
         times: list[list[float]] = [[] for _ in pairs]
         for round in range(ROUNDS):
@@ -55,13 +55,14 @@ def measure(pairs: Sequence[tuple[LaunchSource, Cubin]], device: str) -> list[fl
 
 
 def _once(plan: Any, inputs: Sequence[torch.Tensor], flushed: torch.Tensor) -> float:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    event: Any = torch.cuda.Event
+    start, end = event(enable_timing=True), event(enable_timing=True)
     flushed.zero_()
     start.record()
     plan(*inputs)
     end.record()
     end.synchronize()
-    return 1e-3 * start.elapsed_time(end)
+    return 1e-3 * float(start.elapsed_time(end))
 
 
 def _plan(source: LaunchSource, cubin: Cubin, place: torch.device) -> Any:

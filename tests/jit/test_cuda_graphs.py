@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from frameloom import cuda_graphs, jit
-from frameloom.cuda_graphs import FEW, RECORDINGS, Replayed, reason_against
+from frameloom.cuda_graphs import RECORDINGS, CudaDevice, Replayed
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import const
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View
+from frameloom.replayable import FEW, reason_against
 
 
 class Pretended:
@@ -216,6 +217,20 @@ def test_large_copies_are_not_worth_it(device):
     assert call.replays == 0
 
 
+def test_settings_can_be_read_however_they_were_set():
+    matmul = torch.backends.cuda.matmul
+    before, device = matmul.fp32_precision, CudaDevice(0)
+    first = device.settings()
+    try:
+        matmul.fp32_precision = "tf32"
+        second = device.settings()
+        matmul.fp32_precision = "ieee"
+        third = device.settings()
+    finally:
+        matmul.fp32_precision = before
+    assert len({first, second, third}) == 3
+
+
 # --- programs
 
 
@@ -245,6 +260,7 @@ def test_work_of_one_gpu_is_replayed():
 
 @pytest.mark.parametrize("given, says", [
     (program(call("aten.nonzero.default", View(buffer("x"), (4,), (1,)))), "nonzero"),
+    (program(call("mm.mm.default")), "mm.mm"),
     (program(call("aten._scaled_dot_product_flash_attention.default", 1, 1, 1, 0.5)), "random"),
     (program(call("aten.add.Tensor", View(buffer("c", device="cpu"), (4,), (1,)), 1)), "cpu"),
     (program(call("aten.cat.default", [View(buffer("c", device="cuda:1"), (4,), (1,))])), "cuda:1"),
