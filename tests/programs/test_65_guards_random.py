@@ -76,6 +76,19 @@ class Config:
         raise AttributeError(name)
 
 
+TOLD = {"base": 1.0}
+
+
+@functools.lru_cache(maxsize=4)
+def remembered(word, *, k=1.0):
+    return TOLD["base"] * len(word) * k
+
+
+@functools.cache
+def looked_up(kind):
+    return TOLD["base"] + len(kind)
+
+
 def make_shift(amount):
     def shift(x, k=0.5, *, m=0.25):
         return x * k + amount + m
@@ -137,6 +150,7 @@ class Block(nn.Module):
         x = x + config.table["b"][1] * 0.073 + sum(config.table["b"]) * 0.079
         x = x + config.options.gain * 0.083 + config.options.inner.deep * 0.089
         x = x + len(config.options.names) * 0.097
+        x = x + remembered(self.word, k=0.5) * 0.101 + looked_up(config.kind) * 0.103
         if hasattr(self, "surprise"):
             x = x * self.surprise
         x = self.method(self.twist(x)) * GLOBAL["scale"] * FACTOR
@@ -260,6 +274,9 @@ def settings(w):
         "global": lambda: globals().update(FACTOR=number()),
         "global table": lambda: GLOBAL.update(scale=number()),
         "closure": lambda: w.set_factor(number()),
+        "cleared cache": lambda: (TOLD.update(base=number()), remembered.cache_clear(), looked_up.cache_clear()),
+        "what a cached function reads": lambda: TOLD.update(base=number()),
+        "other entries of a cache": lambda: [remembered(word) for word in r.sample("wxyz", 4)],
         "nothing that matters": lambda: put(b, "note", number()),
         "nothing that matters in a class": lambda: put(w.block_class, "note", number()),
         "global that does not matter": lambda: globals().update(UNUSED=number()),
