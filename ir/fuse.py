@@ -5,7 +5,8 @@
 2. Across: kernels over the same loops that read the same tensors become one.
 3. What is still stored only to be loaded by other kernels is recomputed there, if that reads fewer bytes.
 4. Stores that are piecewise along an axis (concatenations) are cut there (split.py).
-5. What is dead after a kernel is overwritten by it (reuse.py).
+5. Small copies of inputs over the same loops become one (together.py).
+6. What is dead after a kernel is overwritten by it (reuse.py).
 
 Before, library calls get their operands as their fast kernels take them (attention.py, products.py): what that copies is fused, too.
 
@@ -29,6 +30,7 @@ from frameloom.ir.reuse import reuse
 from frameloom.ir.rewrite import simplify
 from frameloom.ir.split import split
 from frameloom.ir.substitute import FALSE, loads
+from frameloom.ir.together import together
 
 MANY_STORES = 16  # in one kernel
 MANY_BUFFERS = 48
@@ -41,7 +43,7 @@ def fuse(program: Program) -> Program:
     if _has_constants(merged):
         merged = _merged(merged)
     pieces = replace(merged, steps=tuple(map(_in_pieces, merged.steps)))
-    return reuse(attention.settle(_without_idle_checks(simplify(pieces))))
+    return reuse(together(attention.settle(_without_idle_checks(simplify(pieces)))))
 
 
 def _merged(program: Program) -> Program:

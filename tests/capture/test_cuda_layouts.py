@@ -90,3 +90,11 @@ def test_indices_of_pooling_that_nobody_wants_are_not_written():
     assert not any("pool" in s for s in steps)
     stores = [s for k in program.steps if isinstance(k, Kernel) for s in k.stores]
     assert DType.I64 not in {s.buffer.dtype for s in stores}
+
+
+def test_weights_are_converted_together():
+    """One kernel for up to eight of one size; one for the input."""
+    module = nn.Sequential(nn.Conv2d(3, 64, 3), *(nn.Conv2d(64, 64, 3) for _ in range(9))).half()
+    program, _ = lowered(lambda x: module(x), torch.zeros(8, 3, 64, 64).half())
+    kernels = [s for s in program.steps if isinstance(s, Kernel) and "relayout" in s.name]
+    assert sorted(len(k.stores) for k in kernels) == [1, 1, 1, 8]

@@ -130,6 +130,17 @@ def test_transposed_operand_is_read_in_squares():
     assert "[:, None]" in text
 
 
+def test_transposed_copies_of_several_tensors_in_one_launch():
+    inputs = {name: torch.randn(65, 70) for name in "abc"}
+    i, j = space((70, 65))
+    stores = [
+        write(out(f"o{name}", (70, 65)), (i, j), read(tensor_in(name, x), j, i))
+        for name, x in inputs.items()
+    ]
+    check(stores, inputs)
+    assert len(launches(Kernel("k", tuple(stores), ()), TINY)) == 1
+
+
 @pytest.mark.parametrize("n, m", [(301, 64), (200, 60), (90, 1000)])
 @pytest.mark.parametrize("per_row", [False, True])
 def test_what_rows_or_columns_share_is_computed_once_for_a_tile(n, m, per_row):
