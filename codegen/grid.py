@@ -39,7 +39,7 @@ HELD = 16384  # positions of `inner` that a block keeps in registers
 STEP = 2048  # positions of one step of a loop over `inner`
 COLUMNS = 128  # outer positions of a block where neighbours are contiguous
 AHEAD = 4  # steps of such a loop that are in flight
-FEW = 32  # of `inner`, in such a block
+FEW = 16  # of `inner`, in such a block
 
 
 @dataclass(eq=False, slots=True)
@@ -336,7 +336,8 @@ def _with_inner(
             together //= 2
         x = Dimension("x", outer, together)
     tile = x.block * r.block
-    warps = max(1, min(4, tile // 128), min(16, tile // 1024))
+    least = 1 if across and not persistent else 4
+    warps = max(1, min(least, tile // 128), min(16, tile // 1024))
     # Rows are read a few steps ahead; columns have enough blocks to hide it.
     stages = 1 if persistent or across else AHEAD
     return Launch([x], r, folds, stores, persistent, warps, stages)

@@ -78,8 +78,7 @@ def aligned_rows(launch: Launch) -> AlignedRows | None:
 
 
 def tolerant(launch: Launch) -> frozenset[Node]:
-    """Functions whose last bits do not show: the result is rounded to 16 bits, or is exp(v - max) of what max is over."""
-    greatest = {f.result for f in launch.folds if f.kind == "max"}
+    """Functions whose last bits do not show: the result is rounded to 16 bits."""
     roots = [f.value for f in launch.folds] + [s.value for s in launch.stores]
     nodes = topological(roots)
     users: dict[Node, list[Node]] = {}
@@ -96,8 +95,4 @@ def tolerant(launch: Launch) -> frozenset[Node]:
             for u in users[n]
         ):
             hidden.add(n)
-    found = {n for n in hidden if n.op in TRANSCENDENTAL}
-    for n in nodes:
-        if n.op is Op.EXP and n.srcs[0].op is Op.SUB and n.srcs[0].srcs[1] in greatest:
-            found.add(n)
-    return frozenset(found)
+    return frozenset(n for n in hidden if n.op in TRANSCENDENTAL)

@@ -1,7 +1,7 @@
 """Matrix products on GPUs in aligned memory.
 
 The library's fast kernels for 16-bit numbers want every row of operands and result to start at a multiple of 16 bytes; others run several
-times slower.  `prepare` (before fusion) gives a result or an operand that is not so laid out a buffer with longer rows, and a kernel that
+times slower; and an odd number of columns does the same to them, however the rows start.  `prepare` (before fusion) gives a result or an operand that is not so laid out a buffer with longer rows, and a kernel that
 copies.  Fusion makes the copy part of what computes the operand, or of what reads the result; where it cannot, the bytes
 that are copied have to be few for the multiplications.
 """
@@ -70,7 +70,10 @@ def _aligned(step: Extern, name: str, program: Program) -> list[Step]:
     padded_result = not _is_aligned(View(result, result.shape, result.strides))
     if not operands and not padded_result:
         return [step]
-    widened = padded_result and step.target == "aten.addmm.default" and len(step.args[0].shape) == 1
+    adding = step.target in ADDING
+    # An odd number of columns keeps the library from its fast kernels, wherever the rows start: it gets columns that nobody
+    # looks at.  What is added to all rows is added within the product then.
+    widened = padded_result and (not adding or len(step.args[0].shape) == 1)
     if widened and last - 1 not in operands:
         operands.append(last - 1)
     copied = sum(
@@ -78,7 +81,7 @@ def _aligned(step: Extern, name: str, program: Program) -> list[Step]:
     )
     if padded_result and (result.kind is Kind.OUTPUT or _has_library_reader(result, program)):
         copied += _bytes(result.shape)
-    if padded_result and step.target in ADDING and not widened:
+    if padded_result and adding and not widened:
         copied += _bytes(result.shape)  # what is added is put there first
     if 2 * copied * PER_BYTE > SLOWER * _multiplications(step):
         return [step]
@@ -92,10 +95,10 @@ def _aligned(step: Extern, name: str, program: Program) -> list[Step]:
         return [*steps, replace(step, args=tuple(args))]
     wide = _padded(result.shape, f"{name}_result", result)
     if widened:
-        # The library adds a row within the product if the result is contiguous: it gets columns that nobody looks at.
         wide = replace(wide, shape=(*result.shape[:-1], _whole(result.shape[-1])))
-        args[0], kernel = _operand(args[0], f"{name}_0", step.origin, wide.shape[-1])
-        steps.append(kernel)
+        if adding:
+            args[0], kernel = _operand(args[0], f"{name}_0", step.origin, wide.shape[-1])
+            steps.append(kernel)
     steps.append(replace(step, args=tuple(args), results=(wide,)))
     source = View(wide, result.shape, wide.strides)
     steps.append(_copy(source, result, result.strides, f"{name}_result", step.origin))

@@ -27,8 +27,9 @@ def product(fn, *args):
 
 def test_a_result_with_odd_rows_is_written_in_longer_ones():
     call, before, after, program = product(linear, of(2048, 1024), of(5001, 1024))
-    assert call.results[0].strides == (5008, 1) and call.results[0].kind is Kind.TEMP
-    assert (before, after) == ([], ["cuda:0"])
+    assert call.results[0].shape == (2048, 5008) and call.results[0].kind is Kind.TEMP
+    assert [a.shape for a in call.args] == [(2048, 1024), (1024, 5008)]
+    assert (before, after) == (["cuda:0"], ["cuda:0"])
     assert program.outputs[0].strides == (5001, 1)
 
 
