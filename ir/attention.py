@@ -1,16 +1,15 @@
 """Masks of scaled_dot_product_attention, in the form that its fast kernels take.
 
 PyTorch chooses among its kernels by the arguments of the call.  A mask rules flash attention out; one whose last dimension is broadcast,
-or strided, leaves only the slow kernels; one of bools, or with rows that are not multiples of 16 elements, is copied anew by every call.
+or strided, leaves only the slow kernels; one of numbers with rows that are not multiples of 16 elements is copied anew by every call.
 
-`prepare` (before fusion) writes a mask down once, as numbers to add, in aligned rows, for all calls that share it.
+`prepare` (before fusion) writes such a mask down once, in aligned rows, for all calls that share it.
 `settle` (after fusion, when the values of masks are as simple as they get) drops masks that hide nothing, and turns the triangular one
 into `is_causal`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -19,7 +18,7 @@ from frameloom.ir import node as ir
 from frameloom.ir.cases import negation
 from frameloom.ir.dtype import DType
 from frameloom.ir.groups import live_steps
-from frameloom.ir.node import Node, const, where
+from frameloom.ir.node import Node, const
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View, is_cuda
 from frameloom.ir.substitute import space
@@ -65,6 +64,8 @@ def prepare(program: Program) -> Program:
 
 
 def _is_fit(mask: View, dtype: DType) -> bool:
+    if mask.buffer.dtype is DType.BOOL:
+        return mask.strides[-1] == 1
     rows_aligned = all(s % ALIGNMENT == 0 for s in mask.strides[:-1])
     return mask.buffer.dtype is dtype and mask.strides[-1] == 1 and rows_aligned
 
@@ -89,6 +90,8 @@ def _prepared(
     strides.reverse()
     shape = (*kept, last)
     device = mask.buffer.device
+    # Bools stay bools: what a query gets that sees no key is for the kernel to say that eager takes.
+    dtype = DType.BOOL if mask.buffer.dtype is DType.BOOL else dtype
     buffer = Buffer(
         f"attention_mask_{number}", dtype, shape, tuple(strides), Kind.TEMP, device=device
     )
@@ -96,8 +99,6 @@ def _prepared(
     left = iter(axes)
     at = [ir.axis(next(left)) if e != 1 else index.index(0) for e in shape]
     value = ir.load(mask.buffer, index.linear(at, mask.strides, mask.offset))
-    if value.dtype is DType.BOOL:
-        value = where(value, const(0.0, dtype), const(-math.inf, dtype))
     kernel = Kernel(
         f"attention_mask_{number}", (Store(buffer, index.linear(at, strides), value, axes),), origin
     )

@@ -43,7 +43,7 @@ def own_cache(monkeypatch, tmp_path):
     return own
 
 
-def layers(depth=6, width=64):
+def layers(depth=10, width=64):
     made = [m for _ in range(depth) for m in (torch.nn.Linear(width, width), torch.nn.ReLU())]
     return torch.nn.Sequential(*made).cuda().eval()
 
