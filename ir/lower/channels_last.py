@@ -69,7 +69,10 @@ def chosen(nodes: Iterable[torch.fx.Node]) -> frozenset[torch.fx.Node]:
 
 
 def _possible(node: torch.fx.Node) -> bool:
-    x, weight = (n.meta.get("val") for n in node.args[:2])  # type: ignore[union-attr]
+    first: Any = node.args[0]
+    second: Any = node.args[1]
+    x: Any = first.meta.get("val")
+    weight: Any = second.meta.get("val")
     result = node.meta["val"]
     if any(v is None or len(v.shape) != 4 or 0 in v.shape for v in (x, weight, result)):
         return False
@@ -81,7 +84,8 @@ def _possible(node: torch.fx.Node) -> bool:
 
 
 def _cudnn() -> bool:
-    return torch.backends.cudnn.is_available() and torch._C._get_cudnn_enabled()
+    cudnn: Any = torch.backends.cudnn
+    return bool(cudnn.is_available() and torch._C._get_cudnn_enabled())
 
 
 def _tf32() -> bool:
