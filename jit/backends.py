@@ -69,12 +69,13 @@ def _triton(
     kernels: Sequence[Kernel], device: str, checks: frozenset[Buffer], tune: bool
 ) -> Sequence[Any]:
     from frameloom.codegen.chip import chip_of
-    from frameloom.codegen.triton_module import generate, variants
+    from frameloom.codegen.triton_module import generate
 
     assert is_cuda(device), f"no kernels are generated for {device}"
     if not tune:
         return generate(kernels, chip_of(device), checks)
     from frameloom.autotune import tuned
+    from frameloom.codegen.triton_module import variants
 
     return tuned(variants(kernels, chip_of(device), checks), device)
 
