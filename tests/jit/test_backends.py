@@ -118,7 +118,8 @@ def test_a_condition_on_data_is_waited_for(generator):
 
 
 def test_scratch_memory_on_the_gpu(generator):
-    spec, _ = compiled(lambda x, w: torch.relu((x + 1) @ w) + 1, X, torch.randn(16, 16))
+    x = torch.randn(512, 512)  # large enough for the library
+    spec, _ = compiled(lambda x, w: torch.relu((x + 1) @ w) + 1, x, x)
     assert kinds(spec) == [LaunchCall, ExternCall, LaunchCall]
     scratch = [b for b in spec.buffers if b.kind == "arena"]
     assert {str(b.device) for b in scratch} == {"cuda:0"}
