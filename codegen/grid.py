@@ -53,11 +53,6 @@ class Fold:
     stage: int
     positions: tuple[Axis, ...]
 
-    @property
-    def buffer(self) -> Buffer:
-        found: Buffer = self.result.arg
-        return found
-
 
 @dataclass(eq=False, slots=True)
 class Dimension:

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 from frameloom.codegen.chip import Chip
 from frameloom.codegen.cost import size
 from frameloom.codegen.split import split
-from frameloom.codegen.split_reduction import chunks, reductions, split_reductions
+from frameloom.codegen.split_reduction import chunks, ordered, reductions, split_reductions
 from frameloom.ir.index import linear
 from frameloom.ir.node import Axis, Node, axis, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, is_cuda
 from frameloom.ir.substitute import fold, loads, space, substitute, transform
 
-MANY = 1000
+MANY = 1000  # stores of one kernel: beyond, cutting goes round in circles
 SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
@@ -120,7 +120,7 @@ class _Cutter:
         self._made: dict[Node, Buffer] = {}
         # How many places want the same reduction, each along axes of its own.
         self._uses = Counter(
-            _canonical(r, _ordered(r.free, s.axes))
+            _canonical(r, ordered(r.free, s.axes))
             for s in kernel.stores
             for r in reductions((s.offset, s.value))
         )
@@ -152,7 +152,7 @@ class _Cutter:
                 source = fold(n.arg.kind, rest, source)
             else:
                 first = n.arg.axes
-            outside = _ordered(n.free, store.axes)
+            outside = ordered(n.free, store.axes)
             return fold(n.arg.kind, first, self._materialise(source, (*outside, *first)))
 
         offset, value = transform((store.offset, store.value), visit)
@@ -164,7 +164,7 @@ class _Cutter:
         own = frozenset(n.arg.axes)
         for r in reductions(n.srcs):
             if own <= r.free:
-                axes = (*_ordered(r.free - own, store.axes), *n.arg.axes)
+                axes = (*ordered(r.free - own, store.axes), *n.arg.axes)
                 if self._uses[_canonical(r, axes)] > 1:
                     read = self._materialise(r, axes)
                     (value,) = transform(n.srcs, lambda m, r=r, v=read: v if m is r else None)
@@ -184,7 +184,7 @@ class _Cutter:
             if n.op is not Op.REDUCE:
                 stack.extend(n.srcs)
                 continue
-            axes = _ordered(n.free, store.axes)
+            axes = ordered(n.free, store.axes)
             buffer = self._made.get(_canonical(n, axes))
             if len(axes) == len(store.axes) and chunks(n, self.chip) > 1:
                 continue  # folding the chunks' results once more joins the launch that does it
@@ -237,11 +237,6 @@ def _canonical(value: Node, axes: Sequence[Axis]) -> Node:
     """`value` with the names for `axes` that its store would give them."""
     own = space([a.extent for a in axes])
     return substitute(value, {a: axis(b) for a, b in zip(axes, own, strict=True)})
-
-
-def _ordered(axes: frozenset[Axis], like: Sequence[Axis]) -> tuple[Axis, ...]:
-    known = tuple(a for a in like if a in axes)
-    return (*known, *sorted(axes.difference(known), key=lambda a: a.name))
 
 
 # --- stores that share a launch

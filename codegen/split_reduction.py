@@ -40,8 +40,7 @@ def split_reductions(store: Store, chip: Chip, materialise: Materialise) -> Stor
     while (
         n := next((r for r in reductions(roots)[::-1] if chunks(r, chip) > 1), None)
     ) is not None:
-        outer = [a for a in store.axes if a in n.free]
-        outer += sorted(n.free.difference(outer), key=lambda a: a.name)
+        outer = ordered(n.free, store.axes)
         if len(outer) < len(store.axes):
             made = materialise(n, outer)
         else:
@@ -200,6 +199,12 @@ class _Split:
 def reductions(roots: Sequence[Node]) -> list[Node]:
     """Every REDUCE below `roots`, inner ones first."""
     return [n for n in topological(roots) if n.op is Op.REDUCE]
+
+
+def ordered(axes: frozenset[Axis], like: Sequence[Axis]) -> tuple[Axis, ...]:
+    """`axes`, those of `like` first and in its order."""
+    known = tuple(a for a in like if a in axes)
+    return (*known, *sorted(axes.difference(known), key=lambda a: a.name))
 
 
 def _divisor(extent: int, wanted: int) -> int | None:

@@ -24,7 +24,6 @@ from frameloom.ir.substitute import topological
 I32 = (-(1 << 31), (1 << 31) - 1)
 LOG2E = 1.4426950408889634
 Dims = frozenset[str]
-NO_DIMS: Dims = frozenset()
 COMBINE = {
     "sum": "+", "prod": "*", "max": "_max", "min": "_min", "any": "|", "all": "&",
 }  # fmt: skip
@@ -394,7 +393,6 @@ class Writer(Ops):
         return f"{value.text}.to({TYPES[dtype]})"
 
     def _define(self, n: Node) -> None:
-        # A loop's values may be known to depend on it only through a mask: they stand where they are used.
         scope = self._scope(frozenset(self.of_axis[a] for a in n.free if a in self.of_axis))
         if n.op is Op.CONST:
             self.top.names[n] = Value(literal(n.arg, n.dtype), n.dtype, True)

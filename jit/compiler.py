@@ -6,7 +6,6 @@ FRAMELOOM_VERIFY=1, otherwise one warning, and the function runs plainly from th
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 import weakref
@@ -15,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from frameloom.capture import _capture
+from frameloom.collector import collector_off
 from frameloom.config import config
 from frameloom.debug import Trail, forget_notices, log, notice
 from frameloom.errors import BuildError, FrameloomError, FullGraphError, KernelError
@@ -40,18 +40,6 @@ os.register_at_fork(after_in_child=_new_lock)
 def unsupported_reason() -> str | None:
     """Why this interpreter cannot be compiled for, or None."""
     return _capture.supported()
-
-
-@contextmanager
-def collector_off() -> Iterator[None]:
-    """A compile makes many objects and no garbage worth finding; one full collection over PyTorch's objects costs 100 ms."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextmanager

@@ -13,14 +13,14 @@ What is not safe to replay runs as the plan itself: replayable.py says what that
 from __future__ import annotations
 
 import contextlib
-import gc
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from frameloom.collector import collector_off
 from frameloom.debug import log, notice
 from frameloom.ir.program import Program, View
 from frameloom.replayable import device_of, reason_against
@@ -71,7 +71,8 @@ class CudaDevice:
         self, plan: Callable[..., Any], inputs: Sequence[torch.Tensor]
     ) -> tuple[Callable[[], None], Sequence[Any]]:
         """What replays the graph of `plan(*inputs)`, and the tensors that it writes its results to.  Nothing runs yet."""
-        with torch.cuda.device(self.index), _no_collection():
+        # The end of some unrelated CUDA object would spoil a recording.
+        with torch.cuda.device(self.index), collector_off():
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
             stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -90,18 +91,6 @@ class CudaDevice:
                     forget_workspaces()
                 graph.capture_end()
         return graph.replay, outputs
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """The end of some unrelated CUDA object would spoil a recording."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class Unfit(Exception):

@@ -20,7 +20,7 @@ from frameloom.capture.frame_capture import capture_call
 from frameloom.capture.record import modes_kept
 from frameloom.capture.resume import is_made
 from frameloom.capture.session import session_of
-from frameloom.compiler import collector_off
+from frameloom.collector import collector_off
 
 MAX_STEPS = 4_000  # of one capture; the product allows more
 MAX_ENTRIES = 4  # of one function, and of what goes on behind one break
