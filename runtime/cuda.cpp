@@ -48,9 +48,11 @@ template <typename Function> bool find(void *library, Function *&function, const
     return function != nullptr;
 }
 
+void *driver_library() { return dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); }
+
 bool find_driver() {
     if (driver_found) return true;
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *cuda = driver_library();
     if (cuda == nullptr) {
         const char *reason = dlerror();
         PyErr_Format(PyExc_OSError, "the CUDA driver cannot be loaded: %s", reason ? reason : "libcuda.so.1");
@@ -139,6 +141,11 @@ PyObject *load_cubin(PyObject *, PyObject *args) {
     driver.pop_context(&before);
     if (!succeeded(result, "loading", symbol)) return nullptr;
     return PyLong_FromVoidPtr(new GpuFunction(made));
+}
+
+void *driver_symbol(const char *name) {
+    void *cuda = driver_library();
+    return cuda ? dlsym(cuda, name) : nullptr;
 }
 
 bool gpu_stream(int32_t device, void **stream) {

@@ -28,6 +28,13 @@ class Gpu {
         return (active == function.device || enter(function)) && start(function, grid, parameters, name);
     }
 
+    // The current stream of the function's device, which becomes current; false with an exception set.
+    bool find_stream(const GpuFunction &function, void **result) {
+        if (active != function.device && !enter(function)) return false;
+        *result = stream;
+        return true;
+    }
+
   private:
     bool enter(const GpuFunction &function);
     bool start(const GpuFunction &function, const unsigned *grid, void **parameters, PyObject *name);
@@ -41,6 +48,9 @@ bool gpu_stream(int32_t device, void **stream);
 // Whether what is done on this stream is recorded into a graph; false with no exception where that is
 // unknown.
 bool gpu_recording(void *stream);
+
+// A function of the driver's library; null where there is none.
+void *driver_symbol(const char *name);
 
 // load_cubin(data, symbol, shared, extra, threads, device) -> handle
 PyObject *load_cubin(PyObject *module, PyObject *args);

@@ -4,6 +4,7 @@
 // otherwise.
 #pragma once
 
+#include "chain.h"
 #include "cuda.h"
 #include "shims.h"
 #include "tensors.h"
@@ -57,6 +58,12 @@ struct Launch {
     mutable const GpuFunction *other = nullptr; // what it gave
 };
 
+// Launches with nothing between them, on one device.
+struct LaunchRun {
+    std::vector<int> launches;
+    std::unique_ptr<Chain> chain; // as one graph, for pointers that are multiples of 16
+};
+
 // An argument of a Python call: a tensor, a constant, or a container that holds tensors.
 struct Argument {
     enum Kind { VIEW, INPUT, OBJECT, LIST, TUPLE } kind;
@@ -85,8 +92,8 @@ struct Check {
 };
 
 struct Step {
-    enum Kind { KERNEL, LAUNCH, EXTERN, CHECK } kind;
-    int number;                                // in kernels, launches, externs or checks
+    enum Kind { KERNEL, LAUNCH, RUN, EXTERN, CHECK } kind; // once checked, RUN stands for every LAUNCH
+    int number;                                // in kernels, launches or runs of them, externs, or checks
     std::vector<int> dead_buffers, dead_views; // library results that nothing needs after this step
 };
 
@@ -103,6 +110,7 @@ struct Program {
     std::vector<View> views;
     std::vector<Kernel> kernels;
     std::vector<Launch> launches;
+    std::vector<LaunchRun> runs;
     std::vector<Extern> externs;
     std::vector<Check> checks;
     std::vector<Step> steps;

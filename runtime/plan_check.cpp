@@ -1,5 +1,5 @@
 // Looks at a parsed Program as a whole: nothing is used before it is there, which inputs are needed, and
-// after which step each library result is dead.
+// after which step each library result is dead, which launches follow each other.
 #include "plan.h"
 
 namespace frameloom {
@@ -88,11 +88,40 @@ void find_dead(Program *program) {
     }
 }
 
+void append(std::vector<int> *all, const std::vector<int> &more) {
+    all->insert(all->end(), more.begin(), more.end());
+}
+
+// What dies between launches of a run dies behind it: no memory is asked for meanwhile.
+void join_launches(Program *program) {
+    std::vector<Step> steps;
+    int device = 0;
+    for (Step &step : program->steps) {
+        if (step.kind != Step::LAUNCH) {
+            steps.push_back(std::move(step));
+            continue;
+        }
+        const Launch &launch = program->launches[step.number];
+        if (steps.empty() || steps.back().kind != Step::RUN || device != launch.function->device) {
+            steps.push_back({Step::RUN, (int)program->runs.size(), {}, {}});
+            program->runs.push_back({{}, std::make_unique<Chain>()});
+        }
+        device = launch.function->device;
+        LaunchRun &run = program->runs.back();
+        run.launches.push_back(step.number);
+        run.chain->add(launch.function, launch.grid, launch.buffers.size());
+        append(&steps.back().dead_buffers, step.dead_buffers);
+        append(&steps.back().dead_views, step.dead_views);
+    }
+    program->steps = std::move(steps);
+}
+
 } // namespace
 
 bool program_check(Program *program) {
     if (!find_needed(program) || !filled_before_use(*program)) return false;
     find_dead(program);
+    join_launches(program);
     return true;
 }
 

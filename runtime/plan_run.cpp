@@ -124,11 +124,39 @@ struct Frame {
         if (state) PyEval_RestoreThread(state);
     }
 
-    bool run_launch(const Launch &launch, void **pointers, void **parameters) {
+    // Whether the function that is loaded for it serves.
+    bool is_aligned(const Launch &launch) const {
         uintptr_t bits = 0;
         for (int number : launch.doubtful) bits |= reinterpret_cast<uintptr_t>(data[number]);
+        return bits % GPU_ALIGNMENT == 0;
+    }
+
+    // 1 launched as one graph, 0 not, -1 exception.
+    int run_chain(const LaunchRun &run) {
+        Chain &chain = *run.chain;
+        void *stream;
+        if (!gpu.find_stream(*chain.nodes[0].function, &stream)) return -1;
+        if (!chain.serves(stream) || gpu_recording(stream)) return 0;
+        for (int number : run.launches)
+            if (!is_aligned(program.launches[number])) return 0;
+        for (size_t k = 0; k < run.launches.size(); k++) {
+            const std::vector<int> &buffers = program.launches[run.launches[k]].buffers;
+            for (size_t i = 0; i < buffers.size(); i++) chain.set(k, i, data[buffers[i]]);
+        }
+        return chain.launch(stream);
+    }
+
+    bool run_launches(const LaunchRun &run, void **pointers, void **parameters) {
+        int done = run_chain(run);
+        if (done != 0) return done > 0;
+        for (int number : run.launches)
+            if (!run_launch(program.launches[number], pointers, parameters)) return false;
+        return true;
+    }
+
+    bool run_launch(const Launch &launch, void **pointers, void **parameters) {
         const GpuFunction *function = launch.function;
-        if (bits % GPU_ALIGNMENT && !unaligned(launch, &function)) return false;
+        if (!is_aligned(launch) && !unaligned(launch, &function)) return false;
         size_t count = launch.buffers.size();
         for (size_t i = 0; i < count; i++) pointers[i] = data[launch.buffers[i]];
         for (int i = 0; i < function->extra; i++) pointers[count + i] = nullptr;
@@ -348,8 +376,8 @@ struct Frame {
             bool good = true;
             if (step.kind == Step::KERNEL)
                 run_kernel(program.kernels[step.number], pointers);
-            else if (step.kind == Step::LAUNCH)
-                good = run_launch(program.launches[step.number], values, parameters);
+            else if (step.kind == Step::RUN)
+                good = run_launches(program.runs[step.number], values, parameters);
             else if (step.kind == Step::EXTERN)
                 good = run_extern(program.externs[step.number]);
             else

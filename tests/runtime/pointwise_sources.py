@@ -1,5 +1,7 @@
 """Triton sources written by hand, for tests and benchmarks of what comes after the code generator."""
 
+import math
+
 import torch
 
 from frameloom.codegen.launch import LaunchSource
@@ -46,13 +48,14 @@ def launch(made, buffers, device=0):
     return LaunchCall(load(cubin, device), buffers, made.grid, other, made.symbol)
 
 
-def plan(n, inputs, kinds, steps, outputs, device=0):
-    """A plan over float32 vectors of n elements; arena buffers lie one behind the other."""
-    buffers, end = [], 0
+def plan(n, inputs, kinds, steps, outputs, device=0, shape=None):
+    """A plan over float32 tensors of n elements, vectors if no shape is given; arena buffers lie one behind the other."""
+    buffers, end, shape = [], 0, shape or (n,)
+    strides = tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
     for kind in ["input"] * inputs + kinds:
         offset = end if kind == "arena" else 0
         where = torch.device("cuda", device)
-        buffers.append(BufferSpec(kind, (n,), (1,), torch.float32, where, offset))
+        buffers.append(BufferSpec(kind, shape, strides, torch.float32, where, offset))
         end += -(-4 * n // 64) * 64 if kind == "arena" else 0
-    views = tuple(ViewSpec(b, (n,), (1,), 0, torch.float32) for b in outputs)
+    views = tuple(ViewSpec(b, shape, strides, 0, torch.float32) for b in outputs)
     return _runtime.Plan(PlanSpec(inputs, tuple(buffers), tuple(steps), views, end))

@@ -3,13 +3,14 @@
 // Device memory is the CPU's, a "cubin" is any bytes, and a kernel is a function of this file that gets the launch's
 // parameters.  Built twice: once named libcuda.so.1, once libtorch_cuda.so, which holds the state.
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
-static int current_device, guards, captured;
+static int current_device, guards, captured, version;
 static void *stream, *contexts[4] = {(void *)101, (void *)102, (void *)103, (void *)104};
 
 typedef struct {
-    int launches, last_device, last_extra_null;
+    int launches, last_device, last_extra_null, graphs, updates, alive;
     unsigned grid[3], threads, shared;
     void *stream, *context;
     const char *name;
@@ -19,6 +20,8 @@ Log *pretend_log(void) { return &state; }
 void pretend_stream(void *value) { stream = value; }
 void pretend_device(int value) { current_device = value; }
 void pretend_capture(int value) { captured = value; }
+void pretend_version(int value) { version = value; }
+int pretend_version_now(void) { return version; }
 int pretend_current(void) { return current_device; }
 int pretend_captured(void) { return captured; }
 int pretend_guards(void) { return guards; }
@@ -89,4 +92,53 @@ int cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
     }
     return 0;
 }
+
+// Graphs are chains of at most 8 kernels, each with the values that its parameters had.
+typedef struct {
+    Function *function;
+    unsigned grid[3], block[3], shared;
+    void **parameters, **extra, *kernel, *context;
+} Parameters;
+typedef struct { Parameters what; void *values[8]; } Node;
+typedef struct { int count; Node nodes[8]; } Graph;
+
+static Log *log_now(void) { return ((Log * (*)(void)) torch_side("pretend_log"))(); }
+static void keep(Node *node, const Parameters *given) {
+    node->what = *given;
+    for (int i = 0; i < given->function->arity + 2; i++) node->values[i] = *(void **)given->parameters[i];
+}
+
+int cuDriverGetVersion(int *result) { return *result = ((int (*)(void))torch_side("pretend_version_now"))(), 0; }
+int cuGraphCreate(Graph **graph, unsigned flags) { return *graph = calloc(1, sizeof **graph), 0; }
+int cuGraphAddKernelNode_v2(void **node, Graph *graph, void *const *before, size_t count, const Parameters *given) {
+    if (count != (graph->count ? 1 : 0) || (count && before[0] != (void *)(intptr_t)graph->count)) return 1;
+    keep(&graph->nodes[graph->count++], given);
+    *node = (void *)(intptr_t)graph->count;
+    return 0;
+}
+int cuGraphInstantiateWithFlags(Graph **exec, Graph *graph, unsigned long long flags) {
+    *exec = malloc(sizeof **exec);
+    **exec = *graph;
+    log_now()->alive++;
+    return 0;
+}
+int cuGraphExecKernelNodeSetParams_v2(Graph *exec, void *node, const Parameters *given) {
+    keep(&exec->nodes[(intptr_t)node - 1], given);
+    log_now()->updates++;
+    return 0;
+}
+int cuGraphLaunch(Graph *exec, void *s) {
+    log_now()->graphs++;
+    for (int i = 0; i < exec->count; i++) {
+        Node *n = &exec->nodes[i];
+        void *parameters[8];
+        for (int k = 0; k < 8; k++) parameters[k] = &n->values[k];
+        int error = cuLaunchKernel(n->what.function, n->what.grid[0], n->what.grid[1], n->what.grid[2], n->what.block[0],
+                                   1, 1, n->what.shared, s, parameters, 0);
+        if (error) return error;
+    }
+    return 0;
+}
+int cuGraphExecDestroy(Graph *exec) { return log_now()->alive--, free(exec), 0; }
+int cuGraphDestroy(Graph *graph) { return free(graph), 0; }
 #endif

@@ -18,6 +18,7 @@ needs_no_cuda = pytest.mark.skipif(
 class Log(ctypes.Structure):
     _fields_ = [
         ("launches", ctypes.c_int), ("last_device", ctypes.c_int), ("last_extra_null", ctypes.c_int),
+        ("graphs", ctypes.c_int), ("updates", ctypes.c_int), ("alive", ctypes.c_int),
         ("grid", ctypes.c_uint * 3), ("threads", ctypes.c_uint), ("shared", ctypes.c_uint),
         ("stream", ctypes.c_void_p), ("context", ctypes.c_void_p), ("name", ctypes.c_char_p),
     ]  # fmt: skip
@@ -46,4 +47,5 @@ def gpu():
     torch_side.pretend_stream(ctypes.c_void_p(0x1000))
     torch_side.pretend_device(0)
     torch_side.pretend_capture(0)
+    torch_side.pretend_version(12080)
     return torch_side

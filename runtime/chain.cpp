@@ -1,0 +1,127 @@
+// CUDA graphs of a few kernels, made and launched by the driver; see chain.h.
+#include "chain.h"
+
+namespace frameloom {
+
+namespace {
+
+using Result = int;
+constexpr int CHEAP_GRAPHS = 12060; // the driver's version
+constexpr int WORTH_IT = 2;         // calls until a graph is made: that costs 15 us
+constexpr int MOST = 512;           // graphs of the process: the driver takes 115 KB for each
+
+// CUDA_KERNEL_NODE_PARAMS_v2
+struct KernelNode {
+    void *function;
+    unsigned grid[3], block[3], shared;
+    void **parameters, **extra;
+    void *kernel, *context;
+};
+
+struct GraphDriver {
+    Result (*version)(int *);
+    Result (*create)(void **, unsigned);
+    Result (*add_kernel)(void **, void *, void *const *, size_t, const KernelNode *);
+    Result (*instantiate)(void **, void *, unsigned long long);
+    Result (*set_kernel)(void *, void *, const KernelNode *);
+    Result (*launch)(void *, void *);
+    Result (*destroy_exec)(void *);
+    Result (*destroy)(void *);
+};
+GraphDriver driver;
+int made = 0; // graphs alive, under the GIL
+
+template <typename Function> bool find(Function *&function, const char *name) {
+    function = reinterpret_cast<Function *>(driver_symbol(name));
+    return function != nullptr;
+}
+
+bool find_driver() {
+    static const bool found = [] {
+        int version = 0;
+        return find(driver.version, "cuDriverGetVersion") && find(driver.create, "cuGraphCreate") &&
+               find(driver.add_kernel, "cuGraphAddKernelNode_v2") &&
+               find(driver.instantiate, "cuGraphInstantiateWithFlags") &&
+               find(driver.set_kernel, "cuGraphExecKernelNodeSetParams_v2") &&
+               find(driver.launch, "cuGraphLaunch") && find(driver.destroy_exec, "cuGraphExecDestroy") &&
+               find(driver.destroy, "cuGraphDestroy") && driver.version(&version) == 0 &&
+               version >= CHEAP_GRAPHS;
+    }();
+    return found;
+}
+
+// What the driver is told of a kernel; `parameters` has room for a pointer per value.
+KernelNode described(Chain::Node &node, void **parameters) {
+    for (size_t i = 0; i < node.values.size(); i++) parameters[i] = &node.values[i];
+    const GpuFunction &function = *node.function;
+    return {function.function,
+            {node.grid[0], node.grid[1], node.grid[2]},
+            {function.threads, 1, 1},
+            function.shared,
+            parameters,
+            nullptr,
+            nullptr,
+            nullptr};
+}
+
+} // namespace
+
+Chain::~Chain() { drop(); }
+
+void Chain::add(const GpuFunction *function, const unsigned *grid, size_t pointers) {
+    std::vector<void *> values(pointers + (size_t)function->extra, nullptr);
+    nodes.push_back({function, {grid[0], grid[1], grid[2]}, std::move(values), nullptr, false});
+}
+
+bool Chain::serves(void *now) {
+    if (refused || (exec && now != stream)) return false;
+    if (exec) return true;
+    if (++calls < WORTH_IT) return false;
+    if (made < MOST && find_driver()) {
+        stream = now;
+        return true;
+    }
+    return !(refused = true);
+}
+
+bool Chain::make() {
+    if (driver.create(&graph, 0) != 0) return false;
+    void *before = nullptr;
+    for (Node &node : nodes) {
+        std::vector<void *> parameters(node.values.size());
+        KernelNode kernel = described(node, parameters.data());
+        if (driver.add_kernel(&node.node, graph, &before, before ? 1 : 0, &kernel) != 0) return false;
+        before = node.node;
+        node.changed = false;
+    }
+    if (driver.instantiate(&exec, graph, 0) != 0) return false;
+    made++;
+    return true;
+}
+
+bool Chain::launch(void *now) {
+    bool good = exec || make();
+    for (size_t i = 0; i < nodes.size() && good; i++) {
+        Node &node = nodes[i];
+        if (!node.changed) continue;
+        std::vector<void *> parameters(node.values.size());
+        KernelNode kernel = described(node, parameters.data());
+        good = driver.set_kernel(exec, node.node, &kernel) == 0;
+        node.changed = false;
+    }
+    if (good && driver.launch(exec, now) == 0) return true;
+    drop();
+    refused = true;
+    return false;
+}
+
+void Chain::drop() {
+    if (exec) {
+        driver.destroy_exec(exec); // when its last launch has ended
+        made--;
+    }
+    if (graph) driver.destroy(graph);
+    exec = graph = nullptr;
+}
+
+} // namespace frameloom

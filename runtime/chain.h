@@ -1,0 +1,50 @@
+// Kernels launched one behind another, as one CUDA graph.
+#pragma once
+
+#include "cuda.h"
+
+#include <memory>
+#include <vector>
+
+namespace frameloom {
+
+// Launching a graph costs the CPU about 1 us, and 0.5 us for each kernel whose arguments are others than in
+// the launch before; a launch of its own costs 3 us (driver 580, H200; benchmarks/launch.py).  Kernels of one
+// graph also start sooner one behind the other.  Needs a driver of CUDA 12.6, with which short graphs became
+// that cheap.
+class Chain {
+  public:
+    struct Node {
+        const GpuFunction *function;
+        unsigned grid[3];
+        std::vector<void *> values; // the pointers it was last given, then the nulls behind
+        void *node;                 // CUgraphNode
+        bool changed;
+    };
+    std::vector<Node> nodes; // of one device
+
+    Chain() = default;
+    Chain(const Chain &) = delete;
+    ~Chain();
+    void add(const GpuFunction *function, const unsigned *grid, size_t pointers);
+    void set(size_t number, size_t position, void *pointer) {
+        Node &node = nodes[number];
+        node.changed |= node.values[position] != pointer;
+        node.values[position] = pointer;
+    }
+    // Whether a graph may do what is now to be launched on this stream.  The first call says no: what runs
+    // once is not worth a graph.  A graph belongs to one stream, as its launches wait for each other.
+    bool serves(void *stream);
+    // False: nothing was launched, and nothing will be by this chain again.
+    bool launch(void *stream);
+
+  private:
+    bool make();
+    void drop();
+
+    void *graph = nullptr, *exec = nullptr, *stream = nullptr; // CUgraph, CUgraphExec, CUstream
+    int calls = 0;
+    bool refused = false;
+};
+
+} // namespace frameloom
