@@ -24,6 +24,7 @@ from frameloom.ir.memory import plan_memory
 from frameloom.ir.program import Extern, Kernel, Program
 from frameloom.ir.text import show
 from frameloom.ir.verify import verify
+from frameloom.onednn import onednn
 from frameloom.options import Options
 from frameloom.report import GraphReport, KernelReport
 from frameloom.runnable import runnable
@@ -33,7 +34,7 @@ Compiled = Callable[..., Any]
 
 def _lower(captured: CapturedGraph) -> Program:
     seen = recognised(captured)
-    return lower(seen.graph, seen.constants)
+    return lower(seen.graph, seen.constants, onednn())
 
 
 PROGRAM_STAGES: tuple[tuple[str, Callable[[Any], Program], str], ...] = (

@@ -16,7 +16,7 @@ import torch
 from frameloom.ir import node as ir
 from frameloom.ir.dtype import DType
 from frameloom.ir.library import OUT_FORMS
-from frameloom.ir.lower import channels_last
+from frameloom.ir.lower import channels_last, onednn
 from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.geometry import (
     COPIES,
@@ -36,6 +36,7 @@ from frameloom.ir.lower.geometry import (
     used_results,
     view_of,
 )
+from frameloom.ir.lower.onednn import OneDnn
 from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, Result, positions, read
 from frameloom.ir.node import Node
 from frameloom.ir.program import (
@@ -52,16 +53,18 @@ from frameloom.ir.program import (
 from frameloom.ir.substitute import fold, loads
 
 ASSERTION = "aten._assert_async.msg"
+NOTHING = OneDnn()
 
 
-def lower(graph: torch.fx.Graph, constants: torch.nn.Module) -> Program:
+def lower(graph: torch.fx.Graph, constants: torch.nn.Module, onednn: OneDnn = NOTHING) -> Program:
     """The Program of a functional ATen graph; see the package's text for what the graph looks like."""
-    return _Graph(graph, constants).run()
+    return _Graph(graph, constants, onednn).run()
 
 
 class _Graph:
-    def __init__(self, graph: torch.fx.Graph, constants: torch.nn.Module) -> None:
+    def __init__(self, graph: torch.fx.Graph, constants: torch.nn.Module, onednn: OneDnn) -> None:
         self.graph = graph
+        self.onednn = onednn
         self.holder = constants
         self.on_gpu = any(is_cuda(d) for n in graph.nodes for d in devices_of(n.meta.get("val")))
         self.values: dict[torch.fx.Node, Any] = {}  # Ref, list of Refs, or a plain constant
@@ -274,6 +277,8 @@ class _Graph:
                 operands = [self.values[n] for n in flatten(given) if isinstance(n, torch.fx.Node)]
                 metas = [channels_last.layout(v, operands) if is_tensor(v) else v for v in metas]
         args, kwargs = self.plain(given)
+        if self.onednn.products and (found := onednn.product(name, args, kwargs)) is not None:
+            name, args = found
         return self.extern(node, name, args, kwargs, metas, several)
 
     def extern(
