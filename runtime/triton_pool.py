@@ -30,6 +30,7 @@ from typing import IO, Any
 from frameloom.errors import BuildError, KernelError
 
 WORKERS = 8  # at most, and no more than there are CPUs
+CPUS_EACH = 8  # so many of them for each worker that is started before there is work, 1 or 2
 PATIENCE = 180.0  # seconds for one kernel
 PATIENCE_AT_START = 120.0
 _WORKER = Path(__file__).with_name("triton_worker.py")
@@ -150,12 +151,12 @@ class Pool:
         self._lock = threading.Lock()
 
     def prewarm(self, arch: int) -> None:
-        """Have a worker import Triton by the time the first kernel is written.  Never fails."""
+        """Have workers import Triton by the time the first kernels are written.  Never fails."""
         if not self._lock.acquire(blocking=False):
             return
         try:
             self._drop_dead()
-            if not self._workers:
+            while len(self._workers) < max(1, min(2, (os.cpu_count() or 1) // CPUS_EACH)):
                 self._workers.append(Worker(arch))
         except BuildError:
             pass  # `compile` says it
