@@ -7,6 +7,7 @@ counted as one number (the last axis fastest):
     pointwise, two fast axes       tile (y, x): what is contiguous along one is read in squares of both
     pointwise, work per row or     tile (y, x): what depends on one of them is computed once for all of the other,
       column                       as the scale of every channel
+    pointwise, short rows          tile (y, x): x is what one thread reads at once, y the place of that
     reductions                     tile (outer, inner); with one outer position per block just (inner)
 
 `inner` is held whole (*persistent*) where it fits into registers, else looped over, once per stage of folds and once for
@@ -24,8 +25,8 @@ from frameloom.codegen.goal import Goal
 from frameloom.codegen.layout import coalesce, is_index, row_major, stride
 from frameloom.codegen.partition import form
 from frameloom.codegen.split_reduction import reductions
-from frameloom.ir.index import linear
-from frameloom.ir.node import Axis, Node, Reduce, axis, load
+from frameloom.ir.index import add, linear, mul
+from frameloom.ir.node import Axis, Node, Reduce, axis, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind, Store
 from frameloom.ir.substitute import substitute, topological, transform
@@ -33,6 +34,7 @@ from frameloom.ir.substitute import substitute, topological, transform
 POINTWISE = 1024  # positions of a block
 SHARED = 10.0  # weight of what depends on rows or columns alone, for which a tile has both
 WASTE = 1.15  # positions of such tiles per position that there is
+VECTOR = 16  # bytes that a thread reads at once
 SPARE = 1 / 12  # of a row of blocks that may be empty
 SQUARE = 64  # side of a tile that reads both ways; half of it for wide elements
 HELD = 16384  # positions of `inner` that a block keeps in registers
@@ -262,9 +264,28 @@ def _pointwise(axes: tuple[Axis, ...], stores: list[Store], chip: Chip) -> Launc
         # What depends on the row alone is computed once for a block.
         rows, row = Dimension("y", axes[:-1], 1), Dimension("x", axes[-1:], block)
         return Launch([rows, row], None, [], stores, warps=max(1, min(4, block // 128)))
-    return Launch(
-        [Dimension("x", axes, block)], None, [], stores, warps=max(1, min(4, block // 128))
-    )
+    warps = max(1, min(4, block // 128))
+    lanes = VECTOR // max(width for _, width in found)
+    if fast > lanes > 1 and fast % lanes == 0:
+        return _by_vectors(axes, lanes, block // lanes, stores, warps)
+    return Launch([Dimension("x", axes, block)], None, [], stores, warps=warps)
+
+
+def _by_vectors(
+    axes: tuple[Axis, ...], lanes: int, block: int, stores: Sequence[Store], warps: int
+) -> Launch:
+    """Each division that finds a position's place on its axes serves all that a thread reads at once."""
+    *rest, fast = axes
+    high, low = Axis(f"{fast.name}h", fast.extent // lanes), Axis(f"{fast.name}l", lanes)
+    place = {fast: add(mul(axis(high), index(lanes)), axis(low))}
+    made = []
+    for s in stores:
+        spread = tuple(x for a in s.axes for x in ((high, low) if a == fast else (a,)))
+        made.append(
+            Store(s.buffer, substitute(s.offset, place), substitute(s.value, place), spread)
+        )
+    y = Dimension("y", (*rest, high), block)
+    return Launch([y, Dimension("x", (low,), lanes)], None, [], made, warps=warps)
 
 
 def _square(axes: tuple[Axis, ...], found: Sequence[tuple[Node, int]]) -> tuple[Axis, Axis] | None:
@@ -297,7 +318,7 @@ def _sharing(axes: tuple[Axis, ...], stores: Sequence[Store], chip: Chip) -> lis
     shared = [n for n in values if n.free and (n.free <= rows or n.free <= columns)]
     if cost(n for n in shared if not is_index(n)) < SHARED:
         return None
-    fits = [b for b in (256, 128, 64, 32) if -(-fast.extent // b) * b <= WASTE * fast.extent]
+    fits = [b for b in (256, 128, 64, 32, 16, 8) if -(-fast.extent // b) * b <= WASTE * fast.extent]
     if not fits:
         return None
     y = Dimension("y", tuple(rest), 4 * POINTWISE // fits[0])

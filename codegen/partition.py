@@ -26,6 +26,7 @@ from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, S
 from frameloom.ir.substitute import fold, loads, space, substitute, transform
 
 MANY = 1000  # stores of one kernel: beyond, cutting goes round in circles
+BORDER = 1 / 3  # of an axis: a shorter piece is a mask's business, as the border of a window is
 SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
@@ -43,7 +44,7 @@ def partition(program: Program, chip_of: Callable[[str], Chip]) -> Program:
 def launches(kernel: Kernel, chip: Chip) -> list[Kernel]:
     """Kernels that do what `kernel` does, in order, each of the form above."""
     cutter = _Cutter(kernel, chip)
-    for store in split(kernel.stores):
+    for store in split(kernel.stores, BORDER):
         cutter.add(without_unit_axes(store))
     groups = _grouped(cutter.stores)
     names = (

@@ -26,11 +26,11 @@ PIECES = 12  # stores of one kernel made by cutting
 CUTS = 16  # axes cut into digits
 
 
-def split(stores: Sequence[Store]) -> list[Store]:
-    """The same stores with axes cut."""
+def split(stores: Sequence[Store], least: float = 0.0) -> list[Store]:
+    """The same stores with axes cut.  `least`: the share of an axis that a piece has to be."""
     # Conditions first: within a piece a division often has one value.
     result = [_simplified(s) for s in stores]
-    while len(result) < len(stores) + PIECES and (cut := _threshold(result)) is not None:
+    while len(result) < len(stores) + PIECES and (cut := _threshold(result, least)) is not None:
         result = [piece for s in result for piece in _pieces(s, *cut)]
     for _ in range(CUTS):
         found = _division(result)
@@ -112,7 +112,7 @@ def _fold_logic(n: Node) -> Node | None:
 # --- thresholds
 
 
-def _threshold(stores: Sequence[Store]) -> tuple[Axis, int] | None:
+def _threshold(stores: Sequence[Store], least: float) -> tuple[Axis, int] | None:
     """A store's axis and a position where a condition on it changes."""
     for s in stores:
         for n in topological((s.offset, s.value)):
@@ -125,12 +125,14 @@ def _threshold(stores: Sequence[Store]) -> tuple[Axis, int] | None:
             # true on one side of: factor * x + constant < 0
             constant = form[1] - (1 if n.op in (Op.LE, Op.GT) else 0)
             at = -(constant // factor) if factor > 0 else constant // -factor + 1
-            if a in s.axes and 0 < at < a.extent and _long_enough(stores, a, at):
+            if a in s.axes and 0 < at < a.extent and _long_enough(stores, a, at, least):
                 return a, at
     return None
 
 
-def _long_enough(stores: Sequence[Store], a: Axis, at: int) -> bool:
+def _long_enough(stores: Sequence[Store], a: Axis, at: int, least: float) -> bool:
+    if min(at, a.extent - at) < least * a.extent:
+        return False
     contiguous = any(
         a in s.axes and (found := stride(s.offset, a)) is not None and found[0] == 1 for s in stores
     )

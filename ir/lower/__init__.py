@@ -8,6 +8,7 @@ file of its subject (see table.py).
 
 # Imported for the rows that they add to the table.
 import frameloom.ir.lower.activation
+import frameloom.ir.lower.convolution
 import frameloom.ir.lower.copies
 import frameloom.ir.lower.create
 import frameloom.ir.lower.gather
