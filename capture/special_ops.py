@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.functional import write
+from frameloom.ir.philox import Source
 
 aten = torch.ops.aten
 
@@ -53,10 +54,22 @@ def _record_assertion(recorder: Any, func: Any, args: Any, kwargs: Any) -> None:
     recorder.n_ops += 1
 
 
+def _record_dropout(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Which random numbers its kernel draws depends on how its input lies in memory."""
+    x = args[0]
+    results = recorder._pure(func, args, kwargs)
+    number = x.memory.input
+    name = None if number is None else f"input_{number}"
+    node = results[0].node.args[0]
+    node.meta["source"] = Source(tuple(x.stride()), x.storage_offset(), name)
+    return results
+
+
 SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.native_batch_norm.default: _record_batch_norm,
     aten.cudnn_batch_norm.default: _record_cudnn_batch_norm,
     aten._assert_async.msg: _record_assertion,
+    aten.native_dropout.default: _record_dropout,
 }
 
 

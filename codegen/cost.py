@@ -13,7 +13,7 @@ from frameloom.ir.program import Kernel
 _WEIGHTS = {
     Op.CONST: 0.0, Op.AXIS: 0.0, Op.LOAD: 1.0, Op.REDUCE: 0.0, Op.DIV: 6.0, Op.RECIP: 6.0, Op.SQRT: 8.0,
     Op.RSQRT: 14.0, Op.FLOORDIV: 12.0, Op.TRUNCDIV: 12.0, Op.MOD: 12.0, Op.FMOD: 40.0, Op.MIN: 2.0, Op.MAX: 2.0,
-    Op.POW: 60.0, Op.NEXTAFTER: 10.0, Op.LGAMMA: 200.0, Op.EXP: 12.0, Op.EXP2: 12.0, Op.SIGMOID: 20.0,
+    Op.POW: 60.0, Op.NEXTAFTER: 10.0, Op.LGAMMA: 200.0, Op.EXP: 12.0, Op.EXP2: 12.0, Op.SIGMOID: 20.0, Op.RANDOM: 40.0,
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from frameloom.codegen.vector import Isa, host_isa
 from frameloom.errors import BuildError
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Kernel
+from frameloom.ir.program import Buffer, Kernel, Kind
 from frameloom.ir.substitute import topological
 
 KERNELS_PER_FILE = 8  # a file costs as much compile time as three kernels
@@ -89,7 +89,7 @@ def structure(kernel: Kernel) -> tuple[Hashable, tuple[Buffer, ...]]:
         numbers[n] = len(numbers)
         arg = n.arg
         if n.op is Op.LOAD:
-            arg = buffers.setdefault(arg, len(buffers))
+            arg = buffers.setdefault(arg, len(buffers)), arg.kind is Kind.NUMBER
         elif n.op is Op.CONST:
             arg = repr(arg)
         parts.append((n.op, n.dtype, arg, tuple(numbers[s] for s in n.srcs)))

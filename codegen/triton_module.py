@@ -22,7 +22,7 @@ from frameloom.codegen.triton_text import Writer
 from frameloom.codegen.tuning import Tuning, apply, candidates
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Kernel
+from frameloom.ir.program import Buffer, Kernel, Kind
 from frameloom.ir.substitute import topological
 
 HEAD = """import triton
@@ -101,7 +101,9 @@ class Variants:
         return LaunchSource(
             text=f"{HEAD}{helpers}\n\n{code}",
             symbol=symbol,
-            signature=tuple(POINTERS[b.dtype] for b in launch.buffers),
+            signature=tuple(
+                "i64" if b.kind is Kind.NUMBER else POINTERS[b.dtype] for b in launch.buffers
+            ),
             grid=(launch.grid, 1, 1),
             warps=launch.warps,
             stages=launch.stages,

@@ -63,6 +63,20 @@ HELPERS: dict[str, str] = {
     "_fremainder": """def _fremainder(a, b):
     r = libdevice.fmod(a, b)
     return tl.where((r != 0) & ((b < 0) != (r < 0)), r + b, r)""",
+    # Ten rounds of Philox (ir/philox.py).
+    "_philox": """def _philox(seed, offset, blocks, thread):
+    blocks = offset // 4 + blocks
+    a, b = blocks.to(tl.uint32), (blocks >> 32).to(tl.uint32)
+    c, d = thread.to(tl.uint32), tl.full((), 0, tl.uint32)
+    first, second = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
+    for _ in tl.static_range(10):
+        high, low = tl.umulhi(a, 0xD2511F53), a * 0xD2511F53
+        a, b = tl.umulhi(c, 0xCD9E8D57) ^ b ^ first, c * 0xCD9E8D57
+        c, d = high ^ d ^ second, low
+        first, second = first + 0x9E3779B9, second + 0xBB67AE85
+    return a, b, c, d""",
+    "_uniform": """def _uniform(bits):
+    return bits.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10""",
     # Taylor's series to x**12: 1 ulp in [-1, 1].
     "_cos_unit": """def _cos_unit(x):
     y = x * x

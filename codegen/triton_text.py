@@ -13,12 +13,13 @@ from frameloom.codegen.grid import Dimension, Fold, Launch, is_result
 from frameloom.codegen.identity import identity
 from frameloom.codegen.layout import is_index, row_major
 from frameloom.codegen.row_patterns import LOWEST, aligned_rows, online_sums, tolerant
+from frameloom.codegen.triton_numbers import operands_of, random_number
 from frameloom.codegen.triton_ops import TYPES, Ops, full, literal
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds, linear, sum_of, terms_of
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import COMPARES, Op
-from frameloom.ir.program import Buffer, Store
+from frameloom.ir.program import Buffer, Kind, Store
 from frameloom.ir.substitute import topological
 
 I32 = (-(1 << 31), (1 << 31) - 1)
@@ -381,6 +382,8 @@ class Writer(Ops):
         return found
 
     def _operands(self, n: Node) -> list[Node]:
+        if n.op is Op.RANDOM:
+            return operands_of(n)
         if n.op is Op.LOAD:
             return [*self._parts(n.srcs[0]), *n.srcs[1:]]
         return list(n.srcs)
@@ -400,7 +403,12 @@ class Writer(Ops):
         if n.op is Op.AXIS:
             scope.names[n] = Value(self._axis(n.arg), DType.I32 if _narrow(n) else DType.I64)
             return
-        dtype, text = (n.dtype, self._load(n)) if n.op is Op.LOAD else self._computed(n)
+        if n.op is Op.LOAD:
+            dtype, text = n.dtype, self._load(n)
+        elif n.op is Op.RANDOM:
+            dtype, text = n.dtype, random_number(self, n, scope)
+        else:
+            dtype, text = self._computed(n)
         name = self.fresh()
         self.line(f"{name} = {text}", scope)
         scope.names[n] = Value(name, dtype)
@@ -466,6 +474,8 @@ class Writer(Ops):
 
     def _load(self, n: Node) -> str:
         assert not is_result(n), "folds are bound before their users"
+        if n.arg.kind is Kind.NUMBER:
+            return self.pointers[n.arg]
         place, mask = self._place_of(n.arg, n.srcs[0], n.srcs[1] if len(n.srcs) == 2 else None)
         return f"tl.load({place}, {mask}, other=0)" if mask else f"tl.load({place})"
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from frameloom.ir.library import DRAW
 from frameloom.ir.memory import reads_of, views_in, writes_of
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store
 from frameloom.ir.substitute import loads
@@ -210,7 +211,9 @@ def _effects(target: str) -> tuple[bool, bool]:
         import torch
 
         op = _operator(target)
-        if op is None:
+        if target == DRAW:
+            _EFFECTS[target] = (False, True)
+        elif op is None:
             _EFFECTS[target] = (True, True)
         else:
             # native_batch_norm updates its running statistics without saying so.

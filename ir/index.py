@@ -116,8 +116,9 @@ def sub(a: Node, b: Node) -> Node:
     return add(a, mul(b, index(-1)))
 
 
-def mul(a: Node, b: Node) -> Node:
+def mul(a: Node, b: Node | int) -> Node:
     """Product; distributes a constant over a sum."""
+    b = index(b) if isinstance(b, int) else b
     if a.op is Op.CONST:
         a, b = b, a
     if b.op is not Op.CONST:

@@ -14,7 +14,7 @@ from frameloom.ir import index
 from frameloom.ir.cases import assumptions
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, const
-from frameloom.ir.ops import LEAVES, TRANSCENDENTAL, Op
+from frameloom.ir.ops import EXPENSIVE, LEAVES, Op
 from frameloom.ir.program import Buffer, Store
 from frameloom.ir.substitute import loads, masked, select, substitute, topological, transform
 
@@ -36,11 +36,9 @@ class Summary:
     """What computing a value takes, per element."""
 
     ops: int  # scalar operations, without index arithmetic
-    expensive: bool  # has transcendental functions
+    expensive: bool  # has transcendental functions or random numbers
     reductions: tuple[Node, ...]  # the outermost ones
-    expensive_axes: frozenset[
-        frozenset[Axis]
-    ]  # what the transcendental functions outside of reductions depend on
+    expensive_axes: frozenset[frozenset[Axis]]  # what those outside of reductions depend on
     buffers: frozenset[Buffer]
 
 
@@ -57,11 +55,9 @@ def summary(value: Node) -> Summary:
         ]
         found = Summary(
             len(arithmetic),
-            any(n.op in TRANSCENDENTAL for n in arithmetic),
+            any(n.op in EXPENSIVE for n in arithmetic),
             tuple(outermost_reductions(value)),
-            frozenset(
-                n.free for n in arithmetic if n.op in TRANSCENDENTAL and n.free <= value.free
-            ),
+            frozenset(n.free for n in arithmetic if n.op in EXPENSIVE and n.free <= value.free),
             frozenset(n.arg for n in loads([value])),
         )
         _SUMMARIES[value] = found

@@ -14,6 +14,9 @@ from typing import Any
 
 import torch
 
+from frameloom.ir import philox
+from frameloom.ir.dtype import DType
+from frameloom.ir.library import DRAW
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, View
@@ -52,8 +55,11 @@ BINARY: dict[Op, Callable[[Tensor, Tensor], Tensor]] = {
 }  # fmt: skip
 
 
-def run(program: Program, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """The outputs of `program` on `inputs` (tensors, and objects that are only passed through)."""
+def run(
+    program: Program, inputs: Sequence[Any], take: Callable[[int], tuple[int, int]] | None = None
+) -> tuple[Any, ...]:
+    """The outputs of `program` on `inputs` (tensors, and objects that are only passed through).  `take(increment)`: seed and
+    offset of the random numbers' generator, which it lets go on."""
     memory: dict[Buffer, Tensor] = dict(program.constants)
     for buffer, given in zip(program.inputs, inputs, strict=True):
         if isinstance(given, torch.Tensor):
@@ -61,6 +67,10 @@ def run(program: Program, inputs: Sequence[Any]) -> tuple[Any, ...]:
     for step in program.steps:
         if isinstance(step, Kernel):
             run_kernel(step, memory)
+        elif isinstance(step, Extern) and step.target == DRAW:
+            assert take is not None, "the program draws random numbers"
+            for buffer, number in zip(step.results, take(step.args[1]), strict=True):
+                memory[buffer] = torch.tensor(number)
         elif isinstance(step, Extern):
             run_extern(step, memory)
         elif bool(_flat(step.buffer, memory)[0]):
@@ -160,6 +170,9 @@ def evaluate(n: Node, srcs: Sequence[Value], memory: dict[Buffer, Tensor]) -> Va
         result = given[0].to(dtype)
     elif op is Op.BITCAST:
         result = given[0].view(dtype)
+    elif op is Op.RANDOM:
+        bits = philox.words(*given, n.arg)
+        result = philox.uniform(bits) if n.dtype is DType.F32 else bits.to(torch.int32)
     elif op is Op.WHERE:
         result = torch.where(given[0], given[1], given[2])
     else:

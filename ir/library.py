@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# A step of our own among them: (device, increment) -> seed and offset of the device's generator, which goes on by that much.
+DRAW = "frameloom.draw.default"
+
 # Calls that write into a given buffer: the result lives in the arena or in a fresh output.
 OUT_FORMS: dict[str, str] = {
     "aten.mm.default": "aten.mm.out",

@@ -15,6 +15,8 @@ replaced by the consumer's positions.
   not `x`.
 - CAST float->int truncates toward zero (out of range: as C on x86-64); anything->BOOL is `!= 0` (NaN is true).
 - WHERE evaluates both sides; a side that must not be read is a masked LOAD.
+- RANDOM is the element at `position` of what eager draws on a GPU, by the generator's seed and offset (philox.py): in F32 a
+  number in (0, 1], in I32 its 32 bits.  It is a function of its sources: drawing again gives the same.
 - REDUCE starts from the identity of its kind (sum 0, prod 1, max -inf/lowest, min +inf/highest, any False, all True), in
   node.dtype.  The order of a float sum is free; its accuracy is at least that of pairwise blocks of 128 or so.
   max/min return NaN if any element is NaN.  argmax/argmin return the I64 position, in row-major order over the axes,
@@ -171,6 +173,11 @@ def binary(op: Op, a: Node, b: Node) -> Node:
 def where(condition: Node, a: Node, b: Node) -> Node:
     assert condition.dtype is DType.BOOL and a.dtype is b.dtype
     return Node(Op.WHERE, a.dtype, (condition, a, b))
+
+
+def random(dtype: DType, seed: Node, offset: Node, position: Node, stream: Any) -> Node:
+    """The number of `stream` (a philox.Stream) at `position`; `dtype` F32 or I32."""
+    return Node(Op.RANDOM, dtype, (seed, offset, position), stream)
 
 
 def reduce(kind: str, axes: tuple[Axis, ...], value: Node) -> Node:

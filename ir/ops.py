@@ -13,6 +13,8 @@ class Op(enum.Enum):
     CONST = "const"  # arg: Python bool/int/float that fits the dtype
     AXIS = "axis"  # arg: Axis; its current position, an I64
     LOAD = "load"  # arg: Buffer; srcs: (offset,) or (offset, mask): 0 where the mask is false, nothing is read there
+    # random numbers
+    RANDOM = "random"  # arg: philox.Stream; srcs: (seed, offset, position), all I64
     # reductions
     REDUCE = "reduce"  # arg: Reduce; srcs: (value,)
     # casts
@@ -101,6 +103,7 @@ TRANSCENDENTAL = frozenset({
     Op.ATAN, Op.SINH, Op.COSH, Op.TANH, Op.ASINH, Op.ACOSH, Op.ATANH, Op.ERF, Op.ERFC, Op.SIGMOID, Op.LGAMMA,
     Op.POW, Op.ATAN2,
 })  # fmt: skip
+EXPENSIVE = TRANSCENDENTAL | {Op.RANDOM}  # not computed twice where that can be avoided
 UNARY = frozenset({
     Op.NEG, Op.ABS, Op.SIGN, Op.RECIP, Op.SQRT, Op.RSQRT, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.NOT,
 }) | PREDICATES | (TRANSCENDENTAL - {Op.POW, Op.ATAN2})  # fmt: skip

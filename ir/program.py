@@ -25,6 +25,9 @@ class Kind(enum.Enum):
     OUTPUT = "output"  # allocated afresh in every call, may be returned
     TEMP = "temp"  # lives within the call; placed in the arena
     EXTERN = "extern"  # allocated by the library call that returns it
+    NUMBER = (
+        "number"  # one I64 that a library step makes; kernels are given the number, not its address
+    )
     CONSTANT = "constant"  # a tensor that the program holds (Program.constants); never written
 
 

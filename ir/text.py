@@ -25,6 +25,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.memory import buffers_of
 from frameloom.ir.node import Axis, Node, Reduce
 from frameloom.ir.ops import Op
+from frameloom.ir.philox import Stream
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View
 from frameloom.ir.substitute import topological
 
@@ -159,6 +160,9 @@ def _one(n: Node, srcs: Sequence[str]) -> str:
     if n.op is Op.REDUCE:
         axes = "".join(f"{_axis(a)}, " for a in n.arg.axes).rstrip()
         return f"{n.arg.kind}.{n.dtype.text}({srcs[0]}, over=({axes}))"
+    if n.op is Op.RANDOM:
+        of = f"of=({n.arg.threads}, {n.arg.width})"
+        return f"random.{n.dtype.text}({', '.join(srcs)}, {of})"
     name = n.op.value + "_" * (n.op.value in _KEYWORDS)
     return f"{name}.{n.dtype.text}({', '.join(srcs)})"
 
@@ -329,6 +333,13 @@ class _Parser:
                 func=ast.Attribute(value=ast.Name(id=name), attr=dtype), args=args, keywords=[]
             ):
                 return Node(_OPS[name], _DTYPES[dtype], tuple(map(self.node, args)))
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="random"), attr=dtype),
+                args=args,
+                keywords=[of],
+            ):
+                stream = Stream(*ast.literal_eval(of.value))
+                return Node(Op.RANDOM, _DTYPES[dtype], tuple(map(self.node, args)), stream)
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id=kind), attr=dtype),
                 args=[value],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from frameloom.errors import VerifyError
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds
-from frameloom.ir.library import OUT_FORMS
+from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
 from frameloom.ir.node import REDUCE_KINDS, Axis, Node
 from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
@@ -121,7 +121,7 @@ def verify_kernel(kernel: Kernel) -> None:
 
 
 def _check_store(s: Store) -> None:
-    if s.buffer.kind in (Kind.EXTERN, Kind.CONSTANT):
+    if s.buffer.kind in (Kind.EXTERN, Kind.CONSTANT, Kind.NUMBER):
         raise _Fault(f"a store to {s.buffer}, which is {s.buffer.kind.value}")
     if s.value.dtype is not s.buffer.dtype:
         raise _Fault(f"{s.buffer} of {s.buffer.dtype!r} gets a {s.value.dtype!r}", s.value)
@@ -181,6 +181,9 @@ def _check_node(n: Node) -> None:
     elif op in (Op.CAST, Op.BITCAST):
         _require(len(dtypes) == 1, "a cast takes one source", n)
         _require(op is Op.CAST or dtypes[0].bits == n.dtype.bits, "a bitcast keeps the width", n)
+    elif op is Op.RANDOM:
+        _require(dtypes == [DType.I64] * 3, "a random number takes seed, offset and position", n)
+        _require(n.dtype in (DType.F32, DType.I32), "random numbers are f32 or i32", n)
     elif op is Op.WHERE:
         _require(dtypes == [DType.BOOL, n.dtype, n.dtype], "where takes (bool, a, a)", n)
     else:
@@ -232,5 +235,6 @@ def _require(holds: bool, why: str, n: Node) -> None:
 
 def _check_extern(step: Extern) -> None:
     for b in step.results:
-        if b is not None and b.kind is not Kind.EXTERN and step.target not in OUT_FORMS:
+        own = Kind.NUMBER if step.target == DRAW else Kind.EXTERN
+        if b is not None and b.kind is not own and step.target not in OUT_FORMS:
             raise _Fault(f"{step.target} cannot write to {b}")

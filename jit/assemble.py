@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.graph import CapturedGraph
+from frameloom.capture.graph import CapturedGraph, without_examples
 from frameloom.codegen.chip import chip_of
 from frameloom.codegen.cpp_module import KernelEntry, SourceFile
 from frameloom.codegen.extern import callable_for
 from frameloom.codegen.launch import LaunchEntry, LaunchSource
-from frameloom.ir.library import OUT_FORMS
+from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.memory import MemoryPlan
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View, is_cuda
 from frameloom.runtime import _runtime
@@ -25,6 +25,7 @@ from frameloom.runtime.launch import load
 from frameloom.runtime.spec import (
     BufferSpec,
     CheckCall,
+    DrawCall,
     ExternCall,
     InputSpec,
     KernelCall,
@@ -40,6 +41,7 @@ _SPEC_KINDS = {
     Kind.TEMP: "arena",
     Kind.EXTERN: "extern",
     Kind.CONSTANT: "constant",
+    Kind.NUMBER: "number",
 }
 _EXCEPTIONS = {"IndexError": IndexError, "RuntimeError": RuntimeError, "ValueError": ValueError}
 
@@ -65,6 +67,8 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
             if not is_cuda(step.buffer.device):
                 exception = _EXCEPTIONS[step.exception]
                 steps.append(CheckCall(numbers[step.buffer], exception, step.message))
+        elif step.target == DRAW:
+            steps.append(_draw_call(step, numbers))
         else:
             steps.append(_extern_call(step, numbers))
     for position in captured.mutated:
@@ -82,8 +86,28 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
         steps=tuple(steps),
         outputs=outputs,
         arena_bytes=memory.arena_bytes,
+        otherwise=partial(_op_by_op, without_examples(captured))
+        if any(isinstance(s, DrawCall) for s in steps)
+        else None,
     )
     return _runtime.Plan(spec)
+
+
+def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
+    """The graph itself on its inputs."""
+    results: tuple[Any, ...] = captured.gm.forward(*inputs)
+    return results
+
+
+def _draw_call(step: Extern, numbers: _Numbers) -> DrawCall:
+    device, increment, aligned = step.args
+    index = torch.device(device).index
+    generator: Any = torch.cuda.default_generators[index]
+    seed, offset = (numbers[b] for b in step.results if b is not None)
+    return DrawCall(
+        generator.initial_seed, generator.get_offset, generator.set_offset, increment, seed, offset, index,
+        None if aligned is None else numbers[aligned.buffer],
+    )  # fmt: skip
 
 
 def _kernel_calls(built: Built, numbers: _Numbers) -> dict[str, Callable[[], Any]]:

@@ -17,8 +17,10 @@ from frameloom.capture.written_attention import recognised
 from frameloom.config import config
 from frameloom.cuda_graphs import replayed
 from frameloom.debug import Trail, log
+from frameloom.draws import generator_of
 from frameloom.errors import BackendError
 from frameloom.ir.fuse import fuse
+from frameloom.ir.library import DRAW
 from frameloom.ir.lower import lower
 from frameloom.ir.memory import plan_memory
 from frameloom.ir.program import Extern, Kernel, Program
@@ -34,7 +36,7 @@ Compiled = Callable[..., Any]
 
 def _lower(captured: CapturedGraph) -> Program:
     seen = recognised(captured)
-    return lower(seen.graph, seen.constants, onednn())
+    return lower(seen.graph, seen.constants, onednn(), generator_of)
 
 
 PROGRAM_STAGES: tuple[tuple[str, Callable[[Any], Program], str], ...] = (
@@ -98,7 +100,9 @@ def _run_stages(
     report = GraphReport(
         without_examples(captured),
         kernels=tuple(KernelReport(e.name, e.code, origins[e.name]) for e in texts.entries()),
-        library_calls=tuple(s.target for s in program.steps if isinstance(s, Extern)),
+        library_calls=tuple(
+            s.target for s in program.steps if isinstance(s, Extern) and s.target != DRAW
+        ),
         lowered=programs[0],
         fused=programs[-1],
         seconds=dict(trail.seconds),

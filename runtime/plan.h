@@ -16,9 +16,10 @@
 namespace frameloom {
 
 constexpr uintptr_t GPU_ALIGNMENT = 16; // of the pointers that kernels are compiled for
+constexpr uintptr_t DRAW_ALIGNMENT = 32;
 
 struct Buffer {
-    enum Kind { INPUT, OUTPUT, ARENA, EXTERN, CONSTANT } kind;
+    enum Kind { INPUT, OUTPUT, ARENA, EXTERN, CONSTANT, NUMBER } kind;
     Layout layout;
     int64_t offset;     // ARENA: bytes into the scratch memory of its device
     PyObject *constant; // CONSTANT
@@ -91,9 +92,19 @@ struct Check {
     PyObject *exception, *message;
 };
 
+// Takes some of a generator's random numbers: the buffers become its seed and offset.
+struct Draw {
+    PyObject *get_seed, *get_offset, *set_offset; // methods of the generator
+    int64_t increment;
+    int seed, offset; // buffers
+    int device;       // whose stream is looked at before a call; -1: none
+    int aligned;      // buffer whose address has to be a multiple of 32; -1: none
+};
+
 struct Step {
-    enum Kind { KERNEL, LAUNCH, RUN, EXTERN, CHECK } kind; // once checked, RUN stands for every LAUNCH
-    int number;                                // in kernels, launches or runs of them, externs, or checks
+    // Once checked, RUN stands for every LAUNCH.
+    enum Kind { KERNEL, LAUNCH, RUN, EXTERN, CHECK, DRAW } kind;
+    int number; // in kernels, launches or runs of them, externs, checks or draws
     std::vector<int> dead_buffers, dead_views; // library results that nothing needs after this step
 };
 
@@ -113,6 +124,7 @@ struct Program {
     std::vector<LaunchRun> runs;
     std::vector<Extern> externs;
     std::vector<Check> checks;
+    std::vector<Draw> draws;
     std::vector<Step> steps;
     std::vector<Output> outputs;
     std::vector<int> tensor_inputs; // inputs of which more than the object is used
@@ -123,6 +135,7 @@ struct Program {
     int64_t arena_bytes = 0;        // of all arenas
     bool keeps_scratch = false;     // there is an arena, or a C function that may want views
     int widest_kernel = 0, widest_launch = 0;
+    PyObject *otherwise = nullptr; // what is called instead where random numbers are not drawn by the plan
 
     Program() = default;
     Program(const Program &) = delete;

@@ -33,14 +33,17 @@ class Parser {
             input(PyObject_GetAttrString(module.object, "InputSpec"));
         Ref kernel(PyObject_GetAttrString(module.object, "KernelCall")),
             launch(PyObject_GetAttrString(module.object, "LaunchCall")),
-            check(PyObject_GetAttrString(module.object, "CheckCall"));
-        if (!view || !input || !kernel || !launch || !check) return false;
+            check(PyObject_GetAttrString(module.object, "CheckCall")),
+            draw(PyObject_GetAttrString(module.object, "DrawCall"));
+        if (!view || !input || !kernel || !launch || !check || !draw) return false;
         view_type = view.object;
         input_type = input.object;
         long long inputs, bytes;
         if (!number(spec, "n_inputs", &inputs) || !number(spec, "arena_bytes", &bytes)) return false;
         program->input_count = (int)inputs;
         program->arena_bytes = bytes;
+        program->otherwise = field(spec, "otherwise");
+        if (program->otherwise == nullptr) return false;
         return each("buffers", [&](PyObject *item) { return buffer(item); }) && inputs_come_first() &&
                each("steps",
                     [&](PyObject *item) {
@@ -48,6 +51,7 @@ class Parser {
                         return type == kernel.object   ? kernel_step(item)
                                : type == launch.object ? launch_step(item)
                                : type == check.object  ? check_step(item)
+                               : type == draw.object   ? draw_step(item)
                                                        : extern_step(item);
                     }) &&
                each("outputs", [&](PyObject *item) { return output(item); }) && program_check(program);
@@ -112,15 +116,15 @@ class Parser {
     }
 
     bool buffer(PyObject *item) {
-        static const char *const kinds[] = {"input", "output", "arena", "extern", "constant"};
+        static const char *const kinds[] = {"input", "output", "arena", "extern", "constant", "number"};
         Buffer result{};
         PyObject *kind = field(item, "kind"), *shape = field(item, "shape"),
                  *strides = field(item, "strides");
         PyObject *dtype = field(item, "dtype"), *device = field(item, "device");
         if (!kind || !shape || !strides || !dtype || !device) return false;
         int at = 0;
-        while (at < 5 && PyUnicode_CompareWithASCIIString(kind, kinds[at]) != 0) at++;
-        if (at == 5) return wrong("a buffer is an input, output, arena, extern or constant");
+        while (at < 6 && PyUnicode_CompareWithASCIIString(kind, kinds[at]) != 0) at++;
+        if (at == 6) return wrong("a buffer is an input, output, arena, extern, constant or number");
         result.kind = (Buffer::Kind)at;
         result.constant = field(item, "constant");
         long long offset;
@@ -228,7 +232,8 @@ class Parser {
         /* Scratch memory and fresh tensors are aligned for any access. */
         for (int number : launch.buffers) {
             Buffer::Kind kind = program->buffers[number].kind;
-            if (kind != Buffer::ARENA && kind != Buffer::OUTPUT) launch.doubtful.push_back(number);
+            if (kind != Buffer::ARENA && kind != Buffer::OUTPUT && kind != Buffer::NUMBER)
+                launch.doubtful.push_back(number);
         }
         int width = (int)launch.buffers.size() + launch.function->extra;
         program->widest_launch = std::max(program->widest_launch, width);
@@ -247,6 +252,32 @@ class Parser {
         if (!PyExceptionClass_Check(check.exception)) return wrong("a check raises an exception class");
         program->steps.push_back({Step::CHECK, (int)program->checks.size(), {}, {}});
         program->checks.push_back(check);
+        return true;
+    }
+
+    bool draw_step(PyObject *item) {
+        Draw draw{};
+        long long increment, device;
+        PyObject *seed = field(item, "seed"), *offset = field(item, "offset"),
+                 *aligned = field(item, "aligned");
+        draw.get_seed = field(item, "get_seed");
+        draw.get_offset = field(item, "get_offset");
+        draw.set_offset = field(item, "set_offset");
+        if (!seed || !offset || !aligned || !draw.get_seed || !draw.get_offset || !draw.set_offset ||
+            !number(item, "increment", &increment) || !number(item, "device", &device) ||
+            !buffer_number(seed, &draw.seed) || !buffer_number(offset, &draw.offset))
+            return false;
+        draw.aligned = -1;
+        if (aligned != Py_None && !buffer_number(aligned, &draw.aligned)) return false;
+        if (program->buffers[draw.seed].kind != Buffer::NUMBER ||
+            program->buffers[draw.offset].kind != Buffer::NUMBER ||
+            (draw.aligned >= 0 && program->buffers[draw.aligned].kind != Buffer::INPUT) || increment < 0)
+            return wrong("a draw gives two numbers, and may ask how an input is aligned");
+        if (program->otherwise == Py_None) return wrong("a plan with draws has something to call otherwise");
+        draw.increment = increment;
+        draw.device = (int)device;
+        program->steps.push_back({Step::DRAW, (int)program->draws.size(), {}, {}});
+        program->draws.push_back(draw);
         return true;
     }
 

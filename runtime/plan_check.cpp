@@ -21,6 +21,10 @@ std::vector<int> used_by(const Program &program, const Step &step) {
     if (step.kind == Step::KERNEL) return program.kernels[step.number].buffers;
     if (step.kind == Step::LAUNCH) return program.launches[step.number].buffers;
     if (step.kind == Step::CHECK) return {program.checks[step.number].buffer};
+    if (step.kind == Step::DRAW) {
+        int aligned = program.draws[step.number].aligned;
+        return aligned < 0 ? std::vector<int>{} : std::vector<int>{aligned};
+    }
     std::vector<int> views, used;
     for (const Argument &argument : program.externs[step.number].arguments) collect_views(argument, &views);
     for (int number : views) used.push_back(program.views[number].buffer);
@@ -49,10 +53,17 @@ bool find_needed(Program *program) {
 // A library result can be used only after the call that returns it.
 bool filled_before_use(const Program &program) {
     std::vector<char> filled(program.buffers.size(), 1);
-    for (size_t i = 0; i < filled.size(); i++) filled[i] = program.buffers[i].kind != Buffer::EXTERN;
+    for (size_t i = 0; i < filled.size(); i++) {
+        Buffer::Kind kind = program.buffers[i].kind;
+        filled[i] = kind != Buffer::EXTERN && kind != Buffer::NUMBER;
+    }
     for (const Step &step : program.steps) {
         for (int number : used_by(program, step))
             if (!filled[number]) return wrong("a plan uses a library result before the call that returns it");
+        if (step.kind == Step::DRAW) {
+            const Draw &draw = program.draws[step.number];
+            filled[draw.seed] = filled[draw.offset] = 1;
+        }
         if (step.kind == Step::EXTERN)
             for (int number : program.externs[step.number].results)
                 if (number >= 0) filled[number] = 1;

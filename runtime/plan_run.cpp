@@ -115,7 +115,45 @@ struct Frame {
         return tensor_at(start, view.layout, program.buffers[view.buffer].layout, result) ? result : nullptr;
     }
 
+    // 1: random numbers are drawn by others in this call.  What is recorded into a graph gets new ones at
+    // every replay, which only PyTorch's own kernels know of; and which ones dropout draws depends on
+    // addresses.
+    int draws_otherwise() {
+        for (const Draw &draw : program.draws) {
+            void *address, *stream;
+            if (draw.aligned >= 0) {
+                if (!tensor_data(tensors[draw.aligned], &address)) return -1;
+                if (reinterpret_cast<uintptr_t>(address) % DRAW_ALIGNMENT) return 1;
+            }
+            if (draw.device >= 0) {
+                if (!gpu_stream(draw.device, &stream)) return -1;
+                if (gpu_recording(stream)) return 1;
+            }
+        }
+        return 0;
+    }
+
     // --- steps ---
+
+    static bool as_number(PyObject *object, void **number) {
+        if (object == nullptr) return false;
+        unsigned long long value = PyLong_AsUnsignedLongLongMask(object);
+        Py_DECREF(object);
+        *number = reinterpret_cast<void *>((uintptr_t)value);
+        return !PyErr_Occurred();
+    }
+
+    bool run_draw(const Draw &draw) {
+        if (!as_number(PyObject_CallNoArgs(draw.get_seed), &data[draw.seed]) ||
+            !as_number(PyObject_CallNoArgs(draw.get_offset), &data[draw.offset]))
+            return false;
+        uint64_t next = reinterpret_cast<uintptr_t>(data[draw.offset]) + (uint64_t)draw.increment;
+        PyObject *given = PyLong_FromUnsignedLongLong(next);
+        PyObject *done = given ? PyObject_CallOneArg(draw.set_offset, given) : nullptr;
+        Py_XDECREF(given);
+        Py_XDECREF(done);
+        return done != nullptr;
+    }
 
     void run_kernel(const Kernel &kernel, void **pointers) {
         for (size_t i = 0; i < kernel.buffers.size(); i++) pointers[i] = data[kernel.buffers[i]];
@@ -380,6 +418,8 @@ struct Frame {
                 good = run_launches(program.runs[step.number], values, parameters);
             else if (step.kind == Step::EXTERN)
                 good = run_extern(program.externs[step.number]);
+            else if (step.kind == Step::DRAW)
+                good = run_draw(program.draws[step.number]);
             else
                 good = run_check(program.checks[step.number]);
             if (!good) return false;
@@ -440,8 +480,14 @@ PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject 
     Tensor *tensors = reinterpret_cast<Tensor *>(room);
     plan->calls++;
     Frame frame(plan, inputs, tensors, tensors + buffers, reinterpret_cast<void **>(tensors + count));
-    if (!frame.take_inputs() || !frame.take_scratch() || !frame.make_outputs() || !frame.find_addresses() ||
-        !frame.run_steps())
+    if (!frame.take_inputs()) return nullptr;
+    if (!program.draws.empty()) {
+        int otherwise = frame.draws_otherwise();
+        if (otherwise < 0) return nullptr;
+        if (otherwise > 0)
+            return PyObject_Vectorcall(program.otherwise, inputs, (size_t)program.input_count, nullptr);
+    }
+    if (!frame.take_scratch() || !frame.make_outputs() || !frame.find_addresses() || !frame.run_steps())
         return nullptr;
     return frame.results();
 } catch (const std::bad_alloc &) {

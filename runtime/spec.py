@@ -13,7 +13,8 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class BufferSpec:
     """kind: "input", "output" (a fresh tensor per call), "arena" (offset in bytes into the scratch memory of its device), "extern"
-    (the tensor that a library call returns), "constant" (`constant` is the tensor).
+    (the tensor that a library call returns), "constant" (`constant` is the tensor), "number" (no tensor: kernels are given the
+    64 bits themselves).
     Shape and strides in elements; dtype is a torch.dtype, device a torch.device."""
 
     kind: str
@@ -95,13 +96,32 @@ class CheckCall:
 
 
 @dataclass(frozen=True, slots=True)
+class DrawCall:
+    """Takes random numbers: the buffers `seed` and `offset`, of kind "number", become what the generator says, and its offset
+    goes on by `increment`.  Not possible while work on `device` is being recorded, or where the input `aligned` is not at
+    a multiple of 32: a call for which that holds does not begin."""
+
+    get_seed: Callable[[], int]
+    get_offset: Callable[[], int]
+    set_offset: Callable[[int], object]
+    increment: int
+    seed: int
+    offset: int
+    device: int = -1
+    aligned: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PlanSpec:
     """outputs: a ViewSpec, an int (that input object itself), or a 1-tuple (that constant).  A ViewSpec of the whole of an
-    "output" or "extern" buffer returns that tensor itself; any other makes a view on its storage."""
+    "output" or "extern" buffer returns that tensor itself; any other makes a view on its storage.
+
+    `otherwise` is called with the inputs, and its result returned, where a draw is not possible (DrawCall)."""
 
     n_inputs: int
     buffers: tuple[BufferSpec, ...]
-    steps: tuple[KernelCall | LaunchCall | ExternCall | CheckCall, ...]
+    steps: tuple[KernelCall | LaunchCall | ExternCall | CheckCall | DrawCall, ...]
     outputs: tuple[Any, ...]
     arena_bytes: int  # of all devices
+    otherwise: Callable[..., tuple[Any, ...]] | None = None
     keep: tuple[Any, ...] = ()  # objects that must live as long as the plan (loaded libraries)

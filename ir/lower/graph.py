@@ -8,6 +8,7 @@ the graph) become stores into INPUT buffers, after everything that reads them.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 
 from frameloom.ir import node as ir
 from frameloom.ir.dtype import DType
-from frameloom.ir.library import OUT_FORMS
+from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.lower import channels_last, onednn
 from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.geometry import (
@@ -37,8 +38,9 @@ from frameloom.ir.lower.geometry import (
     view_of,
 )
 from frameloom.ir.lower.onednn import OneDnn
-from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, Result, positions, read
+from frameloom.ir.lower.table import TABLE, Call, Decline, Draw, Ref, Result, positions, read
 from frameloom.ir.node import Node
+from frameloom.ir.philox import Generator
 from frameloom.ir.program import (
     Buffer,
     Check,
@@ -56,16 +58,29 @@ ASSERTION = "aten._assert_async.msg"
 NOTHING = OneDnn()
 
 
-def lower(graph: torch.fx.Graph, constants: torch.nn.Module, onednn: OneDnn = NOTHING) -> Program:
-    """The Program of a functional ATen graph; see the package's text for what the graph looks like."""
-    return _Graph(graph, constants, onednn).run()
+def lower(
+    graph: torch.fx.Graph,
+    constants: torch.nn.Module,
+    onednn: OneDnn = NOTHING,
+    generator_of: Callable[[str], Generator | None] = lambda device: None,
+) -> Program:
+    """The Program of a functional ATen graph; see the package's text for what the graph looks like.  `generator_of` a
+    device: how its random numbers are drawn, if kernels of ours can."""
+    return _Graph(graph, constants, onednn, generator_of).run()
 
 
 class _Graph:
-    def __init__(self, graph: torch.fx.Graph, constants: torch.nn.Module, onednn: OneDnn) -> None:
+    def __init__(
+        self,
+        graph: torch.fx.Graph,
+        constants: torch.nn.Module,
+        onednn: OneDnn,
+        generator_of: Callable[[str], Generator | None],
+    ) -> None:
         self.graph = graph
         self.onednn = onednn
         self.holder = constants
+        self.generator_of = generator_of
         self.on_gpu = any(is_cuda(d) for n in graph.nodes for d in devices_of(n.meta.get("val")))
         self.values: dict[torch.fx.Node, Any] = {}  # Ref, list of Refs, or a plain constant
         self.base_offset: dict[
@@ -200,7 +215,10 @@ class _Graph:
                 v if (node, k) in self.returned else channels_last.layout(v, flatten(given))
                 for k, v in enumerate(metas)
             ]
-        call = Call(name, names, results)
+        call = Call(
+            name, names, results, node=node.name, device=device,
+            generator_of=self.generator_of, source=node.meta.get("source"),
+        )  # fmt: skip
         empty = all(0 in r.shape for r in results)
         values = [None] * len(metas) if empty else function(call, *given)
         refs: list[Ref | None] = []
@@ -215,10 +233,16 @@ class _Graph:
             if value is not None and 0 not in buffer.shape:
                 stored = store_of(refs[-1], value)
                 steps.append(self.kernel(name, stored, node))
-        self.steps += steps
+        self.steps += [*(self.draw(d, node) for d in call.draws), *steps]
         for k, (bad, exception, message) in enumerate(call.checks):
             self.check(f"{node.name}_check{k}", bad, exception, message, node)
         return refs if several else refs[0]
+
+    def draw(self, draw: Draw, node: torch.fx.Node) -> Extern:
+        aligned = next((b for b in self.inputs if b.name == draw.aligned), None)
+        view = None if aligned is None else View(aligned, aligned.shape, aligned.strides)
+        args = (draw.device, draw.increment, view)
+        return Extern(DRAW, args, (), draw.numbers, origin(node))
 
     def kernel(self, target: str, store: Store, node: torch.fx.Node) -> Kernel:
         """A kernel of one store, named after the op."""

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 from frameloom.ir import index
 from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr
-from frameloom.ir.node import Node, axis, load
-from frameloom.ir.program import Buffer
+from frameloom.ir.node import Node, axis, load, random
+from frameloom.ir.philox import Generator, Source, Stream
+from frameloom.ir.program import Buffer, Kind
 from frameloom.ir.substitute import space
 
 Lowering = Callable[..., Any]
@@ -72,6 +73,25 @@ class Result:
     torch_dtype: Any
 
 
+@dataclass(slots=True)
+class Draw:
+    """Some of the generator's numbers are taken.  `aligned`: the input whose address has to be a multiple of philox.ALIGNMENT."""
+
+    increment: int
+    name: str
+    device: str
+    aligned: str | None = None
+
+    @property
+    def numbers(self) -> tuple[Buffer, Buffer]:
+        """Seed and offset."""
+        names = f"{self.name}_seed", f"{self.name}_offset"
+        seed, offset = (
+            Buffer(n, DType.I64, (), (), Kind.NUMBER, device=self.device) for n in names
+        )
+        return seed, offset
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """The op being lowered and its results."""
@@ -80,10 +100,30 @@ class Call:
     names: tuple[str, ...]  # of the arguments in the op's schema
     results: tuple[Result, ...]
     checks: list[tuple[Node, str, str]] = field(default_factory=list)
+    node: str = ""
+    device: str = "cpu"
+    generator_of: Callable[[str], Generator | None] = lambda device: None
+    source: Source | None = None
+    draws: list[Draw] = field(default_factory=list)
 
     def check(self, holds: Expr, exception: str, message: str) -> None:
         """Eager raises `exception` (a builtin's name) if `holds` is false at any position."""
         self.checks.append(((~holds).node, exception, message))
+
+    @property
+    def generator(self) -> Generator:
+        """Of the device's random numbers; where the library draws them, the case is not lowered."""
+        found = self.generator_of(self.device)
+        if found is None:
+            raise Decline
+        return found
+
+    def draw(self, stream: Stream, position: Node, count: int) -> Expr:
+        """The number in (0, 1] at `position` of a draw of `count`."""
+        made = Draw(self.generator.increment(count), f"{self.node}_{len(self.draws)}", self.device)
+        self.draws.append(made)
+        seed, offset = (load(b, index.index(0)) for b in made.numbers)
+        return Expr(random(DType.F32, seed, offset, position, stream))
 
     @property
     def shape(self) -> tuple[int, ...]:

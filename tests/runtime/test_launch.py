@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from frameloom.runtime import _runtime
-from frameloom.runtime.spec import BufferSpec, LaunchCall, PlanSpec, ViewSpec
+from frameloom.runtime.spec import BufferSpec, DrawCall, LaunchCall, PlanSpec, ViewSpec
 from tests.runtime.pretend_cuda import gpu, needs_no_cuda
 
 __all__ = ["gpu"]  # fixtures
@@ -146,3 +146,74 @@ def test_grids_are_checked(gpu, grid):
 def test_buffers_are_checked(gpu):
     with pytest.raises(ValueError, match="does not have"):
         plan(1, [], [LaunchCall(load("twice"), (0, 7), (1, 1, 1))], [])
+
+
+class Generator:
+    """What a plan calls of one."""
+
+    def __init__(self, seed=2**64 - 1, offset=8):
+        self.seed, self.offset = seed, offset
+
+    def call(self, increment=4, **more):
+        return DrawCall(
+            lambda: self.seed, lambda: self.offset, self.go_on, increment, 1, 2, device=0, **more
+        )
+
+    def go_on(self, offset):
+        self.offset = offset
+
+
+def drawing(generator, **more):
+    """x -> 2 * x, with a draw; otherwise a string."""
+    number = BufferSpec("number", (), (), torch.int64, torch.device("cpu"))
+    return _runtime.Plan(
+        PlanSpec(
+            1,
+            (buffer("input"), number, number, buffer("output")),
+            (generator.call(**more), LaunchCall(load("twice"), (0, 3), (1, 1, 1))),
+            (ViewSpec(3, S, (1,), 0, torch.float32),),
+            0,
+            otherwise=lambda x: ("otherwise", x),
+        )
+    )
+
+
+def test_a_draw_lets_the_generator_go_on(gpu):
+    generator = Generator()
+    p = drawing(generator, increment=12)
+    for n in (20, 32):
+        assert torch.equal(p(aligned())[0], 2 * aligned())
+        assert generator.offset == n
+
+
+def test_nothing_is_drawn_while_a_graph_is_recorded(gpu):
+    generator, x = Generator(), aligned()
+    p = drawing(generator)
+    gpu.pretend_capture(1)
+    assert p(x) == ("otherwise", x)
+    assert generator.offset == 8
+    assert log(gpu).launches == 0
+
+
+def test_what_a_draw_asks_of_addresses(gpu):
+    generator = Generator()
+    p = drawing(generator, aligned=0)
+    memory = aligned(80)
+    start = -memory.data_ptr() // 4 % 8
+    assert torch.equal(p(memory[start : start + 32])[0], 2 * memory[start : start + 32])
+    assert p(memory[start + 4 : start + 36])[0] == "otherwise"
+    assert generator.offset == 12
+
+
+def test_a_generator_that_fails(gpu):
+    generator = Generator()
+    generator.go_on = lambda offset: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        drawing(generator)(aligned())
+
+
+def test_numbers_have_to_be_drawn_first(gpu):
+    number = BufferSpec("number", (), (), torch.int64, torch.device("cpu"))
+    steps = (LaunchCall(load("twice"), (0, 1), (1, 1, 1)),)
+    with pytest.raises(ValueError, match="before the call"):
+        _runtime.Plan(PlanSpec(1, (buffer("input"), number), steps, (), 0))
