@@ -8,7 +8,6 @@ file of its subject (see table.py).
 
 # Imported for the rows that they add to the table.
 import frameloom.ir.lower.activation
-import frameloom.ir.lower.convolution
 import frameloom.ir.lower.copies
 import frameloom.ir.lower.create
 import frameloom.ir.lower.gather
@@ -17,7 +16,6 @@ import frameloom.ir.lower.matmul
 import frameloom.ir.lower.normalize
 import frameloom.ir.lower.pointwise
 import frameloom.ir.lower.pool
-import frameloom.ir.lower.random
 import frameloom.ir.lower.reduce
 import frameloom.ir.lower.scan  # noqa: F401
 from frameloom.ir.lower.graph import lower

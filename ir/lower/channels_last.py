@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from frameloom.ir.lower.convolution import becomes_loop
 from frameloom.ir.lower.table import Ref, product
 from frameloom.ir.program import is_cuda
 
@@ -76,9 +75,6 @@ def _possible(node: torch.fx.Node) -> bool:
     weight: Any = second.meta.get("val")
     result = node.meta["val"]
     if any(v is None or len(v.shape) != 4 or 0 in v.shape for v in (x, weight, result)):
-        return False
-    transposed, groups = node.args[6], node.args[8]
-    if becomes_loop(str(x.device), x.dtype, weight.shape, transposed, groups):  # type: ignore[arg-type]
         return False
     if everywhere:
         return True
