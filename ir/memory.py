@@ -1,7 +1,8 @@
-"""The arena: one block of scratch memory per call and device, in which every TEMP buffer has its place.
+"""The arena: one block of scratch memory per call and device, in which TEMP buffers have their places.
 
 Two buffers share bytes only if no step needs both.  Large buffers are placed first, each into the tightest gap that is
-free during its whole life.
+free during its whole life.  On a GPU what is larger still has no place: it is allocated for its life alone, and shares
+memory with the results of library calls.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View, is_cuda
 from frameloom.ir.substitute import loads
 
 ALIGNMENT = 64
+LARGE = 1 << 20  # bytes; PyTorch's allocator keeps smaller blocks by themselves
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Byte offset of every TEMP buffer in the arena of its device, and the size of all arenas together."""
+    """Byte offsets of TEMP buffers in the arena of their device, and the size of all arenas together.  TEMP buffers without
+    one are allocated from their first use to their last."""
 
     offsets: dict[Buffer, int]
     arena_bytes: int
@@ -29,7 +32,7 @@ def plan_memory(program: Program) -> MemoryPlan:
     lives: dict[Buffer, tuple[int, int]] = {}
     for k, step in enumerate(program.steps):
         for buffer in buffers_of(step):
-            if buffer.kind is Kind.TEMP:
+            if buffer.kind is Kind.TEMP and not _has_own_life(buffer):
                 first, _ = lives.get(buffer, (k, k))
                 lives[buffer] = (first, k)
     offsets: dict[Buffer, int] = {}
@@ -47,6 +50,10 @@ def plan_memory(program: Program) -> MemoryPlan:
         offsets[buffer] = _tightest_gap(neighbours, size, total)
         totals[buffer.device] = max(total, offsets[buffer] + size)
     return MemoryPlan(offsets, sum(totals.values()))
+
+
+def _has_own_life(buffer: Buffer) -> bool:
+    return is_cuda(buffer.device) and size_in_bytes(buffer) >= LARGE
 
 
 def _tightest_gap(taken: list[tuple[int, int]], size: int, total: int) -> int:

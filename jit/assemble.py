@@ -166,14 +166,16 @@ class _Numbers:
         return number
 
     def _spec(self, buffer: Buffer) -> BufferSpec:
-        kind = _SPEC_KINDS[buffer.kind]
+        kind, offset = _SPEC_KINDS[buffer.kind], self._memory.offsets.get(buffer)
+        if kind == "arena" and offset is None:
+            kind = "transient"
         return BufferSpec(
             kind=kind,
             shape=buffer.shape,
             strides=buffer.strides,
             dtype=_torch_dtype(buffer),
             device=torch.device(buffer.device),
-            offset=self._memory.offsets[buffer] if kind == "arena" else 0,
+            offset=offset or 0,
             constant=self._constants.get(buffer),
         )
 

@@ -19,7 +19,7 @@ constexpr uintptr_t GPU_ALIGNMENT = 16; // of the pointers that kernels are comp
 constexpr uintptr_t DRAW_ALIGNMENT = 32;
 
 struct Buffer {
-    enum Kind { INPUT, OUTPUT, ARENA, EXTERN, CONSTANT, NUMBER } kind;
+    enum Kind { INPUT, OUTPUT, ARENA, TRANSIENT, EXTERN, CONSTANT, NUMBER } kind;
     Layout layout;
     int64_t offset;     // ARENA: bytes into the scratch memory of its device
     PyObject *constant; // CONSTANT
@@ -104,8 +104,9 @@ struct Draw {
 struct Step {
     // Once checked, RUN stands for every LAUNCH.
     enum Kind { KERNEL, LAUNCH, RUN, EXTERN, CHECK, DRAW } kind;
-    int number; // in kernels, launches or runs of them, externs, checks or draws
-    std::vector<int> dead_buffers, dead_views; // library results that nothing needs after this step
+    int number;            // in kernels, launches or runs of them, externs, checks or draws
+    std::vector<int> born; // TRANSIENT buffers and large outputs that nothing used before
+    std::vector<int> dead_buffers, dead_views; // TRANSIENT and EXTERN: nothing needs them after this step
 };
 
 struct Output {
@@ -129,7 +130,7 @@ struct Program {
     std::vector<Output> outputs;
     std::vector<int> tensor_inputs; // inputs of which more than the object is used
     std::vector<int> addressed;     // inputs and constants whose address a kernel wants
-    std::vector<int> made;          // OUTPUT buffers
+    std::vector<int> made;          // OUTPUT buffers that are there from the start
     std::vector<int> scratch;       // ARENA buffers
     std::vector<Arena> arenas;      // one a device
     int64_t arena_bytes = 0;        // of all arenas

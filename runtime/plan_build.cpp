@@ -116,15 +116,17 @@ class Parser {
     }
 
     bool buffer(PyObject *item) {
-        static const char *const kinds[] = {"input", "output", "arena", "extern", "constant", "number"};
+        static const char *const kinds[] = {"input",  "output",   "arena", "transient",
+                                            "extern", "constant", "number"};
         Buffer result{};
         PyObject *kind = field(item, "kind"), *shape = field(item, "shape"),
                  *strides = field(item, "strides");
         PyObject *dtype = field(item, "dtype"), *device = field(item, "device");
         if (!kind || !shape || !strides || !dtype || !device) return false;
         int at = 0;
-        while (at < 6 && PyUnicode_CompareWithASCIIString(kind, kinds[at]) != 0) at++;
-        if (at == 6) return wrong("a buffer is an input, output, arena, extern, constant or number");
+        while (at < 7 && PyUnicode_CompareWithASCIIString(kind, kinds[at]) != 0) at++;
+        if (at == 7)
+            return wrong("a buffer is an input, output, arena, transient, extern, constant or number");
         result.kind = (Buffer::Kind)at;
         result.constant = field(item, "constant");
         long long offset;
@@ -139,7 +141,6 @@ class Parser {
         if (!opaque && name == nullptr) return false;
         result.device = name ? name : "";
         int index = (int)program->buffers.size();
-        if (result.kind == Buffer::OUTPUT) program->made.push_back(index);
         if (result.kind == Buffer::ARENA) {
             int64_t bytes = result.layout.elements() ? result.layout.item_size : 0;
             for (size_t i = 0; i < result.layout.shape.size(); i++)
@@ -204,7 +205,7 @@ class Parser {
         kernel.release_gil = bytes >= GIL_BYTES;
         if (!buffer_numbers(buffers, &kernel.buffers)) return false;
         program->widest_kernel = std::max(program->widest_kernel, (int)kernel.buffers.size());
-        program->steps.push_back({Step::KERNEL, (int)program->kernels.size(), {}, {}});
+        program->steps.push_back({Step::KERNEL, (int)program->kernels.size(), {}, {}, {}});
         program->kernels.push_back(std::move(kernel));
         return true;
     }
@@ -232,12 +233,12 @@ class Parser {
         /* Scratch memory and fresh tensors are aligned for any access. */
         for (int number : launch.buffers) {
             Buffer::Kind kind = program->buffers[number].kind;
-            if (kind != Buffer::ARENA && kind != Buffer::OUTPUT && kind != Buffer::NUMBER)
+            if (kind == Buffer::INPUT || kind == Buffer::EXTERN || kind == Buffer::CONSTANT)
                 launch.doubtful.push_back(number);
         }
         int width = (int)launch.buffers.size() + launch.function->extra;
         program->widest_launch = std::max(program->widest_launch, width);
-        program->steps.push_back({Step::LAUNCH, (int)program->launches.size(), {}, {}});
+        program->steps.push_back({Step::LAUNCH, (int)program->launches.size(), {}, {}, {}});
         program->launches.push_back(std::move(launch));
         return true;
     }
@@ -250,7 +251,7 @@ class Parser {
         if (!buffer || !check.exception || !check.message || !buffer_number(buffer, &check.buffer))
             return false;
         if (!PyExceptionClass_Check(check.exception)) return wrong("a check raises an exception class");
-        program->steps.push_back({Step::CHECK, (int)program->checks.size(), {}, {}});
+        program->steps.push_back({Step::CHECK, (int)program->checks.size(), {}, {}, {}});
         program->checks.push_back(check);
         return true;
     }
@@ -276,7 +277,7 @@ class Parser {
         if (program->otherwise == Py_None) return wrong("a plan with draws has something to call otherwise");
         draw.increment = increment;
         draw.device = (int)device;
-        program->steps.push_back({Step::DRAW, (int)program->draws.size(), {}, {}});
+        program->steps.push_back({Step::DRAW, (int)program->draws.size(), {}, {}, {}});
         program->draws.push_back(draw);
         return true;
     }
@@ -338,7 +339,7 @@ class Parser {
             if (number >= 0) {
                 Buffer::Kind kind = program->buffers[number].kind;
                 bool fits = call->out_form
-                                ? kind == Buffer::OUTPUT || kind == Buffer::ARENA || kind == Buffer::INPUT
+                                ? kind != Buffer::EXTERN && kind != Buffer::CONSTANT && kind != Buffer::NUMBER
                                 : kind == Buffer::EXTERN;
                 if (!fits)
                     return wrong("a call in out form writes to inputs, outputs and scratch memory; any other "
@@ -411,7 +412,7 @@ class Parser {
                 [](void *parser, PyObject *object) { return static_cast<Parser *>(parser)->view(object); },
                 this, &call.shim))
             return false;
-        program->steps.push_back({Step::EXTERN, (int)program->externs.size(), {}, {}});
+        program->steps.push_back({Step::EXTERN, (int)program->externs.size(), {}, {}, {}});
         call.native = native_function(call.function);
         program->externs.push_back(std::move(call));
         return true;
@@ -437,7 +438,8 @@ class Parser {
             for (size_t i = program->outputs.size(); i-- > 0;)
                 if (program->outputs[i].kind == Output::VIEW && program->outputs[i].number == result.number)
                     result.repeats = (int)i;
-            if (program->buffers[program->views[result.number].buffer].kind == Buffer::ARENA)
+            Buffer::Kind kind = program->buffers[program->views[result.number].buffer].kind;
+            if (kind == Buffer::ARENA || kind == Buffer::TRANSIENT)
                 return wrong("scratch memory is overwritten by the next call: it cannot be returned");
         } else if (PyLong_Check(item)) {
             result.kind = Output::INPUT;

@@ -1,5 +1,5 @@
-// Looks at a parsed Program as a whole: nothing is used before it is there, which inputs are needed, and
-// after which step each library result is dead, which launches follow each other.
+// Looks at a parsed Program as a whole: nothing is used before it is there, which inputs are needed, from
+// which step to which each large buffer lives, which launches follow each other.
 #include "plan.h"
 
 namespace frameloom {
@@ -74,28 +74,47 @@ bool filled_before_use(const Program &program) {
     return true;
 }
 
-// Library results are let go after their last use, so that a long plan needs no more memory than eager
+// On a GPU, where memory is short and allocations are cheap beside the work on what is large.
+bool is_born_late(const Buffer &buffer) {
+    constexpr int64_t LARGE = 1 << 20;
+    if (buffer.kind == Buffer::TRANSIENT) return true;
+    return buffer.kind == Buffer::OUTPUT && buffer.device == "cuda" &&
+           buffer.layout.elements() * buffer.layout.item_size >= LARGE;
+}
+
+// What is large is there from its first use to its last, so that a long plan needs no more memory than eager
 // execution.
-void find_dead(Program *program) {
+void find_lives(Program *program) {
     constexpr int NEVER = -1;
-    std::vector<int> last(program->buffers.size(), NEVER);
+    std::vector<int> first(program->buffers.size(), NEVER), last = first;
     std::vector<char> kept(program->buffers.size());
     for (size_t i = 0; i < program->steps.size(); i++) {
         const Step &step = program->steps[i];
-        for (int number : used_by(*program, step)) last[number] = (int)i;
+        std::vector<int> used = used_by(*program, step);
         if (step.kind == Step::EXTERN)
             for (int number : program->externs[step.number].results)
-                if (number >= 0) last[number] = (int)i;
+                if (number >= 0) used.push_back(number);
+        for (int number : used) {
+            last[number] = (int)i;
+            if (first[number] == NEVER) first[number] = (int)i;
+        }
     }
     for (const Output &output : program->outputs)
         if (output.kind == Output::VIEW) kept[program->views[output.number].buffer] = 1;
-    for (size_t i = 0; i < program->buffers.size(); i++)
-        if (program->buffers[i].kind == Buffer::EXTERN && !kept[i] && last[i] != NEVER)
-            program->steps[last[i]].dead_buffers.push_back((int)i);
+    auto dies = [&](int number) {
+        Buffer::Kind kind = program->buffers[number].kind;
+        return (kind == Buffer::EXTERN || kind == Buffer::TRANSIENT) && !kept[number] &&
+               last[number] != NEVER;
+    };
+    for (size_t i = 0; i < program->buffers.size(); i++) {
+        bool late = is_born_late(program->buffers[i]) && first[i] != NEVER;
+        if (late) program->steps[first[i]].born.push_back((int)i);
+        if (!late && program->buffers[i].kind == Buffer::OUTPUT) program->made.push_back((int)i);
+        if (dies((int)i)) program->steps[last[i]].dead_buffers.push_back((int)i);
+    }
     for (size_t i = 0; i < program->views.size(); i++) {
         int buffer = program->views[i].buffer;
-        if (program->buffers[buffer].kind == Buffer::EXTERN && !kept[buffer] && last[buffer] != NEVER)
-            program->steps[last[buffer]].dead_views.push_back((int)i);
+        if (dies(buffer)) program->steps[last[buffer]].dead_views.push_back((int)i);
     }
 }
 
@@ -103,7 +122,8 @@ void append(std::vector<int> *all, const std::vector<int> &more) {
     all->insert(all->end(), more.begin(), more.end());
 }
 
-// What dies between launches of a run dies behind it: no memory is asked for meanwhile.
+// What is born in a run is there from its start, and what dies, until its end: a launch that could have the
+// memory of what is dead begins a run of its own.
 void join_launches(Program *program) {
     std::vector<Step> steps;
     int device = 0;
@@ -113,14 +133,17 @@ void join_launches(Program *program) {
             continue;
         }
         const Launch &launch = program->launches[step.number];
-        if (steps.empty() || steps.back().kind != Step::RUN || device != launch.function->device) {
-            steps.push_back({Step::RUN, (int)program->runs.size(), {}, {}});
+        bool joins = !steps.empty() && steps.back().kind == Step::RUN && device == launch.function->device &&
+                     (step.born.empty() || steps.back().dead_buffers.empty());
+        if (!joins) {
+            steps.push_back({Step::RUN, (int)program->runs.size(), {}, {}, {}});
             program->runs.push_back({{}, std::make_unique<Chain>()});
         }
         device = launch.function->device;
         LaunchRun &run = program->runs.back();
         run.launches.push_back(step.number);
         run.chain->add(launch.function, launch.grid, launch.buffers.size());
+        append(&steps.back().born, step.born);
         append(&steps.back().dead_buffers, step.dead_buffers);
         append(&steps.back().dead_views, step.dead_views);
     }
@@ -131,7 +154,7 @@ void join_launches(Program *program) {
 
 bool program_check(Program *program) {
     if (!find_needed(program) || !filled_before_use(*program)) return false;
-    find_dead(program);
+    find_lives(program);
     join_launches(program);
     return true;
 }

@@ -59,8 +59,9 @@ struct Frame {
         return true;
     }
 
-    bool make_outputs() {
-        for (int number : program.made)
+    // Fresh tensors for these buffers.
+    bool make(const std::vector<int> &numbers) {
+        for (int number : numbers)
             if (!tensor_empty(program.buffers[number].layout, &tensors[number]) ||
                 !tensor_data(tensors[number], &data[number]))
                 return false;
@@ -411,7 +412,8 @@ struct Frame {
         void **parameters = values + width; /* the driver wants to be told where each value is */
         for (size_t i = 0; i < width; i++) parameters[i] = &values[i];
         for (const Step &step : program.steps) {
-            bool good = true;
+            bool good = make(step.born);
+            if (!good) return false;
             if (step.kind == Step::KERNEL)
                 run_kernel(program.kernels[step.number], pointers);
             else if (step.kind == Step::RUN)
@@ -487,7 +489,7 @@ PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject 
         if (otherwise > 0)
             return PyObject_Vectorcall(program.otherwise, inputs, (size_t)program.input_count, nullptr);
     }
-    if (!frame.take_scratch() || !frame.make_outputs() || !frame.find_addresses() || !frame.run_steps())
+    if (!frame.take_scratch() || !frame.make(program.made) || !frame.find_addresses() || !frame.run_steps())
         return nullptr;
     return frame.results();
 } catch (const std::bad_alloc &) {

@@ -12,7 +12,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class BufferSpec:
-    """kind: "input", "output" (a fresh tensor per call), "arena" (offset in bytes into the scratch memory of its device), "extern"
+    """kind: "input", "output" (a fresh tensor per call), "arena" (offset in bytes into the scratch memory of its device),
+    "transient" (a tensor from the first step that uses it to the last), "extern"
     (the tensor that a library call returns), "constant" (`constant` is the tensor), "number" (no tensor: kernels are given the
     64 bits themselves).
     Shape and strides in elements; dtype is a torch.dtype, device a torch.device."""

@@ -4,13 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.memory import ALIGNMENT, plan_memory, size_in_bytes
+from frameloom.ir.memory import ALIGNMENT, LARGE, plan_memory, size_in_bytes
 from frameloom.ir.program import Buffer, Extern, Kind, Program, View
 
 
-def chain(sizes, uses):
+def chain(sizes, uses, device="cpu"):
     """Step k makes buffer k from earlier ones."""
-    buffers = [Buffer(f"b{k}", DType.F32, (n,), (1,), Kind.TEMP) for k, n in enumerate(sizes)]
+    buffers = [
+        Buffer(f"b{k}", DType.F32, (n,), (1,), Kind.TEMP, device=device)
+        for k, n in enumerate(sizes)
+    ]
     steps = []
     for k, b in enumerate(buffers):
         args = tuple(View(buffers[u], buffers[u].shape, (1,)) for u in uses[k] if u < k)
@@ -41,6 +44,13 @@ def test_live_buffers_do_not_overlap(data, sizes):
 def test_a_chain_needs_two_places():
     _, program = chain([1000] * 10, [[k - 1] if k else [] for k in range(10)])
     assert plan_memory(program).arena_bytes == 2 * 4032
+
+
+def test_large_buffers_on_a_gpu_have_lives_of_their_own():
+    for device in ("cpu", "cuda:0"):
+        buffers, program = chain([1000, LARGE, 1000], [[], [0], [1]], device)
+        placed = set(plan_memory(program).offsets)
+        assert placed == (set(buffers) if device == "cpu" else {buffers[0], buffers[2]})
 
 
 def test_each_device_has_an_arena_of_its_own():

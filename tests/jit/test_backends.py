@@ -117,11 +117,12 @@ def test_a_condition_on_data_is_waited_for(generator):
     assert not generator.asked[0][2] & {s.buffer for k in generator.asked[0][0] for s in k.stores}
 
 
-def test_scratch_memory_on_the_gpu(generator):
-    x = torch.randn(512, 512)  # large enough for the library
+@pytest.mark.parametrize("size, kind", [(480, "arena"), (512, "transient")])
+def test_scratch_memory_on_the_gpu(generator, size, kind):
+    x = torch.randn(size, size)  # large enough for the library
     spec, _ = compiled(lambda x, w: torch.relu((x + 1) @ w) + 1, x, x)
     assert kinds(spec) == [LaunchCall, ExternCall, LaunchCall]
-    scratch = [b for b in spec.buffers if b.kind == "arena"]
+    scratch = [b for b in spec.buffers if b.kind == kind]
     assert {str(b.device) for b in scratch} == {"cuda:0"}
 
 

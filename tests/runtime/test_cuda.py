@@ -150,6 +150,20 @@ def test_memory_is_pytorchs():
     assert torch.cuda.memory_allocated() == before
 
 
+def test_what_is_large_lives_from_its_first_use_to_its_last():
+    n = 1 << 20
+    steps = [launch(source(f"step{k}", "a + 1", n), (k, k + 1)) for k in range(6)]
+    p = plan(n, 1, ["transient"] * 5 + ["output"], steps, [6])
+    x = torch.randn(n, device="cuda")
+    for _ in range(3):
+        torch.testing.assert_close(p(x)[0], x + 6)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    out = p(x)[0]
+    assert torch.cuda.max_memory_allocated() == before + 3 * 4 * n
+    assert torch.cuda.memory_allocated() == before + out.nbytes
+
+
 def test_small_scratch_memory_goes_with_the_plan():
     x = torch.randn(N, device="cuda")
     before = torch.cuda.memory_allocated()

@@ -523,6 +523,42 @@ def test_library_results_are_freed_after_their_last_use():
     assert torch.equal(p(x)[0], torch.zeros(S)) and len(alive) == 2
 
 
+def test_transient_tensors_live_from_their_first_use_to_their_last(kernel):
+    x, y = pair()
+    alive = []
+
+    def look(t, seen):
+        alive.append(weakref.ref(t))
+        return torch.full(S, float(sum(ref() is not None for ref in alive)))
+
+    p = plan(
+        (x, y),
+        [buffer("transient", S), buffer("extern", S), buffer("transient", S), buffer("extern", S),
+         buffer("output", S)],
+        [
+            KernelCall(kernel("add32"), (0, 1, 2)),
+            extern("test.look", look, (view(2, S), 0), (3,)),
+            KernelCall(kernel("twice32"), (2, 4)),
+            extern("test.look", look, (view(4, S), 0), (5,)),
+            KernelCall(kernel("add32"), (4, 5, 6)),
+        ],
+        [view(6, S), view(3, S), view(5, S)],
+    )  # fmt: skip
+    for _ in range(2):
+        alive.clear()
+        out, first, second = p(x, y)
+        assert first[0, 0] == second[0, 0] == 1
+        assert torch.equal(out, 2 * (x + y) + 1)
+
+
+def test_a_transient_tensor_cannot_be_returned(kernel):
+    x, y = pair()
+    with pytest.raises(ValueError, match="cannot be returned"):
+        plan(
+            (x, y), [buffer("transient", S)], [KernelCall(kernel("add32"), (0, 1, 2))], [view(2, S)]
+        )
+
+
 def test_errors_are_the_librarys_own():
     x, y = pair()
     p = plan(
