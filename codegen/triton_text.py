@@ -47,6 +47,7 @@ class Scope:
     lines: list[str] = field(default_factory=list)
     names: dict[Node, Value] = field(default_factory=dict)
     axes: dict[Axis, str] = field(default_factory=dict)
+    groups: dict[tuple[str, int], Dimension] = field(default_factory=dict)  # triton_numbers.py
 
 
 class Writer(Ops):
@@ -56,15 +57,14 @@ class Writer(Ops):
         self, launch: Launch, pointers: dict[Buffer, str], checks: frozenset[Buffer] = frozenset()
     ) -> None:
         super().__init__()
-        self.checks = checks
-        self.launch = launch
-        self.pointers = pointers
+        self.launch, self.pointers, self.checks = launch, pointers, checks
         self.top = Scope(1)
         self.loop: Scope | None = None
         self.dims = [*launch.parallel, *([launch.inner] if launch.inner else [])]
         self.tile = [d for d in self.dims if d.block > 1]
         self.of_axis = {a: d.name for d in self.dims for a in d.axes}
         self.names = {d.name: d.name for d in self.dims}
+        self.starts: dict[str, str] = {}  # dimension -> its position at which the tile begins
         self.masks: dict[str, str] = {}  # dimension -> name of the mask of what is inside
         self._count = 0
         self.short = tolerant(launch)
@@ -104,8 +104,7 @@ class Writer(Ops):
         return self.top.lines
 
     def _spans_inner(self, n: Node) -> bool:
-        inner = self.launch.inner
-        return inner is not None and any(a in n.free for a in inner.axes)
+        return self.launch.inner is not None and not n.free.isdisjoint(self.launch.inner.axes)
 
     def _loads_first(self) -> None:
         """In tiles of two dimensions: what is read for every position is under way while the rest is computed for rows and
@@ -128,7 +127,7 @@ class Writer(Ops):
         self._count += 1
         return f"{stem}{self._count}"
 
-    def _spread(self, text: str, d: Dimension) -> str:
+    def spread(self, text: str, d: Dimension) -> str:
         """A range along `d` as a part of the tile."""
         if len(self.tile) < 2:
             return text
@@ -149,8 +148,8 @@ class Writer(Ops):
             if d.block == 1:
                 self.line(f"{d.name} = {block}")
             else:
-                text = f"{block} * {d.block} + tl.arange(0, {d.block})"
-                self.line(f"{d.name} = {self._spread(text, d)}")
+                start = self.starts[d.name] = f"{block} * {d.block}"
+                self.line(f"{d.name} = {self.spread(f'{start} + tl.arange(0, {d.block})', d)}")
             if not d.exact:
                 self.line(f"{d.name}_in = {d.name} < {d.extent}")
                 self.masks[d.name] = f"{d.name}_in"
@@ -161,7 +160,8 @@ class Writer(Ops):
         assert d is not None
         # A name of its own in every pass: Triton carries what is assigned twice from one step of a loop to the next.
         name = self.names[d.name] = self.fresh(d.name)
-        text = self._spread(f"tl.arange(0, {d.block})", d) if d.block > 1 else "0"
+        self.starts[d.name] = start
+        text = self.spread(f"tl.arange(0, {d.block})", d) if d.block > 1 else "0"
         if start != "0":
             text = f"{start} + {text}"
         if self.aligned is not None:
@@ -181,7 +181,7 @@ class Writer(Ops):
         name = self.names[d.name]
         if len(d.axes) == 1:
             return name
-        scope = self._scope(frozenset((d.name,)))
+        scope = self.scope(frozenset((d.name,)))
         found = scope.axes.get(a)
         if found is None:
             below = row_major(d.axes)[d.axes.index(a)]
@@ -353,7 +353,7 @@ class Writer(Ops):
         names = {self.of_axis[a] for a in n.free if a in self.of_axis}
         return frozenset(d.name for d in self.tile if d.name in names)
 
-    def _scope(self, dims: Dims) -> Scope:
+    def scope(self, dims: Dims) -> Scope:
         inner = self.launch.inner
         if self.loop is not None and inner is not None and inner.name in dims:
             return self.loop
@@ -383,7 +383,7 @@ class Writer(Ops):
 
     def _operands(self, n: Node) -> list[Node]:
         if n.op is Op.RANDOM:
-            return operands_of(n)
+            return operands_of(self, n)
         if n.op is Op.LOAD:
             return [*self._parts(n.srcs[0]), *n.srcs[1:]]
         return list(n.srcs)
@@ -396,7 +396,7 @@ class Writer(Ops):
         return f"{value.text}.to({TYPES[dtype]})"
 
     def _define(self, n: Node) -> None:
-        scope = self._scope(frozenset(self.of_axis[a] for a in n.free if a in self.of_axis))
+        scope = self.scope(frozenset(self.of_axis[a] for a in n.free if a in self.of_axis))
         if n.op is Op.CONST:
             self.top.names[n] = Value(literal(n.arg, n.dtype), n.dtype, True)
             return

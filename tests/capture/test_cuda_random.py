@@ -302,3 +302,29 @@ def test_the_lowered_program_means_the_same():
     take = lambda increment: (SEED - 2**64, OFFSET)
     (found,) = interp.run(program, [x], take)
     assert torch.equal(found, Plain().dropout(x, 0.3)[0] * 2)
+
+
+@pytest.mark.parametrize("dtype, shape, expected", [
+    (torch.float32, (64, 48), True),
+    (torch.float16, (3, 1000), True),
+    (torch.float64, (6, 64), True),
+    (torch.float32, (33, 31), False),
+], ids=str)  # fmt: skip
+def test_neighbours_share_what_is_drawn_for_them(dtype, shape, expected):
+    x = torch.randn(shape).to(dtype)
+    by_columns = lambda x: (F.dropout(x, 0.3) + 1).amax(0)
+    for f, plain in (
+        (lambda x: F.dropout(x, 0.3) + 1, lambda g, x: [g.dropout(x, 0.3)[0] + 1]),
+        (
+            lambda x: (F.dropout(x, 0.3) + 1).amax(-1),
+            lambda g, x: [(g.dropout(x, 0.3)[0] + 1).amax(-1)],
+        ),
+        (by_columns, lambda g, x: [(g.dropout(x, 0.3)[0] + 1).amax(0)]),
+    ):
+        program = check(f, plain, x)
+        (kernel,) = (s for s in program.steps if isinstance(s, Kernel))
+        (source,) = triton_kernels.generate(
+            launches(kernel, triton_kernels.TINY), triton_kernels.TINY
+        )
+        if f is not by_columns:
+            assert ("interleave" in source.text) == expected
