@@ -16,6 +16,7 @@ import frameloom.ir.lower.matmul
 import frameloom.ir.lower.normalize
 import frameloom.ir.lower.pointwise
 import frameloom.ir.lower.pool
+import frameloom.ir.lower.random
 import frameloom.ir.lower.reduce
 import frameloom.ir.lower.scan  # noqa: F401
 from frameloom.ir.lower.graph import lower
