@@ -1,7 +1,7 @@
 """Which convolutions get channels-last tensors, and how results beside them are laid out.
 
-cuDNN's fast kernels for 16-bit types and TF32 want channels last; given anything else it converts input, weight and
-result around every convolution, which costs more than many convolutions do.  Where that pays for a whole graph, the
+cuDNN's fast kernels for 16-bit types and TF32, and oneDNN's, want channels last; given anything else they convert input,
+weight and result around every convolution, which costs more than many convolutions do.  Where that pays for a whole graph, the
 convolutions of the graph get channels-last tensors here, and what our own kernels compute between them is laid out
 alike: intermediates are ours to lay out.  What the program can see keeps eager's strides (graph.py).
 """
@@ -28,6 +28,9 @@ FAITHFUL = frozenset(
 # Views that say where elements lie in memory, whatever their base's strides are.
 LITERAL = frozenset({"aten.as_strided.default", "aten._reshape_alias.default"})
 LEAST_BYTES = 1 << 20  # that conversions would move, for less it is not worth other strides
+LEAST_AROUND = (
+    1 << 16
+)  # bytes of a convolution's input and result on the CPU: PyTorch has code of its own for small ones
 PRODUCT = "aten.mm.default"
 products = True  # whether convolutions that are matrix products are called as that
 everywhere = False  # for tests: on every device, whatever it costs
@@ -47,11 +50,31 @@ class Relaid:
         return 0
 
 
-def chosen(nodes: Iterable[torch.fx.Node]) -> frozenset[torch.fx.Node]:
-    """The convolutions that get channels-last tensors: all that can, or none."""
-    found = [n for n in nodes if str(n.target) == CONVOLUTION and _possible(n)]
+def chosen(nodes: Iterable[torch.fx.Node], onednn: bool) -> frozenset[torch.fx.Node]:
+    """The convolutions that get channels-last tensors.  `onednn`: whether the CPU's are oneDNN's."""
+    found = [n for n in nodes if str(n.target) == CONVOLUTION and _possible(n, onednn)]
     if not found or everywhere:
         return frozenset(found)
+    on_cpu = [n for n in found if not is_cuda(str(n.meta["val"].device))]
+    return _chosen_on_cpu(on_cpu) | _chosen_on_gpu([n for n in found if n not in on_cpu])
+
+
+def _chosen_on_cpu(found: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
+    """oneDNN converts input and result of each convolution that is not channels last, and then the weight in any case;
+    here the weight is converted before.  So each gets them whose input and result are the larger part."""
+    some, moved = [], 0
+    for node in found:
+        x, weight = (n.meta["val"] for n in node.args[:2])  # type: ignore[union-attr]
+        around = _bytes(x) + _bytes(node.meta["val"])
+        converted = 0 if same_bytes(weight.shape, weight.stride()) else _bytes(weight)
+        if around >= max(LEAST_AROUND, converted):
+            some.append(node)
+            moved += 2 * around
+    return frozenset(some if moved >= LEAST_BYTES else ())
+
+
+def _chosen_on_gpu(found: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
+    """All that can, or none."""
     saved = cost = 0
     converted: set[Any] = set()
     for node in found:
@@ -68,7 +91,7 @@ def chosen(nodes: Iterable[torch.fx.Node]) -> frozenset[torch.fx.Node]:
     return frozenset(found if saved >= max(LEAST_BYTES, cost) else ())
 
 
-def _possible(node: torch.fx.Node) -> bool:
+def _possible(node: torch.fx.Node, onednn: bool) -> bool:
     first: Any = node.args[0]
     second: Any = node.args[1]
     x: Any = first.meta.get("val")
@@ -78,6 +101,8 @@ def _possible(node: torch.fx.Node) -> bool:
         return False
     if everywhere:
         return True
+    if str(x.device) == "cpu":
+        return onednn and x.dtype == torch.float32 and not node.args[6]
     if not is_cuda(str(x.device)) or not _cudnn():
         return False
     return x.dtype in (torch.float16, torch.bfloat16) or (x.dtype == torch.float32 and _tf32())
@@ -117,13 +142,14 @@ def is_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 def as_product(x: Ref, weight: Ref, options: Sequence[Any]) -> tuple[Ref, Ref] | None:
     """The matrices of pixels by channels whose product a convolution by single pixels is: calling that costs the CPU a
-    third.  For 16-bit types, whose products and convolutions round alike, and rows that the library's kernels like."""
+    third.  On a GPU for 16-bit types, whose products and convolutions round alike, and rows that the library's kernels like."""
     stride, padding, _, transposed, _, groups = options
     single = weight.shape[2:] == (1, 1) and not transposed and groups == 1
     if not (products and single and set(stride) == {1} and set(padding) == {0}):
         return None
     out, channels = weight.shape[:2]
-    if not everywhere and (x.torch_dtype.itemsize != 2 or out % 8 or channels % 8):
+    tensor_cores = x.torch_dtype.itemsize == 2 and out % 8 == 0 and channels % 8 == 0
+    if not everywhere and is_cuda(x.buffer.device) and not tensor_cores:
         return None
     pixels = product(x.shape) // channels
     left = replace(x, shape=(pixels, channels), strides=(channels, 1))

@@ -18,6 +18,7 @@ from frameloom.ir import node as ir
 from frameloom.ir.dtype import DType
 from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.lower import channels_last, onednn
+from frameloom.ir.lower.convolution import convolution
 from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.geometry import (
     COPIES,
@@ -38,7 +39,7 @@ from frameloom.ir.lower.geometry import (
     view_of,
 )
 from frameloom.ir.lower.onednn import OneDnn
-from frameloom.ir.lower.table import TABLE, Call, Decline, Draw, Ref, Result, positions, read
+from frameloom.ir.lower.table import TABLE, Call, Decline, Draw, Ref, positions, read
 from frameloom.ir.node import Node
 from frameloom.ir.philox import Generator
 from frameloom.ir.program import (
@@ -66,10 +67,10 @@ def lower(
 ) -> Program:
     """The Program of a functional ATen graph; see the package's text for what the graph looks like.  `generator_of` a
     device: how its random numbers are drawn, if kernels of ours can."""
-    return _Graph(graph, constants, onednn, generator_of).run()
+    return Lowering(graph, constants, onednn, generator_of).run()
 
 
-class _Graph:
+class Lowering:
     def __init__(
         self,
         graph: torch.fx.Graph,
@@ -102,7 +103,7 @@ class _Graph:
         self.returned = {
             base_of(n) for n in flatten(nodes[-1].args[0]) if isinstance(n, torch.fx.Node)
         }
-        self.channels_last = channels_last.chosen(nodes)
+        self.channels_last = channels_last.chosen(nodes, self.onednn.convolutions)
         outputs: tuple[View | int | tuple[Any], ...] = ()
         for node in nodes:
             if node.op == "placeholder":
@@ -177,7 +178,7 @@ class _Graph:
             except Decline:
                 return self.library_call(node, name)
         if node in self.channels_last:
-            return self.convolution(node, name, arguments)
+            return convolution(self, node, arguments)
         found = TABLE.get(name)
         if found is not None:
             try:
@@ -324,60 +325,16 @@ class _Graph:
             refs.append(self.ref(buffer, v))
             results.append(buffer if k in used else None)
         self.steps.append(Extern(name, args, kwargs, tuple(results), origin(node)))
-        for k, ref in enumerate(refs):
-            if ref is not None and (node, k) in self.returned:
-                seen = node.meta["val"][k] if several else node.meta["val"]
-                refs[k] = self.laid(ref, tuple(map(int, seen.stride())), node, Kind.OUTPUT)
+        refs = [ref and self.as_returned(node, ref, k) for k, ref in enumerate(refs)]
         return refs if several else refs[0]
 
-    def convolution(self, node: torch.fx.Node, name: str, arguments: list[Any]) -> Ref:
-        """On channels-last tensors.  On a GPU the bias is added by a loop, which fuses with what follows: cuDNN's caller
-        adds it in a kernel of its own."""
-        val: Any = node.meta["val"]
-        tensors = [self.argument(a) for a in arguments[:3]]
-        x, weight = (self.laid(t, channels_last.last_strides(t.shape), node) for t in tensors[:2])
-        bias: Ref | None = tensors[2]
-        meta = channels_last.Relaid(val, channels_last.last_strides(val.shape))
-        matrices = channels_last.as_product(x, weight, arguments[3:])
-        apart = matrices is not None or is_cuda(str(val.device)) or channels_last.everywhere
-        if bias is None or not apart:
-            if matrices is not None and (node, 0) not in self.returned:
-                return self.product(node, node.name, *matrices, meta)
-            given = (x, weight, bias, *arguments[3:])
-            found: Ref = self.extern(node, name, self.plain(given), (), [meta], False)
-            return found
-        if matrices is not None:
-            raw = self.product(node, f"{node.name}_raw", *matrices, meta)
-        else:
-            result = self.buffer(f"{node.name}_raw", meta, Kind.EXTERN)
-            given = (x, weight, None, *arguments[3:])
-            self.steps.append(Extern(name, self.plain(given), (), (result,), origin(node)))
-            raw = self.ref(result, meta)
-        beside = replace(bias, shape=(*bias.shape, 1, 1), strides=(*bias.strides, 0, 0))
-        call = Call("aten.add.Tensor", ("self", "other", "alpha"), (result_of(val),))
-        value = TABLE[call.target](call, raw, beside, 1)
-        returned = (node, 0) in self.returned
-        meta = val if returned else meta
-        into = self.buffer(node.name, meta, Kind.OUTPUT if returned else Kind.TEMP)
-        ref = self.ref(into, meta)
-        self.steps.append(self.kernel("aten.bias", store_of(ref, value), node))
-        return ref
-
-    def product(self, node: torch.fx.Node, name: str, a: Ref, b: Ref, meta: Any) -> Ref:
-        """a @ b, shown with the geometry of `meta`; for a loop where that is small enough."""
-        target, shape = channels_last.PRODUCT, (a.shape[0], b.shape[1])
-        device = a.buffer.device
-        buffer = Buffer(name, a.dtype, shape, (shape[1], 1), Kind.TEMP, device=device)
-        self.base_offset[buffer] = 0
-        ref = replace(a, buffer=buffer, shape=shape, strides=buffer.strides, offset=0)
-        assert a.dtype is not None
-        call = Call(target, ("self", "mat2"), (Result(shape, ref.strides, a.dtype, a.torch_dtype),))
-        try:
-            self.steps.append(self.kernel(target, store_of(ref, TABLE[target](call, a, b)), node))
-        except Decline:
-            given = (view_of(a), view_of(b))
-            self.steps.append(Extern(target, given, (), (buffer,), origin(node)))
-        return replace(ref, shape=tuple(map(int, meta.shape)), strides=meta.stride())
+    def as_returned(self, node: torch.fx.Node, ref: Ref, k: int = 0) -> Ref:
+        """The k-th result of a library call: where it outlives the call, with the strides that the program sees."""
+        if (node, k) not in self.returned:
+            return ref
+        val = node.meta["val"]
+        seen = val[k] if isinstance(val, (list, tuple)) else val
+        return self.laid(ref, tuple(map(int, seen.stride())), node, Kind.OUTPUT)
 
     # --- layouts
 

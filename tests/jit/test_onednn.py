@@ -1,11 +1,13 @@
-"""Products of matrices by oneDNN where it is faster: the same results, for the products that it is for."""
+"""What the CPU computes by oneDNN: the same results as eager, for the products and convolutions that it is faster for."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from frameloom import onednn
+from frameloom.ir.lower.channels_last import is_last
 from frameloom.ir.lower.onednn import LINEAR
+from frameloom.ir.program import Extern, Kernel
 from tests.helpers import check
 
 pytestmark = pytest.mark.skipif(not onednn._is_there(), reason="PyTorch without oneDNN")
@@ -85,3 +87,62 @@ def test_the_measurement_leaves_no_trace():
     state = torch.get_rng_state()
     assert isinstance(onednn._measured(), bool)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+CONVOLUTION = "aten.convolution.default"
+IMAGE = torch.randn(1, 3, 64, 64)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = torch.nn.Conv2d(3, 64, 3, padding=1), torch.nn.BatchNorm2d(64)
+        self.pixels = torch.nn.Conv2d(64, 32, 1)
+        self.deep = torch.nn.Conv2d(32, 32, 5, 2, padding=2, groups=32, bias=False)
+        self.heavy = torch.nn.Conv2d(32, 128, 7, stride=16)
+        self.up = torch.nn.ConvTranspose2d(128, 8, 2, stride=2)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm(self.stem(x))), 1)
+        y = self.pixels(x)
+        z = F.hardswish(self.deep(y)) * torch.sigmoid(y.mean((2, 3), keepdim=True))
+        return y, y.flatten(2).transpose(1, 2) + 1, self.up(self.heavy(z)), z[:, ::2]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_convolutions_get_channels_last_tensors(training):
+    """Not where the weight is what is heavy; those of single pixels are products."""
+    report = check(Net().train(training), IMAGE, graphs=1, rtol=1e-4, atol=1e-4)
+    program = report.graphs[0].fused
+    calls = [s for s in program.steps if isinstance(s, Extern)]
+    last = [is_last(s.args[0].shape, s.args[0].strides) for s in calls if s.target == CONVOLUTION]
+    assert last == [True, True, False, False]
+    assert [s.target for s in calls].count(LINEAR) == 1
+    assert sum("relayout" in s.name for s in program.steps if isinstance(s, Kernel)) < 5
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda y: y,
+        lambda y: (y, y.relu(), y.view(1, -1)),
+        lambda y: (y + 1).view(1, -1),
+        lambda y: y.flatten(2).transpose(1, 2) @ W[:32, :32],
+        lambda y: (y * 2).chunk(2, 1)[1].contiguous().view(-1) * 3,
+        lambda y: F.layer_norm(y.permute(0, 2, 3, 1), (32,)),
+        lambda y: F.conv2d(y, W[:32, :32, None, None]),
+        lambda y: torch.cat([y, y + 1], 1).softmax(1),
+    ],
+    ids=range(8),
+)  # fmt: skip
+@pytest.mark.parametrize("pixels", [1, 3])
+def test_what_the_program_sees_is_laid_out_as_ever(fn, pixels):
+    weight = torch.randn(32, 3, pixels, pixels)
+    image = torch.randn(2, 3, 96, 96)
+    check(lambda x, w: fn(F.conv2d(x, w)), image, weight, graphs=1, rtol=1e-4, atol=1e-4)
+
+
+def test_small_convolutions_stay_as_they_are():
+    report = check(torch.nn.Conv2d(3, 8, 3), torch.randn(1, 3, 16, 16), graphs=1)
+    (call,) = [s for s in report.graphs[0].fused.steps if isinstance(s, Extern)]
+    assert not is_last(call.args[0].shape, call.args[0].strides)

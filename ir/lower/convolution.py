@@ -1,0 +1,126 @@
+"""Convolutions on channels-last tensors, where channels_last.py chose them.
+
+On a GPU the bias is added by a loop, which fuses with what follows: cuDNN's caller adds it in a kernel of its own.
+Convolutions by single pixels are products of matrices, where calling that is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.ir.lower import channels_last, onednn
+from frameloom.ir.lower.channels_last import CONVOLUTION
+from frameloom.ir.lower.geometry import origin, result_of, store_of, view_of
+from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, Result
+from frameloom.ir.program import Buffer, Extern, Kind, is_cuda
+
+if TYPE_CHECKING:
+    from frameloom.ir.lower.graph import Lowering
+
+
+def convolution(lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any]) -> Ref:
+    """The result of a convolution that gets channels-last tensors."""
+    val: Any = node.meta["val"]
+    x, weight, bias = (lowering.argument(a) for a in arguments[:3])
+    x, weight = (lowering.laid(t, channels_last.last_strides(t.shape), node) for t in (x, weight))
+    options = arguments[3:]
+    meta = channels_last.Relaid(val, channels_last.last_strides(val.shape))
+    if is_cuda(str(val.device)) or channels_last.everywhere:
+        return _on_a_gpu(lowering, node, x, weight, bias, options, meta)
+    found = _product_of_onednn(lowering, node, x, weight, bias, options, meta)
+    return found or _library(lowering, node, x, weight, bias, options, meta)
+
+
+def _library(
+    lowering: Lowering,
+    node: torch.fx.Node,
+    x: Ref,
+    weight: Ref,
+    bias: Ref | None,
+    options: Sequence[Any],
+    meta: Any,
+) -> Ref:
+    given = lowering.plain((x, weight, bias, *options))
+    found: Ref = lowering.extern(node, CONVOLUTION, given, (), [meta], False)
+    return found
+
+
+def _product_of_onednn(
+    lowering: Lowering,
+    node: torch.fx.Node,
+    x: Ref,
+    weight: Ref,
+    bias: Ref | None,
+    options: Sequence[Any],
+    meta: Any,
+) -> Ref | None:
+    matrices = channels_last.as_product(x, weight, options)
+    if matrices is None or not lowering.onednn.products:
+        return None
+    a, b = matrices
+    views = [view_of(r) for r in ((bias, a, b) if bias is not None else (a, b))]
+    call = onednn.product(onednn.PRODUCTS[bias is not None], views, ())
+    if call is None:
+        return None
+    shape = (a.shape[0], b.shape[1])
+    buffer = Buffer(node.name, a.dtype, shape, (shape[1], 1), Kind.EXTERN)
+    lowering.base_offset[buffer] = 0
+    lowering.steps.append(Extern(*call, (), (buffer,), origin(node)))
+    ref = replace(
+        a, buffer=buffer, shape=tuple(map(int, meta.shape)), strides=meta.stride(), offset=0
+    )
+    return lowering.as_returned(node, ref)
+
+
+def _on_a_gpu(
+    lowering: Lowering,
+    node: torch.fx.Node,
+    x: Ref,
+    weight: Ref,
+    bias: Ref | None,
+    options: Sequence[Any],
+    meta: Any,
+) -> Ref:
+    val: Any = node.meta["val"]
+    matrices = channels_last.as_product(x, weight, options)
+    returned = (node, 0) in lowering.returned
+    if bias is None:
+        if matrices is not None and not returned:
+            return _product(lowering, node, node.name, *matrices, meta)
+        return _library(lowering, node, x, weight, bias, options, meta)
+    if matrices is not None:
+        raw = _product(lowering, node, f"{node.name}_raw", *matrices, meta)
+    else:
+        result = lowering.buffer(f"{node.name}_raw", meta, Kind.EXTERN)
+        given = lowering.plain((x, weight, None, *options))
+        lowering.steps.append(Extern(CONVOLUTION, given, (), (result,), origin(node)))
+        raw = lowering.ref(result, meta)
+    beside = replace(bias, shape=(*bias.shape, 1, 1), strides=(*bias.strides, 0, 0))
+    call = Call("aten.add.Tensor", ("self", "other", "alpha"), (result_of(val),))
+    value = TABLE[call.target](call, raw, beside, 1)
+    meta = val if returned else meta
+    into = lowering.buffer(node.name, meta, Kind.OUTPUT if returned else Kind.TEMP)
+    ref = lowering.ref(into, meta)
+    lowering.steps.append(lowering.kernel("aten.bias", store_of(ref, value), node))
+    return ref
+
+
+def _product(lowering: Lowering, node: torch.fx.Node, name: str, a: Ref, b: Ref, meta: Any) -> Ref:
+    """a @ b, shown with the geometry of `meta`; for a loop where that is small enough."""
+    target, shape = channels_last.PRODUCT, (a.shape[0], b.shape[1])
+    buffer = Buffer(name, a.dtype, shape, (shape[1], 1), Kind.TEMP, device=a.buffer.device)
+    lowering.base_offset[buffer] = 0
+    ref = replace(a, buffer=buffer, shape=shape, strides=buffer.strides, offset=0)
+    assert a.dtype is not None
+    call = Call(target, ("self", "mat2"), (Result(shape, ref.strides, a.dtype, a.torch_dtype),))
+    try:
+        value = TABLE[target](call, a, b)
+        lowering.steps.append(lowering.kernel(target, store_of(ref, value), node))
+    except Decline:
+        given = (view_of(a), view_of(b))
+        lowering.steps.append(Extern(target, given, (), (buffer,), origin(node)))
+    return replace(ref, shape=tuple(map(int, meta.shape)), strides=meta.stride())
