@@ -27,6 +27,14 @@ int tensor_offset_is(PyObject *object, int64_t offset); /* where it starts in it
 /* Bytes that a tensor spans: [*low, *high).  0 if `object` is not a tensor whose memory can be located. */
 int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high);
 
+/* --- tensor_version.c: whether anything was written to a tensor --- */
+void tensor_version_calibrate(PyObject *tensor,
+                              PyObject *other); /* writes to `tensor`; no views of each other */
+int tensor_versions_known(void);
+int64_t tensor_version(PyObject *object); /* how often it was written to; -1 if that is not counted */
+/* `object` is the tensor that `alias` was made of by `detach` under this version, with the same values. */
+int tensor_unchanged(PyObject *alias, int64_t version, PyObject *object);
+
 /* --- torch_header.c: where things lie in PyTorch's structures, found once by looking --- */
 typedef struct {
     int raw; /* the offsets below hold; else tensors are read through their attributes */
@@ -91,6 +99,7 @@ typedef enum {
     CHECK_DIFFERENT,
     CHECK_TENSOR,
     CHECK_OFFSET,
+    CHECK_UNCHANGED,
     CHECK_NO_OVERLAP,
 } StepKind;
 

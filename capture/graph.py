@@ -26,6 +26,7 @@ class CapturedGraph:
     examples: tuple[torch.Tensor, ...]  # the real tensors of the captured call, in the same order
     mutated: tuple[int, ...]  # positions of inputs that the graph writes to
     n_ops: int  # recorded ATen ops, views not counted
+    frozen: tuple[str, ...] = ()  # names of constants that are parameters and buffers of modules
 
     @cached_property
     def gm(self) -> torch.fx.GraphModule:

@@ -118,6 +118,8 @@ static PyObject *demand(Guards *guards, const Step *step) {
         break;
     case CHECK_OFFSET:
         return PyUnicode_FromFormat("storage offset %zd", step->number);
+    case CHECK_UNCHANGED:
+        return PyUnicode_FromFormat("the tensor it was, at version %zd", step->number);
     case CHECK_LENGTH:
         return PyUnicode_FromFormat("length %zd", step->number);
     case CHECK_KEYS:
@@ -190,6 +192,8 @@ static PyObject *found_text(const Step *step, PyObject *object) {
         return identity_text(object);
     case CHECK_OFFSET:
         return PyUnicode_FromString("another");
+    case CHECK_UNCHANGED:
+        return PyUnicode_FromFormat("version %lld", (long long)tensor_version(object));
     case CHECK_LENGTH: {
         Py_ssize_t length = PyObject_Size(object);
         if (length >= 0) return PyUnicode_FromFormat("length %zd", length);

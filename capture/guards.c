@@ -47,6 +47,7 @@ static const struct {
       {"subclass", CHECK_SUBCLASS},
       {"members", CHECK_MEMBERS},
       {"different", CHECK_DIFFERENT},
+      {"unchanged", CHECK_UNCHANGED},
   };
 
 /* Makes room for one more element of `size` bytes in a growing array; 0, or -1 with an exception set. */
@@ -349,6 +350,13 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         step->number = PyLong_AsSsize_t(value);
         if ((step->number == -1 && PyErr_Occurred()) || !node_known(self, step->number)) return -1;
         step->parent = (int32_t)step->number;
+        return 0;
+    case CHECK_UNCHANGED: /* (alias, version) */
+        if (!PyTuple_CheckExact(value) || PyTuple_GET_SIZE(value) != 2) break;
+        if (tensor_version(PyTuple_GET_ITEM(value, 0)) < 0) break;
+        step->number = PyLong_AsSsize_t(PyTuple_GET_ITEM(value, 1));
+        if (step->number == -1 && PyErr_Occurred()) return -1;
+        step->object = Py_NewRef(PyTuple_GET_ITEM(value, 0));
         return 0;
     case CHECK_TENSOR:
         step->tensor = tensor_spec_new(value);

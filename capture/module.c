@@ -13,10 +13,17 @@ static PyObject *calibrate(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(igno
     return PyBool_FromLong(torch_header.raw);
 }
 
+static PyObject *tracks_versions(PyObject *module, PyObject *ignored) {
+    if (torch_header_ready() < 0) return NULL;
+    return PyBool_FromLong(tensor_versions_known());
+}
+
 static PyMethodDef functions[] = {
     {"supported", supported, METH_NOARGS, "None if this interpreter is known, else why not."},
     {"calibrate", calibrate, METH_NOARGS,
      "Find where this PyTorch keeps the facts of a tensor; False: they are asked by attribute."},
+    {"tracks_versions", tracks_versions, METH_NOARGS,
+     "Whether guards can tell that a tensor was written to."},
     {"calls_suspend", calls_suspend, METH_NOARGS,
      "Jitted calls of this thread run plainly; the previous state, for calls_restore."},
     {"calls_restore", calls_restore, METH_O, "Back to the state that calls_suspend gave."},

@@ -24,6 +24,7 @@ from frameloom.capture import _capture, breaks, effects
 from frameloom.capture.aliases import tell_objects_apart
 from frameloom.capture.assumptions import check_that_rerun_is_possible, rerunning
 from frameloom.capture.builder import CodeBuilder
+from frameloom.capture.freezing import frozen
 from frameloom.capture.instr import argument_names, assemble, decode
 from frameloom.capture.leave import Leaver, frame_spec
 from frameloom.capture.lifetime import Lifetimes
@@ -83,6 +84,8 @@ class Piece:
                 apart = list(self.graph.inputs)
                 if share_memory(self.graph.examples):
                     raise Skip("inputs share memory, and one is changed")
+            if capture.compiler.options.freezing:
+                self.graph = frozen(t, self.graph)
             if t.rerun_sites:
                 check_that_rerun_is_possible(t, self.graph)
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)

@@ -43,6 +43,7 @@ from frameloom.capture.values.function import (
     PartialValue,
 )
 from frameloom.capture.values.iterator import IteratorValue
+from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, concerns_numpy
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue, is_own
@@ -133,6 +134,10 @@ class Tracer:
     def know(self, obj: Any, value: Value) -> Value:
         """The value of an object, `value` if it was not looked at."""
         return self._known.setdefault(id(obj), value)
+
+    def known_modules(self) -> list[ModuleValue]:
+        """The values of all existing modules of neural networks that were looked at."""
+        return [value for value in self._known.values() if isinstance(value, ModuleValue)]
 
     def known_objects(self, cls: type) -> list[Value]:
         """The values of all existing objects of that class that were looked at."""

@@ -70,7 +70,11 @@ def jit(
         "max-autotune" (both).  On the CPU they change nothing.
     backend: None (ours), "eager" (run the captured graph as it is), or a function
         `(gm: torch.fx.GraphModule, example_inputs: list[Tensor]) -> callable`, called once per captured graph.
-    options: a dict; {"numerics": "eager"} (round where eager rounds) is the default.
+    options: a dict; {"numerics": "eager"} (round where eager rounds) is the default.  {"freezing": True} takes parameters
+        and buffers of modules in evaluation (`module.eval()`) as constants where no gradient is recorded: what is computed
+        from them alone is computed once, batch norms become part of the convolutions before them (which rounds otherwise),
+        and the CPU's weights are packed.  A change of them that autograd counts (in place, by `load_state_dict`, by
+        another tensor) is noticed at the next call; writes through `p.data` or a NumPy array are not.
     Raises OptionError for anything else.
     """
     checked = check_options(fullgraph, dynamic, mode, backend, options)

@@ -10,8 +10,9 @@ from frameloom.errors import OptionError
 
 Backend = Callable[..., Any]
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-OPTIONS: dict[str, tuple[Any, ...]] = {"numerics": ("eager",)}  # name -> accepted values
-LATER_OPTIONS = ("freezing", "memory_budget")
+# name -> accepted values
+OPTIONS: dict[str, tuple[Any, ...]] = {"numerics": ("eager",), "freezing": (False, True)}
+LATER_OPTIONS = ("memory_budget",)
 NAMED_BACKENDS = ("frameloom", "eager")
 
 
@@ -22,6 +23,9 @@ class Options:
     fullgraph: bool = False
     backend: str | Backend | None = None
     mode: str = "default"
+    freezing: bool = (
+        False  # parameters and buffers in evaluation are constants (capture/freezing.py)
+    )
 
     @property
     def tune(self) -> bool:
@@ -48,7 +52,9 @@ def check_options(
         )
     if mode is not None and mode not in MODES:
         raise OptionError(f"mode={mode!r}: expected None or one of {', '.join(map(repr, MODES))}")
-    return Options(fullgraph, _check_backend(backend, options), str(mode or "default"))
+    chosen = _check_backend(backend, options)
+    freezing = chosen is None and bool(dict(options or {}).get("freezing"))  # type: ignore[call-overload]
+    return Options(fullgraph, chosen, str(mode or "default"), freezing)
 
 
 def _check_backend(backend: object, options: object) -> str | Backend | None:

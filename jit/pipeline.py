@@ -22,6 +22,8 @@ from frameloom.errors import BackendError
 from frameloom.ir.fuse import fuse
 from frameloom.ir.library import DRAW
 from frameloom.ir.lower import lower
+from frameloom.ir.lower.batch_norm import fold_batch_norms
+from frameloom.ir.lower.constants import Constants, evaluate
 from frameloom.ir.memory import plan_memory
 from frameloom.ir.program import Extern, Kernel, Program
 from frameloom.ir.text import show
@@ -36,7 +38,13 @@ Compiled = Callable[..., Any]
 
 def _lower(captured: CapturedGraph) -> Program:
     seen = recognised(captured)
-    return lower(seen.graph, seen.constants, onednn(), generator_of)
+    if not seen.frozen:
+        return lower(seen.graph, seen.constants, onednn(), generator_of)
+    constants = Constants(seen.graph, seen.constants)
+    evaluate(constants, seen.frozen)
+    fold_batch_norms(constants)
+    constants.drop_unused()
+    return lower(constants.graph, constants.holder, onednn(), generator_of)
 
 
 PROGRAM_STAGES: tuple[tuple[str, Callable[[Any], Program], str], ...] = (

@@ -61,12 +61,14 @@ def chosen(nodes: Iterable[torch.fx.Node], onednn: bool) -> frozenset[torch.fx.N
 
 def _chosen_on_cpu(found: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
     """oneDNN converts input and result of each convolution that is not channels last, and then the weight in any case;
-    here the weight is converted before.  So each gets them whose input and result are the larger part."""
+    here the weight is converted before (a constant one when it is packed).  So each gets them whose input and result are the larger part."""
     some, moved = [], 0
     for node in found:
         x, weight = (n.meta["val"] for n in node.args[:2])  # type: ignore[union-attr]
         around = _bytes(x) + _bytes(node.meta["val"])
-        converted = 0 if same_bytes(weight.shape, weight.stride()) else _bytes(weight)
+        is_packed = node.args[1].op == "get_attr"  # type: ignore[union-attr]
+        free = is_packed or same_bytes(weight.shape, weight.stride())
+        converted = 0 if free else _bytes(weight)
         if around >= max(LEAST_AROUND, converted):
             some.append(node)
             moved += 2 * around

@@ -26,13 +26,36 @@ def convolution(lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any
     """The result of a convolution that gets channels-last tensors."""
     val: Any = node.meta["val"]
     x, weight, bias = (lowering.argument(a) for a in arguments[:3])
-    x, weight = (lowering.laid(t, channels_last.last_strides(t.shape), node) for t in (x, weight))
+    x = lowering.laid(x, channels_last.last_strides(x.shape), node)
     options = arguments[3:]
     meta = channels_last.Relaid(val, channels_last.last_strides(val.shape))
+    if weight.buffer.kind is Kind.CONSTANT and lowering.onednn.convolutions:
+        return _packed(lowering, node, x, weight, bias, options, meta)
+    weight = lowering.laid(weight, channels_last.last_strides(weight.shape), node)
     if is_cuda(str(val.device)) or channels_last.everywhere:
         return _on_a_gpu(lowering, node, x, weight, bias, options, meta)
     found = _product_of_onednn(lowering, node, x, weight, bias, options, meta)
     return found or _library(lowering, node, x, weight, bias, options, meta)
+
+
+def _packed(
+    lowering: Lowering,
+    node: torch.fx.Node,
+    x: Ref,
+    weight: Ref,
+    bias: Ref | None,
+    options: Sequence[Any],
+    meta: Any,
+) -> Ref:
+    """By oneDNN with a weight that is laid out for it, and with the function that follows."""
+    last, function = onednn.following(node, lowering.returned)
+    packed = onednn.packed_convolution(lowering, weight, x.shape, options)
+    stride, padding, dilation, _, _, groups = options
+    rest = (packed, bias and view_of(bias), padding, stride, dilation, groups, function, (), "")
+    args = (view_of(x), *map(lowering.plain, rest))
+    found: Ref = lowering.extern(last, onednn.CONVOLUTION, args, (), [meta], False)
+    lowering.given.update(dict.fromkeys((node, last), found))
+    return found
 
 
 def _library(

@@ -96,6 +96,8 @@ class Lowering:
         )  # results whose buffers outlive the call
         self.names: dict[str, int] = {}  # how many kernels each op has
         self.channels_last: frozenset[torch.fx.Node] = frozenset()  # convolutions on such tensors
+        self.packed: dict[Any, View] = {}  # constants in a library's own layout
+        self.given: dict[torch.fx.Node, Ref] = {}  # computed together with an earlier node
         self.copies: dict[tuple[Ref, tuple[int, ...]], Ref] = {}  # the same values, laid out so
 
     def run(self) -> Program:
@@ -111,7 +113,8 @@ class Lowering:
             elif node.op == "get_attr":
                 self.constant(node)
             elif node.op == "call_function":
-                self.values[node] = self.call(node)
+                found = self.given.get(node)
+                self.values[node] = self.call(node) if found is None else found
             else:
                 assert node.op == "output", f"unexpected {node.op} in a captured graph"
                 outputs = tuple(self.output(n) for n in flatten(node.args[0]))
@@ -156,6 +159,13 @@ class Lowering:
             base, dtype = base_bytes // val.dtype.itemsize, None
         shape, strides = tuple(map(int, val.shape)), tuple(map(int, val.stride()))
         return Ref(buffer, shape, strides, int(val.storage_offset()) - base, dtype, val.dtype)
+
+    def tensor(self, view: View) -> torch.Tensor:
+        """The constant that a view shows."""
+        (tensor,) = (t for b, t in self.constants if b == view.buffer)
+        place = int(tensor.storage_offset()) + view.offset
+        found: torch.Tensor = tensor.as_strided(view.shape, view.strides, place)
+        return found
 
     # --- calls
 
@@ -303,7 +313,7 @@ class Lowering:
                 metas = [channels_last.layout(v, operands) if is_tensor(v) else v for v in metas]
         args, kwargs = self.plain(given)
         if self.onednn.products and (found := onednn.product(name, args, kwargs)) is not None:
-            name, args = found
+            name, args = onednn.packed_product(self, found)
         return self.extern(node, name, args, kwargs, metas, several)
 
     def extern(

@@ -586,3 +586,23 @@ def test_guards_do_not_leak():
     del held, guards
     gc.collect()
     assert dead() is None
+
+
+def test_a_tensor_that_nobody_wrote_to():
+    assert c.tracks_versions()
+    guards = c.Guards((lambda x: x).__code__)
+    p = torch.nn.Parameter(torch.randn(3, 4))
+    guards.check(guards.arg(0), "unchanged", (p.detach(), p._version))
+
+    def passes(tensor):
+        return guards.passes((tensor,), lambda x: x)
+
+    assert passes(p) and passes(p.detach())
+    assert not passes(torch.nn.Parameter(p.data)) and not passes(p[1:]) and not passes(3)
+    old, p.data = p.data, torch.zeros(3, 4)
+    assert not passes(p)
+    p.data = old
+    assert passes(p)
+    with torch.no_grad():
+        p[0, 0] = 1
+    assert not passes(p)

@@ -1,0 +1,103 @@
+/* Whether a tensor still is what it was: the same memory, and nothing written to it in a way that autograd
+ * notices.
+ *
+ * PyTorch counts in-place operations in a counter that a tensor shares with its views and with what `detach`
+ * gives.  A guard holds such an alias of the tensor, so that neither the counter nor the memory can be taken
+ * by another one, and compares headers with it.  Where the counter lies is found by looking: of the words
+ * that two aliases share and another tensor has otherwise, all but one are known; and of what that points to,
+ * one word grows by one with each write.
+ */
+#include "capture.h"
+
+#include <string.h>
+
+enum { OBJECT_IMPL = 16, COUNTER_SPAN = 24, WRITES = 3 };
+
+static int version_at = -1;   /* of the pointer to the counter in a tensor's header */
+static int version_count = 8; /* of the number in the counter */
+
+static const char *impl_of(PyObject *tensor) { return *(char **)((char *)tensor + OBJECT_IMPL); }
+
+static uint64_t word(const char *at) {
+    uint64_t value;
+    memcpy(&value, at, 8);
+    return value;
+}
+
+static uint32_t half_word(const char *at) {
+    uint32_t value;
+    memcpy(&value, at, 4);
+    return value;
+}
+
+static int is_known(int offset) {
+    const TorchHeader *h = &torch_header;
+    return offset == (h->dtype & ~7) || offset == h->storage || offset == h->keys || offset == h->ndim ||
+           offset == h->storage_offset || offset == h->autograd_meta;
+}
+
+static int may_be_pointer(uint64_t value) { return value > 1 << 20 && value < 1ull << 47 && value % 8 == 0; }
+
+/* The one word that the aliases share and the other has otherwise, both being pointers; -1 if there is not
+ * exactly one. */
+static int find_pointer(const char *tensor, const char *alias, const char *other) {
+    int found = -1;
+    for (int offset = 8; offset < torch_header.sizes; offset += 8) { /* sizes are known to lie behind it */
+        uint64_t value = word(tensor + offset), others = word(other + offset);
+        if (is_known(offset) || value != word(alias + offset) || value == others) continue;
+        if (!may_be_pointer(value) || !may_be_pointer(others)) continue;
+        if (found >= 0) return -1;
+        found = offset;
+    }
+    return found;
+}
+
+/* The number that counts writes to `tensor`; -1 if there is not exactly one. */
+static int find_count(PyObject *tensor, const char *counter) {
+    char before[COUNTER_SPAN];
+    memcpy(before, counter, COUNTER_SPAN);
+    for (int i = 0; i < WRITES; i++) {
+        PyObject *done = PyObject_CallMethod(tensor, "zero_", NULL);
+        if (done == NULL) return -1;
+        Py_DECREF(done);
+    }
+    int found = -1;
+    for (int offset = 8; offset < COUNTER_SPAN; offset += 4) {
+        uint32_t grown = half_word(counter + offset) - half_word(before + offset);
+        if (grown == 0) continue;
+        if (grown != WRITES || found >= 0) return -1;
+        found = offset;
+    }
+    return found;
+}
+
+void tensor_version_calibrate(PyObject *tensor, PyObject *other) {
+    PyObject *alias = PyObject_CallMethod(tensor, "detach", NULL);
+    int at = alias ? find_pointer(impl_of(tensor), impl_of(alias), impl_of(other)) : -1;
+    int count = at >= 0 ? find_count(tensor, (const char *)(uintptr_t)word(impl_of(tensor) + at)) : -1;
+    if (count >= 0) {
+        version_at = at;
+        version_count = count;
+    }
+    Py_XDECREF(alias);
+    PyErr_Clear();
+}
+
+int tensor_versions_known(void) { return torch_header.raw && version_at >= 0; }
+
+static const char *counter_of(PyObject *tensor) {
+    return (const char *)(uintptr_t)word(impl_of(tensor) + version_at);
+}
+
+int64_t tensor_version(PyObject *object) {
+    if (!tensor_versions_known() || !PyObject_TypeCheck(object, torch_header.tensor_type)) return -1;
+    const char *counter = impl_of(object) ? counter_of(object) : NULL;
+    return counter ? (int64_t)half_word(counter + version_count) : -1;
+}
+
+int tensor_unchanged(PyObject *alias, int64_t version, PyObject *object) {
+    if (tensor_version(object) != version || counter_of(object) != counter_of(alias)) return 0;
+    const char *now = impl_of(object), *then = impl_of(alias);
+    return word(now + torch_header.storage) == word(then + torch_header.storage) &&
+           word(now + torch_header.storage_offset) == word(then + torch_header.storage_offset);
+}
