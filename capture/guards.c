@@ -452,6 +452,15 @@ static PyObject *Guards_passes(Guards *self, PyObject *const *args, Py_ssize_t n
     return PyBool_FromLong(passed);
 }
 
+/* A tensor that must not be written to was: no call will ever be accepted again. */
+static PyObject *Guards_is_stale(Guards *self, PyObject *Py_UNUSED(ignored)) {
+    for (Py_ssize_t i = 0; i < self->step_count; i++) {
+        const Step *step = &self->steps[i];
+        if (step->kind == CHECK_UNCHANGED && tensor_version(step->object) != step->number) Py_RETURN_TRUE;
+    }
+    Py_RETURN_FALSE;
+}
+
 static PyObject *Guards_texts(Guards *self, PyObject *Py_UNUSED(ignored)) { return guards_texts(self); }
 
 static PyMethodDef Guards_methods[] = {
@@ -468,6 +477,8 @@ static PyMethodDef Guards_methods[] = {
     {"explain_failure", (PyCFunction)guards_explain_failure, METH_VARARGS,
      "explain_failure(args, kwargs, function) -> str | None"},
     {"passes", _PyCFunction_CAST(Guards_passes), METH_FASTCALL, "passes(slots, function) -> bool"},
+    {"is_stale", (PyCFunction)Guards_is_stale, METH_NOARGS,
+     "is_stale() -> bool: no call is ever accepted again"},
     {"texts", (PyCFunction)Guards_texts, METH_NOARGS, "texts() -> list[str]"},
     {NULL, NULL, 0, NULL},
 };

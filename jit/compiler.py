@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from frameloom.capture import _capture
@@ -25,6 +26,7 @@ compilers: weakref.WeakKeyDictionary[Any, Compiler] = weakref.WeakKeyDictionary(
 _counts = {"graphs": 0, "breaks": 0, "recompiles": 0, "plain": 0}
 _lock = threading.RLock()
 PATIENCE = 60.0  # seconds to wait for another thread's compile; a backend may itself be waiting for this thread
+CHANGES = 4  # of frozen tensors, that make new entries; from then on they are not frozen
 STACK = 100  # calls that the recursion limit must leave room for: with less, a capture is not even begun
 
 
@@ -102,6 +104,7 @@ class Compiler:
         self.options = options
         self._name = name
         self._stack = STACK
+        self._changes = 0  # of frozen tensors
         self._explanation: Explanation | None = None
 
     @property
@@ -128,6 +131,8 @@ class Compiler:
             try:
                 if waited and (entry := _entry_for(jitted, slots)) is not None:
                     return entry
+                if self.options.freezing:
+                    self._drop_stale(jitted)
                 if len(jitted.entries) >= config.entries:
                     self._explain_limit(jitted, slots)
                     return None
@@ -137,6 +142,24 @@ class Compiler:
                 lock.release()
         finally:
             _capture.hook_restore(suspended)
+
+    def _drop_stale(self, jitted: Any) -> None:
+        """Entries whose frozen tensors were written to go, with the memory of what was made of these.  Tensors that are
+        written to again and again are not frozen any more."""
+        entries = jitted.entries
+        good = [entry for entry in entries if not entry.guards.is_stale()]
+        if len(good) == len(entries):
+            return
+        jitted.clear()
+        for entry in good:
+            jitted.add(entry)
+        self._changes += 1
+        if self._changes >= CHANGES:
+            self.options = replace(self.options, freezing=False)
+            notice(
+                f"freezing:{id(self)}",
+                f"{jitted.__qualname__}: parameters changed between calls {CHANGES} times; they are not frozen any more",
+            )
 
     def _compile(self, jitted: Any, slots: tuple[Any, ...]) -> Any:
         from frameloom.capture.frame_capture import capture_call

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import frameloom
-from frameloom import onednn
+from frameloom import compiler, onednn
 from frameloom.ir.lower.onednn import CONVOLUTION
 from tests.helpers import jit_for_test
 from tests.observe import assert_same_call, observe
@@ -54,6 +54,10 @@ class Pair:
         got, want = (observe(f, self.args) for f in (self.jitted, lambda *args: self.module(*args)))
         assert_same_call(got, want, where, 1e-4, 1e-5)
         assert frameloom.stats()["graphs"] - before == compiles, where
+
+    @property
+    def entries(self):
+        return self.jitted.target.entries
 
     @property
     def graph(self):
@@ -288,3 +292,18 @@ def test_graphs_after_a_break():
     pair.check(2)
     in_place(pair.module.inner)
     pair.check(2)
+
+
+def test_what_changes_again_and_again_is_not_frozen():
+    """Old entries go at once, with what they hold."""
+    pair = Pair(net(), X)
+    for _ in range(compiler.CHANGES):
+        pair.check(1)
+        assert len(pair.entries) == 1
+        in_place(pair.module)
+    with pytest.warns(RuntimeWarning, match="not frozen any more"), torch.no_grad():
+        pair.jitted(X)
+    for _ in range(3):
+        in_place(pair.module)
+        pair.check(0)
+    assert len(pair.entries) == 1
