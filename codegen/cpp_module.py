@@ -100,7 +100,8 @@ def structure(kernel: Kernel) -> tuple[Hashable, tuple[Buffer, ...]]:
 
 
 def _symbol(name: str, taken: set[str]) -> str:
-    stem = symbol = "k_" + re.sub(r"\W", "_", name)
+    # Not the number of the kernel: the same code in another program is to be the same text.
+    stem = symbol = "k_" + re.sub(r"\W", "_", re.sub(r"_\d+$", "", name))
     n = 1
     while symbol in taken:
         n += 1

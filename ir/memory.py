@@ -37,18 +37,18 @@ def plan_memory(program: Program) -> MemoryPlan:
                 lives[buffer] = (first, k)
     offsets: dict[Buffer, int] = {}
     totals: dict[str, int] = {}
+    placed: dict[tuple[str, int], list[Buffer]] = {}  # by device and step that needs them
     for buffer in sorted(lives, key=lambda b: (-size_in_bytes(b), lives[b], b.name)):
         size = _aligned(size_in_bytes(buffer))
-        neighbours = sorted(
-            (offsets[other], _aligned(size_in_bytes(other)))
-            for other in offsets
-            if other.device == buffer.device
-            and lives[other][0] <= lives[buffer][1]
-            and lives[buffer][0] <= lives[other][1]
-        )
+        first, last = lives[buffer]
+        steps = [placed.setdefault((buffer.device, k), []) for k in range(first, last + 1)]
+        others = {other for step in steps for other in step}
+        neighbours = sorted((offsets[other], _aligned(size_in_bytes(other))) for other in others)
         total = totals.get(buffer.device, 0)
         offsets[buffer] = _tightest_gap(neighbours, size, total)
         totals[buffer.device] = max(total, offsets[buffer] + size)
+        for step in steps:
+            step.append(buffer)
     return MemoryPlan(offsets, sum(totals.values()))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -63,7 +64,9 @@ class Builder:
         return [p for p in paths if p is not None]
 
     def _key(self, source: Source) -> str:
-        return digest(source.text, *FLAGS, "", *source.flags, "", *self._identity())
+        # Comments say where in a program the code comes from, which does not matter.
+        code = re.sub(r"[ ]*//[^\n]*", "", source.text)
+        return digest(code, *FLAGS, "", *source.flags, "", *self._identity())
 
     def _identity(self) -> tuple[str, str]:
         """The compiler that made what is in the cache: ours, or the last one seen where none is installed any more."""
