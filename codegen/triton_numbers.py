@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the numbers of a RANDOM come from, and how many neighbours share a block (1: none)."""
+    """Where the numbers of a RANDOM come from, and how many neighbours share a block, or two (1: none)."""
 
     blocks: Node
     thread: Node
@@ -48,9 +48,12 @@ def random_number(writer: Writer, n: Node, scope: Scope) -> str:
         value = writer.value(s)
         texts.append(full(s.arg, DType.I32) if value.literal else value.text)
     *block, word = texts
-    a, b, c, d = words = [writer.fresh("w") for _ in range(WORDS)]
-    writer.line(f"{', '.join(words)} = {writer.helper('_philox')}({', '.join(block)})", scope)
-    if place.group == WORDS:
+    a, b, c, d = words = _drawn(writer, block, scope)
+    if place.group >= WORDS:
+        if place.group > WORDS:
+            block[2] = f"{block[2]} + 1"
+            pairs = zip(words, _drawn(writer, block, scope), strict=True)
+            a, b, c, d = (f"tl.interleave({x}, {y})" for x, y in pairs)
         bits = f"tl.interleave(tl.interleave({a}, {c}), tl.interleave({b}, {d}))"
     elif place.group == 2:
         bits = f"tl.interleave({a}, {b})"
@@ -64,14 +67,21 @@ def random_number(writer: Writer, n: Node, scope: Scope) -> str:
     return f"({bits}).to(tl.int32, bitcast=True)"
 
 
+def _drawn(writer: Writer, block: list[str], scope: Scope) -> list[str]:
+    """The names of the words of a block."""
+    words = [writer.fresh("w") for _ in range(WORDS)]
+    writer.line(f"{', '.join(words)} = {writer.helper('_philox')}({', '.join(block)})", scope)
+    return words
+
+
 def _place(writer: Writer, n: Node) -> _Place:
     return _shared(writer, n) or _Place(*n.arg.place(n.srcs[2], index), 1)
 
 
 def _shared(writer: Writer, n: Node) -> _Place | None:
     """The place of the first of every group of neighbours along the tile's last dimension, if they share a block."""
-    group, position = min(n.arg.width, WORDS), n.srcs[2]
-    if group == 1 or not writer.tile:
+    group, position = n.arg.width, n.srcs[2]
+    if group == 1 or group > 2 * WORDS or not writer.tile:
         return None
     d = writer.tile[-1]
     if d.block % group or (writer.aligned is not None and d is writer.launch.inner):

@@ -70,9 +70,10 @@ HELPERS: dict[str, str] = {
     c, d = thread.to(tl.uint32), tl.full((), 0, tl.uint32)
     first, second = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
     for _ in tl.static_range(10):
-        high, low = tl.umulhi(a, 0xD2511F53), a * 0xD2511F53
-        a, b = tl.umulhi(c, 0xCD9E8D57) ^ b ^ first, c * 0xCD9E8D57
-        c, d = high ^ d ^ second, low
+        # One multiplication of 32 by 32 bits each.
+        one, other = a.to(tl.uint64) * 0xD2511F53, c.to(tl.uint64) * 0xCD9E8D57
+        a, b = (other >> 32).to(tl.uint32) ^ b ^ first, other.to(tl.uint32)
+        c, d = (one >> 32).to(tl.uint32) ^ d ^ second, one.to(tl.uint32)
         first, second = first + 0x9E3779B9, second + 0xBB67AE85
     return a, b, c, d""",
     "_uniform": """def _uniform(bits):

@@ -1,7 +1,8 @@
 """Launch -> the text of one Triton kernel.
 
 A value is defined once: before the loops where it does not depend on the inner dimension, else in the loop that needs it.
-Tiles of two dimensions are [outer, inner]; what spans one of them has length 1 along the other.
+Tiles of two dimensions are [outer, inner]; what spans one of them has length 1 along the other.  (One class: the lines of a
+kernel are in one order, with one set of names.)
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Writer(Ops):
         if launch.persistent:
             self._align()
             self._inner_positions("0", self.aligned is not None, not launch.inner.exact)
+            self._loads_first()
             for f in sorted(launch.folds, key=lambda f: f.stage):
                 self._fold_at_once(f)
             for s in launch.stores:
@@ -107,14 +109,18 @@ class Writer(Ops):
         return self.launch.inner is not None and not n.free.isdisjoint(self.launch.inner.axes)
 
     def _loads_first(self) -> None:
-        """In tiles of two dimensions: what is read for every position is under way while the rest is computed for rows and
-        columns, which the threads hand to each other and wait for."""
-        if len(self.tile) < 2:
+        """What is read for every position is under way while the rest is computed for parts of the tile, which the threads
+        hand to each other and wait for: rows and columns, blocks of random numbers."""
+        roots = [*(f.value for f in self.launch.folds), *(s.value for s in self.launch.stores)]
+        values = topological(roots)
+        draws = any(n.op is Op.RANDOM for n in values)
+        if not draws and (len(self.tile) < 2 or self.launch.folds):
             return
         whole = frozenset(d.name for d in self.tile)
-        for n in topological([s.value for s in self.launch.stores]):
-            below = topological(n.srcs) if n.op is Op.LOAD and self.dims_of(n) == whole else [n]
-            if not any(other.op is Op.LOAD or other is n for other in below):
+        for n in values:
+            if n.op is not Op.LOAD or is_result(n) or self.dims_of(n) != whole:
+                continue
+            if not any(other.op is Op.LOAD for other in topological(n.srcs)):
                 self.value(n)
 
     # --- positions

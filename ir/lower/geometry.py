@@ -115,6 +115,16 @@ def used_results(node: torch.fx.Node) -> set[int]:
     return {int(u.args[1]) for u in node.users if u.target is operator.getitem}  # type: ignore[arg-type]
 
 
+def is_only_stored(node: torch.fx.Node) -> bool:
+    """Whether the graph returns it or writes it back, as it is or seen otherwise, and that is all."""
+    return all(
+        u.op == "output"
+        or str(u.target) == WRITE_BACK
+        or (is_view(u.target) and str(u.target) not in COPIES and is_only_stored(u))
+        for u in node.users
+    )
+
+
 def base_of(node: torch.fx.Node) -> tuple[torch.fx.Node, int]:
     """The node, and which of its results, whose buffer `node` is a view of."""
     result = 0

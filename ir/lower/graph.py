@@ -2,7 +2,8 @@
 
 Views become geometry over their base's buffer (from the node's `meta["val"]`, no rule per view op); ops with an entry in
 TABLE become a Kernel per result; everything else becomes a library call.  Writes to inputs (`aten.copy_` at the end of
-the graph) become stores into INPUT buffers, after everything that reads them.
+the graph) become stores into INPUT buffers, after everything that reads them.  (One class: whatever becomes of a node, it
+goes into the same few tables.)
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from frameloom.ir.lower.geometry import (
     contiguous_strides,
     devices_of,
     flatten,
+    is_only_stored,
     is_tensor,
     is_view,
     origin,
@@ -229,6 +231,7 @@ class Lowering:
         call = Call(
             name, names, results, node=node.name, device=device,
             generator_of=self.generator_of, source=node.meta.get("source"),
+            only_stored=is_only_stored(node),
         )  # fmt: skip
         empty = all(0 in r.shape for r in results)
         values = [None] * len(metas) if empty else function(call, *given)

@@ -288,8 +288,9 @@ def test_draws_are_taken_in_order_and_all_of_them():
 @pytest.mark.parametrize("fn, reason", [
     (lambda x: torch.native_dropout(x, 0.3, False), "not training"),
     (lambda x: torch.native_dropout(x, 1.0, True), "everything is dropped"),
-    (lambda x: torch.rand_like(x, dtype=torch.float64), "double precision"),
-    (lambda x: torch.empty_like(x).uniform_(0.1, 0.7), "bounds that round"),
+    (lambda x: torch.rand_like(x, dtype=torch.float64) + 1, "double precision"),
+    (lambda x: torch.empty_like(x).uniform_(0.1, 0.7) + x, "bounds that round"),
+    (lambda x: (torch.rand_like(x), x.bernoulli_(0.5)), "nothing is computed from the numbers"),
 ])  # fmt: skip
 def test_the_library_draws(fn, reason):
     program = captured(fn, torch.randn(4, 4))
