@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(wildcard capture/*.c capture/*.h runtime/*.cpp runtime/*.h) setup.py pyproject.toml
 CHECKED := jit capture ir codegen runtime tests examples benchmarks setup.py
 
-.PHONY: cpython demo test lint format bench zoo clean
+.PHONY: cpython demo test lint format bench zoo ops clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -50,6 +50,12 @@ ONLY ?=
 ZOO_RESULTS := $(if $(ONLY),,--output tests/zoo/RESULTS.md)
 zoo: $(VENV)/.zoo
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.zoo --only "$(ONLY)" $(ZOO_RESULTS)
+
+# Every op of PyTorch's op database, compiled against eager; ONLY names some of them.  What is done is kept in STORE: run again, it goes on there.
+STORE ?= $(VENV)/ops.jsonl
+OPS_RESULTS := $(if $(ONLY),,--store $(STORE) --output tests/ops/RESULTS.md)
+ops: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.ops --only "$(ONLY)" $(OPS_RESULTS)
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)

@@ -65,7 +65,7 @@ INTERPRETED_OS = frozenset(
 RECORDED_TORCH = (
     "torch.nn.functional", "torch.functional", "torch._tensor", "torch._jit_internal", "torch.nn.init", "torch._lowrank",
     "torch._linalg_utils", "torch.special", "torch.fft", "torch.linalg", "torch._VF", "torch.nn._reduction", "torch.signal",
-    "torch._prims_common", "torch._refs", "torch._decomp",
+    "torch._prims_common", "torch._refs", "torch._decomp", "torch.masked",
 )  # fmt: skip
 INTERPRETED_TOP_LEVEL = frozenset({
     "is_tensor", "is_storage", "_assert", "_check", "_check_with", "_check_index", "_check_value", "_check_type", "_check_not_implemented",

@@ -1,0 +1,174 @@
+"""What is tried: ops, dtypes, forms, samples.  A `Case` is a function of (input, args, kwargs) and those three."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "int64": torch.int64,
+    "bool": torch.bool,
+    "complex64": torch.complex64,
+}
+FORMS = ("function", "strided", "method", "inplace", "out", "error")
+# Their results are memory as it was found.
+UNINITIALISED = frozenset(
+    ["empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"]
+)
+Arguments = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """`call(input, args, kwargs)` is what is compared; `wide` gives the same arguments in float64 where that can be said."""
+
+    number: int
+    call: Callable[..., Any]
+    arguments: Arguments
+    values: bool = True  # whether the values of the results are compared
+
+    def fresh(self) -> Arguments:
+        """Copies that have the strides and share memory as the originals do."""
+        memo: dict[int, Any] = {}
+        for tensor in tensors_in(self.arguments):
+            if tensor.layout is not torch.strided:
+                memo[id(tensor)] = tensor.clone()
+        return copy.deepcopy(self.arguments, memo)
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def all_ops() -> dict[str, Any]:
+    """The ops that exist on the CPU, by name and variant."""
+    return {op.full_name: op for op in op_db if op.supported_dtypes("cpu")}
+
+
+def units(op: Any) -> Iterator[tuple[str, str]]:
+    """(dtype, form) for which the op has cases."""
+    supported = op.supported_dtypes("cpu")
+    for name, dtype in DTYPES.items():
+        if dtype in supported:
+            yield name, "function"
+            yield name, "strided"
+            if op.method_variant is not None and op.method_variant is not op.op:
+                yield name, "method"
+            if op.inplace_variant is not None:
+                yield name, "inplace"
+            if op.supports_out:
+                yield name, "out"
+    if op.error_inputs_func is not None:
+        yield "any", "error"
+
+
+def cases(op: Any, dtype: str, form: str) -> Iterator[Case]:
+    """The cases of one unit, in an order that is the same in every run."""
+    values = op.name not in UNINITIALISED
+    torch.manual_seed(0)
+    if form == "error":
+        for number, error in enumerate(op.error_inputs("cpu")):
+            sample = error.sample_input
+            yield Case(number, of_function(op.op), (sample.input, sample.args, sample.kwargs))
+        return
+    function = {"method": op.method_variant, "inplace": op.inplace_variant}.get(form, op.op)
+    number = 0
+    for sample in op.sample_inputs("cpu", DTYPES[dtype], requires_grad=False):
+        if form == "inplace" and sample.broadcasts_input:
+            continue
+        if form == "strided":
+            sample = sample.noncontiguous()
+        given = (sample.input, tuple(sample.args), dict(sample.kwargs))
+        if form != "out":
+            yield Case(number, of_function(function), given, values)
+            number += 1
+            continue
+        for out in outs(function, given):
+            yield Case(
+                number, of_function(function), (*given[:2], {**given[2], "out": out}), values
+            )
+            number += 1
+
+
+def outs(function: Any, given: Arguments) -> list[Any]:
+    """What can be given as out=: tensors like the results, and such whose elements lie the other way round."""
+    input, args, kwargs = copy.deepcopy(given)
+    try:
+        result = function(input, *args, **kwargs)
+    except Exception:
+        return []
+    tensors = [result] if isinstance(result, torch.Tensor) else list(result)
+    if not all(isinstance(t, torch.Tensor) and t.layout is torch.strided for t in tensors):
+        return []
+    alike = [torch.zeros_like(t) for t in tensors]
+    turned = [
+        torch.zeros(t.shape[::-1], dtype=t.dtype).permute(*reversed(range(t.dim())))
+        for t in tensors
+    ]
+    if isinstance(result, torch.Tensor):
+        return [alike[0], turned[0]]
+    return [tuple(alike), tuple(turned)]
+
+
+def of_function(function: Any) -> Callable[..., Any]:
+    """A program that calls it.  Helpers which the op database is written with are programs too, and not PyTorch's own code."""
+    if isinstance(function, FunctionType) and function.__module__.startswith("torch.testing"):
+        function = _as_program(function)
+
+    def call(input: Any, args: Any, kwargs: Any) -> Any:
+        return function(input, *args, **kwargs)
+
+    return call
+
+
+def _as_program(function: FunctionType) -> FunctionType:
+    """Without the seed that some of them set: `Run` sets one."""
+    code, scope = function.__code__, {**function.__globals__, "wrapper_set_seed": _plainly}
+    made = FunctionType(code, scope, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__module__ = __name__
+    return made
+
+
+def _plainly(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return op(*args, **kwargs)
+
+
+def widened(arguments: Arguments) -> Arguments:
+    """The same arguments in float64 and complex128."""
+
+    def wide(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if value.layout is not torch.strided:
+                return value.clone()
+            if value.is_complex():
+                return value.to(torch.complex128)
+            return value.double() if value.is_floating_point() else value.clone()
+        if isinstance(value, torch.dtype):
+            if value.is_complex:
+                return torch.complex128
+            return torch.float64 if value.is_floating_point else value
+        if isinstance(value, dict):
+            return {key: wide(v) for key, v in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(wide(v) for v in value)
+        return copy.deepcopy(value)
+
+    found: Arguments = wide(arguments)
+    return found

@@ -1,0 +1,142 @@
+"""Whether two runs of a call did the same.  Numbers may differ by rounding: then what the op gives in float64 decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tests.observe import Picture, aliasing_of
+
+SLACK = 1.5  # times eager's own error
+ROUNDINGS = 4  # units in the last place on top of that
+
+
+class Run:
+    """One call on arguments of its own, and what can be seen of it."""
+
+    def __init__(self, call: Callable[..., Any], arguments: Any) -> None:
+        self.arguments = arguments
+        self.result = self.error = None
+        torch.manual_seed(0)
+        with torch.no_grad():
+            try:
+                self.result = call(*arguments)
+            except Exception as error:
+                self.error = error
+        self.random = torch.get_rng_state()
+
+
+def difference(got: Run, want: Run, wide: Callable[[], Any], values: bool = True) -> str | None:
+    """What differs, in a line, or None.  `wide()` is the Run in float64."""
+    if type(got.error) is not type(want.error):
+        return f"exception: {_told(got.error)} instead of {_told(want.error)}"
+    if want.error is not None:
+        return None
+    if not torch.equal(got.random, want.random):
+        return "random stream differs"
+    a, b = Picture([want.arguments, want.result]), Picture([got.arguments, got.result])
+    if (found := _first_difference(b.tree, a.tree)) is not None:
+        return f"geometry: {found}"
+    if aliasing_of(a.tensors) != aliasing_of(b.tensors):
+        return "aliasing differs"
+    if bits(b.tensors) != bits(a.tensors):
+        return "conjugate or negative bits differ"
+    if not values:
+        return None
+    exact = [_equal(g, w) for g, w in zip(b.leaves, a.leaves, strict=True)]
+    if all(exact):
+        return None
+    reference = wide()
+    if reference.error is None:
+        c = Picture([reference.arguments, reference.result])
+        references = c.leaves if len(c.leaves) == len(a.leaves) else [None] * len(a.leaves)
+    else:
+        references = [None] * len(a.leaves)
+    for g, w, r, same in zip(b.leaves, a.leaves, references, exact, strict=True):
+        if not same and (found := _numbers(g, w, r)) is not None:
+            return f"values: {found}"
+    return None
+
+
+def bits(tensors: list[torch.Tensor]) -> list[tuple[bool, bool]]:
+    return [(t.is_conj(), t.is_neg()) for t in tensors]
+
+
+def _told(error: BaseException | None) -> str:
+    if error is None:
+        return "none"
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}({lines[0][:150] if lines else ''})"
+
+
+def _first_difference(got: Any, want: Any) -> str | None:
+    if isinstance(got, tuple) and isinstance(want, tuple) and len(got) == len(want):
+        for a, b in zip(got, want, strict=True):
+            if (found := _first_difference(a, b)) is not None:
+                return found if isinstance(a, tuple) and isinstance(b, tuple) and found else f"{got} instead of {want}"[:300]  # fmt: skip
+        return None
+    return None if got == want else f"{got!r} instead of {want!r}"[:300]
+
+
+def _equal(got: Any, want: Any) -> bool:
+    if isinstance(want, torch.Tensor):
+        return (
+            torch.allclose(got, want, rtol=0, atol=0, equal_nan=True)
+            if _is_inexact(want)
+            else torch.equal(got, want)
+        )
+    return bool(got == want or (got != got and want != want))
+
+
+def _is_inexact(t: torch.Tensor) -> bool:
+    return t.is_floating_point() or t.is_complex()
+
+
+def _numbers(got: Any, want: Any, reference: Any) -> str | None:
+    """How a leaf that is not equal is too far off."""
+    got, want = torch.as_tensor(got), torch.as_tensor(want)
+    if not _is_inexact(want):
+        wrong = got != want
+        return f"{int(wrong.sum())} of {want.numel()} elements: {got[wrong][0]} instead of {want[wrong][0]}"
+    if reference is not None:
+        reference = torch.as_tensor(reference)
+    if reference is None or reference.shape != want.shape or not _is_inexact(reference):
+        close = torch.testing.assert_close
+        try:
+            close(got, want, equal_nan=True)
+        except AssertionError as error:
+            return " ".join(str(error).split())[:250] + " (no reference)"
+        return None
+    if want.is_complex():
+        parts = [
+            torch.view_as_real(t.resolve_conj())
+            for t in (got, want, reference.to(torch.complex128))
+        ]
+    else:
+        parts = [got, want, reference.double()]
+    return _as_near(*parts)
+
+
+def _as_near(got: torch.Tensor, want: torch.Tensor, reference: torch.Tensor) -> str | None:
+    eps, tiny = torch.finfo(want.dtype).eps, torch.finfo(want.dtype).tiny
+    g, w = got.double(), want.double()
+    odd = ~(torch.isfinite(g) & torch.isfinite(w))
+    wrong = odd & (g != w) & ~(g.isnan() & w.isnan())
+    # Where the wide result lies at the edge of the range, one may overflow and the other not.
+    wrong &= ~(reference.abs() > 0.99 * torch.finfo(want.dtype).max)
+    if wrong.any():
+        return f"{int(wrong.sum())} elements: {got[wrong][0]} instead of {want[wrong][0]}, in float64 {reference[wrong][0]}"
+    fine = ~odd & torch.isfinite(reference)
+    g, w, r = g[fine], w[fine], reference[fine]
+    if not g.numel():
+        return None
+    ours, theirs = (g - r).abs(), (w - r).abs()
+    unit = eps * r.abs().clamp(min=tiny)
+    if bool((ours / unit).max() <= SLACK * (theirs / unit).max() + ROUNDINGS):
+        return None
+    if bool(ours.max() <= SLACK * theirs.max() + ROUNDINGS * eps * r.abs().max()):
+        return None
+    worst = int(((g - w).abs() / unit).argmax())
+    return f"error {float((ours / unit).max()):.3g} units in the last place, eager's {float((theirs / unit).max()):.3g}: {g[worst]} instead of {w[worst]}, in float64 {r[worst]}"

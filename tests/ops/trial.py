@@ -1,0 +1,203 @@
+"""One case tried in its ways, and what came of it.
+
+`Trial(case)` runs it plainly, captures it and checks the graph as recorded and as loops.  `compile_all(trials)` builds the kernels
+of many at once, then `check_compiled` runs each natively.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from frameloom.assemble import Built, assemble
+from frameloom.backends import generate_all, launches
+from frameloom.capture import _capture
+from frameloom.capture.frame_capture import capture_call
+from frameloom.capture.written_attention import recognised
+from frameloom.ir import interp
+from frameloom.ir.fuse import fuse
+from frameloom.ir.lower import lower
+from frameloom.ir.memory import plan_memory
+from frameloom.ir.program import Extern, Kernel, Program
+from frameloom.ir.text import show
+from frameloom.ir.verify import verify
+from frameloom.runtime.build import build
+from tests.ops.cases import Case, widened
+from tests.ops.compare import Run, difference
+
+NO_GRAPH = "no tensor operations"
+
+
+class Internal(BaseException):
+    """The compiler itself failed."""
+
+
+@dataclass
+class Piece:
+    """One captured graph in the forms that can run it."""
+
+    captured: Any
+    program: Program | None = None
+    plan: Any = None
+
+    def lowered(self) -> Program:
+        if self.program is None:
+            seen = recognised(self.captured)
+            program = lower(seen.graph, seen.constants)
+            verify(program, blame="lower")
+            program = fuse(program)
+            verify(program, blame="fuse")
+            self.program = launches(program)
+        return self.program
+
+
+class Runner:
+    """Stands in for the compiler: keeps the graphs, and runs them in the way that is being checked."""
+
+    def __init__(self) -> None:
+        self.options = SimpleNamespace(fullgraph=False)
+        self.way = "recorded"
+        self.pieces: list[Piece] = []
+        self.breaks: list[Any] = []
+        self.plain: list[str] = []
+
+    def compile_graph(self, graph: Any, trail: Any) -> Callable[..., Any]:
+        piece = Piece(graph)
+        self.pieces.append(piece)
+        return lambda *inputs: self.run(piece, inputs)
+
+    def run(self, piece: Piece, inputs: tuple[Any, ...]) -> Any:
+        if self.way == "loops":
+            return interp.run(piece.lowered(), inputs)
+        if self.way == "compiled" and piece.plan is not None:
+            return piece.plan(*inputs)
+        with torch.no_grad():
+            return piece.captured.gm.forward(*inputs)
+
+    def add_break(self, report: Any) -> None:
+        self.breaks.append(report)
+
+    def add_plain(self, reason: str) -> None:
+        self.plain.append(reason)
+
+    def add_guards(self, guards: Any) -> None:
+        pass
+
+    def __call__(self, jitted: Any, slots: Any, kwargs: Any) -> Any:
+        if len(jitted.entries) >= 16:
+            return None
+        try:
+            return capture_call(jitted, slots, self, None)
+        except Exception as error:
+            raise Internal from error
+
+
+@dataclass
+class Outcome:
+    """What is kept of a trial."""
+
+    refused: bool = False  # eager raises
+    whole: bool = False  # captured as one graph, or nothing to capture
+    why: str = ""  # not whole
+    ways: list[str] = field(default_factory=list)  # in which it was checked
+    wrong: list[str] = field(default_factory=list)
+    crashed: list[str] = field(default_factory=list)
+    kernels: int = 0
+    library: tuple[str, ...] = ()
+
+
+class Trial:
+    def __init__(self, case: Case, loops: bool = True) -> None:
+        self.case = case
+        self.outcome = Outcome()
+        self.runner = Runner()
+        self.target = _capture.JitFunction(case.call, self.runner)
+        self.want = Run(case.call, case.fresh())
+        self._wide: Run | None = None
+        self.outcome.refused = self.want.error is not None
+        self._check("recorded")
+        self._sum_up()
+        if loops and self.runner.pieces and not self.outcome.crashed and self._can_lower():
+            self._check("loops")
+
+    def wide(self) -> Run:
+        if self._wide is None:
+            self._wide = Run(self.case.call, widened(self.case.arguments))
+        return self._wide
+
+    def _check(self, way: str) -> None:
+        self.runner.way = way
+        try:
+            got = Run(self.target, self.case.fresh())
+            found = difference(got, self.want, self.wide, self.case.values)
+        except Internal as error:
+            self.outcome.crashed.append(f"{way}: {_innermost(error.__cause__)}")
+            return
+        except AssertionError as error:
+            self.outcome.crashed.append(f"{way}: {_innermost(error)}")
+            return
+        self.outcome.ways.append(way)
+        if found is not None:
+            where = f" [{_innermost(got.error)}]" if got.error is not None else ""
+            self.outcome.wrong.append(f"{way}: {found}{where}")
+
+    def _sum_up(self) -> None:
+        runner, outcome = self.runner, self.outcome
+        nothing = not runner.pieces and all(NO_GRAPH in p for p in runner.plain)
+        one = len(runner.pieces) == 1 and not runner.plain
+        outcome.whole = not runner.breaks and (nothing or one)
+        if not outcome.whole:
+            told = [b.text.splitlines()[0].removeprefix("graph break ") for b in runner.breaks]
+            outcome.why = (told or [p.partition(": ")[2] for p in runner.plain] or [f"{len(runner.pieces)} graphs"])[0][:200]  # fmt: skip
+
+    def _can_lower(self) -> bool:
+        """Lower now, so that what fails there is told apart.  Whether there is any loop to check."""
+        try:
+            programs = [piece.lowered() for piece in self.runner.pieces]
+        except Exception as error:
+            self.outcome.crashed.append(f"lowering: {_innermost(error)}")
+            return False
+        steps = [s for p in programs for s in p.steps]
+        self.outcome.kernels = sum(isinstance(s, Kernel) for s in steps)
+        self.outcome.library = tuple(s.target for s in steps if isinstance(s, Extern))
+        return True
+
+    def text(self) -> str:
+        """Of the loops: equal for trials whose kernels would be the same."""
+        return "\n".join(show(p.lowered()) for p in self.runner.pieces)
+
+    def check_compiled(self) -> None:
+        self._check("compiled")
+
+
+def compile_all(trials: Sequence[Trial]) -> None:
+    """Native plans for all of them, their kernels in common sources."""
+    pieces = [piece for t in trials for piece in t.runner.pieces]
+    renamed = []
+    for number, piece in enumerate(pieces):
+        steps = tuple(
+            replace(s, name=f"p{number}_{s.name}") if isinstance(s, Kernel) else s
+            for s in piece.lowered().steps
+        )
+        renamed.append(replace(piece.lowered(), steps=steps))
+    kernels = [s for p in renamed for s in p.steps if isinstance(s, Kernel)]
+    libraries: list[Any] = []
+    if kernels:
+        texts = generate_all(Program((), tuple(kernels), (), ()))
+        libraries = list(zip(texts.files, build(texts.files), strict=True))
+    for piece, program in zip(pieces, renamed, strict=True):
+        piece.plan = assemble(piece.captured, program, plan_memory(program), Built(libraries))
+
+
+def _innermost(error: BaseException | None) -> str:
+    """The error and where it was raised."""
+    assert error is not None
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0][:200] if lines else ''}{at}"
