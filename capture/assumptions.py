@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import _capture
+from frameloom.capture.aten_op import may_raise
 from frameloom.capture.generator import Avoid
 from frameloom.capture.instr import Instr
 from frameloom.capture.values.tensor import TensorValue
@@ -53,20 +54,10 @@ def may_be_caught(t: Tracer, what: str) -> None:
     t.rerun_sites.append(site)
 
 
-# Operations that raise depending on data: where the program handles that, they must run in their place.
-FALLIBLE = (
-    "index", "gather", "scatter", "embedding", "take", "put", "nll_loss", "linalg", "cholesky", "inverse", "multinomial",
-    "assert", "one_hot", "lu", "solve", "bincount", "floor_divide", "remainder", "fmod", "div",
-)  # fmt: skip
-
-
 def may_fail(node: torch.fx.Node) -> bool:
     """Whether anything recorded after `node` can raise at run time."""
     while (node := node.next).op != "root":
-        name = getattr(node.target, "__name__", "").partition(".")[0].lstrip("_")
-        if name.startswith(FALLIBLE) and not (
-            name == "div" and node.meta["val"].dtype.is_floating_point
-        ):
+        if may_raise(node):
             return True
     return False
 

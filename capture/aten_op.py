@@ -13,7 +13,7 @@ import torch
 import torch.fx
 
 from frameloom.capture.fake import Fake
-from frameloom.capture.shapes import infer
+from frameloom.capture.shapes import infer, is_dense
 from frameloom.errors import Break
 
 aten = torch.ops.aten
@@ -64,10 +64,66 @@ def _read_facts(func: Any) -> OpFacts:
     )
 
 
+# Ops that raise depending on data.
+FALLIBLE = (
+    "index", "gather", "scatter", "embedding", "take", "put", "nll_loss", "linalg", "cholesky", "inverse", "multinomial",
+    "assert", "one_hot", "lu", "solve", "bincount", "floor_divide", "remainder", "fmod", "div", "binary_cross_entropy", "max_unpool",
+    "ctc_loss", "bernoulli", "normal", "histc", "segment_reduce",
+)  # fmt: skip
+
+
+def may_raise(node: torch.fx.Node) -> bool:
+    """Whether what the node's tensors hold can make it raise."""
+    name = getattr(node.target, "__name__", "").partition(".")[0].lstrip("_")
+    if not name.startswith(FALLIBLE):
+        return False
+    val = node.meta.get("val")
+    division = name.startswith(("div", "floor_divide", "remainder", "fmod"))
+    return not division or not getattr(val, "dtype", torch.int64).is_floating_point
+
+
 def selects_by_mask(func: Any, args: Any) -> bool:
     """Indexing by a mask gives as many elements as it has ones."""
     masks = (torch.bool, torch.uint8)
     return func is aten.index.Tensor and any(t is not None and t.dtype in masks for t in args[1])
+
+
+def is_out(func: Any) -> bool:
+    return any(a.is_out for a in func._schema.arguments)
+
+
+def refusal(func: Any, targets: Sequence[Fake], operands: Sequence[Fake]) -> str | None:
+    """Why writing to `targets` cannot be said as a function."""
+    if func is aten.rrelu_with_noise.default and not operands[0].numel():
+        return "without elements"  # which its functional form lays out otherwise
+    for target in targets:
+        if target.meta.is_conj() or target.meta.is_neg():
+            return "on a lazily conjugated or negated tensor"
+        if any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride(), strict=True)):
+            return "on a tensor whose elements share memory"
+        if any(t is not target and _overlap(target, t) for t in operands):
+            return "on tensors that overlap"
+        out = is_out(func)
+        if out and not target.numel() and torch.Tag.pointwise not in func.tags:
+            return "into an empty tensor"  # which some lay out anew
+        if target.is_contiguous():
+            continue
+        if torch.Tag.nondeterministic_seeded in func.tags:  # the order of memory counts
+            return "on a tensor that is not contiguous"
+        if out and torch.Tag.pointwise not in func.tags:
+            return "into a tensor that is not contiguous"  # which some lay out anew
+    return None
+
+
+def _overlap(a: Fake, b: Fake) -> bool:
+    """Where eager refuses to write to one and read the other.  Source: `get_overlap_status` of ATen's MemoryOverlap."""
+    if a.memory is not b.memory or not a.numel() or not (is_dense(a) and is_dense(b)):
+        return False
+    start, other = (t.storage_offset() * t.element_size() for t in (a, b))
+    end, other_end = start + a.numel() * a.element_size(), other + b.numel() * b.element_size()
+    if (start, end) == (other, other_end):
+        return a.stride() != b.stride()
+    return start < other_end and other < end
 
 
 def fakes_in(arguments: Any) -> Iterator[Fake]:

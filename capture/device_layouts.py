@@ -41,9 +41,56 @@ def _layer_norm(meta: Any, *args: Any) -> Any:
     return out, *(s.float() if s.dtype in HALVES else s for s in statistics)
 
 
+def _by_columns(meta: torch.Tensor) -> torch.Tensor:
+    """Matrices as LAPACK writes them."""
+    *batch, rows, columns = meta.shape
+    return meta.new_empty((*batch, columns, rows)).mT
+
+
+def _svd(meta: Any, *args: Any, **options: Any) -> Any:
+    u, s, vh = meta
+    return u, s, vh if vh.dim() == 1 else _by_columns(vh)  # without vectors, all but s are empty
+
+
+def _eig(meta: Any, x: Any) -> Any:
+    values, vectors = meta
+    return values, _by_columns(vectors)
+
+
+def _max_unpool2d(meta: Any, x: Any, indices: Any, size: Any) -> Any:
+    last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    return (
+        meta.contiguous(memory_format=torch.channels_last)
+        if last and not x.is_contiguous()
+        else meta
+    )
+
+
+def _nonzero_static(meta: Any, x: Any, **options: Any) -> Any:
+    return meta.new_empty(meta.shape)
+
+
+def _fourier(func: Any) -> Callable[..., Any]:
+    """The library is asked: in which order it goes over the dimensions depends on which it was built with."""
+
+    def layout(meta: Any, x: Any, *args: Any, **options: Any) -> Any:
+        zeros = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cpu").zero_()
+        return func(zeros, *args, **options).to("meta")
+
+    return layout
+
+
 HALVES = (torch.float16, torch.bfloat16)
 LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten.convolution.default): _convolution,
+    ("cpu", aten._linalg_svd.default): _svd,
+    ("cpu", aten.linalg_eig.default): _eig,
+    ("cpu", aten.max_unpool2d.default): _max_unpool2d,
+    ("cpu", aten.nonzero_static.default): _nonzero_static,
+    **{
+        ("cpu", func): _fourier(func)
+        for func in (aten._fft_c2c.default, aten._fft_r2c.default, aten._fft_c2r.default)
+    },
     ("cuda", aten.convolution.default): _convolution,
     ("cuda", aten.native_layer_norm.default): _layer_norm,
     ("cuda", aten.scaled_dot_product_attention.default): _attention,

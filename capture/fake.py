@@ -38,6 +38,11 @@ class Fake(torch.Tensor):
             device=device,
             requires_grad=requires_grad,
         )
+        # Lazily conjugated or negated: PyTorch resolves that above the recorder, as eager does.
+        if meta.is_conj():
+            torch._C._set_conj(fake, True)
+        if meta.is_neg():
+            torch._C._set_neg(fake, True)
         fake.meta = meta
         fake.node = fake.memory = fake.view_of = None
         fake.version = 0

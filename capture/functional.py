@@ -125,6 +125,18 @@ def _put_back(child: Fake, parent: Fake, node: Any, tape: Tape) -> Any:
     raise Break("mutated_view", f"in-place write through {view.func}")
 
 
+def functional_form_of_view(func: Any) -> Any:
+    """`squeeze` for `squeeze_`: the view that the tensor becomes; None if there is none."""
+    schema = func._schema
+    packet = getattr(aten, schema.name.partition("::")[2].removesuffix("_"), None)
+    wanted = [(a.name, str(a.type)) for a in schema.arguments]
+    for overload in packet.overloads() if packet is not None else ():
+        found = getattr(packet, overload)
+        if [(a.name, str(a.type)) for a in found._schema.arguments] == wanted:
+            return found
+    return None
+
+
 _FUNCTIONAL: dict[Any, Any] = {}
 
 

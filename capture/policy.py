@@ -16,6 +16,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 
 from frameloom.capture.instr import Instr, decode, per_code
 from frameloom.capture.values.const import NUMPY_FUNCTIONS, NUMPY_REDUCTIONS, NUMPY_SCALARS
@@ -113,6 +114,10 @@ def may_look_at_its_frame(code: CodeType) -> str | None:
     return None
 
 
+# Of recorded modules, but they call functions of the program or look at data.
+INTERPRETED_FUNCTIONS = frozenset({F.gaussian_nll_loss, F.triplet_margin_with_distance_loss})
+
+
 def function_verdict(function: FunctionType) -> Verdict:
     """What to do with a call of a Python function."""
     module = function.__module__ or ""
@@ -145,7 +150,7 @@ PURE_LIBRARY = frozenset(
 
 
 def _torch_verdict(function: FunctionType, module: str) -> Verdict:
-    if module.startswith(INTERPRETED_TORCH):
+    if module.startswith(INTERPRETED_TORCH) or function in INTERPRETED_FUNCTIONS:
         return "inline"
     if function in PURE_TORCH:
         return "evaluate"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,15 +24,25 @@ from frameloom.capture.aten_op import (
     facts_of,
     fakes_in,
     infer_node,
+    is_out,
+    may_raise,
     names_no_index,
     plain_arguments,
+    refusal,
     same_layout,
     selects_by_mask,
     tensors_of,
 )
 from frameloom.capture.device_layouts import LAYOUTS
 from frameloom.capture.fake import Fake, fake_like
-from frameloom.capture.functional import Memory, ViewOf, current, functional_form, write
+from frameloom.capture.functional import (
+    Memory,
+    ViewOf,
+    current,
+    functional_form,
+    functional_form_of_view,
+    write,
+)
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.special_ops import SPECIAL, WHOLE
 from frameloom.errors import Break
@@ -61,6 +72,8 @@ class Recorder(TorchDispatchMode):
         self._fakes: list[Fake] = []
         self._undo: list[tuple[Fake, Any, int, int]] = []
         self._where = ""
+        self.function: Any = None  # whose call is being recorded
+        self._last: Any = None  # node before the current call
         self._old = 0  # how many Fakes there were before the current call
         # C functions that tell settings on which the current call depends
         self.relies_on: set[Any] = set()
@@ -110,7 +123,8 @@ class Recorder(TorchDispatchMode):
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: object
     ) -> Any:
         """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
-        self._where, self._old = where, len(self._fakes)
+        self._where, self._old, self.function = where, len(self._fakes), fn
+        self._last = self.graph._root.prev
         self.inference = torch.is_inference_mode_enabled()
         self.relies_on = set(ATTENTION_SETTINGS) if fn in ATTENTION else set()
         if fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values()))):
@@ -199,7 +213,7 @@ class Recorder(TorchDispatchMode):
         if facts.data_dependent or selects_by_mask(func, args):
             raise Break("data_dependent", str(func))
         if facts.resizes:
-            return self._restride(func, *args, **kwargs)
+            return self._reshape(func, *args, **kwargs)
         if facts.behaviour == "write":
             return self._write(func, args, kwargs)
         if facts.behaviour == "view":
@@ -310,20 +324,39 @@ class Recorder(TorchDispatchMode):
         fake.version = parent.memory.version
         return fake
 
-    def _restride(self, func: Any, fake: Fake, *args: Any, **kwargs: Any) -> Fake:
-        """`as_strided_` on a fresh result, as pooling uses it to say in which order dimensions of size 1 are laid out."""
+    def _reshape(self, func: Any, fake: Fake, *args: Any, **kwargs: Any) -> Fake:
+        """`squeeze_`, `as_strided_` and the like on a fresh result, as PyTorch's own functions use them: the tensor becomes a view of what it was."""
         fresh = self._fakes[self._old :]
-        if func is not aten.as_strided_.default or not any(f is fake for f in fresh):
+        view = functional_form_of_view(func)
+        if view is None or not any(f is fake for f in fresh) or fake.version != fake.memory.version:
             raise Break("metadata_mutation", str(func))
-        node = self.emit(aten.as_strided.default, (fake, *args), kwargs)
-        seen = node.meta["val"]
-        shared = any(f.memory is fake.memory and f is not fake for f in fresh)
-        if shared or fake.memory.version or seen.shape != fake.shape or not same_layout(seen, fake):
-            raise Break("metadata_mutation", str(func))
+        before = Fake(fake.meta, fake.device)
+        before.node, before.memory, before.view_of = fake.node, fake.memory, fake.view_of
+        before.version = fake.version
+        self._rename(fake, before)
+        if fake.memory.root is fake:
+            fake.memory.root = before
+        for f in fresh:
+            if f.view_of is not None and f.view_of.parent is fake:
+                f.view_of = replace(f.view_of, parent=before)
+        self._fakes.append(before)
+        seen = self._view(view, (before, *args), kwargs)
         with torch._C._DisableTorchDispatch():
             torch.as_strided_(fake, seen.shape, seen.stride(), seen.storage_offset())
-        fake.meta, fake.node, node.meta["val"] = seen.meta, node, fake
+        fake.meta, fake.node, fake.view_of = seen.meta, seen.node, seen.view_of
+        fake.node.meta["val"] = fake
         return fake
+
+    def _rename(self, fake: Fake, other: Fake) -> None:
+        """The nodes of the current call whose value is `fake` have `other`, which stands for what it was."""
+        for node in reversed(self.graph.nodes):
+            if node is self._last:
+                return
+            val = node.meta.get("val")
+            if val is fake:
+                node.meta["val"] = other
+            elif isinstance(val, tuple):
+                node.meta["val"] = tuple(other if v is fake else v for v in val)
 
     def _write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """In-place and out= ops: compute the functional form, then give its results to the written tensors."""
@@ -334,6 +367,8 @@ class Recorder(TorchDispatchMode):
             if a.alias_info is not None and a.alias_info.is_write and named.get(a.name) is not None:
                 value = named[a.name]
                 targets.extend(value if isinstance(value, list | tuple) else [value])
+        if (reason := refusal(func, targets, tensors_of(func, args, kwargs))) is not None:
+            raise Break("unsupported_op", f"{func} {reason}")
         if func is aten.copy_.default:
             values = [self._copied(args[0], args[1])]
         else:
@@ -350,20 +385,23 @@ class Recorder(TorchDispatchMode):
             if target.memory.inference and not self.inference:
                 raise Break("op_error", f"{func} writes a tensor made in inference mode")
             write(target, value, self)
-        if len(schema.returns) == 0:
+        if not schema.returns:
             return None
+        if schema.returns[0].alias_info is None:
+            # Behind them: the new values of what is written.
+            results = results[: len(schema.returns)]
+            return tuple(results) if len(results) > 1 else results[0]
         if len(schema.returns) == 1:
             return args[0] if isinstance(args[0], list | tuple) else targets[0]
-        written = len(targets)
-        if len(schema.returns) == written:
-            return tuple(targets)
-        return tuple(results)
+        return tuple(targets)
 
     def _conform(self, value: Fake, target: Fake, func: Any) -> Any:
         """A node with `value`'s elements in `target`'s dtype and layout."""
         if value.shape != target.shape:
             raise Break("metadata_mutation", f"{func} resizes its output")
         if value.dtype != target.dtype:
+            if is_out(func):  # some ops cast, others refuse
+                raise Break("unsupported_op", f"{func} into a tensor of another dtype")
             if not torch.can_cast(value.dtype, target.dtype):
                 raise Break(
                     "op_error", f"{func}: result type {value.dtype} can't be cast to {target.dtype}"
@@ -418,7 +456,7 @@ class Recorder(TorchDispatchMode):
         for node in reversed(self.graph.nodes):
             if node.users or node.op in ("placeholder", "output"):
                 continue
-            if node.target in (aten.copy_.default, aten._assert_async.msg):
+            if node.target is aten.copy_.default or may_raise(node):
                 continue
             tags = getattr(node.target, "tags", ())
             if torch.Tag.nondeterministic_seeded not in tags:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes import broadcast, empty, is_dense, rule
+from frameloom.capture.shapes import broadcast, empty, is_dense, like, rule
 
 aten = torch.ops.aten
 
@@ -75,12 +75,12 @@ def _native_layer_norm(
 
 
 @rule(aten._native_batch_norm_legit_no_training.default)
-def _batch_norm_evaluation(
-    func: Any, x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any
-) -> Any:
-    if not x.is_contiguous() or any(p is not None and p.dtype != x.dtype for p in (weight, bias)):
-        return None
-    return empty(x.shape, x.dtype), empty(0, x.dtype), empty(0, x.dtype)
+def _batch_norm_evaluation(func: Any, x: torch.Tensor, *rest: Any) -> Any:
+    """The library keeps no statistics then, whatever its meta kernel says."""
+    parameters = rest[:4]
+    plain = x.is_contiguous() and all(p is None or p.dtype == x.dtype for p in parameters)
+    out = empty(x.shape, x.dtype) if plain else func(x, *rest)[0]
+    return out, empty(0, x.dtype), empty(0, x.dtype)
 
 
 def _maybe_channels_last(t: torch.Tensor) -> bool:
@@ -216,7 +216,7 @@ def _convolution(
 
 @rule(
     aten._softmax.default, aten._log_softmax.default, aten.cumsum.default, aten.cumprod.default,
-    aten.tril.default, aten.triu.default, aten.roll.default, aten.flip.default,
+    aten.tril.default, aten.triu.default,
 )  # fmt: skip
 def _like_first(func: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     if (
@@ -228,6 +228,59 @@ def _like_first(func: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     if func in (aten.cumsum.default, aten.cumprod.default) and not x.dtype.is_floating_point:
         return None
     return empty(x.shape, x.dtype)
+
+
+@rule(
+    aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default,
+    aten.rand_like.default, aten.randn_like.default, aten.randint_like.default, aten.randint_like.low_dtype,
+)  # fmt: skip
+def _fresh_like(
+    func: Any,
+    x: torch.Tensor,
+    *args: Any,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    memory_format: Any = None,
+    **options: Any,
+) -> Any:
+    strided = layout in (None, torch.strided)
+    return like(x, dtype) if strided and memory_format in (None, torch.preserve_format) else None
+
+
+@rule(aten.fill.Scalar, aten.fill.Tensor, aten.uniform.default, aten.normal_functional.default)
+def _filled(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
+    if args and isinstance(args[0], torch.Tensor) and args[0].dim():
+        return None
+    return like(x)
+
+
+@rule(aten.pixel_unshuffle.default, aten.pixel_shuffle.default)
+def _pixel_shuffle(func: Any, x: torch.Tensor, factor: int) -> Any:
+    return like(x) if factor == 1 and not x.numel() else None
+
+
+@rule(aten.flip.default)
+def _flip(func: Any, x: torch.Tensor, dims: list[int]) -> Any:
+    return like(x) if all(-x.dim() <= d < x.dim() for d in dims) else None
+
+
+@rule(aten.roll.default)
+def _roll(func: Any, x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
+    if not x.numel():
+        return like(x) if dims else empty(x.shape, x.dtype)
+    return empty(x.shape, x.dtype) if x.is_contiguous() and len(dims) == 1 else None
+
+
+@rule(aten.frexp.Tensor)
+def _frexp(func: Any, x: torch.Tensor) -> Any:
+    return (like(x), like(x, torch.int32)) if is_dense(x) else None
+
+
+@rule(aten.sort.default, aten.sort.stable)
+def _sort(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
+    dim = options.get("dim", next((a for a in args if not isinstance(a, bool)), -1))
+    _wrap_dim(dim, x.dim())
+    return (like(x), like(x, torch.int64)) if is_dense(x) else None
 
 
 @rule(aten.where.self)
@@ -287,9 +340,11 @@ def _batch_norm_training(
     *rest: Any,
 ) -> Any:
     parameters = (weight, bias, mean, var)
+    if not training:
+        out, _, _, *running = func(x, *parameters, training, *rest)
+        return out, empty(0, x.dtype), empty(0, x.dtype), *running
     if (
-        not training
-        or any(p is None or p.dtype != x.dtype for p in parameters)
+        any(p is None or p.dtype != x.dtype for p in parameters)
         or not x.is_contiguous()
     ):
         return None
@@ -383,5 +438,47 @@ def _index(func: Any, x: torch.Tensor, indices: list[Any]) -> Any:
 @rule(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
 def _masked_fill(func: Any, x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
     """A contiguous copy, whatever the layout of x, then filled in place."""
+    if isinstance(value, torch.Tensor) and value.dim():
+        raise RuntimeError("masked_fill takes a value without dimensions")
     shape = broadcast(x.shape, mask.shape)
     return None if shape is None else empty(shape, x.dtype)
+
+
+# --- without a meta kernel
+
+
+@rule(aten.geqrf.default)
+def _geqrf(func: Any, a: torch.Tensor) -> Any:
+    if a.dim() < 2:
+        return None
+    *batch, rows, columns = a.shape
+    return empty((*batch, columns, rows), a.dtype).mT, empty((*batch, min(rows, columns)), a.dtype)
+
+
+@rule(aten.histogram.bin_ct)
+def _histogram_of_count(func: Any, x: torch.Tensor, bins: int = 100, **options: Any) -> Any:
+    return empty(bins, x.dtype), empty(bins + 1, x.dtype)
+
+
+@rule(aten.histogram.bins_tensor)
+def _histogram_of_edges(func: Any, x: torch.Tensor, bins: torch.Tensor, **options: Any) -> Any:
+    if bins.dim() != 1 or not bins.numel():
+        return None
+    return empty(bins.numel() - 1, x.dtype), empty(bins.numel(), x.dtype)
+
+
+@rule(aten._histogramdd_bin_edges.default)
+def _histogramdd_edges(func: Any, x: torch.Tensor, bins: list[int], **options: Any) -> Any:
+    return [empty(n + 1, x.dtype) for n in bins]
+
+
+@rule(aten._histogramdd_from_bin_cts.default)
+def _histogramdd_of_counts(func: Any, x: torch.Tensor, bins: list[int], **options: Any) -> Any:
+    return empty(bins, x.dtype)
+
+
+@rule(aten._histogramdd_from_bin_tensors.default)
+def _histogramdd_of_edges(
+    func: Any, x: torch.Tensor, bins: list[torch.Tensor], **options: Any
+) -> Any:
+    return empty([edges.numel() - 1 for edges in bins], x.dtype)

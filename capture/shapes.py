@@ -141,23 +141,35 @@ def _iterator_strides(
                 at = before
             elif comparison < 0:
                 break
+    if permutation == list(range(rank - 1, -1, -1)):
+        return list(torch.empty(shape, device="meta").stride())
     strides, step = [0] * rank, 1
     for d in permutation:
         strides[d] = step
-        step *= max(shape[d], 1)
+        step *= shape[d]
     return strides
 
 
 def is_dense(t: torch.Tensor) -> bool:
-    """No gaps and no overlap: some permutation of its dimensions is contiguous."""
+    """No gaps and no overlap: some permutation of its dimensions is contiguous.  Dimensions of size 0 and 1 do not count.
+
+    Source: `_compute_non_overlapping_and_dense` of c10.
+    """
+    if t.is_contiguous():
+        return True
     expected = 1
-    for stride, size in sorted(zip(t.stride(), t.shape, strict=True)):
-        if size == 1:
-            continue
+    for stride, size in sorted((s, n) for s, n in zip(t.stride(), t.shape, strict=True) if n > 1):
         if stride != expected:
             return False
         expected *= size
-    return t.numel() > 0
+    return True
+
+
+def like(t: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor | None:
+    """As `empty_like` gives it; None where the meta kernel has to say."""
+    if not is_dense(t):
+        return None
+    return torch.empty_strided(t.shape, t.stride(), dtype=dtype or t.dtype, device="meta")
 
 
 def _pointwise_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype:

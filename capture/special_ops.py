@@ -65,11 +65,27 @@ def _record_dropout(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return results
 
 
+# They need no vectors; PyTorch has them computed for any subclass of tensors, which Fakes are, too.
+ONLY_VALUES = frozenset({
+    torch.linalg.svdvals, torch.linalg.norm, torch.linalg.matrix_norm, torch.linalg.cond, torch.linalg.matrix_rank, torch.norm,
+    torch.functional.norm, torch.Tensor.norm, torch.nuclear_norm,
+})  # fmt: skip
+
+
+def _record_svd(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    if recorder.function in ONLY_VALUES:
+        x, full, *_ = (*args, False)
+        return recorder._pure(func, (x, full, False), kwargs)
+    return recorder._pure(func, args, kwargs)
+
+
 SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.native_batch_norm.default: _record_batch_norm,
     aten.cudnn_batch_norm.default: _record_cudnn_batch_norm,
     aten._assert_async.msg: _record_assertion,
     aten.native_dropout.default: _record_dropout,
+    aten._linalg_check_errors.default: _record_assertion,
+    aten._linalg_svd.default: _record_svd,
 }
 
 

@@ -93,6 +93,8 @@ def hardshrink(x: Expr, limit: Number) -> Expr:
 
 @pointwise("aten.softshrink.default")
 def softshrink(x: Expr, limit: Number) -> Expr:
+    if not limit >= 0:
+        raise Decline  # which eager refuses
     return where(x > limit, x - limit, where(x < -limit, x + limit, x * 0.0))
 
 

@@ -94,7 +94,9 @@ def flip(call: Call, x: Ref, dims: Sequence[int]) -> Expr:
 
 @lowering("aten.roll.default")
 def roll(call: Call, x: Ref, shifts: Sequence[int], dims: Sequence[int]) -> Expr:
-    if not dims and x.ndim != 1:
+    if (not dims and x.ndim != 1) or len(shifts) != len(dims or [0]):
+        raise Decline
+    if any(not -x.ndim <= d < x.ndim for d in dims):
         raise Decline
     at = call.at()
     for by, d in zip(shifts, dims or [0], strict=True):

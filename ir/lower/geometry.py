@@ -63,9 +63,19 @@ def result_of(val: Any) -> Result:
         raise Decline
     dtype = DType.of(val.dtype)
     shape, strides = tuple(map(int, val.shape)), tuple(map(int, val.stride()))
-    if dtype is None or any(s == 0 and e > 1 for e, s in zip(shape, strides, strict=True)):
+    if dtype is None or overlaps(shape, strides):
         raise Decline
     return Result(shape, strides, dtype, val.dtype)
+
+
+def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two elements may lie in one place: false only where no stride is below the reach of the smaller ones."""
+    reach = 0
+    for stride, extent in sorted((s, e) for s, e in zip(strides, shape, strict=True) if e > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (extent - 1)
+    return False
 
 
 def store_of(into: Ref | None, value: Expr) -> Store:

@@ -8,7 +8,7 @@ from frameloom.ir.lower.expr import Expr, absolute, exp, log, log1p, maximum, mi
 from frameloom.ir.lower.gather import data_index, inside
 from frameloom.ir.lower.promote import common_dtype, wide_dtype
 from frameloom.ir.lower.reduce import Line, line
-from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
+from frameloom.ir.lower.table import Call, Decline, Ref, lowering, positions, read
 from frameloom.ir.node import Node, const
 from frameloom.ir.substitute import conjunction
 
@@ -105,8 +105,11 @@ def huber_loss(call: Call, x: Ref, target: Ref, reduction: int, delta: float) ->
 def binary_cross_entropy(
     call: Call, x: Ref, target: Ref, weight: Ref | None, reduction: int
 ) -> Expr:
-    if weight is not None:
+    if weight is not None or 0 in x.shape:
         raise Decline
+    p = read(x, positions(x.shape)).wide()
+    message = "all elements of input should be between 0 and 1"
+    call.check((p >= 0) & (p <= 1), "RuntimeError", message)
 
     def formula(p: Expr, t: Expr) -> Expr:
         return (t - 1) * maximum(log(1 - p), -100) - t * maximum(log(p), -100)

@@ -67,6 +67,19 @@ def rms_norm(
     return [_scaled(element(x, at) * scale(0), weight, None, at[outer:]), scale(1)]
 
 
+def _is_ordered(x: Ref) -> bool:
+    """Contiguous, or with channels last: eager refuses others."""
+    last = [0, *range(2, x.ndim), 1]
+    for order in (range(x.ndim), last):
+        step, good = 1, True
+        for d in reversed(order):
+            good &= x.shape[d] == 1 or x.strides[d] == step
+            step *= x.shape[d]
+        if good:
+            return True
+    return False
+
+
 @lowering("aten.native_group_norm.default")
 def group_norm(
     call: Call,
@@ -79,7 +92,7 @@ def group_norm(
     groups: int,
     eps: float,
 ) -> list[Expr | None]:
-    if channels % groups or 0 in x.shape:
+    if channels % groups or 0 in x.shape or not _is_ordered(x):
         raise Decline
     width = channels // groups
 

@@ -138,6 +138,8 @@ def mean_default(call: Call, x: Ref, dtype: Any) -> Expr:
 
 @lowering("aten.mean.dim")
 def mean_dims(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
+    if not call.dtype.is_float:
+        raise Decline  # which eager refuses
     over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     return over.mean(element(x, over.at, call.dtype))
 

@@ -25,6 +25,8 @@ FORMS = ("function", "strided", "method", "inplace", "out", "error")
 UNINITIALISED = frozenset(
     ["empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"]
 )
+# Eager itself writes past the end of an out= that is laid out otherwise.
+ONLY_ALIKE = frozenset(["tril", "triu"])
 Arguments = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
@@ -99,7 +101,7 @@ def cases(op: Any, dtype: str, form: str) -> Iterator[Case]:
             yield Case(number, of_function(function), given, values)
             number += 1
             continue
-        for out in outs(function, given):
+        for out in outs(function, given)[: 1 if op.name in ONLY_ALIKE else 2]:
             yield Case(
                 number, of_function(function), (*given[:2], {**given[2], "out": out}), values
             )

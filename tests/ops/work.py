@@ -35,7 +35,7 @@ def do_unit(
     except Exception as error:
         return unit | {"samples_fail": f"{type(error).__name__}: {error}"[:200]}
     chosen = spread(len(found), limit)
-    to_compile = {chosen[k] for k in spread(len(chosen), compiled)}
+    to_compile = {chosen[k] for k in spread(len(chosen), compiled)} if compiled else set()
     waiting: list[Trial] = []
     texts: set[str] = set()
     library: set[str] = set()
@@ -74,7 +74,7 @@ def tried(case: Case, unit: dict[str, Any]) -> Trial | None:
 def finish(trials: list[Trial], unit: dict[str, Any]) -> None:
     try:
         compile_all(trials)
-    except Exception as error:
+    except Exception:
         for trial in trials:  # one by one, to see whose fault it is
             try:
                 compile_all([trial])

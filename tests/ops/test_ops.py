@@ -1,0 +1,27 @@
+"""The first samples of every op in float32, captured, and run as recorded and as loops; `make ops` does the rest."""
+
+import pytest
+
+pytest.importorskip("expecttest")  # which PyTorch's op database imports
+
+from tests.ops.cases import all_ops
+from tests.ops.work import do_unit
+
+OPS = all_ops()
+GROUPS = 16  # of ops: a test each would cost more than the ops
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_first_samples(group):
+    failures = []
+    for op in list(OPS.values())[group::GROUPS]:
+        supported = [str(d)[6:] for d in op.supported_dtypes("cpu")]
+        dtype = "float32" if "float32" in supported else "int64"
+        if dtype not in supported:
+            continue
+        for form, limit in (("function", 2), ("strided", 1)):
+            unit = do_unit(op, dtype, form, compiled=0, limit=limit)
+            failures += [f"{op.full_name} {form}: {text}" for text in unit["wrong"] + unit["crashed"]]
+    assert not failures, "\n".join(failures)
+
+
