@@ -45,6 +45,7 @@ from frameloom.capture.functional import (
 )
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.special_ops import SPECIAL, WHOLE
+from frameloom.capture.supported import check_result, check_supported, dtypes_of
 from frameloom.errors import Break
 
 aten = torch.ops.aten
@@ -102,7 +103,7 @@ class Recorder(TorchDispatchMode):
         found = self._input_of.get(id(tensor))
         if found is not None:
             return found
-        _check_supported(tensor)
+        check_supported(tensor)
         with torch.inference_mode(False):
             fake = fake_like(tensor)
         with self.graph.inserting_before(self._marker):
@@ -147,7 +148,7 @@ class Recorder(TorchDispatchMode):
                 "op_error",
                 f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
             ) from error
-        _check_result(result, fn)
+        check_result(result, fn)
         return result
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -481,32 +482,3 @@ def _forget_views(fake: Fake) -> None:
     while fake.view_of is not None:
         fake.version = -1
         fake = fake.view_of.parent
-
-
-def _check_supported(tensor: torch.Tensor) -> None:
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        raise Break("tensor_subclass", type(tensor).__qualname__)
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
-        kind = "nested" if tensor.is_nested else f"layout {tensor.layout}"
-        raise Break("unsupported_tensor", kind)
-    if tensor.is_conj() or tensor.is_neg():
-        raise Break("unsupported_tensor", "a lazily conjugated or negated tensor")
-    if tensor.device.type not in ("cpu", "cuda"):
-        raise Break("unsupported_tensor", f"device {tensor.device}")
-
-
-def dtypes_of(result: Any) -> list[torch.dtype]:
-    parts = result if isinstance(result, list | tuple) else [result]
-    return [part.dtype for part in parts if isinstance(part, torch.Tensor)]
-
-
-def _check_result(result: Any, fn: Any) -> None:
-    if isinstance(result, torch.Tensor):
-        if not isinstance(result, Fake):
-            raise Break(
-                "unsupported_call",
-                f"{getattr(fn, '__name__', fn)} makes a tensor outside of dispatch",
-            )
-    elif isinstance(result, list | tuple):
-        for r in result:
-            _check_result(r, fn)

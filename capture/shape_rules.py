@@ -343,10 +343,7 @@ def _batch_norm_training(
     if not training:
         out, _, _, *running = func(x, *parameters, training, *rest)
         return out, empty(0, x.dtype), empty(0, x.dtype), *running
-    if (
-        any(p is None or p.dtype != x.dtype for p in parameters)
-        or not x.is_contiguous()
-    ):
+    if any(p is None or p.dtype != x.dtype for p in parameters) or not x.is_contiguous():
         return None
     channels = x.shape[1:2]
     return empty(x.shape, x.dtype), *(empty(channels, x.dtype) for _ in range(4))

@@ -188,7 +188,7 @@ class Lowering:
         if (is_view(target) and name not in COPIES) or name in VIEWS:
             try:
                 if node.args[0] in self.raw or lazy.bits_of(val):
-                    return self.lazy_view(node, val)
+                    return lazy.view(self, node, val)
                 return self.view(node, target, val)
             except Decline:
                 return self.library_call(node, name)
@@ -213,32 +213,6 @@ class Lowering:
                 return refs if several else refs[0]
             base = self.as_seen(node.args[0])
         return [self.ref(base.buffer, v) for v in val] if several else self.ref(base.buffer, val)
-
-    def lazy_view(self, node: torch.fx.Node, val: Any) -> Ref:
-        """Conjugated or negated in a copy, unless the program gets it as it is."""
-        parent: Any = node.args[0]
-        base = self.raw.get(parent, self.values[parent])
-        raw = self.ref(base.buffer, val)
-        bits = lazy.bits_of(val)
-        if not bits:
-            return raw
-        self.raw[node] = raw
-        if all(u.op == "output" for u in node.users):
-            return raw
-        value = raw
-        for number, bit in enumerate(bits):
-            name = f"{node.name}_resolved{number}"
-            value = self.applied(node, name, lazy.RESOLVED[bit], value)
-        return value
-
-    def applied(self, node: torch.fx.Node, name: str, target: str, x: Ref) -> Ref:
-        """A library call of one tensor, whose result has its geometry."""
-        result = Buffer(name, x.dtype, x.shape, x.strides, Kind.EXTERN, None, x.buffer.device)
-        if x.dtype is None:
-            result = replace(result, torch_dtype=x.torch_dtype)
-        self.base_offset[result] = 0
-        self.steps.append(Extern(target, (view_of(x),), (), (result,), origin(node)))
-        return replace(x, buffer=result, offset=0)
 
     def loops(self, node: torch.fx.Node, name: str, function: Any, arguments: list[Any]) -> Any:
         val: Any = node.meta.get("val")
@@ -491,11 +465,7 @@ class Lowering:
         if not isinstance(found, Ref):
             return (found,)
         if value in self.raw:
-            found = self.raw[value]
-            for number, bit in enumerate(lazy.bits_of(value.meta["val"])):
-                name = f"{value.name}_{bit}{number}"
-                found = self.applied(value, name, lazy.VIEWED[bit], found)
-            return view_of(found)
+            return view_of(lazy.returned(self, value))
         itself: Any = value
         while str(itself.target) == WRITE_BACK:
             itself = itself.args[0]

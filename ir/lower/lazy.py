@@ -4,14 +4,64 @@ copy for which that is done, the program gets such a view.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+
+from frameloom.ir.lower.geometry import origin, view_of
+from frameloom.ir.lower.table import Ref
+from frameloom.ir.program import Buffer, Extern, Kind
 
 RESOLVED = {"conj": "aten._conj_physical.default", "neg": "aten.neg.default"}
 VIEWED = {"conj": "aten._conj.default", "neg": "aten._neg_view.default"}
 
 
+class Lowering(Protocol):
+    """What `graph.py` offers here."""
+
+    values: dict[torch.fx.Node, Any]
+    raw: dict[torch.fx.Node, Ref]  # the memory of such views, as it is
+    base_offset: dict[Buffer, int]
+    steps: list[Any]
+
+    def ref(self, buffer: Buffer, val: Any) -> Ref: ...
+
+
 def bits_of(val: Any) -> tuple[str, ...]:
     """What is still to be done to the memory of a captured value."""
-    if isinstance(val, (tuple, list)) or not hasattr(val, "is_conj"):
+    if not isinstance(val, torch.Tensor):
         return ()
     return ("conj",) * bool(val.is_conj()) + ("neg",) * bool(val.is_neg())
+
+
+def view(graph: Lowering, node: torch.fx.Node, val: Any) -> Ref:
+    """A view that is such, or of such."""
+    parent: Any = node.args[0]
+    base = graph.raw.get(parent, graph.values[parent])
+    raw = graph.ref(base.buffer, val)
+    bits = bits_of(val)
+    if not bits:
+        return raw
+    graph.raw[node] = value = raw
+    if any(u.op != "output" for u in node.users):
+        for bit in bits:
+            value = _called(graph, node, RESOLVED[bit], f"{node.name}_{bit}_done", value)
+    return value
+
+
+def returned(graph: Lowering, node: torch.fx.Node) -> Ref:
+    """What the program gets."""
+    value = graph.raw[node]
+    for bit in bits_of(node.meta["val"]):
+        value = _called(graph, node, VIEWED[bit], f"{node.name}_{bit}_view", value)
+    return value
+
+
+def _called(graph: Lowering, node: torch.fx.Node, target: str, name: str, x: Ref) -> Ref:
+    """A library call of one tensor, whose result lies as that does."""
+    torch_dtype = x.torch_dtype if x.dtype is None else None
+    result = Buffer(name, x.dtype, x.shape, x.strides, Kind.EXTERN, torch_dtype, x.buffer.device)
+    graph.base_offset[result] = 0
+    graph.steps.append(Extern(target, (view_of(x),), (), (result,), origin(node)))
+    return replace(x, buffer=result, offset=0)

@@ -70,7 +70,11 @@ def _relative(picture: Picture) -> Any:
     def walk(tree: Any) -> Any:
         if not isinstance(tree, tuple):
             return tree
-        if len(tree) >= 9 and tree[0] in ("Tensor", "Parameter") and isinstance(tree[1], torch.dtype):
+        if (
+            len(tree) >= 9
+            and tree[0] in ("Tensor", "Parameter")
+            and isinstance(tree[1], torch.dtype)
+        ):
             return (*tree[:8], 0, *tree[9:]) if next(tensors) else tree
         return tuple(walk(item) for item in tree)
 

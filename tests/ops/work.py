@@ -6,6 +6,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from tests.ops.cases import Case, cases
@@ -22,8 +23,9 @@ def do_unit(
     skip: frozenset[int] = frozenset(),
     limit: int = 0,
     starting: Callable[[int], None] = lambda number: None,
+    first: int | None = None,
 ) -> dict[str, Any]:
-    """`skip`: cases that ended the process before.  `limit`: at most so many cases, spread over all; 0 means all.  `starting` is told each case."""
+    """`first`: only so many cases from the beginning.  `skip`: cases that ended the process before.  `limit`: at most so many cases, spread over all; 0 means all.  `starting` is told each case."""
     warnings.simplefilter("ignore")
     started = time.monotonic()
     unit: dict[str, Any] = {
@@ -31,7 +33,7 @@ def do_unit(
         "ways": Counter(), "n_wrong": 0, "wrong": [], "n_crashed": 0, "crashed": [], "with_loops": 0, "library": [],
     }  # fmt: skip
     try:
-        found = list(cases(op, dtype, form))
+        found = list(islice(cases(op, dtype, form), first))
     except Exception as error:
         return unit | {"samples_fail": f"{type(error).__name__}: {error}"[:200]}
     chosen = spread(len(found), limit)

@@ -1,0 +1,39 @@
+"""Which tensors can be recorded: those that come in, and those that a recorded call gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from frameloom.capture.fake import Fake
+from frameloom.errors import Break
+
+
+def check_supported(tensor: torch.Tensor) -> None:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        raise Break("tensor_subclass", type(tensor).__qualname__)
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        kind = "nested" if tensor.is_nested else f"layout {tensor.layout}"
+        raise Break("unsupported_tensor", kind)
+    if tensor.is_conj() or tensor.is_neg():
+        raise Break("unsupported_tensor", "a lazily conjugated or negated tensor")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise Break("unsupported_tensor", f"device {tensor.device}")
+
+
+def dtypes_of(result: Any) -> list[torch.dtype]:
+    parts = result if isinstance(result, list | tuple) else [result]
+    return [part.dtype for part in parts if isinstance(part, torch.Tensor)]
+
+
+def check_result(result: Any, fn: Any) -> None:
+    if isinstance(result, torch.Tensor):
+        if not isinstance(result, Fake):
+            raise Break(
+                "unsupported_call",
+                f"{getattr(fn, '__name__', fn)} makes a tensor outside of dispatch",
+            )
+    elif isinstance(result, list | tuple):
+        for r in result:
+            check_result(r, fn)
