@@ -125,12 +125,16 @@ def used_results(node: torch.fx.Node) -> set[int]:
     return {int(u.args[1]) for u in node.users if u.target is operator.getitem}  # type: ignore[arg-type]
 
 
+def _is_seen_otherwise(target: Any) -> bool:
+    return (is_view(target) and str(target) not in COPIES) or str(target) in VIEWS
+
+
 def is_only_stored(node: torch.fx.Node) -> bool:
     """Whether the graph returns it or writes it back, as it is or seen otherwise, and that is all."""
     return all(
         u.op == "output"
         or str(u.target) == WRITE_BACK
-        or (is_view(u.target) and str(u.target) not in COPIES and is_only_stored(u))
+        or ((u.target is operator.getitem or _is_seen_otherwise(u.target)) and is_only_stored(u))
         for u in node.users
     )
 
@@ -142,9 +146,7 @@ def base_of(node: torch.fx.Node) -> tuple[torch.fx.Node, int]:
         target: Any = node.target
         if target is operator.getitem:
             result = int(node.args[1])  # type: ignore[arg-type]
-        elif not (
-            (is_view(target) and str(target) not in COPIES) or str(target) in VIEWS | {WRITE_BACK}
-        ):
+        elif not (_is_seen_otherwise(target) or str(target) == WRITE_BACK):
             break
         else:
             result = 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -234,7 +235,7 @@ class Lowering:
         call = Call(
             name, names, results, node=node.name, device=device,
             generator_of=self.generator_of, source=node.meta.get("source"),
-            only_stored=is_only_stored(node),
+            is_only_stored=partial(is_only_stored, node),
         )  # fmt: skip
         empty = all(0 in r.shape for r in results)
         values = [None] * len(metas) if empty else function(call, *given)

@@ -42,7 +42,7 @@ def _in_memory(call: Call) -> Node:
 def _drawn(call: Call) -> Expr:
     """A number in (0, 1] for every element of the result, as functions that fill a tensor draw it.  Every element takes a
     block of its own: on its own, that takes longer than the library's kernel, which uses all words of a block."""
-    if call.only_stored:
+    if call.is_only_stored():
         raise Decline
     position = _in_memory(call)
     count = product(call.shape)

@@ -104,7 +104,8 @@ class Call:
     device: str = "cpu"
     generator_of: Callable[[str], Generator | None] = lambda device: None
     source: Source | None = None
-    only_stored: bool = False  # the result goes to memory as it is; nothing is computed from it
+    # Whether the result goes to memory as it is, and nothing is computed from it.
+    is_only_stored: Callable[[], bool] = lambda: False
     draws: list[Draw] = field(default_factory=list)
 
     def check(self, holds: Expr, exception: str, message: str) -> None:
