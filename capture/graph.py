@@ -2,12 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 import torch.fx
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in memory; strides in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    def fit(self, tensor: torch.Tensor | None) -> torch.Tensor:
+        """`tensor`, copied if it lies otherwise; zeros for None."""
+        if tensor is not None and tensor.stride() == self.strides:
+            return tensor
+        made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
+        return made.zero_() if tensor is None else made.copy_(tensor)
+
+
+@dataclass(frozen=True)
+class Backward:
+    """How gradients are computed.  `graph` takes what was saved and then a gradient per entry of `tangents`, and returns a
+    gradient per entry of `inputs`."""
+
+    graph: torch.fx.Graph
+    saved_inputs: tuple[int, ...]  # positions of the forward graph's inputs, saved first
+    saved_outputs: tuple[
+        int, ...
+    ]  # positions of its outputs, saved next; those of the program come first
+    n_outputs: int  # of the program
+    tangents: tuple[int, ...]  # outputs that have a gradient
+    inputs: tuple[int, ...]  # inputs that get one
+    n_inputs: int  # of the forward graph
+    layouts: tuple[Layout, ...]  # per entry of `tangents`
+    needs: tuple[
+        frozenset[int], ...
+    ]  # per entry of `inputs`: the entries of `tangents` that it depends on
+
+    def renumbered(self, used: Sequence[int]) -> Backward:
+        """With inputs numbered by their place in `used`."""
+        place = {number: k for k, number in enumerate(used)}
+        return replace(
+            self,
+            saved_inputs=tuple(place[i] for i in self.saved_inputs),
+            inputs=tuple(place[i] for i in self.inputs),
+            n_inputs=len(used),
+        )
 
 
 @dataclass(frozen=True)
@@ -27,6 +75,8 @@ class CapturedGraph:
     mutated: tuple[int, ...]  # positions of inputs that the graph writes to
     n_ops: int  # recorded ATen ops, views not counted
     frozen: tuple[str, ...] = ()  # names of constants that are parameters and buffers of modules
+    # Where the outputs need gradients; the graph then also returns what is saved for them.
+    backward: Backward | None = None
 
     @cached_property
     def gm(self) -> torch.fx.GraphModule:

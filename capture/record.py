@@ -44,8 +44,10 @@ from frameloom.capture.functional import (
     write,
 )
 from frameloom.capture.graph import CapturedGraph
+from frameloom.capture.joint import Joint, wants_gradients
 from frameloom.capture.special_ops import SPECIAL, WHOLE
 from frameloom.capture.supported import check_result, check_supported, dtypes_of
+from frameloom.config import config
 from frameloom.errors import Break
 
 aten = torch.ops.aten
@@ -106,12 +108,18 @@ class Recorder(TorchDispatchMode):
         check_supported(tensor)
         with torch.inference_mode(False):
             fake = fake_like(tensor)
-        with self.graph.inserting_before(self._marker):
-            fake.node = self.graph.placeholder(f"input_{len(self._inputs)}")
-        fake.node.meta["val"] = fake
-        fake.memory = Memory(fake, input=len(self._inputs), inference=tensor.is_inference())
+        self.placeholder(f"input_{len(self._inputs)}", fake)
+        fake.memory.input, fake.memory.inference = len(self._inputs), tensor.is_inference()
         self._inputs.append((key, tensor, fake))
         self._input_of[id(tensor)] = fake
+        return fake
+
+    def placeholder(self, name: str, fake: Fake) -> Fake:
+        """A fresh Fake, which the graph is given."""
+        with self.graph.inserting_before(self._marker):
+            fake.node = self.graph.placeholder(name)
+        fake.node.meta["val"] = fake
+        fake.memory = Memory(fake)
         self._fakes.append(fake)
         return fake
 
@@ -130,7 +138,8 @@ class Recorder(TorchDispatchMode):
         self.relies_on = set(ATTENTION_SETTINGS) if fn in ATTENTION else set()
         if fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values()))):
             self.relies_on.add(CURRENT_DEVICE)
-        if torch.is_grad_enabled() and any(f.requires_grad for f in fakes_in((args, kwargs))):
+        wanted = torch.is_grad_enabled() and any(f.requires_grad for f in fakes_in((args, kwargs)))
+        if wanted and not config.gradients:
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
             raise Break("gradient", getattr(fn, "__name__", str(fn)))
         whole = WHOLE.get(fn)
@@ -179,9 +188,13 @@ class Recorder(TorchDispatchMode):
             if fake.memory.version:
                 _forget_views(fake)
             nodes.append(current(fake, self))
+        backward = None
+        if wants_gradients(outputs):
+            nodes, backward = Joint(self, outputs).cut(nodes)
         self.graph.output(tuple(nodes))
         self._drop_dead()
-        used = [i for i, (_, _, f) in enumerate(self._inputs) if self._placeholders[i].users]
+        read = backward.saved_inputs if backward is not None else ()
+        used = [i for i in range(len(self._inputs)) if self._placeholders[i].users or i in read]
         for i in set(range(len(self._inputs))) - set(used):
             self.graph.erase_node(self._placeholders[i])
         for fake in self._fakes:
@@ -193,6 +206,7 @@ class Recorder(TorchDispatchMode):
             examples=tuple(self._inputs[i][1] for i in used),
             mutated=tuple(used.index(i) for i in mutated),
             n_ops=self.n_ops,
+            backward=backward and backward.renumbered(used),
         )
 
     def release(self) -> None:
@@ -207,9 +221,7 @@ class Recorder(TorchDispatchMode):
             raise Break("unsupported_op", str(func))
         if func is aten.lift_fresh.default and not isinstance(args[0], Fake):
             return self._constant(args[0])
-        fakes = tensors_of(func, args, kwargs)
-        if torch.is_grad_enabled() and any(f.requires_grad for f in fakes):
-            raise Break("gradient", str(func))
+        tensors_of(func, args, kwargs)
         facts = facts_of(func)
         if facts.data_dependent or selects_by_mask(func, args):
             raise Break("data_dependent", str(func))

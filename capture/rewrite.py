@@ -79,7 +79,10 @@ class Piece:
         t, capture = self.tracer, self.capture
         apart: list[Any] = []
         if t.recorder.n_ops or self.outputs:
-            self.graph = t.recorder.finish([value.fake for value in self.outputs])
+            try:
+                self.graph = t.recorder.finish([value.fake for value in self.outputs])
+            except Break as cause:
+                raise Skip(f"a gradient is needed: {cause}") from cause
             if self.graph.mutated:
                 apart = list(self.graph.inputs)
                 if share_memory(self.graph.examples):

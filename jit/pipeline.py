@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from frameloom.assemble import assemble
@@ -19,6 +20,7 @@ from frameloom.cuda_graphs import replayed
 from frameloom.debug import Trail, log
 from frameloom.draws import generator_of
 from frameloom.errors import BackendError
+from frameloom.gradients import Gradients
 from frameloom.ir.fuse import fuse
 from frameloom.ir.library import DRAW
 from frameloom.ir.lower import lower
@@ -58,6 +60,17 @@ def compile_graph(
     captured: CapturedGraph, options: Options, trail: Trail
 ) -> tuple[Compiled, GraphReport]:
     """A function from the graph's inputs to the tuple of its outputs, and the report on how it was made."""
+    if (how := captured.backward) is None:
+        return _compile_one(captured, options, trail)
+    forward, report = _compile_one(replace(captured, backward=None), options, trail)
+    behind = replace(captured, graph=how.graph, inputs=(), examples=(), mutated=(), backward=None)
+    backward, _ = _compile_one(behind, options, trail)
+    return Gradients(forward, backward, how), report
+
+
+def _compile_one(
+    captured: CapturedGraph, options: Options, trail: Trail
+) -> tuple[Compiled, GraphReport]:
     if config.debug or "graph" in config.logs:
         readable = _readable(captured)
         trail.dump("graph_readable.py", readable)

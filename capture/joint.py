@@ -1,0 +1,182 @@
+"""The backward graph: what autograd does with the Fakes of a recording, recorded behind it.
+
+The recording runs under autograd, so the Fakes have the history that the program's tensors would have.  When the graph is
+closed, `differentiate` asks autograd for the gradients of its outputs, and every op of that is recorded like any other.
+The one long graph is cut in two: the forward graph returns what the backward graph reads, beside the program's outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.aten_op import facts_of
+from frameloom.capture.fake import Fake
+from frameloom.capture.functional import current
+from frameloom.capture.graph import Backward, Layout
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.record import Recorder
+
+Node = torch.fx.Node
+
+
+def wants_gradients(outputs: Sequence[Fake]) -> bool:
+    return torch.is_grad_enabled() and any(f.requires_grad for f in outputs)
+
+
+class Joint:
+    """The recording of `recorder`, with gradients of `outputs` recorded behind it."""
+
+    def __init__(self, recorder: Recorder, outputs: Sequence[Fake]) -> None:
+        self.recorder = recorder
+        self.outputs = outputs
+        self.tangents = [n for n, f in enumerate(outputs) if f.requires_grad]
+        self.inputs = [n for n, (_, _, f) in enumerate(recorder._inputs) if f.requires_grad]
+        self._check()
+        self.last = recorder.graph._root.prev  # of the forward graph
+        self.seeds = [self._seed(n) for n in self.tangents]
+        self.gradients = self._differentiate()
+
+    def _check(self) -> None:
+        """What has to be left to autograd itself."""
+        memories = [f.memory for f in self.outputs]
+        for n in self.tangents:
+            memory = memories[n]
+            if memory.input is not None:
+                raise Break("gradient", "an output that is an input, or shows one")
+            if sum(m is memory for m in memories) > 1:
+                raise Break("gradient", "outputs that share memory")
+        for n in self.inputs:
+            fake = self.recorder._inputs[n][2]
+            if fake.memory.version or not fake.is_leaf:
+                raise Break("gradient", "an input that needs a gradient is changed in place")
+
+    def _seed(self, output: int) -> Fake:
+        """A placeholder for the gradient of an output."""
+        like = self.outputs[output]
+        meta = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="meta")
+        return self.recorder.placeholder(f"tangent_{output}", Fake(meta, like.device))
+
+    def _differentiate(self) -> list[Fake | None]:
+        roots = [self.outputs[n] for n in self.tangents]
+        leaves = [self.recorder._inputs[n][2] for n in self.inputs]
+
+        def gradients() -> Any:
+            # In this thread: the dispatch mode is its own.
+            with torch.autograd.set_multithreading_enabled(False):
+                return torch.autograd.grad(roots, leaves, self.seeds, allow_unused=True)
+
+        try:
+            return list(self.recorder.run(gradients, (), {}))
+        except RuntimeError as error:  # the program's own error, at its own call of backward
+            raise Break("gradient", str(error).splitlines()[0]) from error
+
+    # --- cutting
+
+    def cut(self, results: Sequence[Node]) -> tuple[list[Node], Backward]:
+        """What the forward graph returns (`results`, then what is saved), and the backward graph, with inputs numbered as
+        recorded.  What was recorded for the gradients leaves the recording."""
+        recorder = self.recorder
+        placeholders = recorder._placeholders
+        copies: dict[Node, Node] = {}
+        graph = torch.fx.Graph()
+        later = self._later()
+        wanted = [k for k, g in enumerate(self.gradients) if g is not None]
+        ends = [current(self.gradients[k], recorder) for k in wanted]  # type: ignore[arg-type]
+        order = _needed(recorder.graph, ends)
+        saved: list[Node] = []
+        rebuilt: list[Node] = []
+        for node in order:
+            if node in later:
+                continue
+            if node.op == "get_attr" or (_is_view(node) and node not in results):
+                rebuilt.append(node)
+            elif any(user in later or user in rebuilt or _is_view(user) for user in node.users):
+                saved.append(node)
+        # Only what is read behind the cut.
+        read = {a for n in order if n in later for a in n.all_input_nodes}
+        read.update(e for e in ends)
+        for node in reversed(rebuilt):
+            if node in read:
+                read.update(node.all_input_nodes)
+        rebuilt = [n for n in rebuilt if n in read]
+        saved = [n for n in saved if n in read]
+        position = {p: k for k, p in enumerate(placeholders)}
+        from_inputs = [n for n in saved if n in position]
+        returned = list(results)
+        from_outputs = [n for n in saved if n not in position]
+        for n in from_outputs:
+            if n not in returned:
+                returned.append(n)
+        mutated = {
+            placeholders[i] for i, (_, _, f) in enumerate(recorder._inputs) if f.memory.version
+        }
+        if not mutated.isdisjoint(from_inputs):
+            raise Break("gradient", "an input that the gradient depends on is changed in place")
+        for n in (*from_inputs, *from_outputs, *(s.node for s in self.seeds)):
+            copies[n] = graph.placeholder(n.name)
+            copies[n].meta.update(n.meta)
+        for n in order:
+            if (n in later or n in rebuilt) and n not in copies:
+                copies[n] = graph.node_copy(n, copies.__getitem__)
+        graph.output(tuple(copies[e] for e in ends))
+        reach = self._reach(order)
+        for n in reversed(recorder.graph.nodes):
+            if n in later:
+                recorder.graph.erase_node(n)
+        return returned, Backward(
+            graph=graph,
+            saved_inputs=tuple(position[n] for n in from_inputs),
+            saved_outputs=tuple(returned.index(n) for n in from_outputs),
+            n_outputs=len(results),
+            tangents=tuple(self.tangents),
+            inputs=tuple(self.inputs[k] for k in wanted),
+            n_inputs=len(placeholders),
+            layouts=tuple(
+                Layout(tuple(s.shape), s.stride(), s.dtype, s.device) for s in self.seeds
+            ),
+            needs=tuple(frozenset(reach.get(e, ())) for e in ends),
+        )
+
+    def _later(self) -> set[Node]:
+        """What was recorded for the gradients."""
+        later = {s.node for s in self.seeds}
+        node = self.last.next
+        while node.op != "root":
+            later.add(node)
+            node = node.next
+        return later
+
+    def _reach(self, order: Sequence[Node]) -> dict[Node, set[int]]:
+        """Which tangents a node depends on."""
+        found: dict[Node, set[int]] = {s.node: {k} for k, s in enumerate(self.seeds)}
+        for n in order:
+            for a in n.all_input_nodes:
+                if a in found:
+                    found.setdefault(n, set()).update(found[a])
+        return found
+
+
+def _is_view(node: Node) -> bool:
+    return (
+        node.op == "call_function"
+        and isinstance(node.target, torch._ops.OpOverload)
+        and (facts_of(node.target).behaviour == "view")
+    )
+
+
+def _needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:
+    """The nodes that `ends` depend on, in order."""
+    seen = set(ends)
+    stack = list(ends)
+    while stack:
+        for a in stack.pop().all_input_nodes:
+            if a not in seen:
+                seen.add(a)
+                stack.append(a)
+    return [n for n in graph.nodes if n in seen]

@@ -1,0 +1,158 @@
+"""Calls that need gradients: forward and backward compiled, as one node of the program's autograd graph."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import frameloom
+from frameloom.capture import record
+
+
+@pytest.fixture(autouse=True)
+def _on(monkeypatch):
+    monkeypatch.setattr(record, "config", replace(record.config, gradients=True))
+
+
+def gradients(fn, *args):
+    """Outputs, and the gradients of the arguments that want one, of a weighted sum of the outputs."""
+    args = [a.detach().clone().requires_grad_(a.requires_grad) for a in args]
+    out = fn(*args)
+    outs = out if isinstance(out, tuple) else (out,)
+    parts = [o for o in outs if o.requires_grad]
+    weights = [torch.linspace(0.5, 2, p.numel(), dtype=p.dtype).view(p.shape) for p in parts]
+    torch.autograd.backward(parts, weights)
+    return outs, [a.grad for a in args]
+
+
+def check(fn, *args, graphs=1, plain=0):
+    expected = gradients(fn, *args)
+    frameloom.reset()
+    jitted = frameloom.jit(fn)
+    for _ in range(2):
+        outs, grads = gradients(jitted, *args)
+        for got, want in zip((*outs, *grads), (*expected[0], *expected[1]), strict=True):
+            if want is None:
+                assert got is None
+                continue
+            torch.testing.assert_close(got, want)
+            assert got.stride() == want.stride()
+            assert got.requires_grad == want.requires_grad
+    stats = frameloom.stats()
+    assert (stats["graphs"], stats["plain"]) == (graphs, plain), stats
+
+
+def leaf(*shape):
+    return torch.randn(shape, requires_grad=True)
+
+
+X, W, B = torch.randn(4, 8), leaf(8, 8), leaf(8)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w, b: torch.relu(F.linear(x, w, b)).sum(),
+        lambda x, w, b: F.gelu(F.layer_norm(F.linear(x, w, b), (8,))) * F.softmax(x, -1),
+        lambda x, w, b: (F.linear(x, w, b).tanh(), (x @ w).detach() + 1, (w * b).exp().sum(0)),
+        lambda x, w, b: F.cross_entropy(x @ w, torch.tensor([1, 2, 3, 0])),
+        lambda x, w, b: (x @ w).t()[1:3],
+        lambda x, w, b: (x * 2, w * 3),
+        lambda x, w, b: (w, x @ w),
+        lambda x, w, b: x * 2 + b.detach(),
+    ],
+)
+def test_of_functions(fn):
+    check(fn, X, W, B)
+
+
+def test_a_gradient_that_is_none_stays_none():
+    def f(x, w, b):
+        return w * 2, b * 3
+
+    jitted = frameloom.jit(f)
+    w, b = leaf(3), leaf(3)
+    first, _ = jitted(X, w, b)
+    first.sum().backward()
+    assert b.grad is None
+    assert torch.equal(w.grad, torch.full((3,), 2.0))
+
+
+def test_no_grad_inside():
+    def f(x, w, b):
+        with torch.no_grad():
+            scale = (x @ w).abs().max()
+        return (x @ w) / scale + b
+
+    check(f, X, W, B)
+
+
+def test_writes_to_what_was_made_inside():
+    def f(x, w, b):
+        y = x @ w
+        y[1:3] *= 2
+        return y + b
+
+    check(f, X, W, B)
+
+
+def test_across_a_break():
+    def f(x, w, b):
+        y = torch.tanh(x @ w)
+        frameloom.graph_break()
+        return y * b
+
+    check(f, X, W, B, graphs=2)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w, b: w.view(4, 16),
+        lambda x, w, b: (y := x @ w, y.view(16, 2))[0:2],
+    ],
+)
+def test_left_to_autograd(fn):
+    check(fn, X, W, B, graphs=0, plain=1)
+
+
+def test_saved_tensors_that_change_are_noticed():
+    jitted = frameloom.jit(lambda x, w: (x * w).exp())
+    x, w = torch.randn(3), leaf(3)
+    out = jitted(x, w)
+    x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_twice_through_one_graph():
+    jitted = frameloom.jit(lambda w: w.exp().sin())
+    w = leaf(5)
+    out = jitted(w).sum()
+    out.backward(retain_graph=True)
+    first = w.grad.clone()
+    out.backward()
+    torch.testing.assert_close(w.grad, 2 * first)
+    with pytest.raises(RuntimeError, match="second time"):
+        out.backward()
+
+
+def test_training():
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+    model.load_state_dict(plain.state_dict())
+    frameloom.jit(model)
+    losses = []
+    sides = [(m, torch.optim.SGD(m.parameters(), lr=0.1)) for m in (plain, model)]
+    for _ in range(10):
+        x = torch.randn(32, 8)
+        for m, optimizer in sides:
+            optimizer.zero_grad()
+            loss = F.mse_loss(m(x), x[:, :4])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    torch.testing.assert_close(losses[::2], losses[1::2])
