@@ -21,6 +21,20 @@ class LaunchEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ListEntry:
+    """A list of kernels that a LaunchSource computes, whose parameters are then a table of addresses, one of words that
+    never change, and the blocks (codegen/list_text.py).  Per row: `columns`, a buffer and the element of it that the
+    address is of, and `words`, of which the first is the number of elements; a block takes `block` of them."""
+
+    name: str
+    columns: tuple[tuple[tuple[Buffer, int], ...], ...]
+    words: tuple[tuple[int, ...], ...]
+    block: int
+    bytes_moved: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchSource:
     """One Triton kernel to compile.
 
@@ -36,4 +50,4 @@ class LaunchSource:
     warps: int
     stages: int = 1
     debug: bool = False
-    entries: tuple[LaunchEntry, ...] = ()
+    entries: tuple[LaunchEntry | ListEntry, ...] = ()

@@ -18,18 +18,12 @@ from frameloom.codegen.cpp_module import structure
 from frameloom.codegen.grid import plan
 from frameloom.codegen.launch import LaunchEntry, LaunchSource
 from frameloom.codegen.triton_ops import HELPERS, POINTERS
-from frameloom.codegen.triton_text import Writer
+from frameloom.codegen.triton_text import HEAD, Writer
 from frameloom.codegen.tuning import Tuning, apply, candidates
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind
 from frameloom.ir.substitute import topological
-
-HEAD = """import triton
-import triton.language as tl
-from triton.language.extra import libdevice
-"""
-
 
 def generate(
     kernels: Sequence[Kernel], chip: Chip, checks: frozenset[Buffer] = frozenset()

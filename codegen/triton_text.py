@@ -23,6 +23,10 @@ from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Buffer, Kind, Store
 from frameloom.ir.substitute import topological
 
+HEAD = """import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+"""
 I32 = (-(1 << 31), (1 << 31) - 1)
 LOG2E = 1.4426950408889634
 Dims = frozenset[str]

@@ -50,7 +50,7 @@ class Graph:
         self.mutated: set[Buffer] = set()  # by library calls: not what their store says any more
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
-        order = _Order()
+        order = Order()
         direct: dict[int, set[int]] = {}
         for number, step in enumerate(live_steps(program)):
             stores = list(step.stores) if isinstance(step, Kernel) else []
@@ -155,7 +155,7 @@ def _bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-class _Order:
+class Order:
     """What each step must wait for."""
 
     def __init__(self) -> None:

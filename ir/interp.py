@@ -19,7 +19,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.library import DRAW
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, View
+from frameloom.ir.program import Buffer, Extern, Kernel, KernelList, Kind, Program, View
 from frameloom.ir.substitute import topological
 
 Tensor = torch.Tensor
@@ -67,6 +67,9 @@ def run(
     for step in program.steps:
         if isinstance(step, Kernel):
             run_kernel(step, memory)
+        elif isinstance(step, KernelList):
+            for kernel in step.kernels:
+                run_kernel(kernel, memory)
         elif isinstance(step, Extern) and step.target == DRAW:
             assert take is not None, "the program draws random numbers"
             for buffer, number in zip(step.results, take(step.args[1]), strict=True):

@@ -11,7 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View, is_cuda
+from frameloom.ir.program import (
+    Buffer,
+    Check,
+    Extern,
+    Kernel,
+    KernelList,
+    Kind,
+    Program,
+    View,
+    is_cuda,
+)
 from frameloom.ir.substitute import loads
 
 ALIGNMENT = 64
@@ -86,13 +96,15 @@ def size_in_bytes(buffer: Buffer) -> int:
 # --- who touches what
 
 
-def buffers_of(step: Kernel | Extern | Check) -> list[Buffer]:
+def buffers_of(step: Kernel | KernelList | Extern | Check) -> list[Buffer]:
     """Every buffer that a step reads or writes, once."""
     return list(dict.fromkeys([*reads_of(step), *writes_of(step)]))
 
 
-def reads_of(step: Kernel | Extern | Check) -> list[Buffer]:
+def reads_of(step: Kernel | KernelList | Extern | Check) -> list[Buffer]:
     """Buffers that a step reads."""
+    if isinstance(step, KernelList):
+        return list(dict.fromkeys(b for k in step.kernels for b in reads_of(k)))
     if isinstance(step, Kernel):
         roots = [r for s in step.stores for r in (s.value, s.offset)]
         return list(dict.fromkeys(n.arg for n in loads(roots)))
@@ -102,8 +114,10 @@ def reads_of(step: Kernel | Extern | Check) -> list[Buffer]:
     return list(dict.fromkeys(v.buffer for v in views_in(values)))
 
 
-def writes_of(step: Kernel | Extern | Check) -> list[Buffer]:
+def writes_of(step: Kernel | KernelList | Extern | Check) -> list[Buffer]:
     """Buffers that a step writes."""
+    if isinstance(step, KernelList):
+        return list(dict.fromkeys(b for k in step.kernels for b in writes_of(k)))
     if isinstance(step, Kernel):
         return list(dict.fromkeys(s.buffer for s in step.stores))
     if isinstance(step, Check):

@@ -1,7 +1,8 @@
 """A lowered graph: buffers, and steps in the order they run.  Every pass of `ir/` takes a Program and returns one.
 
-    Program.steps = (Kernel | Extern | Check, ...)
+    Program.steps = (Kernel | KernelList | Extern | Check, ...)
     Kernel        = stores that share one kernel launch; loops are chosen by the code generator
+    KernelList    = many kernels of one form, launched as one; made after fusion (codegen/lists.py)
     Extern        = one library call (an ATen op) on strided views of buffers
     Check         = raises what eager raises for an index out of range
 
@@ -107,6 +108,37 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class Row:
+    """What one kernel of a list works on: `extent` elements, per column a buffer and the element of it that is the first,
+    and the numbers that differ between the kernels."""
+
+    extent: int
+    columns: tuple[tuple[Buffer, int], ...]
+    numbers: tuple[bool | int | float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelList:
+    """Kernels that do the same elementwise work on other buffers and extents, none of which needs another.
+
+    `stores` say once what every one of them does, over one axis and with a buffer per column and number: a column is
+    loaded at the axis, or at 0 for the same element everywhere; a number has no dimensions.  `rows` has a Row per kernel.
+    """
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    stores: tuple[Store, ...]
+    columns: tuple[Buffer, ...]
+    numbers: tuple[Buffer, ...]
+    rows: tuple[Row, ...] = field(compare=False)
+    origin: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def device(self) -> str:
+        return self.kernels[0].device
+
+
+@dataclass(frozen=True, slots=True)
 class Extern:
     """A library call.  `target` is an ATen overload, e.g. "aten.addmm.default".  In `args`/`kwargs` a tensor is a View;
     lists and tuples may hold Views; everything else is a plain constant as the schema has it.
@@ -139,6 +171,6 @@ class Program:
     that very tensor), an int i (the i-th input object itself), or a plain constant wrapped in a 1-tuple."""
 
     inputs: tuple[Buffer, ...]
-    steps: tuple[Kernel | Extern | Check, ...]
+    steps: tuple[Kernel | KernelList | Extern | Check, ...]
     outputs: tuple[View | int | tuple[Any], ...]
     constants: tuple[tuple[Buffer, Any], ...] = ()  # buffers of Kind CONSTANT and their tensors

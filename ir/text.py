@@ -10,7 +10,7 @@ The text has Python's syntax, so that Python's own parser reads it:
     return (view(y, (4, 6), (6, 1), 0),)
 
 A value that is used more than once, and every reduction, has a line of its own.  Index sums are infix.  The extent of an
-axis is part of its name; other axes are written `axis("name", extent)`.
+axis is part of its name; other axes are written `axis("name", extent)`.  A list of kernels is shown as those, behind a comment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,17 @@ from frameloom.ir.memory import buffers_of
 from frameloom.ir.node import Axis, Node, Reduce
 from frameloom.ir.ops import Op
 from frameloom.ir.philox import Stream
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View
+from frameloom.ir.program import (
+    Buffer,
+    Check,
+    Extern,
+    Kernel,
+    KernelList,
+    Kind,
+    Program,
+    Store,
+    View,
+)
 from frameloom.ir.substitute import topological
 
 _INFIX = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.FLOORDIV: "//", Op.MOD: "%"}
@@ -58,6 +68,10 @@ def _show_program(program: Program) -> str:
     for step in program.steps:
         if isinstance(step, Kernel):
             lines += _show_kernel(step)
+        elif isinstance(step, KernelList):
+            lines.append(f"# one launch, {step.name!r}, for {len(step.kernels)} kernels")
+            for kernel in step.kernels:
+                lines += _show_kernel(kernel)
         elif isinstance(step, Check):
             lines.append(f"check({step.buffer.name}, {step.exception!r}, {step.message!r})")
         else:

@@ -11,9 +11,22 @@ from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
 from frameloom.ir.node import REDUCE_KINDS, Axis, Node
 from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View
+from frameloom.ir.program import (
+    Buffer,
+    Check,
+    Extern,
+    Kernel,
+    KernelList,
+    Kind,
+    Program,
+    Store,
+    View,
+)
 from frameloom.ir.substitute import topological
 from frameloom.ir.text import show
+
+
+Step = Kernel | KernelList | Extern | Check
 
 
 class _Fault(Exception):
@@ -40,16 +53,19 @@ def verify(program: Program, blame: str = "") -> None:
                     raise _Fault(f"{buffer} is read before it is written")
                 pieces.pop(buffer, None)
             for buffer in writes_of(step):
-                in_place = isinstance(step, Kernel) and buffer in reads_of(step)
+                in_place = isinstance(step, Kernel | KernelList) and buffer in reads_of(step)
                 again = buffer in written and buffer.kind is not Kind.INPUT and not in_place
                 if again and not _is_another_piece(step, buffer, pieces.get(buffer)):
                     raise _Fault(f"{buffer} is written twice")
                 pieces.setdefault(buffer, set()).update(_offsets(step, buffer))
-            if isinstance(step, Kernel):
-                if step.name in names:
-                    raise _Fault(f"two kernels have the name {step.name!r}")
-                names.add(step.name)
-                verify_kernel(step)
+            if isinstance(step, KernelList):
+                _check_independent(step)
+            if isinstance(step, Kernel | KernelList):
+                for kernel in _kernels_of(step):
+                    if kernel.name in names:
+                        raise _Fault(f"two kernels have the name {kernel.name!r}")
+                    names.add(kernel.name)
+                    verify_kernel(kernel)
             elif isinstance(step, Extern):
                 _check_extern(step)
             elif step.buffer.dtype is not DType.BOOL:
@@ -66,17 +82,18 @@ def verify(program: Program, blame: str = "") -> None:
             )
 
 
-def _offsets(step: Kernel | Extern | Check, buffer: Buffer) -> set[Node]:
+def _kernels_of(step: Step) -> tuple[Kernel, ...]:
+    return (step,) if isinstance(step, Kernel) else getattr(step, "kernels", ())
+
+
+def _offsets(step: Step, buffer: Buffer) -> set[Node]:
     """Where a kernel stores to the buffer."""
-    stores = step.stores if isinstance(step, Kernel) else ()
-    return {s.offset for s in stores if s.buffer == buffer}
+    return {s.offset for k in _kernels_of(step) for s in k.stores if s.buffer == buffer}
 
 
-def _is_another_piece(
-    step: Kernel | Extern | Check, buffer: Buffer, stored: set[Node] | None
-) -> bool:
+def _is_another_piece(step: Step, buffer: Buffer, stored: set[Node] | None) -> bool:
     """Whether a kernel adds to what others have stored of a buffer (the parts of a concatenation)."""
-    if not stored or not isinstance(step, Kernel):
+    if not stored or not _kernels_of(step):
         return False
     return _offsets(step, buffer).isdisjoint(stored)
 
@@ -88,7 +105,7 @@ def _missing(buffer: Buffer, written: set[Buffer]) -> bool:
 def _message(program: Program, k: int, fault: _Fault, blame: str) -> str:
     step = program.steps[k]
     around = [
-        f"{'>' if i == k else ' '} {i}: {s.name if isinstance(s, Kernel) else s}"
+        f"{'>' if i == k else ' '} {i}: {s.name if isinstance(s, Kernel | KernelList) else s}"
         for i, s in enumerate(program.steps)
         if abs(i - k) <= 2
     ]
@@ -101,6 +118,16 @@ def _message(program: Program, k: int, fault: _Fault, blame: str) -> str:
 
 
 # --- kernels
+
+
+def _check_independent(step: KernelList) -> None:
+    if len(step.kernels) != len(step.rows):
+        raise _Fault(f"{step.name} has {len(step.kernels)} kernels and {len(step.rows)} rows")
+    writer: dict[Buffer, Kernel] = {b: k for k in step.kernels for b in writes_of(k)}
+    for k in step.kernels:
+        for b in [*reads_of(k), *writes_of(k)]:
+            if writer.get(b, k) is not k:
+                raise _Fault(f"{k.name} and {writer[b].name} of {step.name} both touch {b}")
 
 
 def verify_kernel(kernel: Kernel) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frameloom.assemble import Built
-from frameloom.ir.program import Buffer, Check, Kernel, Program, is_cuda
+from frameloom.ir.program import Buffer, Check, Kernel, KernelList, Program, is_cuda
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +36,27 @@ class Texts:
 
 
 def launches(program: Program) -> Program:
-    """Kernels on a GPU as they will be launched: split where one launch cannot do what one kernel does."""
+    """Kernels on a GPU as they will be launched: split where one launch cannot do what one kernel does, together where one
+    can do what many do."""
     if not any(isinstance(s, Kernel) and is_cuda(s.device) for s in program.steps):
         return program
     from frameloom.codegen.chip import chip_of
+    from frameloom.codegen.lists import lists
     from frameloom.codegen.partition import partition
 
-    return partition(program, chip_of)
+    return lists(partition(program, chip_of))
 
 
 def generate_all(program: Program, tune: bool = False) -> Texts:
     """The sources of all kernels; with `tune`, the fastest of several for a GPU (autotune.py)."""
-    by_device: dict[str, list[Kernel]] = {}
+    by_device: dict[str, list[Kernel | KernelList]] = {}
     for step in program.steps:
-        if isinstance(step, Kernel):
+        if isinstance(step, Kernel | KernelList):
             by_device.setdefault(step.device, []).append(step)
     checks = frozenset(s.buffer for s in program.steps if isinstance(s, Check))
-    cpu = by_device.pop("cpu", [])
+    cpu = [k for k in by_device.pop("cpu", []) if isinstance(k, Kernel)]
     texts = [
-        (device, _triton(kernels, device, checks, tune)) for device, kernels in by_device.items()
+        (device, _triton(steps, device, checks, tune)) for device, steps in by_device.items()
     ]
     return Texts(_cpp(cpu) if cpu else (), texts)
 
@@ -66,18 +68,21 @@ def _cpp(kernels: Sequence[Kernel]) -> Sequence[Any]:
 
 
 def _triton(
-    kernels: Sequence[Kernel], device: str, checks: frozenset[Buffer], tune: bool
+    steps: Sequence[Kernel | KernelList], device: str, checks: frozenset[Buffer], tune: bool
 ) -> Sequence[Any]:
     from frameloom.codegen.chip import chip_of
-    from frameloom.codegen.triton_module import generate
+    from frameloom.codegen.list_text import generate_lists
+    from frameloom.codegen.triton_module import generate, variants
 
     assert is_cuda(device), f"no kernels are generated for {device}"
+    chip = chip_of(device)
+    kernels = [s for s in steps if isinstance(s, Kernel)]
+    lists = generate_lists([s for s in steps if isinstance(s, KernelList)], chip)
     if not tune:
-        return generate(kernels, chip_of(device), checks)
+        return [*generate(kernels, chip, checks), *lists]
     from frameloom.autotune import tuned
-    from frameloom.codegen.triton_module import variants
 
-    return tuned(variants(kernels, chip_of(device), checks), device)
+    return [*tuned(variants(kernels, chip, checks), device), *lists]
 
 
 def build_all(texts: Texts) -> Built:

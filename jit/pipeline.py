@@ -27,7 +27,7 @@ from frameloom.ir.lower import lower
 from frameloom.ir.lower.batch_norm import fold_batch_norms
 from frameloom.ir.lower.constants import Constants, evaluate
 from frameloom.ir.memory import plan_memory
-from frameloom.ir.program import Extern, Kernel, Program
+from frameloom.ir.program import Extern, Kernel, KernelList, Program
 from frameloom.ir.text import show
 from frameloom.ir.verify import verify
 from frameloom.onednn import onednn
@@ -105,7 +105,7 @@ def _run_stages(
             log("loops", f"after {name}\n{text}")
     with trail.stage("memory"):
         memory = plan_memory(program)
-    kernels = [s for s in program.steps if isinstance(s, Kernel)]
+    kernels = [s for s in program.steps if isinstance(s, Kernel | KernelList)]
     with trail.stage("generate"):
         texts = generate_all(program, options.tune)
     for name, text in texts.readable():

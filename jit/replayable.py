@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View, is_cuda
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, KernelList, Kind, Program, View, is_cuda
 
 FEW = 8  # steps whose launches cost no more than a replay and its copies
 
@@ -64,6 +64,8 @@ def _buffers(program: Program) -> Iterator[Buffer]:
     for step in program.steps:
         if isinstance(step, Kernel):
             yield from (s.buffer for s in step.stores)
+        elif isinstance(step, KernelList):
+            yield from (s.buffer for k in step.kernels for s in k.stores)
         elif isinstance(step, Check):
             yield step.buffer
         else:
