@@ -16,10 +16,20 @@ from frameloom.capture.graph import CapturedGraph, without_examples
 from frameloom.codegen.chip import chip_of
 from frameloom.codegen.cpp_module import KernelEntry, SourceFile
 from frameloom.codegen.extern import callable_for
-from frameloom.codegen.launch import LaunchEntry, LaunchSource
+from frameloom.codegen.launch import LaunchEntry, LaunchSource, ListEntry
 from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.memory import MemoryPlan
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View, is_cuda
+from frameloom.ir.program import (
+    Buffer,
+    Check,
+    Extern,
+    Kernel,
+    KernelList,
+    Kind,
+    Program,
+    View,
+    is_cuda,
+)
 from frameloom.runtime import _runtime
 from frameloom.runtime.launch import load
 from frameloom.runtime.spec import (
@@ -30,6 +40,7 @@ from frameloom.runtime.spec import (
     InputSpec,
     KernelCall,
     LaunchCall,
+    ListCall,
     PlanSpec,
     ViewSpec,
 )
@@ -60,7 +71,7 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
     calls = _kernel_calls(built, numbers)
     steps: list[Any] = []
     for step in program.steps:
-        if isinstance(step, Kernel):
+        if isinstance(step, Kernel | KernelList):
             steps.append(calls[step.name]())
         elif isinstance(step, Check):
             # On a GPU the kernel itself fails where the flag would be set, as eager's kernels do; nothing waits for it.
@@ -123,7 +134,10 @@ def _kernel_calls(built: Built, numbers: _Numbers) -> dict[str, Callable[[], Any
         function = load(cubin, index)
         other = partial(_load_unaligned, launched, index)
         for one in launched.entries:
-            calls[one.name] = partial(_launch_call, launched, one, function, other, numbers)
+            if isinstance(one, ListEntry):
+                calls[one.name] = partial(_list_call, launched, one, function, device, numbers)
+            else:
+                calls[one.name] = partial(_launch_call, launched, one, function, other, numbers)
     return calls
 
 
@@ -141,6 +155,29 @@ def _launch_call(
 ) -> LaunchCall:
     buffers = tuple(numbers[b] for b in entry.buffers)
     return LaunchCall(function, buffers, source.grid, other, entry.name)
+
+
+def _list_call(
+    source: LaunchSource, entry: ListEntry, function: int, device: str, numbers: _Numbers
+) -> ListCall:
+    places = tuple(
+        (numbers[b], start * _torch_dtype(b).itemsize) for row in entry.columns for b, start in row
+    )
+    counts = torch.tensor([-(-words[0] // entry.block) for words in entry.words])
+    rows = torch.repeat_interleave(counts)
+    earlier = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
+    blocks = torch.stack((rows, earlier), 1).to(torch.int32)
+    on_device = torch.device(device)
+    return ListCall(
+        function,
+        table=numbers.own("table", (len(places),), on_device),
+        fixed=numbers.own("constant", entry.words, on_device),
+        blocks=numbers.own("constant", blocks, on_device),
+        places=places,
+        columns=len(entry.columns[0]),
+        grid=source.grid,
+        name=entry.name,
+    )
 
 
 def _load_unaligned(source: LaunchSource, device: int) -> int:
@@ -178,6 +215,18 @@ class _Numbers:
             offset=offset or 0,
             constant=self._constants.get(buffer),
         )
+
+    def own(self, kind: str, content: Any, device: torch.device) -> int:
+        """The number of a buffer that no step of the program has: a table of this shape, or a constant with this content."""
+        tensor = None
+        if kind == "constant":
+            with torch.inference_mode(False):
+                tensor = torch.as_tensor(content, device=device)
+        shape = tuple(content if tensor is None else tensor.shape)
+        strides = (1,) if tensor is None else tensor.stride()
+        dtype = torch.int64 if tensor is None else tensor.dtype
+        self.specs.append(BufferSpec(kind, shape, strides, dtype, device, constant=tensor))
+        return len(self.specs) - 1
 
     def view(self, view: View) -> ViewSpec:
         dtype = view.torch_dtype or _torch_dtype(view.buffer)

@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 
+#include <cstring>
 #include <map>
 
 namespace frameloom {
@@ -18,6 +19,36 @@ namespace {
 using Result = int;
 constexpr int MAX_DYNAMIC_SHARED = 8; // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr unsigned SHARED_WITHOUT_ASKING = 48 << 10;
+
+// A kernel whose parameters are what it writes.  The driver has copied them when a launch returns, and a CUDA graph keeps
+// its own: nothing has to stay in the CPU's memory, and nothing waits.
+constexpr char WRITER_NAME[] = "frameloom_write_words", WRITER[] = R"(
+.version 6.0
+.target sm_70
+.address_size 64
+.visible .entry frameloom_write_words(
+    .param .u64 place, .param .u32 step, .param .u32 count, .param .align 8 .b8 words[4064])
+{
+    .reg .pred %none;
+    .reg .b32 %i, %n, %s;
+    .reg .b64 %from, %to, %word;
+    mov.u32 %i, %tid.x;
+    ld.param.u32 %n, [count];
+    setp.ge.u32 %none, %i, %n;
+    @%none bra done;
+    mov.b64 %from, words;
+    mad.wide.u32 %from, %i, 8, %from;
+    ld.param.b64 %word, [%from];
+    ld.param.b64 %to, [place];
+    cvta.to.global.u64 %to, %to;
+    ld.param.u32 %s, [step];
+    mul.lo.u32 %s, %s, %i;
+    mad.wide.u32 %to, %s, 8, %to;
+    st.global.b64 [%to], %word;
+done:
+    ret;
+}
+)";
 
 struct Driver {
     Result (*init)(unsigned);
@@ -118,6 +149,30 @@ bool context_of(int32_t device, void **context, PyObject *name) {
     return true;
 }
 
+// Loads `data` (machine code, or the driver's assembly language) into the context that `made` has.
+bool load_into_context(const char *data, const char *name, PyObject *shown, GpuFunction *made) {
+    void *module = nullptr, *before;
+    if (!succeeded(driver.push_context(made->context), "entering the context for", shown)) return false;
+    Result result = driver.load_module(&module, data);
+    if (result == 0) result = driver.get_function(&made->function, module, name);
+    if (result == 0 && made->shared > SHARED_WITHOUT_ASKING)
+        result = driver.set_attribute(made->function, MAX_DYNAMIC_SHARED, (int)made->shared);
+    driver.pop_context(&before);
+    return succeeded(result, "loading", shown);
+}
+
+const GpuFunction *writer_of(int32_t device, PyObject *name) {
+    static std::map<int32_t, GpuFunction> writers; // under the GIL
+    auto known = writers.find(device);
+    if (known != writers.end()) return &known->second;
+    constexpr unsigned THREADS = 512;
+    static_assert(GPU_WORDS <= THREADS, "a word a thread");
+    GpuFunction made{nullptr, nullptr, device, 0, THREADS, 0};
+    if (!context_of(device, &made.context, name) || !load_into_context(WRITER, WRITER_NAME, name, &made))
+        return nullptr;
+    return &(writers[device] = made);
+}
+
 } // namespace
 
 PyObject *load_cubin(PyObject *, PyObject *args) {
@@ -130,16 +185,8 @@ PyObject *load_cubin(PyObject *, PyObject *args) {
     const char *name = PyUnicode_AsUTF8(symbol);
     if (torch_api() == nullptr || name == nullptr || !find_driver()) return nullptr;
     GpuFunction made{nullptr, nullptr, device, extra, (unsigned)threads, (unsigned)shared};
-    void *module = nullptr, *before;
-    if (!context_of(device, &made.context, symbol) ||
-        !succeeded(driver.push_context(made.context), "entering the context for", symbol))
+    if (!context_of(device, &made.context, symbol) || !load_into_context(data, name, symbol, &made))
         return nullptr;
-    Result result = driver.load_module(&module, data);
-    if (result == 0) result = driver.get_function(&made.function, module, name);
-    if (result == 0 && made.shared > SHARED_WITHOUT_ASKING)
-        result = driver.set_attribute(made.function, MAX_DYNAMIC_SHARED, shared);
-    driver.pop_context(&before);
-    if (!succeeded(result, "loading", symbol)) return nullptr;
     return PyLong_FromVoidPtr(new GpuFunction(made));
 }
 
@@ -188,6 +235,18 @@ bool Gpu::start(const GpuFunction &function, const unsigned *grid, void **parame
     return succeeded(driver.launch(function.function, grid[0], grid[1], grid[2], function.threads, 1, 1,
                                    function.shared, stream, parameters, nullptr),
                      "launching", name);
+}
+
+bool Gpu::write(const GpuFunction &user, void *place, const uint64_t *words, unsigned count, unsigned step,
+                PyObject *name) {
+    if (active != user.device && !enter(user)) return false;
+    const GpuFunction *writer = writer_of(user.device, name);
+    if (writer == nullptr) return false;
+    uint64_t kept[GPU_WORDS] = {};
+    std::memcpy(kept, words, count * sizeof(uint64_t));
+    void *parameters[] = {&place, &step, &count, kept};
+    const unsigned grid[] = {1, 1, 1};
+    return start(*writer, grid, parameters, name);
 }
 
 } // namespace frameloom

@@ -16,6 +16,8 @@ struct GpuFunction {
     unsigned threads, shared;
 };
 
+constexpr unsigned GPU_WORDS = 508; // what fits into the parameters of a kernel
+
 // What one call of a plan knows of the GPU it launches on.  The device that was current is so again
 // afterwards.
 class Gpu {
@@ -27,6 +29,9 @@ class Gpu {
     bool launch(const GpuFunction &function, const unsigned *grid, void **parameters, PyObject *name) {
         return (active == function.device || enter(function)) && start(function, grid, parameters, name);
     }
+    // place[i * step] = words[i] for up to GPU_WORDS words, in the order of the stream that `user` would be launched on.
+    bool write(const GpuFunction &user, void *place, const uint64_t *words, unsigned count, unsigned step,
+               PyObject *name);
 
     // The current stream of the function's device, which becomes current; false with an exception set.
     bool find_stream(const GpuFunction &function, void **result) {

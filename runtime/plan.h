@@ -27,12 +27,12 @@ struct Buffer {
     int arena = -1;     // ARENA: number in Program::arenas
 };
 
-// The scratch memory on one device.
+// The scratch memory on one device, or a table of addresses, which keeps its content between calls.
 struct Arena {
     int32_t device_type, device_index;
     PyObject *device_object;
     int64_t bytes;
-    bool on_gpu;
+    bool on_gpu, is_table;
 };
 
 struct View {
@@ -63,6 +63,21 @@ struct Launch {
 struct LaunchRun {
     std::vector<int> launches;
     std::unique_ptr<Chain> chain; // as one graph, for pointers that are multiples of 16
+};
+
+// The same kernel over many rows of buffers.  It takes a table with a row of addresses each, which is written when one has
+// changed, and two tensors that never change (codegen/list_text.py).
+struct List {
+    struct Place {
+        int buffer;
+        int64_t bytes; // behind its first element
+    };
+    const GpuFunction *function;
+    int table, fixed, blocks;  // buffers
+    std::vector<Place> places; // row by row
+    size_t columns;
+    unsigned grid[3];
+    PyObject *name; // str
 };
 
 // An argument of a Python call: a tensor, a constant, or a container that holds tensors.
@@ -103,8 +118,8 @@ struct Draw {
 
 struct Step {
     // Once checked, RUN stands for every LAUNCH.
-    enum Kind { KERNEL, LAUNCH, RUN, EXTERN, CHECK, DRAW } kind;
-    int number;            // in kernels, launches or runs of them, externs, checks or draws
+    enum Kind { KERNEL, LAUNCH, RUN, LIST, EXTERN, CHECK, DRAW } kind;
+    int number;            // in kernels, launches or runs of them, lists, externs, checks or draws
     std::vector<int> born; // TRANSIENT buffers and large outputs that nothing used before
     std::vector<int> dead_buffers, dead_views; // TRANSIENT and EXTERN: nothing needs them after this step
 };
@@ -123,6 +138,7 @@ struct Program {
     std::vector<Kernel> kernels;
     std::vector<Launch> launches;
     std::vector<LaunchRun> runs;
+    std::vector<List> lists;
     std::vector<Extern> externs;
     std::vector<Check> checks;
     std::vector<Draw> draws;
@@ -132,7 +148,7 @@ struct Program {
     std::vector<int> addressed;     // inputs and constants whose address a kernel wants
     std::vector<int> made;          // OUTPUT buffers that are there from the start
     std::vector<int> scratch;       // ARENA buffers
-    std::vector<Arena> arenas;      // one a device
+    std::vector<Arena> arenas;      // one a device, and one a table
     int64_t arena_bytes = 0;        // of all arenas
     bool keeps_scratch = false;     // there is an arena, or a C function that may want views
     int widest_kernel = 0, widest_launch = 0;
@@ -150,6 +166,7 @@ struct ScratchMemory {
     void *base = nullptr;   // null: none was made
     void *stream = nullptr; // on a GPU: that of the call that used it; only this stream's order protects it
     int64_t kept = 0;       // on a GPU: bytes that are kept between calls
+    std::vector<uint64_t> words; // what a table holds
 
     void release();
 };
@@ -185,6 +202,8 @@ struct Plan {
 // nullptr with an exception set.
 std::unique_ptr<Program> program_parse(PyObject *spec);
 bool program_check(Program *program);
+// Brings a list's table up to date; `data` has the address of every buffer.
+bool list_fill(const List &list, void *const *data, ScratchMemory *table, Gpu *gpu);
 PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names);
 extern PyType_Spec plan_type_spec;
 

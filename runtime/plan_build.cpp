@@ -33,9 +33,10 @@ class Parser {
             input(PyObject_GetAttrString(module.object, "InputSpec"));
         Ref kernel(PyObject_GetAttrString(module.object, "KernelCall")),
             launch(PyObject_GetAttrString(module.object, "LaunchCall")),
+            list(PyObject_GetAttrString(module.object, "ListCall")),
             check(PyObject_GetAttrString(module.object, "CheckCall")),
             draw(PyObject_GetAttrString(module.object, "DrawCall"));
-        if (!view || !input || !kernel || !launch || !check || !draw) return false;
+        if (!view || !input || !kernel || !launch || !list || !check || !draw) return false;
         view_type = view.object;
         input_type = input.object;
         long long inputs, bytes;
@@ -50,6 +51,7 @@ class Parser {
                         PyObject *type = (PyObject *)Py_TYPE(item);
                         return type == kernel.object   ? kernel_step(item)
                                : type == launch.object ? launch_step(item)
+                               : type == list.object   ? list_step(item)
                                : type == check.object  ? check_step(item)
                                : type == draw.object   ? draw_step(item)
                                                        : extern_step(item);
@@ -108,26 +110,32 @@ class Parser {
     // Number of the arena on the device of `layout`, made at its first buffer.
     int arena_for(const Layout &layout) {
         for (size_t i = 0; i < program->arenas.size(); i++)
-            if (program->arenas[i].device_type == layout.device_type &&
+            if (!program->arenas[i].is_table && program->arenas[i].device_type == layout.device_type &&
                 program->arenas[i].device_index == layout.device_index)
                 return (int)i;
-        program->arenas.push_back({layout.device_type, layout.device_index, layout.device_object, 0, false});
+        return new_arena(layout, false);
+    }
+
+    int new_arena(const Layout &layout, bool is_table) {
+        program->arenas.push_back(
+            {layout.device_type, layout.device_index, layout.device_object, 0, false, is_table});
         return (int)program->arenas.size() - 1;
     }
 
     bool buffer(PyObject *item) {
-        static const char *const kinds[] = {"input",  "output",   "arena", "transient",
-                                            "extern", "constant", "number"};
+        static const char *const kinds[] = {"input",  "output",   "arena",  "transient",
+                                            "extern", "constant", "number", "table"};
         Buffer result{};
         PyObject *kind = field(item, "kind"), *shape = field(item, "shape"),
                  *strides = field(item, "strides");
         PyObject *dtype = field(item, "dtype"), *device = field(item, "device");
         if (!kind || !shape || !strides || !dtype || !device) return false;
         int at = 0;
-        while (at < 7 && PyUnicode_CompareWithASCIIString(kind, kinds[at]) != 0) at++;
-        if (at == 7)
-            return wrong("a buffer is an input, output, arena, transient, extern, constant or number");
-        result.kind = (Buffer::Kind)at;
+        while (at < 8 && PyUnicode_CompareWithASCIIString(kind, kinds[at]) != 0) at++;
+        if (at == 8)
+            return wrong("a buffer is an input, output, arena, transient, extern, constant, number or table");
+        bool is_table = at == 7;
+        result.kind = is_table ? Buffer::ARENA : (Buffer::Kind)at;
         result.constant = field(item, "constant");
         long long offset;
         if (!result.constant || !number(item, "offset", &offset)) return false;
@@ -146,13 +154,13 @@ class Parser {
             for (size_t i = 0; i < result.layout.shape.size(); i++)
                 bytes += (result.layout.shape[i] - 1) * result.layout.strides[i] * result.layout.item_size;
             if (result.offset < 0 ||
-                (result.layout.elements() && result.offset + bytes > program->arena_bytes))
+                (result.layout.elements() && !is_table && result.offset + bytes > program->arena_bytes))
                 return wrong("a buffer lies outside of the plan's scratch memory");
             program->scratch.push_back(index);
-            result.arena = arena_for(result.layout);
+            result.arena = is_table ? new_arena(result.layout, true) : arena_for(result.layout);
             Arena &arena = program->arenas[result.arena];
             arena.bytes = std::max(arena.bytes, result.offset + bytes);
-            arena.on_gpu = result.device == "cuda";
+            arena.on_gpu = is_table || result.device == "cuda";
         }
         program->buffers.push_back(std::move(result));
         return true;
@@ -210,6 +218,18 @@ class Parser {
         return true;
     }
 
+    static bool grid_of(PyObject *grid, unsigned *result) {
+        if (!PyTuple_Check(grid) || PyTuple_GET_SIZE(grid) != 3) return wrong("a grid has three directions");
+        for (int i = 0; i < 3; i++) {
+            long long extent = PyLong_AsLongLong(PyTuple_GET_ITEM(grid, i));
+            if (extent <= 0 || extent > (i ? 65535 : INT32_MAX))
+                return wrong(
+                    "a grid has 1 to 2147483647 blocks in the first and 1 to 65535 in other directions");
+            result[i] = (unsigned)extent;
+        }
+        return true;
+    }
+
     bool launch_step(PyObject *item) {
         Launch launch{};
         long long function;
@@ -218,18 +238,11 @@ class Parser {
         launch.unaligned = field(item, "unaligned");
         if (!number(item, "function", &function) || !buffers || !grid || !launch.name || !launch.unaligned)
             return false;
-        if (function == 0 || !PyTuple_Check(buffers) || !PyTuple_Check(grid) || PyTuple_GET_SIZE(grid) != 3 ||
-            !PyUnicode_Check(launch.name))
-            return wrong("a launch has a loaded function, a tuple of buffers, a grid of three and a name");
+        if (function == 0 || !PyTuple_Check(buffers) || !PyUnicode_Check(launch.name))
+            return wrong("a launch has a loaded function, a tuple of buffers and a name");
         launch.function = reinterpret_cast<const GpuFunction *>((uintptr_t)function);
         if (!buffer_numbers(buffers, &launch.buffers)) return false;
-        for (int i = 0; i < 3; i++) {
-            long long extent = PyLong_AsLongLong(PyTuple_GET_ITEM(grid, i));
-            if (extent <= 0 || extent > (i ? 65535 : INT32_MAX))
-                return wrong(
-                    "a grid has 1 to 2147483647 blocks in the first and 1 to 65535 in other directions");
-            launch.grid[i] = (unsigned)extent;
-        }
+        if (!grid_of(grid, launch.grid)) return false;
         /* Scratch memory and fresh tensors are aligned for any access. */
         for (int number : launch.buffers) {
             Buffer::Kind kind = program->buffers[number].kind;
@@ -240,6 +253,42 @@ class Parser {
         program->widest_launch = std::max(program->widest_launch, width);
         program->steps.push_back({Step::LAUNCH, (int)program->launches.size(), {}, {}, {}});
         program->launches.push_back(std::move(launch));
+        return true;
+    }
+
+    bool list_step(PyObject *item) {
+        List list{};
+        long long function, columns;
+        PyObject *places = field(item, "places"), *grid = field(item, "grid");
+        PyObject *table = field(item, "table"), *fixed = field(item, "fixed"), *blocks = field(item, "blocks");
+        list.name = field(item, "name");
+        if (!number(item, "function", &function) || !number(item, "columns", &columns) || !places || !grid ||
+            !table || !fixed || !blocks || !list.name || !buffer_number(table, &list.table) ||
+            !buffer_number(fixed, &list.fixed) || !buffer_number(blocks, &list.blocks))
+            return false;
+        if (function == 0 || !PyTuple_Check(places) || !PyUnicode_Check(list.name))
+            return wrong("a list has a loaded function, a tuple of places and a name");
+        list.function = reinterpret_cast<const GpuFunction *>((uintptr_t)function);
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++) {
+            PyObject *place = PyTuple_GET_ITEM(places, i);
+            List::Place made{};
+            if (!PyTuple_Check(place) || PyTuple_GET_SIZE(place) != 2 ||
+                !buffer_number(PyTuple_GET_ITEM(place, 0), &made.buffer))
+                return wrong("a place in a list is a buffer and a number of bytes");
+            made.bytes = PyLong_AsLongLong(PyTuple_GET_ITEM(place, 1));
+            if (PyErr_Occurred()) return false;
+            list.places.push_back(made);
+        }
+        list.columns = (size_t)columns;
+        const Buffer &room = program->buffers[list.table];
+        int64_t words = (int64_t)list.places.size();
+        if (columns <= 0 || words == 0 || words % columns || room.kind != Buffer::ARENA ||
+            !program->arenas[room.arena].is_table || room.layout.elements() != words)
+            return wrong("a list has rows of as many places each as it has columns, and a table of that size");
+        if (!grid_of(grid, list.grid)) return false;
+        program->widest_launch = std::max(program->widest_launch, 3 + list.function->extra);
+        program->steps.push_back({Step::LIST, (int)program->lists.size(), {}, {}});
+        program->lists.push_back(std::move(list));
         return true;
     }
 

@@ -26,6 +26,12 @@ std::vector<int> used_by(const Program &program, const Step &step) {
         return aligned < 0 ? std::vector<int>{} : std::vector<int>{aligned};
     }
     std::vector<int> views, used;
+    if (step.kind == Step::LIST) {
+        const List &list = program.lists[step.number];
+        used = {list.table, list.fixed, list.blocks};
+        for (const List::Place &place : list.places) used.push_back(place.buffer);
+        return used;
+    }
     for (const Argument &argument : program.externs[step.number].arguments) collect_views(argument, &views);
     for (int number : views) used.push_back(program.views[number].buffer);
     return used;

@@ -202,6 +202,16 @@ struct Frame {
         return gpu.launch(*function, launch.grid, parameters, launch.name);
     }
 
+    bool run_list(const List &list, void **values, void **parameters) {
+        ScratchMemory *table = &scratch->memory[program.buffers[list.table].arena];
+        if (!list_fill(list, data, table, &gpu)) return false;
+        values[0] = table->base;
+        values[1] = data[list.fixed];
+        values[2] = data[list.blocks];
+        for (int i = 0; i < list.function->extra; i++) values[3 + i] = nullptr;
+        return gpu.launch(*list.function, list.grid, parameters, list.name);
+    }
+
     // The function for pointers that are not multiples of 16: compiled when it is first wanted.
     static bool unaligned(const Launch &launch, const GpuFunction **function) {
         if (launch.other == nullptr && launch.unaligned != Py_None) {
@@ -418,6 +428,8 @@ struct Frame {
                 run_kernel(program.kernels[step.number], pointers);
             else if (step.kind == Step::RUN)
                 good = run_launches(program.runs[step.number], values, parameters);
+            else if (step.kind == Step::LIST)
+                good = run_list(program.lists[step.number], values, parameters);
             else if (step.kind == Step::EXTERN)
                 good = run_extern(program.externs[step.number]);
             else if (step.kind == Step::DRAW)

@@ -15,7 +15,7 @@ class BufferSpec:
     """kind: "input", "output" (a fresh tensor per call), "arena" (offset in bytes into the scratch memory of its device),
     "transient" (a tensor from the first step that uses it to the last), "extern"
     (the tensor that a library call returns), "constant" (`constant` is the tensor), "number" (no tensor: kernels are given the
-    64 bits themselves).
+    64 bits themselves), "table" (of a ListCall).
     Shape and strides in elements; dtype is a torch.dtype, device a torch.device."""
 
     kind: str
@@ -59,6 +59,21 @@ class LaunchCall:
     buffers: tuple[int, ...]
     grid: tuple[int, int, int]
     unaligned: Callable[[], int] | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListCall:
+    """Launches a kernel of codegen/list_text.py with the buffers `table`, `fixed` and `blocks`.  The table, of kind "table"
+    and int64, gets the address of each of `places`, row by row: (buffer, bytes behind its first element)."""
+
+    function: int
+    table: int
+    fixed: int
+    blocks: int
+    places: tuple[tuple[int, int], ...]
+    columns: int
+    grid: tuple[int, int, int]
     name: str = ""
 
 
@@ -121,7 +136,7 @@ class PlanSpec:
 
     n_inputs: int
     buffers: tuple[BufferSpec, ...]
-    steps: tuple[KernelCall | LaunchCall | ExternCall | CheckCall | DrawCall, ...]
+    steps: tuple[KernelCall | LaunchCall | ListCall | ExternCall | CheckCall | DrawCall, ...]
     outputs: tuple[Any, ...]
     arena_bytes: int  # of all devices
     otherwise: Callable[..., tuple[Any, ...]] | None = None

@@ -17,8 +17,8 @@ needs_no_cuda = pytest.mark.skipif(
 
 class Log(ctypes.Structure):
     _fields_ = [
-        ("launches", ctypes.c_int), ("last_device", ctypes.c_int), ("last_extra_null", ctypes.c_int),
-        ("graphs", ctypes.c_int), ("updates", ctypes.c_int), ("alive", ctypes.c_int),
+        ("launches", ctypes.c_int), ("writes", ctypes.c_int), ("last_device", ctypes.c_int),
+        ("last_extra_null", ctypes.c_int), ("graphs", ctypes.c_int), ("updates", ctypes.c_int), ("alive", ctypes.c_int),
         ("grid", ctypes.c_uint * 3), ("threads", ctypes.c_uint), ("shared", ctypes.c_uint),
         ("stream", ctypes.c_void_p), ("context", ctypes.c_void_p), ("name", ctypes.c_char_p),
     ]  # fmt: skip
