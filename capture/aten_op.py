@@ -162,6 +162,25 @@ def plain_arguments(schema: Any, named: dict[str, Any]) -> tuple[tuple[Any, ...]
     return tuple(args), kwargs
 
 
+def one_needs_another(args: Any, kwargs: Any) -> bool:
+    """Whether a tensor that an op on lists writes shares memory with one at another place of the lists."""
+    targets = args[0]
+    if len(targets) < 2 or not all(isinstance(t, Fake) for t in targets):
+        return False
+    owner = {id(t.memory): k for k, t in enumerate(targets)}
+    if len(owner) < len(targets):
+        return True
+    for a in (*args[1:], *kwargs.values()):
+        several = isinstance(a, list | tuple)
+        for k, t in enumerate(a if several else (a,)):
+            if not isinstance(t, Fake):
+                continue
+            written_at = owner.get(id(t.memory))
+            if written_at is not None and not (several and written_at == k):
+                return True
+    return False
+
+
 def infer_node(func: Any, args: Any, kwargs: Any) -> Any:
     def meta(a: Any) -> Any:
         return a.meta["val"].meta if isinstance(a, torch.fx.Node) else a

@@ -27,6 +27,7 @@ from frameloom.capture.aten_op import (
     is_out,
     may_raise,
     names_no_index,
+    one_needs_another,
     plain_arguments,
     refusal,
     same_layout,
@@ -380,6 +381,11 @@ class Recorder(TorchDispatchMode):
             if a.alias_info is not None and a.alias_info.is_write and named.get(a.name) is not None:
                 value = named[a.name]
                 targets.extend(value if isinstance(value, list | tuple) else [value])
+        if isinstance(args[0], list | tuple) and one_needs_another(args, kwargs):
+            for k in range(len(args[0])):
+                own = (a[k : k + 1] if isinstance(a, list | tuple) else a for a in args)
+                self._write(func, tuple(own), kwargs)
+            return args[0] if schema.returns else None
         if (reason := refusal(func, targets, tensors_of(func, args, kwargs))) is not None:
             raise Break("unsupported_op", f"{func} {reason}")
         if func is aten.copy_.default:

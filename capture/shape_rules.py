@@ -479,3 +479,12 @@ def _histogramdd_of_edges(
     func: Any, x: torch.Tensor, bins: list[torch.Tensor], **options: Any
 ) -> Any:
     return empty([edges.numel() - 1 for edges in bins], x.dtype)
+
+
+@rule(aten._foreach_addcmul.Tensor, aten._foreach_addcdiv.Tensor)
+def _foreach_with_numbers(func: Any, tensors: Any, first: Any, second: Any, numbers: Any) -> Any:
+    # The meta kernel wants to read the numbers.
+    plain = aten.addcmul.default if func is aten._foreach_addcmul.Tensor else aten.addcdiv.default
+    if not numbers.dim() == 1 or not len(numbers) == len(tensors) == len(first) == len(second):
+        raise RuntimeError("tensor lists and scalars of different lengths")
+    return [plain(x, a, b) for x, a, b in zip(tensors, first, second, strict=True)]

@@ -19,6 +19,7 @@ from frameloom.codegen.threads import CHUNKS
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, axis
 from frameloom.ir.program import Buffer, Kernel
+from frameloom.ir.substitute import loads
 
 PRAGMA = "#pragma omp parallel for schedule(static)\n"
 TERM = 256  # longest plain float sum; longer ones are sums of sums
@@ -45,6 +46,12 @@ class Loops(Folds):
     """Writes blocks and passes."""
 
     def block(self, body: list[Pass | Assign | Accumulate]) -> None:
+        stores = [i for i in body if isinstance(i, Assign)]
+        written = {i.buffer for i in stores}
+        # What several read and one overwrites (elementwise.py) is read first.
+        if any(n.arg in written and n.arg != i.buffer for i in stores for n in loads([i.value])):
+            for item in stores:
+                self.value(item.value)
         for item in body:
             if isinstance(item, Assign):
                 self.store(item.buffer, item.offset, item.value)

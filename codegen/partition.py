@@ -260,7 +260,8 @@ def _grouped(stores: Sequence[Store]) -> list[Group]:
         reads = {n.arg for n in loads((s.offset, s.value))}
         first = 0
         for k, g in enumerate(groups):
-            if g.writes & reads:
+            # An input that one launch both reads and writes is read first (elementwise.py).
+            if any(b.kind is not Kind.INPUT for b in g.writes & reads):
                 first = k + 1
         host = next((g for g in groups[first:] if _joins(own, reads, g)), None)
         if host is None:

@@ -25,6 +25,7 @@ from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind
 from frameloom.ir.substitute import topological
 
+
 def generate(
     kernels: Sequence[Kernel], chip: Chip, checks: frozenset[Buffer] = frozenset()
 ) -> list[LaunchSource]:

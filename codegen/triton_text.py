@@ -85,6 +85,9 @@ class Writer(Ops):
         outside = [s for s in launch.stores if not self._spans_inner(s.offset)]
         if launch.inner is None:
             self._loads_first()
+            # Stores may be to what others read, and loads are not moved over them.
+            for s in launch.stores:
+                self.value(s.value)
             for s in launch.stores:
                 self._store(s)
             return self.top.lines

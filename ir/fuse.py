@@ -12,7 +12,8 @@ Before, library calls get their operands as their fast kernels take them (attent
 
 The rewrite rules run before and after: each store's value is as simple as they make it.
 
-A store to an input stays out of kernels whose other stores read that input.
+A store to an input stays out of kernels whose other stores read that input, but for elementwise ones: there, they read what
+was there before.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from frameloom.ir import attention, products
+from frameloom.ir.elementwise import elementwise
 from frameloom.ir.groups import Graph, Group, is_mutating
 from frameloom.ir.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
 from frameloom.ir.ops import Op
@@ -157,17 +159,26 @@ def _inlined(store: Store, values: dict[Buffer, Store]) -> Store:
 
 
 def _safe(stores: Sequence[Store]) -> bool:
-    """Inputs that are written are only read by their own store, at the element it overwrites; few enough buffers."""
+    """Inputs that are written are only read at the element that is overwritten, by their own store or, in elementwise
+    kernels, by others, too; few enough buffers."""
     written = {s.buffer: s for s in stores if s.buffer.kind is Kind.INPUT}
     touched = {s.buffer for s in stores}
+    shared = False
     for s in stores:
         for n in loads([s.value, s.offset]):
             touched.add(n.arg)
-            own = written.get(n.arg)
-            if own is not None and (
-                own is not s or n.srcs[0] is not s.offset or n.free & s.value.bound
-            ):
+            writer = written.get(n.arg)
+            if writer is None:
+                continue
+            if n.srcs[0] is not writer.offset or n.free & s.value.bound:
                 return False
+            if writer is not s:
+                shared = True
+                # Its own store waits for what it reads, whichever thread does.
+                if n not in loads([writer.value]):
+                    return False
+    if shared and not elementwise(stores):
+        return False
     return len(touched) <= MANY_BUFFERS and len(written) == sum(
         s.buffer.kind is Kind.INPUT for s in stores
     )

@@ -93,7 +93,8 @@ class Store:
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """Stores computed by one generated function, all buffers on one device.  A store never reads what another store of the kernel writes, except the
-    very element it overwrites itself (in-place update): it uses the other's value node instead.
+    very element it overwrites itself (in-place update): it uses the other's value node instead.  In an elementwise kernel
+    (elementwise.py) several stores may read an element that one of them reads and overwrites: what was there before.
 
     `origin` names the graph nodes and the user's source lines, for names, comments and reports.
     """

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from frameloom.errors import VerifyError
 from frameloom.ir.dtype import DType
+from frameloom.ir.elementwise import elementwise
 from frameloom.ir.index import bounds
 from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
@@ -22,9 +23,8 @@ from frameloom.ir.program import (
     Store,
     View,
 )
-from frameloom.ir.substitute import topological
+from frameloom.ir.substitute import loads, topological
 from frameloom.ir.text import show
-
 
 Step = Kernel | KernelList | Extern | Check
 
@@ -176,7 +176,8 @@ def _check_offset(buffer: Buffer, offset: Node) -> None:
 
 
 def _check_hazards(kernel: Kernel) -> None:
-    """No store reads what the kernel writes, but for the very element that it overwrites."""
+    """No store reads what the kernel writes, but for the very element that it overwrites or, in elementwise kernels, that
+    another one updates."""
     stored: dict[Buffer, list[Store]] = {}
     for s in kernel.stores:
         stored.setdefault(s.buffer, []).append(s)
@@ -184,7 +185,12 @@ def _check_hazards(kernel: Kernel) -> None:
         for n in topological([s.value, s.offset]):
             if n.op is not Op.LOAD or n.arg not in stored:
                 continue
-            if any(w is not s or n.srcs[0] is not w.offset for w in stored[n.arg]):
+            updates = n.arg.kind is Kind.INPUT and elementwise(kernel.stores)
+            if any(
+                n.srcs[0] is not w.offset
+                or (w is not s and not (updates and n in loads([w.value])))
+                for w in stored[n.arg]
+            ):
                 raise _Fault(f"{kernel.name} reads {n.arg}, which it also writes", n)
 
 

@@ -55,9 +55,7 @@ def generate_all(program: Program, tune: bool = False) -> Texts:
             by_device.setdefault(step.device, []).append(step)
     checks = frozenset(s.buffer for s in program.steps if isinstance(s, Check))
     cpu = [k for k in by_device.pop("cpu", []) if isinstance(k, Kernel)]
-    texts = [
-        (device, _triton(steps, device, checks, tune)) for device, steps in by_device.items()
-    ]
+    texts = [(device, _triton(steps, device, checks, tune)) for device, steps in by_device.items()]
     return Texts(_cpp(cpu) if cpu else (), texts)
 
 

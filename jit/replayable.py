@@ -7,7 +7,17 @@ from typing import Any
 
 import torch
 
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, KernelList, Kind, Program, View, is_cuda
+from frameloom.ir.program import (
+    Buffer,
+    Check,
+    Extern,
+    Kernel,
+    KernelList,
+    Kind,
+    Program,
+    View,
+    is_cuda,
+)
 
 FEW = 8  # steps whose launches cost no more than a replay and its copies
 

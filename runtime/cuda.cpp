@@ -20,8 +20,8 @@ using Result = int;
 constexpr int MAX_DYNAMIC_SHARED = 8; // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr unsigned SHARED_WITHOUT_ASKING = 48 << 10;
 
-// A kernel whose parameters are what it writes.  The driver has copied them when a launch returns, and a CUDA graph keeps
-// its own: nothing has to stay in the CPU's memory, and nothing waits.
+// A kernel whose parameters are what it writes.  The driver has copied them when a launch returns, and a CUDA
+// graph keeps its own: nothing has to stay in the CPU's memory, and nothing waits.
 constexpr char WRITER_NAME[] = "frameloom_write_words", WRITER[] = R"(
 .version 6.0
 .target sm_70

@@ -29,7 +29,8 @@ class Gpu {
     bool launch(const GpuFunction &function, const unsigned *grid, void **parameters, PyObject *name) {
         return (active == function.device || enter(function)) && start(function, grid, parameters, name);
     }
-    // place[i * step] = words[i] for up to GPU_WORDS words, in the order of the stream that `user` would be launched on.
+    // place[i * step] = words[i] for up to GPU_WORDS words, in the order of the stream that `user` would be
+    // launched on.
     bool write(const GpuFunction &user, void *place, const uint64_t *words, unsigned count, unsigned step,
                PyObject *name);
 

@@ -65,8 +65,8 @@ struct LaunchRun {
     std::unique_ptr<Chain> chain; // as one graph, for pointers that are multiples of 16
 };
 
-// The same kernel over many rows of buffers.  It takes a table with a row of addresses each, which is written when one has
-// changed, and two tensors that never change (codegen/list_text.py).
+// The same kernel over many rows of buffers.  It takes a table with a row of addresses each, which is written
+// when one has changed, and two tensors that never change (codegen/list_text.py).
 struct List {
     struct Place {
         int buffer;

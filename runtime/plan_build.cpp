@@ -260,7 +260,8 @@ class Parser {
         List list{};
         long long function, columns;
         PyObject *places = field(item, "places"), *grid = field(item, "grid");
-        PyObject *table = field(item, "table"), *fixed = field(item, "fixed"), *blocks = field(item, "blocks");
+        PyObject *table = field(item, "table"), *fixed = field(item, "fixed"),
+                 *blocks = field(item, "blocks");
         list.name = field(item, "name");
         if (!number(item, "function", &function) || !number(item, "columns", &columns) || !places || !grid ||
             !table || !fixed || !blocks || !list.name || !buffer_number(table, &list.table) ||
@@ -284,7 +285,8 @@ class Parser {
         int64_t words = (int64_t)list.places.size();
         if (columns <= 0 || words == 0 || words % columns || room.kind != Buffer::ARENA ||
             !program->arenas[room.arena].is_table || room.layout.elements() != words)
-            return wrong("a list has rows of as many places each as it has columns, and a table of that size");
+            return wrong(
+                "a list has rows of as many places each as it has columns, and a table of that size");
         if (!grid_of(grid, list.grid)) return false;
         program->widest_launch = std::max(program->widest_launch, 3 + list.function->extra);
         program->steps.push_back({Step::LIST, (int)program->lists.size(), {}, {}});

@@ -1,7 +1,7 @@
 // The tables of addresses that lists of kernels are launched with.
 //
-// A table is written in the order of the stream, so that launches before have done with it, and only where an address is
-// another than in the last call.
+// A table is written in the order of the stream, so that launches before have done with it, and only where an
+// address is another than in the last call.
 #include "plan.h"
 
 #include <algorithm>
@@ -29,7 +29,8 @@ class Writing {
             uint64_t *place = base + at;
             unsigned count = 0;
             for (; count < GPU_WORDS && at < words.size(); at += list.columns) part[count++] = words[at];
-            if (!gpu->write(*list.function, place, part, count, (unsigned)list.columns, list.name)) return false;
+            if (!gpu->write(*list.function, place, part, count, (unsigned)list.columns, list.name))
+                return false;
         }
         return true;
     }

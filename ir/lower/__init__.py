@@ -10,6 +10,7 @@ file of its subject (see table.py).
 import frameloom.ir.lower.activation
 import frameloom.ir.lower.copies
 import frameloom.ir.lower.create
+import frameloom.ir.lower.foreach
 import frameloom.ir.lower.gather
 import frameloom.ir.lower.loss
 import frameloom.ir.lower.matmul

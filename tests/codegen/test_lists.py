@@ -99,3 +99,70 @@ def test_one_text_serves_all_sizes_and_lengths():
     (one,) = check_list(update, SHAPES)
     (other,) = check_list(update, [(9,)] * 5)
     assert one.text == other.text
+
+
+def two_updates(k, m, g):
+    """m = m * 0.9 + g and g = g - m, from what was there before."""
+    axes = space(m.shape)
+    old, given = read(m, *axes), read(g, *axes)
+    new = binary(Op.ADD, binary(Op.MUL, old, const(0.9, F32)), given)
+    stores = (
+        Store(m, old.srcs[0], new, axes),
+        Store(g, given.srcs[0], binary(Op.SUB, given, old), axes),
+    )
+    return Kernel(f"two_{k}", stores)
+
+
+def test_what_several_read_and_one_overwrites():
+    check_list(two_updates, SHAPES)
+
+
+def test_kernels_that_need_each_other_are_not_one():
+    t = {n: torch.randn(9) for n in ("a", *(f"b{k}" for k in range(8)))}
+    b = {n: on_gpu(n, x) for n, x in t.items()}
+    first = [update(k, b[f"b{k}"], b["a"]) for k in range(4)]
+    second = [update(k + 4, b[f"b{k + 4}"], b[f"b{k}"]) for k in range(4)]
+    third = update(8, b["a"], b["b7"])
+    program = program_of([*first, *second, third], b.values())
+    after = lists(program)
+    verify(after)
+    names = [[k.name for k in s.kernels] if isinstance(s, KernelList) else s.name for s in after.steps]  # fmt: skip
+    assert names == [
+        [f"update_{k}" for k in range(4)], [f"update_{k}" for k in range(4, 8)], "update_8"
+    ]  # fmt: skip
+
+
+def test_kernels_behind_a_chain_wait_for_the_last():
+    t = {f"b{k}": torch.randn(9) for k in range(8)}
+    b = {n: on_gpu(n, x) for n, x in t.items()}
+
+    def other(k):
+        (i,) = space((9,))
+        value = binary(Op.MUL, read(b[f"b{k}"], i), const(3.0, F32))
+        return Kernel(f"other_{k}", (Store(b[f"b{k}"], read(b[f"b{k}"], i).srcs[0], value, (i,)),))
+
+    steps = [k for n in range(4) for k in (update(n, b[f"b{n}"], b[f"b{n + 4}"]), other(n))]
+    after = lists(program_of(steps, b.values()))
+    verify(after)
+    assert [len(s.kernels) for s in after.steps] == [4, 4]
+
+
+def test_tensors_of_other_layouts():
+    x = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
+    ps = [on_gpu(f"p{k}", x) for k in range(4)]
+    gs = [on_gpu(f"g{k}", x) for k in range(4)]
+    (one,) = lists(program_of(map(update, range(4), ps, gs), [*ps, *gs])).steps
+    assert [r.extent for r in one.rows] == [300] * 4
+    mixed = [on_gpu(f"g{k}", x.contiguous()) for k in range(4)]
+    after = lists(program_of(map(update, range(4), ps, mixed), [*ps, *mixed]))
+    assert len(after.steps) == 4, "not the same order in memory"
+
+
+def test_wide_accesses_in_machine_code():
+    from frameloom.runtime.triton_build import build
+
+    tensors = [on_gpu(f"t{k}", torch.empty(1 << 20)) for k in range(8)]
+    kernels = [update(k, tensors[k], tensors[k + 4]) for k in range(4)]
+    (one,) = lists(program_of(kernels, tensors)).steps
+    (cubin,) = build(generate_lists([one], H200), 90)
+    assert cubin.data[:4] == b"\x7fELF"
