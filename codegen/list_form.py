@@ -83,7 +83,7 @@ class _Made:
 
     def place(self, buffer: Buffer, offset: Node) -> tuple[Buffer, Node] | None:
         """The column for an access and where in it; None for other accesses than those of a form."""
-        if buffer.dtype is None:
+        if buffer.dtype is None or buffer.kind is Kind.NUMBER:
             return None
         terms, start = terms_of(offset)
         found = {}
