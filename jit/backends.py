@@ -69,18 +69,34 @@ def _triton(
     steps: Sequence[Kernel | KernelList], device: str, checks: frozenset[Buffer], tune: bool
 ) -> Sequence[Any]:
     from frameloom.codegen.chip import chip_of
-    from frameloom.codegen.list_text import generate_lists
-    from frameloom.codegen.triton_module import generate, variants
+    from frameloom.codegen.triton_module import generate
 
     assert is_cuda(device), f"no kernels are generated for {device}"
     chip = chip_of(device)
     kernels = [s for s in steps if isinstance(s, Kernel)]
-    lists = generate_lists([s for s in steps if isinstance(s, KernelList)], chip)
-    if not tune:
-        return [*generate(kernels, chip, checks), *lists]
-    from frameloom.autotune import tuned
+    if tune:
+        sources = _tuned(kernels, chip, device, checks)
+    else:
+        sources = generate(kernels, chip, checks)
+    return [*sources, *_lists(steps, chip)]
 
-    return [*tuned(variants(kernels, chip, checks), device), *lists]
+
+def _tuned(
+    kernels: Sequence[Kernel], chip: Any, device: str, checks: frozenset[Buffer]
+) -> Sequence[Any]:
+    from frameloom.autotune import tuned
+    from frameloom.codegen.triton_module import variants
+
+    return tuned(variants(kernels, chip, checks), device)
+
+
+def _lists(steps: Sequence[Kernel | KernelList], chip: Any) -> Sequence[Any]:
+    found = [s for s in steps if isinstance(s, KernelList)]
+    if not found:
+        return ()
+    from frameloom.codegen.list_text import generate_lists
+
+    return generate_lists(found, chip)
 
 
 def build_all(texts: Texts) -> Built:
