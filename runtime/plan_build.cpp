@@ -289,7 +289,7 @@ class Parser {
                 "a list has rows of as many places each as it has columns, and a table of that size");
         if (!grid_of(grid, list.grid)) return false;
         program->widest_launch = std::max(program->widest_launch, 3 + list.function->extra);
-        program->steps.push_back({Step::LIST, (int)program->lists.size(), {}, {}});
+        program->steps.push_back({Step::LIST, (int)program->lists.size(), {}, {}, {}});
         program->lists.push_back(std::move(list));
         return true;
     }
