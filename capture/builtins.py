@@ -14,7 +14,7 @@ import math
 import types
 import warnings
 from collections.abc import Callable
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +27,7 @@ from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue, TupleValue, plain
 from frameloom.capture.values.dictionary import DictValue
-from frameloom.capture.values.function import BoundMethodValue
+from frameloom.capture.values.function import BoundMethodValue, FunctionValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.proxy import MappingProxyValue
 from frameloom.capture.values.sets import SetValue, set_of
@@ -42,6 +42,8 @@ Args = list[Value]
 Kwargs = dict[str, Value]
 Known = Callable[["Tracer", Args, Kwargs], Value]
 FUNCTIONS: dict[Any, Known] = {}
+# The same for functions that are made anew for each thing they wrap, by their code: called with the function, too.
+WRAPPERS: dict[CodeType, Callable[["Tracer", FunctionValue, Args, Kwargs], Value]] = {}
 
 
 def knows(

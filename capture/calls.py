@@ -131,13 +131,17 @@ def call_function(
     kwargs: dict[str, Value],
     resumable: bool = False,
 ) -> Value:
-    from frameloom.capture.builtins import FUNCTIONS
+    from frameloom.capture.builtins import FUNCTIONS, WRAPPERS
 
     real = function.real
     if real is not None:
         known = FUNCTIONS.get(real)
         if known is not None:
             return known(t, args, kwargs)
+        wrapper = WRAPPERS.get(real.__code__)
+        if wrapper is not None:
+            t.guards.add(function._own(t).child("func_code"), "is", real.__code__)
+            return wrapper(t, function, args, kwargs)
         if real.__module__ == "frameloom.api":
             t.told_compiling |= real.__name__ == "is_compiling"
             return front_door(real.__name__)

@@ -74,7 +74,7 @@ INTERPRETED_TOP_LEVEL = frozenset({
 })  # fmt: skip
 INTERPRETED_TORCH = (
     "torch.nn.modules", "torch.nn.utils", "torch.__future__", "torch.nn.parameter", "torch.utils._pytree", "torch.nn.attention",
-    "torch.ao.nn", "torch.utils._contextlib", "torch.utils.hooks", "torch.autograd.grad_mode", "torch.amp.autocast_mode",
+    "torch.ao.nn", "torch.utils._contextlib", "torch.utils.hooks", "torch.utils._foreach_utils", "torch.autograd.grad_mode", "torch.amp.autocast_mode", "torch.optim",
 )  # fmt: skip
 
 
@@ -219,7 +219,7 @@ def reads_state(fn: Any) -> bool:
 
 SETTING_NAMES = ("_get_cudnn", "_get_cublas", "_get_mkldnn", "_get_onednn", "_get_flash", "_get_mem_efficient", "_get_math", "_get_sdp",
                  "_get_float32", "_get_warn", "_get_deterministic", "_get_nnpack", "_get_qengine", "_get_fp32", "_get_mha", "_get_overrideable",
-                 "_get_default_mobile", "_get_cudnn", "_is_mkldnn", "_is_any_autocast", "_is_flash", "_is_fwd_grad", "_is_multithreading")  # fmt: skip
+                 "_get_default_mobile", "_get_cudnn", "_get_privateuse1", "_is_mkldnn", "_is_any_autocast", "_is_flash", "_is_fwd_grad", "_is_multithreading")  # fmt: skip
 SETTINGS = frozenset(
     {torch.get_autocast_dtype, torch.is_autocast_cache_enabled, torch.is_anomaly_enabled, torch.get_num_threads, torch.is_anomaly_check_nan_enabled}
 )  # fmt: skip

@@ -81,3 +81,35 @@ def scan(
         columns = [column[::-1] for column in columns]
     results = [torch.movedim(torch.stack(column), 0, dim) for column in columns]
     return pytree.tree_unflatten(results, spec)
+
+
+class Unlabelled:
+    """A `record_function` that nobody sees."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+def unlabelled() -> Any:
+    """For `record_function(name)`."""
+    return Unlabelled()
+
+
+def step_with_gradients_as_asked(step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`Optimizer.step`, of which `step` is the inside."""
+    before = torch.is_grad_enabled()
+    try:
+        torch.set_grad_enabled(args[0].defaults["differentiable"])
+        return step(*args, **kwargs)
+    finally:
+        torch.set_grad_enabled(before)
+
+
+def graph_capture_matters(optimizer: Any) -> bool:
+    """Whether an optimizer has something to say about CUDA graphs being recorded or not."""
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return True
+    return not getattr(optimizer, "_warned_capturable_if_run_uncaptured", False)

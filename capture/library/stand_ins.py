@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
 
-def _interpret(t: Tracer, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Value:
+def interpret(t: Tracer, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Value:
     value = FunctionValue(function, t.roots.object(function))  # type: ignore[arg-type]
     return calls.inline(t, value, args, kwargs, False)
 
@@ -40,11 +40,11 @@ def _apply(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     has_setup = getattr(cls.real, "setup_context", setup) is not setup
     if kwargs and has_setup:
         raise Break("unknown_call", f"{cls.describe()}.apply(...) with keywords")
-    return _interpret(t, interpreted.apply_function, [cls, boolean(has_setup), *args[1:]], kwargs)
+    return interpret(t, interpreted.apply_function, [cls, boolean(has_setup), *args[1:]], kwargs)
 
 
 def _scan(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return _interpret(t, interpreted.scan, args, kwargs)
+    return interpret(t, interpreted.scan, args, kwargs)
 
 
 def _expect_true(t: Tracer, args: Args, kwargs: Kwargs) -> Value:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import LazyValue, Value
 from frameloom.capture.values.const import NONE, ConstValue
@@ -69,7 +71,7 @@ class DictValue(Value):
 
     def _lazy(self, t: Tracer, index: Any) -> Value | None:
         assert self.origin is not None
-        if not guardable(index) or not self._keys_are_plain():
+        if not (guardable(index) or is_tensor_key(index)) or not self._keys_are_plain():
             raise Break("dictionary_key", f"{self.describe()}[{index!r}]")
         if dict.__contains__(self.real, index):
             return t.wrap(dict.__getitem__(self.real, index), self.place(index))
@@ -90,7 +92,9 @@ class DictValue(Value):
         """Whether looking a key up runs no Python code."""
         if self._plain_keys is None:
             self._plain_keys = all(
-                type(key) in PLAIN_KEYS or class_attribute(type(key), "__hash__") is object.__hash__
+                type(key) in PLAIN_KEYS
+                or class_attribute(type(key), "__hash__") is object.__hash__
+                or is_tensor_key(key)
                 for key in self.real
             )
         return self._plain_keys
@@ -353,6 +357,11 @@ def guardable(key: Any) -> bool:
         or type(key) in (str, int, bool, bytes)
         or class_attribute(type(key), "__hash__") is object.__hash__
     )
+
+
+def is_tensor_key(key: Any) -> bool:
+    """Whether a tensor, whose hash is its identity, as an optimizer keeps its state by parameters."""
+    return type(key) in (torch.Tensor, torch.nn.Parameter)
 
 
 __all__ = ["DELETED", "DefaultDictValue", "DictValue", "LazyValue", "ViewValue"]

@@ -136,7 +136,10 @@ class TensorValue(Value):
         t.torch_call(operator.setitem, [self, key, value], {})
 
     def key(self, t: Tracer) -> Any:
-        return self
+        if self.real is None or self.origin is None:
+            return self
+        t.guards.add(self.origin, "is", self.real)
+        return self.real
 
     def rebuild(self, r: Rebuilder) -> None:
         r.load_output(self)

@@ -1,0 +1,99 @@
+"""What stands around an optimizer's step: `record_function`, and the wrapper that switches gradients off."""
+
+from __future__ import annotations
+
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import _use_grad_for_differentiable
+
+from frameloom.capture.builtins import WRAPPERS, Args, Kwargs, knows
+from frameloom.capture.library import interpreted
+from frameloom.capture.library.stand_ins import interpret
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import FALSE, NONE, ConstValue, is_none
+from frameloom.capture.values.container import ListValue, TupleValue
+from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.function import FunctionValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+
+@knows(torch.autograd.profiler.record_function, least=1, most=2, keywords="args name")
+def _record_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """A label for profilers, which do not look inside of compiled code."""
+    return interpret(t, interpreted.unlabelled, [], {})
+
+
+@knows(torch._C._group_tensors_by_device_and_dtype, least=1, most=2, keywords="with_indices")
+def _group(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Lists of tensors of one device and dtype, as their first list has them: (device, dtype) -> (lists, positions)."""
+    lists = [t.list_items(items) for items in t.list_items(args[0])]
+    wanted = kwargs.get("with_indices", args[1] if len(args) > 1 else FALSE)
+    numbered = t.look(wanted).truth(t)
+    groups: dict[Any, tuple[list[list[Value]], list[Value]]] = {}
+    for k, first in enumerate(map(t.look, lists[0])):
+        if not isinstance(first, TensorValue):
+            raise Break("library_call", "a list of tensors that are to be grouped has others")
+        fact = first.fake.device, first.fake.dtype
+        theirs, positions = groups.setdefault(fact, ([[] for _ in lists], []))
+        for own, items in zip(theirs, lists, strict=True):
+            if items:
+                _check_grouped(fact, t.look(items[k]))
+                own.append(items[k])
+        if numbered:
+            positions.append(ConstValue(k))
+    result = DictValue()
+    for fact, (theirs, positions) in groups.items():
+        key = t.from_python(fact)
+        value = TupleValue([ListValue([ListValue(own) for own in theirs]), ListValue(positions)])
+        result.setitem(t, key, value)
+    return result
+
+
+def _check_grouped(fact: tuple[torch.device, torch.dtype], other: Value) -> None:
+    """PyTorch wants what belongs together on one device; counts of steps may be on the CPU."""
+    if is_none(other):
+        return
+    own = isinstance(other, TensorValue) and (other.fake.device, other.fake.dtype)
+    if own and own != fact:
+        device, dtype = own
+        counts = dtype in (torch.float32, torch.float64)
+        own = counts and (device == fact[0] or device.type == "cpu")
+    if not own:
+        raise Break("library_call", "tensors of one place in lists that cannot be grouped")
+
+
+def _step(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
+    # The wrapper itself also imports PyTorch's compiler, to tell it to break its graph.
+    names = function.code.co_freevars
+    wrapped = t.look(function.closure(t)[names.index("func")].content)
+    return interpret(t, interpreted.step_with_gradients_as_asked, [wrapped, *args], kwargs)
+
+
+def _health_check(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Whether a step may be recorded into a CUDA graph; the plain one asks for the accelerator at every step."""
+    if t.look(interpret(t, interpreted.graph_capture_matters, args, kwargs)).truth(t):
+        raise Break("library_call", "optimizer.step() while a CUDA graph is recorded")
+    return NONE
+
+
+for _name in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
+    if isinstance(_check := vars(torch.optim.Optimizer).get(_name), FunctionType):
+        knows(_check, least=1, most=1)(_health_check)
+        break
+
+
+def _code_inside(function: Any, name: str) -> CodeType | None:
+    """The code of the function `name` that `function` makes."""
+    codes = [c for c in function.__code__.co_consts if isinstance(c, CodeType)]
+    return next((c for c in codes if c.co_name == name), None)
+
+
+_WRAPPER = _code_inside(_use_grad_for_differentiable, "_use_grad")
+if _WRAPPER is not None and "func" in _WRAPPER.co_freevars:
+    WRAPPERS[_WRAPPER] = _step

@@ -1,0 +1,147 @@
+"""`optimizer.step()` inside of jitted functions: parameters, state and numbers as plain Python leaves them."""
+
+import pytest
+import torch
+
+from tests.helpers import jit_for_test
+
+OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, {"lr": 0.1}),
+    "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    "maximize": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.1, "maximize": True}),
+    "adam": (torch.optim.Adam, {"weight_decay": 0.01}),
+    "adamw": (torch.optim.AdamW, {"amsgrad": True}),
+    "adagrad": (torch.optim.Adagrad, {"lr_decay": 0.1}),
+    "adadelta": (torch.optim.Adadelta, {}),
+    "adamax": (torch.optim.Adamax, {}),
+    "nadam": (torch.optim.NAdam, {}),
+    "radam": (torch.optim.RAdam, {}),
+    "rmsprop": (torch.optim.RMSprop, {"momentum": 0.5, "centered": True}),
+    "rprop": (torch.optim.Rprop, {}),
+    "asgd": (torch.optim.ASGD, {}),
+}  # fmt: skip
+IN_ONE_GRAPH = {"sgd", "momentum", "maximize", "adadelta", "rmsprop", "rprop"}
+SHAPES = [(3, 4), (7,), (), (2, 3, 5)]
+
+
+def parameters(count=len(SHAPES)):
+    made = torch.Generator().manual_seed(0)
+    shapes = [SHAPES[k % len(SHAPES)] for k in range(count)]
+    return [torch.nn.Parameter(torch.randn(s, generator=made)) for s in shapes]
+
+
+def set_gradients(params, seed):
+    made = torch.Generator().manual_seed(seed)
+    for p in params:
+        p.grad = torch.randn(p.shape, generator=made)
+
+
+def assert_same_state(ours, theirs):
+    for a, b in zip(ours.param_groups, theirs.param_groups, strict=True):
+        assert a.keys() == b.keys()
+        for x, y in zip(a["params"], b["params"], strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-7)
+            mine, wanted = ours.state.get(x, {}), theirs.state.get(y, {})
+            assert list(mine) == list(wanted)
+            for name, value in wanted.items():
+                assert type(mine[name]) is type(value), name
+                if isinstance(value, torch.Tensor):
+                    torch.testing.assert_close(mine[name], value, rtol=1e-6, atol=1e-7)
+                else:
+                    assert mine[name] == value, name
+        assert {k: v for k, v in a.items() if k != "params"} == {
+            k: v for k, v in b.items() if k != "params"
+        }
+
+
+def run_both(cls, options, steps=4, change=lambda optimizer, k: None, count=len(SHAPES)):
+    """Steps of the jitted and of the plain optimizer; the jitted step."""
+    params, theirs = parameters(count), parameters(count)
+    ours_optimizer, their_optimizer = cls(params, **options), cls(theirs, **options)
+    jitted = jit_for_test(lambda: ours_optimizer.step())
+    for k in range(steps):
+        for each, optimizer in ((params, ours_optimizer), (theirs, their_optimizer)):
+            set_gradients(each, k)
+            change(optimizer, k)
+        jitted()
+        their_optimizer.step()
+        assert_same_state(ours_optimizer, their_optimizer)
+    return jitted
+
+
+@pytest.mark.parametrize("foreach", [None, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps(name, foreach):
+    cls, options = OPTIMIZERS[name]
+    jitted = run_both(cls, {**options, "foreach": foreach})
+    if name in IN_ONE_GRAPH:
+        assert not jitted.explanation.breaks
+
+
+def test_parameters_without_gradients():
+    def change(optimizer, k):
+        optimizer.param_groups[0]["params"][k].grad = None
+
+    run_both(torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}, change=change)
+
+
+def test_learning_rates_that_change():
+    def change(optimizer, k):
+        optimizer.param_groups[0]["lr"] = 0.1 / (k + 1)
+
+    run_both(torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}, steps=6, change=change)
+
+
+def test_a_learning_rate_that_is_a_tensor():
+    def change(optimizer, k):
+        optimizer.param_groups[0]["lr"].fill_(0.1 / (k + 1))
+
+    params, theirs = parameters(), parameters()
+    pair = [
+        torch.optim.SGD(p, lr=torch.tensor(0.1), momentum=0.9, foreach=True)
+        for p in (params, theirs)
+    ]
+    jitted = jit_for_test(lambda: pair[0].step())
+    for k in range(5):
+        for each, optimizer in zip((params, theirs), pair, strict=True):
+            set_gradients(each, k)
+            change(optimizer, k)
+        jitted()
+        pair[1].step()
+        assert_same_state(*pair)
+
+
+def test_several_groups():
+    params, theirs = parameters(8), parameters(8)
+    pair = [
+        torch.optim.SGD([{"params": p[:3], "lr": 0.5}, {"params": p[3:]}], lr=0.1, momentum=0.9)
+        for p in (params, theirs)
+    ]
+    jitted = jit_for_test(lambda: pair[0].step())
+    for k in range(3):
+        set_gradients(params, k)
+        set_gradients(theirs, k)
+        jitted()
+        pair[1].step()
+        assert_same_state(*pair)
+
+
+def test_hooks_run():
+    seen = []
+
+    def change(optimizer, k):
+        if k == 2:
+            optimizer.register_step_post_hook(lambda *args: seen.append(k))
+
+    run_both(torch.optim.SGD, {"lr": 0.1}, change=change)
+    assert seen == [2, 2, 2, 2]
+
+
+def test_state_that_was_replaced():
+    def change(optimizer, k):
+        if k == 2:
+            optimizer.load_state_dict(optimizer.state_dict())
+        if k == 3:
+            optimizer.state.clear()
+
+    run_both(torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}, steps=5, change=change)
