@@ -43,7 +43,7 @@ Kwargs = dict[str, Value]
 Known = Callable[["Tracer", Args, Kwargs], Value]
 FUNCTIONS: dict[Any, Known] = {}
 # The same for functions that are made anew for each thing they wrap, by their code: called with the function, too.
-WRAPPERS: dict[CodeType, Callable[["Tracer", FunctionValue, Args, Kwargs], Value]] = {}
+WRAPPERS: dict[CodeType, Callable[[Tracer, FunctionValue, Args, Kwargs], Value]] = {}
 
 
 def knows(
