@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.fake import Fake
 from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import LazyValue, Value
 from frameloom.capture.values.const import NONE, ConstValue
@@ -71,12 +72,32 @@ class DictValue(Value):
 
     def _lazy(self, t: Tracer, index: Any) -> Value | None:
         assert self.origin is not None
-        if not (guardable(index) or is_tensor_key(index)) or not self._keys_are_plain():
+        if isinstance(index, Fake):
+            index = self._own_tensor(t, index)
+        elif not guardable(index):
+            raise Break("dictionary_key", f"{self.describe()}[{index!r}]")
+        if not self._keys_are_plain():
             raise Break("dictionary_key", f"{self.describe()}[{index!r}]")
         if dict.__contains__(self.real, index):
             return t.wrap(dict.__getitem__(self.real, index), self.place(index))
         t.guards.add(self.origin, "no_key", index)
         return None
+
+    def _is_old(self, t: Tracer, index: Any) -> bool:
+        """Whether the key was there before the call."""
+        if self.real is None:
+            return False
+        own = self._own_tensor(t, index) if isinstance(index, Fake) else index
+        return dict.__contains__(self.real, own)
+
+    def _own_tensor(self, t: Tracer, fake: Fake) -> torch.Tensor:
+        """The tensor from before the call that the fake stands for: only that can be a key then."""
+        value = t.from_python(fake)
+        real, origin = getattr(value, "real", None), value.origin
+        if real is None or origin is None:
+            raise Break("dictionary_key", f"{self.describe()}[tensor]")
+        t.guards.add(origin, "is", real)
+        return real
 
     def place(self, index: Any) -> Origin:
         """Where the value under a key was before the call."""
@@ -94,7 +115,7 @@ class DictValue(Value):
             self._plain_keys = all(
                 type(key) in PLAIN_KEYS
                 or class_attribute(type(key), "__hash__") is object.__hash__
-                or is_tensor_key(key)
+                or _is_tensor(key)
                 for key in self.real
             )
         return self._plain_keys
@@ -165,7 +186,7 @@ class DictValue(Value):
         t.change(self)
         before = self.written.get(index)
         if before is not None and before[1] is DELETED:
-            if self.real is not None and dict.__contains__(self.real, index):
+            if self._is_old(t, index):
                 self.moved.add(index)
             del self.written[index]  # it comes last again
             before = None
@@ -186,7 +207,7 @@ class DictValue(Value):
         t.change(self)
         self.reshaped += 1
         self.grown -= 1
-        if self.real is not None and dict.__contains__(self.real, index):
+        if self._is_old(t, index):
             self.written[index] = (key, DELETED)
         else:
             del self.written[index]
@@ -359,7 +380,7 @@ def guardable(key: Any) -> bool:
     )
 
 
-def is_tensor_key(key: Any) -> bool:
+def _is_tensor(key: Any) -> bool:
     """Whether a tensor, whose hash is its identity, as an optimizer keeps its state by parameters."""
     return type(key) in (torch.Tensor, torch.nn.Parameter)
 
