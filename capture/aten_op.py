@@ -96,12 +96,15 @@ def refusal(func: Any, targets: Sequence[Fake], operands: Sequence[Fake]) -> str
     """Why writing to `targets` cannot be said as a function."""
     if func is aten.rrelu_with_noise.default and not operands[0].numel():
         return "without elements"  # which its functional form lays out otherwise
+    beside: dict[int, list[Fake]] = {}
+    for t in operands:
+        beside.setdefault(id(t.memory), []).append(t)
     for target in targets:
         if target.meta.is_conj() or target.meta.is_neg():
             return "on a lazily conjugated or negated tensor"
         if any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride(), strict=True)):
             return "on a tensor whose elements share memory"
-        if any(t is not target and _overlap(target, t) for t in operands):
+        if any(t is not target and _overlap(target, t) for t in beside[id(target.memory)]):
             return "on tensors that overlap"
         out = is_out(func)
         if out and not target.numel() and torch.Tag.pointwise not in func.tags:
