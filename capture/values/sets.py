@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.fake import Fake
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.container import plain
 from frameloom.capture.values.dictionary import DictValue, ViewValue
@@ -209,7 +210,7 @@ def is_own(key: Any) -> bool:
     """Whether a key is the program's own object, with its hash, and not a stand-in."""
     if isinstance(key, tuple | frozenset):
         return all(map(is_own, key))
-    return not isinstance(key, Value) and not hasattr(key, "stands_for")
+    return not isinstance(key, Value | Fake) and not hasattr(key, "stands_for")
 
 
 def is_guardable(member: Any) -> bool:
