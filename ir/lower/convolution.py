@@ -14,7 +14,7 @@ import torch
 
 from frameloom.ir.lower import channels_last, onednn
 from frameloom.ir.lower.channels_last import CONVOLUTION
-from frameloom.ir.lower.geometry import origin, result_of, store_of, view_of
+from frameloom.ir.lower.geometry import is_constant, origin, result_of, store_of, view_of
 from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, Result
 from frameloom.ir.program import Buffer, Extern, Kind, is_cuda
 
@@ -29,10 +29,11 @@ def convolution(lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any
     x = lowering.laid(x, channels_last.last_strides(x.shape), node)
     options = arguments[3:]
     meta = channels_last.Relaid(val, channels_last.last_strides(val.shape))
-    if weight.buffer.kind is Kind.CONSTANT and lowering.onednn.convolutions:
+    on_gpu = is_cuda(str(val.device)) or channels_last.everywhere
+    if is_constant(weight) and not on_gpu:
         return _packed(lowering, node, x, weight, bias, options, meta)
     weight = lowering.laid(weight, channels_last.last_strides(weight.shape), node)
-    if is_cuda(str(val.device)) or channels_last.everywhere:
+    if on_gpu:
         return _on_a_gpu(lowering, node, x, weight, bias, options, meta)
     found = _product_of_onednn(lowering, node, x, weight, bias, options, meta)
     return found or _library(lowering, node, x, weight, bias, options, meta)

@@ -12,7 +12,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.index import linear
 from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.table import Decline, Ref, Result, positions
-from frameloom.ir.program import Buffer, Store, View
+from frameloom.ir.program import Buffer, Kind, Store, View
 from frameloom.ir.substitute import space
 
 # Views whose schema does not say so, and ops whose schema says "may be a view" but that copy when they are recorded.
@@ -92,6 +92,11 @@ def view_of(ref: Ref) -> View:
 
 def torch_dtype_of(buffer: Buffer) -> Any:
     return buffer.torch_dtype if buffer.dtype is None else buffer.dtype.to_torch()
+
+
+def is_constant(ref: Ref) -> bool:
+    """Whether it shows elements of a constant as what they are, not their bytes as another type."""
+    return ref.buffer.kind is Kind.CONSTANT and ref.torch_dtype == torch_dtype_of(ref.buffer)
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from frameloom.ir import node as ir
 from frameloom.ir.dtype import DType
 from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.lower import channels_last, lazy, onednn
+from frameloom.ir.lower.constants import computing
 from frameloom.ir.lower.convolution import convolution
 from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.geometry import (
@@ -31,6 +32,7 @@ from frameloom.ir.lower.geometry import (
     contiguous_strides,
     devices_of,
     flatten,
+    is_constant,
     is_only_stored,
     is_tensor,
     is_view,
@@ -91,7 +93,7 @@ class Lowering:
             Buffer, int
         ] = {}  # of the buffer's first element in its storage, in elements
         self.inputs: list[Buffer] = []
-        self.constants: list[tuple[Buffer, Any]] = []
+        self.constants: dict[Buffer, Any] = {}
         self.steps: list[Kernel | Extern | Check] = []
         self.written: set[Buffer] = set()
         self.returned: set[tuple[torch.fx.Node, int]] = (
@@ -122,7 +124,9 @@ class Lowering:
             else:
                 assert node.op == "output", f"unexpected {node.op} in a captured graph"
                 outputs = tuple(self.output(n) for n in flatten(node.args[0]))
-        return Program(tuple(self.inputs), tuple(self.steps), outputs, tuple(self.constants))
+        return Program(
+            tuple(self.inputs), tuple(self.steps), outputs, tuple(self.constants.items())
+        )
 
     # --- leaves
 
@@ -141,7 +145,7 @@ class Lowering:
         for part in str(node.target).split("."):
             tensor = getattr(tensor, part)
         buffer = self.buffer(node.name, tensor, Kind.CONSTANT)
-        self.constants.append((buffer, tensor))
+        self.constants[buffer] = tensor
         self.values[node] = self.ref(buffer, tensor)
 
     def buffer(self, name: str, val: Any, kind: Kind) -> Buffer:
@@ -165,11 +169,21 @@ class Lowering:
         return Ref(buffer, shape, strides, int(val.storage_offset()) - base, dtype, val.dtype)
 
     def tensor(self, view: View) -> torch.Tensor:
-        """The constant that a view shows."""
-        (tensor,) = (t for b, t in self.constants if b == view.buffer)
+        """What a view of a constant shows."""
+        tensor = self.constants[view.buffer]
         place = int(tensor.storage_offset()) + view.offset
         found: torch.Tensor = tensor.as_strided(view.shape, view.strides, place)
         return found
+
+    def constant_laid(self, ref: Ref, strides: tuple[int, ...]) -> Ref:
+        """Another constant, of the same values."""
+        tensor = self.tensor(view_of(ref))
+        with computing():
+            copy = torch.empty_strided(ref.shape, strides, dtype=tensor.dtype, device=tensor.device)
+            copy.copy_(tensor)
+        buffer = self.buffer(f"{ref.buffer.name}_laid{len(self.copies)}", copy, Kind.CONSTANT)
+        self.constants[buffer] = copy
+        return self.ref(buffer, copy)
 
     # --- calls
 
@@ -383,6 +397,8 @@ class Lowering:
         if ref.strides == strides:
             return ref
         found = self.copies.get((ref, strides))
+        if found is None and is_constant(ref) and kind is Kind.TEMP:
+            found = self.copies[ref, strides] = self.constant_laid(ref, strides)
         if found is None:
             name = f"{ref.buffer.name}_laid{len(self.copies)}"
             buffer = Buffer(name, ref.dtype, ref.shape, strides, kind, None, ref.buffer.device)

@@ -112,7 +112,7 @@ def _packed(
         name = f"{weight.buffer.name}_packed{len(lowering.packed)}"
         strides = contiguous_strides(weight.shape)  # in name only: nobody else looks into it
         buffer = Buffer(name, None, weight.shape, strides, Kind.CONSTANT, torch.float32)
-        lowering.constants.append((buffer, tensor))
+        lowering.constants[buffer] = tensor
         found = lowering.packed[weight, key] = View(buffer, weight.shape, strides)
     return found
 
