@@ -8,11 +8,13 @@ Source: the scheme is the one of PyTorch's functionalization pass, reduced to vi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
+from frameloom.capture.aten_op import same_layout
 from frameloom.capture.fake import Fake
 from frameloom.errors import Break
 
@@ -122,6 +124,17 @@ def _put_back(child: Fake, parent: Fake, node: Any, tape: Tape) -> Any:
         )
     if view.func is aten.expand.default and child.shape == parent.shape:
         return node
+    if view.func is aten.as_strided.default:
+        size, stride, *offset = view.args
+        whole = parent.is_contiguous() and not parent.storage_offset()
+        if overlaps(size, stride) or not whole:
+            raise Break("mutated_view", f"in-place write through {view.func}")
+        same = child.shape == parent.shape and child.storage_offset() == parent.storage_offset()
+        if same and same_layout(child, parent):
+            return node
+        current(parent, tape)
+        given = (parent, node, size, stride, *offset)
+        return tape.emit(aten.as_strided_scatter.default, given, view.kwargs, like=parent)
     raise Break("mutated_view", f"in-place write through {view.func}")
 
 
@@ -135,6 +148,17 @@ def functional_form_of_view(func: Any) -> Any:
         if [(a.name, str(a.type)) for a in found._schema.arguments] == wanted:
             return found
     return None
+
+
+def overlaps(size: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two positions may share memory."""
+    end = 0  # of what smaller strides reach
+    for stride, extent in sorted(zip(strides, size, strict=True)):
+        if extent > 1:
+            if stride <= end:
+                return True
+            end += stride * (extent - 1)
+    return False
 
 
 _FUNCTIONAL: dict[Any, Any] = {}

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from frameloom.capture.aten_op import facts_of
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
 from frameloom.capture.graph import Backward, Layout
+from frameloom.capture.saved import choose
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -89,30 +89,14 @@ class Joint:
         wanted = [k for k, g in enumerate(self.gradients) if g is not None]
         ends = [current(self.gradients[k], recorder) for k in wanted]  # type: ignore[arg-type]
         order = _needed(recorder.graph, ends)
-        saved: list[Node] = []
-        rebuilt: list[Node] = []
-        for node in order:
-            if node in later:
-                continue
-            if node.op == "get_attr" or (_is_view(node) and node not in results):
-                rebuilt.append(node)
-            elif any(user in later or user in rebuilt or _is_view(user) for user in node.users):
-                saved.append(node)
-        # Only what is read behind the cut.
-        read = {a for n in order if n in later for a in n.all_input_nodes}
-        read.update(e for e in ends)
-        for node in reversed(rebuilt):
-            if node in read:
-                read.update(node.all_input_nodes)
-        rebuilt = [n for n in rebuilt if n in read]
-        saved = [n for n in saved if n in read]
+        forward = [n for n in order if n not in later]
+        read = {a for n in order if n in later for a in n.all_input_nodes} | set(ends)
+        saved = choose(forward, read - later, {*placeholders, *results})
+        again = _again(forward, read, saved)
         position = {p: k for k, p in enumerate(placeholders)}
-        from_inputs = [n for n in saved if n in position]
-        returned = list(results)
-        from_outputs = [n for n in saved if n not in position]
-        for n in from_outputs:
-            if n not in returned:
-                returned.append(n)
+        from_inputs = [n for n in forward if n in saved and n in position]
+        from_outputs = [n for n in forward if n in saved and n not in position]
+        returned = [*results, *(n for n in from_outputs if n not in results)]
         mutated = {
             placeholders[i] for i, (_, _, f) in enumerate(recorder._inputs) if f.memory.version
         }
@@ -122,7 +106,7 @@ class Joint:
             copies[n] = graph.placeholder(n.name)
             copies[n].meta.update(n.meta)
         for n in order:
-            if (n in later or n in rebuilt) and n not in copies:
+            if (n in later or n in again) and n not in copies:
                 copies[n] = graph.node_copy(n, copies.__getitem__)
         graph.output(tuple(copies[e] for e in ends))
         reach = self._reach(order)
@@ -162,12 +146,15 @@ class Joint:
         return found
 
 
-def _is_view(node: Node) -> bool:
-    return (
-        node.op == "call_function"
-        and isinstance(node.target, torch._ops.OpOverload)
-        and (facts_of(node.target).behaviour == "view")
-    )
+def _again(forward: Sequence[Node], read: set[Node], saved: set[Node]) -> set[Node]:
+    """What the backward graph computes from what is saved, to read it."""
+    wanted = set(read)
+    found: set[Node] = set()
+    for n in reversed(forward):
+        if n in wanted and n not in saved:
+            found.add(n)
+            wanted.update(n.all_input_nodes)
+    return found
 
 
 def _needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.functional import write
+from frameloom.capture.functional import overlaps, write
+from frameloom.errors import Break
 from frameloom.ir.philox import Source
 
 aten = torch.ops.aten
@@ -49,6 +50,30 @@ def _record_cudnn_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -
     return out, mean, invstd, empty
 
 
+def _record_batch_norm_backward(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """In training it does not look at the running statistics, which the forward graph has changed."""
+    grad, x, weight, mean, var, save_mean, save_invstd, training, eps, mask = args
+    if training:
+        mean = var = None
+    given = (grad, x, weight, mean, var, save_mean, save_invstd, training, eps, mask)
+    return recorder._pure(aten.native_batch_norm_backward.default, given, {})
+
+
+def _record_cudnn_batch_norm_backward(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    x, grad, weight, _, _, save_mean, save_invstd, eps, _ = args
+    mask = [True, True, True]
+    given = (grad, x, weight, None, None, save_mean, save_invstd, True, eps, mask)
+    return recorder._pure(aten.native_batch_norm_backward.default, given, {})
+
+
+def _record_as_strided_scatter(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Its offset counts from the start of the memory, wherever the tensor starts."""
+    x, _, size, stride, *_ = args
+    if not x.is_contiguous() or x.storage_offset() or overlaps(size, stride):
+        raise Break("unsupported_op", f"{func} on memory that is not one contiguous tensor")
+    return recorder._pure(func, args, kwargs)
+
+
 def _record_assertion(recorder: Any, func: Any, args: Any, kwargs: Any) -> None:
     recorder.emit(func, args, kwargs)
     recorder.n_ops += 1
@@ -82,6 +107,9 @@ def _record_svd(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.native_batch_norm.default: _record_batch_norm,
     aten.cudnn_batch_norm.default: _record_cudnn_batch_norm,
+    aten.native_batch_norm_backward.default: _record_batch_norm_backward,
+    aten.cudnn_batch_norm_backward.default: _record_cudnn_batch_norm_backward,
+    aten.as_strided_scatter.default: _record_as_strided_scatter,
     aten._assert_async.msg: _record_assertion,
     aten.native_dropout.default: _record_dropout,
     aten._linalg_check_errors.default: _record_assertion,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from frameloom.ir import index
 from frameloom.ir.lower.expr import Expr, Number
+from frameloom.ir.lower.geometry import contiguous_strides
 from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
 from frameloom.ir.node import Node, const
 from frameloom.ir.ops import Op
@@ -194,6 +195,23 @@ def slice_scatter(
         inside.append(compare(Op.EQ, index.mod(shift[dim], step), index.index(0)))
         shift[dim] = index.floordiv(shift[dim], step)
     return _replaced(x, at, conjunction(*inside), source, shift)
+
+
+@lowering("aten.as_strided_scatter.default")
+def as_strided_scatter(
+    call: Call, x: Ref, source: Ref, size: Sequence[int], stride: Sequence[int], offset: int | None
+) -> Expr:
+    """`x` is contiguous from the start of its memory, and the view shows no element twice (special_ops.py)."""
+    at = call.at()
+    rest = index.sub(index.linear(at, contiguous_strides(x.shape)), index.index(offset or 0))
+    inside = [compare(Op.GE, rest, index.index(0))]
+    where: list[Node] = [index.index(0)] * len(size)
+    for d in sorted((d for d in range(len(size)) if size[d] > 1), key=lambda d: -stride[d]):
+        where[d] = index.floordiv(rest, stride[d])
+        inside.append(compare(Op.LT, where[d], index.index(size[d])))
+        rest = index.mod(rest, stride[d])
+    inside.append(compare(Op.EQ, rest, index.index(0)))
+    return _replaced(x, at, conjunction(*inside), source, where)
 
 
 @lowering("aten.diagonal_scatter.default")

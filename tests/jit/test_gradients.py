@@ -156,3 +156,29 @@ def test_training():
             optimizer.step()
             losses.append(loss.item())
     torch.testing.assert_close(losses[::2], losses[1::2])
+
+
+def test_batch_norm_in_training():
+    def sides():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+
+    frameloom.reset()
+    plain, model = sides(), frameloom.jit(sides())
+    x = torch.randn(2, 3, 6, 6)
+    for _ in range(3):
+        for m in (plain, model):
+            m(x).square().mean().backward()
+    for a, b in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-6)
+    for a, b in zip(plain.buffers(), model.buffers(), strict=True):
+        torch.testing.assert_close(a, b)
+    assert frameloom.stats()["plain"] == 0
+
+
+def test_elementwise_work_is_done_again_instead_of_saved():
+    jitted = frameloom.jit(lambda x, w: (((x * 2).exp().sin() + 1).cos() * w).sum())
+    x, w = leaf(64, 64), leaf(64, 64)
+    out = jitted(x, w)
+    saved = out.grad_fn.saved_tensors
+    assert {id(t) for t in saved} == {id(x), id(w)}

@@ -1,0 +1,21 @@
+"""Copies with parts replaced."""
+
+import pytest
+import torch
+
+from tests.helpers import check
+
+
+@pytest.mark.parametrize(
+    "size, stride, offset", [((2, 3), (3, 1), 4), ((3, 2), (2, 7), 1), ((4,), (5,), 0), ((), (), 7)]
+)
+def test_as_strided_scatter_into_an_intermediate(size, stride, offset):
+    """Its offset counts from the start of the memory; intermediates share theirs."""
+
+    def f(x, y, z):
+        first = (z @ z).sin()
+        return first + torch.as_strided_scatter(x * 2, y + 1, size, stride, offset).sum(), first
+
+    check(f, torch.randn(4, 6), torch.randn(size), torch.randn(8, 8), graphs=1)
+    g = lambda x, y: torch.as_strided_scatter(x, y, size, stride, offset)
+    check(g, torch.randn(4, 6), torch.randn(size), graphs=1)
