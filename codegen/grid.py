@@ -25,6 +25,7 @@ from frameloom.codegen.goal import Goal
 from frameloom.codegen.layout import coalesce, is_index, row_major, stride
 from frameloom.codegen.partition import form
 from frameloom.codegen.split_reduction import reductions
+from frameloom.ir.cumulative import prefix
 from frameloom.ir.index import add, linear, mul
 from frameloom.ir.node import Axis, Node, Reduce, axis, index, load
 from frameloom.ir.ops import Op
@@ -54,6 +55,7 @@ class Fold:
     result: Node
     stage: int
     positions: tuple[Axis, ...]
+    scan: bool = False  # cumulative: `result` is the fold up to every inner position
 
 
 @dataclass(eq=False, slots=True)
@@ -135,7 +137,7 @@ def _unified(
     main = max(forms, key=lambda f: (len(f.inner) > 0, size(f.outer) * size(f.inner)))
     outer = tuple(Axis(f"x{k}", a.extent) for k, a in enumerate(main.outer))
     inner = tuple(Axis(f"r{k}", a.extent) for k, a in enumerate(main.inner))
-    made: dict[tuple[str, Node], Fold] = {}
+    made: dict[tuple[str, bool, Node], Fold] = {}
     stores = []
     for s, f in zip(kernel.stores, forms, strict=True):
         names = dict(zip((*f.outer, *f.inner), map(axis, (*outer, *inner)), strict=False))
@@ -149,23 +151,28 @@ def _leaves(
     roots: Sequence[Node],
     outer: tuple[Axis, ...],
     inner: tuple[Axis, ...],
-    made: dict[tuple[str, Node], Fold],
+    made: dict[tuple[str, bool, Node], Fold],
 ) -> list[Node]:
     """`roots` with leaves for the reductions, whose folds go into `made`."""
     roots = list(roots)
     while found := reductions(roots):
         r = found[0]
-        value = substitute(r.srcs[0], dict(zip(r.arg.axes, map(axis, inner), strict=True)))
-        fold = made.get((r.arg.kind, value))
+        found_scan = prefix(r)
+        scan = found_scan is not None and found_scan.along in inner
+        source = found_scan.value if scan and found_scan is not None else r.srcs[0]
+        value = substitute(source, dict(zip(r.arg.axes, map(axis, inner), strict=True)))
+        fold = made.get((r.arg.kind, scan, value))
         if fold is None:
             stage = 1 + max(
                 (f.stage for f in made.values() for n in topological([value]) if n is f.result),
                 default=-1,
             )
-            shape = tuple(a.extent for a in outer)
+            over = (*outer, *inner) if scan else outer
+            shape = tuple(a.extent for a in over)
             buffer = Buffer(f"fold:{len(made)}", r.dtype, shape, (), Kind.TEMP)
-            leaf = load(buffer, linear(map(axis, outer), row_major(outer)))
-            fold = made[r.arg.kind, value] = Fold(r.arg.kind, value, leaf, stage, inner)
+            leaf = load(buffer, linear(map(axis, over), row_major(over)))
+            fold = Fold(r.arg.kind, value, leaf, stage, inner, scan)
+            made[r.arg.kind, scan, value] = fold
         leaf = fold.result
         roots = transform(roots, lambda n, r=r, leaf=leaf: leaf if n is r else None)
     return roots
@@ -334,18 +341,21 @@ def _with_inner(
 ) -> Launch:
     rows, length = size(outer), size(inner)
     found = accesses(folds, stores)
+    whole = any(f.scan for f in folds)
     across = rows > 1 and _contiguous(found, outer[-1:]) > _contiguous(found, inner[-1:])
     if across:
         columns = min(COLUMNS, power(rows))
         while columns > 16 and -(-rows // columns) < 2 * chip.multiprocessors:
             columns //= 2
+        while whole and columns > 1 and power(length) * columns > HELD:
+            columns //= 2
         few = min(FEW, power(length))
-        persistent = power(length) * columns <= HELD // 2
+        persistent = whole or power(length) * columns <= HELD // 2
         if persistent:
             few = power(length)
         x, r = Dimension("x", outer, columns), Dimension("r", inner, few)
     else:
-        persistent = length <= HELD
+        persistent = whole or length <= HELD
         r = Dimension("r", inner, power(length) if persistent else STEP)
         together = max(1, min(power(rows), 1024 // r.block))
         while together > 1 and -(-rows // together) < 4 * chip.multiprocessors:

@@ -19,6 +19,7 @@ from frameloom.codegen.chip import Chip
 from frameloom.codegen.cost import size
 from frameloom.codegen.split import split
 from frameloom.codegen.split_reduction import chunks, ordered, reductions, split_reductions
+from frameloom.ir.cumulative import at, own_axes, prefix
 from frameloom.ir.index import linear
 from frameloom.ir.node import Axis, Node, axis, index, load
 from frameloom.ir.ops import Op
@@ -90,24 +91,27 @@ def form(store: Store) -> Form | None:
     found = reductions((store.offset, store.value))
     if not found:
         return Form(store.axes, ())
-    main = max(found, key=lambda r: size(r.free) * size(r.arg.axes))
-    outer = tuple(a for a in store.axes if a in main.free)
+    main = max(found, key=lambda r: size(own_axes(r)) * size(r.arg.axes))
+    outer = tuple(a for a in store.axes if a in own_axes(main))
     inner = main.arg.axes
-    rest = tuple(a for a in store.axes if a not in main.free)
-    if len(outer) != len(main.free):
+    rest = tuple(a for a in store.axes if a not in own_axes(main))
+    if len(outer) != len(own_axes(main)):
         return None  # below a reduction that is to be cut
     if rest and [a.extent for a in rest] != [a.extent for a in inner]:
         return None
     for r in found:
-        if not fits(r, outer, inner):
+        if not fits(r, outer, inner, rest):
             return None
     return Form(outer, rest or inner)
 
 
-def fits(r: Node, outer: Sequence[Axis], inner: Sequence[Axis]) -> bool:
-    return r.free == frozenset(outer) and [a.extent for a in r.arg.axes] == [
-        a.extent for a in inner
-    ]
+def fits(r: Node, outer: Sequence[Axis], inner: Sequence[Axis], rest: Sequence[Axis]) -> bool:
+    """Whether the reduction is one over the inner axes; `rest`: the axes of the store that stand for them."""
+    if own_axes(r) != frozenset(outer):
+        return False
+    if own_axes(r) != r.free and r.free - own_axes(r) != frozenset(rest):
+        return False
+    return [a.extent for a in r.arg.axes] == [a.extent for a in inner]
 
 
 class _Cutter:
@@ -129,9 +133,24 @@ class _Cutter:
     def add(self, store: Store) -> None:
         """Appends `store`, after the stores that it is cut into."""
         assert len(self.stores) < MANY, "a kernel is cut without end"
-        store = self._reused(self._flat(store))
+        store = self._reused(self._flat(self._cumulative(store)))
         store = split_reductions(store, self.chip, self._materialise)
         self.stores.append(self._fitting(store))
+
+    def _cumulative(self, store: Store) -> Store:
+        """Cumulative folds up to anything but a position of the store are loaded from where they are kept for all."""
+
+        def visit(n: Node) -> Node | None:
+            found = prefix(n) if n.op is Op.REDUCE else None
+            if found is None or found.along in store.axes:
+                return None
+            along = Axis(f"{found.k.name}_to", found.k.extent)
+            outside = sorted(found.value.free - {found.k}, key=lambda a: a.name)
+            read = self._materialise(found.up_to(axis(along)), (*outside, along))
+            return at(found, read, along)
+
+        offset, value = transform((store.offset, store.value), visit)
+        return replace(store, offset=offset, value=value)
 
     def _flat(self, store: Store) -> Store:
         """No reduction depends on what another one around it folds."""
@@ -143,6 +162,9 @@ class _Cutter:
             needed = frozenset().union(*(r.free & own for r in reductions(n.srcs)))
             if not needed:
                 return None
+            if (found := prefix(n)) is not None:
+                axes = sorted(found.value.free, key=lambda a: a.name)
+                return replace(found, value=self._materialise(found.value, axes)).up_to(found.limit)
             common = self._common(n, store)
             if common is not None:
                 return fold(n.arg.kind, n.arg.axes, common)
@@ -204,11 +226,14 @@ class _Cutter:
         """Reductions that the form of the store has no room for are loaded."""
         while form(store) is None:
             found = reductions((store.offset, store.value))
-            main = max(found, key=lambda r: (size(r.free) * size(r.arg.axes), len(r.free)))
-            rest = [a.extent for a in store.axes if a not in main.free]
-            whole = not rest or rest == [a.extent for a in main.arg.axes]
-            outer = tuple(a for a in store.axes if a in main.free)
-            misfit = next(r for r in found if not whole or not fits(r, outer, main.arg.axes))
+            main = max(
+                found, key=lambda r: (size(own_axes(r)) * size(r.arg.axes), len(own_axes(r)))
+            )
+            rest = [a for a in store.axes if a not in own_axes(main)]
+            extents = [a.extent for a in rest]
+            whole = not rest or extents == [a.extent for a in main.arg.axes]
+            outer = tuple(a for a in store.axes if a in own_axes(main))
+            misfit = next(r for r in found if not whole or not fits(r, outer, main.arg.axes, rest))
             # A store of this one would be cut in the same place again.
             misfit = next(iter(reductions(misfit.srcs)), misfit)
             free = tuple(a for a in store.axes if a in misfit.free)

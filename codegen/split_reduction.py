@@ -18,6 +18,7 @@ from frameloom.codegen.chip import Chip
 from frameloom.codegen.cost import size
 from frameloom.codegen.identity import identity
 from frameloom.codegen.layout import stride
+from frameloom.ir.cumulative import prefix
 from frameloom.ir.index import add, mul
 from frameloom.ir.node import Axis, Node, axis, binary, const, index
 from frameloom.ir.ops import Op
@@ -52,7 +53,12 @@ def split_reductions(store: Store, chip: Chip, materialise: Materialise) -> Stor
 def chunks(n: Node, chip: Chip) -> int:
     """Into how many chunks the reduction is best cut; 1: not at all."""
     total, results = size(n.arg.axes), size(n.free)
-    if n.arg.kind in ("argmax", "argmin") or total * results < LEAST or total < COLUMNS:
+    if (
+        n.arg.kind in ("argmax", "argmin")
+        or prefix(n) is not None
+        or total * results < LEAST
+        or total < COLUMNS
+    ):
         return 1
     across = is_across(n)
     blocks = -(-results // COLUMNS) if across else results

@@ -42,6 +42,7 @@ LIBDEVICE = {
 HELPERS: dict[str, str] = {
     "_max": "def _max(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)",
     "_min": "def _min(a, b):\n    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)",
+    "_add": "def _add(a, b):\n    return a + b",
     "_mul": "def _mul(a, b):\n    return a * b",
     "_or": "def _or(a, b):\n    return a | b",
     "_and": "def _and(a, b):\n    return a & b",

@@ -305,8 +305,18 @@ class Writer(Ops):
             self.line(f"{name} = ({name} {combine} {value}).to({TYPES[f.value.dtype]})")
 
     def _fold_at_once(self, f: Fold) -> None:
+        if f.scan:
+            return self._bind_result(f, self._scanned(f))
         place = self._place(f) if f.kind in ("argmax", "argmin") else ""
         self._bind_result(f, self._reduced(f, self._folded(f), place))
+
+    def _scanned(self, f: Fold) -> str:
+        inner = self.launch.inner
+        assert inner is not None and self.launch.persistent
+        if inner.block == 1:
+            return self._folded(f)
+        combine = self.helper({"sum": "_add", "prod": "_mul"}[f.kind])
+        return f"tl.associative_scan({self._folded(f)}, {self.tile.index(inner)}, {combine})"
 
     def _folded(self, f: Fold) -> str:
         """The value to fold, spread over the tile, with nothing behind its end."""

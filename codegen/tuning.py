@@ -83,6 +83,8 @@ def _possible(launch: Launch, t: Tuning) -> bool:
         if not 1 <= block <= max(d.block, power(d.extent)):
             return False
         tile *= block
+    if not t.persistent and any(f.scan for f in launch.folds):
+        return False
     if launch.inner is not None and t.inner < (launch.inner.extent if t.persistent else 2):
         return False
     if t.warps not in WARPS or tile > TILE:

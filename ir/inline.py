@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from frameloom.ir import index
 from frameloom.ir.cases import assumptions
+from frameloom.ir.cumulative import own_axes
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, const
 from frameloom.ir.ops import EXPENSIVE, LEAVES, Op
@@ -198,7 +199,7 @@ def _order(consumer: Store, use: Use) -> list[Axis]:
     """Axes of the loops around a use, outermost first."""
     if not use.around:
         return list(consumer.axes)
-    outer = use.around[0].free
+    outer = own_axes(use.around[0])
     order = [a for a in consumer.axes if a in outer]
     order += sorted(outer.difference(order), key=lambda a: a.name)
     return order + [a for r in use.around for a in r.arg.axes]

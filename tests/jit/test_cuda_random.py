@@ -169,7 +169,7 @@ def test_with_little_overhead():
 
     def f(x):
         for _ in range(10):
-            x = F.dropout(torch.tanh(x @ x), 0.1)
+            x = F.dropout(torch.sort(x, -1).values, 0.1)
         return x
 
     agree(f, x, jitted=frameloom.jit(f, mode="reduce-overhead"))

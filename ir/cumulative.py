@@ -1,0 +1,70 @@
+"""Cumulative sums and products: reductions like any other, `sum over k of (v where k <= i, else 0)`.
+
+Where `i` is a position of a store, all of them are one pass over k, and cost no more: fusion and the GPU's code generator
+know them by this form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Axis, Node, axis, binary, const, index, where
+from frameloom.ir.ops import Op
+from frameloom.ir.substitute import compare, fold, substitute
+
+NOTHING = {"sum": 0, "prod": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The fold of `value` over `k` up to `limit`."""
+
+    kind: str
+    k: Axis
+    value: Node
+    limit: Node
+
+    @property
+    def along(self) -> Axis | None:
+        """The axis whose position the limit is, if it has the extent of `k`."""
+        a = self.limit.arg if self.limit.op is Op.AXIS else None
+        return a if a is not None and a.extent == self.k.extent else None
+
+    @property
+    def nothing(self) -> Node:
+        return const(NOTHING[self.kind], self.value.dtype)
+
+    def up_to(self, limit: Node) -> Node:
+        """The reduction with another limit."""
+        inside = Node(Op.LE, DType.BOOL, (axis(self.k), limit))
+        return fold(self.kind, (self.k,), where(inside, self.value, self.nothing))
+
+
+def prefix(n: Node) -> Prefix | None:
+    """`n`, a REDUCE, as a cumulative fold."""
+    kind, axes, source = n.arg.kind, n.arg.axes, n.srcs[0]
+    if kind not in NOTHING or len(axes) != 1 or source.op is not Op.WHERE:
+        return None
+    inside, value, other = source.srcs
+    if inside.op is not Op.LE or inside.srcs[0] is not axis(axes[0]):
+        return None
+    found = Prefix(kind, axes[0], value, inside.srcs[1])
+    limited = found.limit.free
+    if axes[0] in limited or not limited.isdisjoint(value.free) or other is not found.nothing:
+        return None
+    return found
+
+
+def own_axes(n: Node) -> frozenset[Axis]:
+    """What a reduction depends on, without the position up to which it is cumulative."""
+    found = prefix(n)
+    return n.free if found is None or found.along is None else n.free - {found.along}
+
+
+def at(p: Prefix, everywhere: Node, along: Axis) -> Node:
+    """The value at the limit, where `everywhere` is that at every position of `along`."""
+    last = index(p.k.extent - 1)
+    place = binary(Op.MIN, binary(Op.MAX, p.limit, index(0)), last)
+    value = substitute(everywhere, {along: place})
+    return where(compare(Op.GE, p.limit, index(0)), value, p.nothing)
