@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.shapes import broadcast, empty, is_dense, like, rule
+from frameloom.ir.lower.foreach import PLAIN
 
 aten = torch.ops.aten
 
@@ -488,3 +489,27 @@ def _foreach_with_numbers(func: Any, tensors: Any, first: Any, second: Any, numb
     if not numbers.dim() == 1 or not len(numbers) == len(tensors) == len(first) == len(second):
         raise RuntimeError("tensor lists and scalars of different lengths")
     return [plain(x, a, b) for x, a, b in zip(tensors, first, second, strict=True)]
+
+
+def _foreach(func: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    """Lists of floats that correspond in dtype and layout: each result is like its tensor."""
+    if not isinstance(tensors, list | tuple):
+        return None
+    lists = [a for a in args if isinstance(a, list | tuple) and a and hasattr(a[0], "dtype")]
+    if any(len(a) != len(tensors) for a in args if isinstance(a, list | tuple)):
+        return None
+    others = [a for a in args if isinstance(a, complex | torch.Tensor)]
+    if any(isinstance(a, complex) or a.dim() or a.dtype.is_complex for a in others):
+        return None
+    for k, t in enumerate(tensors):
+        facts = t.dtype, t.shape, t.stride()
+        if not t.dtype.is_floating_point or not t.is_contiguous() or (others and not t.dim()):
+            return None
+        if any((a[k].dtype, a[k].shape, a[k].stride()) != facts for a in lists):
+            return None
+    return [empty(t.shape, t.dtype) for t in tensors]
+
+
+for _name in PLAIN:
+    _packet, _, _overload = _name.partition(".")
+    rule(getattr(getattr(aten, f"_foreach_{_packet}"), _overload))(_foreach)

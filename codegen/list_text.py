@@ -12,13 +12,13 @@ import struct
 from collections.abc import Sequence
 
 from frameloom.codegen.chip import Chip
-from frameloom.codegen.cost import bytes_moved
 from frameloom.codegen.grid import Dimension, Launch
 from frameloom.codegen.launch import LaunchSource, ListEntry
-from frameloom.codegen.list_form import ALONG, FIRST
 from frameloom.codegen.triton_ops import HELPERS, TYPES
 from frameloom.codegen.triton_text import HEAD, Value, Writer
 from frameloom.ir.dtype import DType
+from frameloom.ir.forms import ALONG, FIRST
+from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
 from frameloom.ir.node import load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, KernelList
@@ -51,7 +51,8 @@ def _source(one: KernelList, chip: Chip) -> LaunchSource:
         (r.extent, *(_word(v, b.dtype) for v, b in zip(r.numbers, one.numbers, strict=True)))
         for r in one.rows
     )
-    moved = sum(map(bytes_moved, one.kernels))
+    touched = [*reads_of(one), *writes_of(one)]
+    moved = sum(map(size_in_bytes, touched))
     columns = tuple(r.columns for r in one.rows)
     return LaunchSource(
         text=f"{HEAD}{texts}\n\n{code}",

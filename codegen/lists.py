@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from frameloom.codegen.list_form import Form, form_of, settled
+from frameloom.ir.forms import Form, form_of, settled
 from frameloom.ir.groups import Order, Step
 from frameloom.ir.memory import buffers_of, size_in_bytes
 from frameloom.ir.program import Check, Kernel, KernelList, Kind, Program, Row, is_cuda
@@ -157,5 +157,5 @@ def _list(program: Program, numbers: list[int], found: _Found) -> KernelList:
     form, rows = settled(found[numbers[0]][1], [found[n][2] for n in numbers])
     origin = tuple(dict.fromkeys(line for k in kernels for line in k.origin))
     return KernelList(
-        f"{kernels[0].name}_list", kernels, form.stores, form.columns, form.numbers, rows, origin
+        f"{kernels[0].name}_list", form.stores, form.columns, form.numbers, rows, origin
     )

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from frameloom.ir import attention, products
+from frameloom.ir.alike import once_each
 from frameloom.ir.elementwise import elementwise
 from frameloom.ir.groups import Graph, Group, is_mutating
 from frameloom.ir.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
@@ -41,6 +42,10 @@ NEIGHBOURS = 16  # readers of one tensor that a kernel is compared with
 
 def fuse(program: Program) -> Program:
     """`program` with fewer, larger kernels."""
+    return once_each(program, _fused)
+
+
+def _fused(program: Program) -> Program:
     merged = _merged(products.prepare(attention.prepare(program)))
     if _has_constants(merged):
         merged = _merged(merged)

@@ -16,6 +16,7 @@ import torch
 
 from frameloom.ir import philox
 from frameloom.ir.dtype import DType
+from frameloom.ir.forms import kernels_of
 from frameloom.ir.library import DRAW
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
@@ -68,7 +69,7 @@ def run(
         if isinstance(step, Kernel):
             run_kernel(step, memory)
         elif isinstance(step, KernelList):
-            for kernel in step.kernels:
+            for kernel in kernels_of(step):
                 run_kernel(kernel, memory)
         elif isinstance(step, Extern) and step.target == DRAW:
             assert take is not None, "the program draws random numbers"

@@ -104,7 +104,8 @@ def buffers_of(step: Kernel | KernelList | Extern | Check) -> list[Buffer]:
 def reads_of(step: Kernel | KernelList | Extern | Check) -> list[Buffer]:
     """Buffers that a step reads."""
     if isinstance(step, KernelList):
-        return list(dict.fromkeys(b for k in step.kernels for b in reads_of(k)))
+        read = {n.arg for s in step.stores for n in loads([s.value])}
+        return _of_columns(step, [b in read for b in step.columns])
     if isinstance(step, Kernel):
         roots = [r for s in step.stores for r in (s.value, s.offset)]
         return list(dict.fromkeys(n.arg for n in loads(roots)))
@@ -114,10 +115,18 @@ def reads_of(step: Kernel | KernelList | Extern | Check) -> list[Buffer]:
     return list(dict.fromkeys(v.buffer for v in views_in(values)))
 
 
+def _of_columns(step: KernelList, chosen: list[bool]) -> list[Buffer]:
+    found = {
+        b: None for r in step.rows for (b, _), own in zip(r.columns, chosen, strict=True) if own
+    }
+    return list(found)
+
+
 def writes_of(step: Kernel | KernelList | Extern | Check) -> list[Buffer]:
     """Buffers that a step writes."""
     if isinstance(step, KernelList):
-        return list(dict.fromkeys(b for k in step.kernels for b in writes_of(k)))
+        written = {s.buffer for s in step.stores}
+        return _of_columns(step, [b in written for b in step.columns])
     if isinstance(step, Kernel):
         return list(dict.fromkeys(s.buffer for s in step.stores))
     if isinstance(step, Check):

@@ -123,11 +123,11 @@ class KernelList:
     """Kernels that do the same elementwise work on other buffers and extents, none of which needs another.
 
     `stores` say once what every one of them does, over one axis and with a buffer per column and number: a column is
-    loaded at the axis, or at 0 for the same element everywhere; a number has no dimensions.  `rows` has a Row per kernel.
+    loaded at the axis, or at 0 for the same element everywhere; a number has no dimensions.  `rows` has a Row per kernel;
+    forms.py makes the kernels of it.
     """
 
     name: str
-    kernels: tuple[Kernel, ...]
     stores: tuple[Store, ...]
     columns: tuple[Buffer, ...]
     numbers: tuple[Buffer, ...]
@@ -136,7 +136,7 @@ class KernelList:
 
     @property
     def device(self) -> str:
-        return self.kernels[0].device
+        return self.rows[0].columns[0][0].device
 
 
 @dataclass(frozen=True, slots=True)

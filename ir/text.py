@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from frameloom.ir.dtype import DType
+from frameloom.ir.forms import kernels_of
 from frameloom.ir.memory import buffers_of
 from frameloom.ir.node import Axis, Node, Reduce
 from frameloom.ir.ops import Op
@@ -69,8 +70,8 @@ def _show_program(program: Program) -> str:
         if isinstance(step, Kernel):
             lines += _show_kernel(step)
         elif isinstance(step, KernelList):
-            lines.append(f"# one launch, {step.name!r}, for {len(step.kernels)} kernels")
-            for kernel in step.kernels:
+            lines.append(f"# one launch, {step.name!r}, for {len(step.rows)} kernels")
+            for kernel in kernels_of(step):
                 lines += _show_kernel(kernel)
         elif isinstance(step, Check):
             lines.append(f"check({step.buffer.name}, {step.exception!r}, {step.message!r})")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from frameloom.errors import VerifyError
 from frameloom.ir.dtype import DType
 from frameloom.ir.elementwise import elementwise
+from frameloom.ir.forms import kernels_of
 from frameloom.ir.index import bounds
 from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
@@ -83,7 +84,9 @@ def verify(program: Program, blame: str = "") -> None:
 
 
 def _kernels_of(step: Step) -> tuple[Kernel, ...]:
-    return (step,) if isinstance(step, Kernel) else getattr(step, "kernels", ())
+    if isinstance(step, KernelList):
+        return kernels_of(step)
+    return (step,) if isinstance(step, Kernel) else ()
 
 
 def _offsets(step: Step, buffer: Buffer) -> set[Node]:
@@ -121,10 +124,9 @@ def _message(program: Program, k: int, fault: _Fault, blame: str) -> str:
 
 
 def _check_independent(step: KernelList) -> None:
-    if len(step.kernels) != len(step.rows):
-        raise _Fault(f"{step.name} has {len(step.kernels)} kernels and {len(step.rows)} rows")
-    writer: dict[Buffer, Kernel] = {b: k for k in step.kernels for b in writes_of(k)}
-    for k in step.kernels:
+    kernels = kernels_of(step)
+    writer: dict[Buffer, Kernel] = {b: k for k in kernels for b in writes_of(k)}
+    for k in kernels:
         for b in [*reads_of(k), *writes_of(k)]:
             if writer.get(b, k) is not k:
                 raise _Fault(f"{k.name} and {writer[b].name} of {step.name} both touch {b}")

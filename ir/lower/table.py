@@ -10,6 +10,7 @@ or raises Decline: the op then becomes a library call.  The driver (graph.py) ca
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -149,8 +150,13 @@ def product(extents: Sequence[int]) -> int:
 
 def positions(shape: Sequence[int]) -> list[Node]:
     """Canonical positions in a tensor of this shape; dimensions of size 1 need no axis."""
+    return list(_positions(tuple(shape)))
+
+
+@functools.lru_cache(4096)
+def _positions(shape: tuple[int, ...]) -> tuple[Node, ...]:
     axes = iter(space([extent for extent in shape if extent != 1]))
-    return [axis(next(axes)) if extent != 1 else index.index(0) for extent in shape]
+    return tuple(axis(next(axes)) if extent != 1 else index.index(0) for extent in shape)
 
 
 def dimension(dim: int, ndim: int) -> int:
@@ -171,11 +177,16 @@ def read(ref: Ref, at: Sequence[Node], mask: Node | None = None) -> Expr:
     """Element of `ref` at a position; dimensions that `ref` lacks in front or has of size 1 are broadcast."""
     if ref.dtype is None:
         raise Decline
-    skipped = len(at) - ref.ndim
-    pairs = [
-        (p, stride)
-        for p, extent, stride in zip(at[skipped:], ref.shape, ref.strides, strict=True)
-        if extent != 1
-    ]
-    offset = index.linear([p for p, _ in pairs], [s for _, s in pairs], ref.offset)
+    own = tuple(at[len(at) - ref.ndim :])
+    offset = _offset(own, ref.shape, ref.strides, ref.offset)
     return Expr(load(ref.buffer, offset, mask))
+
+
+@functools.lru_cache(4096)
+def _offset(
+    at: tuple[Node, ...], shape: tuple[int, ...], strides: tuple[int, ...], start: int
+) -> Node:
+    pairs = [
+        (p, stride) for p, extent, stride in zip(at, shape, strides, strict=True) if extent != 1
+    ]
+    return index.linear([p for p, _ in pairs], [s for _, s in pairs], start)

@@ -10,11 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frameloom.ir.index import terms_of
-from frameloom.ir.node import Axis, Node, axis, index, load
+from frameloom.ir.index import linear, terms_of
+from frameloom.ir.node import Axis, Node, axis, const, index, load
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Kernel, Kind, Row, Store
-from frameloom.ir.substitute import topological
+from frameloom.ir.program import Buffer, Kernel, KernelList, Kind, Row, Store
+from frameloom.ir.substitute import space, topological
 
 ALONG = Axis("x", 1 << 30)  # of the stores of a form; a Row says how many positions there are
 HERE, FIRST = axis(ALONG), index(0)
@@ -138,7 +138,7 @@ def settled(form: Form, rows: Sequence[Row]) -> tuple[Form, tuple[Row, ...]]:
     same: dict[Buffer, Node] = {}
     kept: list[int] = []
     for k, buffer in enumerate(form.numbers):
-        values = {(type(r.numbers[k]), _exact(r.numbers[k])) for r in rows}
+        values = {(type(r.numbers[k]), exact(r.numbers[k])) for r in rows}
         if len(values) == 1:
             same[buffer] = Node(Op.CONST, buffer.dtype, (), rows[0].numbers[k])  # type: ignore[arg-type]
         else:
@@ -156,6 +156,44 @@ def settled(form: Form, rows: Sequence[Row]) -> tuple[Form, tuple[Row, ...]]:
     return Form(tuple(stores), form.columns, numbers), less
 
 
-def _exact(value: bool | int | float) -> str:
+def kernels_of(step: KernelList) -> tuple[Kernel, ...]:
+    """The kernels that a list stands for, each over one axis."""
+    form = Form(step.stores, step.columns, step.numbers)
+    return tuple(
+        instance(form, row, f"{step.name}_{k}", step.origin) for k, row in enumerate(step.rows)
+    )
+
+
+def instance(form: Form, row: Row, name: str, origin: tuple[str, ...]) -> Kernel:
+    """The kernel of this form that a row says."""
+    axes = space([row.extent]) if row.extent > 1 else ()
+    here = axis(axes[0]) if axes else FIRST
+    known: dict[Node, Node] = {
+        load(b, FIRST): const(value, b.dtype)  # type: ignore[arg-type]
+        for b, value in zip(form.numbers, row.numbers, strict=True)
+    }
+    places = dict(zip(form.columns, row.columns, strict=True))
+
+    def at(column: Buffer, offset: Node) -> tuple[Buffer, Node]:
+        buffer, start = places[column]
+        return buffer, linear(
+            [here] if offset is HERE else [], [1] if offset is HERE else [], start
+        )
+
+    stores = []
+    for s in form.stores:
+        done: dict[Node, Node] = {}
+        for n in topological([s.value]):
+            if n in known:
+                done[n] = known[n]
+            elif n.op is Op.LOAD:
+                done[n] = load(*at(n.arg, n.srcs[0]))
+            elif n.srcs or n.op is not Op.AXIS:
+                done[n] = Node(n.op, n.dtype, tuple(done.get(x, x) for x in n.srcs), n.arg)
+        stores.append(Store(*at(s.buffer, s.offset), done[s.value], axes))
+    return Kernel(name, tuple(stores), origin)
+
+
+def exact(value: bool | int | float) -> str:
     # 0.0 and -0.0 are equal to Python, and NaN is not equal to itself.
     return value.hex() if isinstance(value, float) else repr(value)
