@@ -9,23 +9,21 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from frameloom.assemble import Built, assemble
-from frameloom.backends import generate_all, launches
+from frameloom.backends import generate_all
 from frameloom.capture import _capture
 from frameloom.capture.frame_capture import capture_call
-from frameloom.capture.written_attention import recognised
 from frameloom.ir import interp
-from frameloom.ir.fuse import fuse
-from frameloom.ir.lower import lower
 from frameloom.ir.memory import plan_memory
 from frameloom.ir.program import Extern, Kernel, Program
 from frameloom.ir.text import show
 from frameloom.ir.verify import verify
+from frameloom.options import Options
+from frameloom.pipeline import PROGRAM_STAGES
 from frameloom.runtime.build import build
 from tests.ops.cases import Case, widened
 from tests.ops.compare import Run, difference
@@ -47,12 +45,11 @@ class Piece:
 
     def lowered(self) -> Program:
         if self.program is None:
-            seen = recognised(self.captured)
-            program = lower(seen.graph, seen.constants)
-            verify(program, blame="lower")
-            program = fuse(program)
-            verify(program, blame="fuse")
-            self.program = launches(program)
+            program: Any = self.captured
+            for name, stage, _ in PROGRAM_STAGES:
+                program = stage(program)
+                verify(program, blame=name)
+            self.program = program
         return self.program
 
 
@@ -60,7 +57,7 @@ class Runner:
     """Stands in for the compiler: keeps the graphs, and runs them in the way that is being checked."""
 
     def __init__(self) -> None:
-        self.options = SimpleNamespace(fullgraph=False)
+        self.options = Options()
         self.way = "recorded"
         self.pieces: list[Piece] = []
         self.breaks: list[Any] = []
