@@ -66,6 +66,15 @@ def _max_unpool2d(meta: Any, x: Any, indices: Any, size: Any) -> Any:
     )
 
 
+def _batch_norm(meta: Any, x: Any, *parameters: Any) -> Any:
+    """Statistics of 16-bit inputs are of the parameters' dtype, of the input's where there are none."""
+    out, mean, invstd, *running = meta
+    given = [p for p in parameters[:4] if isinstance(p, torch.Tensor)]
+    if x.dtype not in HALVES or given:
+        return meta
+    return out, mean.to(x.dtype), invstd.to(x.dtype), *running
+
+
 def _nonzero_static(meta: Any, x: Any, **options: Any) -> Any:
     return meta.new_empty(meta.shape)
 
@@ -86,6 +95,8 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten._linalg_svd.default): _svd,
     ("cpu", aten.linalg_eig.default): _eig,
     ("cpu", aten.max_unpool2d.default): _max_unpool2d,
+    ("cpu", aten._native_batch_norm_legit.no_stats): _batch_norm,
+    ("cpu", aten._native_batch_norm_legit_functional.default): _batch_norm,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
     **{
         ("cpu", func): _fourier(func)

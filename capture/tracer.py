@@ -31,7 +31,7 @@ from frameloom.capture.values.container import (
     SequenceValue,
     SliceValue,
     TupleValue,
-    plain,
+    plain_inside,
 )
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.exception import ExceptionValue
@@ -325,8 +325,8 @@ class Tracer:
     ) -> Value:
         """Do it now: `fn` is pure and all arguments are constants; otherwise break."""
         try:
-            plain_args = [plain(self.look(a)) for a in args]
-            plain_kwargs = {name: plain(self.look(a)) for name, a in kwargs.items()}
+            plain_args = [plain_inside(self, a) for a in args]
+            plain_kwargs = {name: plain_inside(self, a) for name, a in kwargs.items()}
         except NotConstant:
             raise Break(call_kind(fn, args), f"{getattr(fn, '__name__', fn)}(...)") from None
         if (

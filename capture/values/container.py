@@ -274,4 +274,20 @@ def plain(value: Value) -> Any:
     return found.constant()
 
 
-__all__ = ["ConstValue", "ListValue", "SliceValue", "TupleValue", "make_tuple", "plain"]
+def plain_inside(t: Tracer, value: Value) -> Any:
+    """The Python object of a constant, which is looked at, and so are a tuple's items."""
+    value = t.look(value)
+    for item in value.items if isinstance(value, TupleValue) else ():
+        t.look(item)
+    return plain(value)
+
+
+__all__ = [
+    "ConstValue",
+    "ListValue",
+    "SliceValue",
+    "TupleValue",
+    "make_tuple",
+    "plain",
+    "plain_inside",
+]

@@ -373,6 +373,8 @@ PLAIN_KEYS = frozenset({str, int, bool, bytes, float, type(None), tuple, complex
 
 def guardable(key: Any) -> bool:
     """Whether the guard tree can look the key up without running Python: plain keys by value, others by identity."""
+    if type(key) is tuple:
+        return all(map(guardable, key))
     return (
         key is None
         or type(key) in (str, int, bool, bytes)
