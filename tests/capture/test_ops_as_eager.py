@@ -1,0 +1,148 @@
+"""What the op database showed: programs of one or two ops whose results, layouts or exceptions were not eager's."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from frameloom import jit
+from tests.capture.capturing import captured
+from tests.helpers import check
+
+X = torch.arange(12.0).reshape(3, 4) - 5
+C = torch.complex(X, X.flip(0))
+
+
+def whole(fn, *args):
+    captured(fn, *args, graphs=1, breaks=0, no_plain=True)
+
+
+def test_results_come_before_what_is_written_beside_them():
+    whole(lambda x: F.rrelu(x, training=True), X)
+    mean, var = torch.zeros(4), torch.ones(4)
+    whole(
+        lambda x, m, v: torch._native_batch_norm_legit(x, None, None, m, v, True, 0.1, 1e-5),
+        X, mean, var,
+    )  # fmt: skip
+
+
+def test_tensors_that_pytorch_changes_in_shape_itself():
+    whole(lambda x: torch.quantile(x, 0.3, dim=1), X)
+    whole(lambda x: torch.quantile(x, 0.3, dim=0, keepdim=True), X)
+    whole(lambda x: x[None, :, None].matmul(x[0]), X)
+
+
+def test_an_unused_result_may_still_raise():
+    def f(x, index):
+        x.gather(0, index)
+        return x + 1
+
+    jitted = jit(f)
+    with torch.no_grad():
+        assert torch.equal(jitted(X, torch.zeros(1, 4, dtype=torch.long)), X + 1)
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            jitted(X, torch.full((1, 4), 7))
+    captured(lambda x: torch.linalg.inv(x), torch.zeros(2, 2), breaks=0)
+
+
+def test_probabilities_are_checked():
+    check(lambda p, t: F.binary_cross_entropy(p, t), torch.full((4,), 1.5), torch.ones(4))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.conj(),
+        lambda x: (x.conj() * 2, x.mH, x.conj().t() + 1),
+        lambda x: (x * 2).conj(),
+        lambda x: (x.conj().imag, x.conj().real),
+        lambda x: x.conj().resolve_conj(),
+        lambda x: x.conj().conj() + 1,
+        lambda x: ((x * 2).mH @ x).mH.sum(),
+        lambda x: torch.fft.ihfft(x.real),
+    ],
+)
+def test_lazily_conjugated(fn):
+    check(fn, C, breaks=0)
+
+
+def test_a_conjugated_view_is_written_plainly():
+    check(lambda x: x.conj().mul_(2), C)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.empty(5, 0, 20)[..., ::2],
+        torch.empty(1, 0, 6)[..., ::2],
+        torch.ones(4)[3:].as_strided((1,), (2,)),
+    ],
+)
+def test_layouts_where_nothing_lies(x):
+    for fn in (
+        torch.zeros_like,
+        torch.flip,
+        F.hardtanh,
+        torch.nan_to_num,
+        torch.isreal,
+        torch.frexp,
+    ):
+        given = (x, (0,)) if fn is torch.flip else (x,)
+        captured(fn_of(fn), *given)
+
+
+def fn_of(fn):
+    return lambda *args: fn(*args)
+
+
+def test_library_results_lie_as_they_do():
+    for fn in (
+        torch.linalg.svd,
+        torch.linalg.eig,
+        torch.fft.rfftn,
+        lambda x: torch.nonzero_static(x, size=3),
+    ):
+        check(fn_of(fn), X[:, :3].clone(), breaks=0)
+
+
+def test_writes_that_eager_refuses():
+    captured(lambda x: x.add_(x.t()), torch.ones(3, 3))
+    captured(lambda x: x.expand(3, 3).add_(1), torch.ones(1, 3))
+    captured(lambda x, out: torch.gather(x, 0, torch.zeros(1, 1).long(), out=out), X, torch.zeros(1, 1).double())  # fmt: skip
+
+
+def test_writes_between_parts_of_a_tensor():
+    whole(lambda x: x[0].add_(x[1]), X)
+    whole(lambda x: x[:, 0].add_(x[:, 1]), X)
+
+
+def test_random_numbers_for_memory_with_gaps():
+    captured(lambda x: x[:, ::2].normal_(), torch.zeros(6, 40))
+
+
+def test_numbers_of_a_table_by_device_and_dtype():
+    table = {("cpu", torch.float32): 2.0, ("cpu", torch.float64): 3.0}
+    whole(lambda x: x * table[(x.device.type, x.dtype)], X)
+
+
+@torch.library.custom_op("frameloom_tests::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def test_custom_ops():
+    whole(lambda x: twice(x) + 1, X)
+
+
+def test_shapes_of_tuples():
+    whole(lambda x, a, b: x.sum() + torch.ones(torch.broadcast_shapes(a, b)), X, (3,), (4, 1))
+
+
+def test_singular_values_are_computed_without_vectors():
+    for fn in (torch.linalg.cond, lambda x: torch.linalg.norm(x, 2), torch.linalg.svdvals):
+        r = captured(fn_of(fn), torch.randn(5, 5), breaks=0)
+        assert "False, False" in str(r.graphs[0].graph) or "svdvals" in str(r.graphs[0].graph)
