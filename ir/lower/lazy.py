@@ -4,6 +4,7 @@ copy for which that is done, the program gets such a view.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -59,9 +60,19 @@ def returned(graph: Lowering, node: torch.fx.Node) -> Ref:
 
 
 def _called(graph: Lowering, node: torch.fx.Node, target: str, name: str, x: Ref) -> Ref:
-    """A library call of one tensor, whose result lies as that does."""
+    """A library call of one tensor."""
     torch_dtype = x.torch_dtype if x.dtype is None else None
-    result = Buffer(name, x.dtype, x.shape, x.strides, Kind.EXTERN, torch_dtype, x.buffer.device)
+    strides = x.strides if target in VIEWED.values() else dense(x.shape, x.strides)
+    result = Buffer(name, x.dtype, x.shape, strides, Kind.EXTERN, torch_dtype, x.buffer.device)
     graph.base_offset[result] = 0
     graph.steps.append(Extern(target, (view_of(x),), (), (result,), origin(node)))
-    return replace(x, buffer=result, offset=0)
+    return replace(x, buffer=result, strides=strides, offset=0)
+
+
+def dense(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Without gaps and overlap, dimensions in the same order: as eager lays out a copy."""
+    found, step = [0] * len(shape), 1
+    for d in sorted(range(len(shape)), key=lambda d: (strides[d], -d)):
+        found[d] = step
+        step *= max(shape[d], 1)
+    return tuple(found)
