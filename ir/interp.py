@@ -73,8 +73,9 @@ def run(
                 run_kernel(kernel, memory)
         elif isinstance(step, Extern) and step.target == DRAW:
             assert take is not None, "the program draws random numbers"
-            for buffer, number in zip(step.results, take(step.args[1]), strict=True):
-                memory[buffer] = torch.tensor(number)
+            for made, number in zip(step.results, take(step.args[1]), strict=True):
+                assert made is not None
+                memory[made] = torch.tensor(number)
         elif isinstance(step, Extern):
             run_extern(step, memory)
         elif bool(_flat(step.buffer, memory)[0]):
@@ -175,7 +176,8 @@ def evaluate(n: Node, srcs: Sequence[Value], memory: dict[Buffer, Tensor]) -> Va
     elif op is Op.BITCAST:
         result = given[0].view(dtype)
     elif op is Op.RANDOM:
-        bits = philox.words(*given, n.arg)
+        seed, start, position = given
+        bits = philox.words(seed, start, position, n.arg)
         result = philox.uniform(bits) if n.dtype is DType.F32 else bits.to(torch.int32)
     elif op is Op.WHERE:
         result = torch.where(given[0], given[1], given[2])

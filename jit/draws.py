@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -107,7 +108,8 @@ class Comparison:
 
     def _numbers(self, stream: Stream, places: torch.Tensor) -> torch.Tensor:
         seed, offset = torch.tensor([SEED, OFFSET], device=self.device).unbind()
-        return uniform(words(seed, offset, places, stream))
+        found: torch.Tensor = uniform(words(seed, offset, places, stream))
+        return found
 
     # --- dropout
 
@@ -158,33 +160,34 @@ class Comparison:
     def _others_as(self, generator: Generator) -> None:
         for name, draw, expected in self._fillers():
             for count in (1, 1000, 9 * 256 * self.blocks + 5):
-                made = self._draw(name, lambda n=count, draw=draw: draw(n), count)
+                made = self._draw(name, partial(draw, count), count)
                 places = self._places(count)
                 numbers = self._numbers(generator.scattered(count), places)
                 if not torch.equal(expected(numbers), made[places]):
                     raise Differs(f"{name} of {count}")
 
     def _fillers(self) -> Iterator[tuple[str, Callable[[int], Any], Callable[[Any], Any]]]:
+        """Name, what fills so many elements, and what that makes of numbers in (0, 1]."""
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
-            options: Any = {"dtype": dtype, "device": self.device}
-            yield (
-                f"rand {dtype}",
-                lambda n, o=options: torch.rand(n, **o),
-                lambda u, d=dtype: _half_open(u.to(d), 0, 1),
-            )
-            yield (
-                f"uniform_ {dtype}",
-                lambda n, o=options: torch.empty(n, **o).uniform_(-1, 1),
-                lambda u, d=dtype: _half_open((u * 2 - 1).to(d), -1, 1),
-            )
+            rand = partial(torch.rand, dtype=dtype, device=self.device)
+            yield f"rand {dtype}", rand, partial(_spread, 0, 1, dtype)
+            filled = partial(_filled, "uniform_", (-1, 1), dtype, self.device)
+            yield f"uniform_ {dtype}", filled, partial(_spread, -1, 1, dtype)
         for dtype in (torch.float32, torch.bfloat16, torch.bool, torch.int64):
-            options = {"dtype": dtype, "device": self.device}
-            yield (
-                f"bernoulli_ {dtype}",
-                lambda n, o=options: torch.empty(n, **o).bernoulli_(RATE),
-                lambda u, d=dtype: (u.double() < RATE).to(d),
-            )
+            filled = partial(_filled, "bernoulli_", (RATE,), dtype, self.device)
+            yield f"bernoulli_ {dtype}", filled, partial(_below_rate, dtype)
 
 
-def _half_open(value: torch.Tensor, low: float, high: float) -> torch.Tensor:
-    return torch.where(value == high, low, value).to(value.dtype)
+def _filled(
+    name: str, arguments: tuple[float, ...], dtype: torch.dtype, device: torch.device, count: int
+) -> Any:
+    return getattr(torch.empty(count, dtype=dtype, device=device), name)(*arguments)
+
+
+def _spread(low: int, high: int, dtype: torch.dtype, numbers: torch.Tensor) -> torch.Tensor:
+    value = (numbers * (high - low) + low).to(dtype)
+    return torch.where(value == high, low, value).to(dtype)
+
+
+def _below_rate(dtype: torch.dtype, numbers: torch.Tensor) -> torch.Tensor:
+    return (numbers.double() < RATE).to(dtype)
