@@ -24,8 +24,7 @@ from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, KernelList
 from frameloom.ir.substitute import topological
 
-BLOCK, SMALL_BLOCK = 2048, 512
-WARPS = 4
+WARPS = 8
 ALIGNMENT = 16
 
 
@@ -34,14 +33,19 @@ def generate_lists(lists: Sequence[KernelList], chip: Chip) -> list[LaunchSource
     return [_source(one, chip) for one in lists]
 
 
-def block_of(one: KernelList, chip: Chip) -> int:
-    """Elements of a block: few where there are few altogether, so that all of the chip has some."""
+def blocks_of(one: KernelList, chip: Chip) -> tuple[int, int]:
+    """Elements and warps of a block.  A thread has one wide access of each tensor: with more, a kernel of many tensors
+    needs so many registers that few blocks fit on a multiprocessor.  Few elements altogether make small blocks, so that
+    all of the chip has some."""
+    widest = max(b.dtype.bytes for b in one.columns if b.dtype is not None)
+    each = 32 * max(1, ALIGNMENT // widest)
     total = sum(r.extent for r in one.rows)
-    return BLOCK if total >= 2 * BLOCK * chip.multiprocessors else SMALL_BLOCK
+    warps = WARPS if total >= 2 * WARPS * each * chip.multiprocessors else WARPS // 2
+    return warps * each, warps
 
 
 def _source(one: KernelList, chip: Chip) -> LaunchSource:
-    block = block_of(one, chip)
+    block, warps = blocks_of(one, chip)
     lines, helpers = _lines(one, block)
     stem = re.sub(r"\W", "_", re.sub(r"_\d+_list$", "", one.name))
     symbol = f"k_{stem}_list"
@@ -59,7 +63,7 @@ def _source(one: KernelList, chip: Chip) -> LaunchSource:
         symbol=symbol,
         signature=("*i64", "*i64", "*i32"),
         grid=(sum(-(-r.extent // block) for r in one.rows), 1, 1),
-        warps=WARPS,
+        warps=warps,
         entries=(ListEntry(one.name, columns, words, block, moved, code),),
     )
 

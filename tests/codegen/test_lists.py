@@ -164,3 +164,15 @@ def test_wide_accesses_in_machine_code():
     (one,) = lists(program_of(kernels, tensors)).steps
     (cubin,) = build(generate_lists([one], H200), 90)
     assert cubin.data[:4] == b"\x7fELF"
+
+
+def test_blocks_have_one_wide_access_a_thread():
+    few = [on_gpu(f"t{k}", torch.empty(100)) for k in range(8)]
+    many = [on_gpu(f"t{k}", torch.empty(1 << 20, dtype=torch.bfloat16)) for k in range(8)]
+    found = []
+    for tensors in (few, many):
+        kernels = [update(k, tensors[k], tensors[k + 4]) for k in range(4)]
+        (one,) = lists(program_of(kernels, tensors)).steps
+        (source,) = generate_lists([one], H200)
+        found.append((source.entries[0].block, source.warps))
+    assert found == [(512, 4), (2048, 8)]
