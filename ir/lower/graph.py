@@ -271,8 +271,12 @@ class Lowering:
         return refs if several else refs[0]
 
     def draw(self, draw: Draw, node: torch.fx.Node) -> Extern:
-        aligned = next((b for b in self.inputs if b.name == draw.aligned), None)
-        view = None if aligned is None else View(aligned, aligned.shape, aligned.strides)
+        view = None
+        if draw.aligned is not None:
+            found = [b for b in self.inputs if b.name == draw.aligned]
+            if not found:
+                raise Decline  # nothing tells how its memory is aligned
+            view = View(found[0], found[0].shape, found[0].strides)
         args = (draw.device, draw.increment, view)
         return Extern(DRAW, args, (), draw.numbers, origin(node))
 

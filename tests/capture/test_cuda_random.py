@@ -329,3 +329,20 @@ def test_neighbours_share_what_is_drawn_for_them(dtype, shape, expected):
         )
         if f is not by_columns:
             assert ("interleave" in source.text) == expected
+
+
+def test_what_eager_reads_from_an_unknown_place_is_drawn_by_the_library():
+    """Which numbers dropout draws depends on the address of the input whose memory it reads."""
+
+    class Forgetful(Runner):
+        def compile_graph(self, graph, trail):
+            for node in graph.graph.nodes:
+                if "source" in node.meta:
+                    node.meta["source"] = philox.Source((1,), 0, "input_9")
+            return super().compile_graph(graph, trail)
+
+    runner = Forgetful()
+    with torch.no_grad(), contextlib.suppress(RuntimeError):
+        _capture.JitFunction(lambda x: F.dropout(x, 0.3) + 1, runner)(torch.randn(1024))
+    targets = [s.target for s in runner.program.steps if isinstance(s, Extern)]
+    assert targets == ["aten.native_dropout.default"]
