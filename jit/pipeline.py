@@ -65,7 +65,7 @@ def compile_graph(
     forward, report = _compile_one(replace(captured, backward=None), options, trail)
     behind = replace(captured, graph=how.graph, inputs=(), examples=(), mutated=(), backward=None)
     backward, _ = _compile_one(behind, options, trail)
-    return Gradients(forward, backward, how), report
+    return Gradients(forward, backward, captured), report
 
 
 def _compile_one(

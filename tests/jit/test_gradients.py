@@ -1,5 +1,6 @@
 """Calls that need gradients: forward and backward compiled, as one node of the program's autograd graph."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -182,3 +183,71 @@ def test_elementwise_work_is_done_again_instead_of_saved():
     out = jitted(x, w)
     saved = out.grad_fn.saved_tensors
     assert {id(t) for t in saved} == {id(x), id(w)}
+
+
+def penalty(critic, x):
+    """The gradient penalty of WGAN-GP."""
+    (gradient,) = torch.autograd.grad(critic(x).sum(), x, create_graph=True)
+    return ((gradient.norm(dim=1) - 1) ** 2).mean()
+
+
+def test_gradients_of_gradients():
+    frameloom.reset()
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    model = frameloom.jit(copy.deepcopy(plain))
+    x = torch.randn(5, 4, requires_grad=True)
+    for m in (plain, model):
+        penalty(m, x).backward()
+    for a, b in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+    assert frameloom.stats()["plain"] == 0
+
+
+def test_products_with_a_hessian():
+    def f(x):
+        return (x.sin() * x.roll(1)).exp().sum()
+
+    x, v = leaf(6), torch.randn(6)
+    found = []
+    for fn in (f, frameloom.jit(f)):
+        (gradient,) = torch.autograd.grad(fn(x), x, create_graph=True)
+        found += torch.autograd.grad(gradient @ v, x)
+    torch.testing.assert_close(*found)
+
+
+def test_gradients_of_gradients_need_inputs_as_they_were():
+    jitted = frameloom.jit(lambda x: (x * 3).sum())
+    x = leaf(3)
+    out = jitted(x * 1)
+    with pytest.raises(RuntimeError, match="is gone"):
+        torch.autograd.grad(out, x, create_graph=True)
+    y = x * 1
+    out = jitted(y)
+    with torch.no_grad():
+        y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(out, x, create_graph=True)
+
+
+def test_gradients_of_gradients_and_running_statistics():
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
+    model = frameloom.jit(copy.deepcopy(plain))
+    x = torch.randn(5, 4, requires_grad=True)
+    for m in (plain, model):
+        penalty(m, x).backward()
+    for a, b in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+    for a, b in zip(plain.buffers(), model.buffers(), strict=True):
+        torch.testing.assert_close(a, b)
+
+    def count(x, calls):
+        y = x + calls
+        calls += 1
+        return y.exp().sum()
+
+    x, calls = leaf(3), torch.ones(())
+    out = frameloom.jit(count)(x, calls)
+    with pytest.raises(RuntimeError, match="changes its inputs"):
+        torch.autograd.grad(out, x, create_graph=True)
