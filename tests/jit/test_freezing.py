@@ -307,3 +307,19 @@ def test_what_changes_again_and_again_is_not_frozen():
         in_place(pair.module)
         pair.check(0)
     assert len(pair.entries) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-3), (torch.bfloat16, 5e-2)])
+def test_on_a_gpu(dtype, tolerance):
+    m, x = net().to("cuda", dtype), X.to("cuda", dtype)
+    jitted = jit_for_test(lambda x: m(x), **FREEZE)
+    with torch.no_grad():
+        for change in (lambda m: None, in_place, of_a_buffer, loaded):
+            change(m)
+            for _ in range(2):
+                torch.testing.assert_close(jitted(x), m(x), rtol=tolerance, atol=tolerance)
+    assert len(jitted.explanation.graphs) == 4
+    for graph in jitted.explanation.graphs:
+        assert not any(c.startswith("mkldnn") for c in graph.library_calls)
+        assert not any("batch_norm" in k.name for k in graph.kernels)
