@@ -78,6 +78,9 @@ class Recorder(TorchDispatchMode):
         self._where = ""
         self.function: Any = None  # whose call is being recorded
         self._last: Any = None  # node before the current call
+        self._outs: set[int] = (
+            set()
+        )  # tensors that the current call was given as out= and an op has written
         self._old = 0  # how many Fakes there were before the current call
         # C functions that tell settings on which the current call depends
         self.relies_on: set[Any] = set()
@@ -134,7 +137,7 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
         self._where, self._old, self.function = where, len(self._fakes), fn
-        self._last = self.graph._root.prev
+        self._last, self._outs = self.graph._root.prev, set()
         self.inference = torch.is_inference_mode_enabled()
         self.relies_on = set(ATTENTION_SETTINGS) if fn in ATTENTION else set()
         if fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values()))):
@@ -159,6 +162,9 @@ class Recorder(TorchDispatchMode):
                 f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
             ) from error
         check_result(result, fn)
+        if any(id(f) not in self._outs for f in fakes_in((kwargs.get("out"),))):
+            # Composite functions handle tensors that are not plain ones otherwise, and may leave `out` alone.
+            raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)} with out=")
         return result
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -400,6 +406,8 @@ class Recorder(TorchDispatchMode):
                 self._conform(r, t, func)
                 for r, t in zip(results[-len(targets) :], targets, strict=True)
             ]
+        if is_out(func):
+            self._outs.update(map(id, targets))
         for target, value in zip(targets, values, strict=True):
             if target.memory.inference and not self.inference:
                 raise Break("op_error", f"{func} writes a tensor made in inference mode")

@@ -255,8 +255,8 @@ def _filled(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
     return like(x)
 
 
-@rule(aten.pixel_unshuffle.default, aten.pixel_shuffle.default)
-def _pixel_shuffle(func: Any, x: torch.Tensor, factor: int) -> Any:
+@rule(aten.pixel_unshuffle.default)
+def _pixel_unshuffle(func: Any, x: torch.Tensor, factor: int) -> Any:
     return like(x) if factor == 1 and not x.numel() else None
 
 

@@ -146,3 +146,15 @@ def test_singular_values_are_computed_without_vectors():
     for fn in (torch.linalg.cond, lambda x: torch.linalg.norm(x, 2), torch.linalg.svdvals):
         r = captured(fn_of(fn), torch.randn(5, 5), breaks=0)
         assert "False, False" in str(r.graphs[0].graph) or "svdvals" in str(r.graphs[0].graph)
+
+
+def test_composite_functions_with_out():
+    captured(lambda x, out: torch.linalg.matrix_rank(x, out=out), torch.eye(3), torch.tensor(0))
+    captured(lambda x, out: torch.add(x, 1, out=out), X, torch.zeros(3, 4), graphs=1, breaks=0)
+    captured(
+        lambda x, out: torch.sort(x, out=out),
+        X,
+        (torch.zeros(3, 4), torch.zeros(3, 4).long()),
+        graphs=1,
+        breaks=0,
+    )

@@ -115,12 +115,14 @@ def outs(function: Any, given: Arguments) -> list[Any]:
         result = function(input, *args, **kwargs)
     except Exception:
         return []
+    if not isinstance(result, torch.Tensor | tuple | list):
+        return []
     tensors = [result] if isinstance(result, torch.Tensor) else list(result)
     if not all(isinstance(t, torch.Tensor) and t.layout is torch.strided for t in tensors):
         return []
     alike = [torch.zeros_like(t) for t in tensors]
     turned = [
-        torch.zeros(t.shape[::-1], dtype=t.dtype).permute(*reversed(range(t.dim())))
+        torch.zeros(t.shape[::-1], dtype=t.dtype).permute(tuple(range(t.dim())[::-1]))
         for t in tensors
     ]
     if isinstance(result, torch.Tensor):
