@@ -91,17 +91,15 @@ class Joint:
         order = _needed(recorder.graph, ends)
         forward = [n for n in order if n not in later]
         read = {a for n in order if n in later for a in n.all_input_nodes} | set(ends)
-        saved = choose(forward, read - later, {*placeholders, *results})
+        changed = {
+            placeholders[i] for i, (_, _, f) in enumerate(recorder._inputs) if f.memory.version
+        }
+        saved = choose(forward, read - later, {*placeholders, *results}, changed)
         again = _again(forward, read, saved)
         position = {p: k for k, p in enumerate(placeholders)}
         from_inputs = [n for n in forward if n in saved and n in position]
         from_outputs = [n for n in forward if n in saved and n not in position]
         returned = [*results, *(n for n in from_outputs if n not in results)]
-        mutated = {
-            placeholders[i] for i, (_, _, f) in enumerate(recorder._inputs) if f.memory.version
-        }
-        if not mutated.isdisjoint(from_inputs):
-            raise Break("gradient", "an input that the gradient depends on is changed in place")
         for n in (*from_inputs, *from_outputs, *(s.node for s in self.seeds)):
             copies[n] = graph.placeholder(n.name)
             copies[n].meta.update(n.meta)

@@ -17,6 +17,7 @@ import torch
 import torch.fx
 
 from frameloom.capture.aten_op import facts_of
+from frameloom.errors import Break
 
 Node = torch.fx.Node
 aten = torch.ops.aten
@@ -33,14 +34,17 @@ def is_view(node: Node) -> bool:
     return overload and facts_of(target).behaviour == "view"
 
 
-def choose(order: Sequence[Node], read: Iterable[Node], free: Iterable[Node]) -> set[Node]:
+def choose(
+    order: Sequence[Node], read: Iterable[Node], free: Iterable[Node], lost: Iterable[Node]
+) -> set[Node]:
     """The nodes to save.  `order`: those of the forward graph that the backward graph depends on; `read`: those that it
-    reads itself; `free`: those that are kept anyway."""
+    reads itself; `free`: those that are kept anyway; `lost`: inputs that the forward graph overwrites."""
     network = nx.DiGraph()
-    kept, inside = set(free), set(order)
+    kept, inside, gone = set(free), set(order), set(lost)
     for node in order:
         name = str(node.name)
-        network.add_edge((name, 0), (name, 1), capacity=_cost(node, kept))
+        cost = NEVER if node in gone else _cost(node, kept)
+        network.add_edge((name, 0), (name, 1), capacity=cost)
         if not _can_repeat(node):
             network.add_edge(SOURCE, (name, 0))
         for operand in node.all_input_nodes:
@@ -51,9 +55,14 @@ def choose(order: Sequence[Node], read: Iterable[Node], free: Iterable[Node]) ->
             network.add_edge((node.name, 1), SINK)
     if SINK not in network or SOURCE not in network:
         return set()
-    _, (before, _) = nx.minimum_cut(
-        network, SOURCE, SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov
-    )
+    try:
+        _, (before, _) = nx.minimum_cut(
+            network, SOURCE, SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov
+        )
+    except nx.NetworkXUnbounded:
+        raise Break(
+            "gradient", "an input that the gradient depends on is changed in place"
+        ) from None
     return {n for n in order if (n.name, 0) in before and (n.name, 1) not in before}
 
 
