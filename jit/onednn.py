@@ -33,11 +33,7 @@ def onednn() -> OneDnn:
 
 @functools.cache
 def _is_there() -> bool:
-    names = (
-        set(torch._C._dispatch_get_all_op_names())
-        if torch.backends.mkldnn.is_available()
-        else set()
-    )
+    names = set(torch._C._dispatch_get_all_op_names()) if torch._C._has_mkldnn else set()
     return all(name in names for name in OPS)
 
 

@@ -60,9 +60,10 @@ def _fold(norm: Node, constants: Constants) -> None:
     conv: Any = norm.args[0]
     eps = float(norm.args[-1])  # type: ignore[arg-type]
     weight = constants.value(conv.args[1])
-    bias, gamma, beta, mean, variance = (
+    numbers: list[Any] = [
         None if n is None else constants.value(n).double() for n in (conv.args[2], *norm.args[1:5])
-    )
+    ]
+    bias, gamma, beta, mean, variance = numbers
     with computing():
         scale = torch.rsqrt(variance + eps) * (1 if gamma is None else gamma)
         shift = (0 if bias is None else bias) - mean
