@@ -92,8 +92,7 @@ def _describe(program: Program, part: _Part, readers: dict[Buffer, int]) -> bool
     extents = []
     for n in part.steps:
         step = program.steps[n]
-        made = form_of(step) if isinstance(step, Kernel) else None
-        if made is None:
+        if not isinstance(step, Kernel) or (made := form_of(step)) is None:
             return False
         form, row = made
         places = []
@@ -121,7 +120,7 @@ def _for_all(fused: Program, program: Program, groups: list[list[_Part]]) -> Pro
             group_of.update(dict.fromkeys(writes_of(program.steps[n]), g))
     steps: list[object] = []
     for step in fused.steps:
-        touched = {id(g): g for b in buffers_of(step) if (g := group_of.get(b)) is not None}
+        touched = {id(w): w for b in buffers_of(step) if (w := group_of.get(b)) is not None}
         if not touched:
             steps.append(step)
             continue

@@ -20,7 +20,17 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.groups import live_steps
 from frameloom.ir.node import Node, const
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View, is_cuda
+from frameloom.ir.program import (
+    Buffer,
+    Extern,
+    Kernel,
+    Kind,
+    Program,
+    Step,
+    Store,
+    View,
+    is_cuda,
+)
 from frameloom.ir.substitute import space
 
 ATTENTION = "aten.scaled_dot_product_attention.default"
@@ -28,8 +38,6 @@ MASK, CAUSAL = 3, 5  # positions of arguments
 ALIGNMENT = 16  # elements; what the memory-efficient kernel asks of a mask's rows
 
 HIDES = -6e4
-
-Step = Kernel | Extern | Check
 
 
 def calls_with_masks(program: Program) -> Iterator[tuple[int, Extern, View]]:

@@ -28,7 +28,7 @@ from frameloom.ir.elementwise import elementwise
 from frameloom.ir.groups import Graph, Group, is_mutating
 from frameloom.ir.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
 from frameloom.ir.reuse import reuse
 from frameloom.ir.rewrite import simplify
 from frameloom.ir.split import split
@@ -58,7 +58,7 @@ def _merged(program: Program) -> Program:
     _down(graph)
     _across(graph)
     _recompute(graph)
-    steps: list[Kernel | Extern | Check] = []
+    steps: list[Step] = []
     names = _Names()
     for group in graph.ordered():
         if group.step is not None:
@@ -84,7 +84,7 @@ def _has_constants(program: Program) -> bool:
     return not numbers.isdisjoint(read)
 
 
-def _in_pieces(step: Kernel | Extern | Check) -> Kernel | Extern | Check:
+def _in_pieces(step: Step) -> Step:
     if not isinstance(step, Kernel):
         return step
     return replace(step, stores=tuple(piece for s in step.stores for piece in split(s)))
@@ -99,7 +99,7 @@ def _without_idle_checks(program: Program) -> Program:
     idle &= {s.buffer for s in program.steps if isinstance(s, Check)}
     if not idle:
         return program
-    kept: list[Kernel | Extern | Check] = []
+    kept: list[Step] = []
     for step in program.steps:
         if isinstance(step, Kernel):
             stores = tuple(s for s in step.stores if s.buffer not in idle)

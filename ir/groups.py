@@ -14,10 +14,8 @@ from typing import Any
 
 from frameloom.ir.library import DRAW
 from frameloom.ir.memory import reads_of, views_in, writes_of
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
 from frameloom.ir.substitute import loads
-
-Step = Kernel | Extern | Check
 
 
 @dataclass(eq=False)

@@ -14,11 +14,11 @@ from typing import Any
 from frameloom.ir.program import (
     Buffer,
     Check,
-    Extern,
     Kernel,
     KernelList,
     Kind,
     Program,
+    Step,
     View,
     is_cuda,
 )
@@ -51,14 +51,14 @@ def plan_memory(program: Program) -> MemoryPlan:
     for buffer in sorted(lives, key=lambda b: (-size_in_bytes(b), lives[b], b.name)):
         size = _aligned(size_in_bytes(buffer))
         first, last = lives[buffer]
-        steps = [placed.setdefault((buffer.device, k), []) for k in range(first, last + 1)]
-        others = {other for step in steps for other in step}
+        during = [placed.setdefault((buffer.device, k), []) for k in range(first, last + 1)]
+        others = {other for there in during for other in there}
         neighbours = sorted((offsets[other], _aligned(size_in_bytes(other))) for other in others)
         total = totals.get(buffer.device, 0)
         offsets[buffer] = _tightest_gap(neighbours, size, total)
         totals[buffer.device] = max(total, offsets[buffer] + size)
-        for step in steps:
-            step.append(buffer)
+        for there in during:
+            there.append(buffer)
     return MemoryPlan(offsets, sum(totals.values()))
 
 
@@ -96,12 +96,12 @@ def size_in_bytes(buffer: Buffer) -> int:
 # --- who touches what
 
 
-def buffers_of(step: Kernel | KernelList | Extern | Check) -> list[Buffer]:
+def buffers_of(step: Step) -> list[Buffer]:
     """Every buffer that a step reads or writes, once."""
     return list(dict.fromkeys([*reads_of(step), *writes_of(step)]))
 
 
-def reads_of(step: Kernel | KernelList | Extern | Check) -> list[Buffer]:
+def reads_of(step: Step) -> list[Buffer]:
     """Buffers that a step reads."""
     if isinstance(step, KernelList):
         read = {n.arg for s in step.stores for n in loads([s.value])}
@@ -122,7 +122,7 @@ def _of_columns(step: KernelList, chosen: list[bool]) -> list[Buffer]:
     return list(found)
 
 
-def writes_of(step: Kernel | KernelList | Extern | Check) -> list[Buffer]:
+def writes_of(step: Step) -> list[Buffer]:
     """Buffers that a step writes."""
     if isinstance(step, KernelList):
         written = {s.buffer for s in step.stores}

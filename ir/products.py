@@ -15,7 +15,17 @@ from frameloom.ir import index
 from frameloom.ir import node as ir
 from frameloom.ir.library import OUT_FORMS
 from frameloom.ir.memory import reads_of
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View, is_cuda
+from frameloom.ir.program import (
+    Buffer,
+    Extern,
+    Kernel,
+    Kind,
+    Program,
+    Step,
+    Store,
+    View,
+    is_cuda,
+)
 from frameloom.ir.substitute import space
 
 ROW = 16  # bytes that rows are multiples of
@@ -25,8 +35,6 @@ PER_BYTE = 75
 SLOWER = 3
 
 ADDING = ("aten.addmm.default", "aten.baddbmm.default")
-
-Step = Kernel | Extern | Check
 
 
 def prepare(program: Program) -> Program:

@@ -166,12 +166,15 @@ class Check:
     message: str
 
 
+Step = Kernel | KernelList | Extern | Check
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """`inputs` in the order of the graph's placeholders (a placeholder that is no tensor has a Buffer without dtypes).  An output is a View (of an INPUT buffer: the caller gets a view of
     that very tensor), an int i (the i-th input object itself), or a plain constant wrapped in a 1-tuple."""
 
     inputs: tuple[Buffer, ...]
-    steps: tuple[Kernel | KernelList | Extern | Check, ...]
+    steps: tuple[Step, ...]
     outputs: tuple[View | int | tuple[Any], ...]
     constants: tuple[tuple[Buffer, Any], ...] = ()  # buffers of Kind CONSTANT and their tensors

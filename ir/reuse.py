@@ -12,10 +12,8 @@ from frameloom.ir.inline import uses_in
 from frameloom.ir.memory import buffers_of, size_in_bytes
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store, View
 from frameloom.ir.substitute import loads, transform
-
-Step = Kernel | Extern | Check
 
 
 def reuse(program: Program) -> Program:

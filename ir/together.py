@@ -11,7 +11,7 @@ from typing import Any
 
 from frameloom.ir.groups import is_mutating
 from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, is_cuda
+from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, Step, is_cuda
 
 MOST = 8  # copies in one kernel
 LARGEST = 4 << 20  # bytes of one copy: larger ones take longer than their launch
@@ -25,7 +25,7 @@ def together(program: Program) -> Program:
             changed |= {b for b in writes_of(step) if b.kind is Kind.INPUT}
         elif isinstance(step, Extern) and is_mutating(step.target):
             changed |= set(reads_of(step))
-    steps: list[Kernel | Extern | Check] = []
+    steps: list[Step] = []
     open_kernels: dict[Any, int] = {}  # loops and device -> number of the step that takes more
     for step in program.steps:
         if isinstance(step, Kernel) and _prepares(step, changed):

@@ -15,19 +15,17 @@ from frameloom.ir.node import REDUCE_KINDS, Axis, Node
 from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
 from frameloom.ir.program import (
     Buffer,
-    Check,
     Extern,
     Kernel,
     KernelList,
     Kind,
     Program,
+    Step,
     Store,
     View,
 )
 from frameloom.ir.substitute import loads, topological
 from frameloom.ir.text import show
-
-Step = Kernel | KernelList | Extern | Check
 
 
 class _Fault(Exception):

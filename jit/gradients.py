@@ -38,7 +38,7 @@ class Gradients:
         self._constant = [k for k in range(self.how.n_outputs) if k not in self.how.tangents]
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        return _Node.apply(self, *inputs)  # type: ignore[no-any-return]
+        return _Node.apply(self, *inputs)  # type: ignore[no-any-return, no-untyped-call]
 
     def run(self, context: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
         how = self.how
@@ -84,7 +84,8 @@ class Gradients:
     @cached_property
     def _op_by_op(self) -> torch.fx.GraphModule:
         """The program's outputs, without what it writes to its inputs."""
-        graph, copies = torch.fx.Graph(), {}
+        graph = torch.fx.Graph()
+        copies: dict[torch.fx.Node, torch.fx.Node] = {}
         if self._depends_on_changed_inputs():
             raise DoubleBackwardError(
                 "a gradient of a gradient of compiled code that changes its inputs is not built yet: mark the function "

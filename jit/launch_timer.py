@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from frameloom.codegen.chip import chip_of
-from frameloom.codegen.launch import LaunchSource
+from frameloom.codegen.launch import LaunchEntry, LaunchSource
 from frameloom.errors import FrameloomError
 from frameloom.ir.program import Buffer
 from frameloom.runtime import _runtime
@@ -32,12 +32,12 @@ def measure(pairs: Sequence[tuple[LaunchSource, Cubin]], device: str) -> list[fl
         raise RuntimeError("the stream is being recorded")
     place = torch.device(device)
     with torch.no_grad(), torch.cuda.device(place):
-        tensors = {b: _tensor(b, place) for source, _ in pairs for b in source.entries[0].buffers}
+        tensors = {b: _tensor(b, place) for source, _ in pairs for b in _buffers(source)}
         flushed = torch.empty(
             max(2 * chip_of(device).l2_bytes, 64 << 20), dtype=torch.uint8, device=place
         )
         plans = [_plan(source, cubin, place) for source, cubin in pairs]
-        arguments = [[tensors[b] for b in source.entries[0].buffers] for source, _ in pairs]
+        arguments = [[tensors[b] for b in _buffers(source)] for source, _ in pairs]
         for number, plan in enumerate(plans):
             try:
                 if plan is not None:
@@ -71,10 +71,16 @@ def _plan(source: LaunchSource, cubin: Cubin, place: torch.device) -> Any:
         function = load(cubin, place.index)
     except (FrameloomError, RuntimeError):
         return None
-    buffers = source.entries[0].buffers
+    buffers = _buffers(source)
     specs = tuple(BufferSpec("input", b.shape, b.strides, _dtype(b), place) for b in buffers)
     launch = LaunchCall(function, tuple(range(len(specs))), source.grid, None, source.symbol)
     return _runtime.Plan(PlanSpec(len(specs), specs, (launch,), (), 0))
+
+
+def _buffers(source: LaunchSource) -> tuple[Buffer, ...]:
+    (entry,) = source.entries[:1]
+    assert isinstance(entry, LaunchEntry), "lists are not timed"
+    return entry.buffers
 
 
 def _dtype(buffer: Buffer) -> torch.dtype:
