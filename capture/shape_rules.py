@@ -512,4 +512,6 @@ def _foreach(func: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
 
 for _name in PLAIN:
     _packet, _, _overload = _name.partition(".")
-    rule(getattr(getattr(aten, f"_foreach_{_packet}"), _overload))(_foreach)
+    # The list of a later PyTorch has more.
+    if (_op := getattr(getattr(aten, f"_foreach_{_packet}", None), _overload, None)) is not None:
+        rule(_op)(_foreach)

@@ -26,8 +26,9 @@ def test_results_come_before_what_is_written_beside_them():
 
 
 def test_tensors_that_pytorch_changes_in_shape_itself():
-    whole(lambda x: torch.quantile(x, 0.3, dim=1), X)
-    whole(lambda x: torch.quantile(x, 0.3, dim=0, keepdim=True), X)
+    if torch.__version__ >= "2.13":  # before, it looks at data
+        whole(lambda x: torch.quantile(x, 0.3, dim=1), X)
+        whole(lambda x: torch.quantile(x, 0.3, dim=0, keepdim=True), X)
     whole(lambda x: x[None, :, None].matmul(x[0]), X)
 
 

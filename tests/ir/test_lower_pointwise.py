@@ -321,6 +321,9 @@ def test_unlowered_ops_are_library_calls():
 def test_every_row_names_an_op():
     for target in TABLE:
         op = torch.ops
+        if not hasattr(torch.ops.aten, target.split(".")[1]):
+            assert "_foreach_" in target, target  # of a later PyTorch
+            continue
         for part in target.split("."):
             op = getattr(op, part)
         assert op._schema is not None
