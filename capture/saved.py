@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import networkx as nx
 import torch
 import torch.fx
 
@@ -39,6 +38,8 @@ def choose(
 ) -> set[Node]:
     """The nodes to save.  `order`: those of the forward graph that the backward graph depends on; `read`: those that it
     reads itself; `free`: those that are kept anyway; `lost`: inputs that the forward graph overwrites."""
+    import networkx as nx  # PyTorch needs it, too; slow to import
+
     network = nx.DiGraph()
     kept, inside, gone = set(free), set(order), set(lost)
     for node in order:
