@@ -228,7 +228,7 @@ def test_settings_can_be_read_however_they_were_set():
         third = device.settings()
     finally:
         matmul.fp32_precision = before
-    assert len({first, second, third}) == 3
+    assert second not in (first, third)  # what it is at first differs between versions of PyTorch
 
 
 # --- programs
