@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
+# PyTorch's own test helpers forbid setting flags of its backends in the whole process; other tests do that.
+torch.backends.disable_global_flags.__globals__["__allow_nonbracketed_mutation_flag"] = True
+
 DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
