@@ -8,7 +8,6 @@ Source: the scheme is the one of PyTorch's functionalization pass, reduced to vi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +16,7 @@ import torch
 from frameloom.capture.aten_op import same_layout
 from frameloom.capture.fake import Fake
 from frameloom.errors import Break
+from frameloom.ir.strides import overlaps
 
 aten = torch.ops.aten
 
@@ -148,17 +148,6 @@ def functional_form_of_view(func: Any) -> Any:
         if [(a.name, str(a.type)) for a in found._schema.arguments] == wanted:
             return found
     return None
-
-
-def overlaps(size: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two positions may share memory."""
-    end = 0  # of what smaller strides reach
-    for stride, extent in sorted(zip(strides, size, strict=True)):
-        if extent > 1:
-            if stride <= end:
-                return True
-            end += stride * (extent - 1)
-    return False
 
 
 _FUNCTIONAL: dict[Any, Any] = {}

@@ -1,7 +1,7 @@
 """The backward graph: what autograd does with the Fakes of a recording, recorded behind it.
 
 The recording runs under autograd, so the Fakes have the history that the program's tensors would have.  When the graph is
-closed, `differentiate` asks autograd for the gradients of its outputs, and every op of that is recorded like any other.
+closed, `Joint` asks autograd for the gradients of its outputs, and every op of that is recorded like any other.
 The one long graph is cut in two: the forward graph returns what the backward graph reads, beside the program's outputs.
 """
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.functional import overlaps, write
+from frameloom.capture.functional import write
 from frameloom.errors import Break
 from frameloom.ir.philox import Source
+from frameloom.ir.strides import overlaps
 
 aten = torch.ops.aten
 

@@ -50,15 +50,14 @@ bool find_driver() {
     return found;
 }
 
-// What the driver is told of a kernel; `parameters` has room for a pointer per value.
-KernelNode described(Chain::Node &node, void **parameters) {
-    for (size_t i = 0; i < node.values.size(); i++) parameters[i] = &node.values[i];
+// What the driver is told of a kernel.
+KernelNode described(Chain::Node &node) {
     const GpuFunction &function = *node.function;
     return {function.function,
             {node.grid[0], node.grid[1], node.grid[2]},
             {function.threads, 1, 1},
             function.shared,
-            parameters,
+            node.parameters.data(),
             nullptr,
             nullptr,
             nullptr};
@@ -70,7 +69,10 @@ Chain::~Chain() { drop(); }
 
 void Chain::add(const GpuFunction *function, const unsigned *grid, size_t pointers) {
     std::vector<void *> values(pointers + (size_t)function->extra, nullptr);
-    nodes.push_back({function, {grid[0], grid[1], grid[2]}, std::move(values), nullptr, false});
+    std::vector<void *> parameters;
+    for (void *&value : values) parameters.push_back(&value); // which stays where it is when the vector moves
+    nodes.push_back(
+        {function, {grid[0], grid[1], grid[2]}, std::move(values), std::move(parameters), nullptr, false});
 }
 
 bool Chain::serves(void *now) {
@@ -88,8 +90,7 @@ bool Chain::make() {
     if (driver.create(&graph, 0) != 0) return false;
     void *before = nullptr;
     for (Node &node : nodes) {
-        std::vector<void *> parameters(node.values.size());
-        KernelNode kernel = described(node, parameters.data());
+        KernelNode kernel = described(node);
         if (driver.add_kernel(&node.node, graph, &before, before ? 1 : 0, &kernel) != 0) return false;
         before = node.node;
         node.changed = false;
@@ -104,8 +105,7 @@ bool Chain::launch(void *now) {
     for (size_t i = 0; i < nodes.size() && good; i++) {
         Node &node = nodes[i];
         if (!node.changed) continue;
-        std::vector<void *> parameters(node.values.size());
-        KernelNode kernel = described(node, parameters.data());
+        KernelNode kernel = described(node);
         good = driver.set_kernel(exec, node.node, &kernel) == 0;
         node.changed = false;
     }

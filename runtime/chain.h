@@ -17,8 +17,9 @@ class Chain {
     struct Node {
         const GpuFunction *function;
         unsigned grid[3];
-        std::vector<void *> values; // the pointers it was last given, then the nulls behind
-        void *node;                 // CUgraphNode
+        std::vector<void *> values;     // the pointers it was last given, then the nulls behind
+        std::vector<void *> parameters; // where each of them is
+        void *node;                     // CUgraphNode
         bool changed;
     };
     std::vector<Node> nodes; // of one device

@@ -13,6 +13,7 @@ from frameloom.ir.index import linear
 from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.table import Decline, Ref, Result, positions
 from frameloom.ir.program import Buffer, Kind, Store, View
+from frameloom.ir.strides import overlaps
 from frameloom.ir.substitute import space
 
 # Views whose schema does not say so, and ops whose schema says "may be a view" but that copy when they are recorded.
@@ -66,16 +67,6 @@ def result_of(val: Any) -> Result:
     if dtype is None or overlaps(shape, strides):
         raise Decline
     return Result(shape, strides, dtype, val.dtype)
-
-
-def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two elements may lie in one place: false only where no stride is below the reach of the smaller ones."""
-    reach = 0
-    for stride, extent in sorted((s, e) for s, e in zip(strides, shape, strict=True) if e > 1):
-        if stride <= reach:
-            return True
-        reach += stride * (extent - 1)
-    return False
 
 
 def store_of(into: Ref | None, value: Expr) -> Store:
