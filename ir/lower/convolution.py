@@ -7,7 +7,7 @@ Convolutions by single pixels are products of matrices, where calling that is fa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,72 +22,58 @@ if TYPE_CHECKING:
     from frameloom.ir.lower.graph import Lowering
 
 
+@dataclass(frozen=True, slots=True)
+class _Convolution:
+    """`options` follow the bias in the op's arguments; `meta` is the result, channels last."""
+
+    x: Ref
+    weight: Ref
+    bias: Ref | None
+    options: Sequence[Any]
+    meta: Any
+
+
 def convolution(lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any]) -> Ref:
     """The result of a convolution that gets channels-last tensors."""
     val: Any = node.meta["val"]
     x, weight, bias = (lowering.argument(a) for a in arguments[:3])
     x = lowering.laid(x, channels_last.last_strides(x.shape), node)
-    options = arguments[3:]
     meta = channels_last.Relaid(val, channels_last.last_strides(val.shape))
+    c = _Convolution(x, weight, bias, arguments[3:], meta)
     on_gpu = is_cuda(str(val.device)) or channels_last.everywhere
     if is_constant(weight) and not on_gpu:
-        return _packed(lowering, node, x, weight, bias, options, meta)
-    weight = lowering.laid(weight, channels_last.last_strides(weight.shape), node)
+        return _packed(lowering, node, c)
+    c = replace(c, weight=lowering.laid(weight, channels_last.last_strides(weight.shape), node))
     if on_gpu:
-        return _on_a_gpu(lowering, node, x, weight, bias, options, meta)
-    found = _product_of_onednn(lowering, node, x, weight, bias, options, meta)
-    return found or _library(lowering, node, x, weight, bias, options, meta)
+        return _on_a_gpu(lowering, node, c)
+    return _product_of_onednn(lowering, node, c) or _library(lowering, node, c)
 
 
-def _packed(
-    lowering: Lowering,
-    node: torch.fx.Node,
-    x: Ref,
-    weight: Ref,
-    bias: Ref | None,
-    options: Sequence[Any],
-    meta: Any,
-) -> Ref:
+def _packed(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref:
     """By oneDNN with a weight that is laid out for it, and with the function that follows."""
     last, function = onednn.following(node, lowering.returned)
-    packed = onednn.packed_convolution(lowering, weight, x.shape, options)
-    stride, padding, dilation, _, _, groups = options
-    rest = (packed, bias and view_of(bias), padding, stride, dilation, groups, function, (), "")
-    args = (view_of(x), *map(lowering.plain, rest))
-    found: Ref = lowering.extern(last, onednn.CONVOLUTION, args, (), [meta], False)
+    packed = onednn.packed_convolution(lowering, c.weight, c.x.shape, c.options)
+    stride, padding, dilation, _, _, groups = c.options
+    rest = (packed, c.bias and view_of(c.bias), padding, stride, dilation, groups, function, (), "")
+    args = (view_of(c.x), *map(lowering.plain, rest))
+    found: Ref = lowering.extern(last, onednn.CONVOLUTION, args, (), [c.meta], False)
     lowering.given.update(dict.fromkeys((node, last), found))
     return found
 
 
-def _library(
-    lowering: Lowering,
-    node: torch.fx.Node,
-    x: Ref,
-    weight: Ref,
-    bias: Ref | None,
-    options: Sequence[Any],
-    meta: Any,
-) -> Ref:
-    given = lowering.plain((x, weight, bias, *options))
-    found: Ref = lowering.extern(node, CONVOLUTION, given, (), [meta], False)
+def _library(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref:
+    given = lowering.plain((c.x, c.weight, c.bias, *c.options))
+    found: Ref = lowering.extern(node, CONVOLUTION, given, (), [c.meta], False)
     return found
 
 
-def _product_of_onednn(
-    lowering: Lowering,
-    node: torch.fx.Node,
-    x: Ref,
-    weight: Ref,
-    bias: Ref | None,
-    options: Sequence[Any],
-    meta: Any,
-) -> Ref | None:
-    matrices = channels_last.as_product(x, weight, options)
+def _product_of_onednn(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref | None:
+    matrices = channels_last.as_product(c.x, c.weight, c.options)
     if matrices is None or not lowering.onednn.products:
         return None
     a, b = matrices
-    views = [view_of(r) for r in ((bias, a, b) if bias is not None else (a, b))]
-    call = onednn.product(onednn.PRODUCTS[bias is not None], views, ())
+    views = [view_of(r) for r in ((c.bias, a, b) if c.bias is not None else (a, b))]
+    call = onednn.product(onednn.PRODUCTS[c.bias is not None], views, ())
     if call is None:
         return None
     shape = (a.shape[0], b.shape[1])
@@ -95,38 +81,30 @@ def _product_of_onednn(
     lowering.base_offset[buffer] = 0
     lowering.steps.append(Extern(*call, (), (buffer,), origin(node)))
     ref = replace(
-        a, buffer=buffer, shape=tuple(map(int, meta.shape)), strides=meta.stride(), offset=0
+        a, buffer=buffer, shape=tuple(map(int, c.meta.shape)), strides=c.meta.stride(), offset=0
     )
     return lowering.as_returned(node, ref)
 
 
-def _on_a_gpu(
-    lowering: Lowering,
-    node: torch.fx.Node,
-    x: Ref,
-    weight: Ref,
-    bias: Ref | None,
-    options: Sequence[Any],
-    meta: Any,
-) -> Ref:
+def _on_a_gpu(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref:
     val: Any = node.meta["val"]
-    matrices = channels_last.as_product(x, weight, options)
+    matrices = channels_last.as_product(c.x, c.weight, c.options)
     returned = (node, 0) in lowering.returned
-    if bias is None:
+    if c.bias is None:
         if matrices is not None and not returned:
-            return _product(lowering, node, node.name, *matrices, meta)
-        return _library(lowering, node, x, weight, bias, options, meta)
+            return _product(lowering, node, node.name, *matrices, c.meta)
+        return _library(lowering, node, c)
     if matrices is not None:
-        raw = _product(lowering, node, f"{node.name}_raw", *matrices, meta)
+        raw = _product(lowering, node, f"{node.name}_raw", *matrices, c.meta)
     else:
-        result = lowering.buffer(f"{node.name}_raw", meta, Kind.EXTERN)
-        given = lowering.plain((x, weight, None, *options))
+        result = lowering.buffer(f"{node.name}_raw", c.meta, Kind.EXTERN)
+        given = lowering.plain((c.x, c.weight, None, *c.options))
         lowering.steps.append(Extern(CONVOLUTION, given, (), (result,), origin(node)))
-        raw = lowering.ref(result, meta)
-    beside = replace(bias, shape=(*bias.shape, 1, 1), strides=(*bias.strides, 0, 0))
+        raw = lowering.ref(result, c.meta)
+    beside = replace(c.bias, shape=(*c.bias.shape, 1, 1), strides=(*c.bias.strides, 0, 0))
     call = Call("aten.add.Tensor", ("self", "other", "alpha"), (result_of(val),))
     value = TABLE[call.target](call, raw, beside, 1)
-    meta = val if returned else meta
+    meta = val if returned else c.meta
     into = lowering.buffer(node.name, meta, Kind.OUTPUT if returned else Kind.TEMP)
     ref = lowering.ref(into, meta)
     lowering.steps.append(lowering.kernel("aten.bias", store_of(ref, value), node))
