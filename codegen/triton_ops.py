@@ -1,7 +1,7 @@
 """The Triton expression of one operation.
 
-Rounding is eager's on CUDA: divisions and roots as IEEE has them, functions from libdevice, which eager uses too.  The
-fast exponential (2 ulp for small arguments) stands where its argument is known to be in [-1, 1] or where the result is
+Rounding is eager's on CUDA: divisions and roots as IEEE has them, functions as PTX (codegen/ptx.py) or from libdevice,
+which eager uses too.  The fast exponential (2 ulp for small arguments) stands where its argument is known to be in [-1, 1] or where the result is
 rounded to 16 bits at once.
 """
 
@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 
 from frameloom.codegen.cpp_ops import in_unit, to_f32
+from frameloom.codegen.ptx import FUNCTIONS, helpers
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.ops import COMPARES, Op
@@ -88,6 +89,7 @@ HELPERS: dict[str, str] = {
     p = tl.fma(y, p, 0.041666666666666664)
     p = tl.fma(y, p, -0.5)
     return tl.fma(y, p, 1.0)""",
+    **helpers(),
 }
 
 
@@ -115,7 +117,13 @@ class Ops:
             return f"({text}).to({TYPES[of]})" if narrow else text
         if op in (Op.ROUND, Op.FLOOR, Op.CEIL, Op.TRUNC) and not of.is_float:
             return args[0]
-        return f"libdevice.{LIBDEVICE[op]}({', '.join(args)})"
+        return f"{self.function(op, of)}({', '.join(args)})"
+
+    def function(self, op: Op, of: DType) -> str:
+        """What a call of it names."""
+        if of is DType.F32 and op in FUNCTIONS:
+            return self.helper(FUNCTIONS[op][0])
+        return f"libdevice.{LIBDEVICE[op]}"
 
     # --- operations with more to them than a name
 
@@ -153,7 +161,7 @@ class Ops:
 
     def _exp(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         fast = of is DType.F32 and (short or in_unit(n.srcs[0]))
-        return f"tl.exp({args[0]})" if fast else f"libdevice.exp({args[0]})"
+        return f"{'tl.exp' if fast else self.function(Op.EXP, of)}({args[0]})"
 
     def _cos(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         if of is DType.F32 and in_unit(n.srcs[0]):
@@ -161,7 +169,7 @@ class Ops:
         return f"libdevice.cos({args[0]})"
 
     def _sigmoid(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        exp = "tl.exp" if short and of is DType.F32 else "libdevice.exp"
+        exp = "tl.exp" if short and of is DType.F32 else self.function(Op.EXP, of)
         return self._div(n, [full(1.0, of), f"1.0 + {exp}(-{args[0]})"], of, short)
 
     def _isnan(self, n: Node, args: list[str], of: DType, short: bool) -> str:

@@ -271,7 +271,8 @@ class Writer(Ops):
         """The greatest element of every lane so far, and the sum of the exponentials of what is less by how much."""
         value, part = self.fresh(), self.fresh()
         self.line(f"{value} = {self._folded(f)}")
-        self.line(f"{part} = libdevice.exp2(tl.abs({value} - {most}) * {-LOG2E!r})")
+        power = self.function(Op.EXP2, DType.F32)
+        self.line(f"{part} = {power}(tl.abs({value} - {most}) * {-LOG2E!r})")
         self.line(
             f"{total} = tl.where({value} > {most}, tl.fma({total}, {part}, 1.0), {total} + {part})"
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import importlib.util
 import json
 import os
@@ -49,13 +50,14 @@ def triton_folder() -> Path:
 
 
 def triton_identity() -> str:
-    """What decides the machine code besides the source: Triton's version and build, and its assembler's."""
+    """What decides the machine code besides the source: Triton's version and build, its assembler's, and how we call it."""
     folder = triton_folder()
     found = re.search(r"^__version__ = '([^']*)'", (folder / "__init__.py").read_text(), re.M)
     parts = [found.group(1) if found else "?"]
     for library in sorted((folder / "_C").glob("libtriton*.so")):
         info = library.stat()
         parts.append(f"{info.st_size} {info.st_mtime_ns}")
+    parts.append(hashlib.sha256(_WORKER.read_bytes()).hexdigest())
     for name in ("TRITON_PTXAS_PATH", "TRITON_LIBDEVICE_PATH", "PTXAS_OPTIONS"):
         if value := os.environ.get(name):
             parts.append(f"{name}={value}")

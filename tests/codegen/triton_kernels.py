@@ -14,6 +14,7 @@ import torch
 
 from frameloom.codegen.chip import H200, Chip
 from frameloom.codegen.partition import launches
+from frameloom.codegen.ptx import FUNCTIONS
 from frameloom.codegen.triton_module import generate
 from frameloom.ir import interp
 from frameloom.ir.program import Kernel, Kind, Program, View
@@ -60,6 +61,9 @@ def load(source):
     space = {"__name__": "generated"}
     exec(compile(source.text, name, "exec"), space)
     space["libdevice"] = _LIBDEVICE
+    space |= {  # the interpreter has no PTX
+        name: getattr(_LIBDEVICE, name[1:]) for name, _ in FUNCTIONS.values() if name in space
+    }
     return space[source.symbol]
 
 
