@@ -47,10 +47,19 @@ def _fail(condition: torch.Tensor) -> None:
 
 def may_be_caught(t: Tracer, what: str) -> None:
     """An operation that may raise was recorded inside a `try` that handles it."""
+    _start_anew(t, Break("may_raise", what))
+
+
+def assumed(t: Tracer, what: str) -> None:
+    """A call was recorded as if what it checks of the data held."""
+    _start_anew(t, Break("data_dependent", what))
+
+
+def _start_anew(t: Tracer, otherwise: Break) -> None:
     assert t.frame is not None
     site = (t.frame.code, t.frame.at.index)
     if t.session.per_code or t.session.is_avoided(*site):
-        raise Break("may_raise", what)
+        raise otherwise
     t.rerun_sites.append(site)
 
 
@@ -149,6 +158,7 @@ def side_that_does_not_raise(instrs: list[Instr], ins: Instr) -> bool | None:
 
 __all__ = [
     "assume",
+    "assumed",
     "catches",
     "check_that_rerun_is_possible",
     "is_caught",

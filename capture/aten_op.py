@@ -92,10 +92,17 @@ def is_out(func: Any) -> bool:
     return any(a.is_out for a in func._schema.arguments)
 
 
+def is_plain(t: torch.Tensor) -> bool:
+    """Whether it has the strides of a fresh tensor, dimensions that do not count included."""
+    return t.stride() == torch.empty(t.shape, device=META).stride()
+
+
 def refusal(func: Any, targets: Sequence[Fake], operands: Sequence[Fake]) -> str | None:
     """Why writing to `targets` cannot be said as a function."""
-    if func is aten.rrelu_with_noise.default and not operands[0].numel():
+    if func is aten.rrelu_with_noise.default and not (operands[0].numel() or is_plain(operands[0])):
         return "without elements"  # which its functional form lays out otherwise
+    if func is aten.abs_.default and targets[0].is_complex():
+        return "of complex numbers"
     beside: dict[int, list[Fake]] = {}
     for t in operands:
         beside.setdefault(id(t.memory), []).append(t)

@@ -68,11 +68,15 @@ def _max_unpool2d(meta: Any, x: Any, indices: Any, size: Any) -> Any:
 
 def _batch_norm(meta: Any, x: Any, *parameters: Any) -> Any:
     """Statistics of 16-bit inputs are of the parameters' dtype, of the input's where there are none."""
-    out, mean, invstd, *running = meta
-    given = [p for p in parameters[:4] if isinstance(p, torch.Tensor)]
-    if x.dtype not in HALVES or given:
+    out, *statistics = meta
+    if x.dtype not in HALVES:
         return meta
-    return out, mean.to(x.dtype), invstd.to(x.dtype), *running
+    given = [p.dtype for p in parameters[:4] if isinstance(p, torch.Tensor)]
+    return out, *(s.to(given[0] if given else x.dtype) for s in statistics)
+
+
+def _layer_norm_on_cpu(meta: Any, x: Any, shape: Any, *parameters: Any) -> Any:
+    return _batch_norm(meta, x, *parameters[:2])
 
 
 def _nonzero_static(meta: Any, x: Any, **options: Any) -> Any:
@@ -97,6 +101,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten.max_unpool2d.default): _max_unpool2d,
     ("cpu", aten._native_batch_norm_legit.no_stats): _batch_norm,
     ("cpu", aten._native_batch_norm_legit_functional.default): _batch_norm,
+    ("cpu", aten.native_layer_norm.default): _layer_norm_on_cpu,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
     **{
         ("cpu", func): _fourier(func)

@@ -8,8 +8,7 @@ from shapes.py.  What cannot be recorded raises Break, and the caller takes the 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +33,7 @@ from frameloom.capture.aten_op import (
     selects_by_mask,
     tensors_of,
 )
+from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.device_layouts import LAYOUTS
 from frameloom.capture.fake import Fake, fake_like
 from frameloom.capture.functional import (
@@ -46,7 +46,7 @@ from frameloom.capture.functional import (
 )
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.joint import Joint, wants_gradients
-from frameloom.capture.special_ops import SPECIAL, WHOLE
+from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
 from frameloom.capture.supported import check_result, check_supported, dtypes_of
 from frameloom.config import config
 from frameloom.errors import Break
@@ -84,6 +84,7 @@ class Recorder(TorchDispatchMode):
         self._old = 0  # how many Fakes there were before the current call
         # C functions that tell settings on which the current call depends
         self.relies_on: set[Any] = set()
+        self.assumes = False  # whether the current call is recorded as if a condition held
         self._marker = self.graph.create_node(
             "call_function", operator.pos, (0,)
         )  # placeholders go before it
@@ -137,7 +138,7 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
         self._where, self._old, self.function = where, len(self._fakes), fn
-        self._last, self._outs = self.graph._root.prev, set()
+        self._last, self._outs, self.assumes = self.graph._root.prev, set(), False
         self.inference = torch.is_inference_mode_enabled()
         self.relies_on = set(ATTENTION_SETTINGS) if fn in ATTENTION else set()
         if fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values()))):
@@ -147,8 +148,10 @@ class Recorder(TorchDispatchMode):
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
             raise Break("gradient", getattr(fn, "__name__", str(fn)))
         whole = WHOLE.get(fn)
+        if any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
+            whole = WHOLE_ON_GPU.get(fn, whole)
         try:
-            if whole is not None and any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
+            if whole is not None:
                 result = whole(self, *args, **kwargs)
             else:
                 result = self.run(fn, args, kwargs)
@@ -227,11 +230,11 @@ class Recorder(TorchDispatchMode):
         if not isinstance(func, torch._ops.OpOverload):
             raise Break("unsupported_op", str(func))
         if func is aten.lift_fresh.default and not isinstance(args[0], Fake):
-            return self._constant(args[0])
+            return self.new_constant(args[0])
         tensors_of(func, args, kwargs)
         facts = facts_of(func)
         if facts.data_dependent or selects_by_mask(func, args):
-            raise Break("data_dependent", str(func))
+            return asks_for_data(self, func, args, kwargs)
         if facts.resizes:
             return self._reshape(func, *args, **kwargs)
         if facts.behaviour == "write":
@@ -450,7 +453,11 @@ class Recorder(TorchDispatchMode):
             return self.emit(aten.clone.default, (source,), {}, like=target)
         return self.emit(aten.copy.default, (target, source), {}, like=target)
 
-    def _constant(self, tensor: torch.Tensor) -> Fake:
+    def constant(self, name: str) -> torch.Tensor:
+        """What a `get_attr` node stands for."""
+        return self._constants.get_buffer(name)
+
+    def new_constant(self, tensor: torch.Tensor) -> Fake:
         """A tensor made from Python numbers: kept in the graph module, copied afresh in every call."""
         if tensor.device.type == "cuda":
             self.relies_on.add(CURRENT_DEVICE)
@@ -488,19 +495,6 @@ class Recorder(TorchDispatchMode):
             tags = getattr(node.target, "tags", ())
             if torch.Tag.nondeterministic_seeded not in tags:
                 self.graph.erase_node(node)
-
-
-@contextmanager
-def modes_kept() -> Iterator[None]:
-    """Ctrl-C may fall between entering a mode and the `with` that would leave it: leave what is left over here."""
-    depth, grad = torch._C._len_torch_dispatch_stack(), torch.is_grad_enabled()
-    try:
-        yield
-    except KeyboardInterrupt:
-        while torch._C._len_torch_dispatch_stack() > depth:
-            _pop_mode()
-        torch.set_grad_enabled(grad)
-        raise
 
 
 def _forget_views(fake: Fake) -> None:

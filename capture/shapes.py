@@ -21,8 +21,7 @@ _POINTWISE_DTYPES: dict[Any, torch.dtype] = {}
 def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of `func` on meta tensors: a meta tensor, or whatever structure the op returns."""
     if not RULES:
-        import frameloom.capture.attention_shapes
-        import frameloom.capture.shape_rules  # noqa: F401  (they fill RULES)
+        load_rules()
     rule = RULES.get(func)
     if rule is None and torch.Tag.pointwise in func.tags:
         rule = _pointwise
@@ -31,6 +30,13 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if result is not None:
             return result
     return func(*args, **kwargs)
+
+
+def load_rules() -> None:
+    """All of them fill RULES: it is empty or complete."""
+    import frameloom.capture.attention_shapes
+    import frameloom.capture.library_shapes
+    import frameloom.capture.shape_rules  # noqa: F401
 
 
 def rule(*funcs: Any) -> Callable[[Rule], Rule]:

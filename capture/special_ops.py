@@ -1,7 +1,7 @@
 """Ops that are recorded in their own way.
 
 SPECIAL: what is recorded for an ATen op.  WHOLE: functions that PyTorch takes apart before ops are recorded, but that are one
-library call on a GPU.
+library call; WHOLE_ON_GPU: those that are one there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ aten = torch.ops.aten
 def _record_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """`native_batch_norm` writes its running statistics without saying so in its schema."""
     x, weight, bias, mean, var, training, momentum, eps = args
+    dtypes = {t.dtype for t in (weight, bias, mean, var) if t is not None}
+    if len(dtypes) > 1 and x.dtype.itemsize == 2:
+        raise Break("op_error", f"{func}: parameters of several dtypes")  # which the CPU refuses
     if not training:
         out, *saved = recorder._pure(
             aten._native_batch_norm_legit_no_training.default,
@@ -150,6 +153,32 @@ def _record_attention(
     )
 
 
+def _record_ctc_loss(
+    recorder: Any,
+    x: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: Any = "mean",
+    zero_infinity: bool = False,
+) -> Any:
+    """What its inner op keeps for gradients is as large as the data says."""
+    if isinstance(reduction, str):
+        reduction = torch.nn._reduction.get_enum(reduction)
+    lengths = (input_lengths, target_lengths)
+    func = aten.ctc_loss.Tensor
+    if not any(isinstance(length, torch.Tensor) for length in lengths):
+        func, lengths = aten.ctc_loss.IntList, (list(input_lengths), list(target_lengths))
+    if x.requires_grad:
+        raise Break("data_dependent", str(func))
+    return recorder._pure(func, (x, targets, *lengths, blank, reduction, zero_infinity), {})
+
+
 WHOLE: dict[Any, Callable[..., Any]] = {
+    torch.ctc_loss: _record_ctc_loss,
+    torch.nn.functional.ctc_loss: _record_ctc_loss,
+}
+WHOLE_ON_GPU: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.scaled_dot_product_attention: _record_attention,
 }

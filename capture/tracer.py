@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from frameloom.capture import _capture, calls, questions
-from frameloom.capture.assumptions import is_caught, may_be_caught, may_fail
+from frameloom.capture.assumptions import assumed, is_caught, may_be_caught, may_fail
 from frameloom.capture.fake import Fake
 from frameloom.capture.guard import GuardSet
 from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute
@@ -363,7 +363,9 @@ class Tracer:
         result = self.recorder.call(fn, plain_args, plain_kwargs, self.where())
         for tells in self.recorder.relies_on:
             self.guards.returns(tells, (), tells())
-        if is_caught(self.frame) and may_fail(last):
+        if self.recorder.assumes:
+            assumed(self, f"{getattr(fn, '__name__', fn)}(...)")
+        elif is_caught(self.frame) and may_fail(last):
             may_be_caught(self, f"{getattr(fn, '__name__', fn)}(...)")
         return self.from_python(result)
 

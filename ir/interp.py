@@ -137,7 +137,7 @@ def run_kernel(kernel: Kernel, memory: dict[Buffer, Tensor]) -> None:
     pending = []
     for store in kernel.stores:
         offset = _spread(done[store.offset], store.axes).reshape(-1)
-        value = _spread(done[store.value], store.axes).reshape(-1)
+        value = _spread(done[store.value], store.axes).reshape(-1).clone()
         assert store.value.dtype is store.buffer.dtype, (
             f"{kernel.name}: {store.buffer} has another dtype"
         )

@@ -163,7 +163,7 @@ class Compiler:
 
     def _compile(self, jitted: Any, slots: tuple[Any, ...]) -> Any:
         from frameloom.capture.frame_capture import capture_call
-        from frameloom.capture.record import modes_kept
+        from frameloom.capture.modes import modes_kept
         from frameloom.runtime.triton_build import prewarm
 
         prewarm()

@@ -33,6 +33,10 @@ def jump_if_true(frame: Frame, ins: Instr) -> Instr | None:
 def holds(frame: Frame, ins: Instr, jumps_if: bool) -> bool:
     """The truth of what is on the stack.  Where a tensor decides whether the program raises, it is taken not to."""
     condition = frame.pop()
+    if isinstance(condition, TensorValue):
+        known = condition.known_truth(frame.t)
+        if known is not None:
+            return known
     if isinstance(condition, TensorValue | NumberValue):
         jump = side_that_does_not_raise(frame.instrs, ins)
         if jump is not None:

@@ -1,6 +1,7 @@
 """What library functions and methods come to, a file per subject; importing it registers them in `builtins.FUNCTIONS`."""
 
 from frameloom.capture.library import (
+    data,
     deques,
     dictionaries,
     draws,
@@ -21,6 +22,7 @@ from frameloom.capture.library import (
 )
 
 __all__ = [
+    "data",
     "deques",
     "dictionaries",
     "draws",

@@ -15,7 +15,6 @@ from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import FALSE, NONE, TRUE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue
-from frameloom.capture.values.number import NumberValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -47,30 +46,6 @@ def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for arg in args:
         t.look(arg)
     return boolean(False)
-
-
-@knows(torch.Tensor.item, least=1, most=1)
-def _item(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    assert t.frame is not None
-    tensor, site = t.look(args[0]), (t.frame.code, t.frame.at.index)
-    if not isinstance(tensor, TensorValue) or t.session.per_code or t.session.is_avoided(*site):
-        raise Break("item", "tensor.item(...)")
-    fake = tensor.fake
-    wide = torch.float64 if fake.dtype.is_floating_point else torch.int64
-    if (
-        fake.numel() != 1
-        or fake.dtype.is_complex
-        or fake.requires_grad
-        or fake.dtype is torch.uint64
-    ):
-        raise Break("item", "tensor.item(...)")
-    copy: Any = t.torch_call(_number, [tensor, ConstValue(wide)], {})
-    cls = bool if fake.dtype is torch.bool else float if wide.is_floating_point else int
-    return NumberValue(copy, cls, site)
-
-
-def _number(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return tensor.reshape(()).to(dtype, copy=True)
 
 
 @knows(torch.Tensor.is_inference, torch.is_inference, least=1, most=1)
@@ -147,17 +122,19 @@ def _storage_offset(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ConstValue(offset)
 
 
-def _as_strided(fn: Any) -> Known:
+def _as_strided(fn: Any, position: int) -> Known:
+    """`position`: of the offset among its arguments."""
+
     def call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         """A given offset counts from the start of the storage, where fakes of earlier tensors start."""
         value = t.look(args[0])
-        given = args[3] if len(args) > 3 else kwargs.get("storage_offset")
+        given = args[position] if len(args) > position else kwargs.get("storage_offset")
         if isinstance(value, TensorValue) and given is not None:
             owner = t.recorder.memory_owner(value.fake)  # type: ignore[arg-type]
             if owner is not None:
                 origin, real = owner
                 if real.storage_offset() != 0:
-                    raise Break("data_pointer", "as_strided(...) of a part of a tensor")
+                    raise Break("data_pointer", f"{fn.__name__}(...) of a part of a tensor")
                 t.guards.add(origin, "storage_offset", 0)
         return t.torch_call(fn, args, kwargs)
 
@@ -165,4 +142,6 @@ def _as_strided(fn: Any) -> Known:
 
 
 for _fn in (torch.as_strided, torch.Tensor.as_strided):
-    FUNCTIONS[_fn] = _as_strided(_fn)
+    FUNCTIONS[_fn] = _as_strided(_fn, 3)
+for _fn in (torch.as_strided_scatter, torch.Tensor.as_strided_scatter):
+    FUNCTIONS[_fn] = _as_strided(_fn, 4)

@@ -1,4 +1,4 @@
-"""`tensor.item()` where the program does nothing with the number but check it (`assert lengths.max().item() <= n`)."""
+"""`tensor.item()` where the program does nothing with the number but check it (`assert lengths.max().item() <= n`), or hand it on."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import ConstValue
 
 if TYPE_CHECKING:
+    from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
     from frameloom.capture.values.tensor import TensorValue
 
@@ -20,8 +21,8 @@ COMPARISONS = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, 
 
 
 class NumberValue(Value):
-    """`tensor` holds the number, as int64 or float64; `cls` is the number's type.  Wherever the number itself is asked for, even to say what
-    it is, capture starts again with a break at `site`, where it was taken out of its tensor."""
+    """`tensor` holds the number, as int64, float64 or bool; `cls` is the number's type.  Wherever the number itself is asked for, even to say
+    what it is, capture starts again with a break at `site`, where it was taken out of its tensor.  Behind the graph, it is taken out there."""
 
     def __init__(self, tensor: TensorValue, cls: type, site: tuple[CodeType, int]) -> None:
         self.tensor = tensor
@@ -43,8 +44,14 @@ class NumberValue(Value):
     def truth(self, t: Tracer) -> bool:
         self.needed()
 
-    def check_rebuild(self) -> None:
-        self.needed()
+    def parts(self) -> list[Value]:
+        return [self.tensor]
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load(self.tensor)
+        r.code.call_const_after(torch.Tensor.item)
+        if self.cls is bool:
+            r.code.call_const_after(bool)
 
 
 def compare(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) -> NumberValue:

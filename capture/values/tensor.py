@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.known import known_value
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
@@ -117,7 +118,15 @@ class TensorValue(Value):
         raise Break("tensor_attribute", f"tensor.{name} = ...")
 
     def truth(self, t: Tracer) -> bool:
-        raise Break("data_dependent_branch", "bool(tensor)")
+        known = self.known_truth(t)
+        if known is None:
+            raise Break("data_dependent_branch", "bool(tensor)")
+        return known
+
+    def known_truth(self, t: Tracer) -> bool | None:
+        """Its truth, where that follows from no input."""
+        known = known_value(self.fake, t.recorder)  # type: ignore[arg-type]
+        return bool(known) if known is not None and known.numel() == 1 else None
 
     def length(self, t: Tracer) -> int:
         if self.fake.ndim == 0:

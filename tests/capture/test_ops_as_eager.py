@@ -159,3 +159,29 @@ def test_composite_functions_with_out():
         graphs=1,
         breaks=0,
     )
+
+
+def test_absolute_values_of_complex_numbers_have_no_place_in_them():
+    captured(lambda x: x.abs_(), C, breaks=1)
+
+
+@pytest.mark.parametrize("x", [X.bfloat16(), torch.randn(3, 8)[:, ::2].half()])
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.float16, torch.bfloat16])
+def test_dtypes_of_statistics_of_halves(x, dtype):
+    scale = None if dtype is None else torch.ones(4, dtype=dtype)
+    captured(lambda x, s: torch.native_layer_norm(x, [4], s, s, 1e-5), x, scale)
+    for running in (torch.ones(4), torch.ones(4, dtype=x.dtype)):
+        captured(
+            lambda x, s, m, v: torch.native_batch_norm(x, s, s, m, v, True, 0.1, 1e-5),
+            x, scale, running.clone(), running.clone(),
+        )  # fmt: skip
+
+
+def test_scatter_into_a_part_of_memory():
+    captured(lambda x, y: torch.as_strided_scatter(x, y, (2,), (1,), 0), X[1:], X[0, :2], breaks=1)
+    whole(lambda x, y: torch.as_strided_scatter(x, y, (2,), (1,), 1), X, X[0, :2])
+
+
+def test_random_slopes_of_nothing():
+    for x in (torch.zeros(2, 0), torch.zeros(2, 0, 8)[..., ::2]):
+        captured(lambda x: F.rrelu(x, training=True), x)

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 from frameloom.capture import _capture, tracer
 from frameloom.capture.frame_capture import capture_call
-from frameloom.capture.record import modes_kept
+from frameloom.capture.modes import modes_kept
 from frameloom.capture.resume import is_made
 from frameloom.capture.session import session_of
 from frameloom.collector import collector_off

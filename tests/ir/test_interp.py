@@ -94,6 +94,15 @@ def test_writes_an_input_in_place():
     assert x.tolist() == [1, 2, 3, 4]
 
 
+def test_an_element_is_written_over_itself():
+    x = torch.tensor(3)
+    given = buffer("x", x)
+    zero = const(0, DType.I64)
+    store = Store(given, zero, load(given, zero), ())
+    interp.run(Program((given,), (Kernel("k", (store,)),), ()), [x])
+    assert x == 3
+
+
 def test_constants_differ_by_sign_and_type():
     assert const(0.0, DType.F32) is not const(-0.0, DType.F32)
     assert const(float("nan"), DType.F32) is const(float("nan"), DType.F32)

@@ -186,7 +186,9 @@ def main() -> int:
     from frameloom.compiler import load_compiler
 
     load_compiler()
-    import frameloom.capture.shape_rules  # noqa: F401
+    from frameloom.capture.shapes import load_rules
+
+    load_rules()
 
     total, running, started = len(queue), [], time.monotonic()
     while queue or running:

@@ -29,7 +29,7 @@ UNINITIALISED = frozenset(
     ["empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"]
 )
 # Eager itself writes past the end of an out= that is laid out otherwise.
-ONLY_ALIKE = frozenset(["tril", "triu"])
+ONLY_ALIKE = frozenset(["tril", "triu", "lu_unpack"])
 Arguments = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
@@ -157,25 +157,27 @@ def _plainly(op: Any, *args: Any, **kwargs: Any) -> Any:
     return op(*args, **kwargs)
 
 
-def widened(arguments: Arguments) -> Arguments:
-    """The same arguments in float64 and complex128."""
+def in_precision(arguments: Arguments, real: torch.dtype) -> Arguments:
+    """Copies of the arguments in which what is a fraction is of the dtype `real`, or the complex one of its parts."""
 
-    def wide(value: Any) -> Any:
+    def convert(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             if value.layout is not torch.strided:
                 return value.clone()
-            if value.is_complex():
-                return value.to(torch.complex128)
-            return value.double() if value.is_floating_point() else value.clone()
+            return value.to(_in_precision(value.dtype, real), copy=True)
         if isinstance(value, torch.dtype):
-            if value.is_complex:
-                return torch.complex128
-            return torch.float64 if value.is_floating_point else value
+            return _in_precision(value, real)
         if isinstance(value, dict):
-            return {key: wide(v) for key, v in value.items()}
+            return {key: convert(v) for key, v in value.items()}
         if type(value) in (list, tuple):
-            return type(value)(wide(v) for v in value)
+            return type(value)(convert(v) for v in value)
         return copy.deepcopy(value)
 
-    found: Arguments = wide(arguments)
+    found: Arguments = convert(arguments)
     return found
+
+
+def _in_precision(dtype: torch.dtype, real: torch.dtype) -> torch.dtype:
+    if dtype.is_complex:
+        return real.to_complex()
+    return real if dtype.is_floating_point else dtype

@@ -1,4 +1,8 @@
-"""Whether two runs of a call did the same.  Numbers may differ by rounding: then what the op gives in float64 decides."""
+"""Whether two runs of a call did the same.  Numbers may differ by rounding: then what the op gives in float64 decides.
+
+Ours may be as far from that as eager's own, with some slack.  In float64 eager has nothing to be compared with: there its error is taken to be as many units
+in the last place as that of the same call in float32, which says how the op sums up errors and how much the numbers given amplify them.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,10 @@ class Run:
         self.random = torch.get_rng_state()
 
 
-def difference(got: Run, want: Run, wide: Callable[[], Any], values: bool = True) -> str | None:
-    """What differs, in a line, or None.  `wide()` is the Run in float64."""
+def difference(
+    got: Run, want: Run, in_precision: Callable[[torch.dtype], Run], values: bool = True
+) -> str | None:
+    """What differs, in a line, or None.  `in_precision` gives the plain Run in another precision."""
     if type(got.error) is not type(want.error):
         return f"exception: {_told(got.error)} instead of {_told(want.error)}"
     if want.error is not None:
@@ -49,12 +55,13 @@ def difference(got: Run, want: Run, wide: Callable[[], Any], values: bool = True
     exact = [_equal(g, w) for g, w in zip(b.leaves, a.leaves, strict=True)]
     if all(exact):
         return None
-    reference = wide()
+    is_double = any(_is_double(leaf) for leaf in a.leaves)
+    reference = in_precision(torch.float32 if is_double else torch.float64)
+    references = [None] * len(a.leaves)
     if reference.error is None:
         c = Picture([reference.arguments, reference.result])
-        references = c.leaves if len(c.leaves) == len(a.leaves) else [None] * len(a.leaves)
-    else:
-        references = [None] * len(a.leaves)
+        if len(c.leaves) == len(a.leaves):
+            references = c.leaves
     for g, w, r, same in zip(b.leaves, a.leaves, references, exact, strict=True):
         if not same and (found := _numbers(g, w, r)) is not None:
             return f"values: {found}"
@@ -137,7 +144,20 @@ def _numbers(got: Any, want: Any, reference: Any) -> str | None:
         ]
     else:
         parts = [got, want, reference.double()]
+    if _is_double(want):
+        parts = [parts[0], _with_error_of(parts[2], parts[1]), parts[1]]
     return _as_near(*parts)
+
+
+def _is_double(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.float64, torch.complex128)
+
+
+def _with_error_of(narrow: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    """As far from `want` as the result in float32 is, in units of the last place."""
+    scale = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+    moved = want + (narrow - want) * scale
+    return torch.where(torch.isfinite(moved), moved, want)
 
 
 def _as_near(got: torch.Tensor, want: torch.Tensor, reference: torch.Tensor) -> str | None:

@@ -25,7 +25,7 @@ from frameloom.ir.verify import verify
 from frameloom.options import Options
 from frameloom.pipeline import PROGRAM_STAGES
 from frameloom.runtime.build import build
-from tests.ops.cases import Case, widened
+from tests.ops.cases import Case, in_precision
 from tests.ops.compare import Run, difference
 
 NO_GRAPH = "no tensor operations"
@@ -115,23 +115,25 @@ class Trial:
         self.runner = Runner()
         self.target = _capture.JitFunction(case.call, self.runner)
         self.want = Run(case.call, case.fresh())
-        self._wide: Run | None = None
+        self._in_precision: dict[torch.dtype, Run] = {}
         self.outcome.refused = self.want.error is not None
         self._check("recorded")
         self._sum_up()
         if loops and self.runner.pieces and not self.outcome.crashed and self._can_lower():
             self._check("loops")
 
-    def wide(self) -> Run:
-        if self._wide is None:
-            self._wide = Run(self.case.call, widened(self.case.arguments))
-        return self._wide
+    def in_precision(self, real: torch.dtype) -> Run:
+        """The plain call in another precision."""
+        if real not in self._in_precision:
+            given = in_precision(self.case.arguments, real)
+            self._in_precision[real] = Run(self.case.call, given)
+        return self._in_precision[real]
 
     def _check(self, way: str) -> None:
         self.runner.way = way
         try:
             got = Run(self.target, self.case.fresh())
-            found = difference(got, self.want, self.wide, self.case.values)
+            found = difference(got, self.want, self.in_precision, self.case.values)
         except Internal as error:
             self.outcome.crashed.append(f"{way}: {_innermost(error.__cause__)}")
             return

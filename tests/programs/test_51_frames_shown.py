@@ -133,7 +133,7 @@ def test_suggestion():
     assert "Did you mean: 'blech'" in text or not hasattr(traceback, "_compute_suggestion_error")
 
 
-@program(graphs=4, breaks="print print print item print")
+@program(graphs=4, breaks="print print print print")
 def loop_with_a_variable_bound_late(x):
     return loop(x, 3)
 

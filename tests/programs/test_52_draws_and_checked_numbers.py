@@ -101,7 +101,7 @@ def number_that_fails_its_check(x, lengths):
     return y
 
 
-@program(calls=[(X, True), (X, False), (X, True)], graphs=2)
+@program(calls=[(X, True), (X, False), (X, True)], graphs=2, breaks="exception")
 def flag_that_is_checked(x, fine):
     flag = torch.full((1,), fine)
     if not flag.item():
@@ -116,7 +116,7 @@ def number_that_is_checked_and_used(x, lengths):
     return x * n
 
 
-@program(args=(X, LENGTHS), graphs=2, breaks="item")
+@program(args=(X, LENGTHS))
 def number_that_is_checked_and_returned(x, lengths):
     n = lengths.max().item()
     assert n <= 4

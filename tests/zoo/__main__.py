@@ -89,7 +89,9 @@ def main() -> int:
     import frameloom.compiler
 
     frameloom.compiler.load_compiler()
-    import frameloom.capture.shape_rules
+    from frameloom.capture.shapes import load_rules
+
+    load_rules()
 
     wanted = [m for m in all_models() if any(part in m.key for part in options.only.split(","))]
     import importlib

@@ -1,0 +1,100 @@
+"""What a recorded tensor holds where that follows from no input: a mask made of sizes, `torch.linspace(...)`, a constant.
+
+Code that asks for data (`item`, a branch, a mask whose ones say how large the result is) then has its answer when it is captured: the ops
+that lead to the tensor are run once more on real tensors.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.aten_op import facts_of
+from frameloom.capture.fake import Fake
+from frameloom.capture.functional import current
+
+if TYPE_CHECKING:
+    from frameloom.capture.record import Recorder
+
+aten = torch.ops.aten
+MAX_NODES = 200
+MAX_ELEMENTS = 1 << 15  # beyond, threads share the work, and their number is part of the result
+UNINITIALISED = ("empty", "new_empty")
+# Of their tensor, only how it lies in memory counts.
+FILLING = frozenset({
+    aten.ones_like.default, aten.zeros_like.default, aten.full_like.default, aten.new_ones.default, aten.new_zeros.default,
+    aten.new_full.default,
+})  # fmt: skip
+
+
+def known_value(fake: Fake, recorder: Recorder) -> torch.Tensor | None:
+    """The tensor that `fake` will be at every call, or None where that is not known."""
+    if fake.memory is None or fake.device.type != "cpu":
+        return None
+    order = _ancestors(current(fake, recorder))
+    if order is None:
+        return None
+    default, values = torch.get_default_dtype(), dict[Any, Any]()
+    torch.set_default_dtype(recorder.default_dtype)
+    try:
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            for node in order:
+                values[node] = _run(node, values, recorder)
+    except Exception:
+        return None  # it raises at run time, in its place
+    finally:
+        torch.set_default_dtype(default)
+    found: torch.Tensor = values[order[-1]]
+    return found
+
+
+def _ancestors(node: torch.fx.Node) -> list[torch.fx.Node] | None:
+    """All nodes that `node` needs, it last; None if any of them is not the same at every call."""
+    order: dict[torch.fx.Node, None] = {}
+    pending = [node]
+    while pending:
+        node = pending[-1]
+        if node in order:
+            pending.pop()
+            continue
+        if not _is_fixed(node) or len(pending) + len(order) > MAX_NODES:
+            return None
+        needed = [] if node.target in FILLING else node.all_input_nodes
+        missing = [n for n in needed if n not in order]
+        if missing:
+            pending += missing
+        else:
+            order[pending.pop()] = None
+    return list(order)
+
+
+def _is_fixed(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    parts = value if isinstance(value, tuple) else (value,)
+    if any(isinstance(v, Fake) and (v.numel() > MAX_ELEMENTS or v.device.type != "cpu") for v in parts):  # fmt: skip
+        return False
+    if node.op == "get_attr" or node.target is operator.getitem:
+        return True
+    target: Any = node.target
+    return (
+        node.op == "call_function"
+        and torch.Tag.nondeterministic_seeded not in target.tags
+        and not facts_of(target).name.startswith(UNINITIALISED)
+    )
+
+
+def _run(node: torch.fx.Node, values: dict[Any, Any], recorder: Recorder) -> Any:
+    if node.op == "get_attr":
+        return recorder.constant(str(node.target))
+    find = _alike if node.target in FILLING else values.__getitem__
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), find)
+    target: Any = node.target
+    return target(*args, **kwargs)
+
+
+def _alike(node: torch.fx.Node) -> torch.Tensor:
+    meta = node.meta["val"].meta
+    return torch.empty_strided(meta.shape, meta.stride(), dtype=meta.dtype)

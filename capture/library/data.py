@@ -1,0 +1,95 @@
+"""Functions that give Python a number of what tensors hold: known when they are captured, or taken out of a result of the graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
+from frameloom.capture.known import known_value
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.number import NumberValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+
+@knows(torch.Tensor.item, least=1, most=1)
+def _item(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    broken = Break("item", "tensor.item(...)")
+    tensor = t.look(args[0])
+    if not isinstance(tensor, TensorValue) or tensor.fake.numel() != 1:
+        raise broken
+    known = known_value(tensor.fake, t.recorder)  # type: ignore[arg-type]
+    if known is not None:
+        return ConstValue(known.item())
+    return _taken_out(t, tensor, broken)
+
+
+@knows(torch.equal, torch.Tensor.equal, least=2, most=2)
+def _equal(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _compared(t, "equal", _same, args, kwargs)
+
+
+@knows(torch.allclose, torch.Tensor.allclose, least=2, keywords="rtol atol equal_nan")
+def _allclose(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _compared(t, "allclose", _near, args, kwargs)
+
+
+def _compared(t: Tracer, name: str, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    broken = Break("data_dependent", f"{name}(...)")
+    if not all(isinstance(t.look(a), TensorValue) for a in args[:2]):
+        raise broken
+    result = t.torch_call(fn, list(args), kwargs)
+    return _taken_out(t, result, broken) if isinstance(result, TensorValue) else result
+
+
+def _same(input: torch.Tensor, other: torch.Tensor) -> Any:
+    return (input == other).all() if input.shape == other.shape else False
+
+
+def _near(input: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    return torch.isclose(input, other, *args, **kwargs).all()
+
+
+def _taken_out(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
+    """The number that a tensor of one element holds."""
+    assert t.frame is not None
+    site, dtype = (t.frame.code, t.frame.at.index), tensor.fake.dtype
+    unsupported = dtype.is_complex or dtype is torch.uint64 or tensor.fake.requires_grad
+    if unsupported or t.session.is_avoided(*site):
+        raise broken
+    wide = torch.float64 if dtype.is_floating_point else torch.int64
+    n_ops = t.recorder.n_ops
+    copy: Any = t.torch_call(_number, [tensor, ConstValue(wide)], {})
+    t.recorder.n_ops = n_ops  # for it alone, no graph is worth running
+    cls = bool if dtype is torch.bool else float if wide.is_floating_point else int
+    return NumberValue(copy, cls, site)
+
+
+def _number(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.reshape(()).to(dtype, copy=True)
+
+
+def _converted(convert: type, otherwise: Known) -> Known:
+    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        tensor = t.look(args[0]) if len(args) == 1 and not kwargs else None
+        if not isinstance(tensor, TensorValue) or tensor.fake.numel() != 1:
+            return otherwise(t, args, kwargs)
+        known = known_value(tensor.fake, t.recorder)  # type: ignore[arg-type]
+        if known is not None:
+            return t.evaluate(convert, [ConstValue(known.item())], {})
+        broken = Break("item", f"{convert.__name__}(tensor)")
+        if tensor.fake.dtype.is_floating_point is not (convert is float) or tensor.fake.dtype is torch.bool:  # fmt: skip
+            raise broken
+        return _taken_out(t, tensor, broken)
+
+    return handler
+
+
+for _convert in (int, float):
+    FUNCTIONS[_convert] = _converted(_convert, FUNCTIONS[_convert])

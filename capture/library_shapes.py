@@ -1,0 +1,39 @@
+"""Rules of shapes.py for library functions that have no meta kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from frameloom.capture.shapes import empty, rule
+
+aten = torch.ops.aten
+
+
+@rule(aten.ctc_loss.IntList, aten.ctc_loss.Tensor)
+def _ctc_loss(
+    func: Any, x: torch.Tensor, targets: Any, lengths: Any, target_lengths: Any, blank: int = 0,
+    reduction: int = 1, zero_infinity: bool = False,
+) -> Any:  # fmt: skip
+    return empty(x.shape[1:2] if reduction == 0 and x.dim() == 3 else (), x.dtype)
+
+
+@rule(aten.linalg_lstsq.default)
+def _lstsq(
+    func: Any, a: torch.Tensor, b: torch.Tensor, rcond: Any = None, *, driver: str | None = None
+) -> Any:
+    """LAPACK's drivers on the CPU, for matrices of full rank.  The solution is the upper part of what was the right side."""
+    (*batch, rows, columns), driver = a.shape, driver or "gelsy"
+    is_vector = b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1])
+    width, height = 1 if is_vector else b.shape[-1], max(rows, columns)
+    sides = empty((*batch, width, height), a.dtype).mT[..., :columns, :]
+    gives_rank, gives_values = driver != "gels", driver in ("gelss", "gelsd")
+    gives_residuals = rows > columns and driver != "gelsy"
+    real = a.dtype.to_real()
+    return (
+        sides[..., 0] if is_vector else sides,
+        empty((*batch, width) if gives_residuals else (0,), real),
+        empty(batch if gives_rank else (0,), torch.int64),
+        empty((*batch, min(rows, columns)) if gives_values else (0,), real),
+    )
