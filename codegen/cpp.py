@@ -7,13 +7,13 @@ vector whose size is known.  Accumulators of a pass are declared before it and c
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from frameloom.codegen.cost import size
 from frameloom.codegen.cpp_fold import Folds
 from frameloom.codegen.cpp_value import Lanes, Value
 from frameloom.codegen.layout import stride
-from frameloom.codegen.looptree import SQUARES, Accumulate, Assign, Pass, Tree
+from frameloom.codegen.looptree import SPAN, SQUARES, Accumulate, Assign, Pass, Tree
 from frameloom.codegen.prelude import ELEMENTS, Prelude
 from frameloom.codegen.threads import CHUNKS
 from frameloom.ir.dtype import DType
@@ -172,6 +172,12 @@ class Loops(Folds):
         self.close()
 
     def _lane_loop(self, p: Pass, start: str, end: str | None) -> None:
+        if p.transposed is not None:
+            self._squares(p, start, end)
+        else:
+            self._by_lanes(p, start, end, self._body)
+
+    def _by_lanes(self, p: Pass, start: str, end: str | None, body: Callable[[Pass], None]) -> None:
         a, width, unroll = p.vector, p.lanes, p.unroll
         v = self.fresh("j")
         last = end or str(a.extent)
@@ -179,28 +185,25 @@ class Loops(Folds):
         step = width * unroll
         if unroll > 1 and a.extent >= step:
             self.open(f"for (; {v} <= {last} - {step}; {v} += {step})", {a: v})
-            self._lane_body(p, Lanes(a, width, unroll, width, v))
+            self._lane_body(p, Lanes(a, width, unroll, width, v), body)
             self.close()
         whole = a.extent % step if unroll > 1 else a.extent
         if whole >= width:
             self.open(f"for (; {v} <= {last} - {width}; {v} += {width})", {a: v})
-            self._lane_body(p, Lanes(a, width, 1, width, v))
+            self._lane_body(p, Lanes(a, width, 1, width, v), body)
             self.close()
         rest = a.extent % width
         if rest:
             self.open(f"if ({v} < {last})" if end else "", {a: v})
-            self._lane_body(p, Lanes(a, width, 1, rest, v))
+            self._lane_body(p, Lanes(a, width, 1, rest, v), body)
             self.close()
 
-    def _lane_body(self, p: Pass, lanes: Lanes) -> None:
+    def _lane_body(self, p: Pass, lanes: Lanes, body: Callable[[Pass], None]) -> None:
         self.lanes = lanes
-        self._body(p)
+        body(p)
         self.lanes = None
 
     def _body(self, p: Pass) -> None:
-        if p.transposed is not None:
-            self._squares(p)
-            return
         for row in p.reads:
             self.read_row(row)
         self.block(p.body)
@@ -209,10 +212,18 @@ class Loops(Folds):
 
     # --- transposed loads
 
-    def _squares(self, p: Pass) -> None:
-        """The squares of one block, one below the other: so each row of the block is a whole page's worth of lines."""
+    def _squares(self, p: Pass, start: str, end: str | None) -> None:
+        """The squares of one block: SPAN lane positions of a row of squares, then of the next.  Along the lanes what is
+        stored goes forward, away from what is loaded; below one another, squares whose rows are a power of two apart
+        would have the same place in the cache, and loads would wait for stores."""
         plan = p.transposed
         extent = plan.axis.extent
+        span, limit = self.fresh("span"), self.fresh("to")
+        lanes_end = end or str(p.vector.extent)
+        self.open(f"for (i64 {span} = {start}; {span} < {lanes_end}; {span} += {SPAN})")
+        self.line(
+            f"const i64 {limit} = {span} + {SPAN} < {lanes_end} ? {span} + {SPAN} : {lanes_end};"
+        )
         first, last = self.fresh("n"), self.fresh("to")
         self.line(f"i64 {first} = {self.value(axis(plan.block)).texts[0]} * {SQUARES};")
         self.line(
@@ -220,12 +231,13 @@ class Loops(Folds):
         )
         if extent >= p.lanes:
             self.open(f"for (; {first} <= {last} - {p.lanes}; {first} += {p.lanes})")
-            self._square(p, first, p.lanes)
+            self._by_lanes(p, span, limit, lambda p: self._square(p, first, p.lanes))
             self.close()
-        if extent % p.lanes:
+        if rest := extent % p.lanes:
             self.open(f"if ({first} < {last})")
-            self._square(p, first, extent % p.lanes)
+            self._by_lanes(p, span, limit, lambda p: self._square(p, first, rest))
             self.close()
+        self.close()
 
     def _square(self, p: Pass, first: str, count: int) -> None:
         """`count` positions of the other axis from `first` on, times the present lanes."""

@@ -17,6 +17,7 @@ from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer
 
 SQUARES = 64  # positions across the lanes in one block of transposed squares
+SPAN = 256  # positions along them, so that the pages of what is transposed stay in the translation cache
 
 
 @dataclass(eq=False, slots=True)
