@@ -94,11 +94,11 @@ def catches(instrs: list[Instr], target: Instr) -> bool:
 
 def check_that_rerun_is_possible(t: Tracer, graph: CapturedGraph) -> None:
     """What the graph has written or drawn before it raises cannot be taken back: then capture breaks at those places instead."""
-    if graph.mutated or any(_draws(node) for node in graph.graph.nodes):
+    if graph.mutated or any(draws(node) for node in graph.graph.nodes):
         raise Avoid(t.rerun_sites[0])
 
 
-def _draws(node: torch.fx.Node) -> bool:
+def draws(node: torch.fx.Node) -> bool:
     """Whether random numbers are drawn; attention says so of itself even where it drops nothing out."""
     target: Any = node.target
     if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):

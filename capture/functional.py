@@ -52,6 +52,7 @@ class ViewOf:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     depth: int  # how many views lie between it and the memory's root
+    grad: bool = True  # whether it was made with gradient mode on
 
 
 def current(fake: Fake, tape: Tape) -> Any:

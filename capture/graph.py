@@ -20,32 +20,54 @@ class Layout:
     dtype: torch.dtype
     device: torch.device
 
-    def fit(self, tensor: torch.Tensor | None) -> torch.Tensor:
-        """`tensor`, copied if it lies otherwise; zeros for None."""
-        if tensor is not None and tensor.stride() == self.strides:
+    def fit(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`tensor`, copied if it lies otherwise."""
+        if tensor.stride() == self.strides and not tensor.is_conj() and not tensor.is_neg():
             return tensor
         made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
-        return made.zero_() if tensor is None else made.copy_(tensor)
+        return made.copy_(tensor)
+
+
+@dataclass(frozen=True)
+class ViewStep:
+    """`func(tensor, *args, **kwargs)`; `grad`: whether the program made the view with gradient mode on."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    grad: bool
+
+
+@dataclass(frozen=True)
+class ViewOutput:
+    """An output of the program that is made anew at each call, by views of an input or of a result of the forward graph."""
+
+    of_input: bool
+    number: int
+    steps: tuple[ViewStep, ...]
 
 
 @dataclass(frozen=True)
 class Backward:
-    """How gradients are computed.  `graph` takes what was saved and then a gradient per entry of `tangents`, and returns a
-    gradient per entry of `inputs`."""
+    """How gradients are computed.
+
+    The forward graph returns `n_results` tensors that become the program's `outputs`, and then what is saved.  `graph` takes what
+    was saved and then a gradient per entry of `tangents`, and returns a gradient per entry of `inputs`."""
 
     graph: torch.fx.Graph
+    outputs: tuple[int | ViewOutput, ...]  # numbers are those of results
     saved_inputs: tuple[int, ...]  # positions of the forward graph's inputs, saved first
-    saved_outputs: tuple[
-        int, ...
-    ]  # positions of its outputs, saved next; those of the program come first
-    n_outputs: int  # of the program
-    tangents: tuple[int, ...]  # outputs that have a gradient
+    saved_outputs: tuple[int, ...]  # positions of what it returns, saved next
+    n_results: int
+    tangents: tuple[int, ...]  # results that have a gradient
     inputs: tuple[int, ...]  # inputs that get one
     n_inputs: int  # of the forward graph
     layouts: tuple[Layout, ...]  # per entry of `tangents`
-    needs: tuple[
-        frozenset[int], ...
-    ]  # per entry of `inputs`: the entries of `tangents` that it depends on
+    # Per entry of `inputs`: the entries of `tangents` that it depends on.
+    needs: tuple[frozenset[int], ...]
+    # Per entry of `tangents`: those after whose backward pass eager could not go through this one's history again.
+    frees: tuple[frozenset[int], ...]
+    turns_on: bool = False  # whether the program turns gradient mode on itself
 
     def renumbered(self, used: Sequence[int]) -> Backward:
         """With inputs numbered by their place in `used`."""
@@ -54,8 +76,19 @@ class Backward:
             self,
             saved_inputs=tuple(place[i] for i in self.saved_inputs),
             inputs=tuple(place[i] for i in self.inputs),
+            outputs=tuple(
+                replace(o, number=place[o.number])
+                if isinstance(o, ViewOutput) and o.of_input
+                else o
+                for o in self.outputs
+            ),
             n_inputs=len(used),
         )
+
+    def read_inputs(self) -> set[int]:
+        """Inputs that a call needs beside those that the forward graph reads."""
+        views = (o.number for o in self.outputs if isinstance(o, ViewOutput) and o.of_input)
+        return {*self.saved_inputs, *self.inputs, *views}
 
 
 @dataclass(frozen=True)

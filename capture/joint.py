@@ -16,7 +16,10 @@ import torch.fx
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
 from frameloom.capture.graph import Backward, Layout
+from frameloom.capture.history import frees, without_autocast
+from frameloom.capture.outputs import Outputs, has_history
 from frameloom.capture.saved import choose
+from frameloom.capture.shapes import is_dense
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -26,44 +29,45 @@ Node = torch.fx.Node
 
 
 def wants_gradients(outputs: Sequence[Fake]) -> bool:
-    return torch.is_grad_enabled() and any(f.requires_grad for f in outputs)
+    return any(has_history(f) for f in outputs)
+
+
+def check_inputs(inputs: Sequence[tuple[Any, torch.Tensor, Fake]]) -> None:
+    """A history that the program gives to a tensor from before the call is left to autograd itself."""
+    for _, real, fake in inputs:
+        if fake.requires_grad != real.requires_grad or fake.grad_fn is not None:
+            raise Break("gradient", "an input gets a history by being changed in place")
 
 
 class Joint:
     """The recording of `recorder`, with gradients of `outputs` recorded behind it."""
 
-    def __init__(self, recorder: Recorder, outputs: Sequence[Fake]) -> None:
+    def __init__(self, recorder: Recorder, outputs: Outputs) -> None:
         self.recorder = recorder
         self.outputs = outputs
-        self.tangents = [n for n, f in enumerate(outputs) if f.requires_grad]
+        self.results = outputs.results
+        self.tangents = [n for n, f in enumerate(self.results) if f.requires_grad]
         self.inputs = [n for n, (_, _, f) in enumerate(recorder._inputs) if f.requires_grad]
-        self._check()
+        if any(recorder._inputs[n][2].memory.version for n in self.inputs):
+            raise Break("gradient", "an input that needs a gradient is changed in place")
+        if recorder.hidden_writes:
+            raise Break("gradient", "a tensor is changed in place behind autograd's back")
+        self.returned = [current(fake, recorder) for fake in self.results]
         self.last = recorder.graph._root.prev  # of the forward graph
+        self.frees = frees([self.results[n] for n in self.tangents], recorder)
         self.seeds = [self._seed(n) for n in self.tangents]
         self.gradients = self._differentiate()
 
-    def _check(self) -> None:
-        """What has to be left to autograd itself."""
-        memories = [f.memory for f in self.outputs]
-        for n in self.tangents:
-            memory = memories[n]
-            if memory.input is not None:
-                raise Break("gradient", "an output that is an input, or shows one")
-            if sum(m is memory for m in memories) > 1:
-                raise Break("gradient", "outputs that share memory")
-        for n in self.inputs:
-            fake = self.recorder._inputs[n][2]
-            if fake.memory.version or not fake.is_leaf:
-                raise Break("gradient", "an input that needs a gradient is changed in place")
-
-    def _seed(self, output: int) -> Fake:
-        """A placeholder for the gradient of an output."""
-        like = self.outputs[output]
+    def _seed(self, result: int) -> Fake:
+        """A placeholder for the gradient of a result."""
+        like = self.results[result]
         meta = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="meta")
-        return self.recorder.placeholder(f"tangent_{output}", Fake(meta, like.device))
+        if not is_dense(like):
+            meta = torch.empty(like.shape, dtype=like.dtype, device="meta")
+        return self.recorder.placeholder(f"tangent_{result}", Fake(meta, like.device))
 
     def _differentiate(self) -> list[Fake | None]:
-        roots = [self.outputs[n] for n in self.tangents]
+        roots = [self.results[n] for n in self.tangents]
         leaves = [self.recorder._inputs[n][2] for n in self.inputs]
 
         def gradients() -> Any:
@@ -71,17 +75,20 @@ class Joint:
             with torch.autograd.set_multithreading_enabled(False):
                 return torch.autograd.grad(roots, leaves, self.seeds, allow_unused=True)
 
+        self.recorder.function, self.recorder._where = torch.autograd.grad, ""
         try:
-            return list(self.recorder.run(gradients, (), {}))
+            with without_autocast():
+                return list(self.recorder.run(gradients, (), {}))
         except RuntimeError as error:  # the program's own error, at its own call of backward
             raise Break("gradient", str(error).splitlines()[0]) from error
 
     # --- cutting
 
-    def cut(self, results: Sequence[Node]) -> tuple[list[Node], Backward]:
-        """What the forward graph returns (`results`, then what is saved), and the backward graph, with inputs numbered as
+    def cut(self) -> tuple[list[Node], Backward]:
+        """What the forward graph returns (results, then what is saved), and the backward graph, with inputs numbered as
         recorded.  What was recorded for the gradients leaves the recording."""
         recorder = self.recorder
+        results = self.returned
         placeholders = recorder._placeholders
         copies: dict[Node, Node] = {}
         graph = torch.fx.Graph()
@@ -91,15 +98,17 @@ class Joint:
         order = _needed(recorder.graph, ends)
         forward = [n for n in order if n not in later]
         read = {a for n in order if n in later for a in n.all_input_nodes} | set(ends)
-        changed = {
-            placeholders[i] for i, (_, _, f) in enumerate(recorder._inputs) if f.memory.version
-        }
-        saved = choose(forward, read - later, {*placeholders, *results}, changed)
+        saved = self._saved(forward, read - later, results)
         again = _again(forward, read, saved)
         position = {p: k for k, p in enumerate(placeholders)}
         from_inputs = [n for n in forward if n in saved and n in position]
         from_outputs = [n for n in forward if n in saved and n not in position]
-        returned = [*results, *(n for n in from_outputs if n not in results)]
+        returned = list(results)
+        places = []
+        for n in from_outputs:
+            if n not in results:
+                returned.append(self._copy(n) if n in self.copied else n)
+            places.append(results.index(n) if n in results else len(returned) - 1)
         for n in (*from_inputs, *from_outputs, *(s.node for s in self.seeds)):
             copies[n] = graph.placeholder(n.name)
             copies[n].meta.update(n.meta)
@@ -113,9 +122,10 @@ class Joint:
                 recorder.graph.erase_node(n)
         return returned, Backward(
             graph=graph,
+            outputs=tuple(self.outputs.made_of),
             saved_inputs=tuple(position[n] for n in from_inputs),
-            saved_outputs=tuple(returned.index(n) for n in from_outputs),
-            n_outputs=len(results),
+            saved_outputs=tuple(places),
+            n_results=len(results),
             tangents=tuple(self.tangents),
             inputs=tuple(self.inputs[k] for k in wanted),
             n_inputs=len(placeholders),
@@ -123,7 +133,34 @@ class Joint:
                 Layout(tuple(s.shape), s.stride(), s.dtype, s.device) for s in self.seeds
             ),
             needs=tuple(frozenset(reach.get(e, ())) for e in ends),
+            frees=self.frees,
+            turns_on=not torch.is_grad_enabled(),
         )
+
+    def _saved(self, forward: list[Node], read: set[Node], results: list[Node]) -> set[Node]:
+        """What autograd itself would save are the tensors whose values it reads."""
+        seen = {id(f.memory) for f in self.results}
+        seen.update(id(f.memory) for _, _, f in self.recorder._inputs)
+        eager = {id(memory) for n in read if (memory := _memory(n)) is not None}
+        visible = [n for n in forward if id(_memory(n)) in seen]
+        held = {*self.recorder._placeholders, *results}
+        changed = {
+            p
+            for p, (_, _, f) in zip(self.recorder._placeholders, self.recorder._inputs, strict=True)
+            if f.memory.version
+        }
+        free = {n for n in visible if n in held - changed and id(_memory(n)) in eager}
+        never = {n for n in visible if n in held} - free
+        self.copied = {n for n in visible if n not in held}
+        return choose(forward, read, free, never, self.copied)
+
+    def _copy(self, n: Node) -> Node:
+        """The value of `n` where the program cannot reach it."""
+        like = n.meta["val"]
+        graph = self.recorder.graph
+        copy = graph.create_node("call_function", torch.ops.aten.clone.default, (n,))
+        copy.meta.update(n.meta, val=Fake(like.meta, like.device))
+        return copy
 
     def _later(self) -> set[Node]:
         """What was recorded for the gradients."""
@@ -165,3 +202,7 @@ def _needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:
                 seen.add(a)
                 stack.append(a)
     return [n for n in graph.nodes if n in seen]
+
+
+def _memory(n: Node) -> Any:
+    return getattr(n.meta.get("val"), "memory", None)

@@ -45,7 +45,8 @@ from frameloom.capture.functional import (
     write,
 )
 from frameloom.capture.graph import CapturedGraph
-from frameloom.capture.joint import Joint, wants_gradients
+from frameloom.capture.joint import Joint, check_inputs, wants_gradients
+from frameloom.capture.outputs import Outputs
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
 from frameloom.capture.supported import check_result, check_supported, dtypes_of
 from frameloom.config import config
@@ -81,6 +82,9 @@ class Recorder(TorchDispatchMode):
         self._outs: set[int] = (
             set()
         )  # tensors that the current call was given as out= and an op has written
+        self.hidden_writes = (
+            False  # whether one changed a tensor that has a history without changing that
+        )
         self._old = 0  # how many Fakes there were before the current call
         # C functions that tell settings on which the current call depends
         self.relies_on: set[Any] = set()
@@ -193,17 +197,19 @@ class Recorder(TorchDispatchMode):
     def finish(self, outputs: Sequence[Fake]) -> CapturedGraph:
         """Close the graph.  Outputs alias inputs and each other as the program's tensors do."""
         mutated = self._write_back()
-        nodes = []
         for fake in outputs:
             if fake.memory.version:
                 _forget_views(fake)
-            nodes.append(current(fake, self))
         backward = None
+        if config.gradients:
+            check_inputs(self._inputs)
         if wants_gradients(outputs):
-            nodes, backward = Joint(self, outputs).cut(nodes)
+            nodes, backward = Joint(self, Outputs(outputs)).cut()
+        else:
+            nodes = [current(fake, self) for fake in outputs]
         self.graph.output(tuple(nodes))
         self._drop_dead()
-        read = backward.saved_inputs if backward is not None else ()
+        read = backward.read_inputs() if backward is not None else ()
         used = [i for i in range(len(self._inputs)) if self._placeholders[i].users or i in read]
         for i in set(range(len(self._inputs))) - set(used):
             self.graph.erase_node(self._placeholders[i])
@@ -261,6 +267,8 @@ class Recorder(TorchDispatchMode):
         if node_kwargs:
             node.kwargs = dict(node_kwargs)
         node.meta["stack"] = self._where
+        if not torch.is_grad_enabled():
+            node.meta["grad"] = False
         if like is None:
             device = device_of(func, node_args, node_kwargs)
             meta = infer_node(func, node_args, node_kwargs)
@@ -343,7 +351,8 @@ class Recorder(TorchDispatchMode):
         depth = 1 if parent.view_of is None else parent.view_of.depth + 1
         if depth > MAX_VIEWS:  # PyTorch takes ever longer for each
             raise Break("too_large", f"views of views, {depth} deep")
-        fake.view_of = ViewOf(parent, func, tuple(rest), dict(kwargs), depth)
+        grad = torch.is_grad_enabled()
+        fake.view_of = ViewOf(parent, func, tuple(rest), dict(kwargs), depth, grad)
         fake.version = parent.memory.version
         return fake
 
@@ -414,6 +423,10 @@ class Recorder(TorchDispatchMode):
         for target, value in zip(targets, values, strict=True):
             if target.memory.inference and not self.inference:
                 raise Break("op_error", f"{func} writes a tensor made in inference mode")
+            if target.memory.root.requires_grad and not (
+                target.requires_grad and torch.is_grad_enabled()
+            ):
+                self.hidden_writes = True
             write(target, value, self)
         if not schema.returns:
             return None

@@ -31,6 +31,7 @@ from frameloom.capture.lifetime import Lifetimes
 from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
 from frameloom.capture.resume import STATE, FrameWriter
 from frameloom.capture.shown import choose_shown
+from frameloom.capture.surroundings import watch_autograd
 from frameloom.capture.values.base import NULL, LazyValue, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue
@@ -83,6 +84,8 @@ class Piece:
                 self.graph = t.recorder.finish([value.fake for value in self.outputs])
             except Break as cause:
                 raise Skip(f"a gradient is needed: {cause}") from cause
+            if self.graph.backward is not None:
+                watch_autograd(t)
             if self.graph.mutated:
                 apart = list(self.graph.inputs)
                 if share_memory(self.graph.examples):

@@ -5,11 +5,14 @@ bytes, written once and read once; computing elementwise ops again costs nothing
 what needs them.  The cheapest choice for a whole graph is a minimum cut of a network whose edges are the values.
 Source: Jain et al., "Checkmate" (2020), for recomputing as a trade; the cut is the one of He and Chen's functorch
 partitioner (2022), reduced to elementwise ops.
+
+What the program can get hold of and change is saved where eager saves it, too, and nowhere else: so that a change is noticed where
+eager notices it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -34,17 +37,26 @@ def is_view(node: Node) -> bool:
 
 
 def choose(
-    order: Sequence[Node], read: Iterable[Node], free: Iterable[Node], lost: Iterable[Node]
+    order: Sequence[Node],
+    read: Iterable[Node],
+    free: Collection[Node],
+    never: Collection[Node],
+    copied: Collection[Node],
 ) -> set[Node]:
     """The nodes to save.  `order`: those of the forward graph that the backward graph depends on; `read`: those that it
-    reads itself; `free`: those that are kept anyway; `lost`: inputs that the forward graph overwrites."""
+    reads itself; `free`: those that are kept anyway; `never`: those that must not be saved; `copied`: those of which a copy would be."""
     import networkx as nx  # PyTorch needs it, too; slow to import
 
     network = nx.DiGraph()
-    kept, inside, gone = set(free), set(order), set(lost)
+    inside = set(order)
     for node in order:
         name = str(node.name)
-        cost = NEVER if node in gone else _cost(node, kept)
+        if node in never:
+            cost = NEVER
+        elif node in free:
+            cost = 0.0
+        else:
+            cost = _cost(node) * (2.0 if node in copied else 1.0)
         network.add_edge((name, 0), (name, 1), capacity=cost)
         if not _can_repeat(node):
             network.add_edge(SOURCE, (name, 0))
@@ -61,21 +73,17 @@ def choose(
             network, SOURCE, SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov
         )
     except nx.NetworkXUnbounded:
-        raise Break(
-            "gradient", "an input that the gradient depends on is changed in place"
-        ) from None
+        raise Break("gradient", "what a gradient depends on is changed in place") from None
     return {n for n in order if (n.name, 0) in before and (n.name, 1) not in before}
 
 
-def _cost(node: Node, kept: set[Node]) -> float:
+def _cost(node: Node) -> float:
     """Bytes moved for saving it; infinite where that is impossible."""
     value = node.meta.get("val")
     if node.op == "get_attr":
         return 0.0
     if not isinstance(value, torch.Tensor) or is_view(node):
         return NEVER
-    if node in kept:
-        return 0.0
     return 2.0 * value.numel() * value.dtype.itemsize + 1.0
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
 
+saved_tensors_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 LAYOUT = frozenset(
     {"shape", "dtype", "device", "layout", "size", "stride", "ndim", "requires_grad"}
 )
@@ -39,6 +40,11 @@ def obstacle() -> str | None:
     for key in torch._C._TorchDispatchModeKey.__members__.values():
         if (infra := torch._C._get_dispatch_mode(key)) is not None:
             return f"the dispatch mode {type(infra).__qualname__} is active"
+    if torch.is_grad_enabled():
+        if torch.is_anomaly_enabled():
+            return "autograd's anomaly mode is on"
+        if saved_tensors_hooks(True) is not None:
+            return "hooks for saved tensors are set"
     for i in range(torch._C._len_torch_function_stack()):
         mode = torch._C._get_function_stack_at(i)
         if type(mode) is not DeviceContext:
@@ -50,3 +56,9 @@ def watch(t: Tracer) -> None:
     """Note guards for what the C state of the thread does not show."""
     level = t.roots.object(forward_ad).child("dict").child("key", "_current_level")
     t.guards.add(level, "equal", forward_ad._current_level)
+
+
+def watch_autograd(t: Tracer) -> None:
+    """The same for what only matters where gradients are needed."""
+    t.guards.returns(torch.is_anomaly_enabled, (), False)
+    t.guards.returns(saved_tensors_hooks, (True,), None)

@@ -2,24 +2,31 @@
 
 `Gradients` is called like the plan of a graph that needs none, and returns the program's outputs, which have a history.
 What the backward plan reads is saved as PyTorch's own functions save it: inputs and outputs changed in between are noticed,
-memory goes with the graph, hooks for saved tensors are asked.
+memory goes with the graph.  Views are made behind the node, so that autograd knows them.
+
+The backward plan is compiled when the first backward pass comes, for the outputs that have a gradient there.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
 import torch.fx
 
-from frameloom.capture.graph import CapturedGraph, without_examples
+from frameloom.capture.graph import CapturedGraph, ViewOutput, ViewStep
+from frameloom.capture.partial import Partial, partial_backward
+from frameloom.config import config
+from frameloom.debug import notice
 from frameloom.errors import FrameloomError
+from frameloom.op_by_op import OpByOp
 
 Plan = Callable[..., tuple[Any, ...]]
-BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
+keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
+transform = torch._C._functorch.peek_interpreter_stack
+is_batched = torch._C._functorch.is_legacy_batchedtensor
+dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 class DoubleBackwardError(FrameloomError, RuntimeError):
@@ -27,130 +34,230 @@ class DoubleBackwardError(FrameloomError, RuntimeError):
 
 
 class Gradients:
-    """`forward` and `backward` are plans; `captured`, whose `backward` says what lies between them, is what they were made
-    from."""
+    """`forward` is a plan, `compile_backward` makes one of a graph; `captured`, whose `backward` says what lies between them, is
+    what they are made from."""
 
-    def __init__(self, forward: Plan, backward: Plan, captured: CapturedGraph) -> None:
+    def __init__(
+        self,
+        forward: Plan,
+        compile_backward: Callable[[torch.fx.Graph], Plan],
+        captured: CapturedGraph,
+    ) -> None:
         assert captured.backward is not None
-        self.forward, self.backward, self.how = forward, backward, captured.backward
-        self.mutated = captured.mutated
-        self._captured = without_examples(captured)
-        self._constant = [k for k in range(self.how.n_outputs) if k not in self.how.tangents]
+        self.forward, self.how = forward, captured.backward
+        self.op_by_op = OpByOp(captured)
+        self._compile = compile_backward
+        self._backward: dict[frozenset[int], _BackwardPass] = {}
+        how = self.how
+        self._constant = [k for k in range(how.n_results) if k not in how.tangents]
+        self._plain_outputs = how.outputs == tuple(range(how.n_results))
+        saved = set(how.saved_inputs)
+        # What a gradient of a gradient needs beside what is saved anyway.
+        self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
+        self.uneven = len({*how.needs}) > 1
+        self.on_gpu = any(layout.device.type == "cuda" for layout in how.layouts)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        return _Node.apply(self, *inputs)  # type: ignore[no-any-return, no-untyped-call]
+        if self.how.turns_on:
+            with torch.enable_grad():
+                return self._call(inputs)
+        return self._call(inputs)
+
+    def _call(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        wanted = [inputs[k] for k in self.how.inputs]
+        if self.uneven and any(map(_has_hooks, wanted)):
+            # Autograd calls hooks for each input of a node, also where no gradient comes.
+            results = self.op_by_op.program(inputs)
+        else:
+            results = _Node.apply(self, inputs, *wanted)  # type: ignore[no-untyped-call]
+        if self._plain_outputs:
+            return results  # type: ignore[no-any-return]
+        return tuple(
+            _viewed(inputs[o.number] if o.of_input else results[o.number], o.steps)
+            if isinstance(o, ViewOutput)
+            else results[o]
+            for o in self.how.outputs
+        )
 
     def run(self, context: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
         how = self.how
+        context.others = self.op_by_op.before(inputs, self.others)
         results = self.forward(*inputs)
         context.save_for_backward(
             *[inputs[k] for k in how.saved_inputs], *[results[k] for k in how.saved_outputs]
         )
         if self._constant:
             context.mark_non_differentiable(*[results[k] for k in self._constant])
-        return results[: how.n_outputs]
+        return results[: how.n_results]
 
-    def gradients(self, saved: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-        """A gradient per input of the graph: None where eager has none."""
-        how = self.how
-        missing = {k for k, n in enumerate(how.tangents) if given[n] is None}
-        results: list[Any] = [None] * how.n_inputs
-        if len(missing) == len(how.tangents):
-            return results
+    def pass_for(self, missing: frozenset[int]) -> _BackwardPass:
+        """`missing`: the entries of `how.tangents` without a gradient."""
+        found = self._backward.get(missing)
+        if found is None:
+            part = partial_backward(self.how, missing)
+            found = self._backward[missing] = _BackwardPass(
+                part, missing, self._plan(part), self.op_by_op.module(part.graph)
+            )
+        return found
+
+    def _plan(self, part: Partial) -> Plan | None:
+        try:
+            with torch._C._DisableAutocast():
+                return self._compile(part.graph)
+        except Exception as error:
+            if config.verify:
+                raise
+            notice(
+                "backward",
+                f"a backward graph could not be compiled and runs op by op ({type(error).__name__}: {error})",
+            )
+            return None
+
+
+class _BackwardPass:
+    """From what is saved and the gradients that are there to those of the inputs."""
+
+    def __init__(
+        self, part: Partial, missing: frozenset[int], plan: Plan | None, module: Plan
+    ) -> None:
+        self.part, self.missing = part, missing
+        self.plan, self.module = plan, module
+
+    def __call__(self, piece: Gradients, saved: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+        how = piece.how
+        results: list[Any] = [None] * len(how.inputs)
         tangents = [
-            layout.fit(given[n]) for n, layout in zip(how.tangents, how.layouts, strict=True)
+            layout.fit(given[n])
+            for k, (n, layout) in enumerate(zip(how.tangents, how.layouts, strict=True))
+            if k not in self.missing
         ]
-        made = self.backward(*saved, *tangents)
-        for k, needs, gradient in zip(how.inputs, how.needs, made, strict=True):
-            if not needs <= missing:
-                results[k] = gradient
-        return results
-
-    def with_history(self, inputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-        """The same as functions of the inputs and of what is given, for gradients of gradients: op by op, by autograd."""
-        how = self.how
-        outputs = self._op_by_op(*inputs)
-        roots = [n for n in how.tangents if given[n] is not None]
-        leaves = [inputs[k] for k in how.inputs]
-        made = torch.autograd.grad(
-            [outputs[n] for n in roots], leaves, [given[n] for n in roots],
-            create_graph=True, allow_unused=True,
-        )  # fmt: skip
-        results: list[Any] = [None] * how.n_inputs
-        for k, gradient in zip(how.inputs, made, strict=True):
+        watched = is_watched(piece.on_gpu) or any(map(is_batched, tangents))
+        run = self.module if self.plan is None or watched else self.plan
+        made = run(*saved, *tangents)
+        for k, gradient in zip(self.part.ends, made, strict=True):
             results[k] = gradient
         return results
 
-    @cached_property
-    def _op_by_op(self) -> torch.fx.GraphModule:
-        """The program's outputs, without what it writes to its inputs."""
-        graph = torch.fx.Graph()
-        copies: dict[torch.fx.Node, torch.fx.Node] = {}
-        if self._depends_on_changed_inputs():
-            raise DoubleBackwardError(
-                "a gradient of a gradient of compiled code that changes its inputs is not built yet: mark the function "
-                "with frameloom.disable"
-            )
-        for node in self._captured.graph.nodes:
-            if node.op == "output":
-                graph.output(tuple(copies[n] for n in node.args[0][: self.how.n_outputs]))
-            elif node.target is not torch.ops.aten.copy_.default:
-                tags = getattr(node.target, "tags", ())
-                if torch.Tag.nondeterministic_seeded in tags:
-                    raise DoubleBackwardError(
-                        f"a gradient of a gradient of compiled code that draws random numbers ({node.target}) is not "
-                        "built yet: mark the function with frameloom.disable"
-                    )
-                copies[node] = graph.node_copy(node, copies.__getitem__)
-        return torch.fx.GraphModule(self._captured.constants, graph)
 
-    def _depends_on_changed_inputs(self) -> bool:
-        """Whether the program's outputs do; running statistics are written, and have no influence on the result."""
-        nodes = list(self._captured.graph.nodes)
-        placeholders = [n for n in nodes if n.op == "placeholder"]
-        changed = {placeholders[k] for k in self.mutated}
-        stack = list(nodes[-1].args[0][: self.how.n_outputs])
-        seen = set(stack)
-        while stack:
-            node = stack.pop()
-            statistics = node.args[3:5] if node.target is BATCH_NORM else ()
-            for n in node.all_input_nodes:
-                if n not in seen and n not in statistics:
-                    seen.add(n)
-                    stack.append(n)
-        return not changed.isdisjoint(seen)
+def is_watched(on_gpu: bool) -> bool:
+    """Whether a backward pass is to be seen op by op: by a function transform, a mode, or autocast."""
+    return (
+        transform() is not None
+        or dispatch_modes() > 0
+        or torch.is_autocast_enabled("cuda" if on_gpu else "cpu")
+    )
+
+
+def _has_hooks(tensor: Any) -> bool:
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+
+
+def _viewed(tensor: Any, steps: Sequence[ViewStep]) -> Any:
+    for step in steps:
+        if step.grad == torch.is_grad_enabled():
+            tensor = step.func(tensor, *step.args, **step.kwargs)
+        else:
+            with torch.set_grad_enabled(step.grad):
+                tensor = step.func(tensor, *step.args, **step.kwargs)
+    return tensor
 
 
 class _Node(torch.autograd.Function):
+    """Takes all inputs as one tuple, which autograd does not look at, and those that get a gradient."""
+
     @staticmethod
-    def forward(context: Any, piece: Gradients, *inputs: Any) -> Any:
-        context.piece = piece
-        # Weakly: an input that the backward plan does not read lives no longer than the program wants.
-        context.inputs = [(weakref.ref(t), t._version) for t in inputs]
+    def forward(context: Any, piece: Gradients, inputs: tuple[Any, ...], *wanted: Any) -> Any:
+        context.piece, context.rest = piece, None
         context.set_materialize_grads(False)
-        results = piece.run(context, inputs)
-        for k in piece.mutated:
-            context.inputs[k] = (context.inputs[k][0], None)
-        return results
+        return piece.run(context, inputs)
 
     @staticmethod
     def backward(context: Any, *given: Any) -> Any:
-        piece, saved = context.piece, context.saved_tensors
-        if not torch.is_grad_enabled():
-            return None, *piece.gradients(saved, given)
-        return None, *piece.with_history([_unchanged(*i) for i in context.inputs], given)
+        piece: Gradients = context.piece
+        how = piece.how
+        missing = frozenset(k for k, n in enumerate(how.tangents) if given[n] is None)
+        if len(missing) == len(how.tangents):
+            return (None, None, *[None] * len(how.inputs))
+        if context.rest is not None and context.rest.freed:
+            saved = context.rest.saved(how, missing)
+        else:
+            saved = context.saved_tensors
+        if torch.is_grad_enabled():
+            inputs = _inputs(context, saved)
+            return None, None, *piece.op_by_op.gradients(inputs, context.others, given)
+        run = piece.pass_for(missing)
+        gradients = run(piece, saved, given)
+        if not keeps_graph():
+            context.others = None
+            if missing:
+                _keep_rest(context, saved, missing)
+        return None, None, *gradients
 
 
-def _unchanged(reference: Any, version: int | None) -> Any:
-    """The input as it was; `version` is None where its value does not count."""
-    tensor = reference()
-    if tensor is None:
-        raise DoubleBackwardError(
-            "a gradient of a gradient needs a tensor that is gone: keep the inputs of the compiled function alive"
-        )
-    if version is not None and tensor._version != version:
-        raise DoubleBackwardError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: an input "
-            "of compiled code, which a gradient of a gradient needs"
-        )
-    return tensor
+def _inputs(context: Any, saved: Sequence[Any]) -> list[Any]:
+    """The inputs of the forward graph, as they were; None for those that no output depends on."""
+    piece: Gradients = context.piece
+    inputs: list[Any] = [None] * piece.how.n_inputs
+    for k, tensor in zip(piece.how.saved_inputs, saved, strict=False):
+        inputs[k] = tensor
+    if context.others is None:
+        raise RuntimeError(TWICE)
+    for k, tensor, version in zip(
+        piece.others, context.others.tensors, context.others.versions, strict=True
+    ):
+        if version is not None and tensor._version != version:
+            raise DoubleBackwardError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: an input "
+                "of compiled code, which a gradient of a gradient needs"
+            )
+        inputs[k] = tensor
+    return inputs
+
+
+TWICE = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
+    "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if "
+    "you need to backward through the graph a second time or if you need to access saved tensors after calling backward."
+)
+
+
+class _Rest:
+    """What the outputs without a gradient so far need, after autograd has let go of what is saved: in plain PyTorch, a pass from
+    one output frees nothing that only others need."""
+
+    def __init__(self, done: frozenset[int]) -> None:
+        self.done = done
+        self.tensors: dict[int, tuple[Any, int]] = {}
+        self.freed = True
+        self.count = 0
+
+    def saved(self, how: Any, missing: frozenset[int]) -> list[Any]:
+        given = frozenset(range(len(how.tangents))) - missing
+        if any(not how.frees[k].isdisjoint(self.done) for k in given):
+            raise RuntimeError(TWICE)
+        for tensor, version in self.tensors.values():
+            if tensor._version != version:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} "
+                    "instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
+                    "with torch.autograd.set_detect_anomaly(True)."
+                )
+        return [self.tensors[k][0] if k in self.tensors else None for k in range(self.count)]
+
+
+def _keep_rest(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> None:
+    piece: Gradients = context.piece
+    how = piece.how
+    everything = frozenset(range(len(how.tangents)))
+    done = (everything - missing) | (context.rest.done if context.rest is not None else frozenset())
+    left = frozenset(k for k in missing if how.frees[k].isdisjoint(done))
+    rest = _Rest(done)
+    rest.count = len(saved)
+    if left:
+        for k in partial_backward(how, everything - left).reads:
+            tensor = saved[k]
+            # Not the output itself: it holds its history, which holds this.
+            tensor = tensor if k < len(how.saved_inputs) else tensor.detach()
+            rest.tensors[k] = tensor, tensor._version
+    context.rest = rest

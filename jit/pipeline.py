@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
+import torch.fx
+
 from frameloom.assemble import assemble
 from frameloom.backends import build_all, generate_all, launches
 from frameloom.capture.graph import CapturedGraph, without_examples
@@ -60,12 +63,23 @@ def compile_graph(
     captured: CapturedGraph, options: Options, trail: Trail
 ) -> tuple[Compiled, GraphReport]:
     """A function from the graph's inputs to the tuple of its outputs, and the report on how it was made."""
-    if (how := captured.backward) is None:
+    if captured.backward is None:
         return _compile_one(captured, options, trail)
     forward, report = _compile_one(replace(captured, backward=None), options, trail)
-    behind = replace(captured, graph=how.graph, inputs=(), examples=(), mutated=(), backward=None)
-    backward, _ = _compile_one(behind, options, trail)
-    return Gradients(forward, backward, captured), report
+
+    def compile_backward(graph: torch.fx.Graph) -> Compiled:
+        """Called when the first backward pass comes."""
+        own = Trail(f"{trail.name} backward")
+        behind = replace(
+            captured, graph=graph, inputs=(), examples=(), mutated=(), frozen=(), backward=None
+        )
+        try:
+            return _compile_one(behind, options, own)[0]
+        finally:
+            own.close()
+
+    captured = replace(without_examples(captured), inputs=())
+    return Gradients(forward, compile_backward, captured), report
 
 
 def _compile_one(

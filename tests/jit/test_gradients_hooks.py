@@ -1,0 +1,132 @@
+"""Hooks that watch or change gradients, around compiled calls: called as often, in the same order, with the same values."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests.jit.training import facts, leaf, same_training
+
+pytestmark = [
+    pytest.mark.usefixtures("compiled_gradients"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
+]
+
+
+def test_hooks_of_inputs_and_outputs():
+    def program(jit):
+        f = jit(lambda x, w, b: torch.tanh(x @ w + b))
+        x, w, b = leaf(4, 8), leaf(8, 8), leaf(8)
+        seen = []
+        for _ in range(2):
+            f(x, w, b).sum().backward()
+        handles = [
+            w.register_hook(lambda g: seen.append(("w", g.clone()))),
+            b.register_hook(lambda g: g * 2),
+            w.register_post_accumulate_grad_hook(lambda p: seen.append(("post", p.grad.clone()))),
+        ]
+        for k in range(4):
+            h = x * 2
+            h.register_hook(lambda g: seen.append(("h", g.clone())) or g * 3)
+            out = f(h, w, b)
+            out.register_hook(lambda g: seen.append(("out", g.clone())) or g * 0.5)
+            out.retain_grad()
+            out.grad_fn.register_hook(lambda *a: seen.append(("node", len(a))))
+            out.sum().backward()
+            seen.append(facts(x, w, b, out))
+            if k == 1:
+                for handle in handles:
+                    handle.remove()
+        return seen
+
+    same_training(program)
+
+
+def test_hooks_are_not_called_where_nothing_flows():
+    def program(jit):
+        f = jit(lambda v, b: ((v * v).exp(), b * 2))
+        v, b = leaf(8), leaf(8)
+        seen = []
+        for hooked in (False, True, True, False):
+            handles = []
+            if hooked:
+                handles.append(b.register_hook(lambda g: seen.append(g.clone())))
+                handles.append(b.register_post_accumulate_grad_hook(lambda p: seen.append("post")))
+            for k in (0, 1):
+                f(v, b)[k].sum().backward()
+            for handle in handles:
+                handle.remove()
+            seen.append(facts(v, b))
+        return seen
+
+    same_training(program)
+
+
+def test_hooks_set_inside():
+    def program(jit):
+        seen = []
+
+        @jit
+        def f(x, w):
+            y = x @ w
+            y.register_hook(lambda g: seen.append(g.clone()) or g * 2)
+            z = y.tanh()
+            z.retain_grad()
+            return z.sin(), z
+
+        x, w = torch.randn(4, 8), leaf(8, 8)
+        for _ in range(2):
+            out, z = f(x, w)
+            out.sum().backward()
+            seen.append((z.grad, facts(w)))
+        return seen
+
+    same_training(program, plain=None)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_hooks_of_modules(inner):
+    def program(jit):
+        model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
+        jit(model)
+        seen = []
+        hooked = model[1] if inner else model
+        x = torch.randn(4, 8)
+        for k in range(6):
+            if k == 2:
+                handles = [
+                    hooked.register_full_backward_hook(
+                        lambda m, gi, go: seen.append([facts(*gi), facts(*go)])
+                    ),
+                    hooked.register_full_backward_pre_hook(lambda m, go: (go[0] * 2,)),
+                    hooked.register_forward_hook(lambda m, a, out: out * 3),
+                ]
+            if k == 4:
+                for handle in handles:
+                    handle.remove()
+            model(x).square().sum().backward()
+            seen.append([p.grad.clone() for p in model.parameters()])
+        return seen
+
+    same_training(program, plain=None)
+
+
+def test_an_optimizer_in_hooks():
+    def program(jit):
+        model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
+        jit(model)
+        steps = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+
+        def hook(p):
+            steps[p].step()
+            steps[p].zero_grad()
+
+        for p in model.parameters():
+            p.register_post_accumulate_grad_hook(hook)
+        losses = []
+        for _ in range(4):
+            loss = model(torch.ones(4, 8)).square().mean()
+            loss.backward()
+            losses.append(loss.item())
+        return losses
+
+    same_training(program, plain=None)

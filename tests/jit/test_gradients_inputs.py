@@ -1,0 +1,161 @@
+"""What goes into compiled calls that need gradients: tensors that are changed, flags that change, statistics, random numbers."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.jit.training import caught, facts, leaf, same_training
+
+pytestmark = [
+    pytest.mark.usefixtures("compiled_gradients"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
+]
+
+CHANGES = {
+    "a leaf": lambda x, w, b: (w.mul_(2), x @ w)[1],
+    "a view of a leaf": lambda x, w, b: (w[0].mul_(2), x @ w)[1],
+    "a leaf without gradient mode": lambda x, w, b: _unseen(lambda: w.mul_(2)) or x @ w,
+    "a leaf without gradient mode, afterwards": lambda x, w, b: (
+        x @ w,
+        _unseen(lambda: w.mul_(2)),
+    )[0],
+    "a detached leaf": lambda x, w, b: (w.detach().mul_(2), x @ w)[1],
+    "a tensor that gets a history": lambda x, w, b: (x.mul_(w[:4]), x @ w)[1],
+    "a tensor that gets a history and is not used": lambda x, w, b: (b.copy_(w[0]), torch.ones(3))[
+        1
+    ],
+    "a part of a tensor that gets a history": lambda x, w, b: (b[1:3].copy_(w[0, :2]), x @ w)[1],
+    "a tensor that is read before": lambda x, w, b: (x @ w + b, b.add_(1))[0],
+    "a tensor that is read after": lambda x, w, b: (b.add_(1), x @ w + b)[1],
+    "a tensor that gradients need": lambda x, w, b: ((x @ w) * b, b.add_(1))[0],
+    "a tensor that gradients need, before": lambda x, w, b: (b.add_(1), (x @ w) * b)[1],
+    "a tensor, and a view of it comes out": lambda x, w, b: (b.add_(1), b[2:], x @ w)[1:],
+}
+
+
+def _unseen(fn):
+    with torch.no_grad():
+        fn()
+
+
+@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes(name, history):
+    def program(jit):
+        f = jit(CHANGES[name])
+        seen = []
+        for _ in range(2):
+            x, w, b = torch.randn(4, 8), leaf(8, 8), torch.randn(8)
+            given = w * 1 if history else w
+            out = caught(f, x, given, b)
+            outs = out if isinstance(out, tuple) else (out,)
+            outs = [o for o in outs if isinstance(o, torch.Tensor)]
+            seen.append((out, facts(*outs, x, given, b), [x._version, given._version, b._version]))
+            for o in outs:
+                if o.requires_grad:
+                    seen.append(caught(o.sum().backward))
+            seen.append(facts(w))
+        return seen
+
+    same_training(program, plain=None)
+
+
+def test_requires_grad_that_changes():
+    def program(jit):
+        f = jit(lambda x, w, b: torch.tanh(x @ w) + b)
+        x, w, b = torch.randn(4, 8), leaf(8, 8), leaf(8)
+        seen = []
+        for flags in [(True, True), (False, True), (True, False), (False, False), (True, True)]:
+            w.grad = b.grad = None
+            w.requires_grad, b.requires_grad = flags
+            out = f(x, w, b)
+            if out.requires_grad:
+                out.sum().backward()
+            seen.append(facts(out, w, b))
+        return seen
+
+    same_training(program)
+
+
+def test_requires_grad_set_inside():
+    def program(jit):
+        @jit
+        def f(x, w):
+            y = torch.zeros(8).requires_grad_()
+            z = x.detach().requires_grad_(True)
+            t = torch.ones(8, requires_grad=True)
+            return y * w, y, (z * 2).sum(), z, t, t * 3
+
+        x, w = torch.randn(8), leaf(8)
+        for _ in range(2):
+            outs = f(x, w)
+            (outs[0].sum() + outs[2] + outs[5].sum()).backward()
+        return facts(*outs, w)
+
+    same_training(program, plain=None)
+
+
+def test_one_tensor_under_two_names():
+    def program(jit):
+        f = jit(lambda a, b: (a * b).exp())
+        w, v = leaf(3), leaf(3)
+        for a, b in [(w, w), (w, v), (w, w), (w, w[:]), (w, w.detach())]:
+            f(a, b).sum().backward()
+        return facts(w, v)
+
+    same_training(program)
+
+
+def test_running_statistics():
+    def program(jit):
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+        jit(model)
+        x = torch.randn(2, 3, 6, 6)
+        for _ in range(3):
+            model(x).square().mean().backward()
+        model.eval()
+        model(x).square().mean().backward()
+        return [p.grad for p in model.parameters()], list(model.buffers())
+
+    same_training(program, rtol=1e-4)
+
+
+def test_dropout_draws_what_eager_draws():
+    def program(jit):
+        f = jit(lambda x, w: F.dropout(F.gelu(F.dropout(x @ w, 0.3)), 0.5))
+        x, w = torch.randn(16, 8), leaf(8, 8)
+        for _ in range(3):
+            out = f(x, w)
+            out.sum().backward()
+        return facts(out, w)
+
+    same_training(program)
+
+
+def test_a_random_leaf():
+    def program(jit):
+        f = jit(lambda mean, scale: mean + scale.exp() * torch.randn_like(mean))
+        mean, scale = leaf(8), leaf(8)
+        for _ in range(2):
+            f(mean, scale).square().sum().backward()
+        return facts(mean, scale)
+
+    same_training(program)
+
+
+def test_a_moving_average():
+    def program(jit):
+        @jit
+        def f(x, w, average):
+            y = x @ w
+            with torch.no_grad():
+                average.mul_(0.9).add_(y.mean(0), alpha=0.1)
+            return (y - average).square().sum()
+
+        x, w, average = torch.randn(4, 8), leaf(8, 8), torch.zeros(8)
+        for _ in range(3):
+            f(x, w, average).backward()
+        return facts(w, average), average._version > 0
+
+    same_training(program, plain=None)

@@ -1,0 +1,103 @@
+"""Gradient modes around and inside compiled calls."""
+
+import pytest
+import torch
+
+from tests.jit.training import facts, leaf, same_training
+
+pytestmark = [
+    pytest.mark.usefixtures("compiled_gradients"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
+]
+
+
+def scaled(x, w):
+    with torch.no_grad():
+        scale = (x @ w).abs().max()
+    return (x @ w) / scale
+
+
+def turned_on(x, w):
+    with torch.enable_grad():
+        y = (x @ w).exp()
+    return y, y * 2, w.view(-1)
+
+
+def turned_off_and_on(x, w):
+    y = x @ w
+    with torch.no_grad():
+        z = y * 2
+        with torch.enable_grad():
+            v = z * w[0] + y
+    return y, z, v
+
+
+def inference_inside(x, w):
+    with torch.inference_mode():
+        m = (x @ w).amax()
+    return x @ w, m
+
+
+def detached(x, w):
+    y = x @ w
+    return y * y.detach() + w.detach().sum()
+
+
+def straight_through(x, w):
+    y = x @ w
+    return y + (y.round() - y).detach()
+
+
+def left_off(x, w):
+    y = x @ w
+    torch.set_grad_enabled(False)
+    return y, y * 2
+
+
+FUNCTIONS = [
+    scaled,
+    turned_on,
+    turned_off_and_on,
+    inference_inside,
+    detached,
+    straight_through,
+    left_off,
+]
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS)
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_modes(fn, mode):
+    def program(jit):
+        f = jit(fn)
+        x, w = torch.randn(4, 8), leaf(8, 8)
+        seen = []
+        for _ in range(2):
+            with mode():
+                out = f(x, w)
+                seen.append(torch.is_grad_enabled())
+            torch.set_grad_enabled(True)
+            outs = out if isinstance(out, tuple) else (out,)
+            for o in outs:
+                if o.requires_grad and o.grad_fn is not None:
+                    o.sum().backward(retain_graph=True)
+            seen.append(facts(*outs, w))
+        return seen
+
+    same_training(program, plain=None)
+
+
+def test_modes_that_change_between_calls():
+    def program(jit):
+        f = jit(lambda x, w: torch.tanh(x @ w))
+        x, w = torch.randn(4, 8), leaf(8, 8)
+        seen = []
+        for on in (True, False, True, False):
+            with torch.set_grad_enabled(on):
+                out = f(x, w)
+            if on:
+                out.sum().backward()
+            seen.append(facts(out, w))
+        return seen
+
+    same_training(program)

@@ -1,0 +1,132 @@
+"""What comes out of compiled calls that need gradients: inputs, views, tensors over one memory, those without gradients."""
+
+import pytest
+import torch
+
+from tests.jit.training import caught, facts, leaf, same_training
+
+pytestmark = [
+    pytest.mark.usefixtures("compiled_gradients"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
+]
+
+OUTPUTS = {
+    "an input": lambda x, w: (w, x @ w),
+    "an input alone": lambda x, w: (w, x * 2),
+    "a view of an input": lambda x, w: (w.view(4, 16), x @ w),
+    "views of views of an input": lambda x, w: (w.t()[1:3], w.t()[1:3].reshape(2, 2, 4), x @ w),
+    "parts of an input": lambda x, w: (*w.chunk(2), x @ w),
+    "a view of an input without gradient": lambda x, w: (x.t(), x @ w),
+    "a tensor and its view": lambda x, w: (y := x @ w, y.view(16, 2)),
+    "two views of one tensor": lambda x, w: ((y := x @ w)[:2], y[2:]),
+    "a view only": lambda x, w: ((x @ w).t()[1:3],),
+    "a view and the tensor, in the other order": lambda x, w: ((y := x @ w).t(), y),
+    "a reshaped product": lambda x, w: (y := (x.view(2, 2, 8) @ w), y.view(4, 8)),
+    "a tensor and itself detached": lambda x, w: (y := x @ w, y.detach()),
+    "detached alone": lambda x, w: ((x @ w).detach(), x @ w),
+    "an input detached": lambda x, w: (w.detach(), x @ w),
+    "data": lambda x, w: (w.data, x @ w),
+    "integers": lambda x, w: ((y := x @ w), y.argmax(1), (y > 0)),
+    "no gradient at all": lambda x, w: (x * 2, w * 3),
+    "one tensor twice": lambda x, w: (y := x @ w, y),
+    "an expanded tensor": lambda x, w: ((x @ w).sum(0).expand(4, 8), w.expand(2, 8, 8)),
+    "tensors written inside": lambda x, w: (y := torch.zeros(4, 8).copy_(x @ w), y[1:]),
+    "a tensor written through a view": lambda x, w: ((y := x @ w)[1].mul_(2), y),
+    "complex parts": lambda x, w: (torch.view_as_real((z := torch.complex(x @ w, x)) * z), z.real),
+    "empty": lambda x, w: (x[:0] @ w, x @ w),
+    "numbers and containers": lambda x, w: ({"a": x @ w, "b": [w.sum(), 3]}, "text"),
+}
+
+
+def tensors(result):
+    if isinstance(result, torch.Tensor):
+        return [result]
+    parts = result.values() if isinstance(result, dict) else result
+    return [
+        t
+        for part in parts
+        if isinstance(part, torch.Tensor | list | tuple | dict)
+        for t in tensors(part)
+    ]
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_outputs(name):
+    def program(jit):
+        f = jit(OUTPUTS[name])
+        x, w = torch.randn(4, 8), leaf(8, 8)
+        seen = []
+        for _ in range(2):
+            result = f(x, w)
+            outs = tensors(result)
+            total = sum(
+                (o.abs() if o.is_complex() else o).sin().sum() for o in outs if o.requires_grad
+            )
+            total.backward()
+            seen.append((result, facts(*outs, x, w), [o is w for o in outs]))
+        return seen
+
+    same_training(program)
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_inputs_with_a_history(name):
+    def program(jit):
+        f = jit(OUTPUTS[name])
+        x, w = leaf(4, 8), leaf(8, 8)
+        seen = []
+        for _ in range(2):
+            outs = tensors(f(x * 2, w * 2))
+            for o in outs:
+                if o.requires_grad and not o.is_leaf:
+                    (o.abs() if o.is_complex() else o).sum().backward(retain_graph=True)
+            seen.append(facts(*outs, x, w))
+        return seen
+
+    same_training(program)
+
+
+def test_views_made_without_gradient_mode():
+    def program(jit):
+        @jit
+        def f(x, w):
+            y = x @ w
+            with torch.no_grad():
+                z, v = y.view(-1), w.view(-1)
+            return y, z, v, z * 2, y * 2
+
+        x, w = torch.randn(4, 8), leaf(8, 8)
+        seen = []
+        for _ in range(2):
+            outs = f(x, w)
+            outs[4].sum().backward(retain_graph=True)
+            seen.append(facts(*outs, w))
+        return seen
+
+    same_training(program)
+
+
+def test_writing_to_outputs_behind_the_call():
+    def program(jit):
+        f = jit(lambda x, w: ((y := x @ w), y.view(-1), (x * 2).sum() + w))
+        x, w = torch.randn(4, 8), leaf(8, 8)
+        for _ in range(2):
+            y, v, z = f(x, w)
+            v.mul_(3)
+            z += 1
+            (y.sum() + z.sum()).backward()
+        return facts(y, v, z, w), [y._version, v._version]
+
+    same_training(program)
+
+
+def test_outputs_that_are_inputs_take_writes_as_eager_does():
+    def program(jit):
+        f = jit(lambda x, w: (w.view(-1), x @ w))
+        x, w = torch.randn(4, 8), leaf(8, 8)
+        f(x, w)
+        v, _ = f(x, w * 1)
+        v.mul_(2)
+        return facts(v), caught(lambda: f(x, w)[0].mul_(2))
+
+    same_training(program)

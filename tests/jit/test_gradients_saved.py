@@ -1,0 +1,172 @@
+"""What compiled calls save for their gradients: changes to it are noticed where eager notices them, hooks see it, it goes away."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import frameloom
+from tests.jit.training import caught, facts, leaf, same_training
+
+pytestmark = [
+    pytest.mark.usefixtures("compiled_gradients"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
+]
+
+FUNCTIONS = {
+    "a product": lambda x, w, b: x @ w,
+    "a sum": lambda x, w, b: x + b,
+    "a sum and more": lambda x, w, b: (x + b).exp().sin(),
+    "a layer": lambda x, w, b: F.gelu(F.linear(x, w, b)),
+    "a result that is saved": lambda x, w, b: torch.sigmoid(x @ w),
+    "a result that is not": lambda x, w, b: (x @ w) * 2 + 1,
+    "a softmax": lambda x, w, b: F.softmax(F.layer_norm(x @ w, (8,), b), -1),
+    "a transposed result": lambda x, w, b: F.silu((x @ w).t()),
+    "two results": lambda x, w, b: ((y := x @ w) * 2, torch.tanh(y * 3)),
+    "a result and what is made of it": lambda x, w, b: (y := (x @ w) * b, y.exp().sum()),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("changed", ["x", "w", "b", "out", "view"])
+def test_changes_are_noticed_where_eager_notices_them(name, changed):
+    def program(jit):
+        f = jit(FUNCTIONS[name])
+        seen = []
+        for _ in range(2):
+            x, w, b = (t * 1 for t in (leaf(4, 8), leaf(8, 8), leaf(8)))
+            out = f(x, w, b)
+            outs = out if isinstance(out, tuple) else (out,)
+            with torch.no_grad():
+                target = {
+                    "x": x,
+                    "w": w,
+                    "b": b,
+                    "out": outs[0],
+                    "view": outs[0].view(-1) if outs[0].is_contiguous() else outs[0][0],
+                }[changed]
+                target.add_(1)
+            total = sum(o.sum() for o in outs)
+            result = caught(torch.autograd.grad, total, [x, w, b], allow_unused=True)
+            fails = isinstance(result[0], type)
+            seen.append(
+                result[0] if fails else [g if g is None else g.contiguous() for g in result]
+            )
+        return seen
+
+    same_training(program)
+
+
+def test_saved_tensors_hooks():
+    def program(jit):
+        f = jit(lambda x, w: (x @ w).exp())
+        x, w = torch.randn(4, 8), leaf(8, 8)
+        seen = []
+        f(x, w)
+
+        def pack(t):
+            seen.append(("pack", t.shape))
+            return t.numpy(force=True)
+
+        def unpack(a):
+            seen.append(("unpack", a.shape))
+            return torch.from_numpy(a)
+
+        for _ in range(2):
+            with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+                out = f(x, w)
+            out.sum().backward()
+            with torch.autograd.graph.save_on_cpu():
+                out = f(x, w)
+            out.sum().backward()
+        f(x, w).sum().backward()
+        return seen, facts(w)
+
+    same_training(program, plain=None)
+
+
+def test_hooks_for_saved_tensors_set_inside():
+    def program(jit):
+        seen = []
+
+        @jit
+        def f(x, w):
+            y = x @ w
+            with torch.autograd.graph.saved_tensors_hooks(
+                lambda t: seen.append(t.shape) or t, lambda t: t
+            ):
+                z = y.exp()
+            return z.sin()
+
+        x, w = torch.randn(4, 8), leaf(8, 8)
+        for _ in range(2):
+            f(x, w).sum().backward()
+        return seen, facts(w)
+
+    same_training(program, plain=None)
+
+
+def test_anomaly_mode():
+    def program(jit):
+        f = jit(lambda x: x.sqrt() * 0)
+        seen = []
+        f(torch.ones(3, requires_grad=True)).sum().backward()
+        for _ in range(2):
+            x = torch.zeros(3, requires_grad=True)
+            with torch.autograd.detect_anomaly(check_nan=True):
+                seen.append(caught(lambda: f(x).sum().backward()))
+        f(x).sum().backward()
+        return seen, facts(x)
+
+    same_training(program, plain=None)
+
+
+def _lives(make):
+    """Weak references to a model and its tensors, after training it for a moment."""
+    model = make()
+    frameloom.jit(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(2):
+        x = torch.randn(4, 8)
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+    found = [weakref.ref(t) for t in (x, loss, *model.parameters())]
+    found.append(weakref.ref(model))
+    return found
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_deleting_a_model_frees_its_memory(second):
+    def make():
+        return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.1))
+
+    found = _lives(make)
+    gc.collect()
+    assert [r() is None for r in found] == [True] * len(found)
+
+
+def test_what_a_pass_needs_goes_with_it():
+    f = frameloom.jit(lambda x, w: ((x @ w).exp(), x + 1))
+    w = leaf(8, 8)
+    gc.disable()
+    try:
+        for _ in range(3):
+            x = torch.randn(4, 8)
+            out, other = f(x, w)
+            seen = weakref.ref(x)
+            out.sum().backward()
+            del x, other
+            assert seen() is None
+            seen = weakref.ref(out)
+            del out
+            assert seen() is None
+            out, other = f(torch.randn(4, 8), w)  # never followed backwards
+            seen = weakref.ref(out)
+            del out, other
+            assert seen() is None
+    finally:
+        gc.enable()
