@@ -32,6 +32,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "set it outside the jitted function",
     ),
     "autograd": ("it changes autograd's state, not tensors", "do it outside the jitted function"),
+    "autograd_function": (
+        "how this function computes its gradients is code of its own",
+        "write it with PyTorch's functions, whose gradients are known",
+    ),
     "cannot_rebuild": (
         "this object cannot be made again in new code",
         "make it outside and pass it in",

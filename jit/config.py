@@ -66,7 +66,9 @@ class Config:
     cxx: str | None = (
         None  # CXX: the C++ compiler; default is the first of g++, c++, clang++ on PATH
     )
-    gradients: bool = False  # FRAMELOOM_GRADIENTS: compile calls that need gradients
+    gradients: bool = (
+        True  # FRAMELOOM_GRADIENTS: 0 leaves calls that need gradients to plain Python
+    )
     frames: bool = (
         True  # FRAMELOOM_FRAMES: 0 leaves what only uncaptured Python calls to plain Python
     )
@@ -85,7 +87,7 @@ class Config:
             fuel=_number("FRAMELOOM_FUEL", None),
             cache=_flag("FRAMELOOM_CACHE", "1"),
             frames=_flag("FRAMELOOM_FRAMES", "1"),
-            gradients=_flag("FRAMELOOM_GRADIENTS"),
+            gradients=_flag("FRAMELOOM_GRADIENTS", "1"),
             cache_dir=_cache_dir(),
             cache_bytes=_number("FRAMELOOM_CACHE_BYTES", 2 << 30) or 0,
             cxx=os.environ.get("CXX") or None,

@@ -16,6 +16,7 @@ from frameloom.capture.values.const import boolean
 from frameloom.capture.values.function import FunctionValue
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import TensorValue
+from frameloom.config import config
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def _apply(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise Break("unknown_call", "autograd.Function.apply(...)")
     tensors = [v for v in map(t.look, [*args, *kwargs.values()]) if isinstance(v, TensorValue)]
     if torch.is_grad_enabled() and any(v.fake.requires_grad for v in tensors):
-        raise Break("gradient", f"{cls.describe()}.apply(...)")
+        kind = "autograd_function" if config.gradients else "gradient"
+        raise Break(kind, f"{cls.describe()}.apply(...)")
     setup = torch.autograd.Function.setup_context
     has_setup = getattr(cls.real, "setup_context", setup) is not setup
     if kwargs and has_setup:

@@ -1,7 +1,6 @@
 """Calls that need gradients: forward and backward compiled, as one node of the program's autograd graph."""
 
 import copy
-from dataclasses import replace
 
 import pytest
 import torch
@@ -9,12 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import frameloom
-from frameloom.capture import record
-
-
-@pytest.fixture(autouse=True)
-def _on(monkeypatch):
-    monkeypatch.setattr(record, "config", replace(record.config, gradients=True))
 
 
 def gradients(fn, *args):

@@ -5,10 +5,7 @@ import torch
 
 from tests.jit.training import caught, facts, leaf, same_training
 
-pytestmark = [
-    pytest.mark.usefixtures("compiled_gradients"),
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 
 
 def three(x, w, b):

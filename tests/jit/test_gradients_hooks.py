@@ -6,10 +6,7 @@ from torch import nn
 
 from tests.jit.training import facts, leaf, same_training
 
-pytestmark = [
-    pytest.mark.usefixtures("compiled_gradients"),
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 
 
 def test_hooks_of_inputs_and_outputs():

@@ -7,10 +7,7 @@ from torch import nn
 
 from tests.jit.training import caught, facts, leaf, same_training
 
-pytestmark = [
-    pytest.mark.usefixtures("compiled_gradients"),
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 
 CHANGES = {
     "a leaf": lambda x, w, b: (w.mul_(2), x @ w)[1],

@@ -11,10 +11,7 @@ from torch import nn
 import frameloom
 from tests.jit.training import caught, facts, leaf, same_training
 
-pytestmark = [
-    pytest.mark.usefixtures("compiled_gradients"),
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 
 FUNCTIONS = {
     "a product": lambda x, w, b: x @ w,

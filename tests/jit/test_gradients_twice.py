@@ -1,0 +1,213 @@
+"""Gradients of gradients through compiled calls."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.jit.training import caught, facts, leaf, same_training
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+
+
+def test_gradient_penalty():
+    def program(jit):
+        critic = nn.Sequential(nn.Linear(4, 8), nn.LeakyReLU(0.2), nn.LayerNorm(8), nn.Linear(8, 1))
+        jit(critic)
+        optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+        losses = []
+        for _ in range(3):
+            real, made = torch.randn(5, 4), torch.randn(5, 4)
+            mix = torch.rand(5, 1)
+            x = (mix * real + (1 - mix) * made).requires_grad_()
+            (g,) = torch.autograd.grad(critic(x).sum(), x, create_graph=True)
+            loss = critic(made).mean() - critic(real).mean() + ((g.norm(dim=1) - 1) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses, list(critic.parameters())
+
+    same_training(program)
+
+
+def test_hessian_vector_product():
+    def program(jit):
+        f = jit(lambda x: (x.sin() * x.roll(1)).exp().sum())
+        seen = []
+        for _ in range(2):
+            x, v = leaf(6), torch.randn(6)
+            (g,) = torch.autograd.grad(f(x), x, create_graph=True)
+            seen += torch.autograd.grad(g @ v, x, retain_graph=True)
+            (h,) = torch.autograd.grad(g @ v, x, create_graph=True)
+            seen += torch.autograd.grad(h.sum(), x)  # the third
+        seen.append(torch.autograd.functional.hessian(f, torch.randn(3)))
+        return seen
+
+    same_training(program, plain=None)
+
+
+def test_learning_to_learn():
+    def program(jit):
+        @jit
+        def predict(x, w, b):
+            return torch.tanh(x @ w) @ b
+
+        w, b = leaf(3, 8), leaf(8, 1)
+        outer = torch.optim.SGD([w, b], lr=0.1)
+        losses = []
+        for _ in range(3):
+            x, y = torch.randn(5, 3), torch.randn(5, 1)
+            fast = [w, b]
+            for _ in range(2):
+                inner = F.mse_loss(predict(x, *fast), y)
+                gradients = torch.autograd.grad(inner, fast, create_graph=True)
+                fast = [p - 0.1 * g for p, g in zip(fast, gradients, strict=True)]
+            loss = F.mse_loss(predict(x, *fast), y)
+            outer.zero_grad()
+            loss.backward()
+            outer.step()
+            losses.append(loss.item())
+        return losses, facts(w, b)
+
+    same_training(program)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_forces_from_an_energy(inside):
+    def program(jit):
+        model = nn.Sequential(nn.Linear(1, 8), nn.SiLU(), nn.Linear(8, 1))
+
+        def energy(x):
+            d = (x[:, None] - x[None]).square().sum(-1, keepdim=True)
+            return model(d).sum()
+
+        def forces(x):
+            x = x.requires_grad_()
+            e = energy(x)
+            (g,) = torch.autograd.grad(e, x, create_graph=True)
+            return e, -g
+
+        if inside:
+            forces = jit(forces)
+        else:
+            energy = jit(energy)
+        seen = []
+        for _ in range(3):
+            x = torch.randn(4, 3)
+            e, force = forces(x)
+            loss = e.square() + force.square().sum()
+            model.zero_grad()
+            loss.backward()
+            seen.append((facts(e, force), [p.grad.flatten() for p in model.parameters()]))
+        return seen
+
+    same_training(program, plain=None)
+
+
+def test_random_numbers_are_those_of_the_forward_pass():
+    def program(jit):
+        f = jit(
+            lambda x, w: (F.dropout(torch.tanh(x @ w), 0.5) * torch.rand_like(x)).square().sum()
+        )
+        seen = []
+        for _ in range(2):
+            x, w = leaf(8, 8), leaf(8, 8)
+            out = f(x, w)
+            torch.rand(3)
+            (g,) = torch.autograd.grad(out, x, create_graph=True)
+            seen += [g, torch.rand(2)]
+            g.square().sum().backward()
+            seen.append(facts(x, w))
+        return seen
+
+    same_training(program)
+
+
+def test_running_statistics_and_changed_inputs():
+    def program(jit):
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
+        jit(model)
+
+        @jit
+        def count(x, calls):
+            y = x + calls
+            calls += 1
+            return (y.exp() * y).sum()
+
+        seen, calls = [], torch.ones(())
+        for _ in range(2):
+            x = leaf(5, 4)
+            (g,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+            ((g.norm(dim=1) - 1) ** 2).mean().backward()
+            y = leaf(3)
+            (g,) = torch.autograd.grad(count(y, calls), y, create_graph=True)
+            g.square().sum().backward()
+            seen.append(
+                (facts(x, y, calls), list(model.buffers()), [p.grad for p in model.parameters()])
+            )
+        return seen
+
+    same_training(program)
+
+
+def test_without_gradient_mode_inside():
+    def program(jit):
+        @jit
+        def f(x, w):
+            y = (x @ w).exp()
+            with torch.no_grad():
+                scale = y.max()
+            return (y / scale * y.detach()).square().sum()
+
+        x, w = leaf(3, 4), leaf(4, 4)
+        for _ in range(2):
+            (g,) = torch.autograd.grad(f(x, w), w, create_graph=True)
+            g.square().sum().backward()
+        return facts(x, w)
+
+    same_training(program)
+
+
+def test_through_inputs_that_are_gone():
+    def program(jit):
+        f = jit(lambda h: (h * 3 + 1).relu())
+        x = leaf(5)
+        for _ in range(2):
+            out = f(x.exp()).square().sum()
+            (g,) = torch.autograd.grad(out, x, create_graph=True)
+            g.sum().backward()
+        return facts(x)
+
+    same_training(program)
+
+
+def test_after_the_graph_is_freed():
+    def program(jit):
+        f = jit(lambda x: (x + 1).sin().sum())
+        seen = []
+        for _ in range(2):
+            x = leaf(3)
+            out = f(x)
+            torch.autograd.grad(out, x)
+            seen.append(caught(torch.autograd.grad, out, x, create_graph=True))
+        return seen
+
+    same_training(program)
+
+
+def test_some_outputs_and_views():
+    def program(jit):
+        f = jit(lambda x, w: (torch.tanh(x @ w), (y := (x * x) @ w).view(-1), y, w.t()))
+        x, w = leaf(3, 4), leaf(4, 4)
+        seen = []
+        for which in (0, 1, 2, 3, 0):
+            outs = f(x, w)
+            g = torch.autograd.grad(
+                outs[which].square().sum(), [x, w], create_graph=True, allow_unused=True
+            )
+            sum(t.sin().sum() for t in g if t is not None).backward()
+            seen.append((g, facts(x, w)))
+        return seen
+
+    same_training(program)
