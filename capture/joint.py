@@ -35,7 +35,7 @@ def wants_gradients(outputs: Sequence[Fake]) -> bool:
 def check_inputs(inputs: Sequence[tuple[Any, torch.Tensor, Fake]]) -> None:
     """A history that the program gives to a tensor from before the call is left to autograd itself."""
     for _, real, fake in inputs:
-        if fake.requires_grad != real.requires_grad or fake.grad_fn is not None:
+        if fake.grad_fn is not None or (fake.requires_grad and not real.requires_grad):
             raise Break("gradient", "an input gets a history by being changed in place")
 
 

@@ -90,7 +90,7 @@ class Piece:
                 apart = list(self.graph.inputs)
                 if share_memory(self.graph.examples):
                     raise Skip("inputs share memory, and one is changed")
-            if capture.compiler.options.freezing:
+            if capture.compiler.options.freezing and self.graph.backward is None:
                 self.graph = frozen(t, self.graph)
             if t.rerun_sites:
                 check_that_rerun_is_possible(t, self.graph)

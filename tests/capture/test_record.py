@@ -3,11 +3,13 @@
 import copy
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from frameloom.capture import record as recording
 from frameloom.capture.record import Recorder
 from frameloom.capture.shapes import infer
 from frameloom.errors import Break
@@ -183,7 +185,8 @@ def test_restore_takes_a_broken_call_back():
     assert captured.n_ops == 1
 
 
-def test_gradients_are_refused_when_needed():
+def test_gradients_can_be_left_to_autograd(monkeypatch):
+    monkeypatch.setattr(recording, "config", replace(recording.config, gradients=False))
     w = torch.nn.Parameter(torch.ones(3))
     recorder = Recorder()
     fake = recorder.input(w, "w")
@@ -205,6 +208,7 @@ def test_inference_mode_records_the_same_ops():
 def test_common_ops_do_not_import_a_second_compiler():
     program = """
 import sys, torch, torch.nn.functional as F
+from frameloom.capture import record as recording
 from frameloom.capture.record import Recorder
 r = Recorder()
 x, w = r.input(torch.randn(2, 8, 16), 0), r.input(torch.randn(16, 16), 1)

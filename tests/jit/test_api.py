@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 
 import frameloom
 from frameloom import FullGraphError, OptionError, disable, explain, graph_break, jit
+from frameloom.capture import record
 from tests.helpers import check
 
 
@@ -271,7 +273,8 @@ def test_explain_returns_graphs_breaks_guards_kernels():
     assert "2 graph(s)" in str(report)
 
 
-def test_gradients_run_plainly_with_one_notice():
+def test_gradients_run_plainly_with_one_notice(monkeypatch):
+    monkeypatch.setattr(record, "config", replace(record.config, gradients=False))
     w = torch.nn.Parameter(torch.ones(3))
 
     @jit

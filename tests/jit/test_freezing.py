@@ -155,7 +155,7 @@ def test_one_part_in_training():
     assert len(names) == 1 + 3  # the input, and what the norm in training has
 
 
-def test_where_gradients_are_recorded_the_call_is_plain():
+def test_where_gradients_are_recorded_nothing_is_frozen():
     m = net()
     jitted = frameloom.jit(lambda x: m(x), **FREEZE)
     jitted(X).sum().backward()
