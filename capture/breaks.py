@@ -76,7 +76,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "let go of it outside the jitted function",
     ),
     "generator": ("a started generator cannot be taken apart", "use a list"),
-    "gradient": ("gradients are not captured yet", "call it under torch.no_grad()"),
+    "gradient": (
+        "this history is left to autograd itself",
+        "do not change inputs in place, or call it under torch.no_grad()",
+    ),
     "graph_break": ("frameloom.graph_break() was called", "remove the call"),
     "identity": (
         "whether two objects are the same may change from call to call",

@@ -152,7 +152,7 @@ class Recorder(TorchDispatchMode):
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
             raise Break("gradient", getattr(fn, "__name__", str(fn)))
         whole = WHOLE.get(fn)
-        if any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
+        if not wanted and any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
             whole = WHOLE_ON_GPU.get(fn, whole)
         try:
             if whole is not None:
