@@ -42,6 +42,10 @@ class Ops:
         p = self.prelude
         if op is Op.CAST:
             return self.cast_text(args[0], of, to, width)
+        if op in (Op.MAX, Op.MIN) and n.srcs[1].op is Op.CONST:
+            args = args[
+                ::-1
+            ]  # of equal zeros the second is taken, as eager does; and no NaN is looked for in a constant
         if op is Op.BITCAST:
             return f"as<{p.vector(to, width)}>({args[0]})"
         if op is Op.WHERE:

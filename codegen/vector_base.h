@@ -31,7 +31,27 @@ template <class V, class E> FN V load(const E *p) { V v; __builtin_memcpy(&v, p,
 template <class V, int N, class E> FN V load_part(const E *p) { V v = {}; __builtin_memcpy(&v, p, N * sizeof(E)); return v; }
 template <class V, class E> FN void store(E *p, V v) { __builtin_memcpy(p, &v, sizeof v); }
 template <int N, class E, class V> FN void store_part(E *p, V v) { __builtin_memcpy(p, &v, N * sizeof(E)); }
-template <class V, int N, class E> FN V load_strided(const E *p, i64 s) { V v = {}; EACH for (int l = 0; l < N; l++) v[l] = p[l * s]; return v; }
+template <class V, int N, class E> FN V load_strided(const E *p, i64 s) {
+#ifndef __clang__
+  constexpr int L = sizeof(V) / sizeof(E);
+  if (N == L && L > 4 && s >= 2 && s <= 4) {
+    // Lanes of whole vectors, of which the last ends with the last element wanted.
+    V v = load<V>(p);
+    EACH for (int k = 1; k < s; k++) {
+      const int start = k < s - 1 ? k * L : (L - 1) * (s - 1);
+      __typeof__((V){} == (V){}) lane;
+      EACH for (int l = 0; l < L; l++) lane[l] = l * s < k * L ? (k == 1 ? l * s : l) : l * s < (k + 1) * L ? L + l * s - start : l;
+      v = __builtin_shuffle(v, load<V>(p + start), lane);
+    }
+    return v;
+  }
+  if (sizeof(E) < 4) {
+    // By way of memory: an insertion into a long vector is several instructions.
+    E e[L] = {}; EACH for (int l = 0; l < N; l++) e[l] = p[l * s]; return load<V>(e);
+  }
+#endif
+  V v = {}; EACH for (int l = 0; l < N; l++) v[l] = p[l * s]; return v;
+}
 template <int N, class E, class V> FN void store_strided(E *p, i64 s, V v) { EACH for (int l = 0; l < N; l++) p[l * s] = v[l]; }
 template <int N, class E, class V, class O> FN void store_at(E *p, O o, V v) { EACH for (int l = 0; l < N; l++) p[o[l]] = v[l]; }
 template <class V, class E> FN V splat(E x) { return x - (V){}; }
@@ -105,6 +125,24 @@ template <int N, class M> FN V load_masked(const E *p, M m, V) {
 #endif
 }
 
+//@ masked u16 i16 needs: convert
+template <int N, class M> FN V load_masked(const E *p, M m, V) {
+#if defined(__AVX512BW__) && defined(__AVX512VL__) && L == 16 && !defined(__clang__)
+  return (V)__builtin_ia32_loaddquhi256_mask((const short *)p, w16{}, __builtin_ia32_cvtd2mask512(convert<d16>(m)) & (1 << N) - 1);
+#else
+  V v = {}; EACH for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v;
+#endif
+}
+
+//@ masked f64 i64 needs: convert
+template <int N, class M> FN V load_masked(const E *p, M m, V) {
+#if defined(__AVX512DQ__) && L == 8 && !defined(__clang__)
+  return (V)__builtin_ia32_loadupd512_mask((const f64 *)p, r8{}, __builtin_ia32_cvtq2mask512(convert<l8>(m)) & (1 << N) - 1);
+#else
+  V v = {}; EACH for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v;
+#endif
+}
+
 //@ masked
 template <int N, class M> FN V load_masked(const E *p, M m, V) { V v = {}; EACH for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v; }
 
@@ -131,8 +169,58 @@ template <int N, class M, class O> FN V gather_masked(const E *p, O o, M m, V z)
   return (V)((I)gather<N>(p, convert<O>(m) & o, z) & convert<I>(m));
 }
 
+//@ min f32
+// NaN if either is; of equal zeros the second, as the instructions have it and with them eager.
+FN V fl_min(V a, V b) {
+#if defined(__AVX512F__) && L == 16 && !defined(__clang__)
+  const V m = (V)__builtin_ia32_minps512_mask(a, b, a, -1, 4);
+#elif defined(__AVX2__) && L == 8
+  const V m = (V)__builtin_ia32_minps256(a, b);
+#else
+  const V m = a < b ? a : b;
+#endif
+  return a != a ? a : m;
+}
+
+//@ min f64
+FN V fl_min(V a, V b) {
+#if defined(__AVX512F__) && L == 8 && !defined(__clang__)
+  const V m = (V)__builtin_ia32_minpd512_mask(a, b, a, -1, 4);
+#elif defined(__AVX2__) && L == 4
+  const V m = (V)__builtin_ia32_minpd256(a, b);
+#else
+  const V m = a < b ? a : b;
+#endif
+  return a != a ? a : m;
+}
+
 //@ min
 FN V fl_min(V a, V b) { return (a < b) | (a != a) ? a : b; }
+
+//@ max f32
+// As for min.
+FN V fl_max(V a, V b) {
+#if defined(__AVX512F__) && L == 16 && !defined(__clang__)
+  const V m = (V)__builtin_ia32_maxps512_mask(a, b, a, -1, 4);
+#elif defined(__AVX2__) && L == 8
+  const V m = (V)__builtin_ia32_maxps256(a, b);
+#else
+  const V m = a > b ? a : b;
+#endif
+  return a != a ? a : m;
+}
+
+//@ max f64
+FN V fl_max(V a, V b) {
+#if defined(__AVX512F__) && L == 8 && !defined(__clang__)
+  const V m = (V)__builtin_ia32_maxpd512_mask(a, b, a, -1, 4);
+#elif defined(__AVX2__) && L == 4
+  const V m = (V)__builtin_ia32_maxpd256(a, b);
+#else
+  const V m = a > b ? a : b;
+#endif
+  return a != a ? a : m;
+}
 
 //@ max
 FN V fl_max(V a, V b) { return (a > b) | (a != a) ? a : b; }

@@ -250,6 +250,7 @@ class Lowering:
             name, names, results, node=node.name, device=device,
             generator_of=self.generator_of, source=node.meta.get("source"),
             is_only_stored=partial(is_only_stored, node),
+            is_used=lambda k: k in used_results(node),
         )  # fmt: skip
         empty = all(0 in r.shape for r in results)
         values = [None] * len(metas) if empty else function(call, *given)

@@ -107,6 +107,8 @@ class Call:
     source: Source | None = None
     # Whether the result goes to memory as it is, and nothing is computed from it.
     is_only_stored: Callable[[], bool] = lambda: False
+    # Whether anything looks at a result (of several).
+    is_used: Callable[[int], bool] = lambda result: True
     draws: list[Draw] = field(default_factory=list)
 
     def check(self, holds: Expr, exception: str, message: str) -> None:

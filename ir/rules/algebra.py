@@ -6,7 +6,7 @@ import math
 
 from frameloom.ir.node import Node, binary, const, unary
 from frameloom.ir.ops import Op
-from frameloom.ir.rewrite import Rule, any_node, constant, exactly, floats, integers, of
+from frameloom.ir.rewrite import Rule, any_node, bools, constant, exactly, floats, integers, of
 
 x, y, c, d = any_node("x"), any_node("y"), constant("c"), constant("d")
 
@@ -57,6 +57,19 @@ ALGEBRA_RULES = (
     Rule(of(Op.MAX, x, x), lambda x: x),
     # min(x, x) -> x
     Rule(of(Op.MIN, x, x), lambda x: x),
+    # max(x, -inf) -> x
+    Rule(of(Op.MAX, x, exactly(-math.inf)), lambda x: x, floats),
+    # min(x, inf) -> x
+    Rule(of(Op.MIN, x, exactly(math.inf)), lambda x: x, floats),
+    # x < -inf -> false, and the others that nothing fulfils
+    *(
+        Rule(of(op, *sides, name="whole"), lambda whole, **_: const(False, whole.dtype), bools)
+        for limit in (exactly(math.inf), exactly(-math.inf))
+        for op, sides in [
+            (Op.LT, (limit, x) if limit.value > 0 else (x, limit)),
+            (Op.GT, (x, limit) if limit.value > 0 else (limit, x)),
+        ]
+    ),
     # max(max(x, c), d) -> max(x, max(c, d))
     Rule(of(Op.MAX, of(Op.MAX, x, c), d), lambda x, c, d: _tighter(Op.MAX, x, c, d)),
     # min(min(x, c), d) -> min(x, min(c, d))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node, cast
 from frameloom.ir.ops import Op
@@ -26,9 +28,50 @@ def holds_all(wide: DType, narrow: DType) -> bool:
     return wide.bits - 1 >= bits
 
 
+# The result is one of the sources, or one without its sign.
+_CHOOSING = {
+    Op.MAX: 0,
+    Op.MIN: 0,
+    Op.WHERE: 1,
+    Op.ABS: 0,
+    Op.NEG: 0,
+}  # op: the first source that counts
+_MOST_CHOICES = 64
+
+
+def holds(narrow: DType, x: Node) -> bool:
+    """Every value that `x` takes is one of `narrow`, as that of relu is where its argument's is."""
+    if holds_all(narrow, x.dtype):
+        return True
+    if not narrow.is_float or not x.dtype.is_float:
+        return False
+    waiting, seen = [x], {x}
+    while waiting:
+        n = waiting.pop()
+        first = _CHOOSING.get(n.op)
+        if n.op is Op.REDUCE and n.arg.kind in ("max", "min"):
+            first = 0
+        if first is not None:
+            new = [s for s in n.srcs[first:] if s not in seen]
+            waiting += new
+            seen.update(new)
+            if len(seen) > _MOST_CHOICES:
+                return False
+        elif n.op is Op.CAST:
+            if not holds_all(n.dtype, n.srcs[0].dtype) or not holds_all(narrow, n.srcs[0].dtype):
+                return False
+        elif n.op is not Op.CONST or not _is_exact(n.arg, narrow):
+            return False
+    return True
+
+
+def _is_exact(value: float, narrow: DType) -> bool:
+    return value != value or torch.tensor(value, dtype=narrow.to_torch()).item() == value
+
+
 def _without_middle(outer: Node, inner: Node, x: Node) -> Node | None:
     middle = inner.dtype
-    if not holds_all(middle, x.dtype):
+    if not holds(middle, x):
         return None
     # A float out of an integer's range converts otherwise than an integer wraps.
     if (

@@ -1,19 +1,14 @@
-"""Pooling as loops, which is what a GPU gets; here on the CPU."""
+"""Pooling as loops."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from frameloom.ir.lower import pool
 from frameloom.ir.program import Extern
 from tests.helpers import check
 
 X = torch.randn(2, 3, 9, 11)
-
-
-@pytest.fixture(autouse=True)
-def _as_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(pool, "is_cuda", lambda device: True)
+VOLUME = torch.randn(2, 3, 5, 6, 7)
 
 
 def is_a_loop(fn, *args):
@@ -33,8 +28,9 @@ def test_greatest(options, indices):
     def f(x):
         return F.max_pool2d(x, *options, return_indices=indices)
 
-    for x in (X, X[0], X.bfloat16(), X.round(), X.to(memory_format=torch.channels_last)):
+    for x in (X, X[0], X.bfloat16(), X.round(), X.mT):
         assert is_a_loop(f, x)
+    assert is_a_loop(f, X.to(memory_format=torch.channels_last)) == (not indices)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), float("inf")])
@@ -49,14 +45,43 @@ def test_special_values(value):
 
 
 @pytest.mark.parametrize(
-    "options, loop",
-    [((2,), True), ((3, 2, 1), True), ((3, 2, 1, False, False), False), ((3, 2, 0, True), False),
-     ((3, 2, 1, True, False, 5), True), ((5,), False)],
+    "options",
+    [
+        (2,), (3, 2, 1), (3, 2, 1, False, False), (3, 2, 0, True), (3, 2, 1, True), (3, 2, 1, True, False),
+        (3, 2, 1, True, False, 5), (7,), ((9, 6), 1, (4, 3), False, False),
+    ],
+    ids=str,
 )  # fmt: skip
-def test_mean(options, loop):
-    for x in (X, X[0], X.bfloat16()):
-        assert is_a_loop(lambda x: F.avg_pool2d(x, *options), x) == loop
+def test_mean(options):
+    for x in (X, X[0], X.bfloat16(), X.to(memory_format=torch.channels_last)):
+        assert is_a_loop(lambda x: F.avg_pool2d(x, *options), x)
 
 
-def test_large_windows_are_left_to_the_library():
-    assert not is_a_loop(lambda x: F.max_pool2d(x, 5), X)
+def test_lines_and_volumes():
+    for x in (VOLUME, VOLUME.to(memory_format=torch.channels_last_3d)):
+        assert is_a_loop(lambda x: F.max_pool3d(x, (2, 3, 2), 2, 1), x)
+        assert is_a_loop(lambda x: F.avg_pool3d(x, 3, 2, 1, True, False), x)
+        assert is_a_loop(lambda x: F.adaptive_avg_pool3d(x, (2, 3, 4)), x)
+    assert is_a_loop(lambda x: F.max_pool3d(x, 3, return_indices=True), VOLUME)
+    assert is_a_loop(lambda x: F.adaptive_max_pool3d(x, 3, return_indices=True), VOLUME)
+    assert is_a_loop(lambda x: F.max_pool1d(x, 3, 2, 1), X[0])
+    assert is_a_loop(lambda x: F.avg_pool1d(x, 3, 2, 1), X[0])
+
+
+@pytest.mark.parametrize("size", [3, (3, 11), (7, 4), (1, 5), (12, 13)], ids=str)
+def test_windows_that_divide_the_image(size):
+    for x in (X, X[0], X.bfloat16(), X.to(memory_format=torch.channels_last)):
+        assert is_a_loop(lambda x: F.adaptive_avg_pool2d(x, size), x)
+        assert is_a_loop(lambda x: F.adaptive_max_pool2d(x, size), x)
+    assert is_a_loop(lambda x: F.adaptive_max_pool2d(x, size, return_indices=True), X)
+
+
+def test_large_windows():
+    x = X.repeat(1, 1, 2, 2)
+    x[0, 0, 3, 3] = float("nan")
+    assert is_a_loop(lambda x: F.max_pool2d(x, 13, 1, 6), x)
+    assert not is_a_loop(lambda x: F.max_pool2d(x, 13, 1, 6, return_indices=True), x)
+
+
+def test_windows_of_padding_only_are_left_to_the_library():
+    assert not is_a_loop(lambda x: F.max_pool2d(x, (1, 2), 1, (0, 1), (1, 5)), X[..., :4])

@@ -158,6 +158,20 @@ def test_rounding_is_kept():
     assert not holds_all(DType.BF16, DType.F16) and not holds_all(DType.F32, DType.I32)
 
 
+def test_choosing_among_rounded_values_rounds_nothing():
+    at = axis(Axis("i0x4", 4))
+    a, b = (cast(DType.F32, load(Buffer(n, DType.BF16, (4,), (1,), Kind.INPUT), at)) for n in "ab")
+    rewriter = Rewriter(ALL_RULES)
+    for value, exact in (
+        (Node(Op.MAX, DType.F32, (a, const(0.5, DType.F32))), True),
+        (Node(Op.MIN, DType.F32, (a, Node(Op.NEG, DType.F32, (b,)))), True),
+        (Node(Op.MAX, DType.F32, (a, const(0.1, DType.F32))), False),
+        (Node(Op.ADD, DType.F32, (a, b)), False),
+    ):
+        rounded = cast(DType.F32, cast(DType.BF16, value))
+        assert rewriter.roots([rounded]) == [value if exact else rounded]
+
+
 def test_fuel_stops_rewriting():
     x = load(Buffer("x", DType.F32, (4,), (1,), Kind.INPUT), axis(Axis("i0x4", 4)))
     negated = x
