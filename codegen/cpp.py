@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from frameloom.codegen.cost import size
 from frameloom.codegen.cpp_fold import Folds
+from frameloom.codegen.cpp_scatter import write_scatter
 from frameloom.codegen.cpp_value import Lanes, Value
 from frameloom.codegen.layout import stride
 from frameloom.codegen.looptree import SPAN, SQUARES, Accumulate, Assign, Pass, Tree
@@ -53,7 +54,9 @@ class Loops(Folds):
             for item in stores:
                 self.value(item.value)
         for item in body:
-            if isinstance(item, Assign):
+            if isinstance(item, Assign) and item.scatter is not None:
+                write_scatter(self, item)
+            elif isinstance(item, Assign):
                 self.store(item.buffer, item.offset, item.value)
             elif isinstance(item, Accumulate):
                 self.accumulate(item.fold)

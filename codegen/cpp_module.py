@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from frameloom.codegen.cost import bytes_moved
 from frameloom.codegen.cpp import write
+from frameloom.codegen.cpp_scatter import schedule_scatter
 from frameloom.codegen.prelude import Prelude
 from frameloom.codegen.schedule import schedule
 from frameloom.codegen.vector import Isa, host_isa
@@ -19,6 +20,7 @@ from frameloom.errors import BuildError
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind
+from frameloom.ir.scatter import is_scatter
 from frameloom.ir.substitute import topological
 
 KERNELS_PER_FILE = 8  # a file costs as much compile time as three kernels
@@ -69,7 +71,7 @@ def _file(groups: Sequence[list[tuple[Kernel, tuple[Buffer, ...]]]], isa: Isa) -
     for group in groups:
         first, first_buffers = group[0]
         symbol = _symbol(first.name, taken)
-        tree = schedule(first, isa)
+        tree = (schedule_scatter if is_scatter(first) else schedule)(first, isa)
         parts.append(write(first, tree, symbol, prelude))
         moved = bytes_moved(first)
         for kernel, buffers in group:
@@ -95,7 +97,9 @@ def structure(kernel: Kernel) -> tuple[Hashable, tuple[Buffer, ...]]:
         parts.append((n.op, n.dtype, arg, tuple(numbers[s] for s in n.srcs)))
     for s in kernel.stores:
         number = buffers.setdefault(s.buffer, len(buffers))
-        parts.append((number, s.buffer.dtype, numbers[s.offset], numbers[s.value], s.axes))
+        parts.append(
+            (number, s.buffer.dtype, numbers[s.offset], numbers[s.value], s.axes, s.scatter)
+        )
     return tuple(parts), tuple(buffers)
 
 

@@ -17,7 +17,7 @@ the stores.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from frameloom.codegen.chip import Chip
 from frameloom.codegen.cost import cost, size
@@ -30,6 +30,7 @@ from frameloom.ir.index import add, linear, mul
 from frameloom.ir.node import Axis, Node, Reduce, axis, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind, Store
+from frameloom.ir.scatter import guarded
 from frameloom.ir.substitute import substitute, topological, transform
 
 POINTWISE = 1024  # positions of a block
@@ -143,7 +144,8 @@ def _unified(
         names = dict(zip((*f.outer, *f.inner), map(axis, (*outer, *inner)), strict=False))
         offset, value = (substitute(n, names) for n in (s.offset, s.value))
         offset, value = _leaves((offset, value), outer, inner, made)
-        stores.append(Store(s.buffer, offset, value, tuple(names[a].arg for a in s.axes)))
+        axes = tuple(names[a].arg for a in s.axes)
+        stores.append(replace(s, offset=offset, value=value, axes=axes))
     return list(made.values()), stores, outer, inner
 
 
@@ -193,8 +195,9 @@ def _coalesced(
         f.value, f.result, f.positions = g.value, r.value, g.positions
     done = []
     for s, g in zip(stores, goals[len(folds) :], strict=False):
-        axes = tuple(a for a in (*outer, *inner) if a in g.offset.free)
-        done.append(Store(s.buffer, g.offset, g.value, axes))
+        # A scatter's positions count, whether its place depends on them or not.
+        axes = tuple(a for a in (*outer, *inner) if s.scatter is not None or a in g.offset.free)
+        done.append(replace(s, offset=g.offset, value=g.value, axes=axes))
     return folds, done, outer, inner
 
 
@@ -209,7 +212,10 @@ def accesses(folds: Sequence[Fold], stores: Sequence[Store]) -> list[tuple[Node,
         for n in topological(roots)
         if n.op is Op.LOAD and not is_result(n)
     ]
-    return found + [(s.offset, s.buffer.dtype.bytes) for s in stores]
+    return found + [
+        (s.offset if s.scatter is None else guarded(s.offset)[1], s.buffer.dtype.bytes)
+        for s in stores
+    ]
 
 
 def _by_reach(
@@ -288,9 +294,8 @@ def _by_vectors(
     made = []
     for s in stores:
         spread = tuple(x for a in s.axes for x in ((high, low) if a == fast else (a,)))
-        made.append(
-            Store(s.buffer, substitute(s.offset, place), substitute(s.value, place), spread)
-        )
+        offset, value = substitute(s.offset, place), substitute(s.value, place)
+        made.append(replace(s, offset=offset, value=value, axes=spread))
     y = Dimension("y", (*rest, high), block)
     return Launch([y, Dimension("x", (low,), lanes)], None, [], made, warps=warps)
 

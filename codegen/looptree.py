@@ -33,11 +33,12 @@ class Fold:
 
 @dataclass(eq=False, slots=True)
 class Assign:
-    """buffer[offset] = value"""
+    """buffer[offset] = value; `scatter`: the kind of the scatter that it is."""
 
     buffer: Buffer
     offset: Node
     value: Node
+    scatter: str | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -24,6 +24,7 @@ from frameloom.ir.index import linear
 from frameloom.ir.node import Axis, Node, axis, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, is_cuda
+from frameloom.ir.scatter import is_scatter
 from frameloom.ir.substitute import fold, loads, space, substitute, transform
 
 MANY = 1000  # stores of one kernel: beyond, cutting goes round in circles
@@ -44,6 +45,8 @@ def partition(program: Program, chip_of: Callable[[str], Chip]) -> Program:
 
 def launches(kernel: Kernel, chip: Chip) -> list[Kernel]:
     """Kernels that do what `kernel` does, in order, each of the form above."""
+    if is_scatter(kernel):
+        return [replace(kernel, stores=tuple(map(without_unit_axes, kernel.stores)))]
     cutter = _Cutter(kernel, chip)
     for store in split(kernel.stores, BORDER):
         cutter.add(without_unit_axes(store))
@@ -71,7 +74,8 @@ def without_unit_axes(store: Store) -> Store:
     offset, value = transform((store.offset, store.value), visit)
     units = {a: index(0) for a in store.axes if a.extent == 1}
     offset, value = substitute(offset, units), substitute(value, units)
-    return Store(store.buffer, offset, value, tuple(a for a in store.axes if a.extent > 1))
+    axes = tuple(a for a in store.axes if a.extent > 1)
+    return replace(store, offset=offset, value=value, axes=axes)
 
 
 @dataclass

@@ -102,9 +102,9 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
     p.vector = axis
     inside = nodes(p.body)
     widest = max(
-        *(_element_bytes(n) for n in inside if axis in n.free),
+        *(element_bytes(n) for n in inside if axis in n.free),
         *(i.buffer.dtype.bytes for i in items(p.body) if isinstance(i, Assign)),
-        *(_element_bytes(i.fold.value) for i in items(p.body) if isinstance(i, Accumulate)),
+        *(element_bytes(i.fold.value) for i in items(p.body) if isinstance(i, Accumulate)),
         1,
     )
     p.lanes = isa.lanes(widest)
@@ -161,7 +161,7 @@ def _order_inside(p: Pass) -> None:
             _order_inside(item)
 
 
-def _element_bytes(n: Node) -> int:
+def element_bytes(n: Node) -> int:
     if is_index(n):
         known = bounds(n)
         if known is not None and known[0] >= -(1 << 31) and known[1] < 1 << 31:

@@ -61,7 +61,7 @@ class Variants:
         """What is worth trying beside the default.  Nothing where addresses depend on data, or data can stop the
         program: that cannot be tried on made up tensors."""
         kernel = self.group[0][0]
-        if self._checked or any(_has_load(s.offset) for s in kernel.stores):
+        if self._checked or any(s.scatter or _has_load(s.offset) for s in kernel.stores):
             return []
         values = topological([s.value for s in kernel.stores])
         if any(n.op is Op.LOAD and _has_load(n.srcs[0]) for n in values):

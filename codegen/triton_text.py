@@ -16,6 +16,7 @@ from frameloom.codegen.layout import is_index, row_major
 from frameloom.codegen.row_patterns import LOWEST, aligned_rows, online_sums, tolerant
 from frameloom.codegen.triton_numbers import operands_of, random_number
 from frameloom.codegen.triton_ops import TYPES, Ops, full, literal
+from frameloom.codegen.triton_scatter import write_scatter
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds, linear, sum_of, terms_of
 from frameloom.ir.node import Axis, Node, axis
@@ -246,12 +247,12 @@ class Writer(Ops):
         sums = {online[f]: self.fresh("acc") for f in folds if f in online}
         for f, name in accumulators.items():
             nothing = identity(f.kind, f.value.dtype) if f not in online else LOWEST
-            text = full(nothing, f.value.dtype).replace("()", self._shape(), 1)
+            text = full(nothing, f.value.dtype).replace("()", self.shape(), 1)
             self.line(f"{name} = {text}")
             if f.kind in ("argmax", "argmin"):
-                self.line(f"{name}_at = tl.full({self._shape()}, {I32[1]}, tl.int32)")
+                self.line(f"{name}_at = tl.full({self.shape()}, {I32[1]}, tl.int32)")
         for name in sums.values():
-            self.line(f"{name} = tl.zeros({self._shape()}, tl.float32)")
+            self.line(f"{name} = tl.zeros({self.shape()}, tl.float32)")
 
         def work() -> None:
             for f, name in accumulators.items():
@@ -327,7 +328,7 @@ class Writer(Ops):
         assert inner is not None
         mask = self.masks.get(inner.name)
         if self.dims_of(f.value) != frozenset(d.name for d in self.tile):
-            zero = f"tl.zeros({self._shape()}, tl.int1)"
+            zero = f"tl.zeros({self.shape()}, tl.int1)"
             value = f"tl.where({zero}, {nothing}, {value})"
         if mask is not None:
             value = f"tl.where({mask}, {value}, {nothing})"
@@ -336,7 +337,7 @@ class Writer(Ops):
     def _place(self, f: Fold) -> str:
         """The position that argmax counts, spread over the tile."""
         place = self.operand(linear(map(axis, f.positions), row_major(f.positions)), DType.I32)
-        return f"{place} + tl.zeros({self._shape()}, tl.int32)"
+        return f"{place} + tl.zeros({self.shape()}, tl.int32)"
 
     def _reduced(self, f: Fold, value: str, place: str) -> str:
         inner = self.launch.inner
@@ -367,7 +368,7 @@ class Writer(Ops):
         self.line(f"{name} = ({text}).to({TYPES[f.result.dtype]})", self.top)
         self.top.names[f.result] = Value(name, f.result.dtype)
 
-    def _shape(self) -> str:
+    def shape(self) -> str:
         return "(" + "".join(f"{d.block}, " for d in self.tile).rstrip() + ")"
 
     # --- values
@@ -409,7 +410,7 @@ class Writer(Ops):
         if n.op is Op.RANDOM:
             return operands_of(self, n)
         if n.op is Op.LOAD:
-            return [*self._parts(n.srcs[0]), *n.srcs[1:]]
+            return [*self.parts(n.srcs[0]), *n.srcs[1:]]
         return list(n.srcs)
 
     def operand(self, n: Node, dtype: DType) -> str:
@@ -467,7 +468,7 @@ class Writer(Ops):
 
     # --- memory
 
-    def _parts(self, offset: Node) -> list[Node]:
+    def parts(self, offset: Node) -> list[Node]:
         """Summands of an offset, by the dimensions that they span: what is the same for a whole tile comes first."""
         terms, constant = terms_of(offset)
         groups: dict[Dims, dict[Node, int]] = {}
@@ -483,7 +484,7 @@ class Writer(Ops):
         if self.aligned is not None and offset in self.aligned.offsets:
             texts += ["start", self.lane]
         else:
-            for part in self._parts(offset):
+            for part in self.parts(offset):
                 value = self.value(part)
                 if value.text != "0":
                     texts.append(value.text)
@@ -492,7 +493,7 @@ class Writer(Ops):
         if mask is not None:
             masks.append(self.value(mask).text)
             if not self.dims_of(mask) <= dims:
-                texts.append(f"tl.zeros({self._shape()}, tl.int32)")
+                texts.append(f"tl.zeros({self.shape()}, tl.int32)")
                 masks += [self.masks[d] for d in self.masks if d not in dims]
         return " + ".join(texts), " & ".join(masks)
 
@@ -504,6 +505,8 @@ class Writer(Ops):
         return f"tl.load({place}, {mask}, other=0)" if mask else f"tl.load({place})"
 
     def _store(self, s: Store) -> None:
+        if s.scatter is not None:
+            return write_scatter(self, s)
         value = self.value(s.value)
         text = value.text
         if value.literal:

@@ -14,7 +14,7 @@ from frameloom.ir.substitute import topological
 def elementwise(stores: Sequence[Store]) -> bool:
     """Whether the stores run over the same axes, fold nothing, and use positions for plain strided accesses alone, so that
     one loop does all of it and is never cut."""
-    if any(s.axes != stores[0].axes for s in stores):
+    if any(s.axes != stores[0].axes or s.scatter is not None for s in stores):
         return False
     for s in stores:
         if not _strided(s.offset):

@@ -42,7 +42,7 @@ def form_of(kernel: Kernel) -> tuple[Form, Row] | None:
     made = _Made(strides, kernel.device)
     stores = []
     for s in kernel.stores:
-        if frozenset(s.axes) != frozenset(kernel.stores[0].axes):
+        if frozenset(s.axes) != frozenset(kernel.stores[0].axes) or s.scatter is not None:
             return None
         at, value = made.place(s.buffer, s.offset), made.value(s.value)
         if at is None or value is None or at[1] is not HERE:

@@ -31,6 +31,7 @@ from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
 from frameloom.ir.reuse import reuse
 from frameloom.ir.rewrite import simplify
+from frameloom.ir.scatter import scatters_alone
 from frameloom.ir.split import split
 from frameloom.ir.substitute import FALSE, loads
 from frameloom.ir.together import together
@@ -135,6 +136,8 @@ def _joined(graph: Graph, producer: Group, consumer: Group) -> list[Store] | Non
         producer, consumer
     ):
         return None
+    if producer.scatter is not None:
+        return None
     taken = [b for b in consumer.reads if b in producer.values]
     if not graph.mutated.isdisjoint(taken):
         return None
@@ -153,7 +156,7 @@ def _joined(graph: Graph, producer: Group, consumer: Group) -> list[Store] | Non
     ]
     moved = {id(s): _inlined(s, values) for s in [*consumer.stores, *consumer.values.values()]}
     stores += [moved[id(s)] for s in consumer.stores]
-    if not _safe(stores):
+    if not _safe(stores) or (consumer.scatter is not None and not scatters_alone(stores)):
         return None
     consumer.values = {b: moved[id(s)] for b, s in consumer.values.items()}
     return stores
@@ -216,7 +219,7 @@ def _merge_siblings(graph: Graph, a: Group, b: Group) -> None:
 
 def _alike(graph: Graph, a: Group, b: Group) -> bool:
     """They run over the same loops, and sharing saves a good part of what the smaller one reads."""
-    if not a.stores or not b.stores:
+    if not a.stores or not b.stores or a.scatter is not None or b.scatter is not None:
         return False
     shared = bytes_of(a.reads & b.reads)
     if 2 * shared < min(bytes_of(a.reads), bytes_of(b.reads)):

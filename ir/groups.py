@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frameloom.ir.library import DRAW
-from frameloom.ir.memory import reads_of, views_in, writes_of
+from frameloom.ir.memory import read_by, reads_of, views_in, writes_of
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
-from frameloom.ir.substitute import loads
 
 
 @dataclass(eq=False)
@@ -35,7 +34,12 @@ class Group:
 
     def refresh(self) -> None:
         """Set `reads` after `stores` have changed."""
-        self.reads = {n.arg for n in loads([r for s in self.stores for r in (s.value, s.offset)])}
+        self.reads = set(read_by(self.stores))
+
+    @property
+    def scatter(self) -> Store | None:
+        """The store, if it is a scatter: then there is no other."""
+        return next((s for s in self.stores if s.scatter is not None), None)
 
 
 class Graph:
@@ -45,7 +49,7 @@ class Graph:
         self.groups: dict[int, Group] = {}
         self.writer: dict[Buffer, Group] = {}  # of buffers that are not inputs
         self.readers: dict[Buffer, set[int]] = {}
-        self.mutated: set[Buffer] = set()  # by library calls: not what their store says any more
+        self.mutated: set[Buffer] = set()  # by library calls or scatters: not what their store says any more
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
         order = Order()
@@ -59,7 +63,10 @@ class Graph:
                 self.mutated |= group.reads
             if not isinstance(step, Check):
                 group.origin = list(step.origin)
-            group.values = {s.buffer: s for s in stores if s.buffer.kind is not Kind.INPUT}
+            if (scatter := group.scatter) is not None:
+                self.mutated.add(scatter.buffer)
+            elif stores:
+                group.values = {s.buffer: s for s in stores if s.buffer.kind is not Kind.INPUT}
             self.groups[number] = group
             for b in writes_of(step):
                 if b.kind is not Kind.INPUT:

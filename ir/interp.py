@@ -20,7 +20,17 @@ from frameloom.ir.forms import kernels_of
 from frameloom.ir.library import DRAW
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Extern, Kernel, KernelList, Kind, Program, View
+from frameloom.ir.program import (
+    SCATTER_KINDS,
+    Buffer,
+    Extern,
+    Kernel,
+    KernelList,
+    Kind,
+    Program,
+    Store,
+    View,
+)
 from frameloom.ir.substitute import topological
 
 Tensor = torch.Tensor
@@ -141,6 +151,9 @@ def run_kernel(kernel: Kernel, memory: dict[Buffer, Tensor]) -> None:
         assert store.value.dtype is store.buffer.dtype, (
             f"{kernel.name}: {store.buffer} has another dtype"
         )
+        if store.scatter is not None:
+            _scatter(store, offset, value, _flat(store.buffer, memory))
+            continue
         assert int(torch.bincount(offset).max()) == 1, (
             f"{kernel.name}: positions of {store.buffer} overlap"
         )
@@ -148,6 +161,20 @@ def run_kernel(kernel: Kernel, memory: dict[Buffer, Tensor]) -> None:
     for target, offset, value in pending:
         _check_range(offset, target, kernel.name)
         target[offset] = value
+
+
+def _scatter(store: Store, offset: Tensor, value: Tensor, target: Tensor) -> None:
+    """One position after the other."""
+    assert store.scatter is not None
+    kind, dtype = store.scatter.kind, store.value.dtype
+    wide = torch.float32 if dtype.is_half else dtype.to_torch()
+    combine = BINARY.get(SCATTER_KINDS.get(kind, Op.CONST), lambda before, v: v)
+    if dtype is DType.BOOL and kind in ("sum", "prod"):
+        combine = torch.logical_or if kind == "sum" else torch.logical_and
+    _check_range(offset[offset >= 0], target, str(store.buffer))
+    for at, v in zip(offset.tolist(), value, strict=True):
+        if at >= 0:
+            target[at] = combine(target[at].to(wide), v.to(wide)).to(target.dtype)
 
 
 def compute(node: Node, memory: dict[Buffer, Tensor], axes: Sequence[Axis] = ()) -> Tensor:

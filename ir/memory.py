@@ -7,7 +7,7 @@ memory with the results of library calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from frameloom.ir.program import (
     Kind,
     Program,
     Step,
+    Store,
     View,
     is_cuda,
 )
@@ -107,8 +108,7 @@ def reads_of(step: Step) -> list[Buffer]:
         read = {n.arg for s in step.stores for n in loads([s.value])}
         return _of_columns(step, [b in read for b in step.columns])
     if isinstance(step, Kernel):
-        roots = [r for s in step.stores for r in (s.value, s.offset)]
-        return list(dict.fromkeys(n.arg for n in loads(roots)))
+        return list(read_by(step.stores))
     if isinstance(step, Check):
         return [step.buffer]
     values = [*step.args, *(v for _, v in step.kwargs)]
@@ -120,6 +120,14 @@ def _of_columns(step: KernelList, chosen: list[bool]) -> list[Buffer]:
         b: None for r in step.rows for (b, _), own in zip(r.columns, chosen, strict=True) if own
     }
     return list(found)
+
+
+def read_by(stores: Iterable[Store]) -> dict[Buffer, None]:
+    """Buffers of which the stores need what is there before."""
+    stores = list(stores)
+    found = dict.fromkeys(n.arg for n in loads([r for s in stores for r in (s.value, s.offset)]))
+    found.update(dict.fromkeys(s.buffer for s in stores if s.scatter is not None))
+    return found
 
 
 def writes_of(step: Step) -> list[Buffer]:

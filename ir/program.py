@@ -17,6 +17,7 @@ from typing import Any
 
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node
+from frameloom.ir.ops import Op
 
 
 class Kind(enum.Enum):
@@ -80,14 +81,28 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Scatter:
+    """What makes a store one to places that data decides.  `kind`: what becomes of the element there, "set" for the value
+    itself, else one of SCATTER_KINDS of both (16-bit floats in F32, rounded every time).  `along`: the axes
+    of which different positions may hit the same element; such positions take effect in their order."""
+
+    kind: str
+    along: tuple[Axis, ...]
+
+
+SCATTER_KINDS = {"sum": Op.ADD, "prod": Op.MUL, "max": Op.MAX, "min": Op.MIN}
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """For every position of `axes` (outermost first): buffer[offset] = value.  Different positions hit different
-    elements."""
+    elements, but for a Scatter, which stores nothing where the offset is negative and keeps what it does not hit."""
 
     buffer: Buffer
     offset: Node
     value: Node
     axes: tuple[Axis, ...]
+    scatter: Scatter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +110,7 @@ class Kernel:
     """Stores computed by one generated function, all buffers on one device.  A store never reads what another store of the kernel writes, except the
     very element it overwrites itself (in-place update): it uses the other's value node instead.  In an elementwise kernel
     (elementwise.py) several stores may read an element that one of them reads and overwrites: what was there before.
+    A Scatter is alone in its kernel and reads nothing of its buffer.
 
     `origin` names the graph nodes and the user's source lines, for names, comments and reports.
     """

@@ -9,7 +9,7 @@ The text has Python's syntax, so that Python's own parser reads it:
         y[i0x4 * 6 + i1x6, (i0x4, i1x6)] = exp.f32(sub.f32(x[i0x4 * 6 + i1x6], v0))
     return (view(y, (4, 6), (6, 1), 0),)
 
-A value that is used more than once, and every reduction, has a line of its own.  Index sums are infix.  The extent of an
+A scatter says how: `y[x[i0x4], (i0x4,), 'sum', (i0x4,)] = ...`.  A value that is used more than once, and every reduction, has a line of its own.  Index sums are infix.  The extent of an
 axis is part of its name; other axes are written `axis("name", extent)`.  A list of kernels is shown as those, behind a comment.
 """
 
@@ -35,6 +35,7 @@ from frameloom.ir.program import (
     KernelList,
     Kind,
     Program,
+    Scatter,
     Store,
     View,
 )
@@ -95,9 +96,11 @@ def _show_kernel(kernel: Kernel) -> list[str]:
     values, names = _values([r for s in kernel.stores for r in (s.offset, s.value)])
     lines += [f"    {line}" for line in values]
     for s in kernel.stores:
-        axes = "".join(f"{_axis(a)}, " for a in s.axes).rstrip()
+        where = f"({_axes(s.axes)})"
+        if s.scatter is not None:
+            where += f", {s.scatter.kind!r}, ({_axes(s.scatter.along)})"
         lines.append(
-            f"    {s.buffer.name}[{_node(s.offset, names)}, ({axes})] = {_node(s.value, names)}"
+            f"    {s.buffer.name}[{_node(s.offset, names)}, {where}] = {_node(s.value, names)}"
         )
     return [f"with kernel({kernel.name!r}):", *lines]
 
@@ -173,13 +176,16 @@ def _one(n: Node, srcs: Sequence[str]) -> str:
         left = f"({left})" if left.startswith("-") else left
         return f"{left} {_INFIX[n.op]} {right}"
     if n.op is Op.REDUCE:
-        axes = "".join(f"{_axis(a)}, " for a in n.arg.axes).rstrip()
-        return f"{n.arg.kind}.{n.dtype.text}({srcs[0]}, over=({axes}))"
+        return f"{n.arg.kind}.{n.dtype.text}({srcs[0]}, over=({_axes(n.arg.axes)}))"
     if n.op is Op.RANDOM:
         of = f"of=({n.arg.threads}, {n.arg.width})"
         return f"random.{n.dtype.text}({', '.join(srcs)}, {of})"
     name = n.op.value + "_" * (n.op.value in _KEYWORDS)
     return f"{name}.{n.dtype.text}({', '.join(srcs)})"
+
+
+def _axes(axes: Iterable[Axis]) -> str:
+    return "".join(f"{_axis(a)}, " for a in axes).rstrip()
 
 
 def _axis(a: Axis) -> str:
@@ -262,20 +268,26 @@ class _Parser:
                     targets=[
                         ast.Subscript(
                             value=ast.Name(id=to),
-                            slice=ast.Tuple(elts=[offset, ast.Tuple(elts=axes)]),
+                            slice=ast.Tuple(elts=[offset, ast.Tuple(elts=axes), *more]),
                         )
                     ],
                     value=value,
                 ):
                     where = tuple(self.axis(a) for a in axes)
-                    stores.append(
-                        Store(self.buffers[to], self.node(offset), self.node(value), where)
-                    )
+                    nodes = self.node(offset), self.node(value)
+                    stores.append(Store(self.buffers[to], *nodes, where, self.scatter(more)))
                 case _:
                     raise SyntaxError(
                         f"line {line.lineno}: not part of a kernel: {ast.unparse(line)}"
                     )
         return Kernel(name, tuple(stores))
+
+    def scatter(self, parts: list[ast.expr]) -> Scatter | None:
+        if not parts:
+            return None
+        kind, along = parts
+        assert isinstance(along, ast.Tuple)
+        return Scatter(ast.literal_eval(kind), tuple(map(self.axis, along.elts)))
 
     def extern(self, results: Sequence[ast.expr], call: ast.Call) -> Extern:
         target, *args = map(self.plain, call.args)

@@ -14,6 +14,7 @@ from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
 from frameloom.ir.node import REDUCE_KINDS, Axis, Node
 from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
 from frameloom.ir.program import (
+    SCATTER_KINDS,
     Buffer,
     Extern,
     Kernel,
@@ -24,6 +25,7 @@ from frameloom.ir.program import (
     Store,
     View,
 )
+from frameloom.ir.scatter import is_scatter, reads_own
 from frameloom.ir.substitute import loads, topological
 from frameloom.ir.text import show
 
@@ -150,6 +152,10 @@ def verify_kernel(kernel: Kernel) -> None:
 def _check_store(s: Store) -> None:
     if s.buffer.kind in (Kind.EXTERN, Kind.CONSTANT, Kind.NUMBER):
         raise _Fault(f"a store to {s.buffer}, which is {s.buffer.kind.value}")
+    if s.scatter is not None and (
+        s.scatter.kind not in ("set", *SCATTER_KINDS) or not set(s.scatter.along) <= set(s.axes)
+    ):
+        raise _Fault(f"a malformed scatter to {s.buffer}")
     if s.value.dtype is not s.buffer.dtype:
         raise _Fault(f"{s.buffer} of {s.buffer.dtype!r} gets a {s.value.dtype!r}", s.value)
     if any(a.extent < 1 for a in s.axes) or len(set(s.axes)) < len(s.axes):
@@ -163,7 +169,8 @@ def _check_store(s: Store) -> None:
             raise _Fault(
                 f"axes {sorted(map(str, clash))} of the store to {s.buffer} are bound inside", root
             )
-    _check_offset(s.buffer, s.offset)
+    if s.scatter is None:
+        _check_offset(s.buffer, s.offset)
 
 
 def _check_offset(buffer: Buffer, offset: Node) -> None:
@@ -178,6 +185,8 @@ def _check_offset(buffer: Buffer, offset: Node) -> None:
 def _check_hazards(kernel: Kernel) -> None:
     """No store reads what the kernel writes, but for the very element that it overwrites or, in elementwise kernels, that
     another one updates."""
+    if is_scatter(kernel) and (len(kernel.stores) > 1 or reads_own(kernel.stores[0])):
+        raise _Fault(f"{kernel.name} does more than to scatter")
     stored: dict[Buffer, list[Store]] = {}
     for s in kernel.stores:
         stored.setdefault(s.buffer, []).append(s)

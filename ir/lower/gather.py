@@ -1,4 +1,4 @@
-"""Reads at positions that data decides: embedding, index_select, gather, indexing by tensors, one_hot's scatter.
+"""Reads at positions that data decides: embedding, index_select, gather, indexing by tensors.
 
 Loads are masked to the range, and a check raises what eager raises for an index outside.
 """
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import add, index
-from frameloom.ir.lower.expr import Expr, Number, where
-from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, product, read
+from frameloom.ir.lower.expr import Expr, where
+from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
 from frameloom.ir.substitute import compare, conjunction
@@ -35,7 +35,7 @@ def wrapped(position: Expr, extent: int) -> Expr:
     return where(position < 0, Expr(add(position.node, index(extent))), position)
 
 
-def _out_of_bounds(dim: int, extent: int) -> str:
+def out_of_bounds(dim: int, extent: int) -> str:
     return f"index is out of bounds for dimension {dim} with size {extent}"
 
 
@@ -71,21 +71,32 @@ def gather(call: Call, x: Ref, dim: int, indices: Ref, sparse_grad: bool) -> Exp
     at = call.at()
     position = data_index(indices, at)
     mask = inside(position, x.shape[dim])
-    call.check(Expr(mask), "RuntimeError", _out_of_bounds(dim, x.shape[dim]))
+    call.check(Expr(mask), "RuntimeError", out_of_bounds(dim, x.shape[dim]))
     at[dim] = position.node
     return read(x, at, mask)
 
 
 @lowering("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index_tensor(call: Call, x: Ref, indices: Sequence[Ref | None]) -> Expr:
+    at, mask = indexed(call, x, indices, call.at())
+    return read(x, at, mask)
+
+
+def place_of_indices(x: Ref, indices: Sequence[Ref | None]) -> tuple[int, int]:
+    """Where the dimensions of the index tensors are among those of what they choose: the first, and how many."""
     chosen = [d for d, i in enumerate(indices) if i is not None]
     tensors = [i for i in indices if i is not None]
     if not chosen or 0 in x.shape:
         raise Decline
-    ndim = max(t.ndim for t in tensors)
     adjacent = chosen == list(range(chosen[0], chosen[0] + len(chosen)))
-    first = chosen[0] if adjacent else 0
-    out = call.at()
+    return chosen[0] if adjacent else 0, max(t.ndim for t in tensors)
+
+
+def indexed(
+    call: Call, x: Ref, indices: Sequence[Ref | None], out: list[Node]
+) -> tuple[list[Node], Node]:
+    """(place in `x`, whether it is in range) of the position `out` of what indices choose, as in `x[indices]`."""
+    first, ndim = place_of_indices(x, indices)
     shared, rest = out[first : first + ndim], out[:first] + out[first + ndim :]
     at: list[Node] = []
     masks = []
@@ -99,24 +110,7 @@ def index_tensor(call: Call, x: Ref, indices: Sequence[Ref | None]) -> Expr:
         mask = inside(position, x.shape[d])
         masks.append(mask)
         if "unsafe" not in call.target:
-            call.check(Expr(mask), "IndexError", _out_of_bounds(d, x.shape[d]))
+            call.check(Expr(mask), "IndexError", out_of_bounds(d, x.shape[d]))
         at.append(position.node)
     # A dimension of size 1 has no stride to go wrong, but its index is still checked.
-    return read(x, at, conjunction(*masks))
-
-
-@lowering("aten.scatter.value")
-def scatter_value(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> Expr:
-    """One index per line along `dim`, as one_hot has it."""
-    if x.ndim == 0 or x.dtype is None or product(indices.shape) == 0:
-        raise Decline
-    dim = dimension(dim, x.ndim)
-    at = call.at()
-    if indices.shape != tuple(1 if d == dim else extent for d, extent in enumerate(x.shape)):
-        raise Decline
-    line = [index(0) if d == dim else p for d, p in enumerate(at)]
-    position = data_index(indices, line)
-    call.check(
-        Expr(inside(position, x.shape[dim])), "RuntimeError", _out_of_bounds(dim, x.shape[dim])
-    )
-    return where(position.eq(Expr(at[dim])), value, read(x, at))
+    return at, conjunction(*masks)

@@ -11,8 +11,10 @@ import torch
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import linear
 from frameloom.ir.lower.expr import Expr
-from frameloom.ir.lower.table import Decline, Ref, Result, positions
-from frameloom.ir.program import Buffer, Kind, Store, View
+from frameloom.ir.lower.table import Decline, Ref, Result, Update, positions
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Kind, Scatter, Store, View
+from frameloom.ir.scatter import guard
 from frameloom.ir.strides import overlaps
 from frameloom.ir.substitute import space
 
@@ -74,6 +76,18 @@ def store_of(into: Ref | None, value: Expr) -> Store:
     offset = linear(positions(into.shape), into.strides, into.offset)
     axes = space([extent for extent in into.shape if extent != 1])
     return Store(into.buffer, offset, value.cast(into.dtype).node, axes)
+
+
+def scatter_of(into: Ref, update: Update) -> Store:
+    assert into.dtype is not None
+    offset = linear(list(update.at), into.strides, into.offset)
+    # Positions that differ along an axis which is a coordinate hit different elements.
+    own = {n.arg for n in update.at if n.op is Op.AXIS}
+    along = tuple(a for a in update.axes if a not in own)
+    value = update.value.cast(into.dtype).node
+    return Store(
+        into.buffer, guard(update.mask, offset), value, update.axes, Scatter(update.kind, along)
+    )
 
 
 def view_of(ref: Ref) -> View:

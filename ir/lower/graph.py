@@ -38,13 +38,14 @@ from frameloom.ir.lower.geometry import (
     is_view,
     origin,
     result_of,
+    scatter_of,
     store_of,
     torch_dtype_of,
     used_results,
     view_of,
 )
 from frameloom.ir.lower.onednn import OneDnn
-from frameloom.ir.lower.table import TABLE, Call, Decline, Draw, Ref, positions, read
+from frameloom.ir.lower.table import TABLE, Call, Decline, Draw, Ref, Scattered, positions, read
 from frameloom.ir.node import Node
 from frameloom.ir.philox import Generator
 from frameloom.ir.program import (
@@ -264,12 +265,21 @@ class Lowering:
             buffer = self.buffer(own_name, v, kind)
             refs.append(self.ref(buffer, v))
             if value is not None and 0 not in buffer.shape:
-                stored = store_of(refs[-1], value)
-                steps.append(self.kernel(name, stored, node))
+                steps += self.stored(refs[-1], value, name, node)
+        for made, value in reversed(call.made):
+            self.base_offset[made.buffer] = 0
+            steps = [*self.stored(made, value, name, node), *steps]
         self.steps += [*(self.draw(d, node) for d in call.draws), *steps]
         for k, (bad, exception, message) in enumerate(call.checks):
             self.check(f"{node.name}_check{k}", bad, exception, message, node)
         return refs if several else refs[0]
+
+    def stored(self, into: Ref, value: Any, name: str, node: torch.fx.Node) -> list[Kernel]:
+        """The kernels that make `into` what a lowering says."""
+        if not isinstance(value, Scattered):
+            return [self.kernel(name, store_of(into, value), node)]
+        stores = [store_of(into, value.initial), *(scatter_of(into, u) for u in value.updates)]
+        return [self.kernel(name, s, node) for s in stores]
 
     def draw(self, draw: Draw, node: torch.fx.Node) -> Extern:
         view = None

@@ -4,8 +4,8 @@
     def sum_dims(call, x, dims, keepdim, dtype): ...
 
 A lowering receives the Call and every argument of the op's schema, in order, with defaults filled in; tensors are Refs.
-It returns the element at `call.at()` of the result as an Expr (a list of them, one per result, for ops with several),
-or raises Decline: the op then becomes a library call.  The driver (graph.py) casts to the result's dtype and stores.
+It returns the element at `call.at()` of the result as an Expr (a list of them, one per result, for ops with several), a
+Scattered where data says what elements the op changes, or raises Decline: the op then becomes a library call.  The driver (graph.py) casts to the result's dtype and stores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from frameloom.ir import index
 from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr
-from frameloom.ir.node import Node, axis, load, random
+from frameloom.ir.node import Axis, Node, axis, load, random
 from frameloom.ir.philox import Generator, Source, Stream
 from frameloom.ir.program import Buffer, Kind
 from frameloom.ir.substitute import space
@@ -94,6 +94,26 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True)
+class Update:
+    """For every position of `axes`: the element `at` becomes what a scatter of this kind makes of it and `value`, where
+    `mask` holds; `at` is within the tensor then."""
+
+    kind: str
+    axes: tuple[Axis, ...]
+    at: tuple[Node, ...]
+    mask: Node
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Scattered:
+    """A result that starts as `initial` (the element at its positions) and is updated where data says."""
+
+    initial: Expr
+    updates: tuple[Update, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """The op being lowered and its results."""
 
@@ -110,6 +130,7 @@ class Call:
     # Whether anything looks at a result (of several).
     is_used: Callable[[int], bool] = lambda result: True
     draws: list[Draw] = field(default_factory=list)
+    made: list[tuple[Ref, Scattered]] = field(default_factory=list)  # tensors of the op's own
 
     def check(self, holds: Expr, exception: str, message: str) -> None:
         """Eager raises `exception` (a builtin's name) if `holds` is false at any position."""
@@ -129,6 +150,15 @@ class Call:
         self.draws.append(made)
         seed, offset = (load(b, index.index(0)) for b in made.numbers)
         return Expr(random(DType.F32, seed, offset, position, stream))
+
+    def temporary(self, value: Scattered, of: Result) -> Ref:
+        """A tensor like a result, made before them."""
+        strides = tuple(product(of.shape[d + 1 :]) for d in range(len(of.shape)))
+        name = f"{self.node}_made{len(self.made)}"
+        buffer = Buffer(name, of.dtype, of.shape, strides, Kind.TEMP, device=self.device)
+        ref = Ref(buffer, of.shape, strides, 0, of.dtype, of.torch_dtype)
+        self.made.append((ref, value))
+        return ref
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,0 +1,61 @@
+"""Scatters: stores to places that data decides (program.py), by offsets that are negative where nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.index import bounds, index
+from frameloom.ir.node import Node, binary, cast
+from frameloom.ir.ops import EXPENSIVE, Op
+from frameloom.ir.program import SCATTER_KINDS, Kernel, Store, is_cuda
+from frameloom.ir.substitute import compare, loads, select, topological
+
+NOWHERE = index(-1)
+
+
+def guard(mask: Node, offset: Node) -> Node:
+    """`offset` where `mask` holds, else nowhere."""
+    return select(mask, offset, NOWHERE)
+
+
+def guarded(offset: Node) -> tuple[Node | None, Node]:
+    """(mask, place): something is stored where the mask holds (None: everywhere)."""
+    if offset.op is Op.WHERE and offset.srcs[2] is NOWHERE:
+        return offset.srcs[0], offset.srcs[1]
+    span = bounds(offset)
+    if span is not None and span[0] >= 0:
+        return None, offset
+    return compare(Op.GE, offset, index(0)), offset
+
+
+def combined(kind: str, before: Node, value: Node) -> Node:
+    """What a scatter that meets `before` leaves there."""
+    if kind == "set":
+        return value
+    op, dtype = SCATTER_KINDS[kind], value.dtype
+    if dtype is DType.BOOL:
+        op = {Op.ADD: Op.OR, Op.MUL: Op.AND, Op.MAX: Op.OR, Op.MIN: Op.AND}[op]
+    wide = DType.F32 if dtype.is_half else dtype
+    return cast(dtype, binary(op, cast(wide, before), cast(wide, value)))
+
+
+def is_scatter(kernel: Kernel) -> bool:
+    return any(s.scatter is not None for s in kernel.stores)
+
+
+def scatters_alone(stores: Sequence[Store]) -> bool:
+    """Whether the stores can be a kernel that scatters: one store, of what can be computed where it goes to."""
+    if len(stores) != 1 or reads_own(stores[0]):
+        return False
+    (store,) = stores
+    if store.offset.bound or store.value.bound:
+        return False
+    return is_cuda(store.buffer.device) or not any(
+        n.op in EXPENSIVE for n in topological([store.value])
+    )
+
+
+def reads_own(store: Store) -> bool:
+    """Whether what is stored, or where, depends on the buffer that is stored to."""
+    return any(n.arg == store.buffer for n in loads([store.value, store.offset]))
