@@ -12,11 +12,11 @@ from frameloom.codegen.cost import size
 from frameloom.codegen.cpp_ops import constant
 from frameloom.codegen.cpp_rows import Rows
 from frameloom.codegen.cpp_value import Value
-from frameloom.codegen.identity import identity
 from frameloom.codegen.layout import row_major
 from frameloom.codegen.looptree import Accumulate, Fold, Pass
 from frameloom.codegen.prelude import ELEMENTS
 from frameloom.ir.dtype import DType
+from frameloom.ir.identity import identity
 from frameloom.ir.index import linear
 from frameloom.ir.node import axis
 

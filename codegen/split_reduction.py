@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from frameloom.codegen.chip import Chip
 from frameloom.codegen.cost import size
-from frameloom.codegen.identity import identity
 from frameloom.codegen.layout import stride
 from frameloom.ir.cumulative import prefix
+from frameloom.ir.identity import identity
 from frameloom.ir.index import add, mul
 from frameloom.ir.node import Axis, Node, axis, binary, const, index
 from frameloom.ir.ops import Op

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from frameloom.codegen.grid import Dimension, Fold, Launch, is_result
-from frameloom.codegen.identity import identity
 from frameloom.codegen.layout import is_index, row_major
 from frameloom.codegen.row_patterns import LOWEST, aligned_rows, online_sums, tolerant
 from frameloom.codegen.triton_numbers import operands_of, random_number
 from frameloom.codegen.triton_ops import TYPES, Ops, full, literal
 from frameloom.codegen.triton_scatter import write_scatter
 from frameloom.ir.dtype import DType
+from frameloom.ir.identity import identity
 from frameloom.ir.index import bounds, linear, sum_of, terms_of
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import COMPARES, Op

@@ -49,7 +49,9 @@ class Graph:
         self.groups: dict[int, Group] = {}
         self.writer: dict[Buffer, Group] = {}  # of buffers that are not inputs
         self.readers: dict[Buffer, set[int]] = {}
-        self.mutated: set[Buffer] = set()  # by library calls or scatters: not what their store says any more
+        self.mutated: set[Buffer] = (
+            set()
+        )  # by library calls or scatters: not what their store says any more
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
         order = Order()

@@ -47,7 +47,22 @@ def reuse(program: Program) -> Program:
         return program
     for old in reversed(list(renamed)):
         renamed[old] = renamed.get(renamed[old], renamed[old])
-    return replace(program, steps=tuple(_step(s, renamed) for s in program.steps))
+    steps = [_without_idle_stores(_step(s, renamed)) for s in program.steps]
+    return replace(program, steps=tuple(s for s in steps if s is not None))
+
+
+def _without_idle_stores(step: Step) -> Step | None:
+    """`step` without copies of elements to themselves."""
+    if not isinstance(step, Kernel):
+        return step
+    kept = tuple(
+        s
+        for s in step.stores
+        if s.value.op is not Op.LOAD or s.value.arg != s.buffer or s.value.srcs != (s.offset,)
+    )
+    return (
+        None if not kept else step if len(kept) == len(step.stores) else replace(step, stores=kept)
+    )
 
 
 def _fits(old: Buffer, kernel: Kernel, store: Store) -> bool:

@@ -27,7 +27,11 @@ def split(store: Store) -> list[Store]:
         n for n in topological([store.value])
         if n.op in (Op.LT, Op.GE) and n.srcs[0].dtype is DType.I64 and len(n.free) == 1
     ]  # fmt: skip
-    if not tests or store.scatter is not None or any(n.arg == store.buffer for n in loads([store.value])):
+    if (
+        not tests
+        or store.scatter is not None
+        or any(n.arg == store.buffer for n in loads([store.value]))
+    ):
         return [store]
     for a in store.axes:
         cuts = sorted(_cuts(tests, a))

@@ -44,6 +44,7 @@ from frameloom.ir.lower.geometry import (
     used_results,
     view_of,
 )
+from frameloom.ir.lower.in_place import in_place
 from frameloom.ir.lower.onednn import OneDnn
 from frameloom.ir.lower.table import TABLE, Call, Decline, Draw, Ref, Scattered, positions, read
 from frameloom.ir.node import Node
@@ -105,6 +106,7 @@ class Lowering:
         self.packed: dict[Any, View] = {}  # constants in a library's own layout
         self.given: dict[torch.fx.Node, Ref] = {}  # computed together with an earlier node
         self.raw: dict[torch.fx.Node, Ref] = {}  # memory of lazily conjugated or negated views
+        self.late: dict[Any, list[Kernel]] = {}  # what writing a node back comes to
         self.copies: dict[tuple[Ref, tuple[int, ...]], Ref] = {}  # the same values, laid out so
 
     def run(self) -> Program:
@@ -255,6 +257,15 @@ class Lowering:
         )  # fmt: skip
         empty = all(0 in r.shape for r in results)
         values = [None] * len(metas) if empty else function(call, *given)
+        if isinstance(values, Scattered) and (found := in_place(self, node, values)) is not None:
+            self.checks(call, node)
+            kernels = [self.kernel(name, s, node) for s in found.stores]
+            if not found.at_once:
+                self.late[node] = kernels
+                return None
+            self.steps += kernels
+            self.written.add(found.into.buffer)
+            return found.into
         refs: list[Ref | None] = []
         steps = []
         for k, (v, value) in enumerate(
@@ -270,9 +281,12 @@ class Lowering:
             self.base_offset[made.buffer] = 0
             steps = [*self.stored(made, value, name, node), *steps]
         self.steps += [*(self.draw(d, node) for d in call.draws), *steps]
+        self.checks(call, node)
+        return refs if several else refs[0]
+
+    def checks(self, call: Call, node: torch.fx.Node) -> None:
         for k, (bad, exception, message) in enumerate(call.checks):
             self.check(f"{node.name}_check{k}", bad, exception, message, node)
-        return refs if several else refs[0]
 
     def stored(self, into: Ref, value: Any, name: str, node: torch.fx.Node) -> list[Kernel]:
         """The kernels that make `into` what a lowering says."""
@@ -447,7 +461,13 @@ class Lowering:
 
     def write_back(self, node: torch.fx.Node, target: torch.fx.Node, source: Any) -> Ref:
         into: Ref = self.values[target]
+        if source in self.late:
+            self.steps += self.late[source]
+            self.written.add(into.buffer)
+            return into
         value = self.values[source] if isinstance(source, torch.fx.Node) else source
+        if value == into:
+            return into
         assert into.buffer.kind is Kind.INPUT, f"{node} writes to {into.buffer}, which is no input"
         if isinstance(value, Ref) and value.buffer.kind is Kind.INPUT and value != into:
             value = self.copied_early(node, value)

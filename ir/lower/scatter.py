@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from frameloom.ir.dtype import DType
+from frameloom.ir.identity import identity
 from frameloom.ir.index import index
 from frameloom.ir.lower.expr import Expr, Number, where
-from frameloom.ir.lower.gather import data_index, indexed, inside, out_of_bounds, wrapped
+from frameloom.ir.lower.gather import (
+    data_index,
+    indexed,
+    inside,
+    out_of_bounds,
+    place_of_indices,
+    wrapped,
+)
 from frameloom.ir.lower.table import (
     Call,
     Decline,
@@ -32,6 +41,10 @@ from frameloom.ir.ops import Op
 from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import conjunction
 
+KINDS = {
+    "add": "sum", "sum": "sum", "mean": "sum", "multiply": "prod", "prod": "prod", "amax": "max", "amin": "min",
+}  # fmt: skip
+UNRANGED = "index out of range in self"
 ATOMIC = {
     "sum": (DType.F16, DType.BF16, DType.F32, DType.F64, DType.I32, DType.I64),
     "max": (DType.I32, DType.I64),
@@ -119,3 +132,149 @@ def scatter_value(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> 
     mask = inside(place, x.shape[dim])
     call.check(Expr(mask), "RuntimeError", out_of_bounds(dim, x.shape[dim]))
     return where(place.eq(Expr(at[dim])), filled, read(x, at))
+
+
+@lowering("aten.scatter.reduce")
+def scatter_with(call: Call, x: Ref, dim: int, indices: Ref, source: Ref, reduce: str) -> Scattered:
+    return _scatter(call, x, dim, indices, source, KINDS[reduce])
+
+
+@lowering("aten.scatter.value_reduce")
+def scatter_value_with(
+    call: Call, x: Ref, dim: int, indices: Ref, value: Number, reduce: str
+) -> Scattered:
+    if x.dtype is None:
+        raise Decline
+    return _scatter(call, x, dim, indices, number(value, x.dtype), KINDS[reduce])
+
+
+@lowering("aten.scatter_reduce.two")
+def scatter_reduce(
+    call: Call, x: Ref, dim: int, indices: Ref, source: Ref, reduce: str, include_self: bool
+) -> Scattered | Expr:
+    done = _scatter(call, x, dim, indices, source, KINDS[reduce])
+    return _folded(call, done, reduce, include_self)
+
+
+def _folded(call: Call, done: Scattered, reduce: str, include_self: bool) -> Scattered | Expr:
+    """`done`, which folds values into what is there, or only the values; the mean is the sum through how many there are."""
+    if not include_self:
+        nothing = Expr(const(identity(KINDS[reduce], call.dtype), call.dtype))
+        first = tuple(replace(u, kind="set", value=nothing) for u in done.updates)
+        done = replace(done, updates=_allowed(call, (*first, *done.updates)))
+    if reduce != "mean" or not done.updates:
+        return done
+    if call.dtype is DType.BOOL:
+        raise Decline
+    one = Expr(const(1, call.dtype))
+    start = one if include_self else Expr(const(0, call.dtype))
+    counted = Scattered(start, tuple(replace(u, value=one) for u in done.updates[-1:]))
+    total = read(call.temporary(done, call.results[0]), call.at())
+    count = read(call.temporary(counted, call.results[0]), call.at())
+    count = where(count.wide().eq(0), one.wide(), count.wide())
+    op = Op.DIV if call.dtype.is_float else Op.FLOORDIV
+    return total.wide().binary(op, count)
+
+
+# --- one index per slice
+
+
+@lowering("aten.index_add.default")
+def index_add(call: Call, x: Ref, dim: int, indices: Ref, source: Ref, alpha: Number) -> Scattered:
+    # Eager takes its scatter_add for several dimensions, which may sum slices along the first in F32.
+    several = x.ndim > 1 and alpha == 1
+    if several and call.dtype is DType.BF16 and dimension(dim, x.ndim) == 0:
+        raise Decline
+    done = _by_slices(call, x, dim, indices, source, "sum", None if several else UNRANGED)
+    if alpha == 1:
+        return done
+    if call.dtype is DType.BOOL or call.dtype.is_half:
+        raise Decline  # eager rounds once
+    times = number(alpha, call.dtype)
+    return replace(done, updates=tuple(replace(u, value=u.value * times) for u in done.updates))
+
+
+@lowering("aten.index_copy.default")
+def index_copy(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scattered:
+    return _by_slices(call, x, dim, indices, source, "set")
+
+
+@lowering("aten.index_fill.int_Scalar")
+def index_fill(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> Scattered:
+    if x.dtype is None:
+        raise Decline
+    return _by_slices(call, x, dim, indices, number(value, x.dtype), "set")
+
+
+@lowering("aten.index_fill.int_Tensor")
+def index_fill_tensor(call: Call, x: Ref, dim: int, indices: Ref, value: Ref) -> Scattered:
+    return _by_slices(call, x, dim, indices, read(value, []).cast(call.dtype), "set")
+
+
+def _by_slices(
+    call: Call, x: Ref, dim: int, indices: Ref, source: Ref | Expr, kind: str,
+    message: str | None = "",
+) -> Scattered:  # fmt: skip
+    """Slices of `source` along `dim` to where the vector `indices` says.  Without a source (fill), negative indices count
+    from the end.  The exception is an IndexError with this message, or a RuntimeError where that is None."""
+    if x.ndim == 0 or x.dtype is not call.dtype:
+        raise Decline
+    if isinstance(source, Ref) and (source.ndim != x.ndim or source.dtype is not x.dtype):
+        raise Decline
+    dim = dimension(dim, x.ndim)
+    shape = [indices.numel if d == dim else extent for d, extent in enumerate(x.shape)]
+    if 0 in shape:
+        return updated(call, x)
+    over = positions(shape)
+    row = data_index(indices, [over[dim]] if indices.ndim else [])
+    if not isinstance(source, Ref):
+        row = wrapped(row, x.shape[dim])
+    mask = inside(row, x.shape[dim])
+    exception = "RuntimeError" if message is None else "IndexError"
+    call.check(Expr(mask), exception, message or out_of_bounds(dim, x.shape[dim]))
+    value = read(source, over) if isinstance(source, Ref) else source
+    at = [*over[:dim], row.node, *over[dim + 1 :]]
+    return updated(call, x, update(kind, over, at, mask, value))
+
+
+# --- indices of several dimensions
+
+
+@lowering("aten.index_put.default", "aten._unsafe_index_put.default")
+def index_put(
+    call: Call, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool
+) -> Scattered:
+    if x.dtype is not call.dtype or values.dtype is not x.dtype:
+        raise Decline
+    if accumulate and is_cuda(call.device):
+        raise Decline  # eager sorts the indices, so that the sums are the same every time
+    first = place_of_indices(x, indices)[0]
+    tensors = [i for i in indices if i is not None]
+    shared = torch.broadcast_shapes(*(i.shape for i in tensors))
+    rest = [e for d, e in enumerate(x.shape) if d >= len(indices) or indices[d] is None]
+    shape = (*rest[:first], *shared, *rest[first:])
+    if values.ndim > len(shape):
+        raise Decline
+    if 0 in shape:
+        return updated(call, x)
+    over = positions(shape)
+    at, mask = indexed(call, x, indices, over)
+    return updated(
+        call, x, update("sum" if accumulate else "set", over, at, mask, read(values, over))
+    )
+
+
+@lowering("aten.embedding_dense_backward.default")
+def embedding_dense_backward(
+    call: Call, gradient: Ref, indices: Ref, rows: int, padding: int, scale_by_frequency: bool
+) -> Scattered:
+    # On a GPU eager sorts the indices, so that the sums are the same every time.
+    if is_cuda(call.device) or scale_by_frequency or gradient.dtype is not call.dtype:
+        raise Decline
+    if 0 in gradient.shape or gradient.shape[:-1] != indices.shape:
+        raise Decline
+    over = positions(gradient.shape)
+    row = data_index(indices, over[:-1])
+    mask = conjunction(inside(row, rows), row.ne(padding).node)
+    change = update("sum", over, [row.node, over[-1]], mask, read(gradient, over))
+    return Scattered(Expr(const(0, call.dtype)), (change,))
