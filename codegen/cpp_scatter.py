@@ -8,78 +8,76 @@ elements go one by one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from frameloom.codegen.cost import cost, size
 from frameloom.codegen.goal import Goal
 from frameloom.codegen.layout import coalesce, row_major, stride
-from frameloom.codegen.looptree import Assign, Pass, Tree, nodes
-from frameloom.codegen.threads import BLOCK, CHUNKS, PARALLEL_WORK, work
+from frameloom.codegen.looptree import Accumulate, Assign, Fold, Pass, Tree, nodes
+from frameloom.codegen.threads import BLOCK, CHUNKS, PARALLEL_WORK, ROWS_ENOUGH, work
 from frameloom.codegen.tiles import element_bytes
 from frameloom.codegen.vector import Isa
+from frameloom.ir.dtype import DType
 from frameloom.ir.index import index, linear
-from frameloom.ir.node import Axis, Node, axis, load
-from frameloom.ir.program import Buffer, Kernel, Kind, Scatter, Store
+from frameloom.ir.late_checks import bad_positions
+from frameloom.ir.node import Axis, Node, axis, binary, cast, load, unary
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Kernel, Kind
 from frameloom.ir.scatter import combined, guarded
-from frameloom.ir.substitute import loads, substitute
+from frameloom.ir.substitute import FALSE, loads
 
 if TYPE_CHECKING:
     from frameloom.codegen.cpp_memory import Memory
 
+BITS = {DType.F32: DType.I32, DType.F64: DType.I64}
 
 # --- loops
 
 
 def schedule_scatter(kernel: Kernel, isa: Isa) -> Tree:
     """The loop tree of a kernel that scatters."""
-    store = _merged(_without_unit_axes(kernel.stores[0]))
-    assert store.scatter is not None
-    item = Assign(store.buffer, store.offset, store.value, store.scatter.kind)
-    found = {n.arg: None for n in loads((store.offset, store.value))}
-    buffers = (*found, store.buffer)
+    scatter, *flags = kernel.stores
+    assert scatter.scatter is not None
+    goals = [Goal(scatter.axes, scatter.value, scatter.buffer, scatter.offset)]
+    for f in flags:
+        bad = bad_positions(f, scatter)
+        assert bad is not None
+        goals.append(Goal(scatter.axes, bad, reduction=f.value))
+    axes = tuple(a for a in scatter.axes if a.extent > 1)
+    units = {a: index(0) for a in scatter.axes if a.extent == 1}
+    goals = [g.renamed(units, axes) for g in goals]
+    # Neighbouring axes along which nothing can be hit twice are one where memory sees them so.
+    alone = tuple(a for a in axes if a not in scatter.scatter.along)
+    goals, alone = coalesce(goals, alone)
+    row = _row(goals[0], alone)
+    store, *checks = goals
+    item = Assign(scatter.buffer, store.offset, store.value, scatter.scatter.kind)
+    found = {n.arg: None for g in goals for n in loads(g.roots)}
+    buffers = tuple(dict.fromkeys((*found, *(s.buffer for s in kernel.stores))))
+    stops = tuple((f.buffer, g.value) for f, g in zip(flags, checks, strict=True))
+    passed = [Assign(f.buffer, f.offset, FALSE) for f in flags]
     if not store.axes:
-        return Tree([item], buffers)
-    alone = [a for a in store.axes if a not in store.scatter.along]
-    row = _row(store, alone)
-    p = Pass(tuple(a for a in store.axes if a != row) + (() if row is None else (row,)), [item])
+        item.checks = stops
+        return Tree([item, *passed], buffers)
+    order = tuple(a for a in store.axes if a != row) + (() if row is None else (row,))
+    p = Pass(order, [item])
     if row is not None:
         computed = [element_bytes(n) for n in nodes(p.body) if row in n.free]
-        p.vector, p.lanes = row, isa.lanes(max(store.buffer.dtype.bytes, *computed))
+        p.vector, p.lanes = row, isa.lanes(max(scatter.buffer.dtype.bytes, *computed))
         p.unroll = 4 if row.extent >= 4 * p.lanes and cost(nodes(p.body)) <= 20 else 1
     _share(p, alone)
-    return Tree([p], buffers)
+    if not p.parallel and row is None:
+        # As in eager, what comes before is done.
+        item.checks = stops
+        return Tree([p, *passed], buffers)
+    p.folds = [Fold(g.reduction, g.value, order) for g in checks]
+    p.body += map(Accumulate, p.folds)
+    return Tree([p, *(Assign(f.buffer, f.offset, f.value) for f in flags)], buffers)
 
 
-def _without_unit_axes(store: Store) -> Store:
-    units = {a: index(0) for a in store.axes if a.extent == 1}
-    assert store.scatter is not None
-    return replace(
-        store,
-        offset=substitute(store.offset, units),
-        value=substitute(store.value, units),
-        axes=tuple(a for a in store.axes if a not in units),
-        scatter=Scatter(
-            store.scatter.kind, tuple(a for a in store.scatter.along if a not in units)
-        ),
-    )
-
-
-def _merged(store: Store) -> Store:
-    """Neighbouring axes along which nothing can be hit twice as one, where memory sees them so."""
-    assert store.scatter is not None
-    alone = tuple(a for a in store.axes if a not in store.scatter.along)
-    goal = Goal(store.axes, store.value, store.buffer, store.offset)
-    (goal,), merged = coalesce([goal], alone)
-    if merged == alone:
-        return store
-    assert goal.offset is not None
-    return replace(store, offset=goal.offset, value=goal.value, axes=goal.axes)
-
-
-def _row(store: Store, alone: Sequence[Axis]) -> Axis | None:
+def _row(goal: Goal, alone: Sequence[Axis]) -> Axis | None:
     """The axis along which the elements of a row lie next to each other."""
-    mask, place = guarded(store.offset)
+    mask, place = guarded(goal.offset)
     for a in alone:
         found = stride(place, a)
         if found is not None and found[0] == 1 and (mask is None or a not in mask.free):
@@ -88,14 +86,13 @@ def _row(store: Store, alone: Sequence[Axis]) -> Axis | None:
 
 
 def _share(p: Pass, alone: Sequence[Axis]) -> None:
-    """Threads share the outer loops, as far as they hit no element twice, or blocks of the lanes."""
+    """Threads share the outermost loops, as far as they hit no element twice, or blocks of the lanes.  Elements one by one are
+    not taken in another order: neighbours in memory would be read far apart."""
     if work(p) < PARALLEL_WORK:
         return
-    outer = [a for a in p.axes if a in alone and a != p.vector]
-    rest = [a for a in p.axes if a not in outer]
-    if size(outer) > 1 and (size(outer) >= CHUNKS or p.vector is None):
-        p.axes = (*outer, *rest)
-        p.parallel, p.split = True, len(outer)
+    split = next((k for k, a in enumerate(p.axes) if a not in alone or a == p.vector), len(p.axes))
+    if size(p.axes[:split]) >= ROWS_ENOUGH or (p.vector is None and size(p.axes[:split]) > 1):
+        p.parallel, p.split = True, split
     elif p.vector is not None:
         step = p.lanes * p.unroll
         p.block = max(-(-p.vector.extent // CHUNKS // step) * step, min(BLOCK, 4 * step))
@@ -110,6 +107,11 @@ def write_scatter(w: Memory, item: Assign) -> None:
     """buffer[offset] = what the scatter leaves there, where it stores something."""
     assert item.scatter is not None
     mask, place = guarded(item.offset)
+    for flag, fails in item.checks:
+        w.open(f"if ({w.value(fails).texts[0]})")
+        w.line(f"{w.pointers[flag]}[0] = true;")
+        w.line("return;")
+        w.close()
     # What the loop needs anyway is computed outside of the condition.
     w.value(item.value)
     if mask is not None:
@@ -118,10 +120,22 @@ def write_scatter(w: Memory, item: Assign) -> None:
     if item.scatter != "set":
         before = load(item.buffer, place)
         known = _element_at_position(w, before)
-        value = combined(item.scatter, known, value)
+        one_by_one = w.lanes is None and value.dtype in BITS
+        extreme = _extreme if item.scatter in ("max", "min") and one_by_one else combined
+        value = extreme(item.scatter, known, value)
     w.store(item.buffer, place, value)
     if mask is not None:
         w.close()
+
+
+def _extreme(kind: str, a: Node, b: Node) -> Node:
+    """Maximum or minimum without a branch, of which data would often go the other way."""
+    bits = BITS[a.dtype]
+    better = binary(Op.GT if kind == "max" else Op.LT, a, b)
+    first = unary(Op.NEG, cast(bits, binary(Op.OR, better, unary(Op.ISNAN, a))))
+    one = binary(Op.AND, Node(Op.BITCAST, bits, (a,)), first)
+    other = binary(Op.AND, Node(Op.BITCAST, bits, (b,)), unary(Op.NOT, first))
+    return Node(Op.BITCAST, a.dtype, (binary(Op.OR, one, other),))
 
 
 def _element_at_position(w: Memory, before: Node) -> Node:

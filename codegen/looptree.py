@@ -33,12 +33,14 @@ class Fold:
 
 @dataclass(eq=False, slots=True)
 class Assign:
-    """buffer[offset] = value; `scatter`: the kind of the scatter that it is."""
+    """buffer[offset] = value; `scatter`: the kind of the scatter that it is; before, the first of `checks` (BOOL buffer, what must
+    not hold) that fails sets its buffer and ends the kernel."""
 
     buffer: Buffer
     offset: Node
     value: Node
     scatter: str | None = None
+    checks: tuple[tuple[Buffer, Node], ...] = ()
 
 
 @dataclass(eq=False, slots=True)

@@ -7,6 +7,7 @@
 4. Stores that are piecewise along an axis (concatenations) are cut there (split.py).
 5. Small copies of inputs over the same loops become one (together.py).
 6. What is dead after a kernel is overwritten by it (reuse.py).
+7. Scatters on the CPU check their indices themselves (late_checks.py).
 
 Before, library calls get their operands as their fast kernels take them (attention.py, products.py): what that copies is fused, too.
 
@@ -27,6 +28,7 @@ from frameloom.ir.alike import once_each
 from frameloom.ir.elementwise import elementwise
 from frameloom.ir.groups import Graph, Group, is_mutating
 from frameloom.ir.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
+from frameloom.ir.late_checks import late_checks
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
 from frameloom.ir.reuse import reuse
@@ -51,7 +53,8 @@ def _fused(program: Program) -> Program:
     if _has_constants(merged):
         merged = _merged(merged)
     pieces = replace(merged, steps=tuple(map(_in_pieces, merged.steps)))
-    return reuse(together(attention.settle(_without_idle_checks(simplify(pieces)))))
+    settled = attention.settle(_without_idle_checks(simplify(pieces)))
+    return late_checks(reuse(together(settled)))
 
 
 def _merged(program: Program) -> Program:

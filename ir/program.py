@@ -110,7 +110,7 @@ class Kernel:
     """Stores computed by one generated function, all buffers on one device.  A store never reads what another store of the kernel writes, except the
     very element it overwrites itself (in-place update): it uses the other's value node instead.  In an elementwise kernel
     (elementwise.py) several stores may read an element that one of them reads and overwrites: what was there before.
-    A Scatter is alone in its kernel and reads nothing of its buffer.
+    A Scatter reads nothing of its buffer and comes first in its kernel; there may only be checks of its positions beside.
 
     `origin` names the graph nodes and the user's source lines, for names, comments and reports.
     """

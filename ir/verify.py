@@ -9,6 +9,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.elementwise import elementwise
 from frameloom.ir.forms import kernels_of
 from frameloom.ir.index import bounds
+from frameloom.ir.late_checks import bad_positions
 from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
 from frameloom.ir.node import REDUCE_KINDS, Axis, Node
@@ -185,8 +186,10 @@ def _check_offset(buffer: Buffer, offset: Node) -> None:
 def _check_hazards(kernel: Kernel) -> None:
     """No store reads what the kernel writes, but for the very element that it overwrites or, in elementwise kernels, that
     another one updates."""
-    if is_scatter(kernel) and (len(kernel.stores) > 1 or reads_own(kernel.stores[0])):
-        raise _Fault(f"{kernel.name} does more than to scatter")
+    if is_scatter(kernel):
+        scatter, *flags = kernel.stores
+        if reads_own(scatter) or any(bad_positions(f, scatter) is None for f in flags):
+            raise _Fault(f"{kernel.name} does more than to scatter")
     stored: dict[Buffer, list[Store]] = {}
     for s in kernel.stores:
         stored.setdefault(s.buffer, []).append(s)

@@ -92,8 +92,16 @@ def scatter_src(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scat
 
 
 @lowering("aten.scatter_add.default")
-def scatter_add(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scattered:
-    return _scatter(call, x, dim, indices, source, "sum")
+def scatter_add(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scattered | Expr:
+    return _rounded_once(call, _scatter(call, x, dim, indices, source, "sum"))
+
+
+def _rounded_once(call: Call, done: Scattered) -> Scattered | Expr:
+    """On the CPU eager folds 16-bit floats in F32."""
+    if is_cuda(call.device) or not call.dtype.is_half or not done.updates:
+        return done
+    wide = replace(call.results[0], dtype=DType.F32, torch_dtype=torch.float32)
+    return read(call.temporary(done, wide), call.at()).cast(call.dtype)
 
 
 def _scatter(
@@ -105,8 +113,6 @@ def _scatter(
         raise Decline
     if product(indices.shape) == 0:
         return updated(call, x)
-    if kind != "set" and call.dtype.is_half and not any(indices.strides[1:]):
-        raise Decline  # eager may sum such rows in F32
     dim = dimension(dim, x.ndim)
     over = positions(indices.shape)
     row = data_index(indices, over)
@@ -134,18 +140,14 @@ def scatter_value(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> 
     return where(place.eq(Expr(at[dim])), filled, read(x, at))
 
 
-@lowering("aten.scatter.reduce")
-def scatter_with(call: Call, x: Ref, dim: int, indices: Ref, source: Ref, reduce: str) -> Scattered:
-    return _scatter(call, x, dim, indices, source, KINDS[reduce])
-
-
 @lowering("aten.scatter.value_reduce")
 def scatter_value_with(
     call: Call, x: Ref, dim: int, indices: Ref, value: Number, reduce: str
-) -> Scattered:
+) -> Scattered | Expr:
     if x.dtype is None:
         raise Decline
-    return _scatter(call, x, dim, indices, number(value, x.dtype), KINDS[reduce])
+    done = _scatter(call, x, dim, indices, number(value, x.dtype), KINDS[reduce])
+    return _rounded_once(call, done)
 
 
 @lowering("aten.scatter_reduce.two")
@@ -163,14 +165,17 @@ def _folded(call: Call, done: Scattered, reduce: str, include_self: bool) -> Sca
         first = tuple(replace(u, kind="set", value=nothing) for u in done.updates)
         done = replace(done, updates=_allowed(call, (*first, *done.updates)))
     if reduce != "mean" or not done.updates:
-        return done
+        return _rounded_once(call, done)
     if call.dtype is DType.BOOL:
         raise Decline
     one = Expr(const(1, call.dtype))
     start = one if include_self else Expr(const(0, call.dtype))
     counted = Scattered(start, tuple(replace(u, value=one) for u in done.updates[-1:]))
-    total = read(call.temporary(done, call.results[0]), call.at())
-    count = read(call.temporary(counted, call.results[0]), call.at())
+    total, count = (_rounded_once(call, value) for value in (done, counted))
+    if isinstance(total, Scattered) and isinstance(count, Scattered):
+        parts = [call.temporary(value, call.results[0]) for value in (total, count)]
+        total, count = (read(part, call.at()) for part in parts)
+    assert isinstance(total, Expr) and isinstance(count, Expr)
     count = where(count.wide().eq(0), one.wide(), count.wide())
     op = Op.DIV if call.dtype.is_float else Op.FLOORDIV
     return total.wide().binary(op, count)
@@ -180,14 +185,14 @@ def _folded(call: Call, done: Scattered, reduce: str, include_self: bool) -> Sca
 
 
 @lowering("aten.index_add.default")
-def index_add(call: Call, x: Ref, dim: int, indices: Ref, source: Ref, alpha: Number) -> Scattered:
-    # Eager takes its scatter_add for several dimensions, which may sum slices along the first in F32.
+def index_add(
+    call: Call, x: Ref, dim: int, indices: Ref, source: Ref, alpha: Number
+) -> Scattered | Expr:
     several = x.ndim > 1 and alpha == 1
-    if several and call.dtype is DType.BF16 and dimension(dim, x.ndim) == 0:
-        raise Decline
     done = _by_slices(call, x, dim, indices, source, "sum", None if several else UNRANGED)
     if alpha == 1:
-        return done
+        # Eager's way is by scatter_add for several dimensions.
+        return _rounded_once(call, done) if several else done
     if call.dtype is DType.BOOL or call.dtype.is_half:
         raise Decline  # eager rounds once
     times = number(alpha, call.dtype)

@@ -1,0 +1,57 @@
+"""Scatters on a GPU: which are loops."""
+
+import pytest
+import torch
+
+from tests.capture.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
+
+__all__ = ["_tensors_seem_to_be_on_a_gpu"]  # a fixture
+
+X, V, AT = torch.randn(4, 5), torch.randn(6, 5), torch.tensor([1, 3, 1, 0, 2, 2])
+LOOPS = {
+    "scatter_add": lambda x, i, v: x.scatter_add(0, i.view(6, 1).expand(6, 5), v),
+    "scatter": lambda x, i, v: x.scatter(0, i.view(6, 1).expand(6, 5), v),
+    "index_add": lambda x, i, v: x.index_add(0, i, v),
+    "index_copy": lambda x, i, v: x.index_copy(0, i, v),
+    "index_put": lambda x, i, v: x.index_put((i,), v),
+    "mean": lambda x, i, v: x.scatter_reduce(0, i.view(6, 1).expand(6, 5), v, "mean"),
+}
+CALLS = {
+    "sorted sums": lambda x, i, v: x.index_put((i,), v, True),
+    "gradient": lambda x, i, v: torch.ops.aten.embedding_dense_backward(v, i, 4, -1, False),
+    "prod": lambda x, i, v: x.scatter_reduce(0, i.view(6, 1).expand(6, 5), v, "prod"),
+    "amax": lambda x, i, v: x.scatter_reduce(0, i.view(6, 1).expand(6, 5), v, "amax"),
+    "narrow": lambda x, i, v: x.char().index_add(0, i, v.char()),
+}
+
+
+def calls(fn):
+    return [s for s in lowered(fn, X, AT, V)[1] if s.startswith("aten")]
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_what_eager_does_with_atomics(name):
+    assert not calls(LOOPS[name])
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_eager_sorts_or_atomics_cannot_do(name):
+    assert calls(CALLS[name])
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_deterministic_algorithms_are_the_librarys(name):
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert calls(LOOPS[name])
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_an_input_is_written_where_it_is():
+    def step(cache, i, v):
+        cache.index_put_((i,), v)
+        return (cache * 2).sum(-1)
+
+    program, steps = lowered(step, X, AT, V)
+    assert steps.count("cuda:0") == 3, steps  # a check, the write, the sum
