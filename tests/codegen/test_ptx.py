@@ -53,10 +53,10 @@ def test_every_float_bit_for_bit(name):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", NEAR)
-def test_every_float_within_two_ulp(name):
+def test_every_float_within_four_ulp(name):
     with torch.no_grad():
         count, first, worst = differing(name)
-    assert worst <= 2, f"{count} floats differ by up to {worst} ulp, the first is {first:#010x}"
+    assert worst <= 4, f"{count} floats differ by up to {worst} ulp, the first is {first:#010x}"
 
 
 @pytest.mark.parametrize("name", [name for name, _ in FUNCTIONS.values()])
