@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from frameloom.capture.index_shapes import laid_out
+
 aten = torch.ops.aten
 
 
@@ -93,6 +95,12 @@ def _fourier(func: Any) -> Callable[..., Any]:
     return layout
 
 
+def _index(meta: Any, x: Any, indices: Any) -> Any:
+    if sum(t is not None for t in indices) < 2:
+        return meta
+    return laid_out(x.meta, [t if t is None else t.meta for t in indices], same_strides=True)
+
+
 HALVES = (torch.float16, torch.bfloat16)
 LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten.convolution.default): _convolution,
@@ -108,6 +116,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
         for func in (aten._fft_c2c.default, aten._fft_r2c.default, aten._fft_c2r.default)
     },
     ("cuda", aten.convolution.default): _convolution,
+    ("cuda", aten.index.Tensor): _index,
     ("cuda", aten.native_layer_norm.default): _layer_norm,
     ("cuda", aten.scaled_dot_product_attention.default): _attention,
 }

@@ -423,16 +423,6 @@ def _clone(func: Any, x: torch.Tensor, *, memory_format: Any = None) -> Any:
     return None
 
 
-@rule(aten.index.Tensor)
-def _index(func: Any, x: torch.Tensor, indices: list[Any]) -> Any:
-    """One integer index tensor."""
-    at = [i for i, t in enumerate(indices) if t is not None]
-    if len(at) != 1 or not x.is_contiguous() or not indices[at[0]].is_contiguous():
-        return None
-    index = indices[at[0]]
-    return empty((*x.shape[: at[0]], *index.shape, *x.shape[at[0] + 1 :]), x.dtype)
-
-
 @rule(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
 def _masked_fill(func: Any, x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
     """A contiguous copy, whatever the layout of x, then filled in place."""

@@ -15,12 +15,13 @@ import torch
 aten = torch.ops.aten
 Rule = Callable[..., Any]
 RULES: dict[Any, Rule] = {}
+_loaded = False
 _POINTWISE_DTYPES: dict[Any, torch.dtype] = {}
 
 
 def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of `func` on meta tensors: a meta tensor, or whatever structure the op returns."""
-    if not RULES:
+    if not _loaded:
         load_rules()
     rule = RULES.get(func)
     if rule is None and torch.Tag.pointwise in func.tags:
@@ -33,10 +34,14 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def load_rules() -> None:
-    """All of them fill RULES: it is empty or complete."""
+    """What fills RULES is imported when the first shape is asked for."""
     import frameloom.capture.attention_shapes
+    import frameloom.capture.index_shapes
     import frameloom.capture.library_shapes
     import frameloom.capture.shape_rules  # noqa: F401
+
+    global _loaded
+    _loaded = True
 
 
 def rule(*funcs: Any) -> Callable[[Rule], Rule]:
@@ -84,7 +89,7 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     # A number in the place of a tensor takes part as a tensor without dimensions.
     if alike and shape and len(tensors) == 1 < len(args) and func._overloadname in WRAPPING:
         alike = False
-    strides = _iterator_strides(shape, tensors, alike)
+    strides = iterator_strides(shape, tensors, alike)
     return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
 
 
@@ -101,9 +106,7 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(result)
 
 
-def _iterator_strides(
-    shape: tuple[int, ...], tensors: list[torch.Tensor], alike: bool
-) -> list[int]:
+def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike: bool) -> list[int]:
     """Strides of a fresh result: dense, its dimensions ordered as the inputs' strides are.  `alike`: all operands have this shape.
 
     Source: `reorder_dimensions` and `compute_fast_setup_type` of ATen's TensorIterator.

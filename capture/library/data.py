@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,15 @@ from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
+
+
+# Which dtypes, the class of the number, and the dtype that holds it exactly.
+NUMBERS: tuple[tuple[Callable[[torch.dtype], bool], type, torch.dtype], ...] = (
+    (lambda dtype: dtype.is_complex, complex, torch.complex128),
+    (lambda dtype: dtype.is_floating_point, float, torch.float64),
+    (lambda dtype: dtype is torch.bool, bool, torch.int64),
+    (lambda dtype: True, int, torch.int64),
+)
 
 
 @knows(torch.Tensor.item, least=1, most=1)
@@ -60,14 +70,12 @@ def _taken_out(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
     """The number that a tensor of one element holds."""
     assert t.frame is not None
     site, dtype = (t.frame.code, t.frame.at.index), tensor.fake.dtype
-    unsupported = dtype.is_complex or dtype is torch.uint64 or tensor.fake.requires_grad
-    if unsupported or t.session.is_avoided(*site):
+    if dtype is torch.uint64 or tensor.fake.requires_grad or t.session.is_avoided(*site):
         raise broken
-    wide = torch.float64 if dtype.is_floating_point else torch.int64
+    cls, wide = next((c, w) for kinds, c, w in NUMBERS if kinds(dtype))
     n_ops = t.recorder.n_ops
     copy: Any = t.torch_call(_number, [tensor, ConstValue(wide)], {})
     t.recorder.n_ops = n_ops  # for it alone, no graph is worth running
-    cls = bool if dtype is torch.bool else float if wide.is_floating_point else int
     return NumberValue(copy, cls, site)
 
 

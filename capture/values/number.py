@@ -21,7 +21,7 @@ COMPARISONS = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, 
 
 
 class NumberValue(Value):
-    """`tensor` holds the number, as int64, float64 or bool; `cls` is the number's type.  Wherever the number itself is asked for, even to say
+    """`tensor` holds the number, as int64, float64 or complex128; `cls` is the number's type.  Wherever the number itself is asked for, even to say
     what it is, capture starts again with a break at `site`, where it was taken out of its tensor.  Behind the graph, it is taken out there."""
 
     def __init__(self, tensor: TensorValue, cls: type, site: tuple[CodeType, int]) -> None:
@@ -58,7 +58,7 @@ def compare(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value)
     """One of them is a `NumberValue`.  Only what PyTorch compares as exactly as Python does is compared."""
     number = left if isinstance(left, NumberValue) else right
     assert isinstance(number, NumberValue)
-    if fn not in COMPARISONS:
+    if fn not in COMPARISONS or number.cls is complex:
         number.needed()
     operands = [_operand(number, value) for value in (left, right)]
     result: Any = t.torch_call(fn, operands, {})

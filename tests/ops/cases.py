@@ -29,7 +29,7 @@ UNINITIALISED = frozenset(
     ["empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"]
 )
 # Eager itself writes past the end of an out= that is laid out otherwise.
-ONLY_ALIKE = frozenset(["tril", "triu", "lu_unpack"])
+ONLY_ALIKE = frozenset(["tril", "triu", "lu_unpack", "linalg.lu"])
 Arguments = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 

@@ -67,6 +67,16 @@ def numbers_handed_on(x):
     return {"total": total.item(), "again": [float(total)]}, (x > 0).all().item(), (x.long()[0, 0]).item()  # fmt: skip
 
 
+@program(args=(torch.complex(X, X),))
+def complex_numbers_handed_on(x):
+    return x.sum().item(), x.conj()[0, 0].item(), x + 1
+
+
+@program(args=(torch.complex(X, X),), breaks="item", graphs=2)
+def complex_numbers_compared(x):
+    return x + 1 if x.sum().item() == 0 else x - 1
+
+
 @program(calls=[(X, X.clone()), (X, X + 1), (X, X[:1]), (X, X.double())], graphs=3)
 def comparisons_handed_on(x, y):
     return torch.equal(x + 1, y + 1), torch.equal(x.long(), x), torch.allclose(x * 1.0, x)
