@@ -7,9 +7,12 @@ again behind the case it was at, which counts as crashed.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import multiprocessing
 import os
+import pkgutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -31,22 +34,15 @@ def child(op: Any, wanted: list[tuple[str, str, frozenset[int]]], options: Any, 
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
+
+    def starting(number: int, plainly: bool) -> None:
+        pipe.send(("case", (number, plainly)))
+
     for dtype, form, skip in wanted:
-        compiled = (
-            options.compiled
-            if (dtype, form) == ("float32", "function")
-            else options.compiled_others
-        )
-        limit = (
-            0 if form in ("function", "error") and dtype in ("float32", "any") else options.samples
-        )
+        plain = (dtype, form) == ("float32", "function")
+        limit = 0 if form == "error" else options.samples if plain else options.samples_others
         pipe.send(("unit", (dtype, form)))
-        pipe.send(
-            (
-                "done",
-                do_unit(op, dtype, form, compiled, skip, limit, lambda n: pipe.send(("case", n))),
-            )
-        )
+        pipe.send(("done", do_unit(op, dtype, form, skip, limit, starting)))
     pipe.send(("end", None))
     pipe.close()
     os._exit(0)
@@ -72,7 +68,7 @@ class Process:
         self.process.start()
         theirs.close()
         self.unit: tuple[str, str] | None = None
-        self.case = 0
+        self.case, self.plainly = 0, False
         self.deadline = time.monotonic() + self.options.timeout
 
     def poll(self) -> Iterator[dict[str, Any]]:
@@ -87,9 +83,9 @@ class Process:
                 return
             self.deadline = time.monotonic() + self.options.timeout
             if kind == "unit":
-                self.unit, self.case = value, -1
+                self.unit, self.case, self.plainly = value, -1, False
             elif kind == "case":
-                self.case = value
+                self.case, self.plainly = value
             elif kind == "done":
                 yield self.completed(value)
             else:
@@ -113,8 +109,9 @@ class Process:
     def again(self, reason: str) -> None:
         unit = self.unit or self.waiting[0]
         lost = self.lost.setdefault(unit, [])
-        where = "while building" if self.case < 0 else f"case {self.case}"
-        lost.append(f"{where}: {reason}")
+        if not self.plainly:  # else it is eager that crashes, and there is nothing to compare
+            where = "while building" if self.case < 0 else f"case {self.case}"
+            lost.append(f"{where}: {reason}")
         self.skip.setdefault(unit, set()).add(self.case)
         if self.case < 0 or len(lost) > 20:
             self.given_up(unit)
@@ -127,6 +124,7 @@ class Process:
         self.options.store({
             "op": self.op.full_name, "dtype": unit[0], "form": unit[1], "cases": 0, "refused": 0, "whole": 0, "not_whole": {}, "ways": {},
             "n_wrong": 0, "wrong": [], "n_crashed": len(self.lost[unit]), "crashed": self.lost.pop(unit), "with_loops": 0, "library": [],
+            "compiled_dtypes": [],
         })  # fmt: skip
 
 
@@ -138,17 +136,13 @@ def main() -> int:
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--forms", default=",".join(FORMS))
     parser.add_argument(
-        "--compiled",
-        type=int,
-        default=6,
-        help="samples per op that are compiled: float32, function form",
-    )
-    parser.add_argument("--compiled-others", type=int, default=1, help="... other dtypes and forms")
-    parser.add_argument(
         "--samples",
         type=int,
-        default=0,
-        help="at most so many per unit but in float32's function form; 0: all",
+        default=40,
+        help="at most so many per op in float32's function form, spread over all; 0: all",
+    )
+    parser.add_argument(
+        "--samples-others", type=int, default=5, help="... per op, dtype and other form"
     )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=90, help="seconds for one case")
@@ -165,7 +159,10 @@ def main() -> int:
     )
     known = {(r["op"], r["dtype"], r["form"]) for r in results}
 
+    revision = describe_revision()
+
     def keep(result: dict[str, Any]) -> None:
+        result["revision"] = revision
         results.append(result)
         if store is not None:
             with store.open("a") as file:
@@ -183,12 +180,7 @@ def main() -> int:
         ]  # fmt: skip
         if wanted:
             queue.append((op, wanted))
-    from frameloom.compiler import load_compiler
-
-    load_compiler()
-    from frameloom.capture.shapes import load_rules
-
-    load_rules()
+    load_everything()
 
     total, running, started = len(queue), [], time.monotonic()
     while queue or running:
@@ -204,11 +196,30 @@ def main() -> int:
                     print(
                         f"-- {done} of {total} ops, {time.monotonic() - started:.0f} s", flush=True
                     )
-    text = markdown(results)
+    text = markdown(results, options.samples, options.samples_others)
     if options.output:
         Path(options.output).write_text(text)
     print(text.partition("## Ops")[0])
     return int(any(r["n_wrong"] or r["n_crashed"] for r in results))
+
+
+def describe_revision() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
+    return done.stdout.strip() or "unknown"
+
+
+def load_everything() -> None:
+    """Before the first child: it costs once, and a change of the sources while this runs cannot be met halfway."""
+    import frameloom
+    from frameloom.capture.shapes import load_rules
+    from frameloom.compiler import load_compiler
+
+    load_compiler()
+    load_rules()
+    for module in pkgutil.walk_packages(frameloom.__path__, "frameloom."):
+        if "triton_worker" not in module.name:
+            importlib.import_module(module.name)
 
 
 def chosen(only: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ DTYPES = {
     "bool": torch.bool,
     "complex64": torch.complex64,
 }
-FORMS = ("function", "strided", "method", "inplace", "out", "error")
+FORMS = ("function", "strided", "empty", "method", "inplace", "out", "error", "compiled")
 # Their results are memory as it was found.
 UNINITIALISED = frozenset(
     ["empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"]
@@ -73,6 +73,7 @@ def units(op: Any) -> Iterator[tuple[str, str]]:
         if dtype in supported:
             yield name, "function"
             yield name, "strided"
+            yield name, "empty"
             if op.method_variant is not None and op.method_variant is not op.op:
                 yield name, "method"
             if op.inplace_variant is not None:
@@ -81,6 +82,7 @@ def units(op: Any) -> Iterator[tuple[str, str]]:
                 yield name, "out"
     if op.error_inputs_func is not None:
         yield "any", "error"
+    yield "any", "compiled"
 
 
 def cases(op: Any, dtype: str, form: str) -> Iterator[Case]:
@@ -100,6 +102,9 @@ def cases(op: Any, dtype: str, form: str) -> Iterator[Case]:
         if form == "strided":
             sample = sample.noncontiguous()
         given = (sample.input, tuple(sample.args), dict(sample.kwargs))
+        if form == "empty":
+            if (given := emptied(given)) is None:
+                continue
         if form != "out":
             yield Case(number, of_function(function), given, values)
             number += 1
@@ -109,6 +114,24 @@ def cases(op: Any, dtype: str, form: str) -> Iterator[Case]:
                 number, of_function(function), (*given[:2], {**given[2], "out": out}), values
             )
             number += 1
+
+
+def emptied(given: Arguments) -> Arguments | None:
+    """The same arguments where one size, that of the input's first dimension, is 0 wherever it leads a tensor; None if there is no such."""
+    first = next(tensors_in(given), None)
+    if first is None or not first.dim() or not first.numel() or first.layout is not torch.strided:
+        return None
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            leads = value.layout is torch.strided and value.shape[:1] == first.shape[:1]
+            return value.narrow(0, 0, 0).clone() if leads else value
+        if isinstance(value, dict):
+            return {key: convert(v) for key, v in value.items()}
+        return type(value)(map(convert, value)) if type(value) in (list, tuple) else value
+
+    found: Arguments = convert(given)
+    return found
 
 
 def outs(function: Any, given: Arguments) -> list[Any]:

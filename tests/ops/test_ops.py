@@ -20,7 +20,7 @@ def test_first_sample(group):
         if dtype not in supported:
             continue
         for form in ("function", "strided"):
-            unit = do_unit(op, dtype, form, compiled=0, first=1)
+            unit = do_unit(op, dtype, form, first=1)
             failures += [
                 f"{op.full_name} {form}: {text}" for text in unit["wrong"] + unit["crashed"]
             ]

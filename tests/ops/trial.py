@@ -1,7 +1,7 @@
 """One case tried in its ways, and what came of it.
 
-`Trial(case)` runs it plainly, captures it and checks the graph as recorded and as loops.  `compile_all(trials)` builds the kernels
-of many at once, then `check_compiled` runs each natively.
+`Trial(case)` runs it plainly, `capture` captures it and checks the graph as recorded, `check_loops` as loops.  `compile_all(trials)` builds
+the kernels of many at once, then `check_compiled` runs each natively.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Outcome:
 
 
 class Trial:
-    def __init__(self, case: Case, loops: bool = True) -> None:
+    def __init__(self, case: Case) -> None:
         self.case = case
         self.outcome = Outcome()
         self.runner = Runner()
@@ -117,9 +117,13 @@ class Trial:
         self.want = Run(case.call, case.fresh())
         self._in_precision: dict[torch.dtype, Run] = {}
         self.outcome.refused = self.want.error is not None
+
+    def capture(self) -> None:
         self._check("recorded")
         self._sum_up()
-        if loops and self.runner.pieces and not self.outcome.crashed and self._can_lower():
+
+    def check_loops(self) -> None:
+        if self.lower():
             self._check("loops")
 
     def in_precision(self, real: torch.dtype) -> Run:
@@ -154,8 +158,10 @@ class Trial:
             told = [b.text.splitlines()[0].removeprefix("graph break ") for b in runner.breaks]
             outcome.why = (told or [p.partition(": ")[2] for p in runner.plain] or [f"{len(runner.pieces)} graphs"])[0][:200]  # fmt: skip
 
-    def _can_lower(self) -> bool:
-        """Lower now, so that what fails there is told apart.  Whether there is any loop to check."""
+    def lower(self) -> bool:
+        """Lower now, so that what fails there is told apart.  Whether there is any program to check."""
+        if not self.runner.pieces or self.outcome.crashed:
+            return False
         try:
             programs = [piece.lowered() for piece in self.runner.pieces]
         except Exception as error:
