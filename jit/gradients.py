@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.capture.graph import CapturedGraph, ViewOutput, ViewStep
+from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput, ViewStep
 from frameloom.capture.partial import Partial, partial_backward
 from frameloom.config import config
 from frameloom.debug import notice
@@ -23,6 +23,7 @@ from frameloom.errors import FrameloomError
 from frameloom.op_by_op import OpByOp
 
 Plan = Callable[..., tuple[Any, ...]]
+ALL_THERE: frozenset[int] = frozenset()
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 transform = torch._C._functorch.peek_interpreter_stack
 is_batched = torch._C._functorch.is_legacy_batchedtensor
@@ -55,6 +56,7 @@ class Gradients:
         # What a gradient of a gradient needs beside what is saved anyway.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
         self.uneven = len({*how.needs}) > 1
+        self.nothing = (None, None, *[None] * len(how.inputs))
         self.on_gpu = any(layout.device.type == "cuda" for layout in how.layouts)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -69,7 +71,7 @@ class Gradients:
             # Autograd calls hooks for each input of a node, also where no gradient comes.
             results = self.op_by_op.program(inputs)
         else:
-            results = _Node.apply(self, inputs, *wanted)  # type: ignore[no-untyped-call]
+            results = apply(self, inputs, *wanted)
         if self._plain_outputs:
             return results  # type: ignore[no-any-return]
         return tuple(
@@ -96,7 +98,7 @@ class Gradients:
         if found is None:
             part = partial_backward(self.how, missing)
             found = self._backward[missing] = _BackwardPass(
-                part, missing, self._plan(part), self.op_by_op.module(part.graph)
+                self.how, part, missing, self._plan(part), self.op_by_op.module(part.graph)
             )
         return found
 
@@ -118,22 +120,25 @@ class _BackwardPass:
     """From what is saved and the gradients that are there to those of the inputs."""
 
     def __init__(
-        self, part: Partial, missing: frozenset[int], plan: Plan | None, module: Plan
+        self, how: Backward, part: Partial, missing: frozenset[int], plan: Plan | None, module: Plan
     ) -> None:
         self.part, self.missing = part, missing
         self.plan, self.module = plan, module
+        self.tangents = [
+            place
+            for k, place in enumerate(zip(how.tangents, how.layouts, strict=True))
+            if k not in missing
+        ]
 
     def __call__(self, piece: Gradients, saved: Sequence[Any], given: Sequence[Any]) -> list[Any]:
         how = piece.how
-        results: list[Any] = [None] * len(how.inputs)
-        tangents = [
-            layout.fit(given[n])
-            for k, (n, layout) in enumerate(zip(how.tangents, how.layouts, strict=True))
-            if k not in self.missing
-        ]
+        tangents = [layout.fit(given[n]) for n, layout in self.tangents]
         watched = is_watched(piece.on_gpu) or any(map(is_batched, tangents))
         run = self.module if self.plan is None or watched else self.plan
         made = run(*saved, *tangents)
+        if not self.missing:
+            return made
+        results: list[Any] = [None] * len(how.inputs)
         for k, gradient in zip(self.part.ends, made, strict=True):
             results[k] = gradient
         return results
@@ -175,9 +180,13 @@ class _Node(torch.autograd.Function):
     def backward(context: Any, *given: Any) -> Any:
         piece: Gradients = context.piece
         how = piece.how
-        missing = frozenset(k for k, n in enumerate(how.tangents) if given[n] is None)
-        if len(missing) == len(how.tangents):
-            return (None, None, *[None] * len(how.inputs))
+        missing = ALL_THERE
+        for n in how.tangents:
+            if given[n] is None:
+                missing = frozenset(k for k, n in enumerate(how.tangents) if given[n] is None)
+                if len(missing) == len(how.tangents):
+                    return piece.nothing
+                break
         if context.rest is not None and context.rest.freed:
             saved = context.rest.saved(how, missing)
         else:
@@ -185,13 +194,16 @@ class _Node(torch.autograd.Function):
         if torch.is_grad_enabled():
             inputs = _inputs(context, saved)
             return None, None, *piece.op_by_op.gradients(inputs, context.others, given)
-        run = piece.pass_for(missing)
-        gradients = run(piece, saved, given)
+        gradients = piece.pass_for(missing)(piece, saved, given)
         if not keeps_graph():
             context.others = None
             if missing:
                 _keep_rest(context, saved, missing)
         return None, None, *gradients
+
+
+# Without the Python function around it, which is there for function transforms: calls under one are left to plain Python.
+apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Node)
 
 
 def _inputs(context: Any, saved: Sequence[Any]) -> list[Any]:

@@ -19,13 +19,16 @@ BATCH_NORM = aten._native_batch_norm_legit_functional.default
 Node = torch.fx.Node
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Others:
     """What is kept for a call op by op beside what is saved anyway."""
 
-    tensors: tuple[Any, ...]
-    versions: tuple[int | None, ...]  # None where a change does not count
+    tensors: Sequence[Any]
+    versions: Sequence[int | None]  # None where a change does not count
     random: tuple[tuple[str, Any], ...]  # states of the generators before the call
+
+
+NOTHING = Others((), (), ())
 
 
 class OpByOp:
@@ -44,15 +47,15 @@ class OpByOp:
 
     def before(self, inputs: Sequence[Any], kept: Sequence[int]) -> Others:
         """What a gradient of a gradient needs; `kept`: the inputs among it that are not saved."""
+        if not kept and not self._devices:
+            return NOTHING
         tensors, copied = [inputs[k] for k in kept], self._copied
         if copied:
             tensors = [t.clone() if k in copied else t for k, t in zip(kept, tensors, strict=True)]
         relied_on = self._relied_on
-        versions = tuple(
-            [t._version if k in relied_on else None for k, t in zip(kept, tensors, strict=True)]
-        )
+        versions = [t._version if k in relied_on else None for k, t in zip(kept, tensors)]  # noqa: B905
         random = tuple((d, _random_state(d)) for d in self._devices) if self._devices else ()
-        return Others(tuple(tensors), versions, random)
+        return Others(tensors, versions, random)
 
     def gradients(self, inputs: Sequence[Any], others: Others, given: Sequence[Any]) -> list[Any]:
         """Gradients of the inputs that get one, as functions of the inputs and of what is given."""
@@ -114,10 +117,20 @@ class OpByOp:
                 copies[node] = graph.call_function(node.target, (target, value))
                 continue
             copies[node] = graph.node_copy(node, copies.__getitem__)
+            if node.target is aten.copy.default:
+                copies[node].target = _copy
             is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
             if not node.meta.get("grad", True) and is_tensor:
                 copies[node] = graph.call_function(aten.detach.default, (copies[node],))
         return torch.fx.GraphModule(self._captured.constants, graph).forward
+
+
+def _copy(target: Any, source: Any) -> Any:
+    """`aten.copy`, which has no derivative."""
+    made = torch.empty_strided(
+        target.shape, target.stride(), dtype=target.dtype, device=target.device
+    )
+    return made.copy_(source)
 
 
 def _behind(ends: list[Node]) -> set[Node]:

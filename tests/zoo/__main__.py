@@ -1,4 +1,4 @@
-"""Tries every model of the zoo:  python -m tests.zoo [--only TEXT,TEXT] [--backend eager] [--jobs 2] [--output RESULTS.md]
+"""Tries every model of the zoo:  python -m tests.zoo [--only TEXT,TEXT] [--train] [--backend eager] [--jobs 2] [--output RESULTS.md]
 
 Each model runs in a process of its own, forked from one that has imported the packages, with a limit on time.
 """
@@ -23,27 +23,27 @@ os.environ.setdefault("FRAMELOOM_VERIFY", "0")
 from tests.zoo.models import Model, all_models
 from tests.zoo.report import markdown
 from tests.zoo.torchvision_ops import declare
-from tests.zoo.trial import Result, try_model
+from tests.zoo.trial import Result, train_model, try_model
 
 HERE = Path(__file__).parent
 
 
-def child(model: Model, backend: str | None, gradients: bool, connection: Any) -> None:
+def child(model: Model, backend: str | None, train: bool, connection: Any) -> None:
     warnings.simplefilter("ignore")
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
-    connection.send(try_model(model, backend, gradients))
+    connection.send(train_model(model) if train else try_model(model, backend))
     connection.close()
     os._exit(0)
 
 
 def run(
-    model: Model, backend: str | None, gradients: bool, seconds: float
+    model: Model, backend: str | None, train: bool, seconds: float
 ) -> tuple[Any, Any, float, Model]:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=child, args=(model, backend, gradients, theirs), daemon=True)
+    process = context.Process(target=child, args=(model, backend, train, theirs), daemon=True)
     process.start()
     theirs.close()
     return process, ours, time.monotonic() + seconds, model
@@ -77,6 +77,9 @@ def main() -> int:
     parser.add_argument(
         "--backend", default=None, help="eager: only capture, run the graph as it is"
     )
+    parser.add_argument(
+        "--train", action="store_true", help="training steps, not calls: gradients and buffers, too"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=180)
     parser.add_argument(
@@ -102,7 +105,7 @@ def main() -> int:
     waiting, running = list(wanted), []
     while waiting or running:
         while waiting and len(running) < options.jobs:
-            running.append(run(waiting.pop(0), options.backend, True, options.timeout))
+            running.append(run(waiting.pop(0), options.backend, options.train, options.timeout))
         for trial in list(running):
             result = result_of(trial)
             if result is not None:

@@ -12,10 +12,10 @@ import torch
 
 import frameloom
 from frameloom.compiler import compilers
-from tests.zoo.compare import TOLERANCE, Disagreement, compare, copied
+from tests.zoo.compare import TOLERANCE, Disagreement, compare, copied, parts
 from tests.zoo.models import Model
 
-__all__ = ["TOLERANCE", "Result", "try_model"]
+__all__ = ["TOLERANCE", "Result", "train_model", "try_model"]
 SEEDS = (1, 2, 3)
 
 
@@ -83,6 +83,123 @@ def try_model(model: Model, backend: str | None = None, gradients: bool = True) 
         )
         result.detail = traceback.format_exc()
     return result
+
+
+def train_model(model: Model) -> Result:
+    """The same in training: three steps of plain gradient descent, in which outputs, gradients and buffers are compared."""
+    result = Result(model.key, model.kind)
+    try:
+        torch.manual_seed(0)
+        plain = model.build().train()
+        settle(plain)
+        result.parameters = sum(p.numel() for p in plain.parameters())
+        compiled, original = copy.deepcopy(plain), copy.deepcopy(plain)
+        wanted = [step(plain, model.inputs(seed)) for seed in SEEDS]
+        steps: list[Any] = []
+        reference: list[Any] = []
+    except Exception as error:
+        result.reason = f"{type(error).__name__}: {first_line(error)}"
+        result.detail = traceback.format_exc()
+        return result
+    result.state = "failed"
+    try:
+        frameloom.jit(compiled)
+        explanation = compilers[compiled._compiled_call_impl.__func__].explanation
+        for seed, want in zip(SEEDS, wanted, strict=True):
+            start = time.perf_counter()
+            got = step(compiled, model.inputs(seed))
+            result.first = result.first or time.perf_counter() - start
+            steps.append(got)
+            try:
+                result.difference = max(result.difference, compare_training(got, want))
+            except Disagreement:
+                reference = reference or exact_steps(model, original)
+                k = len(steps) - 1
+                check_as_exact(got, want, reference[k])
+        result.graphs = len(explanation.graphs)
+        result.ops = explanation.n_ops
+        result.capture = explanation.seconds.get("capture", 0.0)
+        if explanation.plain or not explanation.graphs:
+            raise Disagreement(f"runs plainly: {explanation.plain}")
+        result.entries = len(explanation.breaks)
+        result.state = "passed"
+    except Exception as error:
+        told = isinstance(error, Disagreement)
+        result.reason = (
+            first_line(error) if told else f"{type(error).__name__}: {first_line(error)}"
+        )
+        result.detail = traceback.format_exc()
+    return result
+
+
+def step(module: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """One training step, and what can be seen of it."""
+    module.zero_grad()
+    torch.manual_seed(0)
+    with torch.enable_grad():
+        result = module(**copied(inputs))
+        outputs = [t for _, t in parts(result) if isinstance(t, torch.Tensor) and t.requires_grad]
+        sum(o.float().square().mean() for o in outputs).backward()
+    seen = {
+        name: None if p.grad is None else p.grad.clone() for name, p in module.named_parameters()
+    }
+    with torch.no_grad():
+        for p in module.parameters():
+            if p.grad is not None:
+                p -= 1e-3 * p.grad / p.grad.norm().clamp_min(1e-3)
+    buffers = {f"buffer {name}": b.clone() for name, b in module.named_buffers()}
+    return {"result": result, "gradients": seen, "buffers": buffers, "random": torch.rand(2)}
+
+
+def exact_steps(model: Model, module: Any) -> list[dict[str, Any]]:
+    """The steps in float64."""
+
+    def widened(value: Any) -> Any:
+        return (
+            value.double()
+            if isinstance(value, torch.Tensor) and value.is_floating_point()
+            else value
+        )
+
+    module.double()
+    return [
+        step(module, {name: widened(v) for name, v in model.inputs(seed).items()}) for seed in SEEDS
+    ]
+
+
+def check_as_exact(got: Any, want: Any, reference: Any) -> None:
+    """Where rounding grows on its way through a model, the jitted model may be as far from the exact result as the plain one."""
+    for (name, g), (_, w), (_, r) in zip(parts(got), parts(want), parts(reference), strict=True):
+        if not isinstance(r, torch.Tensor) or not r.is_floating_point() or not r.numel():
+            continue
+        ours, theirs = (g - r).abs().max().item(), (w - r).abs().max().item()
+        if not ours <= 8 * theirs + TOLERANCE * r.abs().max().item() + 1e-12:
+            raise Disagreement(f"{name}: {ours:.2g} from the exact value, plain: {theirs:.2g}")
+
+
+def compare_training(got: dict[str, Any], want: dict[str, Any]) -> float:
+    largest = max(
+        (g.abs().max().item() for g in want["gradients"].values() if g is not None and g.numel()),
+        default=0.0,
+    )
+    worst = compare(
+        {k: v for k, v in got.items() if k != "gradients"},
+        {k: v for k, v in want.items() if k != "gradients"},
+    )
+    for name, w in want["gradients"].items():
+        g = got["gradients"][name]
+        if (g is None) != (w is None):
+            raise Disagreement(f"gradient of {name}: {'none' if g is None else 'one'}")
+        if w is None or not w.numel():
+            continue
+        scale = max(w.abs().max().item(), 1e-3 * largest, 1e-12)
+        difference = (g - w).abs().max().item() / scale
+        if not difference <= 10 * TOLERANCE:
+            raise Disagreement(
+                f"gradient of {name}: differs by {difference:.2g} of the largest value"
+            )
+        worst = max(worst, difference)
+    return worst
 
 
 def call(module: Any, inputs: dict[str, Any], grad: bool = False) -> Any:
