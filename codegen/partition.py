@@ -29,7 +29,7 @@ from frameloom.ir.substitute import fold, loads, space, substitute, transform
 
 MANY = 1000  # stores of one kernel: beyond, cutting goes round in circles
 BORDER = 1 / 3  # of an axis: a shorter piece is a mask's business, as the border of a window is
-SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all"})
+SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "logaddexp"})
 
 
 def partition(program: Program, chip_of: Callable[[str], Chip]) -> Program:

@@ -45,6 +45,12 @@ HELPERS: dict[str, str] = {
     "_min": "def _min(a, b):\n    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)",
     "_add": "def _add(a, b):\n    return a + b",
     "_mul": "def _mul(a, b):\n    return a * b",
+    # Source: `_log_add_exp_helper` of ATen.
+    "_logaddexp": """def _logaddexp(a, b):
+    low = tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    high = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    both = libdevice.log1p(libdevice.exp(low - high)) + high
+    return tl.where((low != high) | (tl.abs(low) < float("inf")), both, a)""",
     "_or": "def _or(a, b):\n    return a | b",
     "_and": "def _and(a, b):\n    return a & b",
     "_argmax": """def _argmax(a, i, b, j):

@@ -32,8 +32,9 @@ I32 = (-(1 << 31), (1 << 31) - 1)
 LOG2E = 1.4426950408889634
 Dims = frozenset[str]
 COMBINE = {
-    "sum": "+", "prod": "*", "max": "_max", "min": "_min", "any": "|", "all": "&",
+    "sum": "+", "prod": "*", "max": "_max", "min": "_min", "any": "|", "all": "&", "logaddexp": "_logaddexp",
 }  # fmt: skip
+SCANS = {"sum": "_add", "prod": "_mul", "max": "_max", "min": "_min", "logaddexp": "_logaddexp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +318,7 @@ class Writer(Ops):
         assert inner is not None and self.launch.persistent
         if inner.block == 1:
             return self._folded(f)
-        combine = self.helper({"sum": "_add", "prod": "_mul"}[f.kind])
+        combine = self.helper(SCANS[f.kind])
         return f"tl.associative_scan({self._folded(f)}, {self.tile.index(inner)}, {combine})"
 
     def _folded(self, f: Fold) -> str:
@@ -357,7 +358,7 @@ class Writer(Ops):
         elif f.kind == "sum":
             text = f"tl.sum({value}, {at})"
         elif f.kind == "prod" or dtype.is_float:
-            combine = self.helper({"prod": "_mul", "max": "_max", "min": "_min"}[f.kind])
+            combine = self.helper(SCANS[f.kind])
             text = f"tl.reduce({value}, {at}, {combine})"
         else:
             text = f"tl.{f.kind}({value}, {at})"

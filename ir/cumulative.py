@@ -1,4 +1,4 @@
-"""Cumulative sums and products: reductions like any other, `sum over k of (v where k <= i, else 0)`.
+"""Cumulative sums and the like: reductions like any other, `sum over k of (v where k <= i, else 0)`.
 
 Where `i` is a position of a store, all of them are one pass over k, and cost no more: fusion and the GPU's code generator
 know them by this form.
@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frameloom.ir.dtype import DType
+from frameloom.ir.identity import identity
 from frameloom.ir.node import Axis, Node, axis, binary, const, index, where
 from frameloom.ir.ops import Op
 from frameloom.ir.substitute import compare, fold, substitute
 
-NOTHING = {"sum": 0, "prod": 1}
+CUMULATIVE = frozenset({"sum", "prod", "max", "min", "logaddexp"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Prefix:
 
     @property
     def nothing(self) -> Node:
-        return const(NOTHING[self.kind], self.value.dtype)
+        return const(identity(self.kind, self.value.dtype), self.value.dtype)
 
     def up_to(self, limit: Node) -> Node:
         """The reduction with another limit."""
@@ -44,7 +45,7 @@ class Prefix:
 def prefix(n: Node) -> Prefix | None:
     """`n`, a REDUCE, as a cumulative fold."""
     kind, axes, source = n.arg.kind, n.arg.axes, n.srcs[0]
-    if kind not in NOTHING or len(axes) != 1 or source.op is not Op.WHERE:
+    if kind not in CUMULATIVE or len(axes) != 1 or source.op is not Op.WHERE:
         return None
     inside, value, other = source.srcs
     if inside.op is not Op.LE or inside.srcs[0] is not axis(axes[0]):

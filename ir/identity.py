@@ -13,6 +13,8 @@ def identity(kind: str, dtype: DType) -> bool | int | float:
         return 0
     if kind in ("prod", "all"):
         return 1
+    if kind == "logaddexp":
+        return float("-inf")
     low = kind in ("max", "argmax")
     if dtype.is_float:
         return float("-inf") if low else float("inf")

@@ -265,6 +265,8 @@ def _reduce(n: Node, value: Value) -> Value:
         result = (torch.sum if kind == "sum" else torch.prod)(t, -1, dtype=dtype)
     elif kind in ("max", "min"):
         result = (torch.amax if kind == "max" else torch.amin)(t, -1)
+    elif kind == "logaddexp":
+        result = torch.logsumexp(t, -1)
     elif kind in ("any", "all"):
         result = (torch.any if kind == "any" else torch.all)(t.to(torch.bool), -1)
     else:

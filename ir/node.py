@@ -20,7 +20,7 @@ replaced by the consumer's positions.
 - REDUCE starts from the identity of its kind (sum 0, prod 1, max -inf/lowest, min +inf/highest, any False, all True), in
   node.dtype.  The order of a float sum is free; its accuracy is at least that of pairwise blocks of 128 or so.
   max/min return NaN if any element is NaN.  argmax/argmin return the I64 position, in row-major order over the axes,
-  of the first extreme element (the first NaN if there is one).
+  of the first extreme element (the first NaN if there is one).  logaddexp is log(sum(exp(x))), of floats, on a GPU only.
 - Extents are at least 1 inside REDUCE and Store: empty loops are resolved by lowering.
 """
 
@@ -34,7 +34,7 @@ from typing import Any
 from frameloom.ir.dtype import DType
 from frameloom.ir.ops import COMPARES, PREDICATES, Op
 
-REDUCE_KINDS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all")
+REDUCE_KINDS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "logaddexp")
 
 
 @dataclass(frozen=True, slots=True)

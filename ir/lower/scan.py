@@ -1,4 +1,4 @@
-"""Cumulative sums and products on a GPU, as reductions up to a position.  The code generator makes one pass of them
+"""Cumulative sums, products, extremes and logarithms of sums on a GPU, as reductions up to a position.  The code generator makes one pass of them
 (ir/cumulative.py); what comes before and after joins it.  Sums are as accurate as those of a tree.
 """
 
@@ -7,12 +7,13 @@ from __future__ import annotations
 from typing import Any
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.lower.expr import Expr
+from frameloom.ir.identity import identity
+from frameloom.ir.lower.expr import Expr, isnan
 from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
-from frameloom.ir.node import Axis, axis, where
+from frameloom.ir.node import Axis, Node, axis, cast, where
 from frameloom.ir.node import const as constant
 from frameloom.ir.program import is_cuda
-from frameloom.ir.substitute import fold
+from frameloom.ir.substitute import fold, substitute
 
 LONGEST = 8192  # elements that a block holds at once, with registers to spare
 LONGEST_ACROSS = 256  # the same where neighbouring results are in neighbouring rows
@@ -20,15 +21,47 @@ LONGEST_ACROSS = 256  # the same where neighbouring results are in neighbouring 
 
 @lowering("aten.cumsum.default")
 def cumsum(call: Call, x: Ref, dim: int, dtype: Any) -> Expr:
-    return _cumulative(call, x, dim, "sum", 0)
+    return _cumulative(call, x, dim, "sum")
 
 
 @lowering("aten.cumprod.default")
 def cumprod(call: Call, x: Ref, dim: int, dtype: Any) -> Expr:
-    return _cumulative(call, x, dim, "prod", 1)
+    return _cumulative(call, x, dim, "prod")
 
 
-def _cumulative(call: Call, x: Ref, dim: int, kind: str, nothing: int) -> Expr:
+@lowering("aten.logcumsumexp.default")
+def logcumsumexp(call: Call, x: Ref, dim: int) -> Expr:
+    return _cumulative(call, x, dim, "logaddexp")
+
+
+@lowering("aten.cummax.default")
+def cummax(call: Call, x: Ref, dim: int) -> list[Expr]:
+    return _extremes(call, x, dim, "max")
+
+
+@lowering("aten.cummin.default")
+def cummin(call: Call, x: Ref, dim: int) -> list[Expr]:
+    return _extremes(call, x, dim, "min")
+
+
+def _extremes(call: Call, x: Ref, dim: int, kind: str) -> list[Expr]:
+    """Values, and the last position of the present one: the last that was extreme up to itself, or NaN."""
+    values = _cumulative(call, x, dim, kind)
+    dim = dimension(dim, x.ndim)
+    if x.shape[dim] == 1:
+        raise Decline
+    k = Axis("k", x.shape[dim])
+    at = call.at()
+    here, at[dim] = at[dim], axis(k)
+    value, present = read(x, at).wide(), Expr(substitute(values.node, {here.arg: axis(k)}))
+    found = value.eq(present)
+    if value.dtype.is_float:
+        found = found | isnan(value)
+    place = where(found.node, cast(DType.I32, axis(k)), constant(0, DType.I32))
+    return [values, Expr(_up_to(here, k, "max", place))]
+
+
+def _cumulative(call: Call, x: Ref, dim: int, kind: str) -> Expr:
     dim = dimension(dim, x.ndim)
     if not is_cuda(x.buffer.device) or x.dtype is None or x.ndim == 0 or call.dtype is DType.BOOL:
         raise Decline
@@ -38,6 +71,10 @@ def _cumulative(call: Call, x: Ref, dim: int, kind: str, nothing: int) -> Expr:
     k = Axis("k", length)
     at = call.at()
     here, at[dim] = at[dim], axis(k)
-    value = read(x, at).cast(call.dtype).wide()
+    return Expr(_up_to(here, k, kind, read(x, at).cast(call.dtype).wide().node))
+
+
+def _up_to(here: Node, k: Axis, kind: str, value: Node) -> Node:
     before = (Expr(axis(k)) <= Expr(here)).node
-    return Expr(fold(kind, (k,), where(before, value.node, constant(nothing, value.dtype))))
+    nothing = constant(identity(kind, value.dtype), value.dtype)
+    return fold(kind, (k,), where(before, value, nothing))

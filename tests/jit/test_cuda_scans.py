@@ -68,3 +68,32 @@ def test_neighbours():
         lambda x, y: x.cumsum(-1)[:, 10:30].sum(-1),
     ):
         torch.testing.assert_close(frameloom.jit(f)(x, y), f(x, y), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "shape", [(7,), (5000,), (300, 40), (64, 1024), (3, 8192), (3, 20000)], ids=str
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_extremes_and_their_places(shape, dtype):
+    x = torch.randint(0, 50, shape, device="cuda").to(dtype)
+    f = lambda x: (*x.cummax(-1), *x.cummin(-1))
+    for found, eager in zip(frameloom.jit(f)(x), f(x), strict=True):
+        assert found.dtype == eager.dtype
+        assert torch.equal(found, eager)
+
+
+def test_extremes_of_what_is_no_number():
+    x = torch.randn(4, 50, device="cuda")
+    x[0, 7] = x[0, 20] = x[1, 0] = torch.nan
+    x[2], x[3, 9] = -torch.inf, torch.inf
+    f = lambda x: (*x.cummax(-1), *x.cummin(-1))
+    for found, eager in zip(frameloom.jit(f)(x), f(x), strict=True):
+        torch.testing.assert_close(found, eager, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_logarithms_of_sums(dim):
+    x = torch.randn(200, 100, device="cuda") * 30
+    x[3, 1], x[:5, 2], x[20, 2] = torch.nan, -torch.inf, torch.inf
+    f = lambda x: x.logcumsumexp(dim)
+    torch.testing.assert_close(frameloom.jit(f)(x), f(x), rtol=1e-5, atol=1e-5, equal_nan=True)
