@@ -10,6 +10,7 @@ arithmetic never overflows; do not use `floordiv` and `mod` on the user's intege
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,6 +81,7 @@ def _sorted(terms: Mapping[Node, int]) -> list[tuple[Node, int]]:
     return items
 
 
+LONG_TEXT = 1000
 _TEXTS: weakref.WeakKeyDictionary[Node, str] = weakref.WeakKeyDictionary()
 
 
@@ -96,7 +98,11 @@ def _text(node: Node) -> str:
             continue
         stack.pop()
         if n not in _TEXTS:
-            _TEXTS[n] = f"{n.op.value}({n.arg!r};{','.join(_TEXTS[s] for s in n.srcs)})"
+            text = f"{n.op.value}({n.arg!r};{','.join(_TEXTS[s] for s in n.srcs)})"
+            # What is used again and again would be written out each time.
+            if len(text) > LONG_TEXT:
+                text = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+            _TEXTS[n] = text
     return _TEXTS[node]
 
 

@@ -20,7 +20,8 @@ import frameloom.ir.lower.pool
 import frameloom.ir.lower.random
 import frameloom.ir.lower.reduce
 import frameloom.ir.lower.scan
-import frameloom.ir.lower.scatter  # noqa: F401
+import frameloom.ir.lower.scatter
+import frameloom.ir.lower.search  # noqa: F401
 from frameloom.ir.lower.graph import lower
 from frameloom.ir.lower.table import TABLE
 
