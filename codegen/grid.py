@@ -27,11 +27,12 @@ from frameloom.codegen.partition import form
 from frameloom.codegen.split_reduction import reductions
 from frameloom.ir.cumulative import prefix
 from frameloom.ir.index import add, linear, mul
+from frameloom.ir.late_checks import bad_positions
 from frameloom.ir.node import Axis, Node, Reduce, axis, index, load
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Kernel, Kind, Store
-from frameloom.ir.scatter import guarded
-from frameloom.ir.substitute import substitute, topological, transform
+from frameloom.ir.program import Buffer, Kernel, Kind, Scatter, Store
+from frameloom.ir.scatter import guard, guarded, is_scatter
+from frameloom.ir.substitute import TRUE, substitute, topological, transform
 
 POINTWISE = 1024  # positions of a block
 SHARED = 10.0  # weight of what depends on rows or columns alone, for which a tile has both
@@ -103,14 +104,29 @@ class Launch:
 
 def plan(kernel: Kernel, chip: Chip) -> Launch:
     """The launch of a kernel that partition.py made."""
+    buffers = _buffers(kernel)
+    if is_scatter(kernel):
+        kernel = _with_flags_set(kernel)
     folds, stores, outer, inner = _unified(kernel)
     folds, stores, outer, inner = _coalesced(folds, stores, outer, inner)
     outer, inner = _by_reach(folds, stores, outer), _by_reach(folds, stores, inner)
     launch = _with_inner(outer, inner, folds, stores, chip) if folds else None
     if launch is None:
         launch = _pointwise(outer + inner, stores, chip)
-    launch.buffers = _buffers(kernel)
+    launch.buffers = buffers
     return launch
+
+
+def _with_flags_set(kernel: Kernel) -> Kernel:
+    """A scatter's kernel whose checks are scatters, too: to the flag, where a position is bad."""
+    first, *flags = kernel.stores
+    stores = [first]
+    for f in flags:
+        bad = bad_positions(f, first)
+        assert bad is not None
+        set_ = Scatter("set", first.axes)
+        stores.append(Store(f.buffer, guard(bad, f.offset), TRUE, first.axes, set_))
+    return replace(kernel, stores=(*stores[1:], first))
 
 
 def _buffers(kernel: Kernel) -> tuple[Buffer, ...]:

@@ -19,6 +19,12 @@ def write_scatter(w: Writer, s: Store) -> None:
     """The statement; positions are those of the whole tile, whatever place and value depend on."""
     assert s.scatter is not None
     mask, place = guarded(s.offset)
+    if s.buffer in w.checks:
+        assert mask is not None
+        outside = f" | (({' & '.join(w.masks.values())}) == 0)" if w.masks else ""
+        holds = f"({w.value(mask).text} == 0){outside}"
+        w.line(f'tl.device_assert({holds}, "an index is out of range")')
+        return
     terms = [w.operand(part, DType.I64) for part in w.parts(place)]
     value = w.operand(s.value, s.value.dtype)
     conditions = [*w.masks.values(), *([] if mask is None else [w.value(mask).text])]

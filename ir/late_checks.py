@@ -1,4 +1,4 @@
-"""Checks of a scatter's indices, made on the CPU while it goes through them: one reading of the indices less.
+"""Checks of a scatter's indices, made while it goes through them: one reading of the indices less, on a GPU one launch.
 
 What is out of range is not stored; what is stored before the check raises is stored by eager, too, or in memory of the call.
 """
@@ -10,7 +10,7 @@ from dataclasses import replace
 from frameloom.ir.memory import reads_of, writes_of
 from frameloom.ir.node import Node, axis
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Check, Kernel, Kind, Program, Step, Store, is_cuda
+from frameloom.ir.program import Check, Kernel, Kind, Program, Step, Store
 from frameloom.ir.scatter import is_scatter
 from frameloom.ir.substitute import substitute
 
@@ -19,8 +19,6 @@ def late_checks(program: Program) -> Program:
     """`program` with such checks in the kernels that scatter."""
     steps: list[Step] = list(program.steps)
     for scatter in [s for s in steps if isinstance(s, Kernel) and is_scatter(s)]:
-        if is_cuda(scatter.device):
-            continue
         here = steps.index(scatter)
         for at, step in enumerate(steps):
             if isinstance(step, Kernel) and _checks(step, scatter):

@@ -74,6 +74,7 @@ def compile_kernel(number, text, symbol, signature, aligned, warps, stages, debu
     options = {
         "num_warps": warps, "num_stages": stages, "enable_fp_fusion": False, "debug": debug,
         "enable_reflect_ftz": False,  # libdevice keeps denormals, as PyTorch's kernels do
+        "sanitize_overflow": False,  # integers wrap, in kernels with assertions, too
     }  # fmt: skip
     try:
         module, passes, facts = stages_of(source.function, signature, aligned, arch, options)

@@ -26,6 +26,11 @@ def by_triton(kernel, tensors):
     run(launches(kernel, TINY), tensors, TINY)
 
 
+def zeros_like(b):
+    found = torch.empty_strided(b.shape, b.strides, dtype=b.dtype.to_torch())
+    return found.zero_()
+
+
 def execute(program, inputs, run_kernel):
     """The outputs, where kernels are run by `run_kernel`."""
     memory = {b.name: t for b, t in zip(program.inputs, inputs, strict=True)}
@@ -34,9 +39,7 @@ def execute(program, inputs, run_kernel):
             for s in step.stores:
                 if s.buffer.name not in memory:
                     b = s.buffer
-                    memory[b.name] = torch.empty_strided(
-                        b.shape, b.strides, dtype=b.dtype.to_torch()
-                    )
+                    memory[b.name] = zeros_like(b)
             run_kernel(step, memory)
         else:
             assert isinstance(step, Check) and not memory[step.buffer.name].any(), step
@@ -167,6 +170,27 @@ def test_kernels_become_machine_code(dtype):
     gm = graph_of(lambda x, i, v: x.index_put((i,), v, True), x, indices(9, 50), v)
     program = fuse(lower(gm.graph, gm))
     (kernel,) = (s for s in program.steps if isinstance(s, Kernel) and is_scatter(s))
-    sources = generate(launches(kernel, H200), H200)
+    checks = frozenset(s.buffer for s in program.steps if isinstance(s, Check))
+    sources = generate(launches(kernel, H200), H200, checks)
     assert "tl.atomic_add" in sources[0].text
     assert all(build(sources, 90))
+
+
+def test_indices_are_checked_on_the_way():
+    from frameloom.codegen.triton_module import generate
+
+    x, v, i = torch.randn(7), torch.randn(50), indices(7, 50)
+    gm = graph_of(lambda x, i, v: x.scatter_add(0, i, v), x, i, v)
+    program = fuse(lower(gm.graph, gm))
+    (kernel,) = (s for s in program.steps if isinstance(s, Kernel) and is_scatter(s))
+    assert len(kernel.stores) == 2
+    (check_,) = (s for s in program.steps if isinstance(s, Check))
+    (source,) = generate(launches(kernel, TINY), TINY, frozenset((check_.buffer,)))
+    assert "tl.device_assert" in source.text and source.debug
+    i[20] = 7
+    named = {b.name: t for b, t in zip(program.inputs, (x, i, v), strict=True)}
+    named |= {s.buffer.name: zeros_like(s.buffer) for s in kernel.stores}
+    for run_kernel in (by_cpp, by_triton):
+        mine = {n: t.clone() for n, t in named.items()}
+        run_kernel(kernel, mine)
+        assert bool(mine[check_.buffer.name])

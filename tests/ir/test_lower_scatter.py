@@ -9,6 +9,7 @@ __all__ = ["_tensors_seem_to_be_on_a_gpu"]  # a fixture
 
 X, V, AT = torch.randn(4, 5), torch.randn(6, 5), torch.tensor([1, 3, 1, 0, 2, 2])
 LOOPS = {
+    "rows of 16-bit floats": lambda x, i, v: x.half().index_add(0, i, v.half()),
     "scatter_add": lambda x, i, v: x.scatter_add(0, i.view(6, 1).expand(6, 5), v),
     "scatter": lambda x, i, v: x.scatter(0, i.view(6, 1).expand(6, 5), v),
     "index_add": lambda x, i, v: x.index_add(0, i, v),
@@ -17,6 +18,9 @@ LOOPS = {
     "mean": lambda x, i, v: x.scatter_reduce(0, i.view(6, 1).expand(6, 5), v, "mean"),
 }
 CALLS = {
+    "single 16-bit floats": lambda x, i, v: (
+        x.half().select(1, 0).index_add(0, i, v.half().select(1, 0))
+    ),
     "sorted sums": lambda x, i, v: x.index_put((i,), v, True),
     "gradient": lambda x, i, v: torch.ops.aten.embedding_dense_backward(v, i, 4, -1, False),
     "prod": lambda x, i, v: x.scatter_reduce(0, i.view(6, 1).expand(6, 5), v, "prod"),
