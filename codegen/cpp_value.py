@@ -248,9 +248,8 @@ class Values(Ops):
         if n.op is Op.CONST:
             raise AssertionError("constants are scalars")
         # Positions are compared and computed in 32 bits where they fit.
-        narrow = (is_index(n) or n.op in COMPARES) and all(
-            s.dtype is DType.I64 and fits_i32(s) for s in (n, *n.srcs) if s.dtype is not DType.BOOL
-        )
+        positions = n.srcs if n.op in COMPARES else (n, *n.srcs) if is_index(n) else ()
+        narrow = bool(positions) and all(s.dtype is DType.I64 and fits_i32(s) for s in positions)
         args = [self.vector(s, narrow) for s in n.srcs]
         if not narrow:
             args = [self.as_dtype(a, s.dtype) for a, s in zip(args, n.srcs, strict=True)]

@@ -185,3 +185,12 @@ def test_scatter_into_a_part_of_memory():
 def test_random_slopes_of_nothing():
     for x in (torch.zeros(2, 0), torch.zeros(2, 0, 8)[..., ::2]):
         captured(lambda x: F.rrelu(x, training=True), x)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_parts_put_back_have_the_right_size(size):
+    part = torch.ones(size)
+    check(lambda x, y: torch.diagonal_scatter(x, y), X, part)
+    check(lambda x, y: torch.diagonal_scatter(x, y, -1), X, part)
+    check(lambda x, y: torch.select_scatter(x, y, 1, 0), X, part)
+    check(lambda x, y: torch.slice_scatter(x, y[:, None], 1, 1, 2), X, part)

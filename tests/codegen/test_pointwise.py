@@ -191,6 +191,17 @@ def test_bool_operations():
         check([write(out("o", (count,), DType.F64), (i,), v)], {"x": xs})
 
 
+def test_a_flag_compared_with_flags():
+    x, y = torch.tensor([True, False, True]), sample(DType.BOOL, (77,))
+    i, j = space((3, 77))
+    a, b = read(tensor_in("x", x), i), read(tensor_in("y", y), j)
+    values = [binary(op, *pair) for op in (Op.EQ, Op.NE, Op.LT) for pair in ((a, b), (b, a))]
+    check(
+        [write(out(f"o{k}", (3, 77), DType.BOOL), (i, j), v) for k, v in enumerate(values)],
+        {"x": x, "y": y},
+    )
+
+
 SHAPES = [
     (1,),
     (7,),
