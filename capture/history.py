@@ -34,7 +34,8 @@ def frees(roots: Sequence[Fake], recorder: Recorder) -> tuple[frozenset[int], ..
         return tuple(frozenset([n]) for n in range(len(roots)))
     try:
         with recorder:
-            saving = [{id(f) for f in history(r) if _saves(f)} for r in roots]
+            histories = [history(r) for r in roots]  # held together: an identity is one node's
+            saving = [{id(f) for f in h if _saves(f)} for h in histories]
     except RuntimeError as error:  # one was changed in place
         raise Break("gradient", str(error).splitlines()[0]) from error
     return tuple(
