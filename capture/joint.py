@@ -20,6 +20,7 @@ from frameloom.capture.history import frees, without_autocast
 from frameloom.capture.outputs import Outputs, has_history
 from frameloom.capture.saved import choose
 from frameloom.capture.shapes import is_dense
+from frameloom.capture.special_ops import is_checked
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Joint:
         if recorder.hidden_writes:
             raise Break("gradient", "a tensor is changed in place behind autograd's back")
         self.returned = [current(fake, recorder) for fake in self.results]
+        if any(map(is_checked, recorder.graph.nodes)):
+            raise Break("gradient", "a gradient that depends on data to be defined")
         self.last = recorder.graph._root.prev  # of the forward graph
         self.frees = frees([self.results[n] for n in self.tangents], recorder)
         self.seeds = [self._seed(n) for n in self.tangents]
@@ -94,6 +97,8 @@ class Joint:
         graph = torch.fx.Graph()
         later = self._later()
         wanted = [k for k, g in enumerate(self.gradients) if g is not None]
+        if not wanted:
+            raise Break("gradient", "a history along which no gradient flows")
         ends = [current(self.gradients[k], recorder) for k in wanted]  # type: ignore[arg-type]
         order = _needed(recorder.graph, ends)
         forward = [n for n in order if n not in later]

@@ -101,8 +101,20 @@ ONLY_VALUES = frozenset({
 })  # fmt: skip
 
 
+# Their derivatives check that what is asked for is defined, but not for Fakes.
+CHECKED = frozenset({aten.linalg_eig.default, aten._linalg_eigh.default, aten._linalg_svd.default})
+
+
+def is_checked(node: torch.fx.Node) -> bool:
+    """Whether the gradient of the op may raise depending on data."""
+    if node.target is aten.linalg_eig.default:
+        return True
+    given = node.args[0] if node.target in CHECKED else None
+    return isinstance(given, torch.fx.Node) and given.meta["val"].is_complex()
+
+
 def _record_svd(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    if recorder.function in ONLY_VALUES:
+    if recorder.function in ONLY_VALUES and not args[0].requires_grad:
         x, full, *_ = (*args, False)
         return recorder._pure(func, (x, full, False), kwargs)
     return recorder._pure(func, args, kwargs)

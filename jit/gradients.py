@@ -193,7 +193,9 @@ class _Node(torch.autograd.Function):
             saved = context.saved_tensors
         if torch.is_grad_enabled():
             inputs = _inputs(context, saved)
-            return None, None, *piece.op_by_op.gradients(inputs, context.others, given)
+            gradients = piece.op_by_op.gradients(inputs, context.others, given)
+            if gradients is not None:
+                return None, None, *gradients
         gradients = piece.pass_for(missing)(piece, saved, given)
         if not keeps_graph():
             context.others = None

@@ -57,8 +57,11 @@ class OpByOp:
         random = tuple((d, _random_state(d)) for d in self._devices) if self._devices else ()
         return Others(tensors, versions, random)
 
-    def gradients(self, inputs: Sequence[Any], others: Others, given: Sequence[Any]) -> list[Any]:
-        """Gradients of the inputs that get one, as functions of the inputs and of what is given."""
+    def gradients(
+        self, inputs: Sequence[Any], others: Others, given: Sequence[Any]
+    ) -> list[Any] | None:
+        """Gradients of the inputs that get one, as functions of the inputs and of what is given; None where they do not depend on
+        those."""
         how = self._how
         now = [(d, _random_state(d)) for d, _ in others.random]
         _set_random_states(others.random)
@@ -67,7 +70,9 @@ class OpByOp:
                 outputs = self._results(*inputs)
         finally:
             _set_random_states(now)
-        roots = [n for n in how.tangents if given[n] is not None]
+        roots = [n for n in how.tangents if given[n] is not None and outputs[n].requires_grad]
+        if not roots:
+            return None
         leaves = [inputs[k] for k in how.inputs]
         return list(
             torch.autograd.grad(

@@ -164,3 +164,29 @@ def test_a_gradient_is_not_copied_into_place():
     with torch.profiler.profile() as profile:
         f(x, w).sum().backward()
     assert not any(e.name == "aten::clone" for e in profile.events())
+
+
+def test_a_history_along_which_nothing_flows():
+    def program(jit):
+        f = jit(lambda x: torch.linalg.vector_norm(x, 0))
+        x = leaf(3)
+        seen = []
+        for _ in range(2):
+            out = f(x)
+            seen += [out.requires_grad, torch.autograd.grad(out, x, allow_unused=True)]
+        return seen
+
+    same_training(program, plain=None)
+
+
+def test_gradients_that_are_checked():
+    def program(jit):
+        f = jit(lambda x: torch.linalg.eig(x)[1].real.sum())
+        g = jit(lambda x: torch.linalg.svdvals(x).sum())
+        x = leaf(3, 3)
+        seen = [caught(f(x).backward) for _ in range(2)]
+        for _ in range(2):
+            g(x).backward()
+        return seen, facts(x)
+
+    same_training(program, plain=None)
