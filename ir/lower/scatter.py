@@ -262,9 +262,12 @@ def _by_slices(
 @lowering("aten.index_put.default", "aten._unsafe_index_put.default")
 def index_put(
     call: Call, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool
-) -> Scattered:
+) -> Scattered | Expr:
     if x.dtype is not call.dtype or values.dtype is not x.dtype:
         raise Decline
+    given = [(d, i) for d, i in enumerate(indices) if i is not None]
+    if len(given) == 1 and given[0][1].dtype is DType.BOOL:
+        return _where_masked(call, x, *given[0], values, accumulate)
     if accumulate and is_cuda(call.device):
         raise Decline  # eager sorts the indices, so that the sums are the same every time
     first = place_of_indices(x, indices)[0]
@@ -281,6 +284,20 @@ def index_put(
     return updated(
         call, x, update("sum" if accumulate else "set", over, at, mask, read(values, over))
     )
+
+
+def _where_masked(call: Call, x: Ref, first: int, mask: Ref, values: Ref, accumulate: bool) -> Expr:
+    """`x[..., mask] = value`, the same value for every true element of the mask, which is over the dimensions from `first` on."""
+    last = first + mask.ndim
+    behind = x.ndim - last
+    one = values.ndim <= behind or values.shape[values.ndim - behind - 1] == 1
+    if mask.shape != x.shape[first:last] or values.ndim > first + 1 + behind or not one:
+        raise Decline
+    at = call.at()
+    here, before = read(values, [*at[:first], index(0), *at[last:]]), read(x, at)
+    if accumulate:
+        here = (before.wide() + here.wide()).cast(call.dtype)
+    return where(read(mask, at[first:last]), here, before)
 
 
 @lowering("aten.embedding_dense_backward.default")

@@ -233,3 +233,33 @@ def test_a_cache_of_keys_is_written_where_it_is():
 
     found = check(step, torch.randn(2, 3, 8, 4), torch.randn(2, 3, 1, 4), torch.tensor([3]))
     assert not any("copy" in k.name for k in found.kernels)
+
+
+def test_one_value_where_a_mask_is_true():
+    def program(x, row):
+        x[x < 0] = 0
+        x[x.sum(1) > 1] = row
+        x[:, row > 0] = torch.tensor([7.0])
+        x[:, row < 0] = x[:, :1]
+        return x.sum()
+
+    found = check(program, X, V[0])
+    assert not any(g.library_calls for g in found.graphs), [g.library_calls for g in found.graphs]
+    check(lambda x, row: program(x.clone(), row), X, V[0])
+
+
+def test_as_many_values_as_a_mask_has_ones():
+    def program(x, m):
+        x[m] = torch.arange(3.0)
+        return x
+
+    check(program, X[:, 0].clone(), torch.tensor([True, False, True, True]))
+    with pytest.raises(IndexError):
+        jit_for_test(program)(X[:, 0].clone(), torch.ones(5, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int16, torch.bfloat16], ids=str)
+def test_a_mask_and_other_types(dtype):
+    put = torch.ops.aten.index_put
+    x, m = X.to(dtype), X > 0
+    check(lambda x: (put(x, [m], x[0, 0]), put(x, [m], x[0, :1], True)), x)
