@@ -46,7 +46,17 @@ from frameloom.ir.lower.geometry import (
 )
 from frameloom.ir.lower.in_place import in_place
 from frameloom.ir.lower.onednn import OneDnn
-from frameloom.ir.lower.table import TABLE, Call, Decline, Draw, Ref, Scattered, positions, read
+from frameloom.ir.lower.table import (
+    EVEN_EMPTY,
+    TABLE,
+    Call,
+    Decline,
+    Draw,
+    Ref,
+    Scattered,
+    positions,
+    read,
+)
 from frameloom.ir.node import Node
 from frameloom.ir.philox import Generator
 from frameloom.ir.program import (
@@ -255,7 +265,7 @@ class Lowering:
             is_only_stored=partial(is_only_stored, node),
             is_used=lambda k: k in used_results(node),
         )  # fmt: skip
-        empty = all(0 in r.shape for r in results)
+        empty = all(0 in r.shape for r in results) and name not in EVEN_EMPTY
         values = [None] * len(metas) if empty else function(call, *given)
         if isinstance(values, Scattered) and (found := in_place(self, node, values)) is not None:
             self.checks(call, node)

@@ -58,6 +58,8 @@ def updated(call: Call, x: Ref, *updates: Update) -> Scattered:
 
 
 def _allowed(call: Call, updates: Sequence[Update]) -> tuple[Update, ...]:
+    if updates and 0 in call.shape:
+        raise Decline  # every index is out of range
     for u in updates:
         if is_cuda(call.device) and (
             torch.are_deterministic_algorithms_enabled()
@@ -100,12 +102,12 @@ def number(value: Number, dtype: DType) -> Expr:
 # --- one index per value
 
 
-@lowering("aten.scatter.src")
+@lowering("aten.scatter.src", even_empty=True)
 def scatter_src(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scattered:
     return _scatter(call, x, dim, indices, source, "set")
 
 
-@lowering("aten.scatter_add.default")
+@lowering("aten.scatter_add.default", even_empty=True)
 def scatter_add(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scattered | Expr:
     return _rounded_once(call, _scatter(call, x, dim, indices, source, "sum"))
 
@@ -137,7 +139,7 @@ def _scatter(
     return updated(call, x, update(kind, over, at, mask, value))
 
 
-@lowering("aten.scatter.value")
+@lowering("aten.scatter.value", even_empty=True)
 def scatter_value(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> Expr | Scattered:
     if x.dtype is None or x.ndim == 0:
         raise Decline
@@ -154,7 +156,7 @@ def scatter_value(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> 
     return where(place.eq(Expr(at[dim])), filled, read(x, at))
 
 
-@lowering("aten.scatter.value_reduce")
+@lowering("aten.scatter.value_reduce", even_empty=True)
 def scatter_value_with(
     call: Call, x: Ref, dim: int, indices: Ref, value: Number, reduce: str
 ) -> Scattered | Expr:
@@ -164,7 +166,7 @@ def scatter_value_with(
     return _rounded_once(call, done)
 
 
-@lowering("aten.scatter_reduce.two")
+@lowering("aten.scatter_reduce.two", even_empty=True)
 def scatter_reduce(
     call: Call, x: Ref, dim: int, indices: Ref, source: Ref, reduce: str, include_self: bool
 ) -> Scattered | Expr:
@@ -198,7 +200,7 @@ def _folded(call: Call, done: Scattered, reduce: str, include_self: bool) -> Sca
 # --- one index per slice
 
 
-@lowering("aten.index_add.default")
+@lowering("aten.index_add.default", even_empty=True)
 def index_add(
     call: Call, x: Ref, dim: int, indices: Ref, source: Ref, alpha: Number
 ) -> Scattered | Expr:
@@ -213,19 +215,19 @@ def index_add(
     return replace(done, updates=tuple(replace(u, value=u.value * times) for u in done.updates))
 
 
-@lowering("aten.index_copy.default")
+@lowering("aten.index_copy.default", even_empty=True)
 def index_copy(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scattered:
     return _by_slices(call, x, dim, indices, source, "set")
 
 
-@lowering("aten.index_fill.int_Scalar")
+@lowering("aten.index_fill.int_Scalar", even_empty=True)
 def index_fill(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> Scattered:
     if x.dtype is None:
         raise Decline
     return _by_slices(call, x, dim, indices, number(value, x.dtype), "set")
 
 
-@lowering("aten.index_fill.int_Tensor")
+@lowering("aten.index_fill.int_Tensor", even_empty=True)
 def index_fill_tensor(call: Call, x: Ref, dim: int, indices: Ref, value: Ref) -> Scattered:
     return _by_slices(call, x, dim, indices, read(value, []).cast(call.dtype), "set")
 
@@ -259,7 +261,7 @@ def _by_slices(
 # --- indices of several dimensions
 
 
-@lowering("aten.index_put.default", "aten._unsafe_index_put.default")
+@lowering("aten.index_put.default", "aten._unsafe_index_put.default", even_empty=True)
 def index_put(
     call: Call, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool
 ) -> Scattered | Expr:
@@ -275,8 +277,8 @@ def index_put(
     shared = torch.broadcast_shapes(*(i.shape for i in tensors))
     rest = [e for d, e in enumerate(x.shape) if d >= len(indices) or indices[d] is None]
     shape = (*rest[:first], *shared, *rest[first:])
-    if values.ndim > len(shape):
-        raise Decline
+    if not _broadcasts(values.shape, shape):
+        raise Decline  # eager raises
     if 0 in shape:
         return updated(call, x)
     over = positions(shape)
@@ -286,12 +288,16 @@ def index_put(
     )
 
 
+def _broadcasts(shape: Sequence[int], whole: Sequence[int]) -> bool:
+    pairs = zip(shape[::-1], whole[::-1], strict=False)
+    return len(shape) <= len(whole) and all(mine in (1, other) for mine, other in pairs)
+
+
 def _where_masked(call: Call, x: Ref, first: int, mask: Ref, values: Ref, accumulate: bool) -> Expr:
     """`x[..., mask] = value`, the same value for every true element of the mask, which is over the dimensions from `first` on."""
     last = first + mask.ndim
-    behind = x.ndim - last
-    one = values.ndim <= behind or values.shape[values.ndim - behind - 1] == 1
-    if mask.shape != x.shape[first:last] or values.ndim > first + 1 + behind or not one:
+    one = (*x.shape[:first], 1, *x.shape[last:])
+    if mask.shape != x.shape[first:last] or 0 in x.shape or not _broadcasts(values.shape, one):
         raise Decline
     at = call.at()
     here, before = read(values, [*at[:first], index(0), *at[last:]]), read(x, at)

@@ -26,19 +26,22 @@ from frameloom.ir.substitute import space
 Lowering = Callable[..., Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 TABLE: dict[str, Lowering] = {}
+EVEN_EMPTY: set[str] = set()
 
 
 class Decline(Exception):
     """This case is not lowered to loops; it becomes a library call."""
 
 
-def lowering(*targets: str) -> Callable[[Function], Function]:
-    """Register a lowering for ATen overloads."""
+def lowering(*targets: str, even_empty: bool = False) -> Callable[[Function], Function]:
+    """Register a lowering for ATen overloads.  `even_empty`: it is asked where no result has elements, too: eager may raise."""
 
     def register(function: Function) -> Function:
         for target in targets:
             assert target not in TABLE, f"{target} has two lowerings"
             TABLE[target] = function
+        if even_empty:
+            EVEN_EMPTY.update(targets)
         return function
 
     return register
