@@ -64,7 +64,7 @@ selp.f32 $0, 0fFF800000, p, zero;
 # A polynomial of x*x or of |x|, by which side of 1.003 it lies on; beyond, those of CUDA 13, an ulp from older ones.
 _ERF = """
 {
-.reg .f32 a, x, c, p, q; .reg .b32 bits, sign; .reg .pred far;
+.reg .f32 a, x, c, p, q; .reg .pred far;
 abs.f32 a, $1;
 setp.ge.f32 far, a, 0f3F8060FE;
 mul.rn.f32 x, $1, $1;
@@ -87,17 +87,13 @@ selp.f32 q, q, $1, far;
 fma.rn.f32 p, p, q, q;
 ex2.approx.ftz.f32 q, p;
 sub.rn.f32 q, 0f3F800000, q;
-mov.b32 sign, $1;
-and.b32 sign, sign, 0x80000000;
-mov.b32 bits, q;
-or.b32 bits, bits, sign;
-mov.b32 q, bits;
+copysign.f32 q, $1, q;
 selp.f32 $0, q, p, far;
 }"""
 
 _TANH = """
 {
-.reg .f32 a, x, p, q; .reg .b32 bits, sign; .reg .pred near, one;
+.reg .f32 a, x, p, q; .reg .pred near, one;
 abs.f32 a, $1;
 setp.lt.f32 near, a, 0f3F19999A;
 mul.rn.f32 x, $1, $1;
@@ -113,11 +109,7 @@ rcp.approx.ftz.f32 q, q;
 fma.rn.f32 q, q, 0fC0000000, 0f3F800000;
 setp.ge.f32 one, a, 0f41102CB4;
 selp.f32 q, 0f3F800000, q, one;
-mov.b32 sign, $1;
-and.b32 sign, sign, 0x80000000;
-mov.b32 bits, q;
-or.b32 bits, bits, sign;
-mov.b32 q, bits;
+copysign.f32 q, $1, q;
 selp.f32 $0, p, q, near;
 }"""
 
