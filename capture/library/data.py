@@ -70,7 +70,7 @@ def _taken_out(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
     """The number that a tensor of one element holds."""
     assert t.frame is not None
     site, dtype = (t.frame.code, t.frame.at.index), tensor.fake.dtype
-    if dtype is torch.uint64 or tensor.fake.requires_grad or t.session.is_avoided(*site):
+    if dtype is torch.uint64 or t.session.is_avoided(*site):
         raise broken
     cls, wide = next((c, w) for kinds, c, w in NUMBERS if kinds(dtype))
     n_ops = t.recorder.n_ops
@@ -80,7 +80,7 @@ def _taken_out(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
 
 
 def _number(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return tensor.reshape(()).to(dtype, copy=True)
+    return tensor.detach().reshape(()).to(dtype, copy=True)
 
 
 def _converted(convert: type, otherwise: Known) -> Known:
@@ -92,7 +92,7 @@ def _converted(convert: type, otherwise: Known) -> Known:
         if known is not None:
             return t.evaluate(convert, [ConstValue(known.item())], {})
         broken = Break("item", f"{convert.__name__}(tensor)")
-        if tensor.fake.dtype.is_floating_point is not (convert is float) or tensor.fake.dtype is torch.bool:  # fmt: skip
+        if tensor.fake.requires_grad or tensor.fake.dtype.is_floating_point is not (convert is float) or tensor.fake.dtype is torch.bool:  # fmt: skip
             raise broken
         return _taken_out(t, tensor, broken)
 

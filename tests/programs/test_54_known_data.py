@@ -144,3 +144,18 @@ def least_squares(a, b):
 @program(args=(torch.randn(2, 3, 5), torch.randn(2, 3, 2)))
 def least_squares_without_enough_equations(a, b):
     return torch.linalg.lstsq(a, b), torch.linalg.lstsq(a, b[..., 0], driver="gelss")
+
+
+def number_of_a_loss(x):
+    loss = (x * x).sum()
+    return loss, loss.item(), loss.detach().item()
+
+
+def test_the_number_of_a_loss_leaves_its_gradient():
+    target = jit(number_of_a_loss, fullgraph=True)
+    for _ in range(2):
+        x = X.clone().requires_grad_()
+        loss, first, second = target(x)
+        loss.backward()
+        assert first == second == loss.item() == (X * X).sum().item()
+        assert torch.equal(x.grad, 2 * X)
