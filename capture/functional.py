@@ -139,6 +139,21 @@ def _put_back(child: Fake, parent: Fake, node: Any, tape: Tape) -> Any:
     raise Break("mutated_view", f"in-place write through {view.func}")
 
 
+def reaches_beyond(fake: Fake, size: Any, stride: Any, offset: int | None = None) -> bool:
+    """Whether such a view has elements that no tensor over this memory is known to have.  Eager asks the storage, whose size the guards do not know."""
+    root = fake.memory.root
+    known = (root.storage_offset() + _extent(root.shape, root.stride())) * root.element_size()
+    start = fake.storage_offset() if offset is None else offset
+    wanted = _extent(size, stride)
+    return wanted > 0 and (start + wanted) * fake.element_size() > known
+
+
+def _extent(size: Any, stride: Any) -> int:
+    if 0 in size:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+
+
 def functional_form_of_view(func: Any) -> Any:
     """`squeeze` for `squeeze_`: the view that the tensor becomes; None if there is none."""
     schema = func._schema

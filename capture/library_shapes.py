@@ -1,4 +1,4 @@
-"""Rules of shapes.py for library functions that have no meta kernel."""
+"""Rules of shapes.py for library functions that have no meta kernel, or one that does not check what it is given."""
 
 from __future__ import annotations
 
@@ -37,3 +37,22 @@ def _lstsq(
         empty(batch if gives_rank else (0,), torch.int64),
         empty((*batch, min(rows, columns)) if gives_values else (0,), real),
     )
+
+
+PARTS = {
+    aten.diagonal_scatter.default: aten.diagonal.default,
+    aten.select_scatter.default: aten.select.int,
+    aten.slice_scatter.default: aten.slice.Tensor,
+    aten.as_strided_scatter.default: aten.as_strided.default,
+}
+
+
+@rule(*PARTS)
+def _part_put_back(
+    func: Any, x: torch.Tensor, part: torch.Tensor, *where: Any, **named: Any
+) -> Any:
+    """Meta kernels take a part of any size."""
+    wanted = PARTS[func](x, *where, **named).shape
+    if part.shape != wanted:
+        raise RuntimeError(f"expected src to have a size equal to the slice of self: {wanted}")
+    return None

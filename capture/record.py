@@ -42,6 +42,7 @@ from frameloom.capture.functional import (
     current,
     functional_form,
     functional_form_of_view,
+    reaches_beyond,
     write,
 )
 from frameloom.capture.graph import CapturedGraph
@@ -341,6 +342,8 @@ class Recorder(TorchDispatchMode):
             ]
         if func is aten._unsafe_view.default:
             func = aten.view.default
+        if func is aten.as_strided.default and reaches_beyond(parent, *rest, **kwargs):
+            raise Break("data_pointer", "as_strided(...) beyond the tensor")
         if func is aten.lift_fresh.default:
             func = aten.alias.default
         node = self.emit(func, args, kwargs)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.functional import write
+from frameloom.capture.functional import reaches_beyond, write
 from frameloom.errors import Break
 from frameloom.ir.philox import Source
 from frameloom.ir.strides import overlaps
@@ -73,7 +73,8 @@ def _record_cudnn_batch_norm_backward(recorder: Any, func: Any, args: Any, kwarg
 def _record_as_strided_scatter(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Its offset counts from the start of the memory, wherever the tensor starts."""
     x, _, size, stride, *_ = args
-    if not x.is_contiguous() or x.storage_offset() or overlaps(size, stride):
+    beyond = reaches_beyond(x, *args[2:], **kwargs)
+    if beyond or not x.is_contiguous() or x.storage_offset() or overlaps(size, stride):
         raise Break("unsupported_op", f"{func} on memory that is not one contiguous tensor")
     return recorder._pure(func, args, kwargs)
 

@@ -191,6 +191,19 @@ def test_random_slopes_of_nothing():
 def test_parts_put_back_have_the_right_size(size):
     part = torch.ones(size)
     check(lambda x, y: torch.diagonal_scatter(x, y), X, part)
+    check(lambda x, y: torch.diagonal_scatter(x, y), X[:0], part)
     check(lambda x, y: torch.diagonal_scatter(x, y, -1), X, part)
     check(lambda x, y: torch.select_scatter(x, y, 1, 0), X, part)
     check(lambda x, y: torch.slice_scatter(x, y[:, None], 1, 1, 2), X, part)
+
+
+def test_views_beyond_a_tensor():
+    for fn in (
+        lambda x: x.as_strided((8,), (1,), 0) + 1,
+        lambda x: x.as_strided((2, 3), (4, 1)) + 1,
+        lambda x: (x * 2).as_strided((8,), (1,)) + 1,
+        lambda x: torch.as_strided_scatter(x, x[:2], (2,), (3,), 1),
+    ):
+        check(fn, X[0].clone())
+        check(fn, X[0])
+    whole(lambda x: x.as_strided((2, 3), (1, 1), 0) + 1, X[0])

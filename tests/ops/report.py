@@ -26,6 +26,7 @@ def markdown(units: list[Unit], samples: int, samples_others: int) -> str:
         "others at equal distances between them; all error inputs.",
         f"Python {platform.python_version()}, torch {torch.__version__}, {platform.machine()}, CPU.  Revision: "
         + ", ".join(f"{name} ({n} units)" for name, n in revisions.most_common()) + ".",
+        *(SEVERAL if len(revisions) > 1 else ()),
         "",
         *summary(by_op),
         "",
@@ -71,6 +72,10 @@ def markdown(units: list[Unit], samples: int, samples_others: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+SEVERAL = (
+    "Put together from runs at these revisions: ops that a later change concerns were tried again.  Units of the older ones may hold more samples in",
+    "float32's function form, and may lack inputs without elements and compiled cases of all dtypes.",
+)
 SHORT = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f16", "int64": "i64", "bool": "bool", "complex64": "c64"}  # fmt: skip
 
 
