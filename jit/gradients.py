@@ -41,7 +41,7 @@ class Gradients:
     def __init__(
         self,
         forward: Plan,
-        compile_backward: Callable[[torch.fx.Graph], Plan],
+        compile_backward: Callable[[torch.fx.Graph, tuple[Any, ...]], Plan],
         captured: CapturedGraph,
     ) -> None:
         assert captured.backward is not None
@@ -92,20 +92,22 @@ class Gradients:
             context.mark_non_differentiable(*[results[k] for k in self._constant])
         return results[: how.n_results]
 
-    def pass_for(self, missing: frozenset[int]) -> _BackwardPass:
+    def pass_for(
+        self, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any]
+    ) -> _BackwardPass:
         """`missing`: the entries of `how.tangents` without a gradient."""
         found = self._backward.get(missing)
         if found is None:
             part = partial_backward(self.how, missing)
-            found = self._backward[missing] = _BackwardPass(
-                self.how, part, missing, self._plan(part), self.op_by_op.module(part.graph)
-            )
+            found = _BackwardPass(self.how, part, missing, self.op_by_op.module(part.graph))
+            found.plan = self._plan(part, (*saved, *found.given(given)))
+            self._backward[missing] = found
         return found
 
-    def _plan(self, part: Partial) -> Plan | None:
+    def _plan(self, part: Partial, examples: tuple[Any, ...]) -> Plan | None:
         try:
             with torch._C._DisableAutocast():
-                return self._compile(part.graph)
+                return self._compile(part.graph, examples)
         except Exception as error:
             if config.verify:
                 raise
@@ -119,11 +121,9 @@ class Gradients:
 class _BackwardPass:
     """From what is saved and the gradients that are there to those of the inputs."""
 
-    def __init__(
-        self, how: Backward, part: Partial, missing: frozenset[int], plan: Plan | None, module: Plan
-    ) -> None:
-        self.part, self.missing = part, missing
-        self.plan, self.module = plan, module
+    def __init__(self, how: Backward, part: Partial, missing: frozenset[int], module: Plan) -> None:
+        self.part, self.missing, self.module = part, missing, module
+        self.plan: Plan | None = None
         self.tangents = [
             place
             for k, place in enumerate(zip(how.tangents, how.layouts, strict=True))
@@ -132,7 +132,7 @@ class _BackwardPass:
 
     def __call__(self, piece: Gradients, saved: Sequence[Any], given: Sequence[Any]) -> list[Any]:
         how = piece.how
-        tangents = [layout.fit(given[n]) for n, layout in self.tangents]
+        tangents = self.given(given)
         watched = is_watched(piece.on_gpu) or any(map(is_batched, tangents))
         run = self.module if self.plan is None or watched else self.plan
         made = run(*saved, *tangents)
@@ -142,6 +142,10 @@ class _BackwardPass:
         for k, gradient in zip(self.part.ends, made, strict=True):
             results[k] = gradient
         return results
+
+    def given(self, gradients: Sequence[Any]) -> list[Any]:
+        """Those that are there, as they lie in memory during the capture."""
+        return [layout.fit(gradients[n]) for n, layout in self.tangents]
 
 
 def is_watched(on_gpu: bool) -> bool:
@@ -167,7 +171,7 @@ def _viewed(tensor: Any, steps: Sequence[ViewStep]) -> Any:
     return tensor
 
 
-class _Node(torch.autograd.Function):
+class Compiled(torch.autograd.Function):
     """Takes all inputs as one tuple, which autograd does not look at, and those that get a gradient."""
 
     @staticmethod
@@ -196,7 +200,7 @@ class _Node(torch.autograd.Function):
             gradients = piece.op_by_op.gradients(inputs, context.others, given)
             if gradients is not None:
                 return None, None, *gradients
-        gradients = piece.pass_for(missing)(piece, saved, given)
+        gradients = piece.pass_for(missing, saved, given)(piece, saved, given)
         if not keeps_graph():
             context.others = None
             if missing:
@@ -205,7 +209,7 @@ class _Node(torch.autograd.Function):
 
 
 # Without the Python function around it, which is there for function transforms: calls under one are left to plain Python.
-apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Node)
+apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, Compiled)
 
 
 def _inputs(context: Any, saved: Sequence[Any]) -> list[Any]:

@@ -67,11 +67,17 @@ def compile_graph(
         return _compile_one(captured, options, trail)
     forward, report = _compile_one(replace(captured, backward=None), options, trail)
 
-    def compile_backward(graph: torch.fx.Graph) -> Compiled:
+    def compile_backward(graph: torch.fx.Graph, examples: tuple[Any, ...]) -> Compiled:
         """Called when the first backward pass comes."""
         own = Trail(f"{trail.name} backward")
         behind = replace(
-            captured, graph=graph, inputs=(), examples=(), mutated=(), frozen=(), backward=None
+            captured,
+            graph=graph,
+            inputs=(),
+            examples=examples,
+            mutated=(),
+            frozen=(),
+            backward=None,
         )
         try:
             return _compile_one(behind, options, own)[0]

@@ -224,3 +224,21 @@ def test_gradients_of_gradients_and_running_statistics():
         torch.testing.assert_close(a.grad, b.grad)
     for a, b in zip(plain.buffers(), model.buffers(), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_a_backend_gets_both_graphs_with_examples():
+    seen = []
+
+    def backend(module, examples):
+        seen.append((len(examples), all(isinstance(e, torch.Tensor) for e in examples)))
+        assert len(module.forward(*examples)) > 0
+        return module.forward
+
+    x, w = torch.randn(4, 8), leaf(8, 8)
+    jitted = frameloom.jit(lambda x, w: torch.tanh(x @ w), backend=backend)
+    jitted(x, w).sum().backward()
+    assert seen[0] == (2, True)
+    assert len(seen) == 2
+    assert seen[1][1]
+    expected = torch.autograd.grad(torch.tanh(x @ w).sum(), w)[0]
+    torch.testing.assert_close(w.grad, expected)
