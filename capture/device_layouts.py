@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch._prims_common
 
 from frameloom.capture.index_shapes import laid_out
 
@@ -85,6 +86,18 @@ def _nonzero_static(meta: Any, x: Any, **options: Any) -> Any:
     return meta.new_empty(meta.shape)
 
 
+def _interpolated(meta: Any, x: Any, *args: Any) -> Any:
+    """In the memory format of the input, also where sizes of 1 leave the strides open."""
+    form = torch._prims_common.suggest_memory_format(x)
+    return torch.empty(meta.shape, dtype=meta.dtype, device="meta", memory_format=form)
+
+
+UPSAMPLING = [
+    *(f"{mode}{n}d" for n in (1, 2, 3) for mode in ("upsample_nearest", "_upsample_nearest_exact")),
+    "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
+]  # fmt: skip
+
+
 def _fourier(func: Any) -> Callable[..., Any]:
     """The library is asked: in which order it goes over the dimensions depends on which it was built with."""
 
@@ -114,6 +127,11 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     **{
         ("cpu", func): _fourier(func)
         for func in (aten._fft_c2c.default, aten._fft_r2c.default, aten._fft_c2r.default)
+    },
+    **{
+        (device, getattr(aten, name).default): _interpolated
+        for name in UPSAMPLING
+        for device in ("cpu", "cuda")
     },
     ("cuda", aten.convolution.default): _convolution,
     ("cuda", aten.index.Tensor): _index,

@@ -49,7 +49,7 @@ class Ops:
         if op is Op.BITCAST:
             return f"as<{p.vector(to, width)}>({args[0]})"
         if op is Op.WHERE:
-            return self._select(args[0], args[1], args[2], n.dtype, width)
+            return self._select(args[0], args[1], args[2], to, width)
         if op in INFIX or (of is DType.BOOL and op in BOOLEAN):
             return self._infix(op, args, width, of)
         if op is Op.NEG:

@@ -249,12 +249,14 @@ class Values(Ops):
             raise AssertionError("constants are scalars")
         # Positions are compared and computed in 32 bits where they fit.
         positions = n.srcs if n.op in COMPARES else (n, *n.srcs) if is_index(n) else ()
+        if n.op is Op.WHERE:
+            positions = (n, *n.srcs[1:])
         narrow = bool(positions) and all(s.dtype is DType.I64 and fits_i32(s) for s in positions)
-        args = [self.vector(s, narrow) for s in n.srcs]
-        if not narrow:
+        args = [self.vector(s, narrow and s.dtype is not DType.BOOL) for s in n.srcs]
+        if not narrow and n.op is not Op.CAST:  # a narrow position is converted as such
             args = [self.as_dtype(a, s.dtype) for a, s in zip(args, n.srcs, strict=True)]
         of = args[0].dtype
-        to = of if narrow and n.dtype is DType.I64 else n.dtype
+        to = DType.I32 if narrow and n.dtype is DType.I64 else n.dtype
         divide = self.divide_text(n, to) if is_index(n) else None
         return to, [
             divide(args[0].texts[u])

@@ -162,7 +162,7 @@ def _order_inside(p: Pass) -> None:
 
 
 def element_bytes(n: Node) -> int:
-    if is_index(n):
+    if is_index(n) or (n.op is Op.WHERE and n.dtype is DType.I64):
         known = bounds(n)
         if known is not None and known[0] >= -(1 << 31) and known[1] < 1 << 31:
             return 1  # computed in 32 bits, or only an address

@@ -12,6 +12,7 @@ import frameloom.ir.lower.copies
 import frameloom.ir.lower.create
 import frameloom.ir.lower.foreach
 import frameloom.ir.lower.gather
+import frameloom.ir.lower.interpolate
 import frameloom.ir.lower.loss
 import frameloom.ir.lower.matmul
 import frameloom.ir.lower.normalize

@@ -1,0 +1,256 @@
+"""Resizing images: nearest, linear and cubic interpolation along each dimension.
+
+Where a result's pixel lies in the image is a fraction of its position: the index below it is computed in whole numbers (so that
+loads can be understood), how far behind that it lies in floats, as eager does, whose rounding is part of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from frameloom.ir import index
+from frameloom.ir.dtype import DType
+from frameloom.ir.lower.expr import Expr, maximum
+from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
+from frameloom.ir.node import Node
+from frameloom.ir.ops import Op
+from frameloom.ir.program import is_cuda
+from frameloom.ir.substitute import compare, select
+
+LARGEST_DENOMINATOR = 1 << 16
+
+
+def clamped(position: Node, last: int) -> Node:
+    """`position`, or the nearest in [0, last]."""
+    low, high = index.index(0), index.index(last)
+    position = select(compare(Op.LT, position, low), low, position)
+    return select(compare(Op.GT, position, high), high, position)
+
+
+def _divided(numerator: Node, denominator: int) -> Node:
+    """The floor of a quotient; of negative numerators by way of positive ones, which divide faster."""
+    span = index.bounds(numerator)
+    assert span is not None
+    turns = max(0, -(span[0] // denominator))
+    moved = index.add(numerator, index.index(turns * denominator))
+    return index.add(index.floordiv(moved, denominator), index.index(-turns))
+
+
+@dataclass(frozen=True)
+class Side:
+    """One dimension: positions of the result, extents of image and result, image pixels per pixel of the result."""
+
+    at: Node
+    extent: int
+    places: int
+    scale: float
+    aligned: bool = False  # corners on corners
+    on_cpu: bool = True
+
+    def fraction(self) -> tuple[int, int]:
+        found = Fraction(self.scale).limit_denominator(LARGEST_DENOMINATOR)
+        return found.numerator, found.denominator
+
+    def below(self) -> Node:
+        """The pixel of the image at or below a pixel of the result, not clamped."""
+        p, q = self.fraction()
+        if self.aligned:
+            return _divided(index.mul(self.at, p), q)
+        return _divided(index.add(index.mul(self.at, 2 * p), index.index(p - q)), 2 * q)
+
+    def place(self, dtype: DType, once: bool = False) -> Expr:
+        """Where a pixel of the result lies.  `once`: rounded once, as by a multiplication and addition in one."""
+        at = Expr(self.at).cast(DType.F64 if once else dtype)
+        place = at * self.scale if self.aligned else (at + 0.5) * self.scale - 0.5
+        return place.cast(dtype)
+
+
+def _sides(
+    call: Call, x: Ref, scales: Sequence[float | None], dtype: DType, aligned: bool = False
+) -> list[Side]:
+    """The dimensions that are resized.  Scales are computed in `dtype`, as eager's kernels do."""
+    if x.dtype is None or 0 in x.shape:
+        raise Decline
+    kind = np.float64 if dtype is DType.F64 else np.float32
+    sides = []
+    n = len(scales)
+    for at, extent, places, given in zip(
+        call.at()[-n:], x.shape[-n:], call.shape[-n:], scales, strict=True
+    ):
+        if aligned:
+            scale = float(kind(extent - 1) / kind(places - 1)) if places > 1 else 0.0
+        elif given is not None and given > 0:
+            scale = float(kind(1.0 / given))
+        else:
+            scale = float(kind(extent) / kind(places))
+        if extent == places and scale != 1 and places > 1:
+            raise Decline  # eager's kernels differ on whether that is a copy
+        sides.append(Side(at, extent, places, scale, aligned, not is_cuda(call.device)))
+    return sides
+
+
+# --- nearest
+
+
+def _nearest(call: Call, x: Ref, scales: Sequence[float | None], middle: bool) -> Expr:
+    if x.dtype is None or not (x.dtype.is_float or x.dtype is DType.U8):
+        raise Decline
+    at = call.at()
+    for d, side in enumerate(_sides(call, x, scales, DType.F32), start=x.ndim - len(scales)):
+        at[d] = _nearest_index(side, middle)
+    return read(x, at)
+
+
+def _nearest_index(side: Side, middle: bool) -> Node:
+    p, q = side.fraction()
+    exact = index.mul(side.at, p)
+    if middle:
+        exact, q = index.add(index.mul(exact, 2), index.index(p)), 2 * q
+    o = np.arange(side.places)
+    wanted = np.floor((o.astype(np.float32) + np.float32(0.5 * middle)) * np.float32(side.scale))
+    if side.places == 2 * side.extent and not middle:
+        wanted = o // 2
+    numerators = o * p * (2 if middle else 1) + p * middle
+    if (np.minimum(wanted, side.extent - 1) != np.minimum(numerators // q, side.extent - 1)).any():
+        raise Decline  # rounded to another pixel
+    return clamped(index.floordiv(exact, q), side.extent - 1)
+
+
+@lowering("aten.upsample_nearest1d.default", "aten._upsample_nearest_exact1d.default")
+def nearest1d(call: Call, x: Ref, size: Sequence[int], scale: float | None) -> Expr:
+    return _nearest(call, x, [scale], "exact" in call.target)
+
+
+@lowering("aten.upsample_nearest2d.default", "aten._upsample_nearest_exact2d.default")
+def nearest2d(
+    call: Call, x: Ref, size: Sequence[int], down: float | None, right: float | None
+) -> Expr:
+    return _nearest(call, x, [down, right], "exact" in call.target)
+
+
+@lowering("aten.upsample_nearest3d.default", "aten._upsample_nearest_exact3d.default")
+def nearest3d(
+    call: Call,
+    x: Ref,
+    size: Sequence[int],
+    deep: float | None,
+    down: float | None,
+    right: float | None,
+) -> Expr:
+    return _nearest(call, x, [deep, down, right], "exact" in call.target)
+
+
+# --- sums of neighbours with weights, dimension by dimension
+
+Taps = list[tuple[Node, Expr]]  # pixels of one dimension, and their weights
+
+
+def _interpolated(
+    call: Call,
+    x: Ref,
+    aligned: bool,
+    scales: Sequence[float | None],
+    taps_of: Callable[[Side, DType], Taps],
+) -> Expr:
+    if x.dtype is None or not x.dtype.is_float:
+        raise Decline
+    if taps_of is _linear and _prefers_library(call, x, len(scales)):
+        raise Decline
+    wide = DType.F32 if x.dtype.is_half else x.dtype
+    sides = _sides(call, x, scales, wide, aligned)
+    taps = [taps_of(side, wide) for side in sides]
+    return _sum(x, call.at()[: -len(sides)], taps)
+
+
+def _prefers_library(call: Call, x: Ref, n: int) -> bool:
+    """The CPU's vectors of neighbouring pixels are collected one by one, and the library remembers where from for all rows."""
+    return not is_cuda(call.device) and 1 in x.strides[x.ndim - n :]
+
+
+def _sum(x: Ref, at: Sequence[Node], taps: Sequence[Taps]) -> Expr:
+    if not taps:
+        return read(x, at).wide()
+    total: Expr | None = None
+    for position, weight in taps[0]:
+        value = _sum(x, [*at, position], taps[1:]) * weight
+        total = value if total is None else total + value
+    assert total is not None
+    return total
+
+
+def _linear(side: Side, dtype: DType) -> Taps:
+    if side.extent == side.places:
+        return [(side.at, Expr(index.index(1)).cast(dtype))]
+    first = clamped(side.below(), side.extent - 1)
+    second = clamped(index.add(first, index.index(1)), side.extent - 1)
+    place = side.place(dtype, once=side.on_cpu)  # as eager's is there
+    if not side.aligned:
+        place = maximum(place, 0)
+    behind = place - Expr(first).cast(dtype)
+    return [(first, 1 - behind), (second, behind)]
+
+
+def _cubic(side: Side, dtype: DType) -> Taps:
+    if side.extent == side.places:
+        raise Decline  # a copy in one kernel of eager's, not in the other
+    below = side.below()
+    t = side.place(dtype) - Expr(below).cast(dtype)
+    a = -0.75
+
+    def near(x: Expr) -> Expr:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+
+    def far(x: Expr) -> Expr:
+        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+    weights = [far(t + 1), near(t), near(1 - t), far((1 - t) + 1)]
+    return [
+        (clamped(index.add(below, index.index(k - 1)), side.extent - 1), weight)
+        for k, weight in enumerate(weights)
+    ]
+
+
+@lowering("aten.upsample_linear1d.default")
+def linear(call: Call, x: Ref, size: Sequence[int], aligned: bool, scale: float | None) -> Expr:
+    return _interpolated(call, x, aligned, [scale], _linear)
+
+
+@lowering("aten.upsample_bilinear2d.default")
+def bilinear(
+    call: Call,
+    x: Ref,
+    size: Sequence[int],
+    aligned: bool,
+    down: float | None,
+    right: float | None,
+) -> Expr:
+    return _interpolated(call, x, aligned, [down, right], _linear)
+
+
+@lowering("aten.upsample_trilinear3d.default")
+def trilinear(
+    call: Call,
+    x: Ref,
+    size: Sequence[int],
+    aligned: bool,
+    deep: float | None,
+    down: float | None,
+    right: float | None,
+) -> Expr:
+    return _interpolated(call, x, aligned, [deep, down, right], _linear)
+
+
+@lowering("aten.upsample_bicubic2d.default")
+def bicubic(
+    call: Call,
+    x: Ref,
+    size: Sequence[int],
+    aligned: bool,
+    down: float | None,
+    right: float | None,
+) -> Expr:
+    return _interpolated(call, x, aligned, [down, right], _cubic)
