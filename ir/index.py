@@ -192,6 +192,32 @@ _RANGED = frozenset({
 })  # fmt: skip
 
 
+def _where(condition: Node, holds: bool, n: Node, known: Range | None) -> Range | None:
+    """The range of `n` where `condition`, a comparison of `n` or `-n` with a constant, holds or does not."""
+    if known is None or not n.dtype.is_int or condition.op not in _BELOW:
+        return known
+    if condition.srcs[1].op is not Op.CONST:
+        return known
+    position, limit = condition.srcs[0], condition.srcs[1].arg
+    sign = 1
+    if n is not position:
+        terms, constant = terms_of(position)
+        if terms_of(n) != ({t: -c for t, c in terms.items()}, -constant):
+            return known
+        sign, known = -1, (-known[1], -known[0])
+    # `position < end`, or else `position >= end`
+    below, end = _BELOW[condition.op][0], limit + _BELOW[condition.op][1]
+    low, high = (
+        (known[0], min(known[1], end - 1)) if below is holds else (max(known[0], end), known[1])
+    )
+    if low > high:  # the side is never taken
+        low, high = known
+    return (low, high) if sign == 1 else (-high, -low)
+
+
+_BELOW = {Op.LT: (True, 0), Op.LE: (True, 1), Op.GE: (False, 0), Op.GT: (False, 1)}
+
+
 def _bounds_of(n: Node, of: Sequence[Range | None]) -> Range | None:
     op = n.op
     if op is Op.AXIS:
@@ -199,7 +225,8 @@ def _bounds_of(n: Node, of: Sequence[Range | None]) -> Range | None:
     if op is Op.CONST:
         return (int(n.arg), int(n.arg)) if not n.dtype.is_float else None
     if op is Op.WHERE:
-        return _hull(of[1], of[2]) if of[1] and of[2] else None
+        sides = [_where(n.srcs[0], k == 1, n.srcs[k], of[k]) for k in (1, 2)]
+        return _hull(*sides) if sides[0] and sides[1] else None
     if op is Op.MOD and n.srcs[1].op is Op.CONST and n.srcs[1].arg > 0:
         c = n.srcs[1].arg
         a = of[0]

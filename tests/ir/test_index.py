@@ -9,7 +9,7 @@ from frameloom.ir import index as ix
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import Op
-from frameloom.ir.substitute import fold, substitute
+from frameloom.ir.substitute import compare, fold, select, substitute
 
 A, B, C = Axis("a", 4), Axis("b", 6), Axis("c", 5)
 AXES = (A, B, C)
@@ -162,3 +162,15 @@ def test_sympy_agrees():
             given_values = {names[a]: v for a, v in at.items()}
             assert sympy.floor(expression / c).subs(given_values) == value_of(q, at)
             assert sympy.Mod(expression, c).subs(given_values) == value_of(r, at)
+
+
+def test_chosen_positions_are_in_range():
+    i = axis(Axis("i0x9", 9))
+    moved = ix.add(i, ix.index(-3))
+    low = select(compare(Op.LT, moved, ix.index(0)), ix.index(0), moved)
+    assert ix.bounds(low) == (0, 5)
+    both = select(compare(Op.GT, low, ix.index(4)), ix.index(4), low)
+    assert ix.bounds(both) == (0, 4)
+    negative = compare(Op.LT, moved, ix.index(0))
+    assert ix.bounds(select(negative, ix.mul(moved, ix.index(-1)), moved)) == (0, 5)
+    assert ix.bounds(select(compare(Op.GE, moved, ix.index(2)), ix.index(2), moved)) == (-3, 2)

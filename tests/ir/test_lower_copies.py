@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tests.helpers import check
 
@@ -19,3 +20,11 @@ def test_as_strided_scatter_into_an_intermediate(size, stride, offset):
     check(f, torch.randn(4, 6), torch.randn(size), torch.randn(8, 8), graphs=1)
     g = lambda x, y: torch.as_strided_scatter(x, y, size, stride, offset)
     check(g, torch.randn(4, 6), torch.randn(size), graphs=1)
+
+
+def test_padding_reads_what_another_kernel_computes_in_range():
+    def f(x):
+        y = x.exp()
+        return F.pad(y, (2, 1, 1, 2), mode="replicate"), F.pad(y, (2, 1, 1, 2), mode="reflect")
+
+    check(f, torch.randn(2, 3, 5, 6), graphs=1)
