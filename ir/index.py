@@ -225,8 +225,8 @@ def _bounds_of(n: Node, of: Sequence[Range | None]) -> Range | None:
     if op is Op.CONST:
         return (int(n.arg), int(n.arg)) if not n.dtype.is_float else None
     if op is Op.WHERE:
-        sides = [_where(n.srcs[0], k == 1, n.srcs[k], of[k]) for k in (1, 2)]
-        return _hull(*sides) if sides[0] and sides[1] else None
+        one, other = (_where(n.srcs[0], k == 1, n.srcs[k], of[k]) for k in (1, 2))
+        return _hull(one, other) if one and other else None
     if op is Op.MOD and n.srcs[1].op is Op.CONST and n.srcs[1].arg > 0:
         c = n.srcs[1].arg
         a = of[0]

@@ -168,7 +168,8 @@ def _scatter(store: Store, offset: Tensor, value: Tensor, target: Tensor) -> Non
     assert store.scatter is not None
     kind, dtype = store.scatter.kind, store.value.dtype
     wide = torch.float32 if dtype.is_half else dtype.to_torch()
-    combine = BINARY.get(SCATTER_KINDS.get(kind, Op.CONST), lambda before, v: v)
+    replace: Callable[[Tensor, Tensor], Tensor] = lambda before, v: v  # noqa: E731
+    combine = BINARY.get(SCATTER_KINDS.get(kind, Op.CONST), replace)
     if dtype is DType.BOOL and kind in ("sum", "prod"):
         combine = torch.logical_or if kind == "sum" else torch.logical_and
     _check_range(offset[offset >= 0], target, str(store.buffer))

@@ -73,7 +73,7 @@ class Gradients:
         else:
             results = apply(self, inputs, *wanted)
         if self._plain_outputs:
-            return results  # type: ignore[no-any-return]
+            return results
         return tuple(
             _viewed(inputs[o.number] if o.of_input else results[o.number], o.steps)
             if isinstance(o, ViewOutput)
@@ -130,7 +130,9 @@ class _BackwardPass:
             if k not in missing
         ]
 
-    def __call__(self, piece: Gradients, saved: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    def __call__(
+        self, piece: Gradients, saved: Sequence[Any], given: Sequence[Any]
+    ) -> Sequence[Any]:
         how = piece.how
         tangents = self.given(given)
         watched = is_watched(piece.on_gpu) or any(map(is_batched, tangents))
@@ -197,9 +199,8 @@ class Compiled(torch.autograd.Function):
             saved = context.saved_tensors
         if torch.is_grad_enabled():
             inputs = _inputs(context, saved)
-            gradients = piece.op_by_op.gradients(inputs, context.others, given)
-            if gradients is not None:
-                return None, None, *gradients
+            if (made := piece.op_by_op.gradients(inputs, context.others, given)) is not None:
+                return None, None, *made
         gradients = piece.pass_for(missing, saved, given)(piece, saved, given)
         if not keeps_graph():
             context.others = None

@@ -284,9 +284,10 @@ class Lowering:
             own_name = f"{node.name}_{k}" if several else node.name
             kind = Kind.OUTPUT if (node, k) in self.returned else Kind.TEMP
             buffer = self.buffer(own_name, v, kind)
-            refs.append(self.ref(buffer, v))
+            ref = self.ref(buffer, v)
+            refs.append(ref)
             if value is not None and 0 not in buffer.shape:
-                steps += self.stored(refs[-1], value, name, node)
+                steps += self.stored(ref, value, name, node)
         for made, value in reversed(call.made):
             self.base_offset[made.buffer] = 0
             steps = [*self.stored(made, value, name, node), *steps]

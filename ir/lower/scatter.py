@@ -274,7 +274,7 @@ def index_put(
         raise Decline  # eager sorts the indices, so that the sums are the same every time
     first = place_of_indices(x, indices)[0]
     tensors = [i for i in indices if i is not None]
-    shared = torch.broadcast_shapes(*(i.shape for i in tensors))
+    shared = torch.broadcast_shapes(*(i.shape for i in tensors))  # type: ignore[no-untyped-call]
     rest = [e for d, e in enumerate(x.shape) if d >= len(indices) or indices[d] is None]
     shape = (*rest[:first], *shared, *rest[first:])
     if not _broadcasts(values.shape, shape):

@@ -64,10 +64,10 @@ ALGEBRA_RULES = (
     # x < -inf -> false, and the others that nothing fulfils
     *(
         Rule(of(op, *sides, name="whole"), lambda whole, **_: const(False, whole.dtype), bools)
-        for limit in (exactly(math.inf), exactly(-math.inf))
+        for limit, above in ((exactly(math.inf), True), (exactly(-math.inf), False))
         for op, sides in [
-            (Op.LT, (limit, x) if limit.value > 0 else (x, limit)),
-            (Op.GT, (x, limit) if limit.value > 0 else (limit, x)),
+            (Op.LT, (limit, x) if above else (x, limit)),
+            (Op.GT, (x, limit) if above else (limit, x)),
         ]
     ),
     # max(max(x, c), d) -> max(x, max(c, d))
