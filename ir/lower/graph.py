@@ -87,6 +87,12 @@ def lower(
     return Lowering(graph, constants, onednn, generator_of).run()
 
 
+# Ops that look at indices where their results have no elements, too.
+INDEXED = tuple(
+    f"aten.{name}" for name in ("scatter", "index", "gather", "embedding", "put", "take")
+)
+
+
 class Lowering:
     def __init__(
         self,
@@ -266,6 +272,8 @@ class Lowering:
             is_used=lambda k: k in used_results(node),
         )  # fmt: skip
         empty = all(0 in r.shape for r in results) and name not in EVEN_EMPTY
+        if empty and name.startswith(INDEXED) and any(0 not in r.shape for r in flatten(given) if isinstance(r, Ref)):  # fmt: skip
+            raise Decline  # any index is out of bounds there, as the library says
         values = [None] * len(metas) if empty else function(call, *given)
         if isinstance(values, Scattered) and (found := in_place(self, node, values)) is not None:
             self.checks(call, node)

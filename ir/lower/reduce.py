@@ -250,6 +250,8 @@ def _variance(
     over = line(x.shape, dimensions(dims, x.ndim), call.at(result), keepdim)
     value = element(x, over.at)
     mean = over.mean(value)
+    if not over.count:
+        return mean, mean  # not a number, whatever the correction
     deviation = value - mean
     degrees = max(0.0, over.count - (1 if correction is None else correction))
     return over.fold("sum", deviation * deviation) / degrees, mean

@@ -1,5 +1,7 @@
 """What the op database showed: programs of one or two ops whose results, layouts or exceptions were not eager's."""
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -207,3 +209,20 @@ def test_views_beyond_a_tensor():
         check(fn, X[0].clone())
         check(fn, X[0])
     whole(lambda x: x.as_strided((2, 3), (1, 1), 0) + 1, X[0])
+
+
+def test_variance_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for fn in (lambda x: torch.var_mean(x, correction=-5), lambda x: torch.std(x, dim=0)):
+            got, want = jit(fn)(X[:0]), fn(X[:0])
+            torch.testing.assert_close(got, want, equal_nan=True)
+
+
+def test_indices_into_nothing():
+    index = torch.zeros(1, 4, dtype=torch.long)
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        jit(lambda x, i: x.scatter(0, i, 1.0))(X[:0], index)
+    with pytest.raises(IndexError, match="out of bounds"):
+        jit(lambda x, i: torch.index_put(x, (i[0],), torch.ones(())))(X[:0], index)
+    check(lambda x, i: x.scatter(0, i, 1.0), X[:0], index[:0])
