@@ -121,7 +121,24 @@ def _record_svd(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder._pure(func, args, kwargs)
 
 
+def _quantized(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """PyTorch's shape functions take the result for a plain tensor."""
+    raise Break("unsupported_tensor", f"{func} makes a quantized tensor")
+
+
 SPECIAL: dict[Any, Callable[..., Any]] = {
+    **{
+        getattr(packet, overload): _quantized
+        for packet in (
+            aten.quantize_per_tensor,
+            aten.quantize_per_tensor_dynamic,
+            aten.quantize_per_channel,
+            aten._empty_affine_quantized,
+            aten._make_per_tensor_quantized_tensor,
+            aten._make_per_channel_quantized_tensor,
+        )
+        for overload in packet.overloads()
+    },
     aten.native_batch_norm.default: _record_batch_norm,
     aten.cudnn_batch_norm.default: _record_cudnn_batch_norm,
     aten.native_batch_norm_backward.default: _record_batch_norm_backward,

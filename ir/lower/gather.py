@@ -43,6 +43,8 @@ def out_of_bounds(dim: int, extent: int) -> str:
 def embedding(
     call: Call, weight: Ref, indices: Ref, padding_idx: int, scale_grad_by_freq: bool, sparse: bool
 ) -> Expr:
+    if not weight.shape[0]:
+        raise Decline  # for which eager has an error of its own
     at = call.at()
     row = data_index(indices, at[:-1])
     mask = inside(row, weight.shape[0])

@@ -284,6 +284,8 @@ def std_mean(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: 
 @lowering("aten.linalg_vector_norm.default")
 def vector_norm(call: Call, x: Ref, order: Number, dims: Any, keepdim: bool, dtype: Any) -> Expr:
     _floating(x)
+    if order < 0 and 0 in x.shape:
+        raise Decline  # which is an error for some of them
     over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     value = element(x, over.at, call.dtype if dtype is not None else None)
     if order == 2:

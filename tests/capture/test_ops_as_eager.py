@@ -1,5 +1,6 @@
 """What the op database showed: programs of one or two ops whose results, layouts or exceptions were not eager's."""
 
+import math
 import warnings
 
 import pytest
@@ -226,3 +227,15 @@ def test_indices_into_nothing():
     with pytest.raises(IndexError, match="out of bounds"):
         jit(lambda x, i: torch.index_put(x, (i[0],), torch.ones(())))(X[:0], index)
     check(lambda x, i: x.scatter(0, i, 1.0), X[:0], index[:0])
+
+
+def test_norms_without_elements():
+    for order in (-1, -2, -math.inf, 0, 1, 2, math.inf):
+        check(lambda x: torch.linalg.vector_norm(x, order, dim=1), X[:, :0])
+        check(lambda x: torch.norm(x, order), X[:0])
+
+
+def test_embedding_without_rows():
+    look = lambda w, i: torch.nn.functional.embedding(i, w)
+    check(look, X[:0], torch.tensor([1, 2]))
+    check(look, X[:0], torch.zeros(0, dtype=torch.long))

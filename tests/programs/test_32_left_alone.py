@@ -100,6 +100,12 @@ def quantized_argument(q):
     return q.dequantize() * 2
 
 
+@program(graphs=2, breaks="unsupported_tensor unsupported_tensor unknown_call")
+def quantized_inside(x):
+    q = torch.quantize_per_tensor(x * 2, 0.1, 0, torch.qint8)
+    return q.dequantize() + 1
+
+
 @program(args=lambda: (X.to("meta"),), graphs=0, breaks="unsupported_tensor", plain=False)
 def meta_argument(m):
     return m + 1
