@@ -110,12 +110,9 @@ class Loops(Folds):
         if p.block:
             blocks = -(-p.vector.extent // p.block)
             number = item if not leading else f"{item} % {blocks}"
-            start, end = self.fresh("from"), self.fresh("to")
-            extent = p.vector.extent
+            start = self.fresh("from")
             self.line(f"const i64 {start} = ({number}) * {p.block};")
-            self.line(
-                f"const i64 {end} = {start} + {p.block} < {extent} ? {start} + {p.block} : {extent};"
-            )
+            end = self._end_of_step(start, p.block, p.vector.extent)
             rest = f"{item} / {blocks}"
         for at, a in enumerate(leading):
             below = size(leading[at + 1 :])
@@ -137,6 +134,12 @@ class Loops(Folds):
         self.combine_partial(p, partial, chunks)
 
     # --- loops
+
+    def _end_of_step(self, start: str, step: int, last: int | str) -> str:
+        """The name of where a step from `start` on ends, which is `last` at the latest."""
+        end = self.fresh("to")
+        self.line(f"const i64 {end} = {start} + {step} < {last} ? {start} + {step} : {last};")
+        return end
 
     def _loops(self, p: Pass, axes: tuple[Axis, ...], start: str, end: str | None) -> None:
         """Loops over `axes`; `start` and `end` bound the lane axis."""
@@ -161,8 +164,7 @@ class Loops(Folds):
         self.open(
             f"for (i64 {outer} = {start if lanes else 0}; {outer} < {last}; {outer} += {cut})"
         )
-        limit = self.fresh("to")
-        self.line(f"const i64 {limit} = {outer} + {cut} < {last} ? {outer} + {cut} : {last};")
+        limit = self._end_of_step(outer, cut, last)
         self.start_terms(p)
         if lanes:
             self._lane_loop(p, outer, limit)
@@ -221,17 +223,13 @@ class Loops(Folds):
         would have the same place in the cache, and loads would wait for stores."""
         plan = p.transposed
         extent = plan.axis.extent
-        span, limit = self.fresh("span"), self.fresh("to")
+        span = self.fresh("span")
         lanes_end = end or str(p.vector.extent)
         self.open(f"for (i64 {span} = {start}; {span} < {lanes_end}; {span} += {SPAN})")
-        self.line(
-            f"const i64 {limit} = {span} + {SPAN} < {lanes_end} ? {span} + {SPAN} : {lanes_end};"
-        )
-        first, last = self.fresh("n"), self.fresh("to")
+        limit = self._end_of_step(span, SPAN, lanes_end)
+        first = self.fresh("n")
         self.line(f"i64 {first} = {self.value(axis(plan.block)).texts[0]} * {SQUARES};")
-        self.line(
-            f"const i64 {last} = {first} + {SQUARES} < {extent} ? {first} + {SQUARES} : {extent};"
-        )
+        last = self._end_of_step(first, SQUARES, extent)
         if extent >= p.lanes:
             self.open(f"for (; {first} <= {last} - {p.lanes}; {first} += {p.lanes})")
             self._by_lanes(p, span, limit, lambda p: self._square(p, first, p.lanes))

@@ -214,43 +214,15 @@ def _cubic(side: Side, dtype: DType) -> Taps:
     ]
 
 
-@lowering("aten.upsample_linear1d.default")
-def linear(call: Call, x: Ref, size: Sequence[int], aligned: bool, scale: float | None) -> Expr:
-    return _interpolated(call, x, aligned, [scale], _linear)
-
-
-@lowering("aten.upsample_bilinear2d.default")
-def bilinear(
-    call: Call,
-    x: Ref,
-    size: Sequence[int],
-    aligned: bool,
-    down: float | None,
-    right: float | None,
-) -> Expr:
-    return _interpolated(call, x, aligned, [down, right], _linear)
-
-
-@lowering("aten.upsample_trilinear3d.default")
-def trilinear(
-    call: Call,
-    x: Ref,
-    size: Sequence[int],
-    aligned: bool,
-    deep: float | None,
-    down: float | None,
-    right: float | None,
-) -> Expr:
-    return _interpolated(call, x, aligned, [deep, down, right], _linear)
+@lowering(
+    "aten.upsample_linear1d.default",
+    "aten.upsample_bilinear2d.default",
+    "aten.upsample_trilinear3d.default",
+)
+def linear(call: Call, x: Ref, size: Sequence[int], aligned: bool, *scales: float | None) -> Expr:
+    return _interpolated(call, x, aligned, scales, _linear)
 
 
 @lowering("aten.upsample_bicubic2d.default")
-def bicubic(
-    call: Call,
-    x: Ref,
-    size: Sequence[int],
-    aligned: bool,
-    down: float | None,
-    right: float | None,
-) -> Expr:
-    return _interpolated(call, x, aligned, [down, right], _cubic)
+def bicubic(call: Call, x: Ref, size: Sequence[int], aligned: bool, *scales: float | None) -> Expr:
+    return _interpolated(call, x, aligned, scales, _cubic)

@@ -37,6 +37,13 @@ class Result:
     difference: float = 0.0
 
 
+def explain_failure(result: Result, error: Exception) -> None:
+    """What is caught at present, told in `result`."""
+    told = isinstance(error, Disagreement)
+    result.reason = first_line(error) if told else f"{type(error).__name__}: {first_line(error)}"
+    result.detail = traceback.format_exc()
+
+
 def try_model(model: Model, backend: str | None = None, gradients: bool = True) -> Result:
     """Never raises: what goes wrong is in the result."""
     result = Result(model.key, model.kind)
@@ -48,8 +55,7 @@ def try_model(model: Model, backend: str | None = None, gradients: bool = True) 
         compiled = copy.deepcopy(plain)
         wanted = [call(plain, model.inputs(seed)) for seed in SEEDS]
     except Exception as error:
-        result.reason = f"{type(error).__name__}: {first_line(error)}"
-        result.detail = traceback.format_exc()
+        explain_failure(result, error)
         return result
     result.state = "failed"
     try:
@@ -76,12 +82,7 @@ def try_model(model: Model, backend: str | None = None, gradients: bool = True) 
             )
         result.state = "passed"
     except Exception as error:
-        result.reason = (
-            first_line(error)
-            if isinstance(error, Disagreement)
-            else f"{type(error).__name__}: {first_line(error)}"
-        )
-        result.detail = traceback.format_exc()
+        explain_failure(result, error)
     return result
 
 
@@ -98,8 +99,7 @@ def train_model(model: Model) -> Result:
         steps: list[Any] = []
         reference: list[Any] = []
     except Exception as error:
-        result.reason = f"{type(error).__name__}: {first_line(error)}"
-        result.detail = traceback.format_exc()
+        explain_failure(result, error)
         return result
     result.state = "failed"
     try:
@@ -124,11 +124,7 @@ def train_model(model: Model) -> Result:
         result.entries = len(explanation.breaks)
         result.state = "passed"
     except Exception as error:
-        told = isinstance(error, Disagreement)
-        result.reason = (
-            first_line(error) if told else f"{type(error).__name__}: {first_line(error)}"
-        )
-        result.detail = traceback.format_exc()
+        explain_failure(result, error)
     return result
 
 
