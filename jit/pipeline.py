@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ import torch.fx
 from frameloom.assemble import assemble
 from frameloom.backends import build_all, generate_all, launches
 from frameloom.capture.graph import CapturedGraph, without_examples
+from frameloom.capture.saved import is_view
 from frameloom.capture.written_attention import recognised
 from frameloom.config import config
 from frameloom.cuda_graphs import replayed
@@ -66,6 +68,7 @@ def compile_graph(
     if captured.backward is None:
         return _compile_one(captured, options, trail)
     forward, report = _compile_one(replace(captured, backward=None), options, trail)
+    told = weakref.ref(report)  # nobody may want to know
 
     def compile_backward(graph: torch.fx.Graph, examples: tuple[Any, ...]) -> Compiled:
         """Called when the first backward pass comes."""
@@ -77,12 +80,16 @@ def compile_graph(
             examples=examples,
             mutated=(),
             frozen=(),
+            n_ops=sum(n.op == "call_function" and not is_view(n) for n in graph.nodes),
             backward=None,
         )
         try:
-            return _compile_one(behind, options, own)[0]
+            compiled, part = _compile_one(behind, options, own)
         finally:
             own.close()
+        if (whole := told()) is not None:
+            whole.backward.append(part)
+        return compiled
 
     captured = replace(without_examples(captured), inputs=())
     return Gradients(forward, compile_backward, captured), report

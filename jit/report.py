@@ -30,6 +30,8 @@ class GraphReport:
     lowered: Any = None  # ir.program.Program before fusion, and after
     fused: Any = None
     seconds: dict[str, float] = field(default_factory=dict)
+    # What backward passes run: compiled when the first one comes, once for every set of outputs that get a gradient.
+    backward: list[GraphReport] = field(default_factory=list)
 
     @property
     def gm(self) -> Any:
@@ -93,27 +95,33 @@ class Explanation:
 
     @property
     def kernels(self) -> list[KernelReport]:
-        return [k for g in self.graphs for k in g.kernels]
+        """Of all graphs, and of the backward passes that came so far."""
+        return [k for g in self.graphs for part in (g, *g.backward) for k in part.kernels]
 
     @property
     def n_ops(self) -> int:
         return sum(g.n_ops for g in self.graphs)
 
     def __str__(self) -> str:
+        calls = sum(len(part.library_calls) for g in self.graphs for part in (g, *g.backward))
         lines = [
             f"{self.name}: {len(self.graphs)} graph(s), {self.n_ops} ops, {len(self.breaks)} break(s), "
-            f"{len(self.kernels)} kernel(s), {sum(len(g.library_calls) for g in self.graphs)} library call(s), "
+            f"{len(self.kernels)} kernel(s), {calls} library call(s), "
             f"{len(self.guards)} guards, compiled in {sum(self.seconds.values()):.3f} s"
         ]
         for i, graph in enumerate(self.graphs):
-            lines.append(f"graph {i}: {graph.n_ops} ops")
-            lines += [f"  kernel {k.name}" for k in graph.kernels]
-            lines += [
-                f"  library {name}" + (f" ({times} times)" if times > 1 else "")
-                for name, times in Counter(graph.library_calls).items()
-            ]
+            lines += [f"graph {i}: {graph.n_ops} ops", *_launched(graph)]
+            for backward in graph.backward:
+                lines += [f"backward of graph {i}: {backward.n_ops} ops", *_launched(backward)]
         for text, times in Counter(b.text for b in self.breaks).items():
             lines.append(text if times == 1 else f"{times} times: {text}")
         for reason, times in Counter(self.plain).items():
             lines.append(f"plain: {reason}" + (f" ({times} times)" if times > 1 else ""))
         return "\n".join(lines)
+
+
+def _launched(graph: GraphReport) -> list[str]:
+    lines = [f"  kernel {k.name}" for k in graph.kernels]
+    for name, times in Counter(graph.library_calls).items():
+        lines.append(f"  library {name}" + (f" ({times} times)" if times > 1 else ""))
+    return lines

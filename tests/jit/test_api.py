@@ -273,6 +273,17 @@ def test_explain_returns_graphs_breaks_guards_kernels():
     assert "2 graph(s)" in str(report)
 
 
+def test_explain_tells_of_backward_passes_once_they_came():
+    weight = torch.randn(4, 3, requires_grad=True)
+    with torch.enable_grad():
+        report = explain(lambda x: (x @ weight).exp().sum())(torch.randn(2, 4))
+    before = len(report.kernels)
+    assert "backward of" not in str(report)
+    report.result.backward()
+    assert "backward of graph 0" in str(report)
+    assert len(report.kernels) == before + len(report.graphs[0].backward[0].kernels) > before
+
+
 def test_gradients_run_plainly_with_one_notice(monkeypatch):
     monkeypatch.setattr(record, "config", replace(record.config, gradients=False))
     w = torch.nn.Parameter(torch.ones(3))
