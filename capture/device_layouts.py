@@ -86,6 +86,11 @@ def _nonzero_static(meta: Any, x: Any, **options: Any) -> Any:
     return meta.new_empty(meta.shape)
 
 
+def _pixel_unshuffle(meta: Any, x: Any, factor: int) -> Any:
+    """Of nothing, a copy."""
+    return meta if x.numel() else x.meta.clone()
+
+
 def _interpolated(meta: Any, x: Any, *args: Any) -> Any:
     """In the memory format of the input, also where sizes of 1 leave the strides open."""
     form = torch._prims_common.suggest_memory_format(x)
@@ -124,6 +129,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten._native_batch_norm_legit_functional.default): _batch_norm,
     ("cpu", aten.native_layer_norm.default): _layer_norm_on_cpu,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
+    ("cpu", aten.pixel_unshuffle.default): _pixel_unshuffle,
     **{
         ("cpu", func): _fourier(func)
         for func in (aten._fft_c2c.default, aten._fft_r2c.default, aten._fft_c2r.default)

@@ -255,11 +255,6 @@ def _filled(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
     return like(x)
 
 
-@rule(aten.pixel_unshuffle.default)
-def _pixel_unshuffle(func: Any, x: torch.Tensor, factor: int) -> Any:
-    return like(x) if factor == 1 and not x.numel() else None
-
-
 @rule(aten.flip.default)
 def _flip(func: Any, x: torch.Tensor, dims: list[int]) -> Any:
     return like(x) if all(-x.dim() <= d < x.dim() for d in dims) else None

@@ -84,7 +84,8 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     alike = all(t.shape == shape for t in tensors)
     if alike and all(t.is_contiguous() for t in tensors):
         result = empty(shape, dtype)
-        if 1 not in shape or all(t.stride() == result.stride() for t in tensors):
+        usual = 0 not in shape and all(t.stride() == result.stride() for t in tensors)
+        if 1 not in shape or usual:
             return result
     # A number in the place of a tensor takes part as a tensor without dimensions.
     if alike and shape and len(tensors) == 1 < len(args) and func._overloadname in WRAPPING:

@@ -28,3 +28,8 @@ def test_padding_reads_what_another_kernel_computes_in_range():
         return F.pad(y, (2, 1, 1, 2), mode="replicate"), F.pad(y, (2, 1, 1, 2), mode="reflect")
 
     check(f, torch.randn(2, 3, 5, 6), graphs=1)
+
+
+@pytest.mark.parametrize("factor", [1, 3])
+def test_unshuffling_pixels_of_nothing_is_a_copy(factor):
+    check(lambda x: F.pixel_unshuffle(x, factor) + 1, torch.ones(0, 1, 6, 6), graphs=1)

@@ -16,6 +16,7 @@ A captured call is checked in up to three *ways*, because a C++ compiler's run f
 - *compiled*: the native plan with kernels built by the C++ compiler.  For each op some cases of each dtype that has loops, all of an op built together
   (`work.py`): the first of five spread over the samples whose loops are not the text of an earlier one's.
 
-Numbers must be eager's to the bit, or as near as eager's to what the op gives in float64.  An op counts as captured if all its samples
+Numbers must be eager's to the bit, or as near as eager's to what the op gives in float64; elements that eager leaves as the memory was
+(`undefined.py` finds out) are not compared.  An op counts as captured if all its samples
 in the function form that eager accepts are one graph without a break, or need no graph (nothing but views).
 """

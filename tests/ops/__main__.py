@@ -122,7 +122,7 @@ class Process:
     def given_up(self, unit: tuple[str, str]) -> None:
         self.waiting.remove(unit)
         self.options.store({
-            "op": self.op.full_name, "dtype": unit[0], "form": unit[1], "cases": 0, "refused": 0, "whole": 0, "not_whole": {}, "ways": {},
+            "op": self.op.full_name, "dtype": unit[0], "form": unit[1], "cases": 0, "refused": 0, "undefined": 0, "whole": 0, "not_whole": {}, "ways": {},
             "n_wrong": 0, "wrong": [], "n_crashed": len(self.lost[unit]), "crashed": self.lost.pop(unit), "with_loops": 0, "library": [],
             "compiled_dtypes": [],
         })  # fmt: skip

@@ -34,9 +34,13 @@ class Run:
 
 
 def difference(
-    got: Run, want: Run, in_precision: Callable[[torch.dtype], Run], values: bool = True
+    got: Run,
+    want: Run,
+    in_precision: Callable[[torch.dtype], Run],
+    undefined: Callable[[], list[torch.Tensor] | None],
 ) -> str | None:
-    """What differs, in a line, or None.  `in_precision` gives the plain Run in another precision."""
+    """What differs, in a line, or None.  `in_precision` gives the plain Run in another precision, `undefined` says of every leaf
+    which elements eager leaves undefined: they are not compared."""
     if type(got.error) is not type(want.error):
         return f"exception: {_told(got.error)} instead of {_told(want.error)}"
     if want.error is not None:
@@ -50,8 +54,6 @@ def difference(
         return "aliasing differs"
     if bits(b.tensors) != bits(a.tensors):
         return "conjugate or negative bits differ"
-    if not values:
-        return None
     exact = [_equal(g, w) for g, w in zip(b.leaves, a.leaves, strict=True)]
     if all(exact):
         return None
@@ -62,10 +64,20 @@ def difference(
         c = Picture([reference.arguments, reference.result])
         if len(c.leaves) == len(a.leaves):
             references = c.leaves
-    for g, w, r, same in zip(b.leaves, a.leaves, references, exact, strict=True):
+    masks = undefined() or [None] * len(a.leaves)
+    for g, w, r, same, mask in zip(b.leaves, a.leaves, references, exact, masks, strict=True):
+        if mask is not None:
+            g, w, r = (_defined(leaf, mask) for leaf in (g, w, r))
+            same = _equal(g, w)
         if not same and (found := _numbers(g, w, r)) is not None:
             return f"values: {found}"
     return None
+
+
+def _defined(leaf: Any, mask: torch.Tensor) -> Any:
+    """The elements that the mask leaves."""
+    alike = leaf is not None and torch.as_tensor(leaf).shape == mask.shape
+    return torch.as_tensor(leaf)[~mask] if alike else leaf
 
 
 def _relative(picture: Picture) -> Any:

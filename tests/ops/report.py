@@ -63,10 +63,10 @@ def markdown(units: list[Unit], samples: int, samples_others: int) -> str:
         "## Ops",
         "",
         "Whole: of the accepted samples of the function form, all dtypes, how many are one graph.  Compiled: cases run with kernels from the C++ compiler, and",
-        "the dtypes they are of.",
+        "the dtypes they are of.  Undefined: cases in which eager leaves elements as the memory was, and those were not compared.",
         "",
-        "| op | cases | dtypes | whole | what runs | compiled | wrong | crashed |",
-        "|---|---|---|---|---|---|---|---|",
+        "| op | cases | dtypes | whole | what runs | compiled | wrong | crashed | undefined |",
+        "|---|---|---|---|---|---|---|---|---|",
         *(row(name, own) for name, own in by_op.items()),
     ]
     return "\n".join(lines) + "\n"
@@ -87,7 +87,7 @@ def row(name: str, own: list[Unit]) -> str:
     n = ways_of(own)["compiled"]
     return (
         f"| {name} | {total(own, 'cases')} | {dtypes} | {whole} | {what_runs(own)} | {n}"
-        f"{': ' * bool(n)}{' '.join(compiled)} | {total(own, 'n_wrong')} | {total(own, 'n_crashed')} |"
+        f"{': ' * bool(n)}{' '.join(compiled)} | {total(own, 'n_wrong')} | {total(own, 'n_crashed')} | {undefined_of(own)} |"
     )
 
 
@@ -130,6 +130,8 @@ def summary(by_op: dict[str, list[Unit]]) -> Iterable[str]:
     for kind in ("wrong", "crashed"):
         ops = sum(bool(total(own, f"n_{kind}")) for own in by_op.values())
         yield f"| {kind} | {total(everything, f'n_{kind}')} cases of {ops} ops |"
+    undefined = {name: n for name, own in by_op.items() if (n := undefined_of(own))}
+    yield f"| with elements that eager leaves undefined, which are not compared | {sum(undefined.values())} cases of {len(undefined)} ops |"
     broken = [u for u in everything if "samples_fail" in u]
     if broken:
         yield f"| units whose samples cannot be made | {len(broken)} |"
@@ -142,6 +144,10 @@ def is_whole(own: list[Unit]) -> bool:
 
 def total(units: list[Unit], key: str) -> int:
     return sum(u[key] for u in units)
+
+
+def undefined_of(units: list[Unit]) -> int:
+    return sum(u.get("undefined", 0) for u in units)
 
 
 def ways_of(units: list[Unit]) -> Counter[str]:

@@ -4,7 +4,10 @@ import pytest
 
 pytest.importorskip("expecttest")  # which PyTorch's op database imports
 
+import torch
+
 from tests.ops.cases import all_ops
+from tests.ops.undefined import undefined_leaves
 from tests.ops.work import do_unit
 
 OPS = all_ops()
@@ -25,3 +28,11 @@ def test_first_sample(group):
                 f"{op.full_name} {form}: {text}" for text in unit["wrong"] + unit["crashed"]
             ]
     assert not failures, "\n".join(failures)
+
+
+def test_elements_that_eager_leaves_undefined_are_found():
+    argument, result = undefined_leaves(
+        lambda x: torch.ones(2).resize_(x.numel()), lambda: [torch.zeros(4)]
+    )
+    assert not argument.any() and result.tolist() == [False, False, True, True]
+    assert undefined_leaves(torch.ones, lambda: [(2, 3)]) is None

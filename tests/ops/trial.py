@@ -27,6 +27,7 @@ from frameloom.pipeline import PROGRAM_STAGES
 from frameloom.runtime.build import build
 from tests.ops.cases import Case, in_precision
 from tests.ops.compare import Run, difference
+from tests.ops.undefined import undefined_leaves
 
 NO_GRAPH = "no tensor operations"
 
@@ -99,6 +100,7 @@ class Outcome:
     """What is kept of a trial."""
 
     refused: bool = False  # eager raises
+    undefined: bool = False  # eager leaves elements undefined, which were not compared
     whole: bool = False  # captured as one graph, or nothing to capture
     why: str = ""  # not whole
     ways: list[str] = field(default_factory=list)  # in which it was checked
@@ -116,6 +118,8 @@ class Trial:
         self.target = _capture.JitFunction(case.call, self.runner)
         self.want = Run(case.call, case.fresh())
         self._in_precision: dict[torch.dtype, Run] = {}
+        self._undefined: list[torch.Tensor] | None = None
+        self._looked_for_undefined = False
         self.outcome.refused = self.want.error is not None
 
     def capture(self) -> None:
@@ -133,11 +137,19 @@ class Trial:
             self._in_precision[real] = Run(self.case.call, given)
         return self._in_precision[real]
 
+    def undefined(self) -> list[torch.Tensor] | None:
+        """Of every leaf, what eager leaves undefined."""
+        if not self._looked_for_undefined:
+            self._looked_for_undefined = True
+            self._undefined = undefined_leaves(self.case.call, self.case.fresh)
+            self.outcome.undefined = self._undefined is not None
+        return self._undefined
+
     def _check(self, way: str) -> None:
         self.runner.way = way
         try:
             got = Run(self.target, self.case.fresh())
-            found = difference(got, self.want, self.in_precision, self.case.values)
+            found = difference(got, self.want, self.in_precision, self.undefined)
         except Internal as error:
             self.outcome.crashed.append(f"{way}: {_innermost(error.__cause__)}")
             return

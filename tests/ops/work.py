@@ -56,7 +56,7 @@ def do_unit(
 
 def new_unit(op: Any, dtype: str, form: str) -> dict[str, Any]:
     return {
-        "op": op.full_name, "dtype": dtype, "form": form, "cases": 0, "refused": 0, "whole": 0, "not_whole": {},
+        "op": op.full_name, "dtype": dtype, "form": form, "cases": 0, "refused": 0, "undefined": 0, "whole": 0, "not_whole": {},
         "ways": Counter(), "n_wrong": 0, "wrong": [], "n_crashed": 0, "crashed": [], "with_loops": 0, "library": set(),
         "compiled_dtypes": [],
     }  # fmt: skip
@@ -132,6 +132,7 @@ def count(trial: Trial, unit: dict[str, Any], name: str = "") -> None:
     outcome = trial.outcome
     unit["cases"] += 1
     unit["refused"] += outcome.refused
+    unit["undefined"] += outcome.undefined
     unit["ways"].update(outcome.ways)
     unit["with_loops"] += outcome.kernels > 0
     unit["library"].update(outcome.library)
