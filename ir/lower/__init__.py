@@ -10,16 +10,19 @@ file of its subject (see table.py).
 import frameloom.ir.lower.activation
 import frameloom.ir.lower.copies
 import frameloom.ir.lower.create
+import frameloom.ir.lower.derivative
 import frameloom.ir.lower.foreach
 import frameloom.ir.lower.gather
 import frameloom.ir.lower.interpolate
 import frameloom.ir.lower.loss
 import frameloom.ir.lower.matmul
 import frameloom.ir.lower.normalize
+import frameloom.ir.lower.normalize_backward
 import frameloom.ir.lower.pointwise
 import frameloom.ir.lower.pool
 import frameloom.ir.lower.random
 import frameloom.ir.lower.reduce
+import frameloom.ir.lower.reduce_backward
 import frameloom.ir.lower.scan
 import frameloom.ir.lower.scatter
 import frameloom.ir.lower.search  # noqa: F401

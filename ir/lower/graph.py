@@ -53,6 +53,7 @@ from frameloom.ir.lower.table import (
     Decline,
     Draw,
     Ref,
+    Result,
     Scattered,
     positions,
     read,
@@ -74,6 +75,7 @@ from frameloom.ir.substitute import fold, loads
 
 ASSERTION = "aten._assert_async.msg"
 NOTHING = OneDnn()
+NO_RESULT = Result((0,), (1,), DType.F32, torch.float32)
 
 
 def lower(
@@ -252,9 +254,13 @@ class Lowering:
         val: Any = node.meta.get("val")
         several = isinstance(val, (list, tuple))
         metas = list(val) if several else [val]
-        results = tuple(result_of(v) for v in metas)
-        device = str(metas[0].device)
-        if any(str(v.device) != device for v in metas) or (self.on_gpu and not is_cuda(device)):
+        # A derivative has no result for what needs no gradient.
+        results = tuple(NO_RESULT if v is None else result_of(v) for v in metas)
+        devices = {str(v.device) for v in metas if v is not None}
+        if len(devices) != 1:
+            raise Decline
+        (device,) = devices
+        if self.on_gpu and not is_cuda(device):
             raise Decline  # on the CPU beside a GPU: a few numbers, not worth a compiler's run
         names = tuple(a.name for a in node.target._schema.arguments)  # type: ignore[union-attr]
         given = [self.argument(a) for a in arguments]
@@ -262,7 +268,9 @@ class Lowering:
             raise Decline  # a number in the CPU's memory is given to the GPU by the library call
         if self.channels_last:
             metas = [
-                v if (node, k) in self.returned else channels_last.layout(v, flatten(given))
+                v
+                if v is None or (node, k) in self.returned
+                else channels_last.layout(v, flatten(given))
                 for k, v in enumerate(metas)
             ]
         call = Call(
@@ -289,6 +297,9 @@ class Lowering:
         for k, (v, value) in enumerate(
             zip(metas, values if several or empty else [values], strict=True)
         ):
+            if v is None:
+                refs.append(None)
+                continue
             own_name = f"{node.name}_{k}" if several else node.name
             kind = Kind.OUTPUT if (node, k) in self.returned else Kind.TEMP
             buffer = self.buffer(own_name, v, kind)

@@ -15,6 +15,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr, Number
 from frameloom.ir.lower.table import Call, Decline, Function, Ref, lowering, read
 from frameloom.ir.node import const
+from frameloom.ir.program import is_cuda
 
 # Arguments of these names take part in promotion even as numbers; other numbers are parameters of the formula.
 PROMOTED = frozenset({"self", "other", "exponent", "min", "max"})
@@ -79,10 +80,13 @@ def operand(x: Ref | Number, call: Call, common: DType, exact: bool = False) -> 
     return value.cast(wide) if exact and x.ndim == 0 else value.cast(common).wide()
 
 
-def pointwise(*targets: str, exact: bool = False) -> Callable[[Function], Function]:
+def pointwise(
+    *targets: str, exact: bool = False, by_device: bool = False
+) -> Callable[[Function], Function]:
     """Register `formula(*arguments)`: tensors and promoted numbers arrive as Exprs, other arguments as they are.
 
     `exact`: a number on the right stays in float beside a 16-bit tensor, as eager has it for mul and div only.
+    `by_device`: the formula also gets, as `on_gpu`, whether CUDA's kernel is the one to follow.
     """
 
     def register(formula: Function) -> Function:
@@ -100,7 +104,7 @@ def pointwise(*targets: str, exact: bool = False) -> Callable[[Function], Functi
                 elif name == "alpha":
                     x = round_number(x, common)
                 given.append(x)
-            return formula(*given)
+            return formula(*given, on_gpu=is_cuda(call.device)) if by_device else formula(*given)
 
         return formula
 
