@@ -101,6 +101,7 @@ class Gradients:
             part = partial_backward(self.how, missing)
             found = _BackwardPass(self.how, part, missing, self.op_by_op.module(part.graph))
             found.plan = self._plan(part, (*saved, *found.given(given)))
+            found.consume = getattr(found.plan, "consume", None)
             self._backward[missing] = found
         return found
 
@@ -124,6 +125,7 @@ class _BackwardPass:
     def __init__(self, how: Backward, part: Partial, missing: frozenset[int], module: Plan) -> None:
         self.part, self.missing, self.module = part, missing, module
         self.plan: Plan | None = None
+        self.consume: Callable[[list[Any]], tuple[Any, ...]] | None = None
         self.tangents = [
             place
             for k, place in enumerate(zip(how.tangents, how.layouts, strict=True))
@@ -131,16 +133,21 @@ class _BackwardPass:
         ]
 
     def __call__(
-        self, piece: Gradients, saved: Sequence[Any], given: Sequence[Any]
+        self, piece: Gradients, values: list[Any], given: Sequence[Any], last: bool
     ) -> Sequence[Any]:
-        how = piece.how
+        """`values`: what is saved; with `last`, the list is emptied, so that memory goes as soon as it is not needed any more."""
         tangents = self.given(given)
-        watched = is_watched(piece.on_gpu) or any(map(is_batched, tangents))
-        run = self.module if self.plan is None or watched else self.plan
-        made = run(*saved, *tangents)
+        values += tangents
+        if self.plan is None or is_watched(piece.on_gpu) or any(map(is_batched, tangents)):
+            made = self.module(*values)
+        elif last and self.consume is not None:
+            del tangents
+            made = self.consume(values)
+        else:
+            made = self.plan(*values)
         if not self.missing:
             return made
-        results: list[Any] = [None] * len(how.inputs)
+        results: list[Any] = [None] * len(piece.how.inputs)
         for k, gradient in zip(self.part.ends, made, strict=True):
             results[k] = gradient
         return results
@@ -193,20 +200,24 @@ class Compiled(torch.autograd.Function):
                 if len(missing) == len(how.tangents):
                     return piece.nothing
                 break
-        if context.rest is not None and context.rest.freed:
-            saved = context.rest.saved(how, missing)
+        # The only list of what is saved, so that the pass can let go of it.
+        if context.rest is not None:
+            values = context.rest.saved(how, missing)
         else:
-            saved = context.saved_tensors
+            values = [*context.saved_tensors]
         if torch.is_grad_enabled():
-            inputs = _inputs(context, saved)
+            inputs = _inputs(context, values)
             if (made := piece.op_by_op.gradients(inputs, context.others, given)) is not None:
                 return None, None, *made
-        gradients = piece.pass_for(missing, saved, given)(piece, saved, given)
-        if not keeps_graph():
+            del inputs
+        run = piece.pass_for(missing, values, given)
+        last = not keeps_graph()
+        if last:
             context.others = None
-            if missing:
-                _keep_rest(context, saved, missing)
-        return None, None, *gradients
+            if missing or context.rest is not None:
+                context.rest = _rest(context, values, missing)
+            context.maybe_clear_saved_tensors()
+        return None, None, *run(piece, values, given, last)
 
 
 # Without the Python function around it, which is there for function transforms: calls under one are left to plain Python.
@@ -244,11 +255,9 @@ class _Rest:
     """What the outputs without a gradient so far need, after autograd has let go of what is saved: in plain PyTorch, a pass from
     one output frees nothing that only others need."""
 
-    def __init__(self, done: frozenset[int]) -> None:
-        self.done = done
+    def __init__(self, done: frozenset[int], count: int) -> None:
+        self.done, self.count = done, count
         self.tensors: dict[int, tuple[Any, int]] = {}
-        self.freed = True
-        self.count = 0
 
     def saved(self, how: Any, missing: frozenset[int]) -> list[Any]:
         given = frozenset(range(len(how.tangents))) - missing
@@ -265,18 +274,17 @@ class _Rest:
         return [self.tensors[k][0] if k in self.tensors else None for k in range(self.count)]
 
 
-def _keep_rest(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> None:
-    piece: Gradients = context.piece
-    how = piece.how
+def _rest(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> _Rest:
+    """What stays after a pass in which gradients are `missing`."""
+    how = context.piece.how
     everything = frozenset(range(len(how.tangents)))
     done = (everything - missing) | (context.rest.done if context.rest is not None else frozenset())
     left = frozenset(k for k in missing if how.frees[k].isdisjoint(done))
-    rest = _Rest(done)
-    rest.count = len(saved)
+    rest = _Rest(done, len(saved))
     if left:
         for k in partial_backward(how, everything - left).reads:
             tensor = saved[k]
             # Not the output itself: it holds its history, which holds this.
             tensor = tensor if k < len(how.saved_inputs) else tensor.detach()
             rest.tensors[k] = tensor, tensor._version
-    context.rest = rest
+    return rest

@@ -11,6 +11,8 @@ class Plan:
 
     def __init__(self, spec: Any) -> None: ...
     def __call__(self, *inputs: Any) -> tuple[Any, ...]: ...
+    def consume(self, inputs: list[Any]) -> tuple[Any, ...]:
+        """A call with the inputs in a list, which is emptied: each input is let go of after its last use."""
     calls: int
     arena_bytes: int
     spec: Any

@@ -52,6 +52,12 @@ PyObject *plan_arena_bytes(Plan *plan, void *) {
     return PyLong_FromLongLong(plan->program ? plan->program->arena_bytes : 0);
 }
 
+PyMethodDef methods[] = {
+    {"consume", reinterpret_cast<PyCFunction>(plan_consume), METH_O,
+     "A call with the inputs in a list, which is emptied: each input is let go of after its last use."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 PyMemberDef members[] = {
     {"calls", T_PYSSIZET, offsetof(Plan, calls), READONLY, "how often it ran"},
     {"spec", T_OBJECT, offsetof(Plan, spec), READONLY, "what it was built from"},
@@ -72,6 +78,7 @@ PyType_Slot slots[] = {
     {Py_tp_traverse, reinterpret_cast<void *>(plan_traverse)},
     {Py_tp_clear, reinterpret_cast<void *>(plan_clear)},
     {Py_tp_call, reinterpret_cast<void *>(PyVectorcall_Call)},
+    {Py_tp_methods, methods},
     {Py_tp_members, members},
     {Py_tp_getset, getset},
     {0, nullptr},

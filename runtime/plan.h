@@ -122,6 +122,7 @@ struct Step {
     int number;            // in kernels, launches or runs of them, lists, externs, checks or draws
     std::vector<int> born; // TRANSIENT buffers and large outputs that nothing used before
     std::vector<int> dead_buffers, dead_views; // TRANSIENT and EXTERN: nothing needs them after this step
+    std::vector<int> dead_inputs, dead_input_views; // likewise, for calls that own their inputs
 };
 
 struct Output {
@@ -145,6 +146,7 @@ struct Program {
     std::vector<Step> steps;
     std::vector<Output> outputs;
     std::vector<int> tensor_inputs; // inputs of which more than the object is used
+    std::vector<int> unused;        // inputs of which nothing is used, not even the object
     std::vector<int> addressed;     // inputs and constants whose address a kernel wants
     std::vector<int> made;          // OUTPUT buffers that are there from the start
     std::vector<int> scratch;       // ARENA buffers
@@ -205,6 +207,8 @@ bool program_check(Program *program);
 // Brings a list's table up to date; `data` has the address of every buffer.
 bool list_fill(const List &list, void *const *data, ScratchMemory *table, Gpu *gpu);
 PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names);
+// Takes the inputs out of the list, and lets go of each after the last step that needs it.
+PyObject *plan_consume(Plan *plan, PyObject *list);
 extern PyType_Spec plan_type_spec;
 
 } // namespace frameloom

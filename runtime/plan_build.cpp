@@ -213,7 +213,7 @@ class Parser {
         kernel.release_gil = bytes >= GIL_BYTES;
         if (!buffer_numbers(buffers, &kernel.buffers)) return false;
         program->widest_kernel = std::max(program->widest_kernel, (int)kernel.buffers.size());
-        program->steps.push_back({Step::KERNEL, (int)program->kernels.size(), {}, {}, {}});
+        program->steps.push_back({Step::KERNEL, (int)program->kernels.size(), {}, {}, {}, {}, {}});
         program->kernels.push_back(std::move(kernel));
         return true;
     }
@@ -251,7 +251,7 @@ class Parser {
         }
         int width = (int)launch.buffers.size() + launch.function->extra;
         program->widest_launch = std::max(program->widest_launch, width);
-        program->steps.push_back({Step::LAUNCH, (int)program->launches.size(), {}, {}, {}});
+        program->steps.push_back({Step::LAUNCH, (int)program->launches.size(), {}, {}, {}, {}, {}});
         program->launches.push_back(std::move(launch));
         return true;
     }
@@ -289,7 +289,7 @@ class Parser {
                 "a list has rows of as many places each as it has columns, and a table of that size");
         if (!grid_of(grid, list.grid)) return false;
         program->widest_launch = std::max(program->widest_launch, 3 + list.function->extra);
-        program->steps.push_back({Step::LIST, (int)program->lists.size(), {}, {}, {}});
+        program->steps.push_back({Step::LIST, (int)program->lists.size(), {}, {}, {}, {}, {}});
         program->lists.push_back(std::move(list));
         return true;
     }
@@ -302,7 +302,7 @@ class Parser {
         if (!buffer || !check.exception || !check.message || !buffer_number(buffer, &check.buffer))
             return false;
         if (!PyExceptionClass_Check(check.exception)) return wrong("a check raises an exception class");
-        program->steps.push_back({Step::CHECK, (int)program->checks.size(), {}, {}, {}});
+        program->steps.push_back({Step::CHECK, (int)program->checks.size(), {}, {}, {}, {}, {}});
         program->checks.push_back(check);
         return true;
     }
@@ -328,7 +328,7 @@ class Parser {
         if (program->otherwise == Py_None) return wrong("a plan with draws has something to call otherwise");
         draw.increment = increment;
         draw.device = (int)device;
-        program->steps.push_back({Step::DRAW, (int)program->draws.size(), {}, {}, {}});
+        program->steps.push_back({Step::DRAW, (int)program->draws.size(), {}, {}, {}, {}, {}});
         program->draws.push_back(draw);
         return true;
     }
@@ -463,7 +463,7 @@ class Parser {
                 [](void *parser, PyObject *object) { return static_cast<Parser *>(parser)->view(object); },
                 this, &call.shim))
             return false;
-        program->steps.push_back({Step::EXTERN, (int)program->externs.size(), {}, {}, {}});
+        program->steps.push_back({Step::EXTERN, (int)program->externs.size(), {}, {}, {}, {}, {}});
         call.native = native_function(call.function);
         program->externs.push_back(std::move(call));
         return true;

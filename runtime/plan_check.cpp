@@ -80,12 +80,18 @@ bool filled_before_use(const Program &program) {
     return true;
 }
 
-// On a GPU, where memory is short and allocations are cheap beside the work on what is large.
-bool is_born_late(const Buffer &buffer) {
+bool is_large(const Buffer &buffer) {
     constexpr int64_t LARGE = 1 << 20;
-    if (buffer.kind == Buffer::TRANSIENT) return true;
-    return buffer.kind == Buffer::OUTPUT && buffer.device == "cuda" &&
-           buffer.layout.elements() * buffer.layout.item_size >= LARGE;
+    return buffer.layout.elements() * buffer.layout.item_size >= LARGE;
+}
+
+bool is_born_late(const Buffer &buffer) {
+    return buffer.kind == Buffer::TRANSIENT || (buffer.kind == Buffer::OUTPUT && is_large(buffer));
+}
+
+void collect_inputs(const Argument &argument, std::vector<int> *inputs) {
+    if (argument.kind == Argument::INPUT) inputs->push_back(argument.number);
+    for (const Argument &item : argument.items) collect_inputs(item, inputs);
 }
 
 // What is large is there from its first use to its last, so that a long plan needs no more memory than eager
@@ -97,16 +103,20 @@ void find_lives(Program *program) {
     for (size_t i = 0; i < program->steps.size(); i++) {
         const Step &step = program->steps[i];
         std::vector<int> used = used_by(*program, step);
-        if (step.kind == Step::EXTERN)
-            for (int number : program->externs[step.number].results)
+        if (step.kind == Step::EXTERN) {
+            const Extern &call = program->externs[step.number];
+            for (int number : call.results)
                 if (number >= 0) used.push_back(number);
+            for (const Argument &argument : call.arguments) collect_inputs(argument, &used);
+        }
         for (int number : used) {
             last[number] = (int)i;
             if (first[number] == NEVER) first[number] = (int)i;
         }
     }
     for (const Output &output : program->outputs)
-        if (output.kind == Output::VIEW) kept[program->views[output.number].buffer] = 1;
+        if (output.kind != Output::CONSTANT)
+            kept[output.kind == Output::VIEW ? program->views[output.number].buffer : output.number] = 1;
     auto dies = [&](int number) {
         Buffer::Kind kind = program->buffers[number].kind;
         return (kind == Buffer::EXTERN || kind == Buffer::TRANSIENT) && !kept[number] &&
@@ -118,14 +128,28 @@ void find_lives(Program *program) {
         if (!late && program->buffers[i].kind == Buffer::OUTPUT) program->made.push_back((int)i);
         if (dies((int)i)) program->steps[last[i]].dead_buffers.push_back((int)i);
     }
+    for (int i = 0; i < program->input_count; i++) {
+        if (kept[i]) continue;
+        std::vector<int> *dead = last[i] == NEVER ? &program->unused : &program->steps[last[i]].dead_inputs;
+        dead->push_back(i);
+    }
     for (size_t i = 0; i < program->views.size(); i++) {
         int buffer = program->views[i].buffer;
         if (dies(buffer)) program->steps[last[buffer]].dead_views.push_back((int)i);
+        if (buffer < program->input_count && !kept[buffer] && last[buffer] != NEVER)
+            program->steps[last[buffer]].dead_input_views.push_back((int)i);
     }
 }
 
 void append(std::vector<int> *all, const std::vector<int> &more) {
     all->insert(all->end(), more.begin(), more.end());
+}
+
+bool leaves_room(const Program &program, const Step &step) {
+    if (!step.dead_buffers.empty()) return true;
+    for (int number : step.dead_inputs)
+        if (is_large(program.buffers[number])) return true;
+    return false;
 }
 
 // What is born in a run is there from its start, and what dies, until its end: a launch that could have the
@@ -140,9 +164,9 @@ void join_launches(Program *program) {
         }
         const Launch &launch = program->launches[step.number];
         bool joins = !steps.empty() && steps.back().kind == Step::RUN && device == launch.function->device &&
-                     (step.born.empty() || steps.back().dead_buffers.empty());
+                     (step.born.empty() || !leaves_room(*program, steps.back()));
         if (!joins) {
-            steps.push_back({Step::RUN, (int)program->runs.size(), {}, {}, {}});
+            steps.push_back({Step::RUN, (int)program->runs.size(), {}, {}, {}, {}, {}});
             program->runs.push_back({{}, std::make_unique<Chain>()});
         }
         device = launch.function->device;
@@ -152,6 +176,8 @@ void join_launches(Program *program) {
         append(&steps.back().born, step.born);
         append(&steps.back().dead_buffers, step.dead_buffers);
         append(&steps.back().dead_views, step.dead_views);
+        append(&steps.back().dead_inputs, step.dead_inputs);
+        append(&steps.back().dead_input_views, step.dead_input_views);
     }
     program->steps = std::move(steps);
 }

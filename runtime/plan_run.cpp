@@ -21,6 +21,7 @@ struct Frame {
     Tensor *views;   // per view; those of scratch memory and constants are kept elsewhere
     void **data;     // per buffer: what kernels are given
     Scratch *scratch = nullptr;
+    PyObject **owned = nullptr; // `inputs`, where this call is to let go of them
     Gpu gpu;
 
     Frame(Plan *plan, PyObject *const *inputs, Tensor *tensors, Tensor *views, void **data)
@@ -30,6 +31,7 @@ struct Frame {
     ~Frame() {
         for (size_t i = 0; i < program.views.size(); i++) views[i].release();
         for (size_t i = program.input_count; i < program.buffers.size(); i++) tensors[i].release();
+        for (int i = 0; i < program.input_count && owned; i++) Py_XDECREF(owned[i]);
         if (scratch == nullptr) return;
         /* A call that ran meanwhile may have put its own back. */
         if (plan->scratch == nullptr) {
@@ -57,6 +59,13 @@ struct Frame {
             data[number] = static_cast<char *>(scratch->memory[buffer.arena].base) + buffer.offset;
         }
         return true;
+    }
+
+    void drop_inputs(const std::vector<int> &numbers) {
+        for (int number : numbers) {
+            tensors[number] = Tensor{};
+            Py_CLEAR(owned[number]);
+        }
     }
 
     // Fresh tensors for these buffers.
@@ -439,6 +448,10 @@ struct Frame {
             if (!good) return false;
             for (int number : step.dead_views) views[number].release();
             for (int number : step.dead_buffers) tensors[number].release();
+            if (owned) {
+                for (int number : step.dead_input_views) views[number].release();
+                drop_inputs(step.dead_inputs);
+            }
         }
         return true;
     }
@@ -477,14 +490,20 @@ struct Frame {
     }
 };
 
-} // namespace
+bool takes(const Plan *plan, Py_ssize_t given) {
+    if (plan->program == nullptr)
+        PyErr_SetString(PyExc_RuntimeError, "this plan has been torn down");
+    else if (given != plan->program->input_count)
+        PyErr_Format(PyExc_TypeError, "the plan takes %d inputs, %zd were given", plan->program->input_count,
+                     given);
+    else
+        return true;
+    return false;
+}
 
-PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names) try {
-    if (plan->program == nullptr) return PyErr_Format(PyExc_RuntimeError, "this plan has been torn down");
+// `owned`: null, or the inputs as a call finds them that is to let go of them.
+PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     const Program &program = *plan->program;
-    if (PyVectorcall_NARGS(nargsf) != program.input_count || (names && PyTuple_GET_SIZE(names)))
-        return PyErr_Format(PyExc_TypeError, "the plan takes %d inputs, %zd were given", program.input_count,
-                            (Py_ssize_t)PyVectorcall_NARGS(nargsf));
     constexpr size_t ON_STACK = 256;
     size_t buffers = program.buffers.size(), count = buffers + program.views.size();
     size_t bytes = count * sizeof(Tensor) + buffers * sizeof(void *);
@@ -494,6 +513,7 @@ PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject 
     Tensor *tensors = reinterpret_cast<Tensor *>(room);
     plan->calls++;
     Frame frame(plan, inputs, tensors, tensors + buffers, reinterpret_cast<void **>(tensors + count));
+    frame.owned = owned;
     if (!frame.take_inputs()) return nullptr;
     if (!program.draws.empty()) {
         int otherwise = frame.draws_otherwise();
@@ -501,9 +521,33 @@ PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject 
         if (otherwise > 0)
             return PyObject_Vectorcall(program.otherwise, inputs, (size_t)program.input_count, nullptr);
     }
+    if (owned) frame.drop_inputs(program.unused);
     if (!frame.take_scratch() || !frame.make(program.made) || !frame.find_addresses() || !frame.run_steps())
         return nullptr;
     return frame.results();
+}
+
+} // namespace
+
+PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names) try {
+    if (names && PyTuple_GET_SIZE(names))
+        return PyErr_Format(PyExc_TypeError, "the plan takes no named inputs");
+    return takes(plan, PyVectorcall_NARGS(nargsf)) ? run(plan, inputs, nullptr) : nullptr;
+} catch (const std::bad_alloc &) {
+    return PyErr_NoMemory();
+}
+
+PyObject *plan_consume(Plan *plan, PyObject *list) try {
+    if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "consume takes a list");
+    Py_ssize_t count = PyList_GET_SIZE(list);
+    if (!takes(plan, count)) return nullptr;
+    std::vector<PyObject *> owned((size_t)count);
+    for (Py_ssize_t i = 0; i < count; i++) owned[(size_t)i] = Py_NewRef(PyList_GET_ITEM(list, i));
+    if (PyList_SetSlice(list, 0, count, nullptr) < 0) {
+        for (PyObject *object : owned) Py_DECREF(object);
+        return nullptr;
+    }
+    return run(plan, owned.data(), owned.data());
 } catch (const std::bad_alloc &) {
     return PyErr_NoMemory();
 }
