@@ -91,6 +91,18 @@ def _pixel_unshuffle(meta: Any, x: Any, factor: int) -> Any:
     return meta if x.numel() else x.meta.clone()
 
 
+def _multi_margin_loss(meta: Any, x: Any, target: Any, *args: Any) -> Any:
+    """One loss for each class of `target`, which may be a number."""
+    return meta if target.dim() else meta.new_empty(())
+
+
+def _channel_shuffle(meta: Any, x: Any, groups: int) -> Any:
+    return torch.empty(
+        meta.shape, dtype=meta.dtype, device="meta",
+        memory_format=torch._prims_common.suggest_memory_format(x),
+    )  # fmt: skip
+
+
 def _interpolated(meta: Any, x: Any, *args: Any) -> Any:
     """In the memory format of the input, also where sizes of 1 leave the strides open."""
     form = torch._prims_common.suggest_memory_format(x)
@@ -129,6 +141,8 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten._native_batch_norm_legit_functional.default): _batch_norm,
     ("cpu", aten.native_layer_norm.default): _layer_norm_on_cpu,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
+    ("cpu", aten.multi_margin_loss.default): _multi_margin_loss,
+    ("cpu", aten.channel_shuffle.default): _channel_shuffle,
     ("cpu", aten.pixel_unshuffle.default): _pixel_unshuffle,
     **{
         ("cpu", func): _fourier(func)

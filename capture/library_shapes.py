@@ -56,3 +56,11 @@ def _part_put_back(
     if part.shape != wanted:
         raise RuntimeError(f"expected src to have a size equal to the slice of self: {wanted}")
     return None
+
+
+@rule(
+    aten.fake_quantize_per_tensor_affine_cachemask.default,
+    aten.fake_quantize_per_channel_affine_cachemask.default,
+)
+def _fake_quantized(func: Any, x: torch.Tensor, *args: Any) -> Any:
+    return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)

@@ -126,6 +126,20 @@ def _quantized(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     raise Break("unsupported_tensor", f"{func} makes a quantized tensor")
 
 
+def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Windows of one row are also what `max_pool1d` comes to, which on the CPU has a kernel of its own that refuses integers."""
+    x, kernel, *_ = args
+    if kernel[0] == 1 and x.device.type == "cpu" and not x.dtype.is_floating_point:
+        raise Break("op_error", f"{func}: one-dimensional, of integers")
+    return recorder._pure(func, args, kwargs)
+
+
+def _record_channel_shuffle(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    if not args[0].numel():
+        raise Break("unsupported_op", f"{func} of nothing, which is the tensor itself")
+    return recorder._pure(func, args, kwargs)
+
+
 SPECIAL: dict[Any, Callable[..., Any]] = {
     **{
         getattr(packet, overload): _quantized
@@ -144,6 +158,8 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.native_batch_norm_backward.default: _record_batch_norm_backward,
     aten.cudnn_batch_norm_backward.default: _record_cudnn_batch_norm_backward,
     aten.as_strided_scatter.default: _record_as_strided_scatter,
+    aten.max_pool2d_with_indices.default: _record_max_pool,
+    aten.channel_shuffle.default: _record_channel_shuffle,
     aten._assert_async.msg: _record_assertion,
     aten.native_dropout.default: _record_dropout,
     aten._linalg_check_errors.default: _record_assertion,

@@ -20,6 +20,7 @@ import frameloom.ir.lower.normalize
 import frameloom.ir.lower.normalize_backward
 import frameloom.ir.lower.pointwise
 import frameloom.ir.lower.pool
+import frameloom.ir.lower.quantize
 import frameloom.ir.lower.random
 import frameloom.ir.lower.reduce
 import frameloom.ir.lower.reduce_backward

@@ -168,6 +168,14 @@ def pixel_unshuffle(call: Call, x: Ref, factor: int) -> Expr:
     return read(x, [*batch, channel, down, right])
 
 
+@lowering("aten.channel_shuffle.default")
+def channel_shuffle(call: Call, x: Ref, groups: int) -> Expr:
+    at = call.at()
+    each = x.shape[1] // groups
+    at[1] = index.linear([index.mod(at[1], groups), index.floordiv(at[1], groups)], [each, 1])
+    return read(x, at)
+
+
 # --- a view's part of a tensor replaced
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from frameloom.ir.dtype import DType
+from frameloom.ir.index import index
 from frameloom.ir.lower.expr import Expr, absolute, exp, log, log1p, maximum, minimum, where
 from frameloom.ir.lower.gather import data_index, inside
 from frameloom.ir.lower.promote import common_dtype, wide_dtype
 from frameloom.ir.lower.reduce import Line, line
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, positions, read
 from frameloom.ir.node import Node, const
+from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import conjunction
 
 NONE, MEAN, SUM = 0, 1, 2
@@ -56,12 +59,23 @@ def nll_loss(
     return list(results)
 
 
-Formula = Callable[[Expr, Expr], Expr]
-
-
-def _elementwise(call: Call, x: Ref, target: Ref, reduction: int, formula: Formula) -> Expr:
+def _elementwise(
+    call: Call,
+    x: Ref,
+    target: Ref,
+    reduction: int,
+    formula: Callable[..., Expr],
+    *weights: Ref | None,
+) -> Expr:
+    """The losses, reduced.  `formula` gets weights, which are of the shape of the result or broadcast, behind the two."""
+    tensors = [x, target, *(w for w in weights if w is not None)]
     common = common_dtype([x, target])
+    shape = call.shape if reduction == NONE else x.shape
     if not common.is_float or (reduction != NONE and x.shape != target.shape):
+        raise Decline
+    if len(tensors) > 2 and (x.shape != target.shape or x.shape != shape):
+        raise Decline  # eager multiplies in place
+    if any(w.torch_dtype != x.torch_dtype or not _broadcasts(w.shape, shape) for w in tensors[2:]):
         raise Decline
     over = (
         Line(call.at(), (), 1)
@@ -69,13 +83,18 @@ def _elementwise(call: Call, x: Ref, target: Ref, reduction: int, formula: Formu
         else line(x.shape, range(x.ndim), [], keepdim=False)
     )
     wide = wide_dtype(common)
-    loss = formula(read(x, over.at).cast(wide), read(target, over.at).cast(wide))
+    loss = formula(*(t and read(t, over.at).cast(wide) for t in (x, target, *weights)))
     if reduction == NONE:
         return loss
     if common.is_half:
         # Eager stores the losses before it reduces them.
         loss = loss.cast(common).wide()
     return over.fold("sum", loss) if reduction == SUM else over.mean(loss)
+
+
+def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    mine = tuple(shape)[::-1]
+    return len(mine) <= len(to) and all(n in (1, m) for n, m in zip(mine, to[::-1], strict=False))
 
 
 @lowering("aten.mse_loss.default")
@@ -105,28 +124,79 @@ def huber_loss(call: Call, x: Ref, target: Ref, reduction: int, delta: float) ->
 def binary_cross_entropy(
     call: Call, x: Ref, target: Ref, weight: Ref | None, reduction: int
 ) -> Expr:
-    if weight is not None or 0 in x.shape:
+    if 0 in x.shape:
         raise Decline
     p = read(x, positions(x.shape)).wide()
     message = "all elements of input should be between 0 and 1"
     call.check((p >= 0) & (p <= 1), "RuntimeError", message)
 
-    def formula(p: Expr, t: Expr) -> Expr:
-        return (t - 1) * maximum(log(1 - p), -100) - t * maximum(log(p), -100)
+    def formula(p: Expr, t: Expr, w: Expr | None) -> Expr:
+        loss = (t - 1) * maximum(log(1 - p), -100) - t * maximum(log(p), -100)
+        return loss if w is None else loss * w
 
-    return _elementwise(call, x, target, reduction, formula)
+    return _elementwise(call, x, target, reduction, formula, weight)
 
 
 @lowering("aten.binary_cross_entropy_with_logits.default")
 def binary_cross_entropy_with_logits(
     call: Call, x: Ref, target: Ref, weight: Ref | None, pos_weight: Ref | None, reduction: int
 ) -> Expr:
-    if weight is not None or pos_weight is not None:
+    def formula(a: Expr, t: Expr, w: Expr | None, positive: Expr | None) -> Expr:
+        log_sigmoid = minimum(a, 0) - log1p(exp(-absolute(a)))
+        if positive is not None:
+            log_sigmoid = ((positive - 1) * t + 1) * log_sigmoid
+        loss = (1 - t) * a - log_sigmoid
+        return loss if w is None else loss * w
+
+    return _elementwise(call, x, target, reduction, formula, weight, pos_weight)
+
+
+@lowering("aten.soft_margin_loss.default")
+def soft_margin_loss(call: Call, x: Ref, target: Ref, reduction: int) -> Expr:
+    if x.dtype is None or x.dtype is not target.dtype or x.shape != target.shape:
         raise Decline
-    return _elementwise(
-        call,
-        x,
-        target,
-        reduction,
-        lambda a, t: (1 - t) * a - (minimum(a, 0) - log1p(exp(-absolute(a)))),
-    )
+    half = x.dtype if x.dtype.is_half else None
+
+    def stored(value: Expr) -> Expr:
+        """Eager takes a step at a time."""
+        return value if half is None else value.cast(half).wide()
+
+    def formula(a: Expr, t: Expr) -> Expr:
+        return log1p(stored(exp(stored(-t * a))))
+
+    return _elementwise(call, x, target, reduction, formula)
+
+
+@lowering("aten.multi_margin_loss.default")
+def multi_margin_loss(
+    call: Call, x: Ref, target: Ref, p: float, margin: float, weight: Ref | None, reduction: int
+) -> Expr:
+    if (
+        is_cuda(call.device)
+        or x.ndim not in (1, 2)
+        or 0 in x.shape
+        or target.dtype is not DType.I64
+    ):
+        raise Decline
+    if weight is not None and (weight.dtype is not x.dtype or weight.shape != x.shape[-1:]):
+        raise Decline
+    classes = x.shape[-1]
+    frames = positions(x.shape[:-1])
+    over = line(x.shape[:-1], range(x.ndim - 1), [], keepdim=False)
+    if reduction != NONE:
+        frames = over.at
+    # One frame and one class may each be with or without a dimension.
+    chosen = data_index(target, frames if target.ndim == len(frames) else [index(0)] * target.ndim)
+    mask = inside(chosen, classes)
+    call.check(Expr(mask), "RuntimeError", "target out of range")
+    each = line(x.shape, [x.ndim - 1], frames, keepdim=False)
+    distance = margin - read(x, [*frames, chosen.node], mask) + read(x, each.at)
+    loss = distance if p == 1 else distance * distance
+    if weight is not None:
+        loss = loss * read(weight, [chosen.node], mask)
+    counted = (distance > 0) & Expr(each.at[-1]).ne(chosen)
+    loss = each.fold("sum", where(counted, loss, 0)) / float(classes)
+    if reduction == NONE:
+        return loss
+    total = over.fold("sum", loss.cast(DType.F64))
+    return total if reduction == SUM else total / float(over.count)

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr, Number, absolute, exp, isinf, isnan, log, sqrt, where
+from frameloom.ir.lower.promote import common_dtype
 from frameloom.ir.lower.table import (
     Call,
     Decline,
@@ -120,6 +123,12 @@ def nansum(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
     return over.fold("sum", where(isnan(value), 0.0, value) if value.dtype.is_float else value)
 
 
+@lowering("aten.trace.default")
+def trace(call: Call, x: Ref) -> Expr:
+    over = line([min(x.shape)], [0], [], keepdim=False)
+    return over.fold("sum", element(x, over.at * 2, call.dtype))
+
+
 @lowering("aten.count_nonzero.default")
 def count_nonzero(call: Call, x: Ref, dim: int | None) -> Expr:
     over = line(x.shape, dimensions(dim, x.ndim), call.at(), False)
@@ -151,6 +160,8 @@ def _extreme(call: Call, x: Ref, dims: Any, keepdim: bool, kind: str) -> Expr:
     over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     value = element(x, over.at)
     if value.dtype is DType.BOOL:
+        if not over.count:
+            raise Decline  # which eager refuses
         kind = {"max": "any", "min": "all"}[kind]
     return over.fold(kind, value)
 
@@ -288,6 +299,10 @@ def vector_norm(call: Call, x: Ref, order: Number, dims: Any, keepdim: bool, dty
         raise Decline  # which is an error for some of them
     over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     value = element(x, over.at, call.dtype if dtype is not None else None)
+    return _norm(over, value, order)
+
+
+def _norm(over: Line, value: Expr, order: Number) -> Expr:
     if order == 2:
         return sqrt(over.fold("sum", value * value))
     size = absolute(value)
@@ -311,6 +326,27 @@ def norm(call: Call, x: Ref, order: Number | None, dims: Any, keepdim: bool) -> 
 @lowering("aten.norm.Scalar")
 def norm_all(call: Call, x: Ref, order: Number) -> Expr:
     return vector_norm(call, x, order, None, False, None)
+
+
+@lowering("aten.dist.default")
+def dist(call: Call, x: Ref, y: Ref, order: Number) -> Expr:
+    common = common_dtype([x, y])
+    shape = torch.broadcast_shapes(x.shape, y.shape)
+    if not common.is_float or (order < 0 and 0 in shape):
+        raise Decline
+    over = line(shape, range(len(shape)), [], keepdim=False)
+    a, b = (read(t, over.at).cast(common).wide() for t in (x, y))
+    return _norm(over, (a - b).cast(common).wide(), order)
+
+
+@lowering("aten.renorm.default")
+def renorm(call: Call, x: Ref, order: Number, dim: int, most: Number) -> Expr:
+    """Slices along `dim` whose norm is greater than `most` are scaled down to it."""
+    _floating(x)
+    rest = [d for d in range(x.ndim) if d != dimension(dim, x.ndim)]
+    over = line(x.shape, rest, call.at(), keepdim=True)
+    norm = _norm(over, element(x, over.at), order)
+    return read(x, call.at()).wide() * where(norm > most, most / (norm + 1e-7), 1)
 
 
 def _power(x: Expr, exponent: Number) -> Expr:

@@ -33,3 +33,10 @@ def test_padding_reads_what_another_kernel_computes_in_range():
 @pytest.mark.parametrize("factor", [1, 3])
 def test_unshuffling_pixels_of_nothing_is_a_copy(factor):
     check(lambda x: F.pixel_unshuffle(x, factor) + 1, torch.ones(0, 1, 6, 6), graphs=1)
+
+
+def test_shuffled_channels():
+    x = torch.randn(2, 12, 3, 5)
+    for y in (x, x.to(memory_format=torch.channels_last), x[:, :, 0]):
+        check(lambda x: F.channel_shuffle(x, 3), y, graphs=1)
+    check(lambda x: F.channel_shuffle(x, 3), x[:0])

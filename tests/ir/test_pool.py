@@ -85,3 +85,8 @@ def test_large_windows():
 
 def test_windows_of_padding_only_are_left_to_the_library():
     assert not is_a_loop(lambda x: F.max_pool2d(x, (1, 2), 1, (0, 1), (1, 5)), X[..., :4])
+
+
+def test_integers_have_no_pooling_in_one_dimension():
+    check(lambda x: F.max_pool1d(x, 3), torch.arange(24).view(2, 12))
+    check(lambda x: F.max_pool2d(x, 3), torch.arange(36).view(1, 6, 6), graphs=1)

@@ -1,0 +1,61 @@
+"""Quantised and back at once, as training for quantisation does it."""
+
+from __future__ import annotations
+
+import struct
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.lower.expr import Expr, reciprocal, rint, where
+from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
+from frameloom.ir.program import is_cuda
+
+LARGEST = 1 << 22  # whole numbers up to here and their differences are floats
+
+
+@lowering("aten.fake_quantize_per_tensor_affine_cachemask.default")
+def per_tensor(
+    call: Call, x: Ref, scale: float, zero_point: int, least: int, most: int
+) -> list[Expr]:
+    value = _element(call, x, least, most)
+    scale, inverse = _rounded(scale), _rounded(1.0 / _rounded(scale))
+    kept, inside = _in_range(rint(value * inverse) + zero_point, least, most)
+    return [(kept - zero_point).cast(DType.F32) * scale, inside]
+
+
+@lowering("aten.fake_quantize_per_channel_affine_cachemask.default")
+def per_channel(
+    call: Call, x: Ref, scale: Ref, zero_point: Ref, axis: int, least: int, most: int
+) -> list[Expr]:
+    if scale.dtype is not DType.F32 or zero_point.dtype not in (DType.I32, DType.F32):
+        raise Decline
+    value = _element(call, x, least, most)
+    channel = [call.at()[dimension(axis, x.ndim)]]
+    own = read(scale, channel)
+    zero = read(zero_point, channel).cast(value.dtype)
+    value = value * reciprocal(own).cast(value.dtype)
+    place = rint(value + zero) if zero_point.dtype is DType.F32 else rint(value) + zero
+    kept, inside = _in_range(place, least, most)
+    kept = where(place < float(1 << 63), kept, least)  # eager's is an integer there
+    # In eager's double precision; whole numbers are exact without.
+    wide = DType.F64 if zero_point.dtype is DType.F32 else value.dtype
+    return [(kept.cast(wide) - zero.cast(wide)) * own.cast(wide), inside]
+
+
+def _rounded(number: float) -> float:
+    """To single precision."""
+    (found,) = struct.unpack("f", struct.pack("f", number))
+    return float(found)
+
+
+def _element(call: Call, x: Ref, least: int, most: int) -> Expr:
+    if x.dtype is None or not x.dtype.is_float or is_cuda(call.device):
+        raise Decline
+    if max(abs(least), abs(most)) > LARGEST:
+        raise Decline
+    return read(x, call.at()).wide()
+
+
+def _in_range(place: Expr, least: int, most: int) -> tuple[Expr, Expr]:
+    """`place` brought into the range, where a NaN becomes the least; and whether it was there."""
+    kept = where(place > least, where(place > most, most, place), least)
+    return kept, (place >= least) & (place <= most)
