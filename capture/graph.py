@@ -108,6 +108,7 @@ class CapturedGraph:
     mutated: tuple[int, ...]  # positions of inputs that the graph writes to
     n_ops: int  # recorded ATen ops, views not counted
     frozen: tuple[str, ...] = ()  # names of constants that are parameters and buffers of modules
+    visible: int | None = None  # how many of the first outputs the program sees; None: all
     # Where the outputs need gradients; the graph then also returns what is saved for them.
     backward: Backward | None = None
 

@@ -137,20 +137,30 @@ class _BackwardPass:
     ) -> Sequence[Any]:
         """`values`: what is saved; with `last`, the list is emptied, so that memory goes as soon as it is not needed any more."""
         tangents = self.given(given)
-        values += tangents
         if self.plan is None or is_watched(piece.on_gpu) or any(map(is_batched, tangents)):
-            made = self.module(*values)
+            made = self.module(*self._as_recorded(values), *tangents)
         elif last and self.consume is not None:
+            values += tangents
             del tangents
             made = self.consume(values)
         else:
-            made = self.plan(*values)
+            made = self.plan(*values, *tangents)
         if not self.missing:
             return made
         results: list[Any] = [None] * len(piece.how.inputs)
         for k, gradient in zip(self.part.ends, made, strict=True):
             results[k] = gradient
         return results
+
+    def _as_recorded(self, saved: Sequence[Any]) -> list[Any]:
+        """What is saved, as it lies in memory in the program."""
+        places = self.part.graph.find_nodes(op="placeholder")
+        return [
+            tensor
+            if tensor is None or tensor.stride() == tuple(node.meta["val"].stride())
+            else tensor.new_empty_strided(tensor.shape, node.meta["val"].stride()).copy_(tensor)
+            for node, tensor in zip(places, saved, strict=False)
+        ]
 
     def given(self, gradients: Sequence[Any]) -> list[Any]:
         """Those that are there, as they lie in memory during the capture."""

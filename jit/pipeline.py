@@ -30,6 +30,7 @@ from frameloom.ir.fuse import fuse
 from frameloom.ir.library import DRAW
 from frameloom.ir.lower import lower
 from frameloom.ir.lower.batch_norm import fold_batch_norms
+from frameloom.ir.lower.channels_last import LAID
 from frameloom.ir.lower.constants import Constants, evaluate
 from frameloom.ir.memory import plan_memory
 from frameloom.ir.program import Extern, Kernel, KernelList, Program
@@ -46,7 +47,7 @@ Compiled = Callable[..., Any]
 def _lower(captured: CapturedGraph) -> Program:
     seen = recognised(captured)
     if not seen.frozen:
-        return lower(seen.graph, seen.constants, onednn(), generator_of)
+        return lower(seen.graph, seen.constants, onednn(), generator_of, captured.visible)
     constants = Constants(seen.graph, seen.constants)
     evaluate(constants, seen.frozen)
     fold_batch_norms(constants)
@@ -67,18 +68,25 @@ def compile_graph(
     """A function from the graph's inputs to the tuple of its outputs, and the report on how it was made."""
     if captured.backward is None:
         return _compile_one(captured, options, trail)
-    forward, report = _compile_one(replace(captured, backward=None), options, trail)
+    # What is only saved between the passes lies in memory as suits our own kernels.
+    n_results = captured.backward.n_results
+    alone = replace(captured, backward=None, visible=n_results)
+    forward, report = _compile_one(alone, options, trail)
     told = weakref.ref(report)  # nobody may want to know
 
     def compile_backward(graph: torch.fx.Graph, examples: tuple[Any, ...]) -> Compiled:
         """Called when the first backward pass comes."""
         own = Trail(f"{trail.name} backward")
+        for node, example in zip(graph.find_nodes(op="placeholder"), examples, strict=True):
+            if example is not None and example.stride() != tuple(node.meta["val"].stride()):
+                node.meta[LAID] = example.stride()
         behind = replace(
             captured,
             graph=graph,
             inputs=(),
             examples=examples,
             mutated=(),
+            visible=None,
             frozen=(),
             n_ops=sum(n.op == "call_function" and not is_view(n) for n in graph.nodes),
             backward=None,

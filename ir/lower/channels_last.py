@@ -18,6 +18,8 @@ from frameloom.ir.lower.table import Ref, product
 from frameloom.ir.program import is_cuda
 
 CONVOLUTION = "aten.convolution.default"
+BACKWARD = "aten.convolution_backward.default"
+LAID = "laid"  # in a placeholder's meta: the strides with which the tensor really comes
 # Library calls on a channels-last tensor whose results are channels last, too.
 FAITHFUL = frozenset(
     f"aten.{name}.default"
@@ -52,10 +54,10 @@ class Relaid:
 
 def chosen(nodes: Iterable[torch.fx.Node], onednn: bool) -> frozenset[torch.fx.Node]:
     """The convolutions that get channels-last tensors.  `onednn`: whether the CPU's are oneDNN's."""
-    found = [n for n in nodes if str(n.target) == CONVOLUTION and _possible(n, onednn)]
+    found = [n for n in nodes if str(n.target) in (CONVOLUTION, BACKWARD) and _possible(n, onednn)]
     if not found or everywhere:
         return frozenset(found)
-    on_cpu = [n for n in found if not is_cuda(str(n.meta["val"].device))]
+    on_cpu = [n for n in found if not is_cuda(str(_operands(n)[0].meta["val"].device))]
     return _chosen_on_cpu(on_cpu) | _chosen_on_gpu([n for n in found if n not in on_cpu])
 
 
@@ -80,31 +82,46 @@ def _chosen_on_gpu(found: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
     saved = cost = 0
     converted: set[Any] = set()
     for node in found:
-        x, weight = node.args[:2]
-        around = [x.meta["val"], node.meta["val"]]  # type: ignore[union-attr]
-        saved += sum(2 * _bytes(v) for v in around if not is_last(v.shape, v.stride()))
+        x, weight, result = _operands(node)
+        around = [x, result]
+        if str(node.target) == BACKWARD and (x_gradient := node.meta["val"][0]) is not None:
+            saved += 2 * _bytes(x_gradient)
+        for source in around:
+            val = source.meta["val"]
+            saved += 0 if is_last(val.shape, _strides(source)) else 2 * _bytes(val)
         for source in (x, weight):
-            val = source.meta["val"]  # type: ignore[union-attr]
-            given = source is weight or source.op == "placeholder"  # type: ignore[union-attr]
-            if given and source not in converted and not same_bytes(val.shape, val.stride()):
+            val = source.meta["val"]
+            given = source is weight or source.op == "placeholder"
+            if given and source not in converted and not same_bytes(val.shape, _strides(source)):
                 converted.add(source)
                 cost += 2 * _bytes(val)
     # Weights are converted in either layout: by cuDNN or by a kernel of ours.
     return frozenset(found if saved >= max(LEAST_BYTES, cost) else ())
 
 
+def _operands(node: torch.fx.Node) -> tuple[Any, Any, Any]:
+    """Input, weight, and what has the geometry of the result: for a derivative, the gradient of that."""
+    if str(node.target) == BACKWARD:
+        result, x, weight = node.args[:3]
+        return x, weight, result
+    return node.args[0], node.args[1], node
+
+
+def _strides(node: torch.fx.Node) -> tuple[int, ...]:
+    found: tuple[int, ...] = node.meta.get(LAID) or node.meta["val"].stride()
+    return found
+
+
 def _possible(node: torch.fx.Node, onednn: bool) -> bool:
-    first: Any = node.args[0]
-    second: Any = node.args[1]
-    x: Any = first.meta.get("val")
-    weight: Any = second.meta.get("val")
-    result = node.meta["val"]
+    x, weight, result = (n.meta.get("val") for n in _operands(node))
     if any(v is None or len(v.shape) != 4 or 0 in v.shape for v in (x, weight, result)):
         return False
     if everywhere:
         return True
     if str(x.device) == "cpu":
-        return onednn and x.dtype == torch.float32 and not node.args[6]
+        # oneDNN converts for derivatives, too, but those of weights it wants otherwise.
+        is_forward = str(node.target) == CONVOLUTION
+        return onednn and is_forward and x.dtype == torch.float32 and not node.args[6]
     if not is_cuda(str(x.device)) or not _cudnn():
         return False
     return x.dtype in (torch.float16, torch.bfloat16) or (x.dtype == torch.float32 and _tf32())

@@ -89,13 +89,14 @@ def _product_of_onednn(lowering: Lowering, node: torch.fx.Node, c: _Convolution)
 def _on_a_gpu(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref:
     val: Any = node.meta["val"]
     matrices = channels_last.as_product(c.x, c.weight, c.options)
-    returned = (node, 0) in lowering.returned
+    kind = Kind.OUTPUT if (node, 0) in lowering.returned else Kind.TEMP
+    visible = (node, 0) in lowering.visible
     if c.bias is None:
-        if matrices is not None and not returned:
-            return _product(lowering, node, node.name, *matrices, c.meta)
+        if matrices is not None and not visible:
+            return matrix_product(lowering, node, node.name, *matrices, c.meta, kind)
         return _library(lowering, node, c)
     if matrices is not None:
-        raw = _product(lowering, node, f"{node.name}_raw", *matrices, c.meta)
+        raw = matrix_product(lowering, node, f"{node.name}_raw", *matrices, c.meta)
     else:
         result = lowering.buffer(f"{node.name}_raw", c.meta, Kind.EXTERN)
         given = lowering.plain((c.x, c.weight, None, *c.options))
@@ -104,17 +105,20 @@ def _on_a_gpu(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref:
     beside = replace(c.bias, shape=(*c.bias.shape, 1, 1), strides=(*c.bias.strides, 0, 0))
     call = Call("aten.add.Tensor", ("self", "other", "alpha"), (result_of(val),))
     value = TABLE[call.target](call, raw, beside, 1)
-    meta = val if returned else c.meta
-    into = lowering.buffer(node.name, meta, Kind.OUTPUT if returned else Kind.TEMP)
+    meta = val if visible else c.meta
+    into = lowering.buffer(node.name, meta, kind)
     ref = lowering.ref(into, meta)
     lowering.steps.append(lowering.kernel("aten.bias", store_of(ref, value), node))
     return ref
 
 
-def _product(lowering: Lowering, node: torch.fx.Node, name: str, a: Ref, b: Ref, meta: Any) -> Ref:
+def matrix_product(
+    lowering: Lowering, node: torch.fx.Node, name: str, a: Ref, b: Ref, meta: Any,
+    kind: Kind = Kind.TEMP,
+) -> Ref:  # fmt: skip
     """a @ b, shown with the geometry of `meta`; for a loop where that is small enough."""
     target, shape = channels_last.PRODUCT, (a.shape[0], b.shape[1])
-    buffer = Buffer(name, a.dtype, shape, (shape[1], 1), Kind.TEMP, device=a.buffer.device)
+    buffer = Buffer(name, a.dtype, shape, (shape[1], 1), kind, device=a.buffer.device)
     lowering.base_offset[buffer] = 0
     ref = replace(a, buffer=buffer, shape=shape, strides=buffer.strides, offset=0)
     assert a.dtype is not None

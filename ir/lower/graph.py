@@ -22,6 +22,7 @@ from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.lower import channels_last, lazy, onednn
 from frameloom.ir.lower.constants import computing
 from frameloom.ir.lower.convolution import convolution
+from frameloom.ir.lower.convolution_backward import convolution_backward
 from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.geometry import (
     COPIES,
@@ -83,10 +84,12 @@ def lower(
     constants: torch.nn.Module,
     onednn: OneDnn = NOTHING,
     generator_of: Callable[[str], Generator | None] = lambda device: None,
+    visible: int | None = None,
 ) -> Program:
     """The Program of a functional ATen graph; see the package's text for what the graph looks like.  `generator_of` a
-    device: how its random numbers are drawn, if kernels of ours can."""
-    return Lowering(graph, constants, onednn, generator_of).run()
+    device: how its random numbers are drawn, if kernels of ours can.  `visible`: how many of the first outputs the program
+    sees (None: all); the others may lie in memory as suits us."""
+    return Lowering(graph, constants, onednn, generator_of, visible).run()
 
 
 # Ops that look at indices where their results have no elements, too.
@@ -102,8 +105,10 @@ class Lowering:
         constants: torch.nn.Module,
         onednn: OneDnn,
         generator_of: Callable[[str], Generator | None],
+        visible: int | None = None,
     ) -> None:
         self.graph = graph
+        self.n_visible = visible
         self.onednn = onednn
         self.holder = constants
         self.generator_of = generator_of
@@ -119,6 +124,8 @@ class Lowering:
         self.returned: set[tuple[torch.fx.Node, int]] = (
             set()
         )  # results whose buffers outlive the call
+        self.visible: set[tuple[torch.fx.Node, int]] = set()  # those of them that the program sees
+        self.relays = False  # whether a tensor may lie otherwise than the program sees it
         self.names: dict[str, int] = {}  # how many kernels each op has
         self.channels_last: frozenset[torch.fx.Node] = frozenset()  # convolutions on such tensors
         self.packed: dict[Any, View] = {}  # constants in a library's own layout
@@ -129,10 +136,12 @@ class Lowering:
 
     def run(self) -> Program:
         nodes = list(self.graph.nodes)
-        self.returned = {
-            base_of(n) for n in flatten(nodes[-1].args[0]) if isinstance(n, torch.fx.Node)
-        }
+        ends = nodes[-1].args[0]
+        self.returned = {base_of(n) for n in flatten(ends) if isinstance(n, torch.fx.Node)}
+        seen = flatten(ends if self.n_visible is None else ends[: self.n_visible])
+        self.visible = {base_of(n) for n in seen if isinstance(n, torch.fx.Node)}
         self.channels_last = channels_last.chosen(nodes, self.onednn.convolutions)
+        self.relays = bool(self.channels_last) or any(channels_last.LAID in n.meta for n in nodes)
         outputs: tuple[View | int | tuple[Any], ...] = ()
         for node in nodes:
             if node.op == "placeholder":
@@ -157,6 +166,8 @@ class Lowering:
             self.inputs.append(Buffer(node.name, None, (), (), Kind.INPUT))
             self.values[node] = _NotATensor(len(self.inputs) - 1)
             return
+        if channels_last.LAID in node.meta:
+            val = channels_last.Relaid(val, node.meta[channels_last.LAID])
         buffer = self.buffer(node.name, val, Kind.INPUT)
         self.inputs.append(buffer)
         self.values[node] = self.ref(buffer, val)
@@ -229,6 +240,8 @@ class Lowering:
             except Decline:
                 return self.library_call(node, name)
         if node in self.channels_last:
+            if name == channels_last.BACKWARD:
+                return convolution_backward(self, node, arguments)
             return convolution(self, node, arguments)
         found = TABLE.get(name)
         if found is not None:
@@ -266,10 +279,10 @@ class Lowering:
         given = [self.argument(a) for a in arguments]
         if any(ref.buffer.device != device for ref in flatten(given) if isinstance(ref, Ref)):
             raise Decline  # a number in the CPU's memory is given to the GPU by the library call
-        if self.channels_last:
+        if self.relays:
             metas = [
                 v
-                if v is None or (node, k) in self.returned
+                if v is None or (node, k) in self.visible
                 else channels_last.layout(v, flatten(given))
                 for k, v in enumerate(metas)
             ]
@@ -384,7 +397,7 @@ class Lowering:
         several = isinstance(val, (list, tuple)) or val is None
         metas = list(val or ()) if several else [val]
         given = (node.args, tuple(node.kwargs.items()))
-        if self.channels_last:
+        if self.relays:
             keeps = name in channels_last.FAITHFUL
             if not keeps and name not in OUT_FORMS and name != WRITE_BACK:
                 given = self.each(given, self.as_seen)
@@ -420,7 +433,7 @@ class Lowering:
 
     def as_returned(self, node: torch.fx.Node, ref: Ref, k: int = 0) -> Ref:
         """The k-th result of a library call: where it outlives the call, with the strides that the program sees."""
-        if (node, k) not in self.returned:
+        if (node, k) not in self.visible:
             return ref
         val = node.meta["val"]
         seen = val[k] if isinstance(val, (list, tuple)) else val
@@ -430,7 +443,9 @@ class Lowering:
 
     def is_relaid(self, node: Any, ref: Any) -> bool:
         """Whether the value lies otherwise than the program sees it."""
-        if not self.channels_last or not isinstance(ref, Ref) or node.op != "call_function":
+        if not self.relays or not isinstance(ref, Ref):
+            return False
+        if node.op != "call_function" and channels_last.LAID not in node.meta:
             return False
         return ref.strides != tuple(map(int, node.meta["val"].stride()))
 

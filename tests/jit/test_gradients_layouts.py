@@ -1,0 +1,88 @@
+"""Channels-last convolutions in training: what is saved between the passes lies so, what the program sees lies as in eager."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import frameloom
+from frameloom.ir.lower import channels_last
+
+
+@pytest.fixture(autouse=True)
+def _everywhere(monkeypatch):
+    monkeypatch.setattr(channels_last, "everywhere", True)
+
+
+class Block(nn.Module):
+    def __init__(self, channels=6):
+        super().__init__()
+        self.first = nn.Conv2d(3, channels, 3, stride=2, padding=1)
+        self.norm = nn.BatchNorm2d(channels)
+        self.single = nn.Conv2d(channels, 8, 1)
+        self.grouped = nn.Conv2d(8, 8, 3, padding=1, groups=2, bias=False)
+        self.up = nn.ConvTranspose2d(8, 4, 2, stride=2)
+        self.last = nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.first(x)))
+        x = F.max_pool2d(F.gelu(self.single(x)), 3, 2, 1)
+        x = x + self.grouped(x)
+        return self.last(F.silu(self.up(x)).mean((2, 3)))
+
+
+def steps(model, f, x, count=2):
+    seen = []
+    for _ in range(count):
+        x = x.detach().clone().requires_grad_()
+        loss = f(x).square().sum()
+        loss.backward()
+        seen += [loss.detach(), x.grad, *(p.grad.clone() for p in model.parameters())]
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.01 * p.grad
+    return seen
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_training_equals_eager(layout):
+    torch.manual_seed(0)
+    model = Block()
+    other = copy.deepcopy(model)
+    x = torch.randn(2, 3, 17, 16).contiguous(memory_format=layout)
+    expected, got = steps(model, model, x), steps(other, frameloom.jit(other), x)
+    for e, g in zip(expected, got, strict=True):
+        # Libraries leave strides of dimensions of size 1 open.
+        assert [n for n, size in zip(g.stride(), g.shape, strict=True) if size > 1] == [
+            n for n, size in zip(e.stride(), e.shape, strict=True) if size > 1
+        ]
+        torch.testing.assert_close(g, e, rtol=2e-5, atol=2e-5)
+
+
+def test_intermediates_that_the_program_sees():
+    conv = nn.Conv2d(3, 4, 3)
+
+    def features(x):
+        y = conv(x)
+        return y, y.relu().sum(), y[:, :2]
+
+    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    expected, got = features(x), frameloom.jit(features)(x)
+    for e, g in zip(expected, got, strict=True):
+        assert g.stride() == e.stride() and g.storage_offset() == e.storage_offset()
+        torch.testing.assert_close(g, e)
+    (want,) = torch.autograd.grad(expected[1] + expected[2].sum(), x)
+    (have,) = torch.autograd.grad(got[1] + got[2].sum(), x)
+    torch.testing.assert_close(have, want)
+
+
+def test_a_pass_that_a_mode_watches():
+    model = Block()
+    f = frameloom.jit(model)
+    x = torch.randn(2, 3, 16, 16, requires_grad=True)
+    (first,) = torch.autograd.grad(f(x).sum(), x)
+    with torch.autocast("cpu", enabled=True):
+        (watched,) = torch.autograd.grad(f(x).float().sum(), x)
+    assert watched.stride() == first.stride()
