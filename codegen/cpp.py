@@ -1,29 +1,25 @@
 """Loop tree -> the text of one C++ function.
 
-Lane loops come in up to three parts: `unroll` vectors at once, single vectors, and the rest of a row as a part of a
-vector whose size is known.  Accumulators of a pass are declared before it and combined after it.
+Accumulators of a pass are declared before it and combined after it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from frameloom.codegen.cost import size
-from frameloom.codegen.cpp_fold import Folds
 from frameloom.codegen.cpp_scatter import write_scatter
-from frameloom.codegen.cpp_value import Lanes, Value
-from frameloom.codegen.layout import stride
-from frameloom.codegen.looptree import SPAN, SQUARES, Accumulate, Assign, Pass, Tree
+from frameloom.codegen.cpp_squares import Squares
+from frameloom.codegen.cpp_strips import TERM, Strips
+from frameloom.codegen.looptree import Accumulate, Assign, Pass, Tree
 from frameloom.codegen.prelude import ELEMENTS, Prelude
 from frameloom.codegen.threads import CHUNKS
-from frameloom.ir.dtype import DType
-from frameloom.ir.node import Axis, axis
+from frameloom.ir.node import Axis
 from frameloom.ir.program import Buffer, Kernel
 from frameloom.ir.substitute import loads
 
 PRAGMA = "#pragma omp parallel for schedule(static)\n"
-TERM = 256  # longest plain float sum; longer ones are sums of sums
 
 
 def write(kernel: Kernel, tree: Tree, symbol: str, prelude: Prelude) -> str:
@@ -43,7 +39,7 @@ def write(kernel: Kernel, tree: Tree, symbol: str, prelude: Prelude) -> str:
     return notes + head + "\n".join(writer.scopes[0].lines) + "\n}\n"
 
 
-class Loops(Folds):
+class Loops(Strips, Squares):
     """Writes blocks and passes."""
 
     def block(self, body: list[Pass | Assign | Accumulate]) -> None:
@@ -97,7 +93,33 @@ class Loops(Folds):
         return total * -(-p.vector.extent // p.block) if p.block else total
 
     def _rows(self, p: Pass) -> None:
-        self._work_items(p, "0", str(self._range(p)), PRAGMA)
+        if p.strip and p.block:
+            self._runs(p)
+        else:
+            self._work_items(p, "0", str(self._range(p)), PRAGMA)
+
+    def _runs(self, p: Pass) -> None:
+        """Every thread takes neighbouring blocks of the lane axis as one, however many threads there are."""
+        self.prelude.function("threads", "", 0)
+        blocks, total = -(-p.vector.extent // p.block), self._range(p)
+        item, last, after = self.fresh("w"), self.fresh("last"), self.fresh("after")
+        self.open("#pragma omp parallel\n")
+        number, count = "omp_get_thread_num()", "omp_get_num_threads()"
+        self.line(f"const i64 {last} = {total} * ({number} + 1l) / {count};")
+        leading = p.axes[: p.split]
+        names = {a: self.fresh("n") for a in leading}
+        head = f"for (i64 {item} = {total}l * {number} / {count}, {after}; {item} < {last}; {item} = {after})"
+        self.open(head, names)
+        row_end = f"({item} / {blocks} + 1) * {blocks}"
+        self.line(f"{after} = {row_end} < {last} ? {row_end} : {last};")
+        start, end = self.fresh("from"), self.fresh("to")
+        self.line(f"const i64 {start} = {item} % {blocks} * {p.block};")
+        self.line(f"const i64 {end}_ = {start} + ({after} - {item}) * {p.block};")
+        self.line(f"const i64 {end} = {end}_ < {p.vector.extent} ? {end}_ : {p.vector.extent};")
+        self._leading_positions(leading, names, f"{item} / {blocks}")
+        self._loops(p, p.axes[p.split :], start, end)
+        self.close()
+        self.close()
 
     def _work_items(self, p: Pass, first: str, last: str, pragma: str = "") -> None:
         """The loop over work items, each some positions of the leading axes and a block of the lane axis."""
@@ -112,14 +134,20 @@ class Loops(Folds):
             number = item if not leading else f"{item} % {blocks}"
             start = self.fresh("from")
             self.line(f"const i64 {start} = ({number}) * {p.block};")
-            end = self._end_of_step(start, p.block, p.vector.extent)
+            end = self.end_of_step(start, p.block, p.vector.extent)
             rest = f"{item} / {blocks}"
-        for at, a in enumerate(leading):
-            below = size(leading[at + 1 :])
-            text = f"({rest})" if below == 1 else f"({rest}) / {below}"
-            self.line(f"const i64 {names[a]} = {text if at == 0 else f'{text} % {a.extent}'};")
+        self._leading_positions(leading, names, rest)
         self._loops(p, p.axes[p.split :], start, end)
         self.close()
+
+    def _leading_positions(
+        self, leading: tuple[Axis, ...], names: dict[Axis, str], number: str
+    ) -> None:
+        """The positions of the leading axes that make the work item `number`."""
+        for at, a in enumerate(leading):
+            below = size(leading[at + 1 :])
+            text = f"({number})" if below == 1 else f"({number}) / {below}"
+            self.line(f"const i64 {names[a]} = {text if at == 0 else f'{text} % {a.extent}'};")
 
     def _chunks(self, p: Pass) -> None:
         total = self._range(p)
@@ -134,12 +162,6 @@ class Loops(Folds):
         self.combine_partial(p, partial, chunks)
 
     # --- loops
-
-    def _end_of_step(self, start: str, step: int, last: int | str) -> str:
-        """The name of where a step from `start` on ends, which is `last` at the latest."""
-        end = self.fresh("to")
-        self.line(f"const i64 {end} = {start} + {step} < {last} ? {start} + {step} : {last};")
-        return end
 
     def _loops(self, p: Pass, axes: tuple[Axis, ...], start: str, end: str | None) -> None:
         """Loops over `axes`; `start` and `end` bound the lane axis."""
@@ -164,7 +186,7 @@ class Loops(Folds):
         self.open(
             f"for (i64 {outer} = {start if lanes else 0}; {outer} < {last}; {outer} += {cut})"
         )
-        limit = self._end_of_step(outer, cut, last)
+        limit = self.end_of_step(outer, cut, last)
         self.start_terms(p)
         if lanes:
             self._lane_loop(p, outer, limit)
@@ -178,35 +200,11 @@ class Loops(Folds):
 
     def _lane_loop(self, p: Pass, start: str, end: str | None) -> None:
         if p.transposed is not None:
-            self._squares(p, start, end)
+            self.squares(p, start, end, self._body)
+        elif p.strip:
+            self.strips(p, start, end)
         else:
-            self._by_lanes(p, start, end, self._body)
-
-    def _by_lanes(self, p: Pass, start: str, end: str | None, body: Callable[[Pass], None]) -> None:
-        a, width, unroll = p.vector, p.lanes, p.unroll
-        v = self.fresh("j")
-        last = end or str(a.extent)
-        self.line(f"i64 {v} = {start};")
-        step = width * unroll
-        if unroll > 1 and a.extent >= step:
-            self.open(f"for (; {v} <= {last} - {step}; {v} += {step})", {a: v})
-            self._lane_body(p, Lanes(a, width, unroll, width, v), body)
-            self.close()
-        whole = a.extent % step if unroll > 1 else a.extent
-        if whole >= width:
-            self.open(f"for (; {v} <= {last} - {width}; {v} += {width})", {a: v})
-            self._lane_body(p, Lanes(a, width, 1, width, v), body)
-            self.close()
-        rest = a.extent % width
-        if rest:
-            self.open(f"if ({v} < {last})" if end else "", {a: v})
-            self._lane_body(p, Lanes(a, width, 1, rest, v), body)
-            self.close()
-
-    def _lane_body(self, p: Pass, lanes: Lanes, body: Callable[[Pass], None]) -> None:
-        self.lanes = lanes
-        body(p)
-        self.lanes = None
+            self.by_lanes(p, start, end, self._body)
 
     def _body(self, p: Pass) -> None:
         for row in p.reads:
@@ -214,58 +212,3 @@ class Loops(Folds):
         self.block(p.body)
         for row in p.keeps:
             self.write_row(row)
-
-    # --- transposed loads
-
-    def _squares(self, p: Pass, start: str, end: str | None) -> None:
-        """The squares of one block: SPAN lane positions of a row of squares, then of the next.  Along the lanes what is
-        stored goes forward, away from what is loaded; below one another, squares whose rows are a power of two apart
-        would have the same place in the cache, and loads would wait for stores."""
-        plan = p.transposed
-        extent = plan.axis.extent
-        span = self.fresh("span")
-        lanes_end = end or str(p.vector.extent)
-        self.open(f"for (i64 {span} = {start}; {span} < {lanes_end}; {span} += {SPAN})")
-        limit = self._end_of_step(span, SPAN, lanes_end)
-        first = self.fresh("n")
-        self.line(f"i64 {first} = {self.value(axis(plan.block)).texts[0]} * {SQUARES};")
-        last = self._end_of_step(first, SQUARES, extent)
-        if extent >= p.lanes:
-            self.open(f"for (; {first} <= {last} - {p.lanes}; {first} += {p.lanes})")
-            self._by_lanes(p, span, limit, lambda p: self._square(p, first, p.lanes))
-            self.close()
-        if rest := extent % p.lanes:
-            self.open(f"if ({first} < {last})")
-            self._by_lanes(p, span, limit, lambda p: self._square(p, first, rest))
-            self.close()
-        self.close()
-
-    def _square(self, p: Pass, first: str, count: int) -> None:
-        """`count` positions of the other axis from `first` on, times the present lanes."""
-        plan, lanes = p.transposed, self.lanes
-        names = []
-        for load in plan.loads:
-            element = "u8" if load.dtype is DType.BOOL else ELEMENTS[load.dtype]
-            v = self.prelude.vector(element, lanes.width)
-            call = self.prelude.function("transpose", element, lanes.width)
-            step, rest = stride(load.srcs[0], lanes.axis)
-            _, rest = stride(rest, plan.axis)
-            name = self.fresh("t")
-            pointer = f"(const {element} *){self.pointers[load.arg]}"
-            at = f"{pointer} + {self.value(rest).texts[0]} + {first} + {step} * {lanes.variable}"
-            self.line(f"{v} {name}[{lanes.width}];")
-            self.line(f"{call}<{lanes.count}, {count}>({name}, {at}, {step});")
-            names.append(name)
-        i = self.fresh("n")
-        # Unrolled, the square stays in registers.
-        head = (
-            f"#pragma GCC unroll {p.lanes}\nfor (i64 {i} = {first}; {i} < {first} + {count}; {i}++)"
-        )
-        self.open(head, {plan.axis: i})
-        for load, name in zip(plan.loads, names, strict=True):
-            text = f"{name}[{i} - {first}]"
-            if load.dtype is DType.BOOL:
-                text = "-" + self.converted(text, self.prelude.mask(lanes.width))
-            self.bind(load, Value((text,), load.dtype, True))
-        self.block(p.body)
-        self.close()

@@ -70,7 +70,7 @@ class Folds(Rows):
         stem = self.fresh("a")
         names = tuple(f"{stem}_{u}" if copies > 1 else stem for u in range(copies))
         type_ = self.type_of(value.dtype, width)
-        start = self._identity(fold, width)
+        start = self.identity_text(fold, width)
         for name in names:
             self.line(f"{type_} {name} = {start};")
         places: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class Folds(Rows):
         ordered = p is not None and p.axes == fold.axes
         return Accumulator(fold, names, places, place, width, across, ordered)
 
-    def _identity(self, fold: Fold, width: int) -> str:
+    def identity_text(self, fold: Fold, width: int) -> str:
         kind, dtype = fold.node.arg.kind, fold.value.dtype
         if dtype is DType.BOOL:
             true = kind in ("all", "min", "prod", "argmin")
@@ -108,7 +108,7 @@ class Folds(Rows):
         """Gives the reductions of the pass their values, in the present scope."""
         for fold in _borrowed(p):
             done = self._combined(self._open[fold].pop())
-            self._merge(self._open[fold][-1], done)
+            self.merge(self._open[fold][-1], done)
         for fold in p.folds:
             done = self._combined(self._open[fold].pop())
             texts = done.places or done.names
@@ -144,7 +144,7 @@ class Folds(Rows):
         self.line(f"{ELEMENTS[a.dtype]} {name} = {call}({a.names[0]});")
         return Accumulator(a.fold, (name,), (), a.place, 1, False)
 
-    def _merge(self, into: Accumulator, other: Accumulator) -> None:
+    def merge(self, into: Accumulator, other: Accumulator) -> None:
         for u, name in enumerate(other.names):
             self._combine(into, u, name, other.places[u] if other.places else "", into.width)
 
@@ -190,7 +190,10 @@ class Folds(Rows):
 
     def accumulate(self, fold: Fold) -> None:
         """Folds the present value in."""
-        a = self._open[fold][-1]
+        self.accumulate_into(self._open[fold][-1])
+
+    def accumulate_into(self, a: Accumulator) -> None:
+        fold = a.fold
         value = self.value(fold.value)
         if a.width > 1:
             value = self.as_dtype(self.vector(fold.value), fold.value.dtype)
@@ -217,7 +220,7 @@ class Folds(Rows):
         there = ", ".join("-1" if i < count else "0" for i in range(a.width))
         name = self.fresh("x")
         self.line(
-            f"const {self.type_of(a.dtype, a.width)} {name} = ({mask}){{{there}}} ? {text} : {self._identity(a.fold, a.width)};"
+            f"const {self.type_of(a.dtype, a.width)} {name} = ({mask}){{{there}}} ? {text} : {self.identity_text(a.fold, a.width)};"
         )
         return name
 
@@ -225,7 +228,7 @@ class Folds(Rows):
 
     def cut(self, p: Pass, axes, longest: int) -> int | None:
         """Positions of axes[0] in one term of the pass's float sums, or None to go on without."""
-        if self._in_terms or not self._long_folds(p):
+        if self._in_terms or not self.long_folds(p):
             return None
 
         def steps(axes) -> int:
@@ -241,7 +244,7 @@ class Folds(Rows):
         positions = max(longest // inside, 1) * unit
         return positions if positions < axes[0].extent else None
 
-    def _long_folds(self, p: Pass) -> list[Fold]:
+    def long_folds(self, p: Pass) -> list[Fold]:
         return [
             f
             for f in [*p.folds, *_borrowed(p)]
@@ -250,14 +253,14 @@ class Folds(Rows):
 
     def start_terms(self, p: Pass) -> None:
         self._in_terms = True
-        for fold in self._long_folds(p):
+        for fold in self.long_folds(p):
             self._open[fold].append(self._declare(fold, p))
 
     def finish_terms(self, p: Pass) -> None:
         self._in_terms = False
-        for fold in self._long_folds(p):
+        for fold in self.long_folds(p):
             term = self._open[fold].pop()
-            self._merge(self._open[fold][-1], term)
+            self.merge(self._open[fold][-1], term)
 
     # --- chunks
 

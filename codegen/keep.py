@@ -21,6 +21,8 @@ def keep(body: Sequence[Item], width: int) -> None:
     `width`: neighbours that a lane loop around works on at once."""
     passes = [i for i in body if isinstance(i, Pass)]
     for p in passes:
+        if p.strip:
+            continue
         keep(p.body, p.lanes * p.unroll if p.vector else width)
     plain = [
         p for p in passes if not p.parallel and not any(isinstance(i, Pass) for i in p.body)

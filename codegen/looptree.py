@@ -17,7 +17,6 @@ from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer
 
 SQUARES = 64  # positions across the lanes in one block of transposed squares
-SPAN = 256  # positions along them, so that the pages of what is transposed stay in the translation cache
 
 
 @dataclass(eq=False, slots=True)
@@ -60,11 +59,12 @@ class Row:
 class Transposed:
     """Loads that are contiguous along `axis` instead of the lane axis.  The pass loops over `block`, the number of a
     group of positions of `axis`; in each it reads squares of lanes by as many positions from every one of `loads`,
-    transposes them, and loops over the positions."""
+    transposes them into a tile, and loops over the positions."""
 
     axis: Axis
     block: Axis
     loads: list[Node]
+    span: int  # lane positions of one tile
 
 
 @dataclass(eq=False, slots=True)
@@ -86,6 +86,9 @@ class Pass:
     split: int = 0
     block: int = 0
     transposed: Transposed | None = None
+    strip: int = (
+        0  # lane positions whose accumulators the passes inside keep in the cache (cpp_strips.py)
+    )
     keeps: list[Row] = field(default_factory=list)  # rows that this pass writes
     reads: list[Row] = field(
         default_factory=list

@@ -46,7 +46,7 @@ def sections() -> dict[str, tuple[str, tuple[str, ...]]]:
     return found
 
 
-UNTYPED = frozenset({"convert", "torch"})  # sections for all types at once
+UNTYPED = frozenset({"convert", "torch", "threads"})  # sections for all types at once
 
 
 class Prelude:

@@ -26,6 +26,7 @@ def share(body: Sequence[Item]) -> None:
             block = _block(p, count, has_inner)
             count *= -(-p.vector.extent // block)
         if has_inner and count < ROWS_ENOUGH:
+            p.strip = 0  # threads share the rows
             share(p.body)
         elif count > 1:
             p.parallel, p.split, p.block = True, split, block

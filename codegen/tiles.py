@@ -30,6 +30,12 @@ from frameloom.ir.index import bounds
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
 
+L2_BYTES = 1 << 20  # of a core, about
+SPAN = 256  # lane positions of a tile of transposed squares, so that runs of memory are long
+TILES = 3  # of one pass; they are on a thread's stack
+STRIP_ROWS = 64  # ... that are more than the first translation cache holds
+STRIP_BYTES = 16 << 10  # of a strip's accumulators
+
 # Rough costs for the choice of lanes.
 STRIDED = 0.2  # speed of gathering lanes one by one, against a contiguous load
 PARTIAL = 0.5  # speed of a part of a vector, beyond the lanes that it lacks
@@ -127,6 +133,8 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
     else:
         p.unroll = 2 if work <= 12 else 1
     p.unroll = min(p.unroll, max(1, axis.extent // p.lanes))
+    if has_inner and work <= 30:
+        _strip(p)
     if not has_inner and not p.folds and all(isinstance(i, Assign) for i in p.body):
         _transpose(p)
 
@@ -150,8 +158,39 @@ def _transpose(p: Pass) -> None:
     if axis.extent < 4:
         return
     block = Axis(f"{axis.name}b", -(-axis.extent // SQUARES))
+    whole = size(p.axes) * sum(n.dtype.bytes for n in loads) > L2_BYTES
+    span = SPAN if whole else SPAN // 2
+    loads = loads[:TILES]
     p.axes = (*[a for a in p.axes if a not in (axis, p.vector)], block, p.vector)
-    p.transposed, p.unroll = Transposed(axis, block, loads), 1
+    p.transposed, p.unroll = Transposed(axis, block, loads, span), min(p.unroll, 2)
+
+
+def _strip(p: Pass) -> None:
+    """Plans strips for reductions along rows that lie far apart."""
+    inner = [i for i in p.body if isinstance(i, Pass)]
+    folds = [fold for i in inner for fold in i.folds]
+    own = all(
+        isinstance(i, Accumulate) and i.fold in inner_.folds
+        for inner_ in inner
+        for i in inner_.body
+    )
+    if p.folds or not own or any(f.node.arg.kind in ("argmax", "argmin") for f in folds):
+        return
+    if min(size(i.axes) for i in inner) < STRIP_ROWS:
+        return
+    step = p.lanes * p.unroll
+    # An accumulator and a term of each fold.
+    room = STRIP_BYTES // (2 * len(folds) * max(f.value.dtype.bytes for f in folds))
+    if len(inner) > 1:
+        # Rows are read again by the next pass, from the cache.
+        room = min(
+            room,
+            L2_BYTES // 2 // sum(size(i.axes) * sum(w for _, w in accesses(i.body)) for i in inner),
+        )
+    whole = -(-p.vector.extent // step) * step
+    strip = min(room // step * step, whole)
+    if strip >= 2 * step:
+        p.strip = strip
 
 
 def _order_inside(p: Pass) -> None:

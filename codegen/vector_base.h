@@ -110,6 +110,9 @@ template <class T, class F> FN T convert(F x) {
     return __builtin_convertvector(x, T);
 }
 
+//@ threads
+extern "C" int omp_get_thread_num(void), omp_get_num_threads(void);
+
 //@ masked f32 i32 needs: convert
 template <int N, class M> FN V load_masked(const E *p, M m, V) {
 #if defined(__AVX512DQ__) && L == 16

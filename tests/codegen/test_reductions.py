@@ -28,7 +28,9 @@ def test_softmax(shape, dim):
 
 
 @pytest.mark.parametrize("kind", ["sum", "max", "min", "prod", "argmax", "argmin"])
-@pytest.mark.parametrize("shape", [(3, 5), (7, 1), (1, 70), (65, 129), (2, 3001), (3001, 2)])
+@pytest.mark.parametrize(
+    "shape", [(3, 5), (7, 1), (1, 70), (65, 129), (2, 3001), (3001, 2), (603, 2101)]
+)
 def test_rows_and_columns(kind, shape):
     x = torch.randn(shape)
     if kind == "prod":
@@ -195,3 +197,26 @@ def test_rows_and_columns_together(shape):
     inner = binary(Op.MUL, read(b, c, j), fold("sum", (r,), read(b, c, r)))
     value = binary(Op.SUB, binary(Op.MUL, read(b, i, j), rows), top(inner, "max"))
     check([write(out("o", shape), (i, j), value)], {"x": x}, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(5, 60, 700), (70, 3, 513)])
+def test_neighbours_are_reduced_by_strips(shape):
+    """Variances and flags of columns, over two axes: the second pass needs the first one's results."""
+    x = torch.randn(shape)
+    b = tensor_in("x", x)
+    (j,), i, k = space(shape[2:]), Axis("i", shape[0]), Axis("k", shape[1])
+    count = const(shape[0] * shape[1], DType.F32)
+    mean = binary(Op.DIV, fold("sum", (i, k), read(b, i, k, j)), count)
+    centred = binary(Op.SUB, read(b, i, k, j), mean)
+    squares = fold("sum", (i, k), binary(Op.MUL, centred, centred))
+    over = fold("any", (i, k), binary(Op.GT, read(b, i, k, j), const(3.0, DType.F32)))
+    source = check(
+        [
+            write(out("v", shape[2:]), (j,), squares),
+            write(out("f", shape[2:], DType.BOOL), (j,), over),
+        ],
+        {"x": x},
+        rtol=1e-5,
+        atol=1e-4,
+    )
+    assert "strip" in source
