@@ -13,6 +13,7 @@ import frameloom.ir.lower.create
 import frameloom.ir.lower.derivative
 import frameloom.ir.lower.foreach
 import frameloom.ir.lower.gather
+import frameloom.ir.lower.grid_sample
 import frameloom.ir.lower.interpolate
 import frameloom.ir.lower.loss
 import frameloom.ir.lower.matmul
@@ -26,7 +27,8 @@ import frameloom.ir.lower.reduce
 import frameloom.ir.lower.reduce_backward
 import frameloom.ir.lower.scan
 import frameloom.ir.lower.scatter
-import frameloom.ir.lower.search  # noqa: F401
+import frameloom.ir.lower.search
+import frameloom.ir.lower.unfold  # noqa: F401
 from frameloom.ir.lower.graph import lower
 from frameloom.ir.lower.table import TABLE
 
