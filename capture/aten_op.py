@@ -195,7 +195,10 @@ def one_needs_another(args: Any, kwargs: Any) -> bool:
 
 def infer_node(func: Any, args: Any, kwargs: Any) -> Any:
     def meta(a: Any) -> Any:
-        return a.meta["val"].meta if isinstance(a, torch.fx.Node) else a
+        if not isinstance(a, torch.fx.Node):
+            return a
+        val = a.meta["val"]
+        return val.meta if isinstance(val, Fake) else val  # a number
 
     meta_args = torch.fx.node.map_aggregate(args, meta)
     meta_kwargs = dict(torch.fx.node.map_aggregate(kwargs, meta)) if kwargs else {}
@@ -215,9 +218,9 @@ def device_of(func: Any, args: Any, kwargs: Any) -> torch.device:
         return torch.device(device)
     for a in (*args, *kwargs.values()):
         for n in a if isinstance(a, list | tuple) else (a,):
-            if isinstance(n, torch.fx.Node) and n.meta["val"].device.type != "cpu":
-                found: torch.device = n.meta["val"].device
-                return found
+            val = n.meta["val"] if isinstance(n, torch.fx.Node) else None
+            if isinstance(val, Fake) and val.device.type != "cpu":
+                return val.device
     return torch.device("cpu")
 
 

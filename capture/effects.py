@@ -19,6 +19,7 @@ from frameloom.capture.values.function import CellValue
 from frameloom.capture.values.iterator import SequenceIterator, advance
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.sets import SetValue
+from frameloom.capture.values.symbolic import is_unsettled
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
@@ -139,6 +140,8 @@ def _unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
     if isinstance(
         new, LazyValue
     ):  # nobody looked at it: another call may find something else there
+        return False
+    if is_unsettled(new):
         return False
     if isinstance(new, ConstValue):
         same = type(new.real) in LITERALS and type(new.real) is type(before) and new.real == before

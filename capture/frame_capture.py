@@ -74,6 +74,9 @@ def _capture_with_retries(
     for _ in range(MAX_ATTEMPTS):
         capture = Capture(function, slots, compiler, trail)
         capture.tracer.follows_iterators = follows_iterators
+        capture.tracer.follows_numbers = (
+            compiler.options.dynamic is not False and not session.per_code
+        )
         try:
             return capture.run()
         except Avoid as avoid:

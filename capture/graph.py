@@ -95,7 +95,8 @@ class Backward:
 class CapturedGraph:
     """One captured piece of a program.
 
-    `graph` is a functional ATen graph: one placeholder per entry of `inputs`, tensors returned as one tuple; mutations
+    `graph` is a functional ATen graph: one placeholder per entry of `inputs` (tensors, then Python numbers that vary between calls,
+    which Python's own functions compute with), tensors returned as one tuple; mutations
     of inputs are `aten.copy_` nodes at its end, in program order.  Running it on the real inputs does
     what the program did: values, strides, aliasing of the outputs, mutation.  Every node's meta has "val" (the fake
     value; a tuple for several results) and "stack" (the user's line).
@@ -104,7 +105,9 @@ class CapturedGraph:
     graph: torch.fx.Graph
     constants: torch.nn.Module  # the tensors that `get_attr` nodes name
     inputs: tuple[Any, ...]  # the key each input was registered with (an origin)
-    examples: tuple[torch.Tensor, ...]  # the real tensors of the captured call, in the same order
+    examples: tuple[
+        Any, ...
+    ]  # the real tensors and numbers of the captured call, in the same order
     mutated: tuple[int, ...]  # positions of inputs that the graph writes to
     n_ops: int  # recorded ATen ops, views not counted
     frozen: tuple[str, ...] = ()  # names of constants that are parameters and buffers of modules

@@ -92,7 +92,7 @@ class Joint:
         recorded.  What was recorded for the gradients leaves the recording."""
         recorder = self.recorder
         results = self.returned
-        placeholders = recorder._placeholders
+        placeholders = recorder.all_placeholders()
         copies: dict[Node, Node] = {}
         graph = torch.fx.Graph()
         later = self._later()

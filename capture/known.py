@@ -81,6 +81,7 @@ def _is_fixed(node: torch.fx.Node) -> bool:
     target: Any = node.target
     return (
         node.op == "call_function"
+        and isinstance(target, torch._ops.OpOverload)
         and torch.Tag.nondeterministic_seeded not in target.tags
         and not facts_of(target).name.startswith(UNINITIALISED)
     )

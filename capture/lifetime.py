@@ -16,6 +16,7 @@ from frameloom.capture.liveness import bound_before, live_before
 from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute
 from frameloom.capture.rebuild import settled
 from frameloom.capture.values.base import Value
+from frameloom.capture.values.symbolic import is_unsettled
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def is_held_by_variables(t: Tracer, value: Value) -> bool:
 def check_end(t: Tracer, value: Value) -> None:
     """A variable or the stack lets go of the value: that runs its finalizer, which must happen now and not when the piece ends."""
     if is_held_by_variables(t, value):
-        cls = type(value.real)
+        cls = value.type() if is_unsettled(value) else type(value.real)
         t.guards.add(value.origin, "type", cls)  # type: ignore[arg-type]
         if class_attribute(cls, "__del__") is not MISSING:
             raise Break("finalizer", f"the end of a {cls.__name__}, which has __del__")
@@ -67,8 +68,9 @@ class Lifetimes:
             return id(settled(value)) in self._operands and is_finalizable(settled(value).type())
         if not is_held_by_variables(self._t, value):
             return False
-        self._t.guards.add(origin, "type", type(value.real))
-        return is_finalizable(type(value.real))
+        cls = value.type() if is_unsettled(value) else type(value.real)
+        self._t.guards.add(origin, "type", cls)
+        return is_finalizable(cls)
 
 
 def is_finalizable(cls: type) -> bool:

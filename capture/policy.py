@@ -275,3 +275,21 @@ STATE_TOLD_BY = {
     if isinstance(told_by, BuiltinFunctionType)
 }  # fmt: skip
 NOT_RECORDED = frozenset({torch.from_numpy, torch.frombuffer, torch.from_file})
+
+
+# Functions of PyTorch written in C that take a number as one: what they do does not depend on which it is.
+NUMERIC = frozenset([
+    "add", "sub", "subtract", "rsub", "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "remainder", "fmod", "pow",
+    "float_power", "clamp", "clip", "clamp_min", "clamp_max", "maximum", "minimum", "where", "lerp", "addcmul", "addcdiv", "eq", "ne", "lt",
+    "le", "gt", "ge", "fill", "masked_fill", "full_like", "copysign", "atan2", "xlogy", "heaviside",
+    "truediv", "floordiv", "mod", "radd", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rdiv", "iadd", "isub", "imul", "itruediv",
+    "ifloordiv", "imod", "ipow", "idiv", "addmm", "baddbmm", "addmv", "leaky_relu", "elu", "threshold", "hardshrink", "softshrink",
+])  # fmt: skip
+
+
+def may_be_given_numbers(fn: Any) -> bool:
+    """Whether a recorded function may be called with torch.SymInt and SymFloat for numbers that vary."""
+    name = str(getattr(fn, "__name__", ""))
+    if isinstance(fn, FunctionType) and fn.__module__ != "torch._tensor":
+        return False
+    return name.strip("_") in NUMERIC or name.startswith("_foreach_")

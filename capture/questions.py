@@ -21,6 +21,7 @@ from frameloom.capture.values.function import BuiltinValue, FunctionValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.static import ClassValue, PyModuleValue
+from frameloom.capture.values.symbolic import hint_of, is_unsettled
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -40,7 +41,7 @@ def identical(t: Tracer, a: Value, b: Value) -> bool:
     if a is b:
         return True
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
-        return _same_constant(a, b)
+        return a.type() is b.type() and _same_constant(a, b)
     if isinstance(a, ClassValue | PyModuleValue | BuiltinValue) and type(a) is type(b):
         return a.real is b.real
     if a.type() is not b.type() or a.origin is None or b.origin is None:
@@ -114,6 +115,8 @@ def _is_instance(t: Tracer, value: Value, wanted: Any) -> bool:
             return True
         raise Break("unknown_call", f"isinstance({value.describe()}, ...)")
     note_questions(t, value, wanted)
+    if is_unsettled(value):
+        return isinstance(hint_of(value), wanted)  # type: ignore[arg-type]
     if isinstance(value, TensorValue | ConstValue) and value.real is not None:
         return isinstance(value.real, wanted)
     if isinstance(value, TensorValue):

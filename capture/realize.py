@@ -61,6 +61,7 @@ from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.proxy import realize_proxy
 from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.static import ClassValue, PyModuleValue
+from frameloom.capture.values.symbolic import SymbolicNumber
 from frameloom.capture.values.weak import realize_weakref
 
 if TYPE_CHECKING:
@@ -212,6 +213,13 @@ def is_class_statement(cls: type) -> bool:
 def _equal(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "equal", obj)
     return ConstValue(obj, origin)
+
+
+def _number(t: Tracer, obj: Any, origin: Origin) -> Value:
+    if t.follows_numbers and t.session.varying.varies(t.roots.function.__code__, origin, obj):
+        t.guards.add(origin, "type", type(obj))
+        return SymbolicNumber(t, obj, origin)
+    return _equal(t, obj, origin)
 
 
 def _tensor(t: Tracer, obj: Any, origin: Origin) -> Value:
@@ -367,6 +375,8 @@ def _cell(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 KINDS: dict[type, Callable[[Any, Any, Any], Value]] = {
     **{cls: _equal for cls in LITERALS},
+    int: _number,
+    float: _number,
     torch.Tensor: _tensor,
     torch.nn.Parameter: _tensor,
     FunctionType: _function,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.values.base import LazyValue, Null, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.function import BuiltinValue, CellValue
+from frameloom.capture.values.symbolic import SymbolicNumber, is_unsettled
 from frameloom.capture.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Rebuilder:
             and not lives_on(value.real)
         ):
             self.load_origin(value.origin)
+        elif isinstance(value, SymbolicNumber) and not value.settled:
+            self._load_number(value)
         elif isinstance(value, BuiltinValue | ConstValue):
             if type(value.real) in GUARDED_BY_VALUE and value.origin and value.origin.kind == "arg":
                 self.load_origin(value.origin)  # this call's own among equal ones
@@ -80,6 +83,13 @@ class Rebuilder:
                 isinstance(value, CellValue) and value.slot
             ):
                 self.keep(value)
+
+    def _load_number(self, value: SymbolicNumber) -> None:
+        if value.origin is not None:
+            self.load_origin(value.origin)
+        else:
+            value.rebuild(self)
+            self.keep(value)
 
     def load_all(self, values: Iterable[Value]) -> None:
         for value in values:
@@ -103,7 +113,7 @@ class Rebuilder:
             if (
                 value.origin is not None
                 and (value.origin.base is not None or value.origin.kind == "cell")
-                and not isinstance(value, ConstValue)
+                and (not isinstance(value, ConstValue) or is_unsettled(value))
             ):
                 self.load(value)
                 self.keep(value)

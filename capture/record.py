@@ -47,9 +47,16 @@ from frameloom.capture.functional import (
 )
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.joint import Joint, check_inputs, wants_gradients
+from frameloom.capture.number_inputs import (
+    NumberInputs,
+    has_symbols,
+    takes_numbers,
+    without_symbols,
+)
 from frameloom.capture.outputs import Outputs
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
 from frameloom.capture.supported import check_result, check_supported, dtypes_of
+from frameloom.capture.values.symbolic import SYMBOLS
 from frameloom.config import config
 from frameloom.errors import Break
 
@@ -92,7 +99,8 @@ class Recorder(TorchDispatchMode):
         self.assumes = False  # whether the current call is recorded as if a condition held
         self._marker = self.graph.create_node(
             "call_function", operator.pos, (0,)
-        )  # placeholders go before it
+        )  # placeholders of tensors go before it
+        self.numbers = NumberInputs(self.graph)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -211,16 +219,21 @@ class Recorder(TorchDispatchMode):
         self.graph.output(tuple(nodes))
         self._drop_dead()
         read = backward.read_inputs() if backward is not None else ()
-        used = [i for i in range(len(self._inputs)) if self._placeholders[i].users or i in read]
-        for i in set(range(len(self._inputs))) - set(used):
-            self.graph.erase_node(self._placeholders[i])
+        placeholders = self.all_placeholders()
+        used = [i for i, p in enumerate(placeholders) if p.users or i in read]
+        for i in set(range(len(placeholders))) - set(used):
+            self.graph.erase_node(placeholders[i])
+        given = [
+            *((key, real) for key, real, _ in self._inputs),
+            *((key, n) for key, n, _ in self.numbers.inputs),
+        ]
         for fake in self._fakes:
             fake.node = fake.memory = fake.view_of = None
         return CapturedGraph(
             graph=self.graph,
             constants=self._constants,
-            inputs=tuple(self._inputs[i][0] for i in used),
-            examples=tuple(self._inputs[i][1] for i in used),
+            inputs=tuple(given[i][0] for i in used),
+            examples=tuple(given[i][1] for i in used),
             mutated=tuple(used.index(i) for i in mutated),
             n_ops=self.n_ops,
             backward=backward and backward.renumbered(used),
@@ -238,6 +251,11 @@ class Recorder(TorchDispatchMode):
             raise Break("unsupported_op", str(func))
         if func is aten.lift_fresh.default and not isinstance(args[0], Fake):
             return self.new_constant(args[0])
+        if (has_symbols(args) or has_symbols(kwargs.values())) and (
+            not takes_numbers(func) or func in SPECIAL
+        ):
+            args = without_symbols(args)
+            kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
         tensors_of(func, args, kwargs)
         facts = facts_of(func)
         if facts.data_dependent or selects_by_mask(func, args):
@@ -305,7 +323,13 @@ class Recorder(TorchDispatchMode):
         self._undo.append((fake, fake.node, fake.version, fake.memory.version))
 
     def _node(self, a: Any) -> Any:
-        return current(a, self) if isinstance(a, Fake) else a
+        if isinstance(a, Fake):
+            return current(a, self)
+        return self.numbers.node(a.node.number) if isinstance(a, SYMBOLS) else a
+
+    def all_placeholders(self) -> list[torch.fx.Node]:
+        """Those of tensors, then those of numbers."""
+        return [*self._placeholders, *(p for _, _, p in self.numbers.inputs)]
 
     def _new(self, meta: Any, device: torch.device) -> Any:
         if isinstance(meta, torch.Tensor):
@@ -490,7 +514,10 @@ class Recorder(TorchDispatchMode):
 
     def _write_back(self) -> list[int]:
         mutated = []
-        self._placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
+        numbers = {p for _, _, p in self.numbers.inputs}
+        self._placeholders = [
+            n for n in self.graph.nodes if n.op == "placeholder" and n not in numbers
+        ]
         self._where = ""
         for i, (_, _, fake) in enumerate(self._inputs):
             memory, placeholder = fake.memory, self._placeholders[i]
@@ -503,8 +530,9 @@ class Recorder(TorchDispatchMode):
         return mutated
 
     def _drop_dead(self) -> None:
+        stays = self.numbers.check()
         for node in reversed(self.graph.nodes):
-            if node.users or node.op in ("placeholder", "output"):
+            if node.users or node.op in ("placeholder", "output") or node in stays:
                 continue
             if node.target is aten.copy_.default or may_raise(node):
                 continue

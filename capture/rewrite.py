@@ -38,6 +38,7 @@ from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import CellValue
 from frameloom.capture.values.sets import SetValue
+from frameloom.capture.values.symbolic import is_unsettled
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.config import config
 from frameloom.errors import Break, Skip
@@ -87,8 +88,9 @@ class Piece:
             if self.graph.backward is not None:
                 watch_autograd(t)
             if self.graph.mutated:
-                apart = list(self.graph.inputs)
-                if share_memory(self.graph.examples):
+                tensors = [isinstance(x, torch.Tensor) for x in self.graph.examples]
+                apart = list(itertools.compress(self.graph.inputs, tensors))
+                if share_memory(list(itertools.compress(self.graph.examples, tensors))):
                     raise Skip("inputs share memory, and one is changed")
             if capture.compiler.options.freezing and self.graph.backward is None:
                 self.graph = frozen(t, self.graph)
@@ -207,6 +209,8 @@ def _recipe(value: Value, piece: Piece, seen: set[int]) -> Any:
         for position, origin in enumerate(piece.graph.inputs):
             if origin is value.origin:
                 return ("slot", position)
+        return None
+    if is_unsettled(value):
         return None
     if isinstance(value, ConstValue) and not isinstance(value, LazyValue):
         return ("const", value.real)

@@ -19,6 +19,7 @@ import torch
 import torch.fx
 
 from frameloom.capture.aten_op import facts_of
+from frameloom.capture.number_inputs import is_number
 from frameloom.errors import Break
 
 Node = torch.fx.Node
@@ -80,7 +81,7 @@ def choose(
 def _cost(node: Node) -> float:
     """Bytes moved for saving it; infinite where that is impossible."""
     value = node.meta.get("val")
-    if node.op == "get_attr":
+    if node.op == "get_attr" or (is_number(node) and node.op == "placeholder"):
         return 0.0
     if not isinstance(value, torch.Tensor) or is_view(node):
         return NEVER
@@ -92,7 +93,7 @@ def _can_repeat(node: Node) -> bool:
     if node.op != "call_function":
         return False
     target: Any = node.target
-    if is_view(node):
+    if is_view(node) or is_number(node):
         return True
     if not isinstance(target, torch._ops.OpOverload):
         return False  # a part of several results: as what makes them

@@ -11,6 +11,7 @@ from types import CodeType, FunctionType
 from typing import Any, Protocol
 
 from frameloom.capture import _capture
+from frameloom.capture.varying import Varying
 
 MAX_PIECES = 128  # of one jitted function; what lies behind later breaks runs plainly
 
@@ -36,6 +37,7 @@ class Session:
 
     def __init__(self) -> None:
         self.resumes: dict[Any, Any] = {}
+        self.varying = Varying()
         self._avoided: set[tuple[int, int]] = set()
         self._functions: list[FunctionType] = []
         self._codes: list[CodeType] = []  # keeps the ids in `_avoided` meaningful

@@ -17,6 +17,7 @@ from frameloom.capture.values.base import NULL, Avoid, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.function import BuiltinValue, CellValue
 from frameloom.capture.values.iterator import IteratorValue
+from frameloom.capture.values.symbolic import is_unsettled
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break, Skip
 
@@ -49,6 +50,8 @@ def _needed(state: FrameState) -> list[Value]:
 
 def _is_at_hand(value: Value, made: set[int]) -> bool:
     value = settled(value)
+    if is_unsettled(value):
+        return True
     if isinstance(value, TensorValue) or issubclass(type(value.real), torch.Tensor):
         return False
     return (

@@ -20,7 +20,9 @@ from frameloom.capture.assumptions import assumed, is_caught, may_be_caught, may
 from frameloom.capture.fake import Fake
 from frameloom.capture.guard import GuardSet
 from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute
+from frameloom.capture.number_inputs import has_symbols, without_symbols
 from frameloom.capture.origin import Origin, Roots
+from frameloom.capture.policy import may_be_given_numbers
 from frameloom.capture.realize import realize
 from frameloom.capture.record import Recorder
 from frameloom.capture.settings import Settings
@@ -48,6 +50,7 @@ from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, 
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue, is_own
 from frameloom.capture.values.static import ClassValue, PyModuleValue
+from frameloom.capture.values.symbolic import SYMBOLS, SymbolicNumber, computed, is_unsettled
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break, Skip, Where
 
@@ -80,6 +83,7 @@ class Tracer:
         ] = []  # where an exception of the graph would mean plain Python
         self.told_compiling = False  # whether the program asked if it is being compiled
         self.follows_iterators = False  # that existed
+        self.follows_numbers = False  # whether numbers that vary become inputs
         self.resumed = False  # the captured function is a resume function
         self.settings = Settings()
         self.draws: list[Value] = []  # random numbers that Python draws, in order
@@ -224,6 +228,8 @@ class Tracer:
             return known
         if type(obj) is bool:
             return boolean(obj)
+        if isinstance(obj, SYMBOLS):
+            return obj.node.number  # type: ignore[no-any-return]
         if is_constant(obj):
             return ConstValue(obj)
         if isinstance(obj, tuple):
@@ -324,6 +330,10 @@ class Tracer:
         self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
     ) -> Value:
         """Do it now: `fn` is pure and all arguments are constants; otherwise break."""
+        if not kwargs and any(is_unsettled(self.look(a)) for a in args):
+            number = computed(self, fn, [self.look(a) for a in args])
+            if number is not None:
+                return number
         try:
             plain_args = [plain_inside(self, a) for a in args]
             plain_kwargs = {name: plain_inside(self, a) for name, a in kwargs.items()}
@@ -358,9 +368,18 @@ class Tracer:
         if self.torch_calls > MAX_TORCH_CALLS:
             self._too_large(f"more than {MAX_TORCH_CALLS} calls of PyTorch")
         self.step_limit = min(MAX_STEPS, self.steps + MAX_IDLE_STEPS)
+        mark = self.mark()
         self._journal.append(functools.partial(self.recorder.restore, self.recorder.snapshot()))
         last = next(iter(reversed(self.recorder.graph.nodes)))
-        result = self.recorder.call(fn, plain_args, plain_kwargs, self.where())
+        try:
+            result = self.recorder.call(fn, plain_args, plain_kwargs, self.where())
+        except Break:
+            if not has_symbols((*plain_args, *plain_kwargs.values())):
+                raise
+            # Perhaps it has to know the number: then once more with that.
+            without_symbols([*plain_args, *plain_kwargs.values()])
+            self.take_back(mark)
+            return self.torch_call(fn, args, kwargs)
         for tells in self.recorder.relies_on:
             self.guards.returns(tells, (), tells())
         if self.recorder.assumes:
@@ -374,6 +393,8 @@ class Tracer:
         value = self.look(value)
         if isinstance(value, TensorValue):
             return value.fake
+        if isinstance(value, SymbolicNumber):
+            return value.symbol() if may_be_given_numbers(fn) else value.real
         if isinstance(value, ConstValue | ClassValue | BuiltinValue):
             return value.real
         if isinstance(value, TupleValue):
@@ -435,6 +456,14 @@ class Tracer:
 
     def raise_value(self, cls: type[BaseException], args: list[Value]) -> NoReturn:
         raise Raised(ExceptionValue(cls, args))
+
+    def refusable(self, number: SymbolicNumber) -> bool:
+        """Whether a call for which Python would raise where the number is computed may start anew as plain Python."""
+        if self.session.per_code:
+            return False
+        self.recorder.numbers.checked.append(number)
+        self.on_undo(self.recorder.numbers.checked.pop)
+        return True
 
     # --- the journal
     def change(self, value: Value) -> None:

@@ -16,7 +16,7 @@ from frameloom.codegen.looptree import Accumulate, Assign, Pass, Tree
 from frameloom.codegen.prelude import ELEMENTS, Prelude
 from frameloom.codegen.threads import CHUNKS
 from frameloom.ir.node import Axis
-from frameloom.ir.program import Buffer, Kernel
+from frameloom.ir.program import Buffer, Kernel, Kind
 from frameloom.ir.substitute import loads
 
 PRAGMA = "#pragma omp parallel for schedule(static)\n"
@@ -28,7 +28,8 @@ def write(kernel: Kernel, tree: Tree, symbol: str, prelude: Prelude) -> str:
     for i, buffer in enumerate(tree.buffers):
         name = f"p{i}"
         element = ELEMENTS[buffer.dtype]
-        writer.line(f"{element} *const {name} = ({element} *)buffers[{i}];  // {buffer.name}")
+        place = f"&buffers[{i}]" if buffer.kind is Kind.NUMBER else f"buffers[{i}]"
+        writer.line(f"{element} *const {name} = ({element} *){place};  // {buffer.name}")
         writer.pointers[buffer] = name
     memory = writer.scratch(tree.scratch)
     writer.block(tree.body)

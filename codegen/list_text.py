@@ -15,13 +15,13 @@ from frameloom.codegen.chip import Chip
 from frameloom.codegen.grid import Dimension, Launch
 from frameloom.codegen.launch import LaunchSource, ListEntry
 from frameloom.codegen.triton_ops import HELPERS, TYPES
-from frameloom.codegen.triton_text import HEAD, Value, Writer
+from frameloom.codegen.triton_text import HEAD, Value, Writer, number_text
 from frameloom.ir.dtype import DType
 from frameloom.ir.forms import ALONG, FIRST
 from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
 from frameloom.ir.node import load
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, KernelList
+from frameloom.ir.program import Buffer, KernelList, Kind
 from frameloom.ir.substitute import topological
 
 WARPS = 8
@@ -37,7 +37,8 @@ def blocks_of(one: KernelList, chip: Chip) -> tuple[int, int]:
     """Elements and warps of a block.  A thread has one wide access of each tensor: with more, a kernel of many tensors
     needs so many registers that few blocks fit on a multiprocessor.  Few elements altogether make small blocks, so that
     all of the chip has some."""
-    widest = max(b.dtype.bytes for b in one.columns if b.dtype is not None)
+    moving = [b for b in one.columns if b.kind is not Kind.NUMBER]
+    widest = max(b.dtype.bytes for b in moving if b.dtype is not None)
     each = 32 * max(1, ALIGNMENT // widest)
     total = sum(r.extent for r in one.rows)
     warps = WARPS if total >= 2 * WARPS * each * chip.multiprocessors else WARPS // 2
@@ -105,7 +106,10 @@ def _lines(one: KernelList, block: int) -> tuple[list[str], list[str]]:
     for k, b in enumerate(one.columns):
         lines.append(f"a{k} = tl.load(table + row * {width} + {k})")
         if b not in along:
-            lines.append(f"s{k} = tl.load(a{k}.to({_pointer(b)}))")
+            text = f"tl.load(a{k}.to({_pointer(b)}))"
+            if b.kind is Kind.NUMBER:
+                text = number_text(f"a{k}", b.dtype)
+            lines.append(f"s{k} = {text}")
             known[load(b, FIRST)] = Value(f"s{k}", b.dtype)
     for k, b in enumerate(one.numbers):
         text = f"tl.load(fixed + row * {numbers} + {k + 1})"

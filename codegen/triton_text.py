@@ -501,7 +501,7 @@ class Writer(Ops):
     def _load(self, n: Node) -> str:
         assert not is_result(n), "folds are bound before their users"
         if n.arg.kind is Kind.NUMBER:
-            return self.pointers[n.arg]
+            return number_text(self.pointers[n.arg], n.dtype)
         place, mask = self._place_of(n.arg, n.srcs[0], n.srcs[1] if len(n.srcs) == 2 else None)
         return f"tl.load({place}, {mask}, other=0)" if mask else f"tl.load({place})"
 
@@ -520,6 +520,11 @@ class Writer(Ops):
             self.line(f'tl.device_assert(({text} == 0){outside}, "an index is out of range")')
             return
         self.line(f"tl.store({place}, {text}{', ' + mask if mask else ''})")
+
+
+def number_text(bits: str, dtype: DType) -> str:
+    """The number of which a 64-bit integer has the bits."""
+    return f"{bits}.to(tl.float64, bitcast=True)" if dtype is DType.F64 else bits
 
 
 def _narrow(n: Node) -> bool:

@@ -83,7 +83,7 @@ class _Made:
 
     def place(self, buffer: Buffer, offset: Node) -> tuple[Buffer, Node] | None:
         """The column for an access and where in it; None for other accesses than those of a form."""
-        if buffer.dtype is None or buffer.kind is Kind.NUMBER:
+        if buffer.dtype is None:
             return None
         terms, start = terms_of(offset)
         found = {}
@@ -95,12 +95,16 @@ class _Made:
         if found and found != self.strides:
             return None
         # With a single element, every access is to that of the kernel's position.
-        at = HERE if found or not self.strides else FIRST
+        at = HERE if found or not (self.strides or buffer.kind is Kind.NUMBER) else FIRST
         column = self.columns.get((buffer, start, at))
         if column is None:
-            column = Buffer(
-                f"p{len(self.columns)}", buffer.dtype, (ALONG.extent,), (1,), Kind.INPUT, device=self.device,
-            )  # fmt: skip
+            number, device = len(self.columns), self.device
+            if buffer.kind is Kind.NUMBER:
+                column = Buffer(f"n{number}", buffer.dtype, (), (), Kind.NUMBER, device=device)
+            else:
+                column = Buffer(
+                    f"p{number}", buffer.dtype, (ALONG.extent,), (1,), Kind.INPUT, device=device
+                )
             self.columns[buffer, start, at] = column
         return column, at
 

@@ -70,7 +70,7 @@ def _merged(program: Program) -> Program:
         elif group.stores:
             origin = tuple(dict.fromkeys(group.origin))
             steps.append(Kernel(names.of(group), tuple(group.stores), origin))
-    return simplify(Program(program.inputs, tuple(steps), program.outputs, program.constants))
+    return simplify(replace(program, steps=tuple(steps)))
 
 
 def _has_constants(program: Program) -> bool:

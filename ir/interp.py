@@ -19,6 +19,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.forms import kernels_of
 from frameloom.ir.library import DRAW
 from frameloom.ir.node import Axis, Node
+from frameloom.ir.numbers import MEANING
 from frameloom.ir.ops import Op
 from frameloom.ir.program import (
     SCATTER_KINDS,
@@ -27,6 +28,7 @@ from frameloom.ir.program import (
     Kernel,
     KernelList,
     Kind,
+    NumberStep,
     Program,
     Store,
     View,
@@ -75,6 +77,10 @@ def run(
     for buffer, given in zip(program.inputs, inputs, strict=True):
         if isinstance(given, torch.Tensor):
             memory[buffer] = given
+        elif buffer.kind is Kind.NUMBER:
+            memory[buffer] = torch.tensor(given)
+    for n in program.numbers:
+        memory[n.result] = _number(n, memory)
     for step in program.steps:
         if isinstance(step, Kernel):
             run_kernel(step, memory)
@@ -91,6 +97,14 @@ def run(
         elif bool(_flat(step.buffer, memory)[0]):
             raise getattr(builtins, step.exception)(step.message)
     return tuple(_output(out, inputs, memory) for out in program.outputs)
+
+
+def _number(n: NumberStep, memory: dict[Buffer, Tensor]) -> Tensor:
+    if n.op == "read":
+        tensor, at = n.operands
+        return _flat(tensor, memory)[at].to(n.result.dtype.to_torch(), copy=True)  # type: ignore[arg-type, index, union-attr]
+    given = [memory[x].item() if isinstance(x, Buffer) else x for x in n.operands]
+    return torch.tensor(MEANING[n.op](*given), dtype=n.result.dtype.to_torch())  # type: ignore[union-attr]
 
 
 def _output(

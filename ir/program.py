@@ -27,9 +27,8 @@ class Kind(enum.Enum):
     OUTPUT = "output"  # allocated afresh in every call, may be returned
     TEMP = "temp"  # lives within the call; placed in the arena
     EXTERN = "extern"  # allocated by the library call that returns it
-    NUMBER = (
-        "number"  # one I64 that a library step makes; kernels are given the number, not its address
-    )
+    # One I64 or F64 that the caller passes, a NumberStep computes or a draw makes; kernels are given its 64 bits, not an address.
+    NUMBER = "number"
     CONSTANT = "constant"  # a tensor that the program holds (Program.constants); never written
 
 
@@ -182,15 +181,25 @@ class Check:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class NumberStep:
+    """A Python number computed before all other steps; numbers.py has the ops and their meaning."""
+
+    op: str
+    result: Buffer
+    operands: tuple[Buffer | int | float, ...]
+
+
 Step = Kernel | KernelList | Extern | Check
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`inputs` in the order of the graph's placeholders (a placeholder that is no tensor has a Buffer without dtypes).  An output is a View (of an INPUT buffer: the caller gets a view of
+    """`inputs` in the order of the graph's placeholders (a placeholder that is a number has one of Kind NUMBER, any other that is no tensor one without dtypes).  An output is a View (of an INPUT buffer: the caller gets a view of
     that very tensor), an int i (the i-th input object itself), or a plain constant wrapped in a 1-tuple."""
 
     inputs: tuple[Buffer, ...]
     steps: tuple[Step, ...]
     outputs: tuple[View | int | tuple[Any], ...]
     constants: tuple[tuple[Buffer, Any], ...] = ()  # buffers of Kind CONSTANT and their tensors
+    numbers: tuple[NumberStep, ...] = ()  # in the order in which they are computed

@@ -67,6 +67,8 @@ def _show_program(program: Program) -> str:
         if isinstance(out, View):
             buffers[out.buffer] = None
     lines = [_show_buffer(b) for b in buffers]
+    for n in program.numbers:
+        lines.append(f"# {n.result} = {n.op}({', '.join(map(str, n.operands))})")
     for step in program.steps:
         if isinstance(step, Kernel):
             lines += _show_kernel(step)

@@ -40,6 +40,7 @@ class _Fault(Exception):
 def verify(program: Program, blame: str = "") -> None:
     """Raise VerifyError if `program` breaks a rule; `blame` names the stage that made it."""
     written: set[Buffer] = {b for b, _ in program.constants} | set(program.inputs)
+    written |= {n.result for n in program.numbers}
     known: dict[str, Buffer] = {}
     names: set[str] = set()
     pieces: dict[

@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 
+from frameloom.capture import _capture
 from frameloom.capture.graph import CapturedGraph, without_examples
 from frameloom.codegen.chip import chip_of
 from frameloom.codegen.cpp_module import KernelEntry, SourceFile
 from frameloom.codegen.extern import callable_for
 from frameloom.codegen.launch import LaunchEntry, LaunchSource, ListEntry
+from frameloom.ir.dtype import DType
 from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.memory import MemoryPlan
 from frameloom.ir.program import (
@@ -26,6 +28,7 @@ from frameloom.ir.program import (
     Kernel,
     KernelList,
     Kind,
+    NumberStep,
     Program,
     View,
     is_cuda,
@@ -41,6 +44,8 @@ from frameloom.runtime.spec import (
     KernelCall,
     LaunchCall,
     ListCall,
+    NumberCall,
+    NumberSpec,
     PlanSpec,
     ViewSpec,
 )
@@ -93,6 +98,8 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
     outputs = tuple(numbers.view(o) if isinstance(o, View) else o for o in program.outputs)
     spec = PlanSpec(
         n_inputs=len(program.inputs),
+        numbers=tuple(_number_call(n, numbers) for n in program.numbers),
+        refused=_capture.RunPlainly,
         buffers=tuple(numbers.specs),
         steps=tuple(steps),
         outputs=outputs,
@@ -119,6 +126,22 @@ def _draw_call(step: Extern, numbers: _Numbers) -> DrawCall:
         generator.initial_seed, generator.get_offset, generator.set_offset, increment, seed, offset, index,
         None if aligned is None else numbers[aligned.buffer],
     )  # fmt: skip
+
+
+def _number_call(step: NumberStep, numbers: _Numbers) -> NumberCall:
+    operands: list[int] = []
+    constants: list[int | float] = []
+    for operand in step.operands:
+        if isinstance(operand, Buffer):
+            operands.append(numbers[operand])
+            dtype = operand.dtype
+        else:
+            operands.append(~len(constants))
+            constants.append(operand)
+    dtype = next((b.dtype for b in step.operands if isinstance(b, Buffer)), None)
+    assert dtype is not None
+    kind = str(dtype.to_torch())[6:] if step.op == "read" else "f" if dtype is DType.F64 else "i"
+    return NumberCall(f"{step.op}_{kind}", numbers[step.result], tuple(operands), tuple(constants))
 
 
 def _kernel_calls(built: Built, numbers: _Numbers) -> dict[str, Callable[[], Any]]:
@@ -236,6 +259,8 @@ class _Numbers:
         """Views inside an Extern's arguments become ViewSpecs."""
         if isinstance(value, View):
             return self.view(value)
+        if isinstance(value, Buffer):
+            return NumberSpec(self[value])
         if isinstance(value, list | tuple):
             return type(value)(self.replace(v) for v in value)
         return value

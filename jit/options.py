@@ -26,6 +26,7 @@ class Options:
     freezing: bool = (
         False  # parameters and buffers in evaluation are constants (capture/freezing.py)
     )
+    dynamic: bool | None = None  # False: numbers that vary do not become inputs
 
     @property
     def tune(self) -> bool:
@@ -54,7 +55,7 @@ def check_options(
         raise OptionError(f"mode={mode!r}: expected None or one of {', '.join(map(repr, MODES))}")
     chosen = _check_backend(backend, options)
     freezing = chosen is None and bool(dict(options or {}).get("freezing"))  # type: ignore[call-overload]
-    return Options(fullgraph, chosen, str(mode or "default"), freezing)
+    return Options(fullgraph, chosen, str(mode or "default"), freezing, dynamic)  # type: ignore[arg-type]
 
 
 def _check_backend(backend: object, options: object) -> str | Backend | None:

@@ -25,6 +25,7 @@ struct Buffer {
     PyObject *constant; // CONSTANT
     std::string device; // "cpu"
     int arena = -1;     // ARENA: number in Program::arenas
+    bool is_float = false; // NUMBER: a float64, else an int64
 };
 
 // The scratch memory on one device, or a table of addresses, which keeps its content between calls.
@@ -82,8 +83,8 @@ struct List {
 
 // An argument of a Python call: a tensor, a constant, or a container that holds tensors.
 struct Argument {
-    enum Kind { VIEW, INPUT, OBJECT, LIST, TUPLE } kind;
-    int number; // of the view or input
+    enum Kind { VIEW, INPUT, NUMBER, OBJECT, LIST, TUPLE } kind;
+    int number; // of the view, input or buffer
     PyObject *object;
     std::vector<Argument> items;
 };
@@ -116,6 +117,20 @@ struct Draw {
     int aligned;      // buffer whose address has to be a multiple of 32; -1: none
 };
 
+// Computes a number before the steps run (numbers.cpp).
+struct NumberStep {
+    enum Op {
+        ADD, SUB, MUL, TRUEDIV, FLOORDIV, MOD, POW, NEG, ABS, MIN, MAX, SINGLE, NARROW, FLOAT,
+        INT, FLOOR, CEIL, SQRT, EXP, EXPM1, LOG, LOG2, LOG10, LOG1P, SIN, COS, TAN, TANH,
+        READ_F32, READ_F64, READ_I32, READ_I64 // of a tensor, and which element
+    } op;
+    bool of_floats;
+    int result;
+    int operands[2]; // buffers; negative: a constant
+    uint64_t constants[2];
+    size_t count;
+};
+
 struct Step {
     // Once checked, RUN stands for every LAUNCH.
     enum Kind { KERNEL, LAUNCH, RUN, LIST, EXTERN, CHECK, DRAW } kind;
@@ -144,6 +159,9 @@ struct Program {
     std::vector<Check> checks;
     std::vector<Draw> draws;
     std::vector<Step> steps;
+    std::vector<NumberStep> numbers;
+    std::vector<int> number_inputs;
+    PyObject *refused = nullptr; // the exception class for calls whose numbers cannot be computed
     std::vector<Output> outputs;
     std::vector<int> tensor_inputs; // inputs of which more than the object is used
     std::vector<int> unused;        // inputs of which nothing is used, not even the object
@@ -209,6 +227,11 @@ bool list_fill(const List &list, void *const *data, ScratchMemory *table, Gpu *g
 PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names);
 // Takes the inputs out of the list, and lets go of each after the last step that needs it.
 PyObject *plan_consume(Plan *plan, PyObject *list);
+// Numbers: 64 bits in place of a buffer's address.
+bool number_op(const std::string &name, NumberStep *step);
+bool number_bits(PyObject *object, bool is_float, void **result);
+PyObject *number_object(const void *bits, bool is_float);
+bool number_run(const NumberStep &step, void **data); // false: refused
 extern PyType_Spec plan_type_spec;
 
 } // namespace frameloom

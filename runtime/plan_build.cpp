@@ -35,8 +35,10 @@ class Parser {
             launch(PyObject_GetAttrString(module.object, "LaunchCall")),
             list(PyObject_GetAttrString(module.object, "ListCall")),
             check(PyObject_GetAttrString(module.object, "CheckCall")),
-            draw(PyObject_GetAttrString(module.object, "DrawCall"));
-        if (!view || !input || !kernel || !launch || !list || !check || !draw) return false;
+            draw(PyObject_GetAttrString(module.object, "DrawCall")),
+            number_spec(PyObject_GetAttrString(module.object, "NumberSpec"));
+        if (!view || !input || !kernel || !launch || !list || !check || !draw || !number_spec) return false;
+        number_type = number_spec.object;
         view_type = view.object;
         input_type = input.object;
         long long inputs, bytes;
@@ -44,8 +46,10 @@ class Parser {
         program->input_count = (int)inputs;
         program->arena_bytes = bytes;
         program->otherwise = field(spec, "otherwise");
-        if (program->otherwise == nullptr) return false;
+        program->refused = field(spec, "refused");
+        if (program->otherwise == nullptr || program->refused == nullptr) return false;
         return each("buffers", [&](PyObject *item) { return buffer(item); }) && inputs_come_first() &&
+               each("numbers", [&](PyObject *item) { return number_step(item); }) && can_refuse() &&
                each("steps",
                     [&](PyObject *item) {
                         PyObject *type = (PyObject *)Py_TYPE(item);
@@ -62,7 +66,7 @@ class Parser {
   private:
     PyObject *spec;
     Program *program;
-    PyObject *view_type = nullptr, *input_type = nullptr;
+    PyObject *view_type = nullptr, *input_type = nullptr, *number_type = nullptr;
 
     static bool wrong(const char *what) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, what);
@@ -148,6 +152,7 @@ class Parser {
         const char *name = type ? PyUnicode_AsUTF8(type.object) : nullptr;
         if (!opaque && name == nullptr) return false;
         result.device = name ? name : "";
+        if (result.kind == Buffer::NUMBER && !number_dtype(dtype, &result.is_float)) return false;
         int index = (int)program->buffers.size();
         if (result.kind == Buffer::ARENA) {
             int64_t bytes = result.layout.elements() ? result.layout.item_size : 0;
@@ -166,12 +171,24 @@ class Parser {
         return true;
     }
 
+    static bool number_dtype(PyObject *dtype, bool *is_float) {
+        Ref text(PyObject_Str(dtype));
+        if (!text) return false;
+        *is_float = PyUnicode_CompareWithASCIIString(text.object, "torch.float64") == 0;
+        return *is_float || PyUnicode_CompareWithASCIIString(text.object, "torch.int64") == 0 ||
+               wrong("a number is an int64 or a float64");
+    }
+
     bool inputs_come_first() const {
         if (program->input_count < 0 || program->input_count > (int)program->buffers.size())
             return wrong("a plan's inputs are its first buffers");
-        for (size_t i = 0; i < program->buffers.size(); i++)
-            if ((program->buffers[i].kind == Buffer::INPUT) != ((int)i < program->input_count))
+        for (size_t i = 0; i < program->buffers.size(); i++) {
+            bool first = (int)i < program->input_count;
+            if (first && program->buffers[i].kind == Buffer::NUMBER)
+                program->number_inputs.push_back((int)i);
+            else if ((program->buffers[i].kind == Buffer::INPUT) != first)
                 return wrong("a plan's inputs are its first buffers");
+        }
         return true;
     }
 
@@ -199,6 +216,7 @@ class Parser {
     }
 
     bool is_view(PyObject *object) const { return Py_TYPE(object) == (PyTypeObject *)view_type; }
+    bool is_number(PyObject *object) const { return Py_TYPE(object) == (PyTypeObject *)number_type; }
     bool is_input(PyObject *object) const { return Py_TYPE(object) == (PyTypeObject *)input_type; }
 
     bool kernel_step(PyObject *item) {
@@ -294,6 +312,45 @@ class Parser {
         return true;
     }
 
+    bool number_step(PyObject *item) {
+        NumberStep step{};
+        PyObject *op = field(item, "op"), *result = field(item, "result"),
+                 *operands = field(item, "operands"), *constants = field(item, "constants");
+        const char *name = op ? PyUnicode_AsUTF8(op) : nullptr;
+        if (!name || !result || !operands || !constants || !buffer_number(result, &step.result)) return false;
+        if (!number_op(name, &step) || program->buffers[step.result].kind != Buffer::NUMBER ||
+            !PyTuple_Check(operands) || PyTuple_GET_SIZE(operands) > 2 || !PyTuple_Check(constants))
+            return wrong("a number is computed by a known op of one or two operands");
+        bool is_read = step.op >= NumberStep::READ_F32;
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(operands); i++) {
+            long long at = PyLong_AsLongLong(PyTuple_GET_ITEM(operands, i));
+            if (at == -1 && PyErr_Occurred()) return false;
+            if (at < 0) {
+                void *bits;
+                if (~at >= PyTuple_GET_SIZE(constants) ||
+                    !number_bits(PyTuple_GET_ITEM(constants, (Py_ssize_t)~at), !is_read && step.of_floats, &bits))
+                    return wrong("a constant of another type than the number computed with it");
+                step.operands[i] = -1;
+                step.constants[i] = (uint64_t) reinterpret_cast<uintptr_t>(bits);
+                continue;
+            }
+            if (!buffer_number(PyTuple_GET_ITEM(operands, i), &step.operands[i])) return false;
+            const Buffer &given = program->buffers[step.operands[i]];
+            bool fits = is_read ? given.kind == Buffer::INPUT && given.device == "cpu"
+                                : given.kind == Buffer::NUMBER && given.is_float == step.of_floats;
+            if (!fits) return wrong("a number is computed from numbers of one type, or read from an input");
+        }
+        step.count = (size_t)PyTuple_GET_SIZE(operands);
+        program->numbers.push_back(step);
+        return true;
+    }
+
+    bool can_refuse() const {
+        bool needed = !program->numbers.empty() || !program->number_inputs.empty();
+        return !needed || PyExceptionClass_Check(program->refused) ||
+               wrong("a plan with numbers has an exception for those that it cannot compute");
+    }
+
     bool check_step(PyObject *item) {
         Check check{};
         PyObject *buffer = field(item, "buffer");
@@ -335,7 +392,7 @@ class Parser {
 
     // Whether a container holds a tensor at any depth: only then is it built anew in every call.
     bool holds_tensor(PyObject *object) const {
-        if (is_view(object) || is_input(object)) return true;
+        if (is_view(object) || is_input(object) || is_number(object)) return true;
         if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object)) return false;
         for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); i++)
             if (holds_tensor(PySequence_Fast_GET_ITEM(object, i))) return true;
@@ -356,6 +413,13 @@ class Parser {
             result->number = (int)index;
             return (index >= 0 && index < program->input_count) ||
                    wrong("a library call names an input that the plan does not have");
+        }
+        if (is_number(object)) {
+            result->kind = Argument::NUMBER;
+            PyObject *buffer = field(object, "buffer");
+            if (buffer == nullptr || !buffer_number(buffer, &result->number)) return false;
+            return program->buffers[result->number].kind == Buffer::NUMBER ||
+                   wrong("a library call is given a number that is none");
         }
         if (!holds_tensor(object)) return true;
         result->kind = PyList_CheckExact(object) ? Argument::LIST : Argument::TUPLE;

@@ -11,6 +11,11 @@ bool wrong(const char *what) {
     return false;
 }
 
+void collect_numbers(const Argument &argument, std::vector<int> *numbers) {
+    if (argument.kind == Argument::NUMBER) numbers->push_back(argument.number);
+    for (const Argument &item : argument.items) collect_numbers(item, numbers);
+}
+
 void collect_views(const Argument &argument, std::vector<int> *views) {
     if (argument.kind == Argument::VIEW) views->push_back(argument.number);
     for (const Argument &item : argument.items) collect_views(item, views);
@@ -34,6 +39,7 @@ std::vector<int> used_by(const Program &program, const Step &step) {
     }
     for (const Argument &argument : program.externs[step.number].arguments) collect_views(argument, &views);
     for (int number : views) used.push_back(program.views[number].buffer);
+    for (const Argument &argument : program.externs[step.number].arguments) collect_numbers(argument, &used);
     return used;
 }
 
@@ -43,6 +49,8 @@ bool find_needed(Program *program) {
     for (const Step &step : program->steps)
         if (step.kind != Step::EXTERN)
             for (int number : used_by(*program, step)) wanted[number] = addressed[number] = 1;
+    for (const NumberStep &step : program->numbers)
+        if (step.op >= NumberStep::READ_F32) wanted[step.operands[0]] = addressed[step.operands[0]] = 1;
     for (size_t i = 0; i < program->buffers.size(); i++) {
         const Buffer &buffer = program->buffers[i];
         if (wanted[i] && buffer.kind == Buffer::INPUT) program->tensor_inputs.push_back((int)i);
@@ -61,7 +69,13 @@ bool filled_before_use(const Program &program) {
     std::vector<char> filled(program.buffers.size(), 1);
     for (size_t i = 0; i < filled.size(); i++) {
         Buffer::Kind kind = program.buffers[i].kind;
-        filled[i] = kind != Buffer::EXTERN && kind != Buffer::NUMBER;
+        filled[i] = kind != Buffer::EXTERN && (kind != Buffer::NUMBER || (int)i < program.input_count);
+    }
+    for (const NumberStep &step : program.numbers) {
+        for (size_t i = 0; i < step.count; i++)
+            if (step.operands[i] >= 0 && !filled[step.operands[i]])
+                return wrong("a number is computed from one that is not there yet");
+        filled[step.result] = 1;
     }
     for (const Step &step : program.steps) {
         for (int number : used_by(program, step))
@@ -117,6 +131,8 @@ void find_lives(Program *program) {
     for (const Output &output : program->outputs)
         if (output.kind != Output::CONSTANT)
             kept[output.kind == Output::VIEW ? program->views[output.number].buffer : output.number] = 1;
+    for (const NumberStep &step : program->numbers)
+        if (step.op >= NumberStep::READ_F32) kept[step.operands[0]] = 1;
     auto dies = [&](int number) {
         Buffer::Kind kind = program->buffers[number].kind;
         return (kind == Buffer::EXTERN || kind == Buffer::TRANSIENT) && !kept[number] &&
@@ -129,7 +145,7 @@ void find_lives(Program *program) {
         if (dies((int)i)) program->steps[last[i]].dead_buffers.push_back((int)i);
     }
     for (int i = 0; i < program->input_count; i++) {
-        if (kept[i]) continue;
+        if (kept[i] || program->buffers[i].kind == Buffer::NUMBER) continue;
         std::vector<int> *dead = last[i] == NEVER ? &program->unused : &program->steps[last[i]].dead_inputs;
         dead->push_back(i);
     }

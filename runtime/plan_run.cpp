@@ -68,6 +68,16 @@ struct Frame {
         }
     }
 
+    // False with an exception set: the call is left to Python.
+    bool find_numbers() {
+        bool good = true;
+        for (int number : program.number_inputs)
+            good = good && number_bits(inputs[number], program.buffers[number].is_float, &data[number]);
+        for (const NumberStep &step : program.numbers) good = good && number_run(step, data);
+        if (!good) PyErr_SetNone(program.refused);
+        return good;
+    }
+
     // Fresh tensors for these buffers.
     bool make(const std::vector<int> &numbers) {
         for (int number : numbers)
@@ -324,6 +334,8 @@ struct Frame {
     PyObject *argument(const Argument &source) {
         if (source.kind == Argument::OBJECT) return Py_NewRef(source.object);
         if (source.kind == Argument::INPUT) return Py_NewRef(inputs[source.number]);
+        if (source.kind == Argument::NUMBER)
+            return number_object(data[source.number], program.buffers[source.number].is_float);
         if (source.kind == Argument::VIEW) {
             Tensor *tensor = view(source.number, false);
             return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
@@ -522,7 +534,8 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
             return PyObject_Vectorcall(program.otherwise, inputs, (size_t)program.input_count, nullptr);
     }
     if (owned) frame.drop_inputs(program.unused);
-    if (!frame.take_scratch() || !frame.make(program.made) || !frame.find_addresses() || !frame.run_steps())
+    if (!frame.take_scratch() || !frame.make(program.made) || !frame.find_addresses() ||
+        !frame.find_numbers() || !frame.run_steps())
         return nullptr;
     return frame.results();
 }

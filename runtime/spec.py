@@ -14,8 +14,8 @@ from typing import Any
 class BufferSpec:
     """kind: "input", "output" (a fresh tensor per call), "arena" (offset in bytes into the scratch memory of its device),
     "transient" (a tensor from the first step that uses it to the last), "extern"
-    (the tensor that a library call returns), "constant" (`constant` is the tensor), "number" (no tensor: kernels are given the
-    64 bits themselves), "table" (of a ListCall).
+    (the tensor that a library call returns), "constant" (`constant` is the tensor), "number" (no tensor but an int64 or float64:
+    kernels are given the 64 bits themselves; an input is a Python int or float), "table" (of a ListCall).
     Shape and strides in elements; dtype is a torch.dtype, device a torch.device."""
 
     kind: str
@@ -102,6 +102,24 @@ class InputSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberSpec:
+    """In ExternCall.args: the Python number in a buffer of kind "number"."""
+
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class NumberCall:
+    """Computes a number before any step: `op` is one of runtime/numbers.cpp's.  `operands` are buffers of kind "number", for "read_..." the tensor;
+    ~k stands for the k-th of `constants`."""
+
+    op: str
+    result: int
+    operands: tuple[int, ...]
+    constants: tuple[int | float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CheckCall:
     """Raises `exception(message)` if the first byte of `buffer`, in the CPU's memory, is not 0: a kernel found an index out
     of range."""
@@ -129,7 +147,7 @@ class DrawCall:
 
 @dataclass(frozen=True, slots=True)
 class PlanSpec:
-    """outputs: a ViewSpec, an int (that input object itself), or a 1-tuple (that constant).  A ViewSpec of the whole of an
+    """`numbers` are computed first.  outputs: a ViewSpec, an int (that input object itself), or a 1-tuple (that constant).  A ViewSpec of the whole of an
     "output" or "extern" buffer returns that tensor itself; any other makes a view on its storage.
 
     `otherwise` is called with the inputs, and its result returned, where a draw is not possible (DrawCall)."""
@@ -140,4 +158,8 @@ class PlanSpec:
     outputs: tuple[Any, ...]
     arena_bytes: int  # of all devices
     otherwise: Callable[..., tuple[Any, ...]] | None = None
+    numbers: tuple[NumberCall, ...] = ()
+    refused: type[BaseException] | None = (
+        None  # raised before anything is done, where a number cannot be computed
+    )
     keep: tuple[Any, ...] = ()  # objects that must live as long as the plan (loaded libraries)

@@ -8,7 +8,7 @@ from frameloom.capture.assumptions import assume, side_that_does_not_raise
 from frameloom.capture.handlers.registry import handles
 from frameloom.capture.opcodes import END_FOR_LENGTH
 from frameloom.capture.values.base import Avoid, Value
-from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.const import ConstValue, is_none
 from frameloom.capture.values.iterator import IteratorValue
 from frameloom.capture.values.number import NumberValue
 from frameloom.capture.values.object import UserIterator
@@ -62,10 +62,6 @@ def jump_if_none(frame: Frame, ins: Instr) -> Instr | None:
 @handles("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
 def jump_if_not_none(frame: Frame, ins: Instr) -> Instr | None:
     return None if is_none(frame.pop()) else ins.target
-
-
-def is_none(value: Value) -> bool:
-    return isinstance(value, ConstValue) and value.real is None
 
 
 @handles("JUMP_IF_TRUE_OR_POP")

@@ -26,6 +26,7 @@ from frameloom.capture.values.iterator import (
     SequenceIterator,
 )
 from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.symbolic import computed
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -230,7 +231,7 @@ def _all(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return boolean(True)
 
 
-def _extreme(wanted: Callable[[Any, Any], Any]) -> Known:
+def _extreme(wanted: Callable[[Any, Any], Any], real: Callable[..., Any]) -> Known:
     def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         items = t.list_items(args[0]) if len(args) == 1 else args
         key = t.look(kwargs["key"]) if "key" in kwargs else NONE
@@ -244,6 +245,9 @@ def _extreme(wanted: Callable[[Any, Any], Any]) -> Known:
         rank = best if is_none(key) else t.call(key, [best], {})
         for item in items[1:]:
             other = item if is_none(key) else t.call(key, [item], {})
+            if is_none(key) and (number := computed(t, real, [t.look(best), t.look(item)])):
+                best = rank = number
+                continue
             if calls.binary(t, wanted, other, rank).truth(t):
                 best, rank = item, other
         return t.look(best)
@@ -251,8 +255,8 @@ def _extreme(wanted: Callable[[Any, Any], Any]) -> Known:
     return handler
 
 
-FUNCTIONS[min] = _extreme(operator.lt)
-FUNCTIONS[max] = _extreme(operator.gt)
+FUNCTIONS[min] = _extreme(operator.lt, min)
+FUNCTIONS[max] = _extreme(operator.gt, max)
 
 
 @knows(sorted, least=1, most=1, keywords="key reverse")

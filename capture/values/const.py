@@ -158,7 +158,7 @@ FALSE = ConstValue(False)
 
 
 def is_none(value: Value) -> bool:
-    return isinstance(value, ConstValue) and value.real is None
+    return isinstance(value, ConstValue) and value.type() is type(None)
 
 
 def boolean(value: object) -> ConstValue:

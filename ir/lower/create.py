@@ -7,6 +7,7 @@ from typing import Any
 from frameloom.ir import index
 from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr, Number, where
+from frameloom.ir.lower.numbers import Scalar
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.node import const
 from frameloom.ir.ops import Op
@@ -14,20 +15,24 @@ from frameloom.ir.substitute import compare
 
 
 def _fill(call: Call, value: Number) -> Expr:
+    if isinstance(value, Scalar):
+        if not call.dtype.is_float and call.dtype is not DType.I64:
+            raise Decline  # where eager refuses numbers that do not fit
+        return value
     return Expr(const(value, call.dtype))
 
 
-@lowering("aten.full.default")
+@lowering("aten.full.default", numbers=True)
 def full(call: Call, size: Any, value: Number, *options: Any) -> Expr:
     return _fill(call, value)
 
 
-@lowering("aten.full_like.default", "aten.fill.Scalar")
+@lowering("aten.full_like.default", "aten.fill.Scalar", numbers=True)
 def full_like(call: Call, x: Ref, value: Number, *options: Any) -> Expr:
     return _fill(call, value)
 
 
-@lowering("aten.new_full.default")
+@lowering("aten.new_full.default", numbers=True)
 def new_full(call: Call, x: Ref, size: Any, value: Number, *options: Any) -> Expr:
     return _fill(call, value)
 
@@ -37,7 +42,7 @@ def fill_tensor(call: Call, x: Ref, value: Ref) -> Expr:
     return read(value, call.at())
 
 
-@lowering("aten.scalar_tensor.default")
+@lowering("aten.scalar_tensor.default", numbers=True)
 def scalar_tensor(call: Call, value: Number, *options: Any) -> Expr:
     return _fill(call, value)
 

@@ -26,6 +26,7 @@ class Expr:
     """A node that takes part in formulas."""
 
     __slots__ = ("node",)
+    is_number = False  # a Python number that is known only at run time (numbers.py)
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -41,12 +42,14 @@ class Expr:
         """16-bit floats as F32, everything else as it is."""
         return self.cast(DType.F32) if self.dtype.is_half else self
 
-    def constant(self, value: Number) -> Expr:
+    def constant(self, value: Number | Expr) -> Expr:
         """`value` in this expression's dtype."""
+        if isinstance(value, Expr):
+            return (value.cast(DType.F32) if self.dtype.is_half else value).cast(self.dtype)
         return Expr(ir.const(value, self.dtype))
 
     def binary(self, op: Op, other: Expr | Number) -> Expr:
-        if not isinstance(other, Expr):
+        if not isinstance(other, Expr) or other.is_number:
             other = self.constant(other)
         if self.dtype is DType.BOOL:
             op = _ON_BOOL.get(op, op)

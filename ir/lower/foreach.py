@@ -72,7 +72,7 @@ for _name, _target in PLAIN.items():
     def _lower(call: Call, *args: Any, target: str = _target) -> list[Any]:
         return _each(call, target, args)
 
-    lowering(f"aten._foreach_{_name}")(_lower)
+    lowering(f"aten._foreach_{_name}", numbers=_name.partition(".")[0] != "pow")(_lower)
 
 
 @lowering("aten._foreach_zero.default")

@@ -46,10 +46,12 @@ from frameloom.ir.lower.geometry import (
     view_of,
 )
 from frameloom.ir.lower.in_place import in_place
+from frameloom.ir.lower.numbers import Numbers, Scalar, is_number
 from frameloom.ir.lower.onednn import OneDnn
 from frameloom.ir.lower.table import (
     EVEN_EMPTY,
     TABLE,
+    TAKES_NUMBERS,
     Call,
     Decline,
     Draw,
@@ -126,6 +128,7 @@ class Lowering:
         )  # results whose buffers outlive the call
         self.visible: set[tuple[torch.fx.Node, int]] = set()  # those of them that the program sees
         self.relays = False  # whether a tensor may lie otherwise than the program sees it
+        self.numbers = Numbers(self)
         self.names: dict[str, int] = {}  # how many kernels each op has
         self.channels_last: frozenset[torch.fx.Node] = frozenset()  # convolutions on such tensors
         self.packed: dict[Any, View] = {}  # constants in a library's own layout
@@ -155,13 +158,17 @@ class Lowering:
                 assert node.op == "output", f"unexpected {node.op} in a captured graph"
                 outputs = tuple(self.output(n) for n in flatten(node.args[0]))
         return Program(
-            tuple(self.inputs), tuple(self.steps), outputs, tuple(self.constants.items())
-        )
+            tuple(self.inputs), tuple(self.steps), outputs, tuple(self.constants.items()),
+            tuple(self.numbers.steps),
+        )  # fmt: skip
 
     # --- leaves
 
     def placeholder(self, node: torch.fx.Node) -> None:
         val = node.meta.get("val")
+        if is_number(node):
+            self.values[node] = self.numbers.placeholder(node)
+            return
         if not is_tensor(val):
             self.inputs.append(Buffer(node.name, None, (), (), Kind.INPUT))
             self.values[node] = _NotATensor(len(self.inputs) - 1)
@@ -223,6 +230,8 @@ class Lowering:
         target: Any = node.target
         if target is operator.getitem:
             return self.values[node.args[0]][node.args[1]]  # type: ignore[index]
+        if is_number(node):
+            return self.numbers.computed(node)
         name = str(target)
         arguments = arguments_of(target, node.args, node.kwargs)
         if name == WRITE_BACK:
@@ -277,6 +286,9 @@ class Lowering:
             raise Decline  # on the CPU beside a GPU: a few numbers, not worth a compiler's run
         names = tuple(a.name for a in node.target._schema.arguments)  # type: ignore[union-attr]
         given = [self.argument(a) for a in arguments]
+        given = [self.in_loops(a) for a in given]
+        if name not in TAKES_NUMBERS and any(isinstance(a, Scalar) for a in flatten(given)):
+            raise Decline
         if any(ref.buffer.device != device for ref in flatten(given) if isinstance(ref, Ref)):
             raise Decline  # a number in the CPU's memory is given to the GPU by the library call
         if self.relays:
@@ -392,6 +404,11 @@ class Lowering:
             raise Decline
         return value
 
+    def in_loops(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self.in_loops(v) for v in value]
+        return self.numbers.in_loops(value) if isinstance(value, Scalar) else value
+
     def library_call(self, node: torch.fx.Node, name: str) -> Any:
         val = node.meta.get("val")
         several = isinstance(val, (list, tuple)) or val is None
@@ -497,6 +514,8 @@ class Lowering:
             return self.plain(self.values[value])
         if isinstance(value, Ref):
             return view_of(value)
+        if isinstance(value, Scalar):
+            return value.buffer
         if isinstance(value, (list, tuple)):
             return tuple(self.plain(v) for v in value)
         assert not isinstance(value, _NotATensor), "a library call on an input that is no tensor"
@@ -525,7 +544,7 @@ class Lowering:
             at = positions(into.shape)
             element = read(value, at) if isinstance(value, Ref) else None
             assert into.dtype is not None
-            stored = element or Expr(ir.const(value, into.dtype))
+            stored = Expr(ir.const(value, into.dtype)) if element is None else element
             self.steps.append(self.kernel(WRITE_BACK, store_of(into, stored), node))
         self.written.add(into.buffer)
         return into

@@ -374,6 +374,9 @@ def clamp_max(x: Expr, high: Expr) -> Expr:
 
 @pointwise("aten.lerp.Scalar")
 def lerp_scalar(a: Expr, b: Expr, weight: Number) -> Expr:
+    if isinstance(weight, Expr):  # known only at run time
+        w = a.constant(weight)
+        return where(weight < 0.5, a + w * (b - a), b - (b - a) * (1 - w))
     return a + weight * (b - a) if weight < 0.5 else b - (b - a) * (1 - a.constant(weight))
 
 
@@ -392,14 +395,16 @@ def addcdiv(x: Expr, a: Expr, b: Expr, value: Number) -> Expr:
     return x + (a / b if value == 1 else a.constant(value) * a / b)
 
 
-@lowering("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
+@lowering(
+    "aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar", numbers=True,
+)  # fmt: skip
 def where_self(call: Call, condition: Ref, a: Ref | Number, b: Ref | Number) -> Expr:
     common = common_dtype([a, b])
     test = read(condition, call.at()).cast(DType.BOOL)
     return where(test, operand(a, call, common), operand(b, call, common))
 
 
-@lowering("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+@lowering("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", numbers=True)
 def masked_fill(call: Call, x: Ref, mask: Ref, value: Ref | Number) -> Expr:
     v = read(x, call.at())
     fill: Any = (

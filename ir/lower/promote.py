@@ -13,6 +13,7 @@ import torch
 
 from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr, Number
+from frameloom.ir.lower.numbers import Scalar
 from frameloom.ir.lower.table import Call, Decline, Function, Ref, lowering, read
 from frameloom.ir.node import const
 from frameloom.ir.program import is_cuda
@@ -34,6 +35,8 @@ def _combine(higher: Any, lower: Any) -> Any:
 
 
 def _number_dtype(value: Number) -> Any:
+    if isinstance(value, Scalar):
+        return torch.get_default_dtype() if value.is_float else torch.int64
     if isinstance(value, bool):
         return torch.bool
     if isinstance(value, int):
@@ -72,6 +75,9 @@ def operand(x: Ref | Number, call: Call, common: DType, exact: bool = False) -> 
     """`x` at the call's position in the wide form of `common`.  An `exact` single number is not rounded to a 16-bit
     common dtype first."""
     wide = wide_dtype(common)
+    if isinstance(x, Scalar):
+        _check_range(common)
+        return x.cast(wide) if exact else x.rounded(common)
     if not isinstance(x, Ref):
         return Expr(const(x if exact else round_number(x, common), wide))
     value = read(x, call.at())
@@ -90,7 +96,7 @@ def pointwise(
     """
 
     def register(formula: Function) -> Function:
-        @lowering(*targets)
+        @lowering(*targets, numbers=True)
         def lower_pointwise(call: Call, *args: Any) -> Any:
             common = common_dtype(
                 [x for x, name in zip(args, call.names, strict=True) if _joins(x, name)]
@@ -101,6 +107,9 @@ def pointwise(
             for k, (x, name) in enumerate(zip(args, call.names, strict=True)):
                 if _joins(x, name):
                     x = operand(x, call, common, exact and k == 1)
+                elif isinstance(x, Scalar):
+                    _check_range(common)
+                    x = x.rounded(common) if name == "alpha" else Expr(x.node)
                 elif name == "alpha":
                     x = round_number(x, common)
                 given.append(x)
@@ -112,4 +121,10 @@ def pointwise(
 
 
 def _joins(x: Any, name: str) -> bool:
-    return isinstance(x, Ref) or (name in PROMOTED and isinstance(x, (bool, int, float)))
+    return isinstance(x, Ref) or (name in PROMOTED and isinstance(x, (bool, int, float, Scalar)))
+
+
+def _check_range(dtype: DType) -> None:
+    """Eager refuses ints that do not fit."""
+    if not dtype.is_float and dtype is not DType.I64:
+        raise Decline

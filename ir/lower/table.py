@@ -27,14 +27,18 @@ Lowering = Callable[..., Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 TABLE: dict[str, Lowering] = {}
 EVEN_EMPTY: set[str] = set()
+TAKES_NUMBERS: set[str] = set()  # lowerings that may be given numbers known only at run time
 
 
 class Decline(Exception):
     """This case is not lowered to loops; it becomes a library call."""
 
 
-def lowering(*targets: str, even_empty: bool = False) -> Callable[[Function], Function]:
-    """Register a lowering for ATen overloads.  `even_empty`: it is asked where no result has elements, too: eager may raise."""
+def lowering(
+    *targets: str, even_empty: bool = False, numbers: bool = False
+) -> Callable[[Function], Function]:
+    """Register a lowering for ATen overloads.  `even_empty`: it is asked where no result has elements, too: eager may raise.
+    `numbers`: it may be given numbers that are known only at run time (numbers.py)."""
 
     def register(function: Function) -> Function:
         for target in targets:
@@ -42,6 +46,8 @@ def lowering(*targets: str, even_empty: bool = False) -> Callable[[Function], Fu
             TABLE[target] = function
         if even_empty:
             EVEN_EMPTY.update(targets)
+        if numbers:
+            TAKES_NUMBERS.update(targets)
         return function
 
     return register

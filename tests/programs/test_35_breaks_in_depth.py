@@ -458,7 +458,7 @@ def standing_at(place):
 
 @program(
     calls=[lambda k=k: standing_at(k) for k in range(5)],
-    graphs=6,
+    graphs=5,
     breaks="opaque_iterable",
 )
 def iterator_that_stands_elsewhere_in_each_call(x, it):

@@ -1,0 +1,99 @@
+"""Numbers that vary, in the graph: placeholders behind those of the tensors, and nodes for what is computed from them.
+
+In: `SymbolicNumber` values (values/symbolic.py), directly or as the torch.SymInt or SymFloat that an op was called with.  Out: a node for each, whose
+`meta["val"]` is the number of the captured call.  Such nodes stand before everything else, so that nothing is done yet where a number
+makes Python raise.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.values.symbolic import SYMBOLS, SymbolicNumber
+
+aten = torch.ops.aten
+# Ops whose results have the same form whatever the number, beside those that work on each element by itself.
+FORM_IS_FIXED = frozenset({
+    aten.fill.Scalar, aten.fill_.Scalar, aten.full.default, aten.full_like.default, aten.new_full.default, aten.scalar_tensor.default,
+    aten.masked_fill.Scalar, aten.masked_fill_.Scalar, aten.addmm.default, aten.baddbmm.default, aten.addmv.default,
+})  # fmt: skip
+
+
+def takes_numbers(func: Any) -> bool:
+    """Whether an op may be given a number that is known only at run time."""
+    name = func._schema.name
+    return (
+        torch.Tag.pointwise in func.tags
+        or name.startswith("aten::_foreach_")
+        or func in FORM_IS_FIXED
+    )
+
+
+def has_symbols(args: Any) -> bool:
+    for a in args:
+        if isinstance(a, SYMBOLS) or (isinstance(a, list | tuple) and has_symbols(a)):
+            return True
+    return False
+
+
+def without_symbols(value: Any) -> Any:
+    """Every number settled: guarded by its value."""
+    if isinstance(value, SYMBOLS):
+        return value.node.number.real
+    if type(value) in (list, tuple):
+        return type(value)(map(without_symbols, value))
+    return value
+
+
+def is_number(node: torch.fx.Node) -> bool:
+    return type(node.meta.get("val")) in (int, float)
+
+
+class NumberInputs:
+    """Of one recording."""
+
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self._graph = graph
+        # Placeholders go before the first, what is computed from them before the second.
+        self._markers = [graph.create_node("call_function", operator.pos, (k,)) for k in range(2)]
+        self._nodes: dict[int, tuple[Any, torch.fx.Node]] = {}
+        self.inputs: list[
+            tuple[Any, int | float, torch.fx.Node]
+        ] = []  # origin, number, placeholder
+        self.checked: list[
+            SymbolicNumber
+        ] = []  # computed whether anything needs them or not: Python may raise there
+
+    def node(self, number: Any) -> Any:
+        """The node of a number; the number itself where it is known."""
+        if not isinstance(number, SymbolicNumber):
+            return number.real
+        if number.settled:
+            return number.hint
+        found = self._nodes.get(id(number))
+        if found is None:
+            made = self._made(number)
+            made.meta.update(val=number.hint, stack="")
+            found = self._nodes[id(number)] = number, made
+        return found[1]
+
+    def _made(self, number: SymbolicNumber) -> torch.fx.Node:
+        if number.origin is not None:
+            with self._graph.inserting_before(self._markers[0]):
+                made = self._graph.placeholder(f"number_{len(self.inputs)}")
+            self.inputs.append((number.origin, number.hint, made))
+            return made
+        if number.element is not None:
+            fn, args = torch.Tensor.item, [number.element]
+        else:
+            fn, args = number.fn, [self.node(a) for a in number.operands]
+        with self._graph.inserting_before(self._markers[1]):
+            return self._graph.call_function(fn, tuple(args))
+
+    def check(self) -> set[torch.fx.Node]:
+        """The nodes that must stay, though nothing uses them."""
+        return {n for number in self.checked if isinstance(n := self.node(number), torch.fx.Node)}

@@ -1,0 +1,116 @@
+"""Python's numbers in a graph: nodes whose value is an int or a float become numbers of the program."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+import torch.fx
+
+from frameloom.ir import index
+from frameloom.ir.dtype import DType
+from frameloom.ir.lower.expr import Expr
+from frameloom.ir.lower.table import Decline, Ref
+from frameloom.ir.node import load
+from frameloom.ir.numbers import NAMES, OF_FLOATS
+from frameloom.ir.program import Buffer, Kind, NumberStep
+
+if TYPE_CHECKING:
+    from frameloom.ir.lower.graph import Lowering
+
+DTYPES = {int: DType.I64, float: DType.F64}
+
+
+class Scalar(Expr):
+    """A number that is known only at run time.  A lowering that asks what it is declines."""
+
+    __slots__ = ("buffer",)
+    is_number = True
+
+    def __init__(self, buffer: Buffer) -> None:
+        super().__init__(load(buffer, index.index(0)))
+        self.buffer = buffer
+
+    @property
+    def is_float(self) -> bool:
+        return self.buffer.dtype is DType.F64
+
+    def rounded(self, dtype: DType) -> Expr:
+        """As a tensor of that dtype would hold it, in the dtype that is computed in."""
+        if dtype.is_half:
+            return self.cast(DType.F32).cast(dtype).cast(DType.F32)
+        return self.cast(dtype)
+
+    def _unknown(self, *_: Any) -> NoReturn:
+        raise Decline
+
+    __bool__ = __eq__ = __ne__ = __float__ = __int__ = __index__ = __lt__ = __le__ = __gt__ = (
+        __ge__
+    ) = _unknown  # type: ignore[assignment]
+    binary = _unknown  # type: ignore[assignment]
+    __hash__ = object.__hash__
+
+
+def is_number(node: torch.fx.Node) -> bool:
+    return type(node.meta.get("val")) in (int, float)
+
+
+def number_buffer(name: str, cls: type) -> Buffer:
+    return Buffer(name, DTYPES[cls], (), (), Kind.NUMBER)
+
+
+class Numbers:
+    """The numbers of one graph."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self.lowering = lowering
+        self.steps: list[NumberStep] = []
+        self.narrow: dict[Buffer, Scalar] = {}
+
+    def placeholder(self, node: torch.fx.Node) -> Scalar:
+        buffer = number_buffer(node.name, type(node.meta["val"]))
+        self.lowering.inputs.append(buffer)
+        return Scalar(buffer)
+
+    def computed(self, node: torch.fx.Node) -> Scalar:
+        cls = type(node.meta["val"])
+        if node.target is torch.Tensor.item:
+            return self._read(node, self.lowering.values[node.args[0]])  # type: ignore[index]
+        name = NAMES[node.target]
+        operands = [self._operand(a) for a in node.args]
+        floats = [
+            isinstance(a, float) or (isinstance(a, Buffer) and a.dtype is DType.F64)
+            for a in operands
+        ]
+        if any(floats) or (name in OF_FLOATS and name != "truediv") or node.target is math.pow:
+            operands = [
+                a if f else self._float(node, a) for a, f in zip(operands, floats, strict=True)
+            ]
+        elif name == "float":
+            return Scalar(self._step(node.name, "float", cls, *operands))
+        return Scalar(self._step(node.name, name, cls, *operands))
+
+    def _operand(self, value: Any) -> Any:
+        return self.lowering.values[value].buffer if isinstance(value, torch.fx.Node) else value
+
+    def _float(self, node: torch.fx.Node, value: Any) -> Any:
+        if isinstance(value, int):
+            return float(value)
+        return self._step(f"{node.name}_float{len(self.steps)}", "float", float, value)
+
+    def _step(self, name: str, op: str, cls: type, *operands: Any) -> Buffer:
+        result = number_buffer(name, cls)
+        self.steps.append(NumberStep(op, result, operands))
+        return result
+
+    def in_loops(self, number: Scalar) -> Scalar:
+        """For kernels: PyTorch refuses numbers that are too large for a tensor's dtype; such calls are left to it."""
+        if number.is_float and number.buffer not in self.narrow:
+            self.narrow[number.buffer] = Scalar(
+                self._step(f"{number.buffer.name}_narrow", "narrow", float, number.buffer)
+            )
+        return self.narrow[number.buffer] if number.is_float else number
+
+    def _read(self, node: torch.fx.Node, ref: Ref) -> Scalar:
+        return Scalar(self._step(node.name, "read", type(node.meta["val"]), ref.buffer, ref.offset))

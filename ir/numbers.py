@@ -1,0 +1,42 @@
+"""Numbers of a program: what it computes from Python's ints and floats before its steps run, with Python's own meaning.
+
+    NumberStep("mul", result, (lr, 0.5))      result = lr * 0.5
+
+Every number is a Buffer of Kind.NUMBER and of I64 or F64: kernels are given its 64 bits.  Operands are numbers of one dtype, or constants of it; `read`
+takes a tensor of the CPU that the program is given and the offset of an element, as it is before anything is written.
+Ints are those of Python as long as they fit into 64 bits.  Where one does not, and where Python would raise or give
+a number of another type, the program does not run at all, and the call is left to Python.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+
+def _single(x: float) -> float:
+    import torch
+
+    return float(torch.tensor(x, dtype=torch.float64).float().item())
+
+
+# Of floats and of ints alike, unless said otherwise.
+MEANING: dict[str, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv, "floordiv": operator.floordiv,
+    "mod": operator.mod, "pow": operator.pow, "neg": operator.neg, "abs": operator.abs, "min": min, "max": max,
+    "float": float,  # of an int
+    "narrow": lambda x: x,  # of a float that fits into 32 bits; PyTorch refuses others beside such tensors
+    "single": _single,  # a float, rounded to 32 bits
+    # of floats
+    "int": int, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "log2": math.log2,
+    "log10": math.log10, "log1p": math.log1p, "expm1": math.expm1, "sin": math.sin, "cos": math.cos, "tan": math.tan,
+    "tanh": math.tanh,
+}  # fmt: skip
+NAMES: dict[Any, str] = {fn: name for name, fn in MEANING.items()} | {
+    pow: "pow", math.pow: "pow", abs: "abs", math.trunc: "int",
+}  # fmt: skip
+OF_FLOATS = frozenset([
+    "truediv", "int", "floor", "ceil", "sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "tanh",
+])  # fmt: skip
