@@ -52,6 +52,10 @@ class Gradients:
         how = self.how
         self._constant = [k for k in range(how.n_results) if k not in how.tangents]
         self._plain_outputs = how.outputs == tuple(range(how.n_results))
+        # Python's numbers among what is saved, by their place there.
+        self.numbers = tuple(
+            place for place, k in enumerate(how.saved_inputs) if k in self.op_by_op.numbers
+        )
         saved = set(how.saved_inputs)
         # What a gradient of a gradient needs beside what is saved anyway.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
@@ -85,9 +89,10 @@ class Gradients:
         how = self.how
         context.others = self.op_by_op.before(inputs, self.others)
         results = self.forward(*inputs)
-        context.save_for_backward(
-            *[inputs[k] for k in how.saved_inputs], *[results[k] for k in how.saved_outputs]
-        )
+        saved = [inputs[k] for k in how.saved_inputs]
+        if self.numbers:
+            context.numbers = [saved.pop(place) for place in reversed(self.numbers)]
+        context.save_for_backward(*saved, *[results[k] for k in how.saved_outputs])
         if self._constant:
             context.mark_non_differentiable(*[results[k] for k in self._constant])
         return results[: how.n_results]
@@ -215,6 +220,9 @@ class Compiled(torch.autograd.Function):
             values = context.rest.saved(how, missing)
         else:
             values = [*context.saved_tensors]
+            if piece.numbers:
+                for place, number in zip(piece.numbers, reversed(context.numbers), strict=True):
+                    values.insert(place, number)
         if torch.is_grad_enabled():
             inputs = _inputs(context, values)
             if (made := piece.op_by_op.gradients(inputs, context.others, given)) is not None:
@@ -267,14 +275,14 @@ class _Rest:
 
     def __init__(self, done: frozenset[int], count: int) -> None:
         self.done, self.count = done, count
-        self.tensors: dict[int, tuple[Any, int]] = {}
+        self.tensors: dict[int, tuple[Any, int | None]] = {}
 
     def saved(self, how: Any, missing: frozenset[int]) -> list[Any]:
         given = frozenset(range(len(how.tangents))) - missing
         if any(not how.frees[k].isdisjoint(self.done) for k in given):
             raise RuntimeError(TWICE)
         for tensor, version in self.tensors.values():
-            if tensor._version != version:
+            if version is not None and tensor._version != version:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
                     f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} "
@@ -296,5 +304,5 @@ def _rest(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> _Rest:
             tensor = saved[k]
             # Not the output itself: it holds its history, which holds this.
             tensor = tensor if k < len(how.saved_inputs) else tensor.detach()
-            rest.tensors[k] = tensor, tensor._version
+            rest.tensors[k] = tensor, getattr(tensor, "_version", None)
     return rest

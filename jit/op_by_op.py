@@ -12,6 +12,7 @@ import torch.fx
 
 from frameloom.capture.assumptions import draws
 from frameloom.capture.graph import CapturedGraph
+from frameloom.capture.number_inputs import is_number
 
 aten = torch.ops.aten
 # Running statistics are written, and have no influence on the result.
@@ -39,7 +40,10 @@ class OpByOp:
         placeholders = [n for n in nodes if n.op == "placeholder"]
         behind = _behind(list(nodes[-1].args[0][: self._how.n_results]))
         self.reads = tuple(k for k, p in enumerate(placeholders) if p.users)
-        self._relied_on = frozenset(k for k, p in enumerate(placeholders) if p in behind)
+        self.numbers = frozenset(k for k, p in enumerate(placeholders) if is_number(p))
+        self._relied_on = (
+            frozenset(k for k, p in enumerate(placeholders) if p in behind) - self.numbers
+        )
         self._copied = self._relied_on.intersection(captured.mutated)
         self._devices = sorted(
             {str(_device(n)) for n in nodes if n.op == "call_function" and draws(n)}
