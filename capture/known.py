@@ -7,6 +7,7 @@ that lead to the tensor are run once more on real tensors.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 MAX_NODES = 200
+MAX_MASK = 1 << 24  # elements
 MAX_ELEMENTS = 1 << 15  # beyond, threads share the work, and their number is part of the result
 UNINITIALISED = ("empty", "new_empty")
 # Of their tensor, only how it lies in memory counts.
@@ -34,7 +36,7 @@ def known_value(fake: Fake, recorder: Recorder) -> torch.Tensor | None:
     """The tensor that `fake` will be at every call, or None where that is not known."""
     if fake.memory is None or fake.device.type != "cpu":
         return None
-    order = _ancestors(current(fake, recorder))
+    order = _ancestors(current(fake, recorder), _is_fixed)
     if order is None:
         return None
     default, values = torch.get_default_dtype(), dict[Any, Any]()
@@ -51,7 +53,42 @@ def known_value(fake: Fake, recorder: Recorder) -> torch.Tensor | None:
     return found
 
 
-def _ancestors(node: torch.fx.Node) -> list[torch.fx.Node] | None:
+def known_mask(mask: Fake, recorder: Recorder) -> torch.Tensor | None:
+    """What a mask of bools on any device holds at every call, on the CPU, or None where that is not known.  What only integers
+    and bools lead to is the same on every device."""
+    if mask.memory is None or mask.dtype is not torch.bool:
+        return None
+    order = _ancestors(current(mask, recorder), _is_discrete)
+    if order is None:
+        return None
+    values = dict[Any, Any]()
+    try:
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            for node in order:
+                values[node] = _run(node, values, recorder, "cpu")
+    except Exception:
+        return None
+    found: torch.Tensor = values[order[-1]]
+    return found
+
+
+def _is_discrete(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    if not isinstance(value, Fake) or value.numel() > MAX_MASK or value.dtype.is_floating_point:
+        return False
+    target: Any = node.target
+    is_random = node.op == "call_function" and torch.Tag.nondeterministic_seeded in target.tags
+    return (
+        node.op == "call_function"
+        and not is_random
+        and not value.dtype.is_complex
+        and not facts_of(target).name.startswith(UNINITIALISED)
+    )
+
+
+def _ancestors(
+    node: torch.fx.Node, is_fixed: Callable[[torch.fx.Node], bool]
+) -> list[torch.fx.Node] | None:
     """All nodes that `node` needs, it last; None if any of them is not the same at every call."""
     order: dict[torch.fx.Node, None] = {}
     pending = [node]
@@ -60,7 +97,7 @@ def _ancestors(node: torch.fx.Node) -> list[torch.fx.Node] | None:
         if node in order:
             pending.pop()
             continue
-        if not _is_fixed(node) or len(pending) + len(order) > MAX_NODES:
+        if not is_fixed(node) or len(pending) + len(order) > MAX_NODES:
             return None
         needed = [] if node.target in FILLING else node.all_input_nodes
         missing = [n for n in needed if n not in order]
@@ -87,11 +124,15 @@ def _is_fixed(node: torch.fx.Node) -> bool:
     )
 
 
-def _run(node: torch.fx.Node, values: dict[Any, Any], recorder: Recorder) -> Any:
+def _run(
+    node: torch.fx.Node, values: dict[Any, Any], recorder: Recorder, device: str | None = None
+) -> Any:
     if node.op == "get_attr":
         return recorder.constant(str(node.target))
     find = _alike if node.target in FILLING else values.__getitem__
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), find)
+    if device is not None and kwargs.get("device") is not None:
+        kwargs = {**kwargs, "device": device}
     target: Any = node.target
     return target(*args, **kwargs)
 

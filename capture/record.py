@@ -54,7 +54,7 @@ from frameloom.capture.number_inputs import (
     without_symbols,
 )
 from frameloom.capture.outputs import Outputs
-from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
+from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU, WHOLE_WITH_HISTORY
 from frameloom.capture.supported import check_result, check_supported, dtypes_of
 from frameloom.capture.values.symbolic import SYMBOLS
 from frameloom.config import config
@@ -161,8 +161,8 @@ class Recorder(TorchDispatchMode):
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
             raise Break("gradient", getattr(fn, "__name__", str(fn)))
         whole = WHOLE.get(fn)
-        if not wanted and any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
-            whole = WHOLE_ON_GPU.get(fn, whole)
+        if any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
+            whole = (WHOLE_WITH_HISTORY if wanted else WHOLE_ON_GPU).get(fn, whole)
         try:
             if whole is not None:
                 result = whole(self, *args, **kwargs)

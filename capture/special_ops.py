@@ -1,7 +1,7 @@
 """Ops that are recorded in their own way.
 
 SPECIAL: what is recorded for an ATen op.  WHOLE: functions that PyTorch takes apart before ops are recorded, but that are one
-library call; WHOLE_ON_GPU: those that are one there.
+library call; WHOLE_ON_GPU: those that are one there; WHOLE_WITH_HISTORY: the same where autograd follows them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.functional import reaches_beyond, write
+from frameloom.capture.known import known_mask
 from frameloom.errors import Break
 from frameloom.ir.philox import Source
 from frameloom.ir.strides import overlaps
@@ -199,6 +200,35 @@ def _record_attention(
     )
 
 
+def _record_attention_with_history(
+    recorder: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Autograd needs the very kernel that PyTorch chooses.  Of a mask that is the same at every call, what it says is known: nothing, or
+    that no query sees a later key; the fast kernels take that without a mask."""
+    if (
+        isinstance(attn_mask, torch.Tensor)
+        and (known := known_mask(attn_mask, recorder)) is not None
+    ):
+        queries, keys = query.shape[-2], key.shape[-2]
+        if bool(known.all()):
+            attn_mask = None
+        elif queries == keys and not is_causal and known.shape[-2:] == (queries, keys):
+            lower = torch.ones(queries, keys, dtype=torch.bool).tril()
+            if bool((known == lower).all()):
+                attn_mask, is_causal = None, True
+    given = (query, key, value, attn_mask, dropout_p, is_causal)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    return recorder.run(attention, given, {"scale": scale, "enable_gqa": enable_gqa})
+
+
 def _record_ctc_loss(
     recorder: Any,
     x: Any,
@@ -224,6 +254,9 @@ def _record_ctc_loss(
 WHOLE: dict[Any, Callable[..., Any]] = {
     torch.ctc_loss: _record_ctc_loss,
     torch.nn.functional.ctc_loss: _record_ctc_loss,
+}
+WHOLE_WITH_HISTORY: dict[Any, Callable[..., Any]] = {
+    torch.nn.functional.scaled_dot_product_attention: _record_attention_with_history,
 }
 WHOLE_ON_GPU: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.scaled_dot_product_attention: _record_attention,

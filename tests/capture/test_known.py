@@ -1,0 +1,40 @@
+"""What masks hold that follow from no input."""
+
+import torch
+
+from frameloom.capture.known import known_mask
+from frameloom.capture.record import Recorder
+
+
+def recorded(fn):
+    recorder = Recorder()
+    return known_mask(recorder.call(fn, (), {}, None), recorder)
+
+
+def test_a_mask_made_of_sizes():
+    def mask():
+        rows, columns = torch.arange(6)[:, None], torch.arange(6)[None]
+        return ((columns <= rows) & rows.new_ones((), dtype=torch.bool)).expand(2, 1, 6, 6)
+
+    assert torch.equal(recorded(mask), torch.ones(2, 1, 6, 6, dtype=torch.bool).tril())
+
+
+def test_a_mask_that_was_written_to():
+    def mask():
+        made = torch.ones(4, 4, dtype=torch.bool)
+        made[1, 2] = False
+        return made
+
+    assert torch.equal(recorded(mask), mask_with_a_hole())
+
+
+def mask_with_a_hole():
+    made = torch.ones(4, 4, dtype=torch.bool)
+    made[1, 2] = False
+    return made
+
+
+def test_what_floats_or_random_numbers_lead_to_is_not_known():
+    assert recorded(lambda: torch.linspace(0, 1, 5) > 0.5) is None
+    assert recorded(lambda: torch.randint(0, 2, (5,)) > 0) is None
+    assert recorded(lambda: torch.empty(5, dtype=torch.int64) > 0) is None
