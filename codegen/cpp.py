@@ -43,7 +43,7 @@ def write(kernel: Kernel, tree: Tree, symbol: str, prelude: Prelude) -> str:
 class Loops(Strips, Squares):
     """Writes blocks and passes."""
 
-    def block(self, body: list[Pass | Assign | Accumulate]) -> None:
+    def block(self, body: list[Pass | Assign | Accumulate], scan: bool = False) -> None:
         stores = [i for i in body if isinstance(i, Assign)]
         written = {i.buffer for i in stores}
         # What several read and one overwrites (elementwise.py) is read first.
@@ -55,6 +55,8 @@ class Loops(Strips, Squares):
                 write_scatter(self, item)
             elif isinstance(item, Assign):
                 self.store(item.buffer, item.offset, item.value)
+            elif isinstance(item, Accumulate) and scan:
+                self.scan(item.fold)
             elif isinstance(item, Accumulate):
                 self.accumulate(item.fold)
             elif item.parallel and item.folds:
@@ -210,6 +212,6 @@ class Loops(Strips, Squares):
     def _body(self, p: Pass) -> None:
         for row in p.reads:
             self.read_row(row)
-        self.block(p.body)
+        self.block(p.body, p.scan)
         for row in p.keeps:
             self.write_row(row)

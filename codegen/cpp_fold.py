@@ -106,6 +106,10 @@ class Folds(Rows):
 
     def finish_folds(self, p: Pass) -> None:
         """Gives the reductions of the pass their values, in the present scope."""
+        if p.scan:
+            for fold in p.folds:
+                self._open[fold].pop()
+            return
         for fold in _borrowed(p):
             done = self._combined(self._open[fold].pop())
             self.merge(self._open[fold][-1], done)
@@ -213,6 +217,20 @@ class Folds(Rows):
             else:
                 self._combine(a, u, text, "", a.width)
 
+    def scan(self, fold: Fold) -> None:
+        """Folds the present value in; what has come together so far is the value of the reduction, here."""
+        a = self._open[fold][-1]
+        if not a.across:
+            self.accumulate_into(a)
+            self.bind(fold.node, Value(a.names, fold.node.dtype, a.width > 1))
+            return
+        value = self.as_dtype(self.vector(fold.value), fold.value.dtype)
+        call = self.prelude.function(f"so_far_{fold.node.arg.kind}", a.dtype, a.width)
+        name, nothing = self.fresh("y"), self.identity_text(fold, a.width)
+        type_ = self.type_of(a.dtype, a.width)
+        self.line(f"const {type_} {name} = {call}({value.texts[0]}, {nothing}, &{a.names[0]});")
+        self.bind(fold.node, Value((name,), fold.node.dtype, True))
+
     def _only_first(self, text: str, count: int, a: Accumulator) -> str:
         """Lanes from `count` on replaced by what changes nothing."""
         bits = self.prelude.isa.bytes * 8 // a.width if a.dtype is DType.BOOL else a.dtype.bits
@@ -228,7 +246,7 @@ class Folds(Rows):
 
     def cut(self, p: Pass, axes, longest: int) -> int | None:
         """Positions of axes[0] in one term of the pass's float sums, or None to go on without."""
-        if self._in_terms or not self.long_folds(p):
+        if self._in_terms or p.scan or not self.long_folds(p):
             return None
 
         def steps(axes) -> int:

@@ -71,7 +71,7 @@ class Transposed:
 class Pass:
     """`vector` is None or the last of `axes`, whose positions are then lanes in everything inside.
 
-    `parallel`: run by the thread pool: `split` leading axes form one range of work items (the vector axis joins it in
+    `scan`: what its folds have come to so far is their value inside.  `parallel`: run by the thread pool: `split` leading axes form one range of work items (the vector axis joins it in
     blocks of `block` positions, if not 0).  With folds, the range is cut into a fixed number of chunks that are
     combined in order, whatever the number of threads.
     """
@@ -86,6 +86,7 @@ class Pass:
     split: int = 0
     block: int = 0
     transposed: Transposed | None = None
+    scan: bool = False
     strip: int = (
         0  # lane positions whose accumulators the passes inside keep in the cache (cpp_strips.py)
     )

@@ -93,6 +93,8 @@ class Prelude:
             return transpose(lanes), ()
         if name.startswith("across_"):
             return across(name.removeprefix("across_"), lanes)
+        if name.startswith("so_far_"):
+            return so_far(name.removeprefix("so_far_"), lanes)
         return sleef(name, element, lanes)
 
     def _instance(self, text: str, element: str, lanes: int) -> str:
@@ -149,6 +151,23 @@ def across(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
         lines.append(f"  {{ const V w = SHUFFLE(v, I, {order}); v = {_ACROSS[kind]}; }}\n")
         half //= 2
     text = f"FN E fl_across_{kind}(V v) {{\n{''.join(lines)}  return v[0];\n}}\n"
+    return text, (kind,) if kind in ("max", "min") else ()
+
+
+def so_far(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
+    """Each lane folded with those before it and with `before`, which becomes what all have come to; `nothing` changes nothing."""
+    lines, step = [], 1
+    while step < lanes:
+        order = ", ".join(str(k - step if k >= step else lanes + k) for k in range(lanes))
+        lines.append(
+            f"  {{ const V w = SHUFFLE2(v, nothing, I, {order}); v = {_ACROSS[kind]}; }}\n"
+        )
+        step *= 2
+    last = ", ".join([str(lanes - 1)] * lanes)
+    text = (
+        f"FN V fl_so_far_{kind}(V v, V nothing, V *before) {{\n{''.join(lines)}"
+        f"  const V w = *before; v = {_ACROSS[kind]};\n  *before = SHUFFLE(v, I, {last});\n  return v;\n}}\n"
+    )
     return text, (kind,) if kind in ("max", "min") else ()
 
 

@@ -19,6 +19,7 @@ from frameloom.codegen.cost import size
 from frameloom.codegen.goal import Goal
 from frameloom.codegen.layout import coalesce
 from frameloom.codegen.looptree import Accumulate, Assign, Fold, Pass, Tree
+from frameloom.codegen.scans import Scan, steps_of
 from frameloom.codegen.scratch import is_scratch, materialise
 from frameloom.codegen.split import split
 from frameloom.codegen.tiles import finish
@@ -26,21 +27,29 @@ from frameloom.codegen.vector import Isa
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel
-from frameloom.ir.substitute import topological
+from frameloom.ir.substitute import loads, topological
 
 
 def schedule(kernel: Kernel, isa: Isa) -> Tree:
     """The loop tree of `kernel` for vectors of `isa`."""
-    stores = split(kernel.stores)
-    goals = [Goal(s.axes, s.value, s.buffer, s.offset) for s in stores]
-    goals, scratch = materialise([_without_unit_axes(g) for g in goals])
-    body = _Block(frozenset(), frozenset(), 0).build(goals)
+    found = steps_of(kernel.stores)
+    body: list[Pass | Assign | Accumulate] = []
     buffers: dict[Buffer, None] = {}
-    for s in stores:
-        for n in topological((s.offset, s.value)):
-            if n.op is Op.LOAD:
-                buffers[n.arg] = None
-        buffers[s.buffer] = None
+    scratch = found.scratch
+    for step in found.steps:
+        stores = step.stores if isinstance(step, Scan) else split(step)
+        if isinstance(step, Scan):
+            body.append(step.tree())
+        else:
+            goals = [Goal(s.axes, s.value, s.buffer, s.offset) for s in stores]
+            goals, made = materialise([_without_unit_axes(g) for g in goals], len(scratch))
+            body += _Block(frozenset(), frozenset(), 0).build(goals)
+            scratch += made
+        for s in stores:
+            buffers |= dict.fromkeys(n.arg for n in loads((s.offset, s.value)))
+            buffers[s.buffer] = None
+    for buffer in scratch:
+        buffers.pop(buffer, None)
     tree = Tree(body, tuple(buffers), tuple(scratch))
     finish(tree, isa)
     return tree

@@ -24,8 +24,8 @@ def is_scratch(buffer: Buffer) -> bool:
     return buffer.name.startswith(PREFIX)
 
 
-def materialise(goals: Sequence[Goal]) -> tuple[list[Goal], list[Buffer]]:
-    """The goals with such reductions loaded, the goals that store them, and the buffers."""
+def materialise(goals: Sequence[Goal], before: int = 0) -> tuple[list[Goal], list[Buffer]]:
+    """The goals with such reductions loaded, the goals that store them, and the buffers, of which the kernel has some `before`."""
     made: dict[Node, tuple[Goal, Node]] = {}
     waiting = list(goals)
     result: list[Goal] = []
@@ -36,7 +36,7 @@ def materialise(goals: Sequence[Goal]) -> tuple[list[Goal], list[Buffer]]:
             result.append(goal)
             continue
         if reduction not in made:
-            made[reduction] = _stored(reduction, goal, len(made))
+            made[reduction] = _stored(reduction, goal, before + len(made))
             waiting.append(made[reduction][0])
         read = made[reduction][1]
         roots = transform(goal.roots, lambda n: read if n is reduction else None)

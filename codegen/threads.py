@@ -17,7 +17,7 @@ BLOCK = 4096  # positions of the lane axis in one work item, at least
 def share(body: Sequence[Item]) -> None:
     """Makes passes parallel that are worth it: as far outside as there are enough work items."""
     for p in body:
-        if not isinstance(p, Pass) or work(p) < PARALLEL_WORK:
+        if not isinstance(p, Pass) or p.scan or work(p) < PARALLEL_WORK:
             continue
         has_inner = any(isinstance(i, Pass) for i in p.body)
         split, count = _leading(p)

@@ -38,6 +38,7 @@ STRIP_BYTES = 16 << 10  # of a strip's accumulators
 
 # Rough costs for the choice of lanes.
 STRIDED = 0.2  # speed of gathering lanes one by one, against a contiguous load
+ONE_BY_ONE = 0.4  # speed without lanes
 PARTIAL = 0.5  # speed of a part of a vector, beyond the lanes that it lacks
 ROW = 16  # positions that cost as much as starting a loop inside another
 ACROSS = 32  # ... as folding the lanes of an accumulator at the end of a row
@@ -67,6 +68,9 @@ def _best(p: Pass, isa: Isa, start: int = 0) -> tuple[float, Axis | None]:
     found = accesses(p.body)
     inner = [i for i in p.body if isinstance(i, Pass)]
     best: tuple[float, Axis | None] = (-1.0, None)
+    if p.scan and any(f.node.arg.kind == "prod" for f in p.folds):
+        # One position after the other: where an early product is 0 and a later one infinite, another order has another result.
+        return sum(width * size(offset.free) for offset, width in found) * ONE_BY_ONE, None
     if inner:
         best = (sum(_best(i, isa, ROW)[0] for i in inner), None)
     if not inner and p.folds:
@@ -128,6 +132,8 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
         p.unroll = 1
     elif has_inner:
         p.unroll = 4 if work <= 30 else 2 if work <= 60 else 1
+    elif p.scan:
+        p.unroll = 1
     elif p.folds or any(isinstance(i, Accumulate) for i in p.body):
         p.unroll = 4 if work <= 40 else 2 if work <= 100 else 1
     else:

@@ -1,5 +1,6 @@
-"""Cumulative sums, products, extremes and logarithms of sums on a GPU, as reductions up to a position.  The code generator makes one pass of them
-(ir/cumulative.py); what comes before and after joins it.  Sums are as accurate as those of a tree.
+"""Cumulative sums, products, extremes and logarithms of sums, as reductions up to a position.  The code generator makes one pass of them
+(ir/cumulative.py); what comes before and after joins it.  On a GPU sums are as accurate as those of a tree; on the CPU they are eager's,
+one element after the other in double precision.  Logarithms of sums are loops on a GPU only.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from typing import Any
 
 from frameloom.ir.dtype import DType
 from frameloom.ir.identity import identity
+from frameloom.ir.index import index
 from frameloom.ir.lower.expr import Expr, isnan
 from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
 from frameloom.ir.node import Axis, Node, axis, cast, where
@@ -35,21 +37,27 @@ def logcumsumexp(call: Call, x: Ref, dim: int) -> Expr:
 
 
 @lowering("aten.cummax.default")
-def cummax(call: Call, x: Ref, dim: int) -> list[Expr]:
+def cummax(call: Call, x: Ref, dim: int) -> list[Expr | None]:
     return _extremes(call, x, dim, "max")
 
 
 @lowering("aten.cummin.default")
-def cummin(call: Call, x: Ref, dim: int) -> list[Expr]:
+def cummin(call: Call, x: Ref, dim: int) -> list[Expr | None]:
     return _extremes(call, x, dim, "min")
 
 
-def _extremes(call: Call, x: Ref, dim: int, kind: str) -> list[Expr]:
+def _extremes(call: Call, x: Ref, dim: int, kind: str) -> list[Expr | None]:
     """Values, and the last position of the present one: the last that was extreme up to itself, or NaN."""
-    values = _cumulative(call, x, dim, kind)
     dim = dimension(dim, x.ndim)
-    if x.shape[dim] == 1:
+    if x.ndim == 0:
         raise Decline
+    values = _cumulative(call, x, dim, kind)
+    if not call.is_used(1):
+        return [values, None]
+    if x.shape[dim] == 1:
+        return [values, Expr(index(0))]
+    if not is_cuda(call.device) and call.results[0].strides[dim] == 1:
+        raise Decline  # the CPU guesses right that most elements change nothing, and the library's loop lets it
     k = Axis("k", x.shape[dim])
     at = call.at()
     here, at[dim] = at[dim], axis(k)
@@ -63,15 +71,23 @@ def _extremes(call: Call, x: Ref, dim: int, kind: str) -> list[Expr]:
 
 def _cumulative(call: Call, x: Ref, dim: int, kind: str) -> Expr:
     dim = dimension(dim, x.ndim)
-    if not is_cuda(x.buffer.device) or x.dtype is None or x.ndim == 0 or call.dtype is DType.BOOL:
+    if x.dtype is None or x.ndim == 0 or call.dtype is DType.BOOL:
         raise Decline
     length, stride = x.shape[dim], call.results[0].strides[dim]
-    if length > (LONGEST if stride == 1 else LONGEST_ACROSS):
+    on_gpu = is_cuda(x.buffer.device)
+    if on_gpu and length > (LONGEST if stride == 1 else LONGEST_ACROSS):
+        raise Decline
+    if not on_gpu and kind == "logaddexp":
         raise Decline
     k = Axis("k", length)
     at = call.at()
     here, at[dim] = at[dim], axis(k)
-    return Expr(_up_to(here, k, kind, read(x, at).cast(call.dtype).wide().node))
+    value = read(x, at).cast(call.dtype).wide()
+    if not on_gpu and call.dtype is DType.F32 and kind in ("sum", "prod"):
+        value = value.cast(DType.F64)
+    if length == 1:
+        return value + 0 if kind == "sum" else value  # no sum is -0
+    return Expr(_up_to(here, k, kind, value.node))
 
 
 def _up_to(here: Node, k: Axis, kind: str, value: Node) -> Node:
