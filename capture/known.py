@@ -74,16 +74,13 @@ def known_mask(mask: Fake, recorder: Recorder) -> torch.Tensor | None:
 
 def _is_discrete(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
-    if not isinstance(value, Fake) or value.numel() > MAX_MASK or value.dtype.is_floating_point:
+    if not isinstance(value, Fake) or value.numel() > MAX_MASK:
         return False
+    if value.dtype.is_floating_point or value.dtype.is_complex or node.op != "call_function":
+        return node.op == "get_attr" and not value.dtype.is_complex
     target: Any = node.target
-    is_random = node.op == "call_function" and torch.Tag.nondeterministic_seeded in target.tags
-    return (
-        node.op == "call_function"
-        and not is_random
-        and not value.dtype.is_complex
-        and not facts_of(target).name.startswith(UNINITIALISED)
-    )
+    is_random = torch.Tag.nondeterministic_seeded in target.tags
+    return not is_random and not facts_of(target).name.startswith(UNINITIALISED)
 
 
 def _ancestors(
@@ -128,7 +125,8 @@ def _run(
     node: torch.fx.Node, values: dict[Any, Any], recorder: Recorder, device: str | None = None
 ) -> Any:
     if node.op == "get_attr":
-        return recorder.constant(str(node.target))
+        constant = recorder.constant(str(node.target))
+        return constant if device is None else constant.to(device)
     find = _alike if node.target in FILLING else values.__getitem__
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), find)
     if device is not None and kwargs.get("device") is not None:
