@@ -30,7 +30,7 @@ from typing import IO, Any
 
 from frameloom.errors import BuildError, KernelError
 
-WORKERS = 8  # at most, and no more than there are CPUs
+WORKERS = 16  # at most, and no more than there are CPUs
 CPUS_EACH = 8  # so many of them for each worker that is started before there is work, 1 or 2
 PATIENCE = 180.0  # seconds for one kernel
 PATIENCE_AT_START = 120.0
