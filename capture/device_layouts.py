@@ -75,7 +75,8 @@ def _batch_norm(meta: Any, x: Any, *parameters: Any) -> Any:
     if x.dtype not in HALVES:
         return meta
     given = [p.dtype for p in parameters[:4] if isinstance(p, torch.Tensor)]
-    return out, *(s.to(given[0] if given else x.dtype) for s in statistics)
+    own = given[0] if given else x.dtype
+    return out, *(s.to(own) if s.dtype.is_floating_point else s for s in statistics)
 
 
 def _layer_norm_on_cpu(meta: Any, x: Any, shape: Any, *parameters: Any) -> Any:
@@ -139,6 +140,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten.max_unpool2d.default): _max_unpool2d,
     ("cpu", aten._native_batch_norm_legit.no_stats): _batch_norm,
     ("cpu", aten._native_batch_norm_legit_functional.default): _batch_norm,
+    ("cpu", aten._batch_norm_with_update_functional.default): _batch_norm,
     ("cpu", aten.native_layer_norm.default): _layer_norm_on_cpu,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
     ("cpu", aten.multi_margin_loss.default): _multi_margin_loss,

@@ -135,6 +135,12 @@ def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder._pure(func, args, kwargs)
 
 
+def _record_convolution(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    if not args[1].shape[0]:
+        raise Break("op_error", f"{func}: no channels in the weight")  # which only kernels look at
+    return recorder._pure(func, args, kwargs)
+
+
 def _record_channel_shuffle(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if not args[0].numel():
         raise Break("unsupported_op", f"{func} of nothing, which is the tensor itself")
@@ -160,6 +166,7 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.cudnn_batch_norm_backward.default: _record_cudnn_batch_norm_backward,
     aten.as_strided_scatter.default: _record_as_strided_scatter,
     aten.max_pool2d_with_indices.default: _record_max_pool,
+    aten.convolution.default: _record_convolution,
     aten.channel_shuffle.default: _record_channel_shuffle,
     aten._assert_async.msg: _record_assertion,
     aten.native_dropout.default: _record_dropout,

@@ -239,3 +239,16 @@ def test_embedding_without_rows():
     look = lambda w, i: torch.nn.functional.embedding(i, w)
     check(look, X[:0], torch.tensor([1, 2]))
     check(look, X[:0], torch.zeros(0, dtype=torch.long))
+
+
+def test_a_weight_without_channels_is_refused():
+    for weight in (torch.ones(0, 2, 3), torch.ones(0, 2, 3, dtype=torch.complex64)):
+        for fn in (F.conv1d, F.conv_transpose1d):
+            check(lambda x, w, f=fn: f(x, w), torch.ones(1, 2, 5, dtype=weight.dtype), weight)
+
+
+def test_statistics_of_16_bit_batches_are_of_the_parameters_dtype():
+    op = torch.ops.aten._batch_norm_with_update.default
+    for dtype in (torch.float32, torch.bfloat16):
+        given = [torch.ones(4, dtype=dtype) for _ in range(4)]
+        check(lambda x, *p: op(x, *p, 0.1, 1e-5)[:3], torch.randn(3, 4, 2).bfloat16(), *given)
