@@ -156,11 +156,22 @@ def side_that_does_not_raise(instrs: list[Instr], ins: Instr) -> bool | None:
     return None if falls is jumps else falls
 
 
+def is_asserted(frame: Frame | None) -> bool:
+    """Whether the result of the present instruction only decides whether something is raised."""
+    if frame is None:
+        return False
+    instrs, at = frame.instrs, frame.at.index + 1
+    if at >= len(instrs) or not instrs[at].op.startswith("POP_JUMP"):
+        return False
+    return side_that_does_not_raise(instrs, instrs[at]) is not None
+
+
 __all__ = [
     "assume",
     "assumed",
     "catches",
     "check_that_rerun_is_possible",
+    "is_asserted",
     "is_caught",
     "may_be_caught",
     "may_fail",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from frameloom.capture import policy
+from frameloom.capture.assumptions import is_asserted
 from frameloom.capture.caches import cached
 from frameloom.capture.container_operators import container_operator
 from frameloom.capture.lookup import MISSING, class_attribute
@@ -43,6 +44,7 @@ from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.static import ClassValue
+from frameloom.capture.values.symbolic import is_unsettled, taken_out
 from frameloom.capture.values.tensor import NEEDS_DATA, TensorValue
 from frameloom.capture.values.token import TokenValue
 from frameloom.errors import Break
@@ -340,7 +342,11 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
     """A binary operator, a comparison, or an in-place operator."""
     left, right = t.look(left), t.look(right)
     if isinstance(left, ConstValue) and isinstance(right, ConstValue):
-        return t.evaluate(fn, [left, right], {})
+        if not (is_unsettled(left) or is_unsettled(right)) or not is_asserted(t.frame):
+            return t.evaluate(fn, [left, right], {})
+        left, right = taken_out(left), taken_out(right)  # checked by the graph
+        if not isinstance(left, NumberValue) and not isinstance(right, NumberValue):
+            return t.evaluate(fn, [left, right], {})
     if fn in REMAINDER and left.type() is str and not issubclass(right.type(), str):
         from frameloom.capture.library.text import remainder
 

@@ -100,6 +100,7 @@ typedef enum {
     CHECK_TENSOR,
     CHECK_OFFSET,
     CHECK_UNCHANGED,
+    CHECK_OUTCOME,
     CHECK_NO_OVERLAP,
 } StepKind;
 
@@ -175,6 +176,9 @@ PyObject *guard_class_lookup(PyObject *class, PyObject *key);
 PyObject *guard_class_order(PyObject *class);
 int guard_returns(PyObject *function, PyObject *expected);
 int guard_subclass_holds(Step *step);
+/* guard_numbers.c: (text, program, True or False) */
+int guard_outcome(const Step *step, PyObject **values);
+int guard_outcome_fits(PyObject *value);
 extern PyObject *guard_no_attributes; /* the dictionary of all instances that have none yet */
 static inline PyObject *guard_dict_of(PyObject *object) { return instance_dict(object, guard_no_attributes); }
 /* Walks all steps in the order of creation.  `values` has room for every node and receives borrowed

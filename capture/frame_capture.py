@@ -77,6 +77,7 @@ def _capture_with_retries(
         capture.tracer.follows_numbers = (
             compiler.options.dynamic is not False and not session.per_code
         )
+        capture.tracer.follows_elements = not session.per_code
         try:
             return capture.run()
         except Avoid as avoid:

@@ -39,6 +39,12 @@ class GuardSet:
         key = (fn, args, result)
         self._checks.setdefault(key, (self._roots.object(fn), "returns", (args, result)))
 
+    def outcome(self, text: str, program: tuple[Any, ...], expected: bool) -> None:
+        """What numbers that vary come to: `program` is in postfix form, of origins, (constant,) and (function, operands)."""
+        origin = next(item for item in program if isinstance(item, Origin))
+        key = ("outcome", tuple(id(x) if isinstance(x, Origin) else x for x in program), expected)
+        self._checks.setdefault(key, (origin, "outcome", (text, program, expected)))
+
     def subclass(self, cls: type, abstract: type, answer: bool) -> None:
         """What an abstract class says about a class, which a registration can change."""
         key = ("subclass", cls, abstract)
@@ -62,6 +68,10 @@ class GuardSet:
             node = built.node(origin)
             if kind in ("same", "different"):
                 value = built.node(value)
+            elif kind == "outcome":
+                text, program, expected = value
+                nodes = (built.node(x) if isinstance(x, Origin) else x for x in program)
+                value = text, tuple(nodes), expected
             built.guards.check(node, kind, value)
         self._build_lookups(built, known)  # those that building made
         if len(apart) > 1:

@@ -142,6 +142,9 @@ static PyObject *demand(Guards *guards, const Step *step) {
         inner = identity_text(PyTuple_GET_ITEM(step->object, 1));
         format = PyTuple_GET_ITEM(step->object, 2) == Py_True ? "a subclass of %U" : "no subclass of %U";
         break;
+    case CHECK_OUTCOME:
+        return PyUnicode_FromFormat("%U to be %R", PyTuple_GET_ITEM(step->object, 0),
+                                    PyTuple_GET_ITEM(step->object, 2));
     case CHECK_RETURNS:
         return PyUnicode_FromFormat("%R", PyTuple_GET_ITEM(step->object, 1));
     case CHECK_SAME:

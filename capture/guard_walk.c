@@ -243,6 +243,8 @@ static inline int check(const Step *step, PyObject **values) {
         return tensor_offset_is(object, step->number);
     case CHECK_UNCHANGED:
         return tensor_unchanged(step->object, step->number, object);
+    case CHECK_OUTCOME:
+        return guard_outcome(step, values);
     case CHECK_RETURNS:
         return guard_returns(object, step->object);
     case CHECK_SUBCLASS:

@@ -48,6 +48,7 @@ static const struct {
       {"members", CHECK_MEMBERS},
       {"different", CHECK_DIFFERENT},
       {"unchanged", CHECK_UNCHANGED},
+      {"outcome", CHECK_OUTCOME},
   };
 
 /* Makes room for one more element of `size` bytes in a growing array; 0, or -1 with an exception set. */
@@ -357,6 +358,10 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         step->number = PyLong_AsSsize_t(PyTuple_GET_ITEM(value, 1));
         if (step->number == -1 && PyErr_Occurred()) return -1;
         step->object = Py_NewRef(PyTuple_GET_ITEM(value, 0));
+        return 0;
+    case CHECK_OUTCOME:
+        if (!guard_outcome_fits(value)) break;
+        step->object = Py_NewRef(value);
         return 0;
     case CHECK_TENSOR:
         step->tensor = tensor_spec_new(value);

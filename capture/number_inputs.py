@@ -61,6 +61,7 @@ class NumberInputs:
         # Placeholders go before the first, what is computed from them before the second.
         self._markers = [graph.create_node("call_function", operator.pos, (k,)) for k in range(2)]
         self._nodes: dict[int, tuple[Any, torch.fx.Node]] = {}
+        self._numbers: dict[torch.fx.Node, SymbolicNumber] = {}
         self.inputs: list[
             tuple[Any, int | float, torch.fx.Node]
         ] = []  # origin, number, placeholder
@@ -79,6 +80,7 @@ class NumberInputs:
             made = self._made(number)
             made.meta.update(val=number.hint, stack="")
             found = self._nodes[id(number)] = number, made
+            self._numbers[made] = number
         return found[1]
 
     def _made(self, number: SymbolicNumber) -> torch.fx.Node:
@@ -93,6 +95,10 @@ class NumberInputs:
             fn, args = number.fn, [self.node(a) for a in number.operands]
         with self._graph.inserting_before(self._markers[1]):
             return self._graph.call_function(fn, tuple(args))
+
+    def number_of(self, node: torch.fx.Node) -> SymbolicNumber | None:
+        """The number that a node stands for."""
+        return self._numbers.get(node)
 
     def check(self) -> set[torch.fx.Node]:
         """The nodes that must stay, though nothing uses them."""

@@ -281,7 +281,7 @@ NOT_RECORDED = frozenset({torch.from_numpy, torch.frombuffer, torch.from_file})
 NUMERIC = frozenset([
     "add", "sub", "subtract", "rsub", "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "remainder", "fmod", "pow",
     "float_power", "clamp", "clip", "clamp_min", "clamp_max", "maximum", "minimum", "where", "lerp", "addcmul", "addcdiv", "eq", "ne", "lt",
-    "le", "gt", "ge", "fill", "masked_fill", "full_like", "copysign", "atan2", "xlogy", "heaviside",
+    "le", "gt", "ge", "fill", "masked_fill", "full_like", "scalar_tensor", "copysign", "atan2", "xlogy", "heaviside",
     "truediv", "floordiv", "mod", "radd", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rdiv", "iadd", "isub", "imul", "itruediv",
     "ifloordiv", "imod", "ipow", "idiv", "addmm", "baddbmm", "addmv", "leaky_relu", "elu", "threshold", "hardshrink", "softshrink",
 ])  # fmt: skip

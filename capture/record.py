@@ -132,6 +132,19 @@ class Recorder(TorchDispatchMode):
         self._input_of[id(tensor)] = fake
         return fake
 
+    def origin_of(self, placeholder: torch.fx.Node) -> Any:
+        """Where an input comes from."""
+        return self._inputs[placeholder.meta["val"].memory.input][0]
+
+    def real_of(self, placeholder: torch.fx.Node) -> torch.Tensor:
+        """The tensor that an input was in the captured call."""
+        return self._inputs[placeholder.meta["val"].memory.input][1]
+
+    def adopt(self, fake: Fake, node: torch.fx.Node) -> None:
+        """A tensor of its own that `node` makes."""
+        fake.node, fake.memory = node, self._memory(fake)
+        self._fakes.append(fake)
+
     def placeholder(self, name: str, fake: Fake) -> Fake:
         """A fresh Fake, which the graph is given."""
         with self.graph.inserting_before(self._marker):

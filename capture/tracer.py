@@ -27,7 +27,7 @@ from frameloom.capture.realize import realize
 from frameloom.capture.record import Recorder
 from frameloom.capture.settings import Settings
 from frameloom.capture.values.base import LazyValue, NotConstant, Raised, Value
-from frameloom.capture.values.const import ConstValue, boolean, is_constant
+from frameloom.capture.values.const import ConstValue, boolean, is_constant, is_none
 from frameloom.capture.values.container import (
     ListValue,
     SequenceValue,
@@ -50,7 +50,13 @@ from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, 
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue, is_own
 from frameloom.capture.values.static import ClassValue, PyModuleValue
-from frameloom.capture.values.symbolic import SYMBOLS, SymbolicNumber, computed, is_unsettled
+from frameloom.capture.values.symbolic import (
+    SYMBOLS,
+    SymbolicNumber,
+    computed,
+    is_unsettled,
+    outcome,
+)
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break, Skip, Where
 
@@ -63,6 +69,7 @@ MAX_STEPS = 500_000  # of one capture
 MAX_IDLE_STEPS = 50_000  # without any tensor operation: such code is faster run than followed
 MAX_TORCH_CALLS = 20_000
 MAX_DEPTH = 60
+AS_TENSOR = (torch.tensor, torch.as_tensor)
 
 
 class Tracer:
@@ -84,6 +91,7 @@ class Tracer:
         self.told_compiling = False  # whether the program asked if it is being compiled
         self.follows_iterators = False  # that existed
         self.follows_numbers = False  # whether numbers that vary become inputs
+        self.follows_elements = False  # whether numbers in tensors of the CPU do
         self.resumed = False  # the captured function is a resume function
         self.settings = Settings()
         self.draws: list[Value] = []  # random numbers that Python draws, in order
@@ -101,6 +109,7 @@ class Tracer:
         self._cells: dict[int, CellValue] = {}
         self._globals: dict[int, DictValue] = {}
         self._pins: dict[int, Any] = {}
+        self.elements: dict[Any, SymbolicNumber] = {}  # nodes of one element, as numbers
 
     # --- objects of the program
     def wrap(self, obj: Any, origin: Origin) -> Value:
@@ -331,8 +340,10 @@ class Tracer:
     ) -> Value:
         """Do it now: `fn` is pure and all arguments are constants; otherwise break."""
         if not kwargs and any(is_unsettled(self.look(a)) for a in args):
-            number = computed(self, fn, [self.look(a) for a in args])
-            if number is not None:
+            numbers = [self.look(a) for a in args]
+            if (known := outcome(self, fn, numbers)) is not None:
+                return boolean(known)
+            if (number := computed(self, fn, numbers)) is not None:
                 return number
         try:
             plain_args = [plain_inside(self, a) for a in args]
@@ -362,6 +373,9 @@ class Tracer:
         self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
     ) -> Value:
         """Record a call of a torch function."""
+        made = self._number_as_tensor(args, kwargs) if fn in AS_TENSOR else None
+        if made is not None:
+            return made
         plain_args = tuple(self.to_torch(a, fn) for a in args)
         plain_kwargs = {name: self.to_torch(a, fn) for name, a in kwargs.items()}
         self.torch_calls += 1
@@ -387,6 +401,17 @@ class Tracer:
         elif is_caught(self.frame) and may_fail(last):
             may_be_caught(self, f"{getattr(fn, '__name__', fn)}(...)")
         return self.from_python(result)
+
+    def _number_as_tensor(self, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+        """`torch.tensor(number)` as an op."""
+        number = self.look(args[0]) if args else ConstValue(None)
+        if len(args) > 1 or not is_unsettled(number) or not kwargs.keys() <= {"dtype", "device"}:
+            return None
+        default = torch.get_default_dtype() if number.type() is float else torch.int64
+        dtype = self.look(kwargs.get("dtype", ConstValue(None)))
+        if is_none(dtype):
+            dtype = ConstValue(default)
+        return self.torch_call(torch.scalar_tensor, [number], {**kwargs, "dtype": dtype})
 
     def to_torch(self, value: Value, fn: Any = None) -> Any:
         """The argument as the recorder takes it: fakes, plain Python values and containers of them."""

@@ -10,16 +10,16 @@ a number of another type, the program does not run at all, and the call is left 
 
 from __future__ import annotations
 
+import ctypes
 import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
 
-def _single(x: float) -> float:
-    import torch
-
-    return float(torch.tensor(x, dtype=torch.float64).float().item())
+def single(x: float) -> float:
+    """Rounded to 32 bits."""
+    return ctypes.c_float(x).value
 
 
 # Of floats and of ints alike, unless said otherwise.
@@ -28,7 +28,7 @@ MEANING: dict[str, Callable[..., Any]] = {
     "mod": operator.mod, "pow": operator.pow, "neg": operator.neg, "abs": operator.abs, "min": min, "max": max,
     "float": float,  # of an int
     "narrow": lambda x: x,  # of a float that fits into 32 bits; PyTorch refuses others beside such tensors
-    "single": _single,  # a float, rounded to 32 bits
+    "single": single,  # a float, rounded to 32 bits
     # of floats
     "int": int, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "log2": math.log2,
     "log10": math.log10, "log1p": math.log1p, "expm1": math.expm1, "sin": math.sin, "cos": math.cos, "tan": math.tan,

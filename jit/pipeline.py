@@ -78,7 +78,9 @@ def compile_graph(
         """Called when the first backward pass comes."""
         own = Trail(f"{trail.name} backward")
         for node, example in zip(graph.find_nodes(op="placeholder"), examples, strict=True):
-            if example is not None and example.stride() != tuple(node.meta["val"].stride()):
+            if isinstance(example, torch.Tensor) and example.stride() != tuple(
+                node.meta["val"].stride()
+            ):
                 node.meta[LAID] = example.stride()
         behind = replace(
             captured,

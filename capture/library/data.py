@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
+from frameloom.capture.elements import element_of
 from frameloom.capture.known import known_value
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
@@ -72,6 +73,8 @@ def _taken_out(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
     site, dtype = (t.frame.code, t.frame.at.index), tensor.fake.dtype
     if dtype is torch.uint64 or t.session.is_avoided(*site):
         raise broken
+    if (element := element_of(t, tensor.fake, site)) is not None:  # type: ignore[arg-type]
+        return element
     cls, wide = next((c, w) for kinds, c, w in NUMBERS if kinds(dtype))
     n_ops = t.recorder.n_ops
     copy: Any = t.torch_call(_number, [tensor, ConstValue(wide)], {})

@@ -17,6 +17,8 @@ A number in a tensor that the call is given (`step.item()`) is a leaf, too: see 
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -25,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.opcodes import IN_PLACE
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import ConstValue
+from frameloom.ir.numbers import single
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
@@ -41,15 +44,19 @@ MAY_REFUSE: dict[Any, bool] = {
     operator.mod: True, operator.pow: True, pow: True, math.pow: True, operator.neg: False, operator.pos: False, operator.abs: False,
     abs: False, float: False, int: True, min: False, max: False, math.sqrt: True, math.exp: True, math.log: True, math.log2: True,
     math.log10: True, math.log1p: True, math.expm1: True, math.sin: True, math.cos: True, math.tan: True, math.tanh: False,
-    math.floor: True, math.ceil: True, math.trunc: True,
+    math.floor: True, math.ceil: True, math.trunc: True, single: False,
 }  # fmt: skip
 SAME = {abs: operator.abs, pow: operator.pow}
+COMPARED = {
+    operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=", operator.eq: "==", operator.ne: "!=",
+}  # fmt: skip
+MAX_PROGRAM = 200
+C_FLOAT_VALUE = ctypes.c_float.value.__get__  # type: ignore[attr-defined]
 SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class SymbolicNumber(ConstValue):
-    """See the top of the file.  For a leaf that a tensor holds, `element` is that input's node, and `taken`
-    the number behind the graph."""
+    """See the top of the file.  For a leaf that a tensor holds, `element` is that input's node."""
 
     def __init__(
         self,
@@ -58,7 +65,6 @@ class SymbolicNumber(ConstValue):
         origin: Origin | None = None,
         fn: Any = None,
         operands: Sequence[ConstValue] = (),
-        taken: NumberValue | None = None,
         element: Any = None,
     ) -> None:
         self.t = t
@@ -66,8 +72,10 @@ class SymbolicNumber(ConstValue):
         self.origin = origin
         self.fn = fn
         self.operands = list(operands)
-        self.taken = taken
         self.element = element
+        self.site: Any = None  # of what a tensor holds: where to break if it has to be known
+        self.take: Callable[[], NumberValue] | None = None
+        self._taken: NumberValue | None = None
         self.settled = False
 
     @property
@@ -80,11 +88,15 @@ class SymbolicNumber(ConstValue):
     def describe(self) -> str:
         return f"{type(self.hint).__name__} that varies"
 
+    def truth(self, t: Tracer) -> bool:
+        found = outcome(t, operator.ne, [self, ConstValue(0)])
+        return bool(self.real) if found is None else found
+
     def settle(self) -> int | float:
         """Guard its value."""
         if not self.settled:
-            if self.taken is not None:
-                self.taken.needed()
+            if self.site is not None:
+                raise Avoid(self.site)
             self.settled = True
             for operand in self.operands:
                 hint_of(operand, settle=True)
@@ -97,21 +109,80 @@ class SymbolicNumber(ConstValue):
             return self.hint
         return (torch.SymInt if type(self.hint) is int else torch.SymFloat)(Symbol(self))  # type: ignore[arg-type]
 
+    @property
+    def taken(self) -> NumberValue | None:
+        """Of what a tensor holds: the same number, taken out of a result of the graph."""
+        if self._taken is None and self.take is not None:
+            self._taken = self.take()
+            self.t.on_undo(functools.partial(setattr, self, "_taken", None))
+        return self._taken
+
     def parts(self) -> list[Value]:
-        return [self.taken] if self.taken is not None else list(self.operands)
+        return [self.taken] if self.take is not None else list(self.operands)  # type: ignore[list-item]
 
     def rebuild(self, r: Rebuilder) -> None:
         if self.taken is not None:
             return self.taken.rebuild(r)
+        assert self.fn is not None
         r.code.start_call(self.fn)
         r.load_all(self.operands)
         r.code.call(len(self.operands))
+
+
+def outcome(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> bool | None:
+    """What comparing numbers gives, of which some vary: guarded by that alone; None where they have to be known."""
+    if fn not in COMPARED or not any(map(is_unsettled, args)):
+        return None
+    program: list[Any] = []
+    texts = [_postfix(t, a, program) for a in args]
+    if None in texts or len(program) > MAX_PROGRAM:
+        return None
+    program.append((fn, len(args)))
+    result: bool = fn(*(hint_of(a) for a in args))  # type: ignore[arg-type]
+    t.guards.outcome(f"{texts[0]} {COMPARED[fn]} {texts[-1]}", tuple(program), result)
+    return result
+
+
+def _postfix(t: Tracer, value: Value, program: list[Any]) -> str | None:
+    """Adds what computes the number; how to call it."""
+    if not isinstance(value, SymbolicNumber):
+        if not isinstance(value, ConstValue) or value.type() not in (int, float):
+            return None
+        program.append((value.real,))
+        return repr(value.real)
+    if value.settled:
+        program.append((value.hint,))
+        return repr(value.hint)
+    if value.origin is not None:
+        program.append(value.origin)
+        return value.origin.path()
+    if value.element is not None:
+        origin = t.recorder.origin_of(value.element)
+        program += [origin, (torch.Tensor.item, 1)]
+        return f"{origin.path()}.item()"
+    if value.fn is single or len(program) > MAX_PROGRAM:
+        return None if len(program) > MAX_PROGRAM else _rounded(t, value, program)
+    texts = [_postfix(t, a, program) for a in value.operands]
+    program.append((value.fn, len(texts)))
+    return None if None in texts else f"{value.fn.__name__}({', '.join(texts)})"  # type: ignore[arg-type]
+
+
+def _rounded(t: Tracer, value: SymbolicNumber, program: list[Any]) -> str | None:
+    text = _postfix(t, value.operands[0], program)
+    program += [(ctypes.c_float, 1), (C_FLOAT_VALUE, 1)]
+    return text
 
 
 def hint_of(value: ConstValue, settle: bool = False) -> Any:
     if isinstance(value, SymbolicNumber):
         return value.settle() if settle else value.hint
     return value.real
+
+
+def taken_out(value: Value) -> Value:
+    """The number of a tensor as a result of the graph, which can be compared there."""
+    taken = value.taken if isinstance(value, SymbolicNumber) else None
+    return value if taken is None else taken
 
 
 def is_unsettled(value: Value) -> bool:
@@ -238,7 +309,8 @@ class Symbol:
         def apply(*others: Symbol) -> Symbol:
             numbers = [self.number, *(o.number for o in others)]
             t = next(n.t for n in numbers if isinstance(n, SymbolicNumber))
-            found = computed(t, fn, numbers)
+            known = outcome(t, fn, numbers)
+            found = computed(t, fn, numbers) if known is None else ConstValue(known)
             return Symbol(ConstValue(fn(*(n.real for n in numbers))) if found is None else found)
 
         return apply

@@ -242,3 +242,63 @@ def test_other_backends_are_given_numbers(backend):
     compiled = jit(lambda x, a: x * (a + 1), backend=backend)
     for a in (0.1, 0.2, 0.3):
         assert torch.equal(compiled(X, a), X * (a + 1))
+
+
+def test_comparing_is_guarded_by_its_outcome():
+    def fn(x, n, a):
+        if n % 10 == 0:
+            x = x - 1
+        while a > 1.0:
+            a = a / 2
+        return x * n if a else x
+
+    frameloom.reset()
+    compiled = jit(fn)
+    for n, a in [(1, 0.5), (2, 0.7), (10, 0.6), (3, 1.5), (20, 0.2), (33, 1.7), (7, 0.0), (9, 0.1)]:
+        torch.testing.assert_close(compiled(X, n, a), fn(X, n, a))
+    assert frameloom.stats()["graphs"] <= 5
+
+
+def test_the_number_of_a_tensor_in_the_cpus_memory_is_an_input():
+    def fn(x, step, count):
+        step += 1
+        correction = 1 - 0.9 ** step.item()
+        count.add_(2)
+        return x / correction, x * count.item(), step.item() > 3
+
+    frameloom.reset()
+    compiled = jit(fn)
+    counters = [[torch.tensor(0.0), torch.tensor(5)] for _ in range(2)]
+    for _ in range(6):
+        got, want = (f(X, *own) for f, own in zip((compiled, fn), counters, strict=True))
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(counters[0], counters[1], rtol=0, atol=0)
+    assert frameloom.stats()["graphs"] <= 2
+    assert frameloom.stats()["breaks"] == 0
+
+
+def test_a_number_of_a_tensor_is_handed_on():
+    def fn(x, step):
+        step += 1
+        n = step.item()
+        step *= 3
+        return x * n, n, n + 1, {"n": n}
+
+    compiled = jit(fn)
+    mine, own = torch.tensor(1.5), torch.tensor(1.5)
+    for _ in range(3):
+        got, want = compiled(X, mine), fn(X, own)
+        assert torch.equal(got[0], want[0])
+        assert got[1:] == want[1:]
+        assert torch.equal(mine, own)
+
+
+def test_a_number_of_a_tensor_that_must_be_known_breaks():
+    def fn(x, step):
+        step += 1
+        return x[: int(step.item())] * 2
+
+    compiled = jit(fn)
+    mine, own = torch.tensor(1.0), torch.tensor(1.0)
+    for _ in range(3):
+        assert torch.equal(compiled(X, mine), fn(X, own))

@@ -1,0 +1,58 @@
+/* A check of what follows from numbers that vary: `n % 10 == 0`, `lr < limit`.
+ *
+ * The program is in postfix form: the number of a node, a 1-tuple of a constant, or a pair of a function
+ * written in C and how many operands it takes.  The operands are exact ints and floats, or tensors for
+ * Tensor.item, of which the guards before have made sure: no Python code runs.
+ */
+#include "capture.h"
+
+#define OPERANDS 16 /* on the stack at once */
+
+int guard_outcome_fits(PyObject *value) {
+    if (!PyTuple_CheckExact(value) || PyTuple_GET_SIZE(value) != 3) return 0;
+    PyObject *program = PyTuple_GET_ITEM(value, 1);
+    if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(value, 0)) || !PyTuple_CheckExact(program)) return 0;
+    Py_ssize_t depth = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(program); i++) {
+        PyObject *item = PyTuple_GET_ITEM(program, i);
+        Py_ssize_t operands = 0;
+        if (PyTuple_CheckExact(item) && PyTuple_GET_SIZE(item) == 2) {
+            operands = PyLong_AsSsize_t(PyTuple_GET_ITEM(item, 1));
+            if (operands < 1 || operands > depth) return 0;
+        } else if (!PyLong_CheckExact(item) && !(PyTuple_CheckExact(item) && PyTuple_GET_SIZE(item) == 1)) {
+            return 0;
+        }
+        depth += 1 - operands;
+        if (depth > OPERANDS) return 0;
+    }
+    return depth == 1;
+}
+
+/* Whether the program comes to what it came to; where it raises, it does not. */
+int guard_outcome(const Step *step, PyObject **values) {
+    PyObject *program = PyTuple_GET_ITEM(step->object, 1), *stack[OPERANDS];
+    Py_ssize_t depth = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(program); i++) {
+        PyObject *item = PyTuple_GET_ITEM(program, i), *made;
+        if (!PyTuple_CheckExact(item)) {
+            stack[depth++] = Py_NewRef(values[PyLong_AsSsize_t(item)]);
+            continue;
+        }
+        if (PyTuple_GET_SIZE(item) == 1) {
+            stack[depth++] = Py_NewRef(PyTuple_GET_ITEM(item, 0));
+            continue;
+        }
+        Py_ssize_t operands = PyLong_AsSsize_t(PyTuple_GET_ITEM(item, 1));
+        made = PyObject_Vectorcall(PyTuple_GET_ITEM(item, 0), stack + depth - operands, operands, NULL);
+        while (operands-- > 0) Py_DECREF(stack[--depth]);
+        if (made == NULL) {
+            PyErr_Clear();
+            while (depth > 0) Py_DECREF(stack[--depth]);
+            return 0;
+        }
+        stack[depth++] = made;
+    }
+    int same = stack[0] == PyTuple_GET_ITEM(step->object, 2);
+    Py_DECREF(stack[0]);
+    return same;
+}
