@@ -3,9 +3,9 @@
     python -m benchmarks.bandwidth [--bench ../shared/bench] [--cases k_softmax,k_rope] [--threads 2] [--seconds 3]
 
 For each case of the folder's cases.py: the bytes it must move (every input read once, every output written once), its time,
-the time of a copy that moves as many bytes, and their ratio.  The last column is the case's time per byte on a piece of a few
-rows, which stays in the first-level cache: where it is near the whole's, arithmetic is the bound and not memory.  Sides take
-turns and the least time of each is kept.
+the time of a copy that moves as many bytes, and their ratio.  Then what the same work takes in the caches (the time by which
+a call with twice as few rows is longer, times as many), and its share of the case's time: where that is most of it, arithmetic
+is the bound and not memory.  Sides take turns and the least time of each is kept.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import torch
 
 import frameloom
 
-PIECE = 64 << 10  # bytes of the cached piece
+PIECE = 32 << 10  # bytes of the arguments of the larger cached piece
 
 
 def tensors(value):
@@ -30,12 +30,13 @@ def nbytes(found):
     return sum(t.numel() * t.element_size() for t in found)
 
 
-def few_rows(args):
-    """The arguments cut along the first dimension of the first that is longer than one, so that they stay in the cache."""
+def few_rows(args, part=1):
+    """The arguments cut along the first dimension of the first that is longer than one, so that they stay in the cache; and a
+    `part` of those rows."""
     first = args[0]
     dim = next(d for d, n in enumerate(first.shape) if n > 1)
     rows = first.shape[dim]
-    keep = max(1, min(rows, rows * PIECE // nbytes(args)))
+    keep = max(2, min(rows, rows * PIECE // nbytes(args))) // part
     cut = [
         a.narrow(dim, 0, keep).contiguous() if a.dim() > dim and a.shape[dim] == rows else a
         for a in args
@@ -67,8 +68,8 @@ def main():
     cases = importlib.import_module("cases").CASES
     torch.set_num_threads(given.threads)
     names = [n for n in given.cases.split(",") if n] or [n for n in cases if n.startswith("k_")]
-    print("| case | MB | us | GB/s | copy us | ratio | us if it stayed in the cache |")
-    print("|---|---|---|---|---|---|---|")
+    print("| case | MB | us | GB/s | copy us | ratio | us in the caches | share of the time |")
+    print("|---|---|---|---|---|---|---|---|")
     with torch.no_grad():
         for name in names:
             torch.manual_seed(0)
@@ -78,19 +79,24 @@ def main():
             moved = nbytes(args) + nbytes(tensors(compiled(*args)))
             half = torch.ones(moved // 8), torch.empty(moved // 8)
             calls = [(compiled, args), (lambda s, d: d.copy_(s), half)]
-            piece = few_rows(args)
-            try:
-                part = nbytes(piece) + nbytes(tensors(fn(*piece)))
+            sizes = []
+            for piece in (few_rows(args, 2), few_rows(args)):
+                try:
+                    sizes.append(nbytes(piece) + nbytes(tensors(fn(*piece))))
+                except RuntimeError:
+                    break  # its rows belong to other arguments' columns
                 calls.append((frameloom.jit(lambda *a, fn=fn: fn(*a)), piece))
-            except RuntimeError:
-                part = 0  # its rows belong to other arguments' columns
             for f, a in calls:
                 f(*a)
             taken, copied, *inside = least(calls, given.seconds)
-            cached = f"{1e6 * inside[0] * moved / part / given.threads:.0f}" if inside else "-"
+            cached = share = "-"
+            if inside:
+                each = (inside[1] - inside[0]) / (sizes[1] - sizes[0])
+                cached, share = each * moved / given.threads, each * moved / given.threads / taken
+                cached, share = f"{1e6 * cached:.0f}", f"{share:.2f}"
             print(
                 f"| {name} | {moved / 1e6:.1f} | {1e6 * taken:.0f} | {moved / taken / 1e9:.1f} |"
-                f" {1e6 * copied:.0f} | {taken / copied:.2f} | {cached} |",
+                f" {1e6 * copied:.0f} | {taken / copied:.2f} | {cached} | {share} |",
                 flush=True,
             )
 

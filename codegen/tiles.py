@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from frameloom.codegen.blocking import block
 from frameloom.codegen.cost import cost, size
 from frameloom.codegen.keep import keep
 from frameloom.codegen.layout import is_index, stride
@@ -60,6 +61,8 @@ def _lanes(body: Sequence[Item], isa: Isa) -> None:
                 _lanes(item.body, isa)
             else:
                 _vectorise(item, axis, isa)
+                if item.transposed is None and sum(isinstance(i, Pass) for i in body) == 1:
+                    block(item)
 
 
 def _best(p: Pass, isa: Isa, start: int = 0) -> tuple[float, Axis | None]:
@@ -137,7 +140,7 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
     elif p.folds or any(isinstance(i, Accumulate) for i in p.body):
         p.unroll = 4 if work <= 40 else 2 if work <= 100 else 1
     else:
-        p.unroll = 2 if work <= 12 else 1
+        p.unroll = 2 if work <= 80 else 1
     p.unroll = min(p.unroll, max(1, axis.extent // p.lanes))
     if has_inner and work <= 30:
         _strip(p)
@@ -163,12 +166,12 @@ def _transpose(p: Pass) -> None:
     axis, loads = max(candidates.items(), key=lambda c: (len(c[1]), c[0].extent))
     if axis.extent < 4:
         return
-    block = Axis(f"{axis.name}b", -(-axis.extent // SQUARES))
+    squares = Axis(f"{axis.name}b", -(-axis.extent // SQUARES))
     whole = size(p.axes) * sum(n.dtype.bytes for n in loads) > L2_BYTES
     span = SPAN if whole else SPAN // 2
     loads = loads[:TILES]
-    p.axes = (*[a for a in p.axes if a not in (axis, p.vector)], block, p.vector)
-    p.transposed, p.unroll = Transposed(axis, block, loads, span), min(p.unroll, 2)
+    p.axes = (*[a for a in p.axes if a not in (axis, p.vector)], squares, p.vector)
+    p.transposed, p.unroll = Transposed(axis, squares, loads, span), min(p.unroll, 2)
 
 
 def _strip(p: Pass) -> None:

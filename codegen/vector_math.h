@@ -36,15 +36,31 @@ FN V fl_exp_reduced(V x, V *n) {
   return fl_fma(q, r * r, r) + 1.f;
 }
 
-//@ exp f32 needs: exp_reduced scale
-FN V fl_exp(V x) {
-  // Written so that NaN stays.  What becomes 0 (masked scores) must not come near subnormal results: they are slow.
-  const I zero = x < -104.f;
-  x = zero ? (V){} : x;
-  x = 89.f < x ? splat<V>(89.f) : x;
+//@ exp_below f32 needs: exp_reduced scale
+// e^x for x <= 89, or NaN
+FN V fl_exp_below(V x) {
+#if defined(__AVX512F__) && L == 16 && !defined(__clang__)
+  // Lanes that become 0 (masked scores) have whatever values until the last instruction leaves them out: no subnormal results,
+  // which are slow, and no selection.  (21: not less, so that NaN stays)
+  const unsigned short there = __builtin_ia32_cmpps512_mask(x, splat<V>(-104.f), 21, -1, 4);
   V n;
-  const V p = fl_exp_reduced(x, &n), y = fl_scale(p, n);
+  const V p = fl_exp_reduced(x, &n);
+  return (V)__builtin_ia32_scalefps512_mask(p, n, (V){}, there, 4);
+#else
+  const I zero = x < -104.f;
+  V n;
+  const V p = fl_exp_reduced(zero ? (V){} : x, &n), y = fl_scale(p, n);
   return zero ? (V){} : y;
+#endif
+}
+
+//@ exp f32 needs: exp_below
+FN V fl_exp(V x) {
+#if defined(__AVX512F__) && L == 16 && !defined(__clang__)
+  return fl_exp_below((V)__builtin_ia32_minps512_mask(splat<V>(89.f), x, x, -1, 4));
+#else
+  return fl_exp_below(89.f < x ? splat<V>(89.f) : x);
+#endif
 }
 
 //@ exp_near f32 needs: exp_reduced
@@ -249,14 +265,10 @@ FN V fl_tanh(V x) {
   return x == 0.f ? x : y;
 }
 
-//@ sigmoid f32 needs: exp_reduced scale
+//@ sigmoid f32 needs: exp_below
 FN V fl_sigmoid(V x) {
   // e^-|x| never overflows, and small results keep their digits.
-  V a = as<V>(as<I>(x) | (int)0x80000000);
-  const I zero = a < -104.f;
-  a = zero ? (V){} : a;
-  V n;
-  const V p = fl_exp_reduced(a, &n), e = zero ? (V){} : fl_scale(p, n);
+  const V e = fl_exp_below(as<V>(as<I>(x) | (int)0x80000000));
   const V d = e + 1.f, y = (x < 0.f ? e : splat<V>(1.f)) / d;
   // What the sum's rounding took from d.
   const V low = e - (d - 1.f);

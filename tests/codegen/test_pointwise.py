@@ -380,3 +380,13 @@ def test_masked_gather(dtype, index_dtype):
         [write(out("o", (77,), t.dtype), (i,), load(t, cast(DType.I64, read(p, i))))],
         {"t": table, "p": safe},
     )
+
+
+@pytest.mark.parametrize("rows", [384, 509])
+def test_tables_that_are_read_again(rows):
+    """The same tables for every head, larger than the first-level cache: blocks of rows, where the rows can be cut evenly."""
+    x, t = torch.randn(3, rows, 64), torch.randn(rows, 64)
+    head, row, j = space(x.shape)
+    value = binary(Op.MUL, read(tensor_in("x", x), head, row, j), read(tensor_in("t", t), row, j))
+    source = check([write(out("o", x.shape), (head, row, j), value)], {"x": x, "t": t})
+    assert (" 4096l" in source) == (rows == 384)
