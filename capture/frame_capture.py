@@ -117,6 +117,7 @@ class Capture:
         self.spec: ResumeSpec | None = spec_of(function)
         self.session = session_of(compiler)
         self.tracer = Tracer(function, self.session)
+        self.tracer.recorder.budget = compiler.options.memory_budget
         watch(self.tracer)
 
     def run(self) -> Any:

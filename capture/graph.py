@@ -68,6 +68,9 @@ class Backward:
     # Per entry of `tangents`: those after whose backward pass eager could not go through this one's history again.
     frees: tuple[frozenset[int], ...]
     turns_on: bool = False  # whether the program turns gradient mode on itself
+    reentrant: bool = (
+        False  # whether it has checkpointed regions of the kind that autograd.grad refuses
+    )
 
     def renumbered(self, used: Sequence[int]) -> Backward:
         """With inputs numbered by their place in `used`."""

@@ -18,7 +18,7 @@ from frameloom.capture.functional import current
 from frameloom.capture.graph import Backward, Layout
 from frameloom.capture.history import frees, without_autocast
 from frameloom.capture.outputs import Outputs, has_history
-from frameloom.capture.saved import choose
+from frameloom.capture.saved import REGION, Question, choose, reached
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.special_ops import is_checked
 from frameloom.errors import Break
@@ -104,7 +104,7 @@ class Joint:
         forward = [n for n in order if n not in later]
         read = {a for n in order if n in later for a in n.all_input_nodes} | set(ends)
         saved = self._saved(forward, read - later, results)
-        again = _again(forward, read, saved)
+        again, _ = reached(forward, read, saved)
         position = {p: k for k, p in enumerate(placeholders)}
         from_inputs = [n for n in forward if n in saved and n in position]
         from_outputs = [n for n in forward if n in saved and n not in position]
@@ -118,8 +118,10 @@ class Joint:
             copies[n] = graph.placeholder(n.name)
             copies[n].meta.update(n.meta)
         for n in order:
-            if (n in later or n in again) and n not in copies:
-                copies[n] = graph.node_copy(n, copies.__getitem__)
+            if n in later:
+                _copy_with(graph, n, again, copies)
+        for n in ends:
+            _copy_with(graph, n, again, copies)
         graph.output(tuple(copies[e] for e in ends))
         reach = self._reach(order)
         for n in reversed(recorder.graph.nodes):
@@ -140,24 +142,34 @@ class Joint:
             needs=tuple(frozenset(reach.get(e, ())) for e in ends),
             frees=self.frees,
             turns_on=not torch.is_grad_enabled(),
+            reentrant=any(r.reentrant for n in order if (r := n.meta.get(REGION)) is not None),
         )
 
     def _saved(self, forward: list[Node], read: set[Node], results: list[Node]) -> set[Node]:
         """What autograd itself would save are the tensors whose values it reads."""
+        recorder = self.recorder
         seen = {id(f.memory) for f in self.results}
-        seen.update(id(f.memory) for _, _, f in self.recorder._inputs)
+        seen.update(id(f.memory) for _, _, f in recorder._inputs)
         eager = {id(memory) for n in read if (memory := _memory(n)) is not None}
         visible = [n for n in forward if id(_memory(n)) in seen]
-        held = {*self.recorder._placeholders, *results}
+        held = {*recorder._placeholders, *results}
         changed = {
             p
-            for p, (_, _, f) in zip(self.recorder._placeholders, self.recorder._inputs, strict=True)
+            for p, (_, _, f) in zip(recorder._placeholders, recorder._inputs, strict=True)
             if f.memory.version
         }
         free = {n for n in visible if n in held - changed and id(_memory(n)) in eager}
         never = {n for n in visible if n in held} - free
         self.copied = {n for n in visible if n not in held}
-        return choose(forward, read, free, never, self.copied)
+        # Eager has these twice: as results, and computed again in the backward pass.
+        again = {n for n in free if REGION in n.meta}
+        repeated = (
+            forward if recorder.budget is not None else [n for n in forward if REGION in n.meta]
+        )
+        needed = {a for n in repeated for a in n.all_input_nodes if a.op == "placeholder"} - changed
+        free, never = free | needed, never - needed
+        question = Question(forward, read, free - again, never | again, self.copied)
+        return choose(question, recorder.budget)
 
     def _copy(self, n: Node) -> Node:
         """The value of `n` where the program cannot reach it."""
@@ -186,15 +198,20 @@ class Joint:
         return found
 
 
-def _again(forward: Sequence[Node], read: set[Node], saved: set[Node]) -> set[Node]:
-    """What the backward graph computes from what is saved, to read it."""
-    wanted = set(read)
-    found: set[Node] = set()
-    for n in reversed(forward):
-        if n in wanted and n not in saved:
-            found.add(n)
-            wanted.update(n.all_input_nodes)
-    return found
+def _copy_with(
+    graph: torch.fx.Graph, node: Node, again: set[Node], copies: dict[Node, Node]
+) -> None:
+    """Copy it, after what it needs of the nodes that are computed again: as late as possible, so that it is not there for long."""
+    stack = [node]
+    while stack:
+        n = stack[-1]
+        missing = [a for a in n.all_input_nodes if a not in copies and a in again]
+        if missing and n not in copies:
+            stack += reversed(missing)
+            continue
+        stack.pop()
+        if n not in copies:
+            copies[n] = graph.node_copy(n, copies.__getitem__)
 
 
 def _needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:

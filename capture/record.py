@@ -73,6 +73,9 @@ MAX_VIEWS = 500  # of views
 class Recorder(TorchDispatchMode):
     """Records one graph.  `n_ops` counts recorded ops that are not views; 0 means there is nothing to compile."""
 
+    # For what is saved for the backward pass (capture/saved.py).
+    budget: int | float | None = None
+
     def __init__(self) -> None:
         super().__init__()
         self.graph = torch.fx.Graph()

@@ -6,13 +6,18 @@ what needs them.  The cheapest choice for a whole graph is a minimum cut of a ne
 Source: Jain et al., "Checkmate" (2020), for recomputing as a trade; the cut is the one of He and Chen's functorch
 partitioner (2022), reduced to elementwise ops.
 
+In a checkpointed region (`Region`) everything but random numbers is computed again, and nothing saved.  With a budget for what
+is saved, other ops may be computed again, too, at a price; the price of a byte rises until what is saved fits.
+
 What the program can get hold of and change is saved where eager saves it, too, and nowhere else: so that a change is noticed where
 eager notices it.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,6 +33,10 @@ SOURCE, SINK = "source", "sink"
 # Elementwise, but not marked so in PyTorch.
 ELEMENTWISE = {aten.clone.default, aten._to_copy.default, aten.copy.default}
 NEVER = float("inf")
+REGION = "region"  # in a node's meta: its Region
+AVOIDED = 1e18  # a finite price: random numbers apart, nothing is saved for it
+PRODUCTS = 100.0  # as many take about as long as a byte
+HIGHEST, STEPS = 1e9, 12  # of the search for a price
 
 
 def is_view(node: Node) -> bool:
@@ -37,34 +46,100 @@ def is_view(node: Node) -> bool:
     return overload and facts_of(target).behaviour == "view"
 
 
-def choose(
-    order: Sequence[Node],
-    read: Iterable[Node],
-    free: Collection[Node],
-    never: Collection[Node],
-    copied: Collection[Node],
-) -> set[Node]:
-    """The nodes to save.  `order`: those of the forward graph that the backward graph depends on; `read`: those that it
+@dataclass(frozen=True)
+class Region:
+    """Where a node lies: in a part of the program that the user has computed again."""
+
+    is_result: bool  # what the rest of the program reads may be saved
+    reentrant: bool
+
+
+@dataclass(frozen=True)
+class Question:
+    """`order`: the nodes of the forward graph that the backward graph depends on; `read`: those that it
     reads itself; `free`: those that are kept anyway; `never`: those that must not be saved; `copied`: those of which a copy would be."""
+
+    order: Sequence[Node]
+    read: Collection[Node]
+    free: Collection[Node]
+    never: Collection[Node]
+    copied: Collection[Node]
+
+
+def choose(question: Question, budget: int | float | None = None) -> set[Node]:
+    """The nodes to save.  `budget`: how many bytes at most, or as a float which share of what would be saved without one."""
+    saved = _cut(question)
+    if budget is None:
+        return saved
+    most = budget * _bytes(saved, question) if isinstance(budget, float) else float(budget)
+    if _bytes(saved, question) <= most:
+        return saved
+    return _within(question, most, saved)
+
+
+def _within(question: Question, most: float, saved: set[Node]) -> set[Node]:
+    """Saves at most so many bytes, or as few as possible, and as much of that as helps."""
+    low, high = 0.0, 1.0  # prices of a byte; at `low` too much is saved
+    fits = _cut(question, high)
+    while _bytes(fits, question) > most and high < HIGHEST:
+        low, high, saved = high, high * 16, fits
+        fits = _cut(question, high)
+    for _ in range(STEPS):
+        middle = (low + high) / 2 if low else high / 16
+        between = _cut(question, middle)
+        if _bytes(between, question) > most:
+            low, saved = middle, between
+        else:
+            high, fits = middle, between
+    # Ops that pay alike are decided alike by any price: what room is left is filled one by one.
+    room = most - _bytes(fits, question)
+    for node in question.order:
+        if node in saved and node not in fits and 0 < (size := _size(node)) <= room:
+            fits = fits | {node}
+            room -= size
+    used = reached(question.order, question.read, fits)[1]
+    return {n for n in fits if n in used}
+
+
+def reached(
+    order: Sequence[Node], read: Iterable[Node], saved: Collection[Node]
+) -> tuple[set[Node], set[Node]]:
+    """What the backward graph computes again to have what it reads, and which of what is saved it needs."""
+    wanted = set(read)
+    again: set[Node] = set()
+    for n in reversed(order):
+        if n in wanted and n not in saved:
+            again.add(n)
+            wanted.update(n.all_input_nodes)
+    return again, {n for n in saved if n in wanted}
+
+
+def _cut(question: Question, price: float | None = None) -> set[Node]:
+    """`price`: of a saved byte, where ops that are not elementwise may be computed again; None: they may not."""
     import networkx as nx  # PyTorch needs it, too; slow to import
 
     network = nx.DiGraph()
+    order = question.order
     inside = set(order)
-    for node in order:
+    for k, node in enumerate(order):
         name = str(node.name)
-        if node in never:
+        if node in question.never:
             cost = NEVER
-        elif node in free:
+        elif node in question.free:
             cost = 0.0
         else:
-            cost = _cost(node) * (2.0 if node in copied else 1.0)
+            cost = _cost(node) * (2.0 if node in question.copied else 1.0) * (price or 1.0)
         network.add_edge((name, 0), (name, 1), capacity=cost)
-        if not _can_repeat(node):
+        again = _cost_again(node, price is not None)
+        if again == NEVER:
             network.add_edge(SOURCE, (name, 0))
+        elif again:
+            # Of ops that cost the same the later ones are rather saved.
+            network.add_edge(SOURCE, (name, 0), capacity=again * (1 + k / len(order)))
         for operand in node.all_input_nodes:
             if operand in inside:
                 network.add_edge((operand.name, 1), (name, 0))
-    for node in read:
+    for node in question.read:
         if node in inside:
             network.add_edge((node.name, 1), SINK)
     if SINK not in network or SOURCE not in network:
@@ -78,6 +153,17 @@ def choose(
     return {n for n in order if (n.name, 0) in before and (n.name, 1) not in before}
 
 
+def _bytes(saved: Iterable[Node], question: Question) -> int:
+    return sum(_size(n) for n in saved if n not in question.free)
+
+
+def _size(node: Node) -> int:
+    value = node.meta.get("val")
+    if node.op == "get_attr" or not isinstance(value, torch.Tensor):
+        return 0
+    return value.numel() * value.dtype.itemsize
+
+
 def _cost(node: Node) -> float:
     """Bytes moved for saving it; infinite where that is impossible."""
     value = node.meta.get("val")
@@ -85,17 +171,59 @@ def _cost(node: Node) -> float:
         return 0.0
     if not isinstance(value, torch.Tensor) or is_view(node):
         return NEVER
-    return 2.0 * value.numel() * value.dtype.itemsize + 1.0
+    region = node.meta.get(REGION)
+    if region is not None and not region.is_result and not _is_random(node):
+        return AVOIDED
+    return 2.0 * _size(node) + 1.0
 
 
-def _can_repeat(node: Node) -> bool:
-    """With the same bits, and next to nothing to pay."""
-    if node.op != "call_function":
-        return False
+def _cost_again(node: Node, everything: bool) -> float:
+    """For computing it in the backward pass, in bytes moved; 0 where it becomes part of what needs it; infinite where it
+    would not have the same bits, or must not be."""
+    if node.op != "call_function" or _is_random(node):
+        return NEVER
+    if _is_fused(node):
+        return 0.0
+    if not (everything or REGION in node.meta) or node.target is aten.copy_.default:
+        return NEVER
+    if node.target is operator.getitem:
+        return 0.0 if _cost_again(node.args[0], everything) < NEVER else NEVER  # type: ignore[arg-type]
+    return sum(map(_moved, (node, *node.all_input_nodes))) + _products(node) / PRODUCTS
+
+
+def _moved(node: Node) -> float:
+    value = node.meta.get("val")
+    parts = value if isinstance(value, tuple | list) else (value,)
+    return sum(float(p.numel() * p.dtype.itemsize) for p in parts if isinstance(p, torch.Tensor))
+
+
+def _products(node: Node) -> float:
+    """Roughly how many multiplications a library call does."""
+    operands = [v for a in node.all_input_nodes if isinstance(v := a.meta.get("val"), torch.Tensor)]
+    value = node.meta.get("val")
+    result = value[0] if isinstance(value, tuple | list) else value
+    name = str(node.target)
+    if not isinstance(result, torch.Tensor) or not operands:
+        return 0.0
+    if any(kind in name for kind in ("mm", "bmm", "addmm")):
+        return result.numel() * float(operands[-2 if len(operands) > 1 else 0].shape[-1])
+    if "convolution" in name and len(operands) > 1:
+        weight = operands[1]
+        return result.numel() * float(weight.numel()) / max(weight.shape[0], 1)
+    if "attention" in name:
+        return result.numel() * float(operands[0].shape[-2]) * 2
+    return 0.0
+
+
+def _is_random(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _is_fused(node: Node) -> bool:
+    """Computed with the same bits and next to nothing to pay, as a part of what needs it."""
     target: Any = node.target
     if is_view(node) or is_number(node):
         return True
     if not isinstance(target, torch._ops.OpOverload):
         return False  # a part of several results: as what makes them
-    random = torch.Tag.nondeterministic_seeded in target.tags
-    return not random and (torch.Tag.pointwise in target.tags or target in ELEMENTWISE)
+    return torch.Tag.pointwise in target.tags or target in ELEMENTWISE

@@ -95,6 +95,7 @@ class Tracer:
         self.resumed = False  # the captured function is a resume function
         self.settings = Settings()
         self.draws: list[Value] = []  # random numbers that Python draws, in order
+        self.regions: list[bool] = []  # checkpointed ones around here: whether reentrant
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
         self.has_token_keys = False  # whether an identity was looked up or kept somewhere
         self.raised: list[Raised] = []  # all exceptions of the program

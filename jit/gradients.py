@@ -223,6 +223,8 @@ class Compiled(torch.autograd.Function):
             if piece.numbers:
                 for place, number in zip(piece.numbers, reversed(context.numbers), strict=True):
                     values.insert(place, number)
+        if how.reentrant and not torch.autograd._is_checkpoint_valid():
+            raise RuntimeError(REENTRANT)
         if torch.is_grad_enabled():
             inputs = _inputs(context, values)
             if (made := piece.op_by_op.gradients(inputs, context.others, given)) is not None:
@@ -262,6 +264,11 @@ def _inputs(context: Any, saved: Sequence[Any]) -> list[Any]:
     return inputs
 
 
+REENTRANT = (
+    "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` parameter to "
+    ".backward(). To resolve this error, you can either set use_reentrant=False, or call .backward() without passing the "
+    "`inputs` argument."
+)
 TWICE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
     "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if "

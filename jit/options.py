@@ -12,7 +12,7 @@ Backend = Callable[..., Any]
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 # name -> accepted values
 OPTIONS: dict[str, tuple[Any, ...]] = {"numerics": ("eager",), "freezing": (False, True)}
-LATER_OPTIONS = ("memory_budget",)
+BUDGET = "memory_budget"
 NAMED_BACKENDS = ("frameloom", "eager")
 
 
@@ -27,6 +27,8 @@ class Options:
         False  # parameters and buffers in evaluation are constants (capture/freezing.py)
     )
     dynamic: bool | None = None  # False: numbers that vary do not become inputs
+    # For what is saved between forward and backward pass: bytes, or a share of what would be saved (capture/saved.py).
+    memory_budget: int | float | None = None
 
     @property
     def tune(self) -> bool:
@@ -54,8 +56,17 @@ def check_options(
     if mode is not None and mode not in MODES:
         raise OptionError(f"mode={mode!r}: expected None or one of {', '.join(map(repr, MODES))}")
     chosen = _check_backend(backend, options)
-    freezing = chosen is None and bool(dict(options or {}).get("freezing"))  # type: ignore[call-overload]
-    return Options(fullgraph, chosen, str(mode or "default"), freezing, dynamic)  # type: ignore[arg-type]
+    given: dict[str, Any] = dict(options or {})  # type: ignore[call-overload]
+    freezing = chosen is None and bool(given.get("freezing"))
+    return Options(fullgraph, chosen, str(mode or "default"), freezing, dynamic, given.get(BUDGET))  # type: ignore[arg-type]
+
+
+def _check_budget(value: object) -> None:
+    if (type(value) is int and value >= 0) or (type(value) is float and 0.0 <= value <= 1.0):
+        return
+    raise OptionError(
+        f"options: {BUDGET}={value!r}; accepted: a number of bytes (int), or a share of what would be saved (float from 0 to 1)"
+    )
 
 
 def _check_backend(backend: object, options: object) -> str | Backend | None:
@@ -65,10 +76,12 @@ def _check_backend(backend: object, options: object) -> str | Backend | None:
                 f"options={options!r}: expected a dict such as {{'numerics': 'eager'}}"
             )
         for name, value in options.items():
-            if name in LATER_OPTIONS:
-                raise OptionError(f"options: {name!r} is not available yet")
+            if name == BUDGET:
+                _check_budget(value)
+                continue
             if name not in OPTIONS:
-                raise OptionError(f"options: unknown {name!r}; known: {', '.join(sorted(OPTIONS))}")
+                known = ", ".join(sorted([*OPTIONS, BUDGET]))
+                raise OptionError(f"options: unknown {name!r}; known: {known}")
             if value not in OPTIONS[name]:
                 accepted = ", ".join(map(repr, OPTIONS[name]))
                 raise OptionError(f"options: {name}={value!r}; accepted: {accepted}")

@@ -1,6 +1,7 @@
 """What library functions and methods come to, a file per subject; importing it registers them in `builtins.FUNCTIONS`."""
 
 from frameloom.capture.library import (
+    checkpoints,
     data,
     deques,
     dictionaries,
@@ -22,6 +23,7 @@ from frameloom.capture.library import (
 )
 
 __all__ = [
+    "checkpoints",
     "data",
     "deques",
     "dictionaries",

@@ -1,0 +1,191 @@
+"""`torch.utils.checkpoint`: a region of the program whose results are computed again in the backward pass.
+
+The region is interpreted in its place, and what it records is marked (`Region`): the cut between forward and backward graph saves nothing
+inside (capture/saved.py).  Random numbers are saved and not drawn again, which gives the same values.  A region that does more than
+compute, which plain PyTorch would do once more in the backward pass, is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.utils.checkpoint as checkpoints
+
+from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs, knows
+from frameloom.capture.fake import Fake
+from frameloom.capture.saved import REGION, Region
+from frameloom.capture.settings import read
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.container import TupleValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.frame import Frame
+    from frameloom.capture.tracer import Tracer
+
+SEEDED = torch.Tag.nondeterministic_seeded
+NAMES = ("context_fn", "determinism_check", "debug", "early_stop")
+
+
+def left_to_python(why: str) -> Break:
+    return Break("library_call", f"torch.utils.checkpoint.checkpoint(...){why}")
+
+
+@knows(checkpoints.checkpoint, least=1, keywords="*")
+def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    options = {name: kwargs[name] for name in kwargs if name in NAMES}
+    if options and not _are_usual(t, options):
+        raise left_to_python("")
+    given = {name: value for name, value in kwargs.items() if name not in NAMES}
+    reentrant = _flag(t, given.pop("use_reentrant", None))
+    keeps_random = _flag(t, given.pop("preserve_rng_state", ConstValue(True)))
+    if reentrant is None or keeps_random is None or (reentrant and (given or options)):
+        raise left_to_python("")  # it warns, or raises
+    function, *rest = args
+    if not torch.is_grad_enabled():
+        if reentrant:
+            raise left_to_python("")  # it warns
+        return t.call(function, rest, given)
+    watched = _Watched(t, [function, *rest, *given.values()])
+    if reentrant:
+        _check_arguments(t, rest)
+    last = t.recorder.graph._root.prev
+    t.regions.append(reentrant)
+    try:
+        result = t.look(t.call(function, rest, given))
+    finally:
+        t.regions.pop()
+    watched.check()
+    nodes = []
+    node = last.next
+    while node.op != "root":
+        nodes.append(node)
+        node = node.next
+    if not keeps_random and any(SEEDED in getattr(n.target, "tags", ()) for n in nodes):
+        raise left_to_python(" without its random state")
+    fakes = [v.fake for v in _tensors(t, result)]
+    if reentrant:
+        _check_results(t, result, rest, nodes)
+    edge = {f.node for f in fakes}
+    for n in nodes:
+        n.meta[REGION] = Region(is_result=n in edge, reentrant=reentrant)
+    return result
+
+
+def _are_usual(t: Tracer, options: dict[str, Value]) -> bool:
+    usual = {
+        "context_fn": checkpoints.noop_context_fn,
+        "determinism_check": checkpoints._DEFAULT_DETERMINISM_MODE,
+        "debug": False,
+        "early_stop": True,
+    }
+    return all(getattr(t.look(v), "real", None) is usual[name] for name, v in options.items())
+
+
+def _flag(t: Tracer, value: Value | None) -> bool | None:
+    value = value and t.look(value)
+    if not isinstance(value, ConstValue) or type(value.real) is not bool:
+        return None
+    return value.real
+
+
+def _tensors(t: Tracer, value: Value) -> Iterator[TensorValue]:
+    value = t.look(value)
+    if isinstance(value, TensorValue):
+        yield value
+    elif value.origin is None:
+        for part in value.parts():
+            yield from _tensors(t, part)
+
+
+def _check_arguments(t: Tracer, args: Args) -> None:
+    """Of the older form, whose gradients come by way of its arguments."""
+    tensors = [v for v in map(t.look, args) if isinstance(v, TensorValue)]
+    if not any(v.fake.requires_grad for v in tensors):
+        raise left_to_python(" of arguments that need no gradient")
+
+
+def _check_results(t: Tracer, result: Value, args: Args, nodes: list[Any]) -> None:
+    """Each is a new tensor with a gradient, as if made by one autograd node; and no history goes in but by way of the arguments."""
+    results = result.items if isinstance(result, TupleValue) else [result]
+    own = {id(v.fake.memory) for v in map(t.look, args) if isinstance(v, TensorValue)}
+    for value in map(t.look, results):
+        if isinstance(value, ConstValue):
+            continue
+        if not isinstance(value, TensorValue) or value.origin is not None:
+            raise left_to_python(" of something else than tensors")
+        fake: Any = value.fake
+        if fake.view_of is not None or not fake.requires_grad or id(fake.memory) in own:
+            raise left_to_python(" of views, or of tensors without gradient")
+    inside = set(nodes)
+    for operand in {a for n in nodes for a in n.all_input_nodes} - inside:
+        fake = operand.meta.get("val")
+        history = isinstance(fake, Fake) and fake.grad_fn is not None
+        if history and id(fake.memory) not in own:
+            raise left_to_python(" that uses tensors with a history which are not its arguments")
+
+
+@knows(torch.is_grad_enabled, least=0, most=0)
+def _is_grad_enabled(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if any(t.regions):  # off in the forward pass and on when it is computed again
+        raise left_to_python(" that asks for the gradient mode")
+    return t.evaluate(torch.is_grad_enabled, [], {})
+
+
+class _Watched:
+    """What a region may change beside computing."""
+
+    def __init__(self, t: Tracer, given: list[Value]) -> None:
+        self.t = t
+        self.mark = t.mark()
+        self.draws = len(t.draws)
+        self.settings = {key: read(key) for key in t.settings.start}
+        self.turns = t.settings.turns
+        self.memories = {
+            id(f.memory): (f.memory, f.memory.version) for f in t.recorder._fakes if f.memory
+        }
+        self.seen: dict[int, Value] = {}
+        self._reach(given)
+        frame: Frame | None = t.frame
+        while frame is not None:
+            self._reach([*frame.slots.values(), *frame.stack, *frame.before, *frame.closure])
+            frame = frame.parent
+
+    def _reach(self, values: list[Value]) -> None:
+        stack = list(values)
+        while stack:
+            value: Any = stack.pop()
+            value = getattr(value, "found", None) or value
+            if id(value) in self.seen:
+                continue
+            self.seen[id(value)] = value
+            if getattr(value, "origin", None) is None or id(value) in self.t.changed:
+                stack += value.parts()
+
+    def check(self) -> None:
+        t = self.t
+        changed = [entry[0] for entry in t._journal[self.mark :] if isinstance(entry, tuple)]
+        if any(v.origin is not None or id(v) in self.seen for v in changed):
+            raise left_to_python(" of a function that changes objects")
+        fresh = [f.memory for _, _, f in t.recorder._inputs if id(f.memory) not in self.memories]
+        if any(memory.version != version for memory, version in self.memories.values()) or any(
+            memory.version for memory in fresh
+        ):
+            raise left_to_python(" of a function that changes tensors")
+        settings = {**t.settings.start, **self.settings}
+        changes = any(read(key) != state for key, state in settings.items())
+        if changes or t.settings.turns != self.turns or len(t.draws) != self.draws:
+            raise left_to_python(" of a function that changes settings")
+
+
+FUNCTIONS[checkpoints.checkpoint_sequential] = lambda t, args, kwargs: _sequential(t, args, kwargs)
+
+
+def _sequential(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    from frameloom.capture.library.stand_ins import interpret
+
+    return interpret(t, checkpoints.checkpoint_sequential, args, kwargs)

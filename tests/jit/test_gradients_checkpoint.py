@@ -1,0 +1,217 @@
+"""Checkpointed regions and budgets of memory: what is saved, what is computed again, and when that is left to plain PyTorch."""
+
+import copy
+import functools
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+import frameloom
+from tests.jit.training import caught, leaf, same_training
+
+FORMS = [False, True]  # of `use_reentrant`
+
+
+class Layers(nn.Module):
+    def __init__(self, form, dropout=0.0, count=4, width=32):
+        super().__init__()
+        self.form = form
+        self.layers = nn.ModuleList(
+            nn.Sequential(
+                nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Dropout(dropout), nn.Linear(4 * width, width)
+            )
+            for _ in range(count)
+        )  # fmt: skip
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + (
+                layer(x) if self.form is None else checkpoint(layer, x, use_reentrant=self.form)
+            )
+        return x
+
+
+def saved_bytes(result):
+    """Of what the node behind it keeps, inputs of the program not counted."""
+    node = result.grad_fn
+    own = node.saved_tensors[len(node.piece.how.saved_inputs) :]
+    return sum(t.numel() * t.element_size() for t in own)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_region_is_one_graph_and_nothing_inside_is_saved(form):
+    x = leaf(64, 32)
+    with torch.enable_grad():
+        plain = frameloom.explain(Layers(None))(x)
+        regions = frameloom.explain(Layers(form))(x)
+        assert len(regions.graphs) == 1 and not regions.breaks
+        one = 64 * 32 * 4
+        assert saved_bytes(regions.result) <= 4 * one < 16 * one < saved_bytes(plain.result)
+        regions.result.sum().backward()
+    library = regions.graphs[0].backward[0].library_calls
+    assert library.count("aten.addmm.default") == 4  # the first of each region
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_gradients_and_random_numbers_are_those_of_eager(form, dropout):
+    start = Layers(form, dropout)
+
+    def program(jit):
+        model, seen = copy.deepcopy(start), []
+        jitted = jit(model)
+        for k in range(2):
+            torch.manual_seed(k)
+            x = leaf(16, 32)
+            loss = jitted(x).square().mean()
+            model.zero_grad()
+            loss.backward()
+            seen += [loss, x.grad, *(p.grad for p in model.parameters()), torch.rand(2)]
+        return seen
+
+    same_training(program)
+
+
+FUNCTIONS = {
+    "two results": lambda form, x, w: sum(checkpoint(lambda a: ((a @ w).tanh(), a.exp()), x, use_reentrant=form)),
+    "a region in a region": lambda form, x, w: checkpoint(
+        lambda a: checkpoint(lambda b: (b @ w).sin(), a.cos(), use_reentrant=False).exp(), x, use_reentrant=False
+    ),
+    "its result is the program's": lambda form, x, w: checkpoint(lambda a: (a @ w).sigmoid(), x, use_reentrant=form),
+    "its result is read by others": lambda form, x, w: (y := checkpoint(lambda a: (a @ w).sigmoid(), x, use_reentrant=form)) * y,
+    "an intermediate goes in": lambda form, x, w: checkpoint(lambda a: (a @ w).sigmoid(), x * 2, use_reentrant=form),
+    "partial": lambda form, x, w: functools.partial(checkpoint, use_reentrant=form)(lambda a: F.softmax(a @ w, -1), x),
+    "a view": lambda form, x, w: checkpoint(lambda a: (a @ w).t(), x, use_reentrant=form),
+    "an argument comes back": lambda form, x, w: checkpoint(lambda a: a, x * w[0], use_reentrant=form),
+    "no gradient inside": lambda form, x, w: checkpoint(lambda a: a.detach() + 1, x, use_reentrant=form) * w.sum(),
+    "history by another way": lambda form, x, w: (h := x.exp(), checkpoint(lambda a: a * h, x, use_reentrant=False))[1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_agree_with_eager(name, form):
+    def program(jit):
+        f = jit(functools.partial(FUNCTIONS[name], form))
+        x, w = leaf(6, 6), leaf(6, 6)
+        out = f(x, w)
+        out.square().sum().backward()
+        return [out, x.grad, w.grad]
+
+    same_training(program)
+
+
+def test_what_a_region_does_beside_computing_happens_as_in_eager():
+    def program(jit):
+        seen = []
+        norm = nn.BatchNorm1d(4)
+
+        def region(a):
+            seen.append(1)
+            return norm(a).exp()
+
+        x = leaf(8, 4)
+        out = jit(lambda x: checkpoint(region, x * 2, use_reentrant=False).sum())(x)
+        before = len(seen)
+        out.backward()
+        return [out, x.grad, norm.running_mean, torch.tensor([before, len(seen)])]
+
+    same_training(program)
+
+
+@pytest.mark.parametrize("change", ["attribute", "list", "tensor", "mode"])
+def test_functions_that_change_things_are_left_to_python(change):
+    class Holder:
+        value = 0
+
+    holder, local = Holder(), torch.zeros(3)
+
+    def f(x):
+        inside = []
+
+        def region(a):
+            if change == "attribute":
+                holder.value += 1
+            elif change == "list":
+                inside.append(a)
+            elif change == "tensor":
+                local.add_(1)
+            elif torch.is_grad_enabled():
+                a = a * 2
+            return a.exp()
+
+        return checkpoint(region, x, use_reentrant=change == "mode")
+
+    with torch.enable_grad():
+        report = frameloom.explain(f)(leaf(3))
+    assert [b.kind for b in report.breaks][:1] == ["library_call"]
+
+
+def test_the_older_form_refuses_autograd_grad():
+    x = leaf(3)
+    with torch.enable_grad():
+        out = frameloom.jit(lambda x: checkpoint(lambda a: a.exp(), x, use_reentrant=True).sum())(x)
+        with pytest.raises(RuntimeError, match="incompatible with"):
+            torch.autograd.grad(out, x)
+
+
+def test_without_gradients_and_with_warnings():
+    def program(jit):
+        f = jit(lambda x, form: checkpoint(lambda a: a.exp(), x, use_reentrant=form))
+        with torch.no_grad():
+            results = [f(leaf(3), False)]
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            results.append(f(torch.ones(3), True))
+        texts = [str(w.message)[:40] for w in seen if "requires_grad" in str(w.message)]
+        return [*results, torch.tensor(len(texts)), caught(f, leaf(3), "x")[0] is not None]
+
+    same_training(program)
+
+
+def test_sequential():
+    layers = nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(4)])
+    with torch.enable_grad():
+        run = functools.partial(checkpoint_sequential, use_reentrant=False)
+        report = frameloom.explain(lambda x: run(layers, 2, x))(x := leaf(4, 8))
+        assert len(report.graphs) == 1 and not report.breaks
+        report.result.sum().backward()
+        expected = torch.autograd.grad(layers(x).sum(), x)[0]
+    torch.testing.assert_close(x.grad, expected)
+
+
+# --- options={"memory_budget": ...}
+
+
+@pytest.mark.parametrize("share", [0.75, 0.5, 0.3, 0.1])
+def test_what_is_saved_fits_into_the_budget(share):
+    model, x = Layers(None, count=6), leaf(64, 32)
+    with torch.enable_grad():
+        everything = saved_bytes(frameloom.jit(copy.deepcopy(model))(x))
+        for budget in (share, int(share * everything)):
+            jitted = frameloom.jit(copy.deepcopy(model), options={"memory_budget": budget})
+            out = jitted(x)
+            assert saved_bytes(out) <= share * everything
+            assert saved_bytes(out) >= (share - 0.2) * everything
+            found = torch.autograd.grad(out.square().sum(), [x, *jitted.parameters()])
+        expected = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_random_numbers_are_saved_whatever_the_budget():
+    x = leaf(32, 32)
+
+    def f(x):
+        return F.dropout(x @ x, 0.5).exp().sum()
+
+    results = []
+    for jitted in (f, frameloom.jit(f, options={"memory_budget": 0})):
+        torch.manual_seed(3)
+        with torch.enable_grad():
+            results.append(torch.autograd.grad(jitted(x), x)[0])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
