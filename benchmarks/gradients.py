@@ -2,7 +2,9 @@
 
     python -m benchmarks.gradients [--calls 2000]
 
-Per number of inputs: eager, jitted without gradients, jitted with gradients; forward and backward apart, in microseconds, the best of several rounds.
+Per number of inputs, in microseconds, the best of several rounds, forward and backward apart: eager; what no call with gradients can do
+without, by PyTorch itself (an autograd Function that does nothing, and eager's own backward pass of one op with as many inputs);
+jitted without and with gradients, and what that takes beyond the empty Function.
 """
 
 from __future__ import annotations
@@ -22,6 +24,23 @@ def total(tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
     for t in tensors[1:]:
         result = result * t
     return result
+
+
+class Empty(torch.autograd.Function):
+    """One node that makes one result, and gives every input the same gradient."""
+
+    @staticmethod
+    def forward(context: Any, gradients: tuple[Any, ...], *inputs: Any) -> Any:
+        context.gradients = gradients
+        return torch.empty(4)
+
+    @staticmethod
+    def backward(context: Any, *given: Any) -> Any:
+        return None, *context.gradients
+
+
+# As jitted calls do: without the Python function around it.
+empty = torch._C._FunctionBase.__dict__["apply"].__get__(None, Empty)
 
 
 def best(fn: Callable[[], Any], calls: int, rounds: int = 7) -> float:
@@ -53,10 +72,14 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1000)
     calls = parser.parse_args().calls
     torch.set_num_threads(1)
-    print("inputs   eager: forward  backward   without gradients   jitted: forward  backward")
+    print(
+        "inputs   eager: forward  backward  (of cat)   empty: forward  backward   without gradients   jitted: forward  backward"
+        "   beyond empty: forward  backward"
+    )
     for count in (1, 2, 5, 10, 50, 200):
         inputs = tuple(torch.randn(4, requires_grad=True) for _ in range(count))
-        given = torch.ones(4)
+        given, gradients = torch.ones(4), (torch.ones(4),) * count
+        wide = torch.ones(4 * count)
         f = frameloom.jit(lambda *tensors: total(tensors))
         with torch.no_grad():
             f(*inputs)
@@ -65,12 +88,18 @@ def main() -> None:
         figures = [
             best(lambda: total(inputs), calls // 4),
             best_backward(lambda: total(inputs), inputs, given, calls // 4),
+            best_backward(lambda: torch.cat(inputs), inputs, wide, calls // 4),
+            best(lambda: empty(gradients, *inputs), calls),
+            best_backward(lambda: empty(gradients, *inputs), inputs, given, calls // 4),
             bare,
             best(lambda: f(*inputs), calls),
-            best_backward(lambda: f(*inputs), inputs, given, calls),
+            best_backward(lambda: f(*inputs), inputs, given, calls // 4),
         ]
+        figures += [figures[6] - figures[3], figures[7] - figures[4]]
         print(
-            "{:6}   {:14.1f}  {:8.1f}   {:17.1f}   {:15.1f}  {:8.1f}".format(count, *figures),
+            "{:6}   {:14.1f}  {:8.1f}  {:8.1f}   {:14.1f}  {:8.1f}   {:17.1f}   {:15.1f}  {:8.1f}   {:21.1f}  {:8.1f}".format(
+                count, *figures
+            ),
             flush=True,
         )
 

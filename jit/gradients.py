@@ -10,6 +10,7 @@ The backward plan is compiled when the first backward pass comes, for the output
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from frameloom.op_by_op import OpByOp
 Plan = Callable[..., tuple[Any, ...]]
 ALL_THERE: frozenset[int] = frozenset()
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
+may_checkpoint = torch.autograd.Variable._execution_engine.is_checkpoint_valid
 transform = torch._C._functorch.peek_interpreter_stack
 is_batched = torch._C._functorch.is_legacy_batchedtensor
 dispatch_modes = torch._C._len_torch_dispatch_stack
@@ -51,6 +53,9 @@ class Gradients:
         self._backward: dict[frozenset[int], _BackwardPass] = {}
         how = self.how
         self._constant = [k for k in range(how.n_results) if k not in how.tangents]
+        self._wanted = _picker(how.inputs)
+        self._saved_inputs = _picker(how.saved_inputs)
+        self._saved_outputs = _picker(how.saved_outputs)
         self._plain_outputs = how.outputs == tuple(range(how.n_results))
         # Python's numbers among what is saved, by their place there.
         self.numbers = tuple(
@@ -70,7 +75,7 @@ class Gradients:
         return self._call(inputs)
 
     def _call(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        wanted = [inputs[k] for k in self.how.inputs]
+        wanted = self._wanted(inputs)
         if self.uneven and any(map(_has_hooks, wanted)):
             # Autograd calls hooks for each input of a node, also where no gradient comes.
             results = self.op_by_op.program(inputs)
@@ -89,10 +94,11 @@ class Gradients:
         how = self.how
         context.others = self.op_by_op.before(inputs, self.others)
         results = self.forward(*inputs)
-        saved = [inputs[k] for k in how.saved_inputs]
+        saved: Sequence[Any] = self._saved_inputs(inputs)
         if self.numbers:
+            saved = [*saved]
             context.numbers = [saved.pop(place) for place in reversed(self.numbers)]
-        context.save_for_backward(*saved, *[results[k] for k in how.saved_outputs])
+        context.save_for_backward(*saved, *self._saved_outputs(results))
         if self._constant:
             context.mark_non_differentiable(*[results[k] for k in self._constant])
         return results[: how.n_results]
@@ -141,15 +147,15 @@ class _BackwardPass:
         self, piece: Gradients, values: list[Any], given: Sequence[Any], last: bool
     ) -> Sequence[Any]:
         """`values`: what is saved; with `last`, the list is emptied, so that memory goes as soon as it is not needed any more."""
-        tangents = self.given(given)
-        if self.plan is None or is_watched(piece.on_gpu) or any(map(is_batched, tangents)):
-            made = self.module(*self._as_recorded(values), *tangents)
+        watched = is_watched(piece.on_gpu) or any([is_batched(given[n]) for n, _ in self.tangents])
+        if self.plan is None or watched:
+            made = self.module(*self._as_recorded(values), *self.given(given))
         elif last and self.consume is not None:
-            values += tangents
-            del tangents
+            for n, layout in self.tangents:
+                values.append(layout.fit(given[n]))
             made = self.consume(values)
         else:
-            made = self.plan(*values, *tangents)
+            made = self.plan(*values, *self.given(given))
         if not self.missing:
             return made
         results: list[Any] = [None] * len(piece.how.inputs)
@@ -162,7 +168,8 @@ class _BackwardPass:
         places = self.part.graph.find_nodes(op="placeholder")
         return [
             tensor
-            if tensor is None or tensor.stride() == tuple(node.meta["val"].stride())
+            if not isinstance(tensor, torch.Tensor)
+            or tensor.stride() == tuple(node.meta["val"].stride())
             else tensor.new_empty_strided(tensor.shape, node.meta["val"].stride()).copy_(tensor)
             for node, tensor in zip(places, saved, strict=False)
         ]
@@ -179,6 +186,13 @@ def is_watched(on_gpu: bool) -> bool:
         or dispatch_modes() > 0
         or torch.is_autocast_enabled("cuda" if on_gpu else "cpu")
     )
+
+
+def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Takes these out of a sequence."""
+    if len(numbers) > 1:
+        return itemgetter(*numbers)
+    return lambda values: tuple([values[k] for k in numbers])
 
 
 def _has_hooks(tensor: Any) -> bool:
@@ -223,7 +237,7 @@ class Compiled(torch.autograd.Function):
             if piece.numbers:
                 for place, number in zip(piece.numbers, reversed(context.numbers), strict=True):
                     values.insert(place, number)
-        if how.reentrant and not torch.autograd._is_checkpoint_valid():
+        if how.reentrant and not may_checkpoint():
             raise RuntimeError(REENTRANT)
         if torch.is_grad_enabled():
             inputs = _inputs(context, values)
@@ -240,6 +254,8 @@ class Compiled(torch.autograd.Function):
         return None, None, *run(piece, values, given, last)
 
 
+# What the node calls: past the Python function that looks for a jvp, too.
+Compiled._backward_cls.apply = Compiled.backward  # type: ignore[attr-defined]
 # Without the Python function around it, which is there for function transforms: calls under one are left to plain Python.
 apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, Compiled)
 
