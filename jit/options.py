@@ -58,7 +58,7 @@ def check_options(
     chosen = _check_backend(backend, options)
     given: dict[str, Any] = dict(options or {})  # type: ignore[call-overload]
     freezing = chosen is None and bool(given.get("freezing"))
-    return Options(fullgraph, chosen, str(mode or "default"), freezing, dynamic, given.get(BUDGET))  # type: ignore[arg-type]
+    return Options(fullgraph, chosen, str(mode or "default"), freezing, dynamic, given.get(BUDGET))
 
 
 def _check_budget(value: object) -> None:
