@@ -95,11 +95,11 @@ class Joint:
         placeholders = recorder.all_placeholders()
         copies: dict[Node, Node] = {}
         graph = torch.fx.Graph()
-        later = self._later()
         wanted = [k for k, g in enumerate(self.gradients) if g is not None]
         if not wanted:
             raise Break("gradient", "a history along which no gradient flows")
         ends = [current(self.gradients[k], recorder) for k in wanted]  # type: ignore[arg-type]
+        later = self._later()  # with the views that are made again for a gradient that was written
         order = _needed(recorder.graph, ends)
         forward = [n for n in order if n not in later]
         read = {a for n in order if n in later for a in n.all_input_nodes} | set(ends)
