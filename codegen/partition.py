@@ -12,7 +12,7 @@ The semantics stay those of the loop IR: `partition` takes a Program and returns
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from frameloom.codegen.chip import Chip
@@ -24,6 +24,7 @@ from frameloom.ir.index import linear
 from frameloom.ir.node import Axis, Node, axis, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, is_cuda
+from frameloom.ir.renamed import nameless, renamed
 from frameloom.ir.scatter import is_scatter
 from frameloom.ir.substitute import fold, loads, space, substitute, transform
 
@@ -35,12 +36,40 @@ SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "logaddexp"})
 def partition(program: Program, chip_of: Callable[[str], Chip]) -> Program:
     """`program` with its CUDA kernels cut into launches; `chip_of`: the chip of a device."""
     steps: list[Kernel | Extern | Check] = []
+    found: dict[Hashable, tuple[Kernel, dict[Buffer, Buffer], list[Kernel]]] = {}
     for step in program.steps:
-        if isinstance(step, Kernel) and is_cuda(step.device):
-            steps += launches(step, chip_of(step.device))
-        else:
+        if not isinstance(step, Kernel) or not is_cuda(step.device):
             steps.append(step)
+            continue
+        key, names = nameless(step)
+        if key in found:
+            steps += _said_again(step, names, *found[key])
+            continue
+        made = launches(step, chip_of(step.device))
+        found[key] = (step, names, made)
+        steps += made
     return replace(program, steps=tuple(steps))
+
+
+def _said_again(
+    kernel: Kernel, names: dict[Buffer, Buffer], like: Kernel, names_of_like: dict[Buffer, Buffer],
+    made: Sequence[Kernel],
+) -> list[Kernel]:  # fmt: skip
+    """The launches of a kernel that is like another but for names."""
+    own = {plain: b for b, plain in names.items()}
+    again = {b: own[plain] for b, plain in names_of_like.items()}
+    for k in made:
+        for s in k.stores:
+            if s.buffer not in again:  # a part
+                again[s.buffer] = replace(
+                    s.buffer, name=kernel.name + s.buffer.name.removeprefix(like.name)
+                )
+    return [
+        Kernel(
+            kernel.name + k.name.removeprefix(like.name), renamed(k.stores, again), kernel.origin
+        )
+        for k in made
+    ]
 
 
 def launches(kernel: Kernel, chip: Chip) -> list[Kernel]:

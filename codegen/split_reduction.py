@@ -11,6 +11,7 @@ cut with a mask at its end.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -69,8 +70,18 @@ def chunks(n: Node, chip: Chip) -> int:
     return max(1, min(wanted, most))
 
 
+_ACROSS: weakref.WeakKeyDictionary[Node, bool] = weakref.WeakKeyDictionary()
+
+
 def is_across(n: Node) -> bool:
-    """Most of what is folded is contiguous along the results, not along what is folded."""
+    """Most of what is folded is contiguous along the results, not along what is folded (kept per node)."""
+    found = _ACROSS.get(n)
+    if found is None:
+        found = _ACROSS[n] = _is_across(n)
+    return found
+
+
+def _is_across(n: Node) -> bool:
     weights = {True: 0, False: 0}
     for m in loads(n.srcs):
         for a in m.srcs[0].free:
