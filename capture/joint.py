@@ -18,6 +18,7 @@ from frameloom.capture.functional import current
 from frameloom.capture.graph import Backward, Layout
 from frameloom.capture.history import frees, without_autocast
 from frameloom.capture.outputs import Outputs, has_history
+from frameloom.capture.ready import handed_over
 from frameloom.capture.saved import REGION, Question, choose, reached
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.special_ops import is_checked
@@ -99,6 +100,7 @@ class Joint:
         if not wanted:
             raise Break("gradient", "a history along which no gradient flows")
         ends = [current(self.gradients[k], recorder) for k in wanted]  # type: ignore[arg-type]
+        wanted, ends = self._as_ready(wanted, ends)
         later = self._later()  # with the views that are made again for a gradient that was written
         order = _needed(recorder.graph, ends)
         forward = [n for n in order if n not in later]
@@ -144,6 +146,18 @@ class Joint:
             turns_on=not torch.is_grad_enabled(),
             reentrant=any(r.reentrant for n in order if (r := n.meta.get(REGION)) is not None),
         )
+
+    def _as_ready(
+        self, wanted: Sequence[int], ends: Sequence[Node]
+    ) -> tuple[list[int], list[Node]]:
+        """Both, ordered for autograd."""
+        at = {n: place for place, n in enumerate(self.recorder.graph.nodes)}
+        pairs = sorted(zip(wanted, ends, strict=True), key=lambda pair: at[pair[1]])
+        inputs = self.recorder._inputs
+        leaves = [p for p in pairs if inputs[self.inputs[p[0]]][1].is_leaf]
+        others = [p for p in pairs if not inputs[self.inputs[p[0]]][1].is_leaf]
+        ordered = handed_over(leaves, others)
+        return [k for k, _ in ordered], [e for _, e in ordered]
 
     def _saved(self, forward: list[Node], read: set[Node], results: list[Node]) -> set[Node]:
         """What autograd itself would save are the tensors whose values it reads."""

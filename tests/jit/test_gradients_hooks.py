@@ -127,3 +127,26 @@ def test_an_optimizer_in_hooks():
         return losses
 
     same_training(program, plain=None)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 12])
+@pytest.mark.parametrize("given", ["data", "leaf", "made"])
+@pytest.mark.parametrize("kind", ["tensor", "accumulated"])
+def test_hooks_of_parameters_are_called_in_the_order_of_eager(kind, given, count):
+    def program(jit):
+        model = nn.Sequential(
+            *[nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)) for _ in range(count)]
+        )
+        seen = []
+        for k, p in enumerate(model.parameters()):
+            if kind == "tensor":
+                p.register_hook(lambda g, k=k: seen.append(k))
+            else:
+                p.register_post_accumulate_grad_hook(lambda p, k=k: seen.append(k))
+        f = jit(model)
+        for _ in range(2):
+            x = {"data": torch.randn(2, 4), "leaf": leaf(2, 4), "made": leaf(2, 4) * 2}[given]
+            f(x).sum().backward()
+        return [torch.tensor(seen)]
+
+    same_training(program)
