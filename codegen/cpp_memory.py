@@ -24,7 +24,9 @@ class Memory(Values):
             condition = mask.texts[u] if mask is not None and mask.vector else None
             found = stride(offset, self.lanes.axis) if self.is_vector(offset) else (0, offset)
             if found is None:
-                text = self._gather(n, self.vector(offset).texts[u], v, condition)
+                fixed, moving = self.gather_parts(n)
+                base = "" if fixed is None else self.value(fixed).texts[0]
+                text = self._gather(n, self.vector(moving).texts[u], v, condition, base)
             else:
                 text = self._load_strided(n, *found, u, v, condition)
             if mask is not None and not mask.vector:
@@ -55,8 +57,8 @@ class Memory(Values):
             return f"load_part<{v}, {lanes.count}>({at})"
         return f"load<{v}>({at})"
 
-    def _gather(self, n: Node, offsets: str, v: str, condition: str | None) -> str:
-        pointer = _bytes(n, self.pointers[n.arg])
+    def _gather(self, n: Node, offsets: str, v: str, condition: str | None, base: str = "") -> str:
+        pointer = _bytes(n, f"{self.pointers[n.arg]} + {base}" if base else self.pointers[n.arg])
         self.prelude.function("gather", _element(n), self.lanes.width)
         if condition is not None:
             return f"gather_masked<{self.lanes.count}>({pointer}, {offsets}, {condition}, {v}{{}})"

@@ -12,6 +12,7 @@ from frameloom.codegen.cpp_ops import Ops, constant, fits_i32
 from frameloom.codegen.layout import is_index, stride
 from frameloom.codegen.prelude import ELEMENTS, Prelude
 from frameloom.ir.dtype import DType
+from frameloom.ir.index import bounds, sum_of, terms_of
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Buffer
@@ -152,18 +153,32 @@ class Values(Ops):
 
     def _operands(self, n: Node) -> list[Node]:
         if n.op is Op.LOAD:
-            return [*self._address_parts(n.srcs[0]), *n.srcs[1:]]
+            return [*self._address_parts(n), *n.srcs[1:]]
         if is_index(n) and self.is_vector(n):
             found = stride(n, self.lanes.axis)
             if found is not None:
                 return [found[1]]
         return list(n.srcs)
 
-    def _address_parts(self, offset: Node) -> list[Node]:
+    def _address_parts(self, load: Node) -> list[Node]:
+        offset = load.srcs[0]
         if not self.is_vector(offset):
             return [offset]
         found = stride(offset, self.lanes.axis)
-        return [offset] if found is None else [found[1]]
+        if found is not None:
+            return [found[1]]
+        return [part for part in self.gather_parts(load) if part is not None]
+
+    def gather_parts(self, load: Node) -> tuple[Node | None, Node]:
+        """The address of lanes that lie anywhere: what is the same for all of them, if that is an element of the buffer, and the rest."""
+        buffer, offset = load.arg, load.srcs[0]
+        terms, constant = terms_of(offset)
+        same = sum_of({t: f for t, f in terms.items() if self.lanes.axis not in t.free})
+        known = bounds(same)
+        last = sum((n - 1) * s for n, s in zip(buffer.shape, buffer.strides, strict=True))
+        if not same.free or known is None or known[0] < 0 or known[1] > last:
+            return None, offset
+        return same, sum_of({t: f for t, f in terms.items() if self.lanes.axis in t.free}, constant)
 
     def vector(self, node: Node, narrow: bool = False) -> Value:
         """The value as vectors; a scalar is spread over the lanes.  `narrow`: an I64 as I32."""

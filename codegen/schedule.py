@@ -19,6 +19,7 @@ from frameloom.codegen.cost import size
 from frameloom.codegen.goal import Goal
 from frameloom.codegen.layout import coalesce
 from frameloom.codegen.looptree import Accumulate, Assign, Fold, Pass, Tree
+from frameloom.codegen.repeated import repeated
 from frameloom.codegen.scans import Scan, steps_of
 from frameloom.codegen.scratch import is_scratch, materialise
 from frameloom.codegen.split import split
@@ -132,7 +133,10 @@ class _Block:
         needs = [frozenset(r.free & open_axes) for r in self._inside(goal.roots)]
         needs = [n for n in needs if n]
         if not needs:
-            return goal
+            inner = repeated(goal)
+            if inner is None:
+                return goal
+            return replace(goal, bind=tuple(a for a in goal.axes if a != inner))
         first = min(needs, key=lambda n: (len(n), size(n)))
         return replace(goal, bind=tuple(a for a in goal.axes if a in first))
 

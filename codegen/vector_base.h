@@ -169,6 +169,13 @@ template <int N, class O> FN V gather(const E *p, O o, V) {
 }
 // p[0] stands in for lanes that are masked: it is always there.
 template <int N, class M, class O> FN V gather_masked(const E *p, O o, M m, V z) {
+#if defined(__AVX512DQ__) && !defined(__clang__)
+  if constexpr (L == 8 && sizeof(o[0]) == 8 && sizeof(m[0]) == 8) {
+    const unsigned char some = __builtin_ia32_cvtq2mask512((l8)m) & (1 << N) - 1;
+    if constexpr (sizeof(E) == 4) return (V)__builtin_ia32_gatherdiv16si(d8{}, p, (l8)o, some, 4);
+    if constexpr (sizeof(E) == 8) return (V)__builtin_ia32_gatherdiv8di(l8{}, p, (l8)o, some, 8);
+  }
+#endif
   return (V)((I)gather<N>(p, convert<O>(m) & o, z) & convert<I>(m));
 }
 

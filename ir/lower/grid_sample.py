@@ -7,76 +7,76 @@ from collections.abc import Sequence
 
 from frameloom.ir import index
 from frameloom.ir.dtype import DType
-from frameloom.ir.lower.expr import Expr, absolute, floor, minimum, rint, trunc, where
+from frameloom.ir.lower.channels_last import is_last
+from frameloom.ir.lower.expr import Expr, floor, minimum, rint, where
+from frameloom.ir.lower.interpolate import clamped
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.node import Node
 from frameloom.ir.program import is_cuda
+from frameloom.ir.substitute import TRUE, conjunction
 
 BILINEAR, NEAREST = 0, 1
 ZEROS, BORDER, REFLECTION = 0, 1, 2
+FEW = 8  # channels
 
-Tap = tuple[Node, Expr, Expr]  # a pixel of one dimension, whether it is in the image, its weight
+Tap = tuple[Node, Node, Expr]  # a pixel of one dimension, whether it is in the image, its weight
 
 
 @lowering("aten.grid_sampler_2d.default")
 def grid_sampler(call: Call, x: Ref, grid: Ref, mode: int, padding: int, aligned: bool) -> Expr:
     if is_cuda(call.device) or x.dtype not in (DType.F32, DType.F64) or 0 in x.shape:
         raise Decline
-    if mode not in (BILINEAR, NEAREST) or x.dtype is not grid.dtype:
+    if mode not in (BILINEAR, NEAREST) or x.dtype is not grid.dtype or is_last(x.shape, x.strides):
         raise Decline
-    if x.shape[1] > 1:
-        raise Decline  # where a pixel lies would be found again for each channel
+    few = x.shape[1] < FEW and (mode, padding) != (BILINEAR, ZEROS)
+    if padding == REFLECTION or few:
+        raise Decline  # finding the pixels costs most, and the library's is for twice as many lanes
     batch, channel, *place = call.at()
     taps = []
     for d, extent in enumerate(x.shape[2:]):
         at = read(grid, [batch, *place, index.index(x.ndim - 3 - d)])
-        at = _in_image(at, extent, padding, aligned)
-        taps.append(_nearest(at, extent) if mode == NEAREST else _linear(at, extent))
+        at = _in_pixels(at, extent, padding, aligned)
+        find = _nearest if mode == NEAREST else _linear
+        taps.append(find(at, extent, padding != ZEROS))
     total: Expr | None = None
-    for chosen in itertools.product(*taps):
-        inside, weight = chosen[0][1], chosen[0][2]
-        for _, also, more in chosen[1:]:
-            inside, weight = inside & also, weight * more
-        value = read(x, [batch, channel, *(pixel for pixel, *_ in chosen)], inside.node)
+    for (row, in_rows, above), (column, in_columns, before) in itertools.product(*taps):
+        inside = conjunction(in_rows, in_columns)
+        value = read(x, [batch, channel, row, column], None if inside is TRUE else inside)
         if mode == NEAREST:
             return value
-        total = value * weight if total is None else total + value * weight
+        value = value * (above * before)
+        total = value if total is None else total + value
     assert total is not None
     return total
 
 
-def _in_image(at: Expr, extent: int, padding: int, aligned: bool) -> Expr:
-    """Where a position of the grid, from -1 to 1, lies in pixels."""
+def _in_pixels(at: Expr, extent: int, padding: int, aligned: bool) -> Expr:
+    """Where a position of the grid, from -1 to 1, lies; inside of the image unless what is outside counts as zeros."""
     at = (at + 1) * ((extent - 1) / 2) if aligned else (at + 1) * (extent / 2) - 0.5
-    if padding == REFLECTION:
-        at = _reflected(at, extent, aligned)
     if padding == ZEROS:
         return at
     at = where(at > 0, at, 0)  # a NaN becomes 0
     return minimum(at, extent - 1)
 
 
-def _reflected(at: Expr, extent: int, aligned: bool) -> Expr:
-    low, turn = (0.0, 2.0 * (extent - 1)) if aligned else (-0.5, 2.0 * extent)
-    if not turn:
-        return at.constant(0)
-    size = absolute(at - low)
-    rest = size - trunc(size / turn) * turn
-    return minimum(rest, turn - rest) + low
+def _pixel(at: Expr, extent: int, inside: bool) -> Node:
+    pixel = at.cast(DType.I32).cast(DType.I64).node
+    return clamped(pixel, extent - 1) if inside else pixel
 
 
-def _pixel(at: Expr, extent: int, weight: Expr) -> Tap:
-    return at.cast(DType.I32).cast(DType.I64).node, (at >= 0) & (at <= extent - 1), weight
+def _nearest(at: Expr, extent: int, inside: bool) -> list[Tap]:
+    at = rint(at)
+    there = TRUE if inside else ((at >= 0) & (at <= extent - 1)).node
+    return [(_pixel(at, extent, inside), there, at)]
 
 
-def _nearest(at: Expr, extent: int) -> list[Tap]:
-    return [_pixel(rint(at), extent, at)]
-
-
-def _linear(at: Expr, extent: int) -> list[Tap]:
+def _linear(at: Expr, extent: int, inside: bool) -> list[Tap]:
     first = floor(at)
-    behind = at - first
-    return [_pixel(first, extent, 1 - behind), _pixel(first + 1, extent, behind)]
+    behind, pixel = at - first, _pixel(first, extent, inside)
+    there = TRUE if inside else ((first >= 0) & (first <= extent - 1)).node
+    before_last = first <= extent - 2
+    also = before_last if inside else (first >= -1) & before_last
+    return [(pixel, there, 1 - behind), (index.add(pixel, index.index(1)), also.node, behind)]
 
 
 @lowering("aten.affine_grid_generator.default")
