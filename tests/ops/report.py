@@ -73,8 +73,7 @@ def markdown(units: list[Unit], samples: int, samples_others: int) -> str:
 
 
 SEVERAL = (
-    "Put together from runs at these revisions: ops that a later change concerns were tried again.  Units of the older ones may hold more samples in",
-    "float32's function form, and may lack inputs without elements and compiled cases of all dtypes.",
+    "Put together from runs at these revisions: units that a later change concerns were tried again.",
 )
 SHORT = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f16", "int64": "i64", "bool": "bool", "complex64": "c64"}  # fmt: skip
 
