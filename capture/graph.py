@@ -115,6 +115,7 @@ class CapturedGraph:
     n_ops: int  # recorded ATen ops, views not counted
     frozen: tuple[str, ...] = ()  # names of constants that are parameters and buffers of modules
     visible: int | None = None  # how many of the first outputs the program sees; None: all
+    owned: bool = False  # whether calls hand over their inputs, which go after their last use
     # Where the outputs need gradients; the graph then also returns what is saved for them.
     backward: Backward | None = None
 

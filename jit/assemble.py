@@ -104,6 +104,7 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
         steps=tuple(steps),
         outputs=outputs,
         arena_bytes=memory.arena_bytes,
+        owned=captured.owned,
         otherwise=partial(_op_by_op, without_examples(captured))
         if any(isinstance(s, DrawCall) for s in steps)
         else None,

@@ -90,6 +90,7 @@ def compile_graph(
             mutated=(),
             visible=None,
             frozen=(),
+            owned=True,
             n_ops=sum(n.op == "call_function" and not is_view(n) for n in graph.nodes),
             backward=None,
         )

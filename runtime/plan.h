@@ -149,6 +149,7 @@ struct Output {
 
 struct Program {
     int input_count = 0;
+    bool owned = false; // calls are expected to own their inputs
     std::vector<Buffer> buffers;
     std::vector<View> views;
     std::vector<Kernel> kernels;

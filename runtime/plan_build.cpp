@@ -45,6 +45,8 @@ class Parser {
         if (!number(spec, "n_inputs", &inputs) || !number(spec, "arena_bytes", &bytes)) return false;
         program->input_count = (int)inputs;
         program->arena_bytes = bytes;
+        PyObject *owned = field(spec, "owned");
+        program->owned = owned == Py_True;
         program->otherwise = field(spec, "otherwise");
         program->refused = field(spec, "refused");
         if (program->otherwise == nullptr || program->refused == nullptr) return false;

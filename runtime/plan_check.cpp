@@ -164,7 +164,7 @@ void append(std::vector<int> *all, const std::vector<int> &more) {
 bool leaves_room(const Program &program, const Step &step) {
     if (!step.dead_buffers.empty()) return true;
     for (int number : step.dead_inputs)
-        if (is_large(program.buffers[number])) return true;
+        if (program.owned && is_large(program.buffers[number])) return true;
     return false;
 }
 

@@ -150,6 +150,7 @@ class PlanSpec:
     """`numbers` are computed first.  outputs: a ViewSpec, an int (that input object itself), or a 1-tuple (that constant).  A ViewSpec of the whole of an
     "output" or "extern" buffer returns that tensor itself; any other makes a view on its storage.
 
+    `owned`: calls hand over what they give (Plan.consume), so that there is room where an input was used for the last time.
     `otherwise` is called with the inputs, and its result returned, where a draw is not possible (DrawCall)."""
 
     n_inputs: int
@@ -162,4 +163,5 @@ class PlanSpec:
     refused: type[BaseException] | None = (
         None  # raised before anything is done, where a number cannot be computed
     )
+    owned: bool = False
     keep: tuple[Any, ...] = ()  # objects that must live as long as the plan (loaded libraries)

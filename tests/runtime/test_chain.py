@@ -5,12 +5,14 @@ import ctypes
 import pytest
 import torch
 
-from frameloom.runtime.spec import LaunchCall
+from frameloom.runtime import _runtime
+from frameloom.runtime.spec import BufferSpec, LaunchCall, PlanSpec, ViewSpec
 from tests.runtime.pretend_cuda import gpu, needs_no_cuda
 from tests.runtime.test_launch import aligned, buffer, load, log, plan
 
 __all__ = ["gpu"]  # fixtures
 pytestmark = needs_no_cuda
+CPU = torch.device("cpu")
 
 
 def chain(*names, last=(1, 1, 1), other=None):
@@ -92,3 +94,17 @@ def test_a_graph_that_fails_leaves_the_error_to_the_launch(gpu):
         with pytest.raises(RuntimeError, match="invalid argument"):
             p(x)
     assert (log(gpu).graphs, log(gpu).alive) == (1, 0)
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_where_a_large_input_goes_there_is_room_for_what_comes(gpu, owned):
+    large = 1 << 18
+    inputs = [BufferSpec("input", (large,), (1,), torch.float32, CPU)]
+    outputs = [BufferSpec("output", (large,), (1,), torch.float32, CPU) for _ in range(2)]
+    steps = tuple(LaunchCall(load("twice"), (k, k + 1), (1, 1, 1)) for k in range(2))
+    views = tuple(ViewSpec(k, (large,), (1,), 0, torch.float32) for k in (1, 2))
+    p = _runtime.Plan(PlanSpec(1, (*inputs, *outputs), steps, views, 0, owned=owned))
+    x = torch.randn(large)
+    for _ in range(2):
+        assert torch.equal(p.consume([x])[1][:32], 4 * x[:32])
+    assert log(gpu).graphs == (2 if owned else 1)
