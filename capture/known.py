@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from frameloom.capture.record import Recorder
 
 aten = torch.ops.aten
-MAX_NODES = 200
+MAX_NODES = 10_000
 MAX_MASK = 1 << 24  # elements
 MAX_ELEMENTS = 1 << 15  # beyond, threads share the work, and their number is part of the result
 UNINITIALISED = ("empty", "new_empty")
@@ -36,20 +36,22 @@ def known_value(fake: Fake, recorder: Recorder) -> torch.Tensor | None:
     """The tensor that `fake` will be at every call, or None where that is not known."""
     if fake.memory is None or fake.device.type != "cpu":
         return None
-    order = _ancestors(current(fake, recorder), _is_fixed)
+    values = recorder.known
+    node = current(fake, recorder)
+    order = _ancestors(node, _is_fixed, values)
     if order is None:
         return None
-    default, values = torch.get_default_dtype(), dict[Any, Any]()
+    default = torch.get_default_dtype()
     torch.set_default_dtype(recorder.default_dtype)
     try:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
-            for node in order:
-                values[node] = _run(node, values, recorder)
+            for n in order:
+                values[n] = _run(n, values, recorder)
     except Exception:
         return None  # it raises at run time, in its place
     finally:
         torch.set_default_dtype(default)
-    found: torch.Tensor = values[order[-1]]
+    found: torch.Tensor = values[node]
     return found
 
 
@@ -58,10 +60,10 @@ def known_mask(mask: Fake, recorder: Recorder) -> torch.Tensor | None:
     and bools lead to is the same on every device."""
     if mask.memory is None or mask.dtype is not torch.bool:
         return None
-    order = _ancestors(current(mask, recorder), _is_discrete)
+    values = dict[Any, Any]()
+    order = _ancestors(current(mask, recorder), _is_discrete, values)
     if order is None:
         return None
-    values = dict[Any, Any]()
     try:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             for node in order:
@@ -84,20 +86,20 @@ def _is_discrete(node: torch.fx.Node) -> bool:
 
 
 def _ancestors(
-    node: torch.fx.Node, is_fixed: Callable[[torch.fx.Node], bool]
+    node: torch.fx.Node, is_fixed: Callable[[torch.fx.Node], bool], known: dict[Any, Any]
 ) -> list[torch.fx.Node] | None:
-    """All nodes that `node` needs, it last; None if any of them is not the same at every call."""
+    """All nodes that `node` needs beside those that are known, it last; None if any of them is not the same at every call."""
     order: dict[torch.fx.Node, None] = {}
     pending = [node]
     while pending:
         node = pending[-1]
-        if node in order:
+        if node in order or node in known:
             pending.pop()
             continue
         if not is_fixed(node) or len(pending) + len(order) > MAX_NODES:
             return None
         needed = [] if node.target in FILLING else node.all_input_nodes
-        missing = [n for n in needed if n not in order]
+        missing = [n for n in needed if n not in order and n not in known]
         if missing:
             pending += missing
         else:

@@ -93,6 +93,7 @@ class Recorder(TorchDispatchMode):
         self._outs: set[int] = (
             set()
         )  # tensors that the current call was given as out= and an op has written
+        self.known: dict[torch.fx.Node, Any] = {}  # what nodes hold at every call (known.py)
         self.hidden_writes = (
             False  # whether one changed a tensor that has a history without changing that
         )
@@ -258,6 +259,7 @@ class Recorder(TorchDispatchMode):
     def release(self) -> None:
         """The captured call's tensors are the caller's again."""
         self._inputs.clear()
+        self.known.clear()
 
     # ---- recording
 
