@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from frameloom.ir import index
 from frameloom.ir.cases import assumptions
-from frameloom.ir.cumulative import own_axes
+from frameloom.ir.cumulative import own_axes, prefix
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, const
 from frameloom.ir.ops import EXPENSIVE, LEAVES, Op
-from frameloom.ir.program import Buffer, Store
+from frameloom.ir.program import Buffer, Store, is_cuda
 from frameloom.ir.substitute import loads, masked, select, substitute, topological, transform
 
 CHEAP_OPS = 24  # more arithmetic than this is not repeated where that can be avoided
@@ -167,7 +167,7 @@ def worthwhile(consumer: Store, uses: Sequence[Use], producer: Store, kept: bool
     evaluations = 0
     for use in uses:
         at = positions(use.load, producer)
-        if at is None:
+        if at is None or (_is_cumulative(cost) and not _in_its_pass(use, at)):
             return False
         needs: frozenset[Axis] = frozenset()
         for r in cost.reductions:
@@ -193,6 +193,19 @@ def worthwhile(consumer: Store, uses: Sequence[Use], producer: Store, kept: bool
     if kept and bytes_of(cost.buffers) > bytes_of([producer.buffer]):
         return False
     return evaluations <= size or cost.ops <= FEW_OPS or evaluations <= SMALL_SPACE
+
+
+def _is_cumulative(cost: Summary) -> bool:
+    found = topological(cost.reductions)
+    return any(n.op is Op.REDUCE and prefix(n) is not None for n in found)
+
+
+def _in_its_pass(use: Use, at: Mapping[Axis, Node]) -> bool:
+    """Whether what uses a cumulative fold can be part of the pass that makes it.  With its loads masked it would be another fold for each
+    position; on the CPU, folds up to anything but the own position are stored anyway."""
+    if len(use.load.srcs) == 2 and _unsafe(at):
+        return False
+    return is_cuda(use.load.arg.device) or (not use.around and _aligned(at))
 
 
 def _order(consumer: Store, use: Use) -> list[Axis]:

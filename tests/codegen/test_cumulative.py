@@ -4,8 +4,12 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from frameloom.ir.program import Extern
+from frameloom.ir.cumulative import prefix
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Extern, Kernel
+from frameloom.ir.substitute import topological
 from tests.helpers import check
 
 X = torch.randn(5, 37, 9)
@@ -94,3 +98,20 @@ def test_gradients():
         return x.grad
 
     check(f, X.clone().requires_grad_())
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, i: x.cumsum(1).gather(1, i) + 1,
+        lambda x, i: F.pad(x.cumsum(1), (0, 0, 1, 0)),
+        lambda x, i: x.cumsum(1)[:, i[0, :, 0]],
+        lambda x, i: torch.cat([x.cumsum(1), x], 1),
+        lambda x, i: x.cumsum(1).roll(2, 1) * x,
+    ],
+)
+def test_what_reads_it_anywhere_does_not_repeat_it(fn):
+    report = check(fn, X, torch.randint(0, 37, (5, 37, 9)), graphs=1)
+    stores = [s for k in report.graphs[0].fused.steps if isinstance(k, Kernel) for s in k.stores]
+    folds = [n for n in topological(s.value for s in stores) if n.op is Op.REDUCE and n.arg.kind == "sum"]  # fmt: skip
+    assert folds and all(prefix(n) is not None for n in folds)
