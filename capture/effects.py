@@ -20,6 +20,7 @@ from frameloom.capture.values.iterator import SequenceIterator, advance
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.symbolic import is_unsettled
+from frameloom.capture.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
@@ -44,6 +45,11 @@ class Effect:
             code.load_const(self.key)
             r.load(self.values[0])
             code.call(3)
+        elif self.action == "set_gradient":
+            code.start_call(set_gradient)
+            r.load(self.target)
+            r.load(self.values[0])
+            code.call(2)
         elif self.action == "delete_attribute":
             code.start_call(delete_attribute)
             r.load(self.target)
@@ -78,6 +84,10 @@ class Effect:
             r.load_tuple(self.values)
             code.call(2)
         code.emit("POP_TOP")
+
+
+def set_gradient(tensor: Any, gradient: Any) -> None:
+    tensor.grad = gradient
 
 
 def replace_list(target: Any, items: tuple[Any, ...]) -> None:
@@ -122,6 +132,8 @@ def pending(t: Tracer, skip: set[int]) -> list[Effect]:
                 effects.append(Effect(value, "advance", (count, value.ended), []))
         elif isinstance(value, SetValue) and value.origin is not None:
             effects += _members(value)
+        elif isinstance(value, TensorValue) and value.new_gradient is not None:
+            effects.append(Effect(value, "set_gradient", None, [value.new_gradient]))
         elif isinstance(value, CellValue) and value.real is not None:
             effects += _cell(t, value)
     return effects

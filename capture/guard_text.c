@@ -131,7 +131,7 @@ static PyObject *demand(Guards *guards, const Step *step) {
         format = "members %U";
         break;
     case CHECK_NO_KEY:
-        inner = short_repr(step->object);
+        inner = constant_supported(step->object) ? short_repr(step->object) : identity_text(step->object);
         format = "no key %U";
         break;
     case CHECK_NO_CLASS_ATTR:

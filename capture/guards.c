@@ -224,6 +224,8 @@ static PyObject *child_path(PyObject *parent, StepKind kind, PyObject *key, cons
         int of_dict = end && PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(end, suffix) == 0;
         Py_XDECREF(end);
         if (PyErr_Occurred()) return NULL;
+        /* What a key that is an object says of itself may be long, or code of the program. */
+        if (!of_dict && !constant_supported(key)) return PyUnicode_FromFormat("%U[...]", parent);
         if (!of_dict) return PyUnicode_FromFormat("%U[%R]", parent, key);
         PyObject *base = PyUnicode_Substring(parent, 0, length - tail);
         PyObject *path = base ? PyUnicode_FromFormat("%U.%U", base, key) : NULL;

@@ -31,6 +31,12 @@ from frameloom.capture.lifetime import Lifetimes
 from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
 from frameloom.capture.resume import STATE, FrameWriter
 from frameloom.capture.shown import choose_shown
+from frameloom.capture.spent import (
+    spent,
+    with_spent_histories,
+    without_gradients,
+    without_histories,
+)
 from frameloom.capture.surroundings import watch_autograd
 from frameloom.capture.values.base import NULL, LazyValue, Value
 from frameloom.capture.values.const import ConstValue
@@ -74,6 +80,7 @@ class Piece:
         self.outputs = tensors_in(self.needed)
         self.detached = tuple(n for n, value in enumerate(self.outputs) if is_detached(t, value))
         self.inferred = inferred(self.outputs)
+        self.spent = spent(t, self.outputs)
         self.graph: CapturedGraph | None = None
         self.compiled: Any = None
 
@@ -82,7 +89,7 @@ class Piece:
         apart: list[Any] = []
         if t.recorder.n_ops or self.outputs:
             try:
-                self.graph = t.recorder.finish([value.fake for value in self.outputs])
+                self.graph = t.recorder.finish(without_histories(t, self.outputs, self.spent))
             except Break as cause:
                 raise Skip(f"a gradient is needed: {cause}") from cause
             if self.graph.backward is not None:
@@ -97,6 +104,8 @@ class Piece:
             if t.rerun_sites:
                 check_that_rerun_is_possible(t, self.graph)
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
+            if t.went_back and self.graph.backward is None:
+                self.compiled = without_gradients(self.compiled)
             if t.rerun_sites:
                 self.compiled = rerunning(self.compiled, self.graph.gm if config.verify else None)
         tell_objects_apart(t)
@@ -166,6 +175,7 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
     if (
         not piece.effects
         and not piece.detached
+        and not piece.spent
         and piece.inferred is None
         and not capture.tracer.draws
         and not capture.tracer.settings.differ
@@ -322,6 +332,8 @@ class RootWriter:
             code.call(len(piece.graph.inputs) + 2 * (piece.inferred is not None))
             if piece.detached:
                 code.call_const_after(detach_some, (piece.detached,))
+            if piece.spent:
+                code.call_const_after(with_spent_histories, (piece.spent,))
             r.output_name = code.temporary()
             code.store(r.output_name)
         for draw in self.tracer.draws:

@@ -110,6 +110,8 @@ class Tracer:
         self._cells: dict[int, CellValue] = {}
         self._globals: dict[int, DictValue] = {}
         self._pins: dict[int, Any] = {}
+        self.went_back = False  # whether a backward pass was captured
+        self.gradients_set: set[int] = set()  # fakes that became the gradient of a tensor
         self.elements: dict[Any, SymbolicNumber] = {}  # nodes of one element, as numbers
 
     # --- objects of the program
@@ -228,6 +230,10 @@ class Tracer:
         value = TensorValue(fake, real, origin)
         self._tensors[id(fake)] = value
         return value
+
+    def tensor_of(self, fake: Any) -> TensorValue | None:
+        """The value that stands for a Fake of the recorder."""
+        return self._tensors.get(id(fake))
 
     def from_python(self, obj: Any) -> Value:
         """A value for an object made during the capture: a constant, a fake tensor, or a container of them."""

@@ -2,6 +2,7 @@
 
 from frameloom.capture.library import (
     checkpoints,
+    autograd,
     data,
     deques,
     dictionaries,
@@ -24,6 +25,7 @@ from frameloom.capture.library import (
 
 __all__ = [
     "checkpoints",
+    "autograd",
     "data",
     "deques",
     "dictionaries",

@@ -97,3 +97,14 @@ def _code_inside(function: Any, name: str) -> CodeType | None:
 _WRAPPER = _code_inside(_use_grad_for_differentiable, "_use_grad")
 if _WRAPPER is not None and "func" in _WRAPPER.co_freevars:
     WRAPPERS[_WRAPPER] = _step
+
+
+def _without_compiler(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
+    # Around what PyTorch keeps from its own compiler, `zero_grad` among it.
+    names = function.code.co_freevars
+    return t.call(t.look(function.closure(t)[names.index("fn")].content), args, kwargs)
+
+
+_KEPT = _code_inside(torch._disable_dynamo, "inner")
+if _KEPT is not None and "fn" in _KEPT.co_freevars:
+    WRAPPERS[_KEPT] = _without_compiler

@@ -69,6 +69,7 @@ class TensorValue(Value):
         self.fake = fake
         self.real = real
         self.origin = origin
+        self.new_gradient: Value | None = None  # what `.grad` was set to
 
     def type(self) -> type:
         return torch.Tensor if self.real is None else type(self.real)
@@ -87,8 +88,7 @@ class TensorValue(Value):
         if name == "grad_fn" and not self.fake.requires_grad:
             return ConstValue(None)
         if name == "grad" and self.real is not None:
-            assert self.origin is not None
-            return t.look(t.wrap(self.real.grad, self.origin.child("attr", "grad")))
+            return self.gradient(t)
         if name == "grad" and not self.fake.requires_grad:
             return ConstValue(None)
         if name in COMPUTED:
@@ -112,10 +112,38 @@ class TensorValue(Value):
             return BoundMethodValue(BuiltinValue(found), self)
         raise Break("tensor_attribute", f"tensor.{name}")
 
+    def gradient(self, t: Tracer) -> Value:
+        """`.grad` of a tensor from before the call."""
+        if self.new_gradient is not None:
+            return self.new_gradient
+        assert self.origin is not None
+        return t.look(t.wrap(self.real.grad, self.origin.child("attr", "grad")))  # type: ignore[union-attr]
+
+    def set_gradient(self, t: Tracer, value: Value) -> None:
+        t.change(self)
+        self.new_gradient = value
+
+    def snapshot(self) -> Any:
+        return self.new_gradient
+
+    def restore(self, saved: Any) -> None:
+        self.new_gradient = saved
+
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         if name == "data" and t.look(value) is self:
             return  # `Module.to` where there is nothing to do
+        if name == "grad" and self.real is not None and self._may_be_gradient(t.look(value)):
+            return self.set_gradient(t, t.look(value))
         raise Break("tensor_attribute", f"tensor.{name} = ...")
+
+    def _may_be_gradient(self, value: Value) -> bool:
+        if isinstance(value, ConstValue):
+            return value.type() is type(None)
+        if not isinstance(value, TensorValue) or value.fake is self.fake:
+            return False
+        own, other = self.fake, value.fake
+        facts = [(f.shape, f.dtype, f.device) for f in (own, other)]
+        return facts[0] == facts[1] and value.type() in (torch.Tensor, torch.nn.Parameter)
 
     def truth(self, t: Tracer) -> bool:
         known = self.known_truth(t)

@@ -1,0 +1,208 @@
+"""`loss.backward()` and `torch.autograd.grad(...)` inside captured code.
+
+The recording runs under autograd, so the Fakes have the history that the program's tensors have: autograd is asked for the gradients at once, and
+what it does is recorded like any other op.  What `backward` does to `.grad` of the leaves is an effect on these: a gradient that was not there is
+set, one that was is added to in place.  What is left to autograd itself, by a break: histories that began before the call, hooks,
+and gradients of gradients put into `.grad`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.builtins import Args, Kwargs, knows
+from frameloom.capture.fake import Fake
+from frameloom.capture.history import history, without_autocast
+from frameloom.capture.shapes import is_dense
+from frameloom.capture.special_ops import is_checked
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import NONE, TRUE, ConstValue, is_none
+from frameloom.capture.values.container import ListValue, SequenceValue, TupleValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+BACKWARD = ("gradient", "retain_graph", "create_graph", "inputs")
+GRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused", "is_grads_batched", "materialize_grads")  # fmt: skip
+
+
+@knows(torch.Tensor.backward, least=1, most=5, keywords=" ".join(BACKWARD))
+def _backward(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = {**dict(zip(BACKWARD, args[1:], strict=False)), **kwargs}
+    loss, gradient = t.look(args[0]), t.look(given.get("gradient", NONE))
+    keeps = _flag(t, given, "retain_graph")
+    if not isinstance(loss, TensorValue) or _flag(t, given, "create_graph"):
+        raise Break("autograd", "backward(create_graph=True)")
+    if not is_none(t.look(given.get("inputs", NONE))):
+        raise Break("autograd", "backward(inputs=...)")
+    if is_none(gradient) and loss.fake.numel() != 1:
+        raise Break("autograd", "backward() of a tensor that is no scalar")
+    if not is_none(gradient) and not isinstance(gradient, TensorValue):
+        raise Break("autograd", "backward(...)")
+    leaves = _leaves(t, [loss])
+    for leaf in leaves:
+        _check_leaf(t, leaf)
+    t.went_back = True
+    found = t.torch_call(
+        _gradients, [loss, ListValue(list(leaves)), gradient, ConstValue(keeps)], {}
+    )
+    for leaf, made in zip(leaves, t.items(found), strict=True):
+        if isinstance(made := t.look(made), TensorValue):
+            _accumulate(t, leaf, made)
+    return NONE
+
+
+@knows(torch.autograd.grad, least=1, most=9, keywords=" ".join(GRAD))
+def _grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = {**dict(zip(GRAD, args, strict=False)), **kwargs}
+    if "inputs" not in given or _flag(t, given, "is_grads_batched"):
+        raise Break("autograd", "torch.autograd.grad(...)")
+    outputs, inputs = (_tensors(t, given[name]) for name in ("outputs", "inputs"))
+    for leaf in _leaves(t, outputs):
+        _check_hooks(t, leaf)
+    for value in inputs:
+        if value.real is not None and not value.real.is_leaf:
+            raise Break("autograd", "torch.autograd.grad(...) of a tensor with a history")
+    seeds = t.look(given.get("grad_outputs", NONE))
+    if isinstance(seeds, TensorValue):
+        seeds = TupleValue([seeds])
+    creates = _flag(t, given, "create_graph")
+    keeps = _flag(t, given, "retain_graph", creates)
+    t.went_back = True
+    return t.torch_call(
+        _asked,
+        [ListValue(list(outputs)), ListValue(list(inputs)), seeds, ConstValue(keeps), ConstValue(creates),
+         ConstValue(_flag(t, given, "allow_unused")), ConstValue(_flag(t, given, "materialize_grads"))],
+        {},
+    )  # fmt: skip
+
+
+def _gradients(loss: Any, leaves: Any, gradient: Any, keeps: bool) -> Any:
+    with torch.autograd.set_multithreading_enabled(False), without_autocast():
+        return torch.autograd.grad(
+            [loss],
+            leaves,
+            None if gradient is None else [gradient],
+            retain_graph=keeps,
+            allow_unused=True,
+        )
+
+
+def _asked(
+    outputs: Any, inputs: Any, seeds: Any, keeps: bool, creates: bool, unused: bool, zeros: bool
+) -> Any:
+    with torch.autograd.set_multithreading_enabled(False), without_autocast():
+        return torch.autograd.grad(
+            outputs, inputs, seeds, retain_graph=keeps, create_graph=creates, allow_unused=unused or zeros,
+            materialize_grads=zeros,
+        )  # fmt: skip
+
+
+def _flag(t: Tracer, given: dict[str, Value], name: str, default: bool = False) -> bool:
+    value = t.look(given.get(name, NONE))
+    return default if is_none(value) else value.truth(t)
+
+
+def _tensors(t: Tracer, value: Value) -> list[TensorValue]:
+    value = t.look(value)
+    items = t.list_items(value) if isinstance(value, SequenceValue) else [value]
+    found = [t.look(item) for item in items]
+    if not all(isinstance(item, TensorValue) for item in found):
+        raise Break("autograd", "torch.autograd.grad(...) of other objects than tensors")
+    return found  # type: ignore[return-value]
+
+
+def _leaves(t: Tracer, roots: list[TensorValue]) -> list[TensorValue]:
+    """The tensors of the program at which the histories begin."""
+    recorder = t.recorder
+    if recorder.inference or any(r.fake.grad_fn is None for r in roots):
+        raise Break("autograd", "a backward pass without a history")
+    if any(map(is_checked, recorder.graph.nodes)):
+        raise Break("autograd", "a gradient that depends on data to be defined")
+    try:
+        with recorder:
+            found = {
+                id(leaf): leaf
+                for root in roots
+                for node in history(root.fake)  # type: ignore[arg-type]
+                if isinstance(leaf := getattr(node, "variable", None), Fake)
+            }
+    except RuntimeError as error:
+        raise Break("autograd", str(error).splitlines()[0]) from error
+    leaves = []
+    for leaf in found.values():
+        value = t.tensor_of(leaf)
+        if value is None or value.real is None or value.origin is None:
+            raise Break("autograd", "a backward pass to a tensor made in the captured code")
+        leaves.append(value)
+    return leaves
+
+
+def _check_hooks(t: Tracer, leaf: TensorValue) -> None:
+    assert leaf.origin is not None
+    for name in HOOKS:
+        if getattr(leaf.real, name, None) is not None:
+            raise Break("autograd", "a backward pass to a tensor that has hooks")
+        t.guards.add(leaf.origin.child("attr", name), "equal", None)
+
+
+def _check_leaf(t: Tracer, leaf: TensorValue) -> None:
+    """A backward pass ends there, and what it leaves is known."""
+    assert leaf.origin is not None
+    if not leaf.real.is_leaf:
+        raise Break("autograd", "a backward pass that leaves the captured code")
+    t.guards.add(leaf.origin.child("attr", "is_leaf"), "equal", True)
+    _check_hooks(t, leaf)
+    before = leaf.gradient(t)
+    if not is_none(before) and (not isinstance(before, TensorValue) or before.fake.requires_grad):
+        raise Break("autograd", "a gradient that has a history itself")
+
+
+def _accumulate(t: Tracer, leaf: TensorValue, made: TensorValue) -> None:
+    """As AccumulateGrad does.  Source: torch/csrc/autograd/functions/accumulate_grad.h."""
+    before = leaf.gradient(t)
+    if isinstance(before, TensorValue):
+        t.torch_call(_add, [before, made], {})
+        return
+    fake = made.fake
+    own = fake.memory.root is fake and fake.memory.input is None and not fake.memory.version  # type: ignore[attr-defined]
+    if not own or id(fake) in t.gradients_set or not _lies_as(fake, leaf.fake):
+        made = t.torch_call(_copy, [leaf, made], {})  # type: ignore[assignment]
+    t.gradients_set.add(id(made.fake))
+    leaf.set_gradient(t, made)
+
+
+def _add(before: Any, made: Any) -> None:
+    with torch.no_grad():
+        before.add_(made)
+
+
+def _copy(leaf: Any, made: Any) -> Any:
+    with torch.no_grad():
+        if is_dense(leaf):
+            like = torch.empty_strided(
+                leaf.shape, leaf.stride(), dtype=made.dtype, device=made.device
+            )
+            return like.copy_(made)
+        return made.clone(memory_format=torch.contiguous_format)
+
+
+def _lies_as(made: torch.Tensor, leaf: torch.Tensor) -> bool:
+    """Whether the gradient is kept as it is, and not copied."""
+    if is_dense(leaf):
+        return made.stride() == leaf.stride()
+    return made.is_contiguous()
+
+
+@knows(torch.Tensor.requires_grad_, least=1, most=2, keywords="requires_grad")
+def _requires_grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    tensor = t.look(args[0])
+    wanted = t.look(kwargs.get("requires_grad", args[1] if len(args) > 1 else TRUE)).truth(t)
+    if not isinstance(tensor, TensorValue) or tensor.fake.requires_grad is not wanted:
+        raise Break("autograd", "tensor.requires_grad_(...)")
+    return tensor
