@@ -78,7 +78,7 @@ def run(
         if isinstance(given, torch.Tensor):
             memory[buffer] = given
         elif buffer.kind is Kind.NUMBER:
-            memory[buffer] = torch.tensor(given)
+            memory[buffer] = torch.tensor(given, dtype=buffer.dtype.to_torch())  # type: ignore[union-attr]
     for n in program.numbers:
         memory[n.result] = _number(n, memory)
     for step in program.steps:

@@ -17,7 +17,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import lower
 from frameloom.ir.memory import buffers_of, writes_of
-from frameloom.ir.program import Check, Extern, Kernel, Kind
+from frameloom.ir.program import Check, Extern, Kernel, KernelList, Kind
 from frameloom.ir.verify import verify
 from tests.capture.capturing import GraphRunner
 
@@ -242,3 +242,34 @@ def test_which_device_is_current_is_guarded_where_it_matters(fn, relies, monkeyp
         pytest.skip("PyTorch here has to ask a GPU")
     assert {b.device for b in buffers_of(runner.program.steps[-1])} == {"cuda:0"}
     assert any("get_num_threads" in g for g in runner.guards) == relies, runner.guards
+
+
+def test_numbers_beside_tensors_of_a_gpu_are_arguments_of_its_kernels():
+    runner = Lowering()
+    target = _capture.JitFunction(lambda x, a: torch.relu(x * a) + a * 2, runner)
+    for a in (0.5, 0.25):
+        with torch.no_grad(), contextlib.suppress(RuntimeError):
+            target(X, a)
+    program = runner.program
+    assert [s.device for s in program.steps] == ["cuda:0"]
+    assert Kind.NUMBER in {b.kind for b in buffers_of(program.steps[0])}
+
+
+def test_an_optimizer_step_is_kernels_of_the_gpu_with_numbers_of_each_tensor():
+    def step(ps, gs, steps, lr):
+        torch._foreach_add_(steps, 1)
+        corrections = [1 - 0.9 ** s.item() for s in steps]
+        torch._foreach_addcdiv_(ps, gs, gs, [-lr / c for c in corrections])
+
+    runner = Lowering()
+    target = _capture.JitFunction(step, runner)
+    ps, gs = ([torch.randn(3, n) + 4 for n in (4, 5, 6, 7)] for _ in range(2))
+    steps = [torch.tensor(float(k)) for k in range(4)]
+    for lr in (0.1, 0.2):
+        with torch.no_grad(), contextlib.suppress(RuntimeError):
+            target(ps, gs, steps, lr)
+    assert not runner.breaks
+    program = runner.program
+    assert sum(isinstance(s, KernelList) for s in program.steps) == 1
+    assert not any(isinstance(s, Kernel) for s in program.steps)
+    assert len(program.numbers) > 4

@@ -41,14 +41,18 @@ def update(k, p, g, factor=0.5):
     return Kernel(f"update_{k}", (Store(p, into.srcs[0], cast(p.dtype, value), axes),))
 
 
+def word(tensor, buffer, start):
+    """What the plan writes into the table: an address, or a number's bits."""
+    if buffer.kind is Kind.NUMBER:
+        return int(tensor.view(torch.int64))
+    return tensor.data_ptr() + start * buffer.dtype.bytes
+
+
 def run_list(one, tensors):
     """The list's kernel, interpreted."""
     (source,) = generate_lists([one], H200)
     (entry,) = source.entries
-    table = [
-        [tensors[b.name].data_ptr() + start * b.dtype.bytes for b, start in row]
-        for row in entry.columns
-    ]
+    table = [[word(tensors[b.name], b, start) for b, start in row] for row in entry.columns]
     blocks = [
         (k, at) for k, words in enumerate(entry.words) for at in range(-(-words[0] // entry.block))
     ]
@@ -176,3 +180,31 @@ def test_blocks_have_one_wide_access_a_thread():
         (source,) = generate_lists([one], H200)
         found.append((source.entries[0].block, source.warps))
     assert found == [(512, 4), (2048, 8)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_numbers_known_only_at_run_time_differ_by_row(dtype):
+    shapes = [(5,), (3000,), (8, 16), (17,)]
+    ps = {f"p{k}": torch.randn(s).to(dtype) for k, s in enumerate(shapes)}
+    gs = {f"g{k}": torch.randn(s).to(dtype) for k, s in enumerate(shapes)}
+    numbers = {f"n{k}": torch.tensor(0.1 * (k + 1), dtype=torch.float64) for k in range(4)}
+    tensors = ps | gs | numbers
+    buffers = {n: on_gpu(n, t) for n, t in (ps | gs).items()}
+    steps = []
+    for k in range(4):
+        n = buffers[f"n{k}"] = Buffer(f"n{k}", DType.F64, (), (), Kind.NUMBER)
+        p, g = buffers[f"p{k}"], buffers[f"g{k}"]
+        axes = space(p.shape)
+        into, factor = read(p, *axes), cast(F32, read(n))
+        moved = binary(Op.MUL, cast(F32, read(g, *axes)), factor)
+        value = cast(p.dtype, binary(Op.ADD, cast(F32, into), moved))
+        steps.append(Kernel(f"update_{k}", (Store(p, into.srcs[0], value, axes),)))
+    before = program_of(steps, buffers.values())
+    after = lists(before)
+    verify(after)
+    (one,) = after.steps
+    expected = {n: t.clone() for n, t in tensors.items()}
+    interp.run(before, [t.item() if n in numbers else t for n, t in expected.items()])
+    run_list(one, tensors)
+    for name in ps:
+        assert torch.equal(tensors[name], expected[name]), name
