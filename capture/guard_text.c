@@ -131,7 +131,7 @@ static PyObject *demand(Guards *guards, const Step *step) {
         format = "members %U";
         break;
     case CHECK_NO_KEY:
-        inner = constant_supported(step->object) ? short_repr(step->object) : identity_text(step->object);
+        inner = constant_supported(meant(step)) ? short_repr(meant(step)) : identity_text(meant(step));
         format = "no key %U";
         break;
     case CHECK_NO_CLASS_ATTR:
@@ -173,8 +173,9 @@ static PyObject *owner_path(PyObject *path) {
 
 /* "net[0]: expected no attribute 'weight' of its own, found Parameter ..." */
 static PyObject *unwanted_text(const Step *step, PyObject *path, PyObject *dict) {
-    PyObject *value = PyDict_GetItemWithError(dict, step->object), *owner = owner_path(path), *text = NULL;
-    PyObject *found = value ? identity_text(value) : NULL, *key = short_repr(step->object);
+    PyObject *asked = meant(step), *value = PyDict_GetItemWithError(dict, asked), *text = NULL;
+    PyObject *owner = owner_path(path), *found = value ? identity_text(value) : NULL;
+    PyObject *key = constant_supported(asked) ? short_repr(asked) : identity_text(asked);
     if (found && key && owner)
         text = PyUnicode_FromFormat("%U: expected no attribute %U of its own, found %U", owner, key, found);
     else if (found && key && !PyErr_Occurred())

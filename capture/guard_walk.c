@@ -52,8 +52,15 @@ static PyObject *load_item(PyObject *object, Py_ssize_t index) {
     return PyTuple_Check(object) ? PyTuple_GET_ITEM(object, index) : PyList_GET_ITEM(object, index);
 }
 
+/* The key of a dictionary, borrowed; NULL where it is a tensor that is gone. */
+static inline PyObject *guard_key(const Step *step) {
+    PyObject *key = step->weak ? weakref_object(step->object) : step->object;
+    return step->weak && key == Py_None ? NULL : key;
+}
+
 static PyObject *load_key(const Step *step, PyObject *dict) {
-    return PyDict_Check(dict) ? guard_dict_find(dict, step->object, step->number) : NULL;
+    PyObject *key = guard_key(step);
+    return key && PyDict_Check(dict) ? guard_dict_find(dict, key, step->number) : NULL;
 }
 
 static PyObject *or_none(PyObject *object) { return object ? object : Py_None; }
@@ -236,7 +243,8 @@ static inline int check(const Step *step, PyObject **values) {
     case CHECK_MEMBERS:
         return members_are(step, object);
     case CHECK_NO_KEY:
-        return PyDict_Check(object) && guard_dict_find(object, step->object, step->number) == NULL;
+        return PyDict_Check(object) &&
+               (guard_key(step) == NULL || guard_dict_find(object, guard_key(step), step->number) == NULL);
     case CHECK_NO_CLASS_ATTR:
         return PyType_Check(object) && guard_class_lookup(object, step->object) == NULL;
     case CHECK_OFFSET:

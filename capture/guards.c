@@ -259,6 +259,15 @@ static int is_class_key(PyObject *key) {
            PyUnicode_CheckExact(PyTuple_GET_ITEM(key, 0)) && PyType_Check(PyTuple_GET_ITEM(key, 1));
 }
 
+/* A tensor that is a key, as in an optimizer's state, is held weakly: whoever asks for it has it. */
+static int set_key(Step *step, PyObject *key) {
+    step->weak = PyObject_TypeCheck(key, torch_header.tensor_type);
+    step->object = step->weak ? PyWeakref_NewRef(key, NULL) : Py_NewRef(key);
+    if (step->object == NULL) return -1;
+    if (PyUnicode_CheckExact(step->object)) PyUnicode_InternInPlace(&step->object);
+    return 0;
+}
+
 static PyObject *Guards_child(Guards *self, PyObject *const *args, Py_ssize_t nargs) {
     if (nargs < 2 || nargs > 3 || !PyUnicode_Check(args[1])) {
         PyErr_SetString(PyExc_TypeError, "child(parent, kind, key=None)");
@@ -287,8 +296,7 @@ static PyObject *Guards_child(Guards *self, PyObject *const *args, Py_ssize_t na
     if (step == NULL) return NULL;
     step->parent = (int32_t)parent;
     step->number = number;
-    step->object = Py_NewRef(key);
-    if (PyUnicode_CheckExact(step->object)) PyUnicode_InternInPlace(&step->object);
+    if (set_key(step, key) < 0) return NULL;
     if (kind == STEP_ATTR || kind == STEP_STATE) {
         if (append_index(&self->fresh_nodes, &self->fresh_count, &self->fresh_room, step->node) < 0)
             return NULL;
@@ -345,9 +353,7 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         /* fall through */
     case CHECK_NO_KEY:
         step->number = PyObject_Hash(value);
-        step->object = Py_NewRef(value);
-        if (PyUnicode_CheckExact(value)) PyUnicode_InternInPlace(&step->object);
-        return step->number == -1 ? -1 : 0;
+        return step->number == -1 ? -1 : set_key(step, value);
     case CHECK_SAME:
     case CHECK_DIFFERENT:
         step->number = PyLong_AsSsize_t(value);

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import builtins
 import gc
+import weakref
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 if TYPE_CHECKING:
     from frameloom.capture.builder import CodeBuilder
@@ -50,7 +53,10 @@ class Origin:
         elif kind == "attr":
             code.load_attr(self.key)
         elif kind in ("item", "key"):
-            code.load_const(self.key)
+            if isinstance(self.key, torch.Tensor):  # code would keep it alive
+                code.call_const(weakref.ref(self.key))
+            else:
+                code.load_const(self.key)
             code.emit("BINARY_SUBSCR")
         elif kind in READERS:
             code.call_const_after(READERS[kind], () if self.key is None else (self.key,))

@@ -45,6 +45,8 @@ def reason_against(program: Program) -> str | None:
         return f"it works on {', '.join(sorted(devices)) or 'nothing'}"
     if any(b.dtype is None and b.torch_dtype is None for b in program.inputs):
         return "it is given something else than tensors"
+    if program.numbers or any(b.kind is Kind.NUMBER for b in program.inputs):
+        return "it computes with numbers that vary"
     for step in program.steps:
         if isinstance(step, Extern) and (reason := _against_call(step)):
             return reason

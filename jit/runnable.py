@@ -17,6 +17,9 @@ MANY_ELEMENTS = 64  # of a constant that is written out
 
 HEAD = """\
 # Runs one captured graph plainly and jitted, and compares.
+import math
+import operator
+import _operator
 from math import inf, nan
 import torch
 from torch import device
@@ -61,6 +64,8 @@ def runnable(captured: CapturedGraph) -> str:
 
 
 def _random(tensor: Any) -> str:
+    if isinstance(tensor, int | float):
+        return repr(tensor)
     return f"tensor({tuple(tensor.shape)}, {tensor.stride()}, {tensor.dtype})"
 
 

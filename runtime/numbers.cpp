@@ -1,6 +1,6 @@
-// Python's numbers in a plan: taken from the call's ints and floats and computed before the steps run, with what
-// Python's operators give for them.  Where Python would raise, or give a number of another type or an int of more
-// than 64 bits, the call is refused, and left to Python.
+// Python's numbers in a plan: taken from the call's ints and floats and computed before the steps run, with
+// what Python's operators give for them.  Where Python would raise, or give a number of another type or an
+// int of more than 64 bits, the call is refused, and left to Python.
 #include "plan.h"
 
 #include <cmath>
@@ -71,38 +71,65 @@ bool to_int(double value, uint64_t *result) {
 bool of_floats(NumberStep::Op op, double a, double b, uint64_t *result) {
     double whole, rest;
     switch (op) {
-    case NumberStep::ADD: return put(a + b, result);
-    case NumberStep::SUB: return put(a - b, result);
-    case NumberStep::MUL: return put(a * b, result);
-    case NumberStep::TRUEDIV: return b != 0 && put(a / b, result);
+    case NumberStep::ADD:
+        return put(a + b, result);
+    case NumberStep::SUB:
+        return put(a - b, result);
+    case NumberStep::MUL:
+        return put(a * b, result);
+    case NumberStep::TRUEDIV:
+        return b != 0 && put(a / b, result);
     case NumberStep::FLOORDIV:
     case NumberStep::MOD:
         if (b == 0) return false;
         divide(a, b, &whole, &rest);
         return put(op == NumberStep::MOD ? rest : whole, result);
-    case NumberStep::POW: return power(a, b, result);
-    case NumberStep::NEG: return put(-a, result);
-    case NumberStep::ABS: return put(std::fabs(a), result);
-    case NumberStep::MIN: return put(b < a ? b : a, result);
-    case NumberStep::MAX: return put(b > a ? b : a, result);
-    case NumberStep::SINGLE: return put((double)(float)a, result);
-    case NumberStep::NARROW: return !(std::isfinite(a) && std::fabs(a) > FLT_MAX) && put(a, result);
-    case NumberStep::FLOAT: return put(a, result);
-    case NumberStep::INT: return to_int(a, result);
-    case NumberStep::FLOOR: return to_int(std::floor(a), result);
-    case NumberStep::CEIL: return to_int(std::ceil(a), result);
-    case NumberStep::SQRT: return a >= 0 && put(std::sqrt(a), result);
-    case NumberStep::EXP: return std::isfinite(a) && put_finite(std::exp(a), result);
-    case NumberStep::EXPM1: return std::isfinite(a) && put_finite(std::expm1(a), result);
-    case NumberStep::LOG: return a > 0 && std::isfinite(a) && put(std::log(a), result);
-    case NumberStep::LOG2: return a > 0 && std::isfinite(a) && put(std::log2(a), result);
-    case NumberStep::LOG10: return a > 0 && std::isfinite(a) && put(std::log10(a), result);
-    case NumberStep::LOG1P: return a > -1 && std::isfinite(a) && put(std::log1p(a), result);
-    case NumberStep::SIN: return std::isfinite(a) && put(std::sin(a), result);
-    case NumberStep::COS: return std::isfinite(a) && put(std::cos(a), result);
-    case NumberStep::TAN: return std::isfinite(a) && put(std::tan(a), result);
-    case NumberStep::TANH: return put(std::tanh(a), result);
-    default: return false;
+    case NumberStep::POW:
+        return power(a, b, result);
+    case NumberStep::NEG:
+        return put(-a, result);
+    case NumberStep::ABS:
+        return put(std::fabs(a), result);
+    case NumberStep::MIN:
+        return put(b < a ? b : a, result);
+    case NumberStep::MAX:
+        return put(b > a ? b : a, result);
+    case NumberStep::SINGLE:
+        return put((double)(float)a, result);
+    case NumberStep::NARROW:
+        return !(std::isfinite(a) && std::fabs(a) > FLT_MAX) && put(a, result);
+    case NumberStep::FLOAT:
+        return put(a, result);
+    case NumberStep::INT:
+        return to_int(a, result);
+    case NumberStep::FLOOR:
+        return to_int(std::floor(a), result);
+    case NumberStep::CEIL:
+        return to_int(std::ceil(a), result);
+    case NumberStep::SQRT:
+        return a >= 0 && put(std::sqrt(a), result);
+    case NumberStep::EXP:
+        return std::isfinite(a) && put_finite(std::exp(a), result);
+    case NumberStep::EXPM1:
+        return std::isfinite(a) && put_finite(std::expm1(a), result);
+    case NumberStep::LOG:
+        return a > 0 && std::isfinite(a) && put(std::log(a), result);
+    case NumberStep::LOG2:
+        return a > 0 && std::isfinite(a) && put(std::log2(a), result);
+    case NumberStep::LOG10:
+        return a > 0 && std::isfinite(a) && put(std::log10(a), result);
+    case NumberStep::LOG1P:
+        return a > -1 && std::isfinite(a) && put(std::log1p(a), result);
+    case NumberStep::SIN:
+        return std::isfinite(a) && put(std::sin(a), result);
+    case NumberStep::COS:
+        return std::isfinite(a) && put(std::cos(a), result);
+    case NumberStep::TAN:
+        return std::isfinite(a) && put(std::tan(a), result);
+    case NumberStep::TANH:
+        return put(std::tanh(a), result);
+    default:
+        return false;
     }
 }
 
@@ -133,24 +160,36 @@ bool of_ints(NumberStep::Op op, int64_t a, int64_t b, uint64_t *result) {
     constexpr int64_t EXACT = (int64_t)1 << 53; // as a double
     int64_t made;
     switch (op) {
-    case NumberStep::ADD: return !__builtin_add_overflow(a, b, &made) && put(made, result);
-    case NumberStep::SUB: return !__builtin_sub_overflow(a, b, &made) && put(made, result);
-    case NumberStep::MUL: return !__builtin_mul_overflow(a, b, &made) && put(made, result);
+    case NumberStep::ADD:
+        return !__builtin_add_overflow(a, b, &made) && put(made, result);
+    case NumberStep::SUB:
+        return !__builtin_sub_overflow(a, b, &made) && put(made, result);
+    case NumberStep::MUL:
+        return !__builtin_mul_overflow(a, b, &made) && put(made, result);
     case NumberStep::TRUEDIV:
         if (b == 0 || a > EXACT || a < -EXACT || b > EXACT || b < -EXACT) return false;
         return put((double)a / (double)b, result);
     case NumberStep::FLOORDIV:
-    case NumberStep::MOD: return int_divide(op, a, b, result);
-    case NumberStep::POW: return int_power(a, b, result);
-    case NumberStep::NEG: return a != INT64_MIN && put(-a, result);
-    case NumberStep::ABS: return a != INT64_MIN && put(a < 0 ? -a : a, result);
-    case NumberStep::MIN: return put(b < a ? b : a, result);
-    case NumberStep::MAX: return put(b > a ? b : a, result);
-    case NumberStep::FLOAT: return put((double)a, result);
+    case NumberStep::MOD:
+        return int_divide(op, a, b, result);
+    case NumberStep::POW:
+        return int_power(a, b, result);
+    case NumberStep::NEG:
+        return a != INT64_MIN && put(-a, result);
+    case NumberStep::ABS:
+        return a != INT64_MIN && put(a < 0 ? -a : a, result);
+    case NumberStep::MIN:
+        return put(b < a ? b : a, result);
+    case NumberStep::MAX:
+        return put(b > a ? b : a, result);
+    case NumberStep::FLOAT:
+        return put((double)a, result);
     case NumberStep::INT:
     case NumberStep::FLOOR:
-    case NumberStep::CEIL: return put(a, result);
-    default: return false;
+    case NumberStep::CEIL:
+        return put(a, result);
+    default:
+        return false;
     }
 }
 
@@ -162,21 +201,26 @@ template <typename T> T element(const void *data, int64_t offset) {
 
 bool read(NumberStep::Op op, const void *data, int64_t at, uint64_t *result) {
     switch (op) {
-    case NumberStep::READ_F32: return put((double)element<float>(data, at), result);
-    case NumberStep::READ_F64: return put(element<double>(data, at), result);
-    case NumberStep::READ_I32: return put((int64_t)element<int32_t>(data, at), result);
-    case NumberStep::READ_I64: return put(element<int64_t>(data, at), result);
-    default: return false;
+    case NumberStep::READ_F32:
+        return put((double)element<float>(data, at), result);
+    case NumberStep::READ_F64:
+        return put(element<double>(data, at), result);
+    case NumberStep::READ_I32:
+        return put((int64_t)element<int32_t>(data, at), result);
+    case NumberStep::READ_I64:
+        return put(element<int64_t>(data, at), result);
+    default:
+        return false;
     }
 }
 
 } // namespace
 
 bool number_op(const std::string &name, NumberStep *step) {
-    static const char *const names[] = {"add",   "sub",   "mul",  "truediv", "floordiv", "mod",   "pow",
-                                        "neg",   "abs",   "min",  "max",     "single",   "narrow", "float",
-                                        "int",   "floor", "ceil", "sqrt",    "exp",      "expm1", "log",
-                                        "log2",  "log10", "log1p", "sin",    "cos",      "tan",   "tanh"};
+    static const char *const names[] = {"add",  "sub",   "mul",   "truediv", "floordiv", "mod",    "pow",
+                                        "neg",  "abs",   "min",   "max",     "single",   "narrow", "float",
+                                        "int",  "floor", "ceil",  "sqrt",    "exp",      "expm1",  "log",
+                                        "log2", "log10", "log1p", "sin",     "cos",      "tan",    "tanh"};
     static const char *const reads[] = {"read_float32", "read_float64", "read_int32", "read_int64"};
     for (int i = 0; i < 4; i++)
         if (name == reads[i]) {
@@ -219,10 +263,10 @@ bool number_run(const NumberStep &step, void **data) {
     uint64_t given[2] = {}, result = 0;
     bool is_read = step.op >= NumberStep::READ_F32;
     for (size_t i = 0; i < step.count; i++)
-        given[i] = step.operands[i] < 0 ? step.constants[i]
-                                        : reinterpret_cast<uintptr_t>(data[step.operands[i]]);
-    bool good = is_read ? read(step.op, reinterpret_cast<const void *>((uintptr_t)given[0]),
-                               (int64_t)given[1], &result)
+        given[i] =
+            step.operands[i] < 0 ? step.constants[i] : reinterpret_cast<uintptr_t>(data[step.operands[i]]);
+    bool good = is_read          ? read(step.op, reinterpret_cast<const void *>((uintptr_t)given[0]),
+                                        (int64_t)given[1], &result)
                 : step.of_floats ? of_floats(step.op, as_float(given[0]), as_float(given[1]), &result)
                                  : of_ints(step.op, (int64_t)given[0], (int64_t)given[1], &result);
     data[step.result] = reinterpret_cast<void *>((uintptr_t)result);

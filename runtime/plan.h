@@ -21,10 +21,10 @@ constexpr uintptr_t DRAW_ALIGNMENT = 32;
 struct Buffer {
     enum Kind { INPUT, OUTPUT, ARENA, TRANSIENT, EXTERN, CONSTANT, NUMBER } kind;
     Layout layout;
-    int64_t offset;     // ARENA: bytes into the scratch memory of its device
-    PyObject *constant; // CONSTANT
-    std::string device; // "cpu"
-    int arena = -1;     // ARENA: number in Program::arenas
+    int64_t offset;        // ARENA: bytes into the scratch memory of its device
+    PyObject *constant;    // CONSTANT
+    std::string device;    // "cpu"
+    int arena = -1;        // ARENA: number in Program::arenas
     bool is_float = false; // NUMBER: a float64, else an int64
 };
 
@@ -120,9 +120,38 @@ struct Draw {
 // Computes a number before the steps run (numbers.cpp).
 struct NumberStep {
     enum Op {
-        ADD, SUB, MUL, TRUEDIV, FLOORDIV, MOD, POW, NEG, ABS, MIN, MAX, SINGLE, NARROW, FLOAT,
-        INT, FLOOR, CEIL, SQRT, EXP, EXPM1, LOG, LOG2, LOG10, LOG1P, SIN, COS, TAN, TANH,
-        READ_F32, READ_F64, READ_I32, READ_I64 // of a tensor, and which element
+        ADD,
+        SUB,
+        MUL,
+        TRUEDIV,
+        FLOORDIV,
+        MOD,
+        POW,
+        NEG,
+        ABS,
+        MIN,
+        MAX,
+        SINGLE,
+        NARROW,
+        FLOAT,
+        INT,
+        FLOOR,
+        CEIL,
+        SQRT,
+        EXP,
+        EXPM1,
+        LOG,
+        LOG2,
+        LOG10,
+        LOG1P,
+        SIN,
+        COS,
+        TAN,
+        TANH,
+        READ_F32,
+        READ_F64,
+        READ_I32,
+        READ_I64 // of a tensor, and which element
     } op;
     bool of_floats;
     int result;

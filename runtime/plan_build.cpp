@@ -330,10 +330,11 @@ class Parser {
             if (at < 0) {
                 void *bits;
                 if (~at >= PyTuple_GET_SIZE(constants) ||
-                    !number_bits(PyTuple_GET_ITEM(constants, (Py_ssize_t)~at), !is_read && step.of_floats, &bits))
+                    !number_bits(PyTuple_GET_ITEM(constants, (Py_ssize_t)~at), !is_read && step.of_floats,
+                                 &bits))
                     return wrong("a constant of another type than the number computed with it");
                 step.operands[i] = -1;
-                step.constants[i] = (uint64_t) reinterpret_cast<uintptr_t>(bits);
+                step.constants[i] = (uint64_t)reinterpret_cast<uintptr_t>(bits);
                 continue;
             }
             if (!buffer_number(PyTuple_GET_ITEM(operands, i), &step.operands[i])) return false;

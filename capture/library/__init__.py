@@ -1,8 +1,8 @@
 """What library functions and methods come to, a file per subject; importing it registers them in `builtins.FUNCTIONS`."""
 
 from frameloom.capture.library import (
-    checkpoints,
     autograd,
+    checkpoints,
     data,
     deques,
     dictionaries,
@@ -24,8 +24,8 @@ from frameloom.capture.library import (
 )
 
 __all__ = [
-    "checkpoints",
     "autograd",
+    "checkpoints",
     "data",
     "deques",
     "dictionaries",

@@ -375,6 +375,23 @@ def test_without_gradients():
     both(fn, lambda: (leaf(3),))
 
 
+def test_memory_goes_with_the_model():
+    import gc
+    import weakref
+
+    model = net("mlp")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    compiled = jit(one_step)
+    for k in range(3):
+        compiled(model, optimizer, *batch(k))
+    seen = [weakref.ref(p) for p in model.parameters()] + [
+        weakref.ref(p.grad) for p in model.parameters()
+    ]
+    del model, optimizer
+    gc.collect()
+    assert not any(r() is not None for r in seen)
+
+
 def test_a_copy_of_a_trained_model_trains_on():
     models, _ = train(one_step, "mlp", lambda p: torch.optim.SGD(p, lr=0.1))
     assert copy.deepcopy(models[0])
