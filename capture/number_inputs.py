@@ -96,6 +96,16 @@ class NumberInputs:
         with self._graph.inserting_before(self._markers[1]):
             return self._graph.call_function(fn, tuple(args))
 
+    def release(self) -> None:
+        """The capture is over."""
+        for number, _ in self._nodes.values():
+            number.operands.clear()
+            number.take = None
+        self._nodes.clear()
+        self._numbers.clear()
+        self.inputs.clear()
+        self.checked.clear()
+
     def number_of(self, node: torch.fx.Node) -> SymbolicNumber | None:
         """The number that a node stands for."""
         return self._numbers.get(node)

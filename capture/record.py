@@ -260,6 +260,7 @@ class Recorder(TorchDispatchMode):
         """The captured call's tensors are the caller's again."""
         self._inputs.clear()
         self.known.clear()
+        self.numbers.release()
 
     # ---- recording
 

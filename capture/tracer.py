@@ -537,6 +537,7 @@ class Tracer:
             table.clear()
         for raised in self.raised:
             raised.__traceback__ = raised.point = None  # our own frames, which hold the exception
+        self.elements.clear()
         self._journal.clear()
         self.raised.clear()
         self.generators.clear()

@@ -64,7 +64,8 @@ def jit(
     captured runs as plain Python in between.  A module is compiled in place and returned.
 
     fullgraph: raise FullGraphError instead of breaking the graph.
-    dynamic: None or False (each shape gets its own entry); True is not available yet.
+    dynamic: None: a Python int or float that differs between calls becomes an input of the graph, each shape gets its own
+        entry.  False: each number, too.  True is not available yet.
     mode: None or "default"; for GPUs also "max-autotune-no-cudagraphs" (kernels are launched in the way that is fastest
         when tried; found once per machine), "reduce-overhead" (calls replay a CUDA graph where that is safe), and
         "max-autotune" (both).  On the CPU they change nothing.

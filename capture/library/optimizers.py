@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -108,3 +109,9 @@ def _without_compiler(t: Tracer, function: FunctionValue, args: Args, kwargs: Kw
 _KEPT = _code_inside(torch._disable_dynamo, "inner")
 if _KEPT is not None and "fn" in _KEPT.co_freevars:
     WRAPPERS[_KEPT] = _without_compiler
+
+
+@knows(inspect.unwrap(torch.optim.LBFGS.step), least=1, most=2, keywords="closure")
+def _lbfgs(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Every turn of its loop is decided by data."""
+    raise Break("library_call", "LBFGS.step(...), which looks at data all the time")
