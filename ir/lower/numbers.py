@@ -45,9 +45,8 @@ class Scalar(Expr):
     def _unknown(self, *_: Any) -> NoReturn:
         raise Decline
 
-    __bool__ = __eq__ = __ne__ = __float__ = __int__ = __index__ = __lt__ = __le__ = __gt__ = (
-        __ge__
-    ) = _unknown  # type: ignore[assignment]
+    __bool__ = __float__ = __int__ = __index__ = _unknown
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _unknown
     binary = _unknown  # type: ignore[assignment]
     __hash__ = object.__hash__
 
