@@ -331,7 +331,7 @@ def norm_all(call: Call, x: Ref, order: Number) -> Expr:
 @lowering("aten.dist.default")
 def dist(call: Call, x: Ref, y: Ref, order: Number) -> Expr:
     common = common_dtype([x, y])
-    shape = torch.broadcast_shapes(x.shape, y.shape)
+    shape = torch.broadcast_shapes(x.shape, y.shape)  # type: ignore[no-untyped-call]
     if not common.is_float or (order < 0 and 0 in shape):
         raise Decline
     over = line(shape, range(len(shape)), [], keepdim=False)

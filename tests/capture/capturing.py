@@ -31,7 +31,9 @@ class GraphRunner:
     """Stands in for the compiler: a captured graph runs as it is."""
 
     def __init__(self):
-        self.options = SimpleNamespace(fullgraph=False, freezing=False, memory_budget=None, dynamic=None)
+        self.options = SimpleNamespace(
+            fullgraph=False, freezing=False, memory_budget=None, dynamic=None
+        )
         self.graphs, self.breaks, self.plain, self.guards = [], [], [], []
 
     def compile_graph(self, graph, trail):

@@ -90,7 +90,9 @@ class Compiler:
     """Of one code object and what goes on behind its breaks; graphs run as they are."""
 
     def __init__(self, forced: Forced) -> None:
-        self.options = SimpleNamespace(fullgraph=False, freezing=False, memory_budget=None, dynamic=None)
+        self.options = SimpleNamespace(
+            fullgraph=False, freezing=False, memory_budget=None, dynamic=None
+        )
         self.forced = forced
         self.entries = []
         self.made = 0
