@@ -54,7 +54,7 @@ from frameloom.capture.number_inputs import (
     without_symbols,
 )
 from frameloom.capture.outputs import Outputs
-from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU, WHOLE_WITH_HISTORY
+from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
 from frameloom.capture.supported import check_result, check_supported, dtypes_of
 from frameloom.capture.values.symbolic import SYMBOLS
 from frameloom.config import config
@@ -100,6 +100,7 @@ class Recorder(TorchDispatchMode):
         self._old = 0  # how many Fakes there were before the current call
         # C functions that tell settings on which the current call depends
         self.relies_on: set[Any] = set()
+        self.is_followed = False  # whether autograd follows the current call
         self.assumes = False  # whether the current call is recorded as if a condition held
         self._marker = self.graph.create_node(
             "call_function", operator.pos, (0,)
@@ -177,9 +178,10 @@ class Recorder(TorchDispatchMode):
         if wanted and not config.gradients:
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
             raise Break("gradient", getattr(fn, "__name__", str(fn)))
+        self.is_followed = wanted
         whole = WHOLE.get(fn)
         if any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
-            whole = (WHOLE_WITH_HISTORY if wanted else WHOLE_ON_GPU).get(fn, whole)
+            whole = WHOLE_ON_GPU.get(fn, whole)
         try:
             if whole is not None:
                 result = whole(self, *args, **kwargs)

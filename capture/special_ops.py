@@ -1,7 +1,7 @@
 """Ops that are recorded in their own way.
 
 SPECIAL: what is recorded for an ATen op.  WHOLE: functions that PyTorch takes apart before ops are recorded, but that are one
-library call; WHOLE_ON_GPU: those that are one there; WHOLE_WITH_HISTORY: the same where autograd follows them.
+library call; WHOLE_ON_GPU: those that are one there.
 """
 
 from __future__ import annotations
@@ -186,9 +186,12 @@ def _record_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """PyTorch chooses among its kernels when the call runs: by dtype, sizes and what the chip can do."""
+    """PyTorch chooses among its kernels when the call runs: by dtype, sizes and what the chip can do.  Autograd needs to know the
+    very kernel, which its function then chooses here."""
     options = {"scale": scale, "enable_gqa": enable_gqa}
-    if dropout_p > 0:
+    if dropout_p > 0 or recorder.is_followed:
+        if isinstance(attn_mask, torch.Tensor) and not is_causal:
+            attn_mask, is_causal = settled_mask(recorder, query, key, attn_mask)
         given = (query, key, value, attn_mask, dropout_p, is_causal)
         attention = torch.nn.functional.scaled_dot_product_attention
         return recorder.run(attention, given, options)
@@ -207,33 +210,20 @@ def _record_attention(
     )
 
 
-def _record_attention_with_history(
-    recorder: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    """Autograd needs the very kernel that PyTorch chooses.  Of a mask that is the same at every call, what it says is known: nothing, or
-    that no query sees a later key; the fast kernels take that without a mask."""
-    if (
-        isinstance(attn_mask, torch.Tensor)
-        and (known := known_mask(attn_mask, recorder)) is not None
-    ):
-        queries, keys = query.shape[-2], key.shape[-2]
-        if bool(known.all()):
-            attn_mask = None
-        elif queries == keys and not is_causal and known.shape[-2:] == (queries, keys):
-            lower = torch.ones(queries, keys, dtype=torch.bool).tril()
-            if bool((known == lower).all()):
-                attn_mask, is_causal = None, True
-    given = (query, key, value, attn_mask, dropout_p, is_causal)
-    attention = torch.nn.functional.scaled_dot_product_attention
-    return recorder.run(attention, given, {"scale": scale, "enable_gqa": enable_gqa})
+def settled_mask(recorder: Any, query: Any, key: Any, mask: Any) -> tuple[Any, bool]:
+    """(mask, is_causal): what a mask that is the same at every call says, without it where that is nothing, or that no query sees a
+    later key; the fast kernels take no mask."""
+    known = known_mask(mask, recorder)
+    queries, keys = query.shape[-2], key.shape[-2]
+    if known is None:
+        return mask, False
+    if bool(known.all()):
+        return None, False
+    if queries == keys and known.shape[-2:] == (queries, keys):
+        lower = torch.ones(queries, keys, dtype=torch.bool).tril()
+        if bool((known == lower).all()):
+            return None, True
+    return mask, False
 
 
 def _record_ctc_loss(
@@ -261,9 +251,6 @@ def _record_ctc_loss(
 WHOLE: dict[Any, Callable[..., Any]] = {
     torch.ctc_loss: _record_ctc_loss,
     torch.nn.functional.ctc_loss: _record_ctc_loss,
-}
-WHOLE_WITH_HISTORY: dict[Any, Callable[..., Any]] = {
-    torch.nn.functional.scaled_dot_product_attention: _record_attention_with_history,
 }
 WHOLE_ON_GPU: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.scaled_dot_product_attention: _record_attention,

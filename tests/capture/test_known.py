@@ -4,6 +4,7 @@ import torch
 
 from frameloom.capture.known import known_mask
 from frameloom.capture.record import Recorder
+from frameloom.capture.special_ops import settled_mask
 
 
 def recorded(fn):
@@ -38,3 +39,15 @@ def test_what_floats_or_random_numbers_lead_to_is_not_known():
     assert recorded(lambda: torch.linspace(0, 1, 5) > 0.5) is None
     assert recorded(lambda: torch.randint(0, 2, (5,)) > 0) is None
     assert recorded(lambda: torch.empty(5, dtype=torch.int64) > 0) is None
+
+
+def test_masks_of_attention_that_need_not_be_read():
+    def settled(make):
+        recorder = Recorder()
+        query = torch.empty(2, 3, 6, 8)
+        return settled_mask(recorder, query, query, recorder.call(make, (), {}, None))
+
+    assert settled(lambda: torch.ones(6, 6, dtype=torch.bool)) == (None, False)
+    assert settled(lambda: torch.ones(6, 6, dtype=torch.bool).tril()) == (None, True)
+    mask, is_causal = settled(lambda: torch.ones(6, 6, dtype=torch.bool).tril(1))
+    assert mask is not None and not is_causal
