@@ -1,6 +1,9 @@
 """What the native plan executes: plain data, written by jit/pipeline.py, read by runtime/*.cpp.
 
 Buffers are numbered.  Inputs come first, in order: buffer i < n_inputs is input i.
+
+Where an int may differ from call to call, a SizeRef stands for it: in shapes, strides and offsets, in the arguments of library
+calls at any depth, in grids, in `bytes_moved` and `arena_bytes`, and as an output.
 """
 
 from __future__ import annotations
@@ -8,6 +11,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRef:
+    """The `index`-th of PlanSpec.sizes, in place of an int."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizeCall:
+    """An int of 64 bits that a call knows when it begins.  `op` says what the operands are:
+
+    "dim", "stride": (input buffer, dimension); "offset": (input buffer,), the storage offset in elements; "number": (buffer of
+    kind "number",), an int; "const": (value,); "add", "sub", "mul", "floordiv", "mod", "max", "min", "neg": indices of earlier
+    sizes, with Python's meaning.
+    "after": (step, buffer, dimension), of a result of this library call: known once that step has run.  What depends on it, and is
+    not the call itself, comes behind that step; scratch memory does not.
+
+    What does not fit into 64 bits, a division by 0, a negative extent, a grid that the GPU cannot have: such a call is refused."""
+
+    op: str
+    operands: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +45,11 @@ class BufferSpec:
     Shape and strides in elements; dtype is a torch.dtype, device a torch.device."""
 
     kind: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: tuple[int | SizeRef, ...]
+    strides: tuple[int | SizeRef, ...]
     dtype: Any
     device: Any
-    offset: int = 0
+    offset: int | SizeRef = 0
     constant: Any = None
 
 
@@ -32,34 +58,38 @@ class ViewSpec:
     """A strided tensor over a buffer; offset in elements of `dtype`, counted from the buffer's first element."""
 
     buffer: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
+    shape: tuple[int | SizeRef, ...]
+    strides: tuple[int | SizeRef, ...]
+    offset: int | SizeRef
     dtype: Any
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
     """Calls `void kernel(void *const *buffers, const int64_t *sizes)` at `address`: pointers to the first elements of `buffers`
-    (a buffer's data_ptr), in order.  `sizes` is null for now.  The GIL is released when `bytes_moved` is large."""
+    (a buffer's data_ptr), in order, and the values of `sizes` (indices), null where there are none.  The GIL is released when
+    `bytes_moved` is large."""
 
     address: int
     buffers: tuple[int, ...]
-    bytes_moved: int = 0
+    bytes_moved: int | SizeRef = 0
     name: str = ""
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchCall:
     """Launches a kernel on the GPU: `function` is a handle of _runtime.load_cubin, which knows the device, and takes the
     pointers to the first elements of `buffers`, in order.  It is compiled for pointers that are multiples of 16; where one
-    is not, `unaligned()` gives the handle of a function for any pointers (asked once; None: `function` takes any)."""
+    is not, `unaligned()` gives the handle of a function for any pointers (asked once; None: `function` takes any).
+    `sizes` are parameters behind the pointers: index, and "i32" or "i64".  Where the grid has no blocks, nothing is launched."""
 
     function: int
     buffers: tuple[int, ...]
-    grid: tuple[int, int, int]
+    grid: tuple[int | SizeRef, int | SizeRef, int | SizeRef]
     unaligned: Callable[[], int] | None = None
     name: str = ""
+    sizes: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +177,8 @@ class DrawCall:
 
 @dataclass(frozen=True, slots=True)
 class PlanSpec:
-    """`numbers` are computed first.  outputs: a ViewSpec, an int (that input object itself), or a 1-tuple (that constant).  A ViewSpec of the whole of an
+    """`numbers` are computed first, then `sizes`.  outputs: a ViewSpec, an int (that input object itself), or a 1-tuple (that constant;
+    an int for a SizeRef).  A ViewSpec of the whole of an
     "output" or "extern" buffer returns that tensor itself; any other makes a view on its storage.
 
     `owned`: calls hand over what they give (Plan.consume), so that there is room where an input was used for the last time.
@@ -157,11 +188,12 @@ class PlanSpec:
     buffers: tuple[BufferSpec, ...]
     steps: tuple[KernelCall | LaunchCall | ListCall | ExternCall | CheckCall | DrawCall, ...]
     outputs: tuple[Any, ...]
-    arena_bytes: int  # of all devices
+    arena_bytes: int | SizeRef  # of all devices
     otherwise: Callable[..., tuple[Any, ...]] | None = None
     numbers: tuple[NumberCall, ...] = ()
     refused: type[BaseException] | None = (
-        None  # raised before anything is done, where a number cannot be computed
+        None  # raised before anything is done, where a number or size cannot be computed
     )
     owned: bool = False
+    sizes: tuple[SizeCall, ...] = ()
     keep: tuple[Any, ...] = ()  # objects that must live as long as the plan (loaded libraries)
