@@ -16,13 +16,12 @@ import torch.fx
 
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
-from frameloom.capture.number_inputs import is_number
 from frameloom.capture.saved import is_view
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.number import NumberValue
 from frameloom.capture.values.symbolic import SymbolicNumber, computed
-from frameloom.ir.numbers import single
+from frameloom.ir.numbers import is_number, single
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer

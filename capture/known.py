@@ -7,7 +7,7 @@ that lead to the tensor are run once more on real tensors.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,18 +41,7 @@ def known_value(fake: Fake, recorder: Recorder) -> torch.Tensor | None:
     order = _ancestors(node, _is_fixed, values)
     if order is None:
         return None
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(recorder.default_dtype)
-    try:
-        with torch._C._DisableTorchDispatch(), torch.no_grad():
-            for n in order:
-                values[n] = _run(n, values, recorder)
-    except Exception:
-        return None  # it raises at run time, in its place
-    finally:
-        torch.set_default_dtype(default)
-    found: torch.Tensor = values[node]
-    return found
+    return _evaluated(node, order, values, recorder)
 
 
 def known_mask(mask: Fake, recorder: Recorder) -> torch.Tensor | None:
@@ -61,16 +50,29 @@ def known_mask(mask: Fake, recorder: Recorder) -> torch.Tensor | None:
     if mask.memory is None or mask.dtype is not torch.bool:
         return None
     values = dict[Any, Any]()
-    order = _ancestors(current(mask, recorder), _is_discrete, values)
+    node = current(mask, recorder)
+    order = _ancestors(node, _is_discrete, values)
     if order is None:
         return None
+    return _evaluated(node, order, values, recorder, "cpu")
+
+
+def _evaluated(
+    node: torch.fx.Node, order: Sequence[torch.fx.Node], values: dict[Any, Any], recorder: Recorder,
+    device: str | None = None,
+) -> torch.Tensor | None:  # fmt: skip
+    """What `node` comes to after those of `order`, which get their `values`; on `device`, whatever the program says."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(recorder.default_dtype)
     try:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
-            for node in order:
-                values[node] = _run(node, values, recorder, "cpu")
+            for n in order:
+                values[n] = _run(n, values, recorder, device)
     except Exception:
-        return None
-    found: torch.Tensor = values[order[-1]]
+        return None  # it raises at run time, in its place
+    finally:
+        torch.set_default_dtype(default)
+    found: torch.Tensor = values[node]
     return found
 
 

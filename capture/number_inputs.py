@@ -49,10 +49,6 @@ def without_symbols(value: Any) -> Any:
     return value
 
 
-def is_number(node: torch.fx.Node) -> bool:
-    return type(node.meta.get("val")) in (int, float)
-
-
 class NumberInputs:
     """Of one recording."""
 

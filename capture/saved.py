@@ -24,8 +24,8 @@ import torch
 import torch.fx
 
 from frameloom.capture.aten_op import facts_of
-from frameloom.capture.number_inputs import is_number
 from frameloom.errors import Break
+from frameloom.ir.numbers import is_number
 
 Node = torch.fx.Node
 aten = torch.ops.aten

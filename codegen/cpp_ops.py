@@ -5,7 +5,6 @@ Types: BOOL is `b8` as a scalar and an integer mask (all bits or none) as a vect
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable
 
@@ -13,6 +12,7 @@ from frameloom.codegen.prelude import ELEMENTS, Prelude
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds
 from frameloom.ir.node import Node
+from frameloom.ir.numbers import single
 from frameloom.ir.ops import COMPARES, TRANSCENDENTAL, Op
 
 INFIX = {
@@ -226,7 +226,7 @@ def constant(value: bool | int | float, dtype: DType) -> str:
     if math.isinf(value):
         return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
     if dtype is DType.F32:
-        value = to_f32(value)
+        value = single(value)
         if math.isinf(value):
             return constant(value, dtype)
     return (
@@ -238,10 +238,6 @@ def constant(value: bool | int | float, dtype: DType) -> str:
 
 def is_negative(value: float) -> bool:
     return math.copysign(1.0, value) < 0
-
-
-def to_f32(value: float) -> float:
-    return ctypes.c_float(value).value
 
 
 def half_bits(value: float, dtype: DType) -> int:

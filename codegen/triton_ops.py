@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from frameloom.codegen.cpp_ops import in_unit, to_f32
+from frameloom.codegen.cpp_ops import in_unit
 from frameloom.codegen.ptx import FUNCTIONS, helpers
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
+from frameloom.ir.numbers import single
 from frameloom.ir.ops import COMPARES, Op
 
 TYPES = {
@@ -237,7 +238,7 @@ def literal(value: bool | int | float, dtype: DType) -> str:
         return full(value, dtype)
     if not dtype.is_float:
         return f"({value})" if value < 0 else str(value)
-    value = to_f32(value)
+    value = single(value)
     if math.isnan(value) or math.isinf(value):
         text = f'float("{abs(value)}")'
         return f"(-{text})" if value < 0 else text

@@ -14,12 +14,20 @@ import ctypes
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch.fx
 
 
 def single(x: float) -> float:
     """Rounded to 32 bits."""
     return ctypes.c_float(x).value
+
+
+def is_number(node: torch.fx.Node) -> bool:
+    """Whether a node of a graph stands for one."""
+    return type(node.meta.get("val")) in (int, float)
 
 
 # Of floats and of ints alike, unless said otherwise.

@@ -18,6 +18,7 @@ import torch.fx
 
 from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput, ViewStep
 from frameloom.capture.partial import Partial, partial_backward
+from frameloom.capture.spent import TWICE
 from frameloom.config import config
 from frameloom.debug import notice
 from frameloom.errors import FrameloomError
@@ -284,11 +285,6 @@ REENTRANT = (
     "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` parameter to "
     ".backward(). To resolve this error, you can either set use_reentrant=False, or call .backward() without passing the "
     "`inputs` argument."
-)
-TWICE = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
-    "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if "
-    "you need to backward through the graph a second time or if you need to access saved tensors after calling backward."
 )
 
 

@@ -12,7 +12,7 @@ import torch.fx
 
 from frameloom.capture.assumptions import draws
 from frameloom.capture.graph import CapturedGraph
-from frameloom.capture.number_inputs import is_number
+from frameloom.ir.numbers import is_number
 
 aten = torch.ops.aten
 # Running statistics are written, and have no influence on the result.

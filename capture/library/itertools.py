@@ -1,4 +1,5 @@
-"""The iterators of itertools, in Python (`polyfill.py` says how such a class is written)."""
+"""The iterators of itertools, in Python (`polyfill.py` says how such a class is written).  (One file: one module of Python's, a few
+lines for each of its classes.)"""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import torch
 from frameloom.ir.lower import channels_last, onednn
 from frameloom.ir.lower.channels_last import CONVOLUTION
 from frameloom.ir.lower.geometry import is_constant, origin, result_of, store_of, view_of
+from frameloom.ir.lower.layouts import as_returned, laid
 from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, Result
 from frameloom.ir.program import Buffer, Extern, Kind, is_cuda
 
@@ -37,13 +38,13 @@ def convolution(lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any
     """The result of a convolution that gets channels-last tensors."""
     val: Any = node.meta["val"]
     x, weight, bias = (lowering.argument(a) for a in arguments[:3])
-    x = lowering.laid(x, channels_last.last_strides(x.shape), node)
+    x = laid(lowering, x, channels_last.last_strides(x.shape), node)
     meta = channels_last.Relaid(val, channels_last.last_strides(val.shape))
     c = _Convolution(x, weight, bias, arguments[3:], meta)
     on_gpu = is_cuda(str(val.device)) or channels_last.everywhere
     if is_constant(weight) and not on_gpu:
         return _packed(lowering, node, c)
-    c = replace(c, weight=lowering.laid(weight, channels_last.last_strides(weight.shape), node))
+    c = replace(c, weight=laid(lowering, weight, channels_last.last_strides(weight.shape), node))
     if on_gpu:
         return _on_a_gpu(lowering, node, c)
     return _product_of_onednn(lowering, node, c) or _library(lowering, node, c)
@@ -83,7 +84,7 @@ def _product_of_onednn(lowering: Lowering, node: torch.fx.Node, c: _Convolution)
     ref = replace(
         a, buffer=buffer, shape=tuple(map(int, c.meta.shape)), strides=c.meta.stride(), offset=0
     )
-    return lowering.as_returned(node, ref)
+    return as_returned(lowering, node, ref)
 
 
 def _on_a_gpu(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.ir.lower import channels_last
+from frameloom.ir.lower import channels_last, layouts
 from frameloom.ir.lower.channels_last import BACKWARD, Relaid, last_strides
 from frameloom.ir.lower.convolution import matrix_product
 from frameloom.ir.lower.geometry import origin, result_of, store_of
@@ -30,10 +30,10 @@ def convolution_backward(
 ) -> list[Ref | None]:
     """The gradients of input, weight and bias; None where none is wanted."""
     refs = [lowering.argument(a) for a in arguments[:3]]
-    grad, x, weight = (lowering.laid(r, last_strides(r.shape), node) for r in refs)
+    grad, x, weight = (layouts.laid(lowering, r, last_strides(r.shape), node) for r in refs)
     options, mask = arguments[4:10], arguments[10]
     metas: Any = node.meta["val"]
-    laid = [Relaid(v, last_strides(v.shape)) for v in (_like(metas[0], x), _like(metas[1], weight))]
+    laid = [v if v is None else Relaid(v, last_strides(v.shape)) for v in metas[:2]]
     matrices = channels_last.as_product(x, weight, options)
     found: list[Ref | None] = [None, None, None]
     if matrices is None:
@@ -52,11 +52,6 @@ def convolution_backward(
     return found
 
 
-def _like(meta: Any, ref: Ref) -> Any:
-    """The meta of a gradient, or of what it would be the gradient of."""
-    return torch.empty(ref.shape, dtype=ref.torch_dtype, device="meta") if meta is None else meta
-
-
 def _library(
     lowering: Lowering, node: torch.fx.Node, given: Sequence[Any], mask: Sequence[bool],
     laid: Sequence[Any],
@@ -69,7 +64,7 @@ def _library(
             results[k], refs[k] = buffer, lowering.ref(buffer, laid[k])
     args = lowering.plain((*given, (mask[0], mask[1], False)))
     lowering.steps.append(Extern(BACKWARD, args, (), tuple(results), origin(node)))
-    return [ref and lowering.as_returned(node, ref, k) for k, ref in enumerate(refs)]
+    return [ref and layouts.as_returned(lowering, node, ref, k) for k, ref in enumerate(refs)]
 
 
 def _gradient(lowering: Lowering, node: torch.fx.Node, k: int, a: Ref, b: Ref, laid: Any) -> Ref:
@@ -81,7 +76,9 @@ def _gradient(lowering: Lowering, node: torch.fx.Node, k: int, a: Ref, b: Ref, l
     if channels_last.same_bytes(seen.shape, seen.stride()):
         made = matrix_product(lowering, node, name, a, b, laid, Kind.OUTPUT)
         return replace(made, strides=tuple(map(int, seen.stride())))
-    return lowering.as_returned(node, matrix_product(lowering, node, f"{name}_raw", a, b, laid), k)
+    return layouts.as_returned(
+        lowering, node, matrix_product(lowering, node, f"{name}_raw", a, b, laid), k
+    )
 
 
 def _of_bias(lowering: Lowering, node: torch.fx.Node, grad: Ref, meta: Any) -> Ref:

@@ -20,6 +20,7 @@ from frameloom.ir.lower.expr import (
     tanh,
     where,
 )
+from frameloom.ir.lower.loss import MEAN
 from frameloom.ir.lower.promote import common_dtype, operand, pointwise
 from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
 from frameloom.ir.node import Node
@@ -206,13 +207,17 @@ def _share(call: Call, grad: Ref, operands: list[Ref]) -> tuple[Expr, ...]:
 
 
 def _scale(x: Ref, reduction: int) -> float:
-    return 1.0 / x.numel if reduction == 1 and x.numel else 1.0
+    return 1.0 / x.numel if reduction == MEAN and x.numel else 1.0
 
 
 @lowering("aten.mse_loss_backward.default")
 def mse_loss_backward(call: Call, grad: Ref, x: Ref, target: Ref, reduction: int) -> Expr:
     dy, a, b = _share(call, grad, [x, target])
     return 2.0 * _scale(x, reduction) * (a - b) * dy
+
+
+def _clipped(z: Expr, limit: float, below: Expr, inner: Expr, above: Expr) -> Expr:
+    return where(z <= -limit, below, where(z >= limit, above, inner))
 
 
 @lowering("aten.smooth_l1_loss_backward.default")
@@ -222,7 +227,7 @@ def smooth_l1_loss_backward(
     dy, a, b = _share(call, grad, [x, target])
     scale, z = _scale(x, reduction), a - b
     inner = scale * z * dy / beta if beta > 0 else dy
-    return where(z <= -beta, -scale * dy, where(z >= beta, scale * dy, inner))
+    return _clipped(z, beta, -scale * dy, inner, scale * dy)
 
 
 @lowering("aten.huber_loss_backward.default")
@@ -231,11 +236,7 @@ def huber_loss_backward(
 ) -> Expr:
     dy, a, b = _share(call, grad, [x, target])
     scale, z = _scale(x, reduction), a - b
-    return where(
-        z <= -delta,
-        -scale * dy * delta,
-        where(z >= delta, scale * dy * delta, scale * z * dy),
-    )
+    return _clipped(z, delta, -scale * dy * delta, scale * z * dy, scale * dy * delta)
 
 
 @lowering("aten.binary_cross_entropy_backward.default")
@@ -246,4 +247,4 @@ def binary_cross_entropy_backward(
         raise Decline
     dy, p, t = _share(call, grad, [x, target])
     found = dy * (p - t) / maximum((1 - p) * p, 1e-12)
-    return found / float(x.numel) if reduction == 1 else found
+    return found / float(x.numel) if reduction == MEAN else found

@@ -39,7 +39,7 @@ def out_of_bounds(dim: int, extent: int) -> str:
     return f"index is out of bounds for dimension {dim} with size {extent}"
 
 
-@lowering("aten.embedding.default")
+@lowering("aten.embedding.default", if_empty="library")
 def embedding(
     call: Call, weight: Ref, indices: Ref, padding_idx: int, scale_grad_by_freq: bool, sparse: bool
 ) -> Expr:
@@ -52,7 +52,7 @@ def embedding(
     return read(weight, [row.node, at[-1]], mask)
 
 
-@lowering("aten.index_select.default")
+@lowering("aten.index_select.default", if_empty="library")
 def index_select(call: Call, x: Ref, dim: int, indices: Ref) -> Expr:
     if x.ndim == 0:
         raise Decline
@@ -65,7 +65,7 @@ def index_select(call: Call, x: Ref, dim: int, indices: Ref) -> Expr:
     return read(x, at, mask)
 
 
-@lowering("aten.gather.default")
+@lowering("aten.gather.default", if_empty="library")
 def gather(call: Call, x: Ref, dim: int, indices: Ref, sparse_grad: bool) -> Expr:
     if x.ndim == 0 or indices.ndim == 0:
         raise Decline
@@ -78,7 +78,8 @@ def gather(call: Call, x: Ref, dim: int, indices: Ref, sparse_grad: bool) -> Exp
     return read(x, at, mask)
 
 
-@lowering("aten.index.Tensor", "aten._unsafe_index.Tensor")
+@lowering("aten.index.Tensor", if_empty="library")
+@lowering("aten._unsafe_index.Tensor")
 def index_tensor(call: Call, x: Ref, indices: Sequence[Ref | None]) -> Expr:
     at, mask = indexed(call, x, indices, call.at())
     return read(x, at, mask)

@@ -20,20 +20,17 @@ from frameloom.ir import node as ir
 from frameloom.ir.dtype import DType
 from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.lower import channels_last, lazy, onednn
-from frameloom.ir.lower.constants import computing
 from frameloom.ir.lower.convolution import convolution
 from frameloom.ir.lower.convolution_backward import convolution_backward
-from frameloom.ir.lower.expr import Expr
+from frameloom.ir.lower.ends import NotATensor, returned, write_back
 from frameloom.ir.lower.geometry import (
     COPIES,
     VIEWS,
     WRITE_BACK,
     arguments_of,
     base_of,
-    contiguous_strides,
     devices_of,
     flatten,
-    is_constant,
     is_only_stored,
     is_tensor,
     is_view,
@@ -46,10 +43,11 @@ from frameloom.ir.lower.geometry import (
     view_of,
 )
 from frameloom.ir.lower.in_place import in_place
-from frameloom.ir.lower.numbers import Numbers, Scalar, is_number
+from frameloom.ir.lower.layouts import as_returned, as_seen, is_relaid
+from frameloom.ir.lower.numbers import Numbers, Scalar
 from frameloom.ir.lower.onednn import OneDnn
 from frameloom.ir.lower.table import (
-    EVEN_EMPTY,
+    IF_EMPTY,
     TABLE,
     TAKES_NUMBERS,
     Call,
@@ -58,10 +56,10 @@ from frameloom.ir.lower.table import (
     Ref,
     Result,
     Scattered,
-    positions,
     read,
 )
 from frameloom.ir.node import Node
+from frameloom.ir.numbers import is_number
 from frameloom.ir.philox import Generator
 from frameloom.ir.program import (
     Buffer,
@@ -92,12 +90,6 @@ def lower(
     device: how its random numbers are drawn, if kernels of ours can.  `visible`: how many of the first outputs the program
     sees (None: all); the others may lie in memory as suits us."""
     return Lowering(graph, constants, onednn, generator_of, visible).run()
-
-
-# Ops that look at indices where their results have no elements, too.
-INDEXED = tuple(
-    f"aten.{name}" for name in ("scatter", "index", "gather", "embedding", "put", "take")
-)
 
 
 class Lowering:
@@ -156,7 +148,7 @@ class Lowering:
                 self.values[node] = self.call(node) if found is None else found
             else:
                 assert node.op == "output", f"unexpected {node.op} in a captured graph"
-                outputs = tuple(self.output(n) for n in flatten(node.args[0]))
+                outputs = tuple(returned(self, n) for n in flatten(node.args[0]))
         return Program(
             tuple(self.inputs), tuple(self.steps), outputs, tuple(self.constants.items()),
             tuple(self.numbers.steps),
@@ -171,7 +163,7 @@ class Lowering:
             return
         if not is_tensor(val):
             self.inputs.append(Buffer(node.name, None, (), (), Kind.INPUT))
-            self.values[node] = _NotATensor(len(self.inputs) - 1)
+            self.values[node] = NotATensor(len(self.inputs) - 1)
             return
         if channels_last.LAID in node.meta:
             val = channels_last.Relaid(val, node.meta[channels_last.LAID])
@@ -214,16 +206,6 @@ class Lowering:
         found: torch.Tensor = tensor.as_strided(view.shape, view.strides, place)
         return found
 
-    def constant_laid(self, ref: Ref, strides: tuple[int, ...]) -> Ref:
-        """Another constant, of the same values."""
-        tensor = self.tensor(view_of(ref))
-        with computing():
-            copy = torch.empty_strided(ref.shape, strides, dtype=tensor.dtype, device=tensor.device)
-            copy.copy_(tensor)
-        buffer = self.buffer(f"{ref.buffer.name}_laid{len(self.copies)}", copy, Kind.CONSTANT)
-        self.constants[buffer] = copy
-        return self.ref(buffer, copy)
-
     # --- calls
 
     def call(self, node: torch.fx.Node) -> Any:
@@ -235,7 +217,7 @@ class Lowering:
         name = str(target)
         arguments = arguments_of(target, node.args, node.kwargs)
         if name == WRITE_BACK:
-            return self.write_back(node, *arguments[:2])
+            return write_back(self, node, *arguments[:2])
         if name == ASSERTION:
             holds = read(self.values[arguments[0]], [])
             bad = (~holds).node
@@ -264,12 +246,12 @@ class Lowering:
         """Of a tensor that lies as the program sees it: what the program sees.  Else the view of what there is."""
         several = isinstance(val, (list, tuple))
         base: Ref = self.values[node.args[0]]  # type: ignore[index]
-        if self.is_relaid(node.args[0], base):
+        if is_relaid(self, node.args[0], base):
             views = channels_last.view_again(target, base, node.args[1:], node.kwargs)
             if views is not None:
                 refs = [replace(base, shape=s, strides=t, offset=o) for s, t, o in views]
                 return refs if several else refs[0]
-            base = self.as_seen(node.args[0])
+            base = as_seen(self, node.args[0])
         return [self.ref(base.buffer, v) for v in val] if several else self.ref(base.buffer, val)
 
     def loops(self, node: torch.fx.Node, name: str, function: Any, arguments: list[Any]) -> Any:
@@ -304,9 +286,9 @@ class Lowering:
             is_only_stored=partial(is_only_stored, node),
             is_used=lambda k: k in used_results(node),
         )  # fmt: skip
-        empty = all(0 in r.shape for r in results) and name not in EVEN_EMPTY
-        if empty and name.startswith(INDEXED) and any(0 not in r.shape for r in flatten(given) if isinstance(r, Ref)):  # fmt: skip
-            raise Decline  # any index is out of bounds there, as the library says
+        empty = all(0 in r.shape for r in results) and IF_EMPTY[name] != "ask"
+        if empty and IF_EMPTY[name] == "library" and any(0 not in r.shape for r in flatten(given) if isinstance(r, Ref)):  # fmt: skip
+            raise Decline
         values = [None] * len(metas) if empty else function(call, *given)
         if isinstance(values, Scattered) and (found := in_place(self, node, values)) is not None:
             self.checks(call, node)
@@ -395,7 +377,7 @@ class Lowering:
     def argument(self, value: Any) -> Any:
         if isinstance(value, torch.fx.Node):
             found = self.values[value]
-            if isinstance(found, _NotATensor):
+            if isinstance(found, NotATensor):
                 raise Decline
             return found
         if isinstance(value, (list, tuple)):
@@ -417,7 +399,7 @@ class Lowering:
         if self.relays:
             keeps = name in channels_last.FAITHFUL
             if not keeps and name not in OUT_FORMS and name != WRITE_BACK:
-                given = self.each(given, self.as_seen)
+                given = self.each(given, partial(as_seen, self))
             elif keeps:
                 operands = [self.values[n] for n in flatten(given) if isinstance(n, torch.fx.Node)]
                 metas = [channels_last.layout(v, operands) if is_tensor(v) else v for v in metas]
@@ -445,61 +427,8 @@ class Lowering:
             refs.append(self.ref(buffer, v))
             results.append(buffer if k in used else None)
         self.steps.append(Extern(name, args, kwargs, tuple(results), origin(node)))
-        refs = [ref and self.as_returned(node, ref, k) for k, ref in enumerate(refs)]
+        refs = [ref and as_returned(self, node, ref, k) for k, ref in enumerate(refs)]
         return refs if several else refs[0]
-
-    def as_returned(self, node: torch.fx.Node, ref: Ref, k: int = 0) -> Ref:
-        """The k-th result of a library call: where it outlives the call, with the strides that the program sees."""
-        if (node, k) not in self.visible:
-            return ref
-        val = node.meta["val"]
-        seen = val[k] if isinstance(val, (list, tuple)) else val
-        return self.laid(ref, tuple(map(int, seen.stride())), node, Kind.OUTPUT)
-
-    # --- layouts
-
-    def is_relaid(self, node: Any, ref: Any) -> bool:
-        """Whether the value lies otherwise than the program sees it."""
-        if not self.relays or not isinstance(ref, Ref):
-            return False
-        if node.op != "call_function" and channels_last.LAID not in node.meta:
-            return False
-        return ref.strides != tuple(map(int, node.meta["val"].stride()))
-
-    def as_seen(self, node: Any) -> Any:
-        """The value of a node, with the strides that the program sees."""
-        ref = self.values[node]
-        if not self.is_relaid(node, ref):
-            return ref
-        root, k = base_of(node)
-        whole, val = self.values[root], root.meta["val"]
-        if isinstance(whole, list):
-            whole, val = whole[k], val[k]
-        copy = self.laid(whole, tuple(map(int, val.stride())), node)
-        return self.ref(copy.buffer, node.meta["val"]) if node is not root else copy
-
-    def laid(
-        self, ref: Ref, strides: tuple[int, ...], node: torch.fx.Node, kind: Kind = Kind.TEMP
-    ) -> Ref:
-        """The same values with these strides: a copy, unless every element lies where it should."""
-        pairs = zip(ref.shape, ref.strides, strides, strict=True)
-        if all(extent == 1 or a == b for extent, a, b in pairs) and kind is Kind.TEMP:
-            return replace(ref, strides=strides)
-        if ref.strides == strides:
-            return ref
-        found = self.copies.get((ref, strides))
-        if found is None and is_constant(ref) and kind is Kind.TEMP:
-            found = self.copies[ref, strides] = self.constant_laid(ref, strides)
-        if found is None:
-            name = f"{ref.buffer.name}_laid{len(self.copies)}"
-            buffer = Buffer(name, ref.dtype, ref.shape, strides, kind, None, ref.buffer.device)
-            self.base_offset[buffer] = 0
-            found = replace(ref, buffer=buffer, strides=strides, offset=0)
-            value = read(ref, positions(ref.shape))
-            self.steps.append(self.kernel("aten.relayout", store_of(found, value), node))
-            self.copies[ref, strides] = found
-            self.copies[found, ref.strides] = ref
-        return found
 
     def each(self, value: Any, function: Any) -> Any:
         """`value` with `function` of every node in it."""
@@ -518,78 +447,5 @@ class Lowering:
             return value.buffer
         if isinstance(value, (list, tuple)):
             return tuple(self.plain(v) for v in value)
-        assert not isinstance(value, _NotATensor), "a library call on an input that is no tensor"
+        assert not isinstance(value, NotATensor), "a library call on an input that is no tensor"
         return value
-
-    # --- the end of the graph
-
-    def write_back(self, node: torch.fx.Node, target: torch.fx.Node, source: Any) -> Ref:
-        into: Ref = self.values[target]
-        if source in self.late:
-            self.steps += self.late[source]
-            self.written.add(into.buffer)
-            return into
-        value = self.values[source] if isinstance(source, torch.fx.Node) else source
-        if value == into:
-            return into
-        assert into.buffer.kind is Kind.INPUT, f"{node} writes to {into.buffer}, which is no input"
-        if isinstance(value, Ref) and value.buffer.kind is Kind.INPUT and value != into:
-            value = self.copied_early(node, value)
-        beside_gpu = self.on_gpu and not is_cuda(into.buffer.device)
-        if isinstance(value, Ref) and (value.dtype is None or into.dtype is None or beside_gpu):
-            self.steps.append(
-                Extern(WRITE_BACK, (view_of(into), view_of(value)), (), (None,), origin(node))
-            )
-        elif 0 not in into.shape:
-            at = positions(into.shape)
-            element = read(value, at) if isinstance(value, Ref) else None
-            assert into.dtype is not None
-            stored = Expr(ir.const(value, into.dtype)) if element is None else element
-            self.steps.append(self.kernel(WRITE_BACK, store_of(into, stored), node))
-        self.written.add(into.buffer)
-        return into
-
-    def copied_early(self, node: torch.fx.Node, value: Ref) -> Ref:
-        """A copy of an input's old value, made before any input is written."""
-        if value.dtype is None:
-            return value
-        kept = Buffer(
-            f"{node.name}_old", value.dtype, value.shape, contiguous_strides(value.shape), Kind.TEMP,
-            device=value.buffer.device,
-        )  # fmt: skip
-        self.base_offset[kept] = 0
-        ref = Ref(kept, value.shape, kept.strides, 0, value.dtype, value.torch_dtype)
-        if 0 not in value.shape:
-            store = store_of(ref, read(value, positions(value.shape)))
-            first_write = next(
-                (
-                    k
-                    for k, s in enumerate(self.steps)
-                    if isinstance(s, Kernel) and s.stores[0].buffer in self.written
-                ),
-                len(self.steps),
-            )
-            self.steps.insert(first_write, self.kernel("aten.clone", store, node))
-        return ref
-
-    def output(self, value: Any) -> View | int | tuple[Any]:
-        if not isinstance(value, torch.fx.Node):
-            return (value,)
-        found = self.values[value]
-        if isinstance(found, _NotATensor):
-            return found.position
-        if not isinstance(found, Ref):
-            return (found,)
-        if value in self.raw:
-            return view_of(lazy.returned(self, value))
-        itself: Any = value
-        while str(itself.target) == WRITE_BACK:
-            itself = itself.args[0]
-        return self.inputs.index(found.buffer) if itself.op == "placeholder" else view_of(found)
-
-
-class _NotATensor:
-    """The value of a placeholder that is no tensor: it can only be passed through."""
-
-    def __init__(self, position: int) -> None:
-        self.position = position

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import index
@@ -10,7 +10,7 @@ from frameloom.ir.lower.expr import Expr, absolute, exp, log, log1p, maximum, mi
 from frameloom.ir.lower.gather import data_index, inside
 from frameloom.ir.lower.promote import common_dtype, wide_dtype
 from frameloom.ir.lower.reduce import Line, line
-from frameloom.ir.lower.table import Call, Decline, Ref, lowering, positions, read
+from frameloom.ir.lower.table import Call, Decline, Ref, broadcasts, lowering, positions, read
 from frameloom.ir.node import Node, const
 from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import conjunction
@@ -75,7 +75,7 @@ def _elementwise(
         raise Decline
     if len(tensors) > 2 and (x.shape != target.shape or x.shape != shape):
         raise Decline  # eager multiplies in place
-    if any(w.torch_dtype != x.torch_dtype or not _broadcasts(w.shape, shape) for w in tensors[2:]):
+    if any(w.torch_dtype != x.torch_dtype or not broadcasts(w.shape, shape) for w in tensors[2:]):
         raise Decline
     over = (
         Line(call.at(), (), 1)
@@ -90,11 +90,6 @@ def _elementwise(
         # Eager stores the losses before it reduces them.
         loss = loss.cast(common).wide()
     return over.fold("sum", loss) if reduction == SUM else over.mean(loss)
-
-
-def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
-    mine = tuple(shape)[::-1]
-    return len(mine) <= len(to) and all(n in (1, m) for n, m in zip(mine, to[::-1], strict=False))
 
 
 @lowering("aten.mse_loss.default")

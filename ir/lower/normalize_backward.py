@@ -6,7 +6,7 @@ themselves, and lose digits where the mean is large.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from frameloom.ir import index
 from frameloom.ir.lower.expr import Expr, sqrt
@@ -25,17 +25,25 @@ def _floating(*refs: Ref) -> None:
             raise Decline
 
 
+def _wanted(mask: Sequence[bool], *results: Callable[[], Expr]) -> list[Expr | None]:
+    return [of() if wanted else None for wanted, of in zip(mask, results, strict=True)]
+
+
 class _Rows:
     """Rows over the last dimensions, each with numbers of its own."""
 
     def __init__(self, grad: Ref, x: Ref, shape: Sequence[int], weight: Ref | None) -> None:
         _floating(grad, x)
         self.grad, self.x, self.weight = grad, x, weight
-        self.outer = x.ndim - len(shape)
+        self.outer, self.inner = x.ndim - len(shape), len(shape)
 
     def row(self, at: Sequence[Node]) -> Line:
         inner = range(self.outer, self.x.ndim)
         return line(self.x.shape, inner, at, keepdim=True)
+
+    def own(self, at: Sequence[Node]) -> list[Node]:
+        """Where the numbers of the row at `at` are."""
+        return [*at[: self.outer], *[index.index(0)] * self.inner]
 
     def column(self, at: Sequence[Node]) -> Line:
         """All rows' elements at `at`, a position within a row."""
@@ -55,13 +63,13 @@ def layer_norm_backward(
 
     def normal(at: Sequence[Node]) -> Expr:
         value = element(x, at)
-        own = [*at[: rows.outer], *(index.index(0) for _ in shape)]
+        own = rows.own(at)
         return (value - read(mean, own).cast(value.dtype)) * read(rstd, own).cast(value.dtype)
 
     def of_input() -> Expr:
         at = call.at(0)
         over = rows.row(at)
-        scale = read(rstd, [*at[: rows.outer], *(index.index(0) for _ in shape)])
+        scale = read(rstd, rows.own(at))
         given = rows.given(over.at)
         share = over.mean(given * normal(over.at))
         rest = rows.given(at) - over.mean(given) - normal(at) * share
@@ -75,8 +83,7 @@ def layer_norm_backward(
         over = rows.column(call.at(2))
         return over.fold("sum", element(grad, over.at))
 
-    made = zip(mask, (of_input, of_weight, of_bias), strict=True)
-    return [of() if wanted else None for wanted, of in made]
+    return _wanted(mask, of_input, of_weight, of_bias)
 
 
 @lowering("aten._fused_rms_norm_backward.default")
@@ -89,13 +96,12 @@ def rms_norm_backward(
 
     def normal(at: Sequence[Node]) -> Expr:
         value = element(x, at)
-        own = [*at[: rows.outer], *(index.index(0) for _ in shape)]
-        return value * read(rstd, own).cast(value.dtype)
+        return value * read(rstd, rows.own(at)).cast(value.dtype)
 
     def of_input() -> Expr:
         at = call.at(0)
         over = rows.row(at)
-        scale = read(rstd, [*at[: rows.outer], *(index.index(0) for _ in shape)])
+        scale = read(rstd, rows.own(at))
         share = over.mean(rows.given(over.at) * normal(over.at))
         return (rows.given(at) - normal(at) * share) * scale.cast(share.dtype)
 
@@ -103,9 +109,7 @@ def rms_norm_backward(
         over = rows.column(call.at(1))
         return over.fold("sum", element(grad, over.at) * normal(over.at))
 
-    return [
-        of() if wanted else None for wanted, of in zip(mask, (of_input, of_weight), strict=True)
-    ]
+    return _wanted(mask, of_input, of_weight)
 
 
 @lowering("aten.native_batch_norm_backward.default")
@@ -153,8 +157,7 @@ def batch_norm_backward(
     def of_bias() -> Expr:
         return sums(call.at(2)[0])[1]
 
-    made = zip(mask, (of_input, of_weight, of_bias), strict=True)
-    return [of() if wanted else None for wanted, of in made]
+    return _wanted(mask, of_input, of_weight, of_bias)
 
 
 @lowering("aten.native_group_norm_backward.default")
@@ -196,5 +199,4 @@ def group_norm_backward(
         return over.fold("sum", element(grad, over.at))
 
     assert product(x.shape) == n * channels * pixels
-    made = zip(mask, (of_input, of_weight, of_bias), strict=True)
-    return [of() if wanted else None for wanted, of in made]
+    return _wanted(mask, of_input, of_weight, of_bias)

@@ -51,10 +51,6 @@ class Scalar(Expr):
     __hash__ = object.__hash__
 
 
-def is_number(node: torch.fx.Node) -> bool:
-    return type(node.meta.get("val")) in (int, float)
-
-
 def number_buffer(name: str, cls: type) -> Buffer:
     return Buffer(name, DTYPES[cls], (), (), Kind.NUMBER)
 

@@ -117,7 +117,7 @@ def _dims(call: Call) -> int:
     return 3 if "3d" in call.target else 2
 
 
-def _each(values: Sequence[int], n: int) -> Sequence[int]:
+def each(values: Sequence[int], n: int) -> Sequence[int]:
     return values if len(values) == n else [values[0]] * n
 
 
@@ -140,7 +140,7 @@ def _sliding(
     result: int = 0,
 ) -> Window:
     n, image, at = _dims(call), _image(call, x), call.at(result)
-    given = [_each(v, n) for v in (kernel, stride or kernel, padding, dilation)]
+    given = [each(v, n) for v in (kernel, stride or kernel, padding, dilation)]
     taps = []
     for position, extent, places, k, s, p, d in zip(
         at[-n:], image, call.results[result].shape[-n:], *given, strict=True
@@ -198,7 +198,7 @@ def avg_pool(
     if divisor is not None:
         return total / float(divisor)
     count = index.index(1)
-    for taps, p in zip(window.taps, _each(padding, _dims(call)), strict=True):
+    for taps, p in zip(window.taps, each(padding, _dims(call)), strict=True):
         # Padding counts, but not what ceil_mode adds behind it.
         margin = p if count_include_pad else 0
         count = index.mul(count, _length(taps, -margin, taps.extent + margin))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
-
 from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr, reciprocal, rint, where
 from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
+from frameloom.ir.numbers import single
 from frameloom.ir.program import is_cuda
 
 LARGEST = 1 << 22  # whole numbers up to here and their differences are floats
@@ -17,7 +16,7 @@ def per_tensor(
     call: Call, x: Ref, scale: float, zero_point: int, least: int, most: int
 ) -> list[Expr]:
     value = _element(call, x, least, most)
-    scale, inverse = _rounded(scale), _rounded(1.0 / _rounded(scale))
+    scale, inverse = single(scale), single(1.0 / single(scale))
     kept, inside = _in_range(rint(value * inverse) + zero_point, least, most)
     return [(kept - zero_point).cast(DType.F32) * scale, inside]
 
@@ -39,12 +38,6 @@ def per_channel(
     # In eager's double precision; whole numbers are exact without.
     wide = DType.F64 if zero_point.dtype is DType.F32 else value.dtype
     return [(kept.cast(wide) - zero.cast(wide)) * own.cast(wide), inside]
-
-
-def _rounded(number: float) -> float:
-    """To single precision."""
-    (found,) = struct.unpack("f", struct.pack("f", number))
-    return float(found)
 
 
 def _element(call: Call, x: Ref, least: int, most: int) -> Expr:

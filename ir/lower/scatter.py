@@ -30,6 +30,7 @@ from frameloom.ir.lower.table import (
     Ref,
     Scattered,
     Update,
+    broadcasts,
     dimension,
     lowering,
     positions,
@@ -102,12 +103,12 @@ def number(value: Number, dtype: DType) -> Expr:
 # --- one index per value
 
 
-@lowering("aten.scatter.src", even_empty=True)
+@lowering("aten.scatter.src", if_empty="ask")
 def scatter_src(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scattered:
     return _scatter(call, x, dim, indices, source, "set")
 
 
-@lowering("aten.scatter_add.default", even_empty=True)
+@lowering("aten.scatter_add.default", if_empty="ask")
 def scatter_add(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scattered | Expr:
     return _rounded_once(call, _scatter(call, x, dim, indices, source, "sum"))
 
@@ -139,7 +140,7 @@ def _scatter(
     return updated(call, x, update(kind, over, at, mask, value))
 
 
-@lowering("aten.scatter.value", even_empty=True)
+@lowering("aten.scatter.value", if_empty="ask")
 def scatter_value(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> Expr | Scattered:
     if x.dtype is None or x.ndim == 0:
         raise Decline
@@ -156,7 +157,7 @@ def scatter_value(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> 
     return where(place.eq(Expr(at[dim])), filled, read(x, at))
 
 
-@lowering("aten.scatter.value_reduce", even_empty=True)
+@lowering("aten.scatter.value_reduce", if_empty="ask")
 def scatter_value_with(
     call: Call, x: Ref, dim: int, indices: Ref, value: Number, reduce: str
 ) -> Scattered | Expr:
@@ -166,7 +167,7 @@ def scatter_value_with(
     return _rounded_once(call, done)
 
 
-@lowering("aten.scatter_reduce.two", even_empty=True)
+@lowering("aten.scatter_reduce.two", if_empty="ask")
 def scatter_reduce(
     call: Call, x: Ref, dim: int, indices: Ref, source: Ref, reduce: str, include_self: bool
 ) -> Scattered | Expr:
@@ -200,7 +201,7 @@ def _folded(call: Call, done: Scattered, reduce: str, include_self: bool) -> Sca
 # --- one index per slice
 
 
-@lowering("aten.index_add.default", even_empty=True)
+@lowering("aten.index_add.default", if_empty="ask")
 def index_add(
     call: Call, x: Ref, dim: int, indices: Ref, source: Ref, alpha: Number
 ) -> Scattered | Expr:
@@ -215,19 +216,19 @@ def index_add(
     return replace(done, updates=tuple(replace(u, value=u.value * times) for u in done.updates))
 
 
-@lowering("aten.index_copy.default", even_empty=True)
+@lowering("aten.index_copy.default", if_empty="ask")
 def index_copy(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scattered:
     return _by_slices(call, x, dim, indices, source, "set")
 
 
-@lowering("aten.index_fill.int_Scalar", even_empty=True)
+@lowering("aten.index_fill.int_Scalar", if_empty="ask")
 def index_fill(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> Scattered:
     if x.dtype is None:
         raise Decline
     return _by_slices(call, x, dim, indices, number(value, x.dtype), "set")
 
 
-@lowering("aten.index_fill.int_Tensor", even_empty=True)
+@lowering("aten.index_fill.int_Tensor", if_empty="ask")
 def index_fill_tensor(call: Call, x: Ref, dim: int, indices: Ref, value: Ref) -> Scattered:
     return _by_slices(call, x, dim, indices, read(value, []).cast(call.dtype), "set")
 
@@ -261,7 +262,7 @@ def _by_slices(
 # --- indices of several dimensions
 
 
-@lowering("aten.index_put.default", "aten._unsafe_index_put.default", even_empty=True)
+@lowering("aten.index_put.default", "aten._unsafe_index_put.default", if_empty="ask")
 def index_put(
     call: Call, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool
 ) -> Scattered | Expr:
@@ -277,7 +278,7 @@ def index_put(
     shared = torch.broadcast_shapes(*(i.shape for i in tensors))  # type: ignore[no-untyped-call]
     rest = [e for d, e in enumerate(x.shape) if d >= len(indices) or indices[d] is None]
     shape = (*rest[:first], *shared, *rest[first:])
-    if not _broadcasts(values.shape, shape):
+    if not broadcasts(values.shape, shape):
         raise Decline  # eager raises
     if 0 in shape:
         return updated(call, x)
@@ -288,16 +289,11 @@ def index_put(
     )
 
 
-def _broadcasts(shape: Sequence[int], whole: Sequence[int]) -> bool:
-    pairs = zip(shape[::-1], whole[::-1], strict=False)
-    return len(shape) <= len(whole) and all(mine in (1, other) for mine, other in pairs)
-
-
 def _where_masked(call: Call, x: Ref, first: int, mask: Ref, values: Ref, accumulate: bool) -> Expr:
     """`x[..., mask] = value`, the same value for every true element of the mask, which is over the dimensions from `first` on."""
     last = first + mask.ndim
     one = (*x.shape[:first], 1, *x.shape[last:])
-    if mask.shape != x.shape[first:last] or 0 in x.shape or not _broadcasts(values.shape, one):
+    if mask.shape != x.shape[first:last] or 0 in x.shape or not broadcasts(values.shape, one):
         raise Decline
     at = call.at()
     here, before = read(values, [*at[:first], index(0), *at[last:]]), read(x, at)
@@ -306,7 +302,7 @@ def _where_masked(call: Call, x: Ref, first: int, mask: Ref, values: Ref, accumu
     return where(read(mask, at[first:last]), here, before)
 
 
-@lowering("aten.embedding_dense_backward.default")
+@lowering("aten.embedding_dense_backward.default", if_empty="library")
 def embedding_dense_backward(
     call: Call, gradient: Ref, indices: Ref, rows: int, padding: int, scale_by_frequency: bool
 ) -> Scattered:

@@ -53,7 +53,7 @@ def _search(values: Ref, row: Sequence[Node], x: Expr, right: bool) -> Expr:
     return start.cast(DType.I64)
 
 
-@lowering("aten.take.default")
+@lowering("aten.take.default", if_empty="library")
 def take(call: Call, x: Ref, indices: Ref) -> Expr:
     if x.dtype is None or 0 in x.shape or x.strides != contiguous_strides(x.shape):
         raise Decline

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from frameloom.ir import index
 from frameloom.ir.dtype import DType
@@ -25,8 +25,9 @@ from frameloom.ir.substitute import space
 
 Lowering = Callable[..., Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
+IfEmpty = Literal["nothing", "ask", "library"]
 TABLE: dict[str, Lowering] = {}
-EVEN_EMPTY: set[str] = set()
+IF_EMPTY: dict[str, IfEmpty] = {}
 TAKES_NUMBERS: set[str] = set()  # lowerings that may be given numbers known only at run time
 
 
@@ -35,17 +36,17 @@ class Decline(Exception):
 
 
 def lowering(
-    *targets: str, even_empty: bool = False, numbers: bool = False
+    *targets: str, if_empty: IfEmpty = "nothing", numbers: bool = False
 ) -> Callable[[Function], Function]:
-    """Register a lowering for ATen overloads.  `even_empty`: it is asked where no result has elements, too: eager may raise.
+    """Register a lowering for ATen overloads.  `if_empty`: what happens where no result has elements: nothing; the lowering is
+    asked, as eager may raise; the library is, unless no operand has elements either: any index is out of bounds then.
     `numbers`: it may be given numbers that are known only at run time (numbers.py)."""
 
     def register(function: Function) -> Function:
         for target in targets:
             assert target not in TABLE, f"{target} has two lowerings"
             TABLE[target] = function
-        if even_empty:
-            EVEN_EMPTY.update(targets)
+        IF_EMPTY.update(dict.fromkeys(targets, if_empty))
         if numbers:
             TAKES_NUMBERS.update(targets)
         return function
@@ -187,6 +188,12 @@ def product(extents: Sequence[int]) -> int:
     for extent in extents:
         total *= extent
     return total
+
+
+def broadcasts(shape: Sequence[int], whole: Sequence[int]) -> bool:
+    """Whether a tensor of this shape can be expanded to `whole`."""
+    pairs = zip(shape[::-1], whole[::-1], strict=False)
+    return len(shape) <= len(whole) and all(mine in (1, other) for mine, other in pairs)
 
 
 def positions(shape: Sequence[int]) -> list[Node]:

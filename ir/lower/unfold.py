@@ -27,12 +27,7 @@ class Side:
     step: int
     padding: int
     stride: int
-
-    @property
-    def windows(self) -> int:
-        return (
-            self.extent + 2 * self.padding - self.step * (self.count - 1) - 1
-        ) // self.stride + 1
+    windows: int  # how many
 
     def pixel(self, window: Node, tap: Node) -> Node:
         start = index.add(index.mul(window, self.stride), index.index(-self.padding))
@@ -60,7 +55,12 @@ class Side:
 
 
 def _sides(image: Sequence[int], *given: Sequence[int]) -> list[Side]:
-    return [Side(*facts) for facts in zip(image, *given, strict=True)]
+    """All windows that fit."""
+    sides = []
+    for extent, count, step, padding, stride in zip(image, *given, strict=True):
+        windows = (extent + 2 * padding - step * (count - 1) - 1) // stride + 1
+        sides.append(Side(extent, count, step, padding, stride, windows))
+    return sides
 
 
 @lowering("aten.im2col.default")
