@@ -132,7 +132,7 @@ def pending(t: Tracer, skip: set[int]) -> list[Effect]:
                 effects.append(Effect(value, "advance", (count, value.ended), []))
         elif isinstance(value, SetValue) and value.origin is not None:
             effects += _members(value)
-        elif isinstance(value, TensorValue) and value.new_gradient is not None:
+        elif isinstance(value, TensorValue) and value.origin and value.new_gradient is not None:
             effects.append(Effect(value, "set_gradient", None, [value.new_gradient]))
         elif isinstance(value, CellValue) and value.real is not None:
             effects += _cell(t, value)

@@ -119,7 +119,7 @@ INTERPRETED_FUNCTIONS = frozenset(
     getattr(F, name)
     for name in ("gaussian_nll_loss", "triplet_margin_with_distance_loss", "linear_cross_entropy")
     if hasattr(F, name)  # the last is from PyTorch 2.13 on
-)
+) | {torch.func.functional_call}
 
 
 def function_verdict(function: FunctionType) -> Verdict:

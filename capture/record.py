@@ -211,6 +211,10 @@ class Recorder(TorchDispatchMode):
         with self:
             return fn(*args, **kwargs)
 
+    def made_in_call(self) -> set[int]:
+        """The identities of the Fakes that the last call has made."""
+        return {id(fake) for fake in self._fakes[self._old :]}
+
     def snapshot(self) -> tuple[Any, int, int]:
         return (self.graph._root.prev, self.n_ops, len(self._undo))
 

@@ -27,6 +27,7 @@ from frameloom.capture.builder import CodeBuilder
 from frameloom.capture.freezing import frozen
 from frameloom.capture.instr import argument_names, assemble, decode
 from frameloom.capture.leave import Leaver, frame_spec
+from frameloom.capture.leaves import check_that_leaves_stay_inside, leaves_or
 from frameloom.capture.lifetime import Lifetimes
 from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
 from frameloom.capture.resume import STATE, FrameWriter
@@ -78,6 +79,7 @@ class Piece:
             if generator.would_clean_up and id(generator) not in alive:
                 raise Skip(f"{generator.describe()} is dropped, and cleans up when it is")
         self.outputs = tensors_in(self.needed)
+        check_that_leaves_stay_inside(t, self.outputs)
         self.detached = tuple(n for n, value in enumerate(self.outputs) if is_detached(t, value))
         self.inferred = inferred(self.outputs)
         self.spent = spent(t, self.outputs)
@@ -91,7 +93,7 @@ class Piece:
             try:
                 self.graph = t.recorder.finish(without_histories(t, self.outputs, self.spent))
             except Break as cause:
-                raise Skip(f"a gradient is needed: {cause}") from cause
+                raise leaves_or(t, Skip(f"a gradient is needed: {cause}")) from cause
             if self.graph.backward is not None:
                 watch_autograd(t)
             if self.graph.mutated:

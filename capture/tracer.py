@@ -19,6 +19,7 @@ from frameloom.capture import _capture, calls, questions
 from frameloom.capture.assumptions import assumed, is_caught, may_be_caught, may_fail
 from frameloom.capture.fake import Fake
 from frameloom.capture.guard import GuardSet
+from frameloom.capture.leaves import is_leaf, note_leaf
 from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute
 from frameloom.capture.number_inputs import has_symbols, without_symbols
 from frameloom.capture.origin import Origin, Roots
@@ -112,6 +113,7 @@ class Tracer:
         self._pins: dict[int, Any] = {}
         self.went_back = False  # whether a backward pass was captured
         self.gradients_set: set[int] = set()  # fakes that became the gradient of a tensor
+        self.leaves: dict[int, Any] = {}  # of autograd's, made here (leaves.py)
         self.elements: dict[Any, SymbolicNumber] = {}  # nodes of one element, as numbers
 
     # --- objects of the program
@@ -240,6 +242,8 @@ class Tracer:
         if isinstance(obj, Fake):
             known = self._tensors.get(id(obj))
             if known is None:
+                if is_leaf(obj):
+                    note_leaf(self, obj)
                 known = self._tensors[id(obj)] = TensorValue(obj)
             return known
         if type(obj) is bool:
@@ -539,6 +543,7 @@ class Tracer:
             raised.__traceback__ = raised.point = None  # our own frames, which hold the exception
         self.elements.clear()
         self._journal.clear()
+        self.leaves.clear()
         self.raised.clear()
         self.generators.clear()
         self.handling.clear()

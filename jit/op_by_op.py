@@ -97,7 +97,7 @@ class OpByOp:
 
         def run(*args: Any) -> Any:
             if not made:
-                made.append(torch.fx.GraphModule(self._captured.constants, graph).forward)
+                made.append(_function(self._captured.constants, graph))
             return made[0](*args)
 
         return run
@@ -131,7 +131,14 @@ class OpByOp:
             is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
             if not node.meta.get("grad", True) and is_tensor:
                 copies[node] = graph.call_function(aten.detach.default, (copies[node],))
-        return torch.fx.GraphModule(self._captured.constants, graph).forward
+        return _function(self._captured.constants, graph)
+
+
+def _function(constants: torch.nn.Module, graph: torch.fx.Graph) -> Callable[..., Any]:
+    """A graph as Python, which the frame hook leaves alone: it is ours, and each run meets other tensors."""
+    forward: Any = torch.fx.GraphModule(constants, graph).forward
+    forward.__func__.__frameloom_disable__ = True
+    return forward  # type: ignore[no-any-return]
 
 
 def _copy(target: Any, source: Any) -> Any:

@@ -15,6 +15,7 @@ import torch
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.history import history, without_autocast
+from frameloom.capture.leaves import require_gradient
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.special_ops import is_checked
 from frameloom.capture.values.base import Value
@@ -51,9 +52,10 @@ def _backward(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     found = t.torch_call(
         _gradients, [loss, ListValue(list(leaves)), gradient, ConstValue(keeps)], {}
     )
+    new = t.recorder.made_in_call()
     for leaf, made in zip(leaves, t.items(found), strict=True):
         if isinstance(made := t.look(made), TensorValue):
-            _accumulate(t, leaf, made)
+            _accumulate(t, leaf, made, new)
     return NONE
 
 
@@ -136,15 +138,14 @@ def _leaves(t: Tracer, roots: list[TensorValue]) -> list[TensorValue]:
         raise Break("autograd", str(error).splitlines()[0]) from error
     leaves = []
     for leaf in found.values():
-        value = t.tensor_of(leaf)
-        if value is None or value.real is None or value.origin is None:
-            raise Break("autograd", "a backward pass to a tensor made in the captured code")
-        leaves.append(value)
+        if (value := t.tensor_of(leaf)) is not None:  # others were never seen by the program
+            leaves.append(value)
     return leaves
 
 
 def _check_hooks(t: Tracer, leaf: TensorValue) -> None:
-    assert leaf.origin is not None
+    if leaf.origin is None:  # made here, where a hook would have been a break
+        return
     for name in HOOKS:
         if getattr(leaf.real, name, None) is not None:
             raise Break("autograd", "a backward pass to a tensor that has hooks")
@@ -153,25 +154,26 @@ def _check_hooks(t: Tracer, leaf: TensorValue) -> None:
 
 def _check_leaf(t: Tracer, leaf: TensorValue) -> None:
     """A backward pass ends there, and what it leaves is known."""
-    assert leaf.origin is not None
-    if not leaf.real.is_leaf:
-        raise Break("autograd", "a backward pass that leaves the captured code")
-    t.guards.add(leaf.origin.child("attr", "is_leaf"), "equal", True)
+    if leaf.origin is not None:
+        if not leaf.real.is_leaf:
+            raise Break("autograd", "a backward pass that leaves the captured code")
+        t.guards.add(leaf.origin.child("attr", "is_leaf"), "equal", True)
     _check_hooks(t, leaf)
     before = leaf.gradient(t)
     if not is_none(before) and (not isinstance(before, TensorValue) or before.fake.requires_grad):
         raise Break("autograd", "a gradient that has a history itself")
 
 
-def _accumulate(t: Tracer, leaf: TensorValue, made: TensorValue) -> None:
-    """As AccumulateGrad does.  Source: torch/csrc/autograd/functions/accumulate_grad.h."""
+def _accumulate(t: Tracer, leaf: TensorValue, made: TensorValue, new: set[int]) -> None:
+    """`new`: tensors that the backward pass has made.  As AccumulateGrad does.  Source: torch/csrc/autograd/functions/accumulate_grad.h."""
     before = leaf.gradient(t)
     if isinstance(before, TensorValue):
         t.torch_call(_add, [before, made], {})
         return
     fake = made.fake
-    own = fake.memory.root is fake and fake.memory.input is None and not fake.memory.version  # type: ignore[attr-defined]
-    if not own or id(fake) in t.gradients_set or not _lies_as(fake, leaf.fake):
+    # One that the program or another gradient has is copied, a view of it is not.
+    own = id(fake) in new and id(fake) not in t.gradients_set
+    if not own or not _lies_as(fake, leaf.fake):
         made = t.torch_call(_copy, [leaf, made], {})  # type: ignore[assignment]
     t.gradients_set.add(id(made.fake))
     leaf.set_gradient(t, made)
@@ -193,16 +195,19 @@ def _copy(leaf: Any, made: Any) -> Any:
 
 
 def _lies_as(made: torch.Tensor, leaf: torch.Tensor) -> bool:
-    """Whether the gradient is kept as it is, and not copied."""
-    if is_dense(leaf):
-        return made.stride() == leaf.stride()
-    return made.is_contiguous()
+    """Whether the gradient is kept as it is, and not copied.  Source: torch/csrc/autograd/utils/grad_layout_contract.h."""
+    if not is_dense(leaf):
+        return made.is_contiguous()
+    strides = zip(made.shape, made.stride(), leaf.stride(), strict=True)
+    return all(ours == theirs if size != 1 else ours != 0 for size, ours, theirs in strides)
 
 
 @knows(torch.Tensor.requires_grad_, least=1, most=2, keywords="requires_grad")
 def _requires_grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     tensor = t.look(args[0])
     wanted = t.look(kwargs.get("requires_grad", args[1] if len(args) > 1 else TRUE)).truth(t)
-    if not isinstance(tensor, TensorValue) or tensor.fake.requires_grad is not wanted:
+    if not isinstance(tensor, TensorValue) or (tensor.fake.requires_grad and not wanted):
         raise Break("autograd", "tensor.requires_grad_(...)")
+    if wanted and not tensor.fake.requires_grad:
+        require_gradient(t, tensor)
     return tensor

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.known import known_value
+from frameloom.capture.leaves import is_leaf, require_gradient
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.const import NONE, TRUE, ConstValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class TensorValue(Value):
             return t.from_python(getattr(self.fake, name))
         if name == "grad_fn" and not self.fake.requires_grad:
             return ConstValue(None)
-        if name == "grad" and self.real is not None:
+        if name == "grad" and (self.real is not None or is_leaf(self.fake)):  # type: ignore[arg-type]
             return self.gradient(t)
         if name == "grad" and not self.fake.requires_grad:
             return ConstValue(None)
@@ -113,9 +114,11 @@ class TensorValue(Value):
         raise Break("tensor_attribute", f"tensor.{name}")
 
     def gradient(self, t: Tracer) -> Value:
-        """`.grad` of a tensor from before the call."""
+        """`.grad` of a leaf of autograd's."""
         if self.new_gradient is not None:
             return self.new_gradient
+        if self.real is None:
+            return NONE
         assert self.origin is not None
         return t.look(t.wrap(self.real.grad, self.origin.child("attr", "grad")))  # type: ignore[union-attr]
 
@@ -134,6 +137,8 @@ class TensorValue(Value):
             return  # `Module.to` where there is nothing to do
         if name == "grad" and self.real is not None and self._may_be_gradient(t.look(value)):
             return self.set_gradient(t, t.look(value))
+        if name == "requires_grad" and not self.fake.requires_grad and t.look(value) is TRUE:
+            return require_gradient(t, self)
         raise Break("tensor_attribute", f"tensor.{name} = ...")
 
     def _may_be_gradient(self, value: Value) -> bool:

@@ -69,6 +69,16 @@ def result_of(running: tuple[Any, Any, float, Model]) -> Result | None:
     return result
 
 
+def line(result: Result, train: bool) -> str:
+    """What came of one model."""
+    text = f"{result.state:7} {result.key:45} {result.first:6.1f} s  "
+    if train and result.graphs:
+        text += f"{result.graphs} forward, {result.backward} backward  "
+    if train and not result.whole and not result.reason and result.breaks:
+        return text + " ".join(result.breaks[0].split())[:250]
+    return text + result.reason[:150]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -115,16 +125,17 @@ def main() -> int:
                     Path(options.json).write_text(
                         json.dumps([asdict(r) for r in results], indent=1)
                     )
-                print(
-                    f"{len(results)}/{len(wanted)} {result.state:7} {result.key:45} {result.first:6.1f} s  {result.reason[:150]}",
-                    flush=True,
-                )
+                print(f"{len(results)}/{len(wanted)} {line(result, options.train)}", flush=True)
     order = {m.key: i for i, m in enumerate(wanted)}
     results.sort(key=lambda r: order[r.key])
     if options.output:
         Path(options.output).write_text(markdown(results, "make zoo"))
     passed = sum(r.state == "passed" for r in results)
     print(f"{passed} of {len(results)} passed")
+    if options.train:
+        tried = [r for r in results if r.state != "unbuilt"]
+        whole = sum(r.whole for r in tried)
+        print(f"{whole} of {len(tried)} in one graph forward and backward")
     return 0
 
 

@@ -30,6 +30,9 @@ class Result:
     detail: str = ""
     entries: int = 0  # more than one where the first call changes the model, which then computes something else
     graphs: int = 0
+    backward: int = 0  # compiled backward passes
+    whole: bool = False  # whether training takes one graph forward and one backward
+    breaks: tuple[str, ...] = ()
     ops: int = 0
     parameters: int = 0
     capture: float = 0.0  # seconds
@@ -116,16 +119,24 @@ def train_model(model: Model) -> Result:
                 reference = reference or exact_steps(model, original)
                 k = len(steps) - 1
                 check_as_exact(got, want, reference[k])
-        result.graphs = len(explanation.graphs)
-        result.ops = explanation.n_ops
-        result.capture = explanation.seconds.get("capture", 0.0)
+        tell_graphs(result, explanation)
         if explanation.plain or not explanation.graphs:
             raise Disagreement(f"runs plainly: {explanation.plain}")
-        result.entries = len(explanation.breaks)
         result.state = "passed"
     except Exception as error:
         explain_failure(result, error)
     return result
+
+
+def tell_graphs(result: Result, explanation: Any) -> None:
+    """How much of a training step was captured whole: a case that costs more than one entry has a graph for each."""
+    result.graphs, result.ops = len(explanation.graphs), explanation.n_ops
+    result.capture = explanation.seconds.get("capture", 0.0)
+    result.backward = sum(len(g.backward) for g in explanation.graphs)
+    result.breaks = tuple(
+        dict.fromkeys([*(b.text for b in explanation.breaks), *explanation.plain])
+    )
+    result.whole = not result.breaks and all(len(g.backward) == 1 for g in explanation.graphs)
 
 
 def step(module: Any, inputs: dict[str, Any]) -> dict[str, Any]:
