@@ -17,7 +17,7 @@ class Chain {
     struct Node {
         const GpuFunction *function;
         unsigned grid[3];
-        std::vector<void *> values;     // the pointers it was last given, then the nulls behind
+        std::vector<void *> values;     // the pointers and sizes it was last given, then the nulls behind
         std::vector<void *> parameters; // where each of them is
         void *node;                     // CUgraphNode
         bool changed;
@@ -32,6 +32,13 @@ class Chain {
         Node &node = nodes[number];
         node.changed |= node.values[position] != pointer;
         node.values[position] = pointer;
+    }
+    void set_grid(size_t number, const unsigned *grid) {
+        Node &node = nodes[number];
+        for (int i = 0; i < 3; i++) {
+            node.changed |= node.grid[i] != grid[i];
+            node.grid[i] = grid[i];
+        }
     }
     // Whether a graph may do what is now to be launched on this stream.  The first call says no: what runs
     // once is not worth a graph.  A graph belongs to one stream, as its launches wait for each other.

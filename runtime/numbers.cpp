@@ -193,6 +193,17 @@ bool of_ints(NumberStep::Op op, int64_t a, int64_t b, uint64_t *result) {
     }
 }
 
+} // namespace
+
+bool int_op(int op, int64_t a, int64_t b, int64_t *result) {
+    uint64_t bits = 0;
+    bool good = of_ints((NumberStep::Op)op, a, b, &bits);
+    *result = (int64_t)bits;
+    return good;
+}
+
+namespace {
+
 // --- tensors ---
 
 template <typename T> T element(const void *data, int64_t offset) {

@@ -7,6 +7,7 @@
 #include "chain.h"
 #include "cuda.h"
 #include "shims.h"
+#include "sizes.h"
 #include "tensors.h"
 
 #include <memory>
@@ -22,10 +23,13 @@ struct Buffer {
     enum Kind { INPUT, OUTPUT, ARENA, TRANSIENT, EXTERN, CONSTANT, NUMBER } kind;
     Layout layout;
     int64_t offset;        // ARENA: bytes into the scratch memory of its device
+    int offset_size = -1;  // the size that stands there
     PyObject *constant;    // CONSTANT
     std::string device;    // "cpu"
     int arena = -1;        // ARENA: number in Program::arenas
     bool is_float = false; // NUMBER: a float64, else an int64
+
+    bool is_sized() const { return offset_size >= 0 || (layout.dtype_object && layout.is_sized()); }
 };
 
 // The scratch memory on one device, or a table of addresses, which keeps its content between calls.
@@ -33,7 +37,7 @@ struct Arena {
     int32_t device_type, device_index;
     PyObject *device_object;
     int64_t bytes;
-    bool on_gpu, is_table;
+    bool on_gpu, is_table, is_sized = false;
 };
 
 struct View {
@@ -41,12 +45,17 @@ struct View {
     Layout layout;
     int64_t offset; // in elements of the view
     bool whole;     // the buffer as it is
+    int offset_size = -1;
 };
 
 struct Kernel {
     void (*function)(void *const *buffers, const int64_t *sizes);
     std::vector<int> buffers;
     bool release_gil;
+    int64_t bytes_moved;
+    int bytes_size = -1;
+    std::vector<int> sizes;
+    std::vector<int64_t> values; // of them
 };
 
 // A kernel on a GPU.
@@ -55,6 +64,11 @@ struct Launch {
     std::vector<int> buffers;
     std::vector<int> doubtful; // those of `buffers` that may lie anywhere
     unsigned grid[3];
+    int64_t extents[3]; // the grid before it is checked
+    int grid_sizes[3] = {-1, -1, -1};
+    std::vector<std::pair<int, bool>> sizes;    // parameters behind the pointers; whether as 32 bits
+    std::vector<void *> values;                 // of them
+    bool skipped = false;                       // no blocks
     PyObject *name;                             // str
     PyObject *unaligned;                        // callable that gives the function for any pointers, or None
     mutable const GpuFunction *other = nullptr; // what it gave
@@ -83,8 +97,8 @@ struct List {
 
 // An argument of a Python call: a tensor, a constant, or a container that holds tensors.
 struct Argument {
-    enum Kind { VIEW, INPUT, NUMBER, OBJECT, LIST, TUPLE } kind;
-    int number; // of the view, input or buffer
+    enum Kind { VIEW, INPUT, NUMBER, SIZE, OBJECT, LIST, TUPLE } kind;
+    int number; // of the view, input, buffer or size
     PyObject *object;
     std::vector<Argument> items;
 };
@@ -99,6 +113,7 @@ struct Extern {
     std::vector<int> results;      // buffers, -1: not used
     std::vector<int> result_views; // out form: the whole of each result
     bool out_form, release_gil;
+    int sizes = -1; // the group of sizes that are known after it
     ShimCall shim;
 };
 
@@ -170,8 +185,8 @@ struct Step {
 };
 
 struct Output {
-    enum Kind { VIEW, INPUT, CONSTANT } kind;
-    int number; // view or input
+    enum Kind { VIEW, INPUT, CONSTANT, SIZE } kind;
+    int number; // view, input or size
     PyObject *constant;
     int repeats = -1; // the last earlier output that is the same view
 };
@@ -200,7 +215,11 @@ struct Program {
     std::vector<int> scratch;       // ARENA buffers
     std::vector<Arena> arenas;      // one a device, and one a table
     int64_t arena_bytes = 0;        // of all arenas
-    bool keeps_scratch = false;     // there is an arena, or a C function that may want views
+    int arena_bytes_size = -1;
+    Sizes sizes;
+    bool in_use = false;           // with sizes: by a call
+    std::unique_ptr<Program> next; // with sizes: for a call while this one is in use
+    bool keeps_scratch = false;    // there is an arena, or a C function that may want views
     int widest_kernel = 0, widest_launch = 0;
     PyObject *otherwise = nullptr; // what is called instead where random numbers are not drawn by the plan
 
@@ -215,7 +234,10 @@ struct ScratchMemory {
     Tensor tensor{};
     void *base = nullptr;   // null: none was made
     void *stream = nullptr; // on a GPU: that of the call that used it; only this stream's order protects it
-    int64_t kept = 0;       // on a GPU: bytes that are kept between calls
+    int64_t bytes = 0;
+    int64_t most = 0;            // where sizes vary: what some calls before wanted
+    int calls = 0;               // how many these were
+    int64_t kept = 0;            // on a GPU: bytes that are kept between calls
     std::vector<uint64_t> words; // what a table holds
 
     void release();
@@ -229,12 +251,15 @@ struct Scratch {
     // alive.
     std::vector<Tensor> views;
     std::vector<void *> addresses;
+    uint64_t stamp = 0; // of the sizes that the views were made for
     Scratch(size_t arenas, size_t count) : memory(arenas), views(count), addresses(count) {}
     ~Scratch();
     // Memory for every arena; false with an exception set.
     bool take(const Program &program);
     // After a call: what is not worth keeping goes back.
     void give_back(const Program &program);
+    // The views that have other sizes than before.
+    void forget(const SizeGroup &group);
 
   private:
     void drop(const Program &program, int arena); // its memory, and the views of it
@@ -252,6 +277,11 @@ struct Plan {
 // nullptr with an exception set.
 std::unique_ptr<Program> program_parse(PyObject *spec);
 bool program_check(Program *program);
+constexpr int64_t GIL_BYTES =
+    256 << 10; // kernels that move less finish before another thread could use the GIL
+int64_t argument_bytes(const Program &program, const Argument &argument); // of its tensors
+// Blocks that a GPU has in a direction of a grid.
+constexpr int64_t most_blocks(int direction) { return direction ? 65535 : INT32_MAX; }
 // Brings a list's table up to date; `data` has the address of every buffer.
 bool list_fill(const List &list, void *const *data, ScratchMemory *table, Gpu *gpu);
 PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names);
@@ -259,6 +289,7 @@ PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject 
 PyObject *plan_consume(Plan *plan, PyObject *list);
 // Numbers: 64 bits in place of a buffer's address.
 bool number_op(const std::string &name, NumberStep *step);
+bool int_op(int op, int64_t a, int64_t b, int64_t *result); // false: refused
 bool number_bits(PyObject *object, bool is_float, void **result);
 PyObject *number_object(const void *bits, bool is_float);
 bool number_run(const NumberStep &step, void **data); // false: refused

@@ -10,9 +10,6 @@ namespace frameloom {
 
 namespace {
 
-constexpr int64_t GIL_BYTES =
-    256 << 10; // kernels that move less finish before another thread could use the GIL
-
 // A strong reference that lets go by itself.
 struct Ref {
     PyObject *object;
@@ -41,17 +38,19 @@ class Parser {
         number_type = number_spec.object;
         view_type = view.object;
         input_type = input.object;
-        long long inputs, bytes;
-        if (!number(spec, "n_inputs", &inputs) || !number(spec, "arena_bytes", &bytes)) return false;
+        long long inputs;
+        if (!number(spec, "n_inputs", &inputs) ||
+            !sized_number(spec, "arena_bytes", &program->arena_bytes, &program->arena_bytes_size))
+            return false;
         program->input_count = (int)inputs;
-        program->arena_bytes = bytes;
         PyObject *owned = field(spec, "owned");
         program->owned = owned == Py_True;
         program->otherwise = field(spec, "otherwise");
         program->refused = field(spec, "refused");
         if (program->otherwise == nullptr || program->refused == nullptr) return false;
         return each("buffers", [&](PyObject *item) { return buffer(item); }) && inputs_come_first() &&
-               each("numbers", [&](PyObject *item) { return number_step(item); }) && can_refuse() &&
+               each("numbers", [&](PyObject *item) { return number_step(item); }) &&
+               each("sizes", [&](PyObject *item) { return size(item); }) && can_refuse() &&
                each("steps",
                     [&](PyObject *item) {
                         PyObject *type = (PyObject *)Py_TYPE(item);
@@ -86,6 +85,11 @@ class Parser {
         PyObject *value = field(object, name);
         *result = value ? PyLong_AsLongLong(value) : -1;
         return value && !PyErr_Occurred();
+    }
+
+    static bool sized_number(PyObject *object, const char *name, int64_t *result, int *size) {
+        PyObject *value = field(object, name);
+        return value && read_int(value, result, size);
     }
 
     template <typename Take> bool each(const char *name, Take take) {
@@ -143,9 +147,8 @@ class Parser {
         bool is_table = at == 7;
         result.kind = is_table ? Buffer::ARENA : (Buffer::Kind)at;
         result.constant = field(item, "constant");
-        long long offset;
-        if (!result.constant || !number(item, "offset", &offset)) return false;
-        result.offset = offset;
+        if (!result.constant || !sized_number(item, "offset", &result.offset, &result.offset_size))
+            return false;
         /* An input that is only handed through has neither dtype nor device. */
         bool opaque = dtype == Py_None;
         if (!opaque && !layout_parse(shape, strides, dtype, device, &result.layout)) return false;
@@ -157,17 +160,18 @@ class Parser {
         if (result.kind == Buffer::NUMBER && !number_dtype(dtype, &result.is_float)) return false;
         int index = (int)program->buffers.size();
         if (result.kind == Buffer::ARENA) {
-            int64_t bytes = result.layout.elements() ? result.layout.item_size : 0;
-            for (size_t i = 0; i < result.layout.shape.size(); i++)
-                bytes += (result.layout.shape[i] - 1) * result.layout.strides[i] * result.layout.item_size;
-            if (result.offset < 0 ||
-                (result.layout.elements() && !is_table && result.offset + bytes > program->arena_bytes))
+            int64_t bytes;
+            bool sized = result.is_sized() || program->arena_bytes_size >= 0;
+            if (is_table && result.is_sized()) return wrong("a table has one size in all calls");
+            if (!result.layout.span(&bytes) || result.offset < 0 ||
+                (bytes && !is_table && !sized && result.offset + bytes > program->arena_bytes))
                 return wrong("a buffer lies outside of the plan's scratch memory");
             program->scratch.push_back(index);
             result.arena = is_table ? new_arena(result.layout, true) : arena_for(result.layout);
             Arena &arena = program->arenas[result.arena];
             arena.bytes = std::max(arena.bytes, result.offset + bytes);
             arena.on_gpu = is_table || result.device == "cuda";
+            arena.is_sized |= sized && !is_table;
         }
         program->buffers.push_back(std::move(result));
         return true;
@@ -199,18 +203,17 @@ class Parser {
         View result{};
         PyObject *buffer = field(item, "buffer"), *shape = field(item, "shape"),
                  *strides = field(item, "strides"), *dtype = field(item, "dtype");
-        long long offset;
-        if (!buffer || !shape || !strides || !dtype || !number(item, "offset", &offset) ||
+        if (!buffer || !shape || !strides || !dtype ||
+            !sized_number(item, "offset", &result.offset, &result.offset_size) ||
             !buffer_number(buffer, &result.buffer) ||
             !layout_parse(shape, strides, dtype, nullptr, &result.layout))
             return -1;
         const Buffer &base = program->buffers[result.buffer];
-        result.offset = offset;
-        result.whole = offset == 0 && result.layout.same_form(base.layout);
+        result.whole = result.offset == 0 && result.offset_size < 0 && result.layout.same_form(base.layout);
         for (size_t i = 0; i < program->views.size(); i++) {
             const View &other = program->views[i];
             if (other.buffer == result.buffer && other.offset == result.offset &&
-                other.layout.same_form(result.layout))
+                other.offset_size == result.offset_size && other.layout.same_form(result.layout))
                 return (int)i;
         }
         program->views.push_back(std::move(result));
@@ -223,53 +226,86 @@ class Parser {
 
     bool kernel_step(PyObject *item) {
         Kernel kernel{};
-        long long address, bytes;
-        PyObject *buffers = field(item, "buffers");
-        if (!number(item, "address", &address) || !number(item, "bytes_moved", &bytes) || !buffers)
+        long long address;
+        PyObject *buffers = field(item, "buffers"), *sizes = field(item, "sizes");
+        if (!number(item, "address", &address) ||
+            !sized_number(item, "bytes_moved", &kernel.bytes_moved, &kernel.bytes_size) || !buffers || !sizes)
             return false;
-        if (address == 0 || !PyTuple_Check(buffers))
-            return wrong("a kernel has an address and a tuple of buffers");
+        if (address == 0 || !PyTuple_Check(buffers) || !PyTuple_Check(sizes))
+            return wrong("a kernel has an address and tuples of buffers and sizes");
         kernel.function = reinterpret_cast<void (*)(void *const *, const int64_t *)>((uintptr_t)address);
-        kernel.release_gil = bytes >= GIL_BYTES;
+        kernel.release_gil = kernel.bytes_moved >= GIL_BYTES;
         if (!buffer_numbers(buffers, &kernel.buffers)) return false;
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sizes); i++) {
+            int size;
+            if (!size_number(PyTuple_GET_ITEM(sizes, i), &size)) return false;
+            kernel.sizes.push_back(size);
+        }
+        kernel.values.resize(kernel.sizes.size());
         program->widest_kernel = std::max(program->widest_kernel, (int)kernel.buffers.size());
         program->steps.push_back({Step::KERNEL, (int)program->kernels.size(), {}, {}, {}, {}, {}});
         program->kernels.push_back(std::move(kernel));
         return true;
     }
 
-    static bool grid_of(PyObject *grid, unsigned *result) {
+    // `sizes` are those that stand in the grid, -1: none; with a null, none may.
+    static bool grid_of(PyObject *grid, int64_t *extents, int *sizes) {
         if (!PyTuple_Check(grid) || PyTuple_GET_SIZE(grid) != 3) return wrong("a grid has three directions");
         for (int i = 0; i < 3; i++) {
-            long long extent = PyLong_AsLongLong(PyTuple_GET_ITEM(grid, i));
-            if (extent <= 0 || extent > (i ? 65535 : INT32_MAX))
+            int size;
+            if (!read_int(PyTuple_GET_ITEM(grid, i), &extents[i], &size)) return false;
+            bool sized = size >= 0 && sizes;
+            if (!sized && (extents[i] <= 0 || extents[i] > most_blocks(i)))
                 return wrong(
                     "a grid has 1 to 2147483647 blocks in the first and 1 to 65535 in other directions");
-            result[i] = (unsigned)extent;
+            if (sizes) sizes[i] = size;
         }
+        return true;
+    }
+
+    // The sizes that a kernel on a GPU takes, each as 32 or 64 bits.
+    bool launch_sizes(PyObject *sizes, Launch *launch) const {
+        if (!PyTuple_Check(sizes)) return wrong("the sizes of a launch are a tuple");
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sizes); i++) {
+            PyObject *item = PyTuple_GET_ITEM(sizes, i);
+            int size;
+            if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2 ||
+                !PyUnicode_Check(PyTuple_GET_ITEM(item, 1)))
+                return wrong("a launch takes a size as i32 or i64");
+            PyObject *type = PyTuple_GET_ITEM(item, 1);
+            bool narrow = PyUnicode_CompareWithASCIIString(type, "i32") == 0;
+            if (!narrow && PyUnicode_CompareWithASCIIString(type, "i64") != 0)
+                return wrong("a launch takes a size as i32 or i64");
+            if (!size_number(PyTuple_GET_ITEM(item, 0), &size)) return false;
+            launch->sizes.emplace_back(size, narrow);
+        }
+        launch->values.resize(launch->sizes.size());
         return true;
     }
 
     bool launch_step(PyObject *item) {
         Launch launch{};
         long long function;
-        PyObject *buffers = field(item, "buffers"), *grid = field(item, "grid");
+        PyObject *buffers = field(item, "buffers"), *grid = field(item, "grid"),
+                 *sizes = field(item, "sizes");
         launch.name = field(item, "name");
         launch.unaligned = field(item, "unaligned");
-        if (!number(item, "function", &function) || !buffers || !grid || !launch.name || !launch.unaligned)
+        if (!number(item, "function", &function) || !buffers || !grid || !sizes || !launch.name ||
+            !launch.unaligned)
             return false;
         if (function == 0 || !PyTuple_Check(buffers) || !PyUnicode_Check(launch.name))
             return wrong("a launch has a loaded function, a tuple of buffers and a name");
         launch.function = reinterpret_cast<const GpuFunction *>((uintptr_t)function);
         if (!buffer_numbers(buffers, &launch.buffers)) return false;
-        if (!grid_of(grid, launch.grid)) return false;
+        if (!grid_of(grid, launch.extents, launch.grid_sizes) || !launch_sizes(sizes, &launch)) return false;
+        for (int i = 0; i < 3; i++) launch.grid[i] = (unsigned)launch.extents[i];
         /* Scratch memory and fresh tensors are aligned for any access. */
         for (int number : launch.buffers) {
             Buffer::Kind kind = program->buffers[number].kind;
             if (kind == Buffer::INPUT || kind == Buffer::EXTERN || kind == Buffer::CONSTANT)
                 launch.doubtful.push_back(number);
         }
-        int width = (int)launch.buffers.size() + launch.function->extra;
+        int width = (int)(launch.buffers.size() + launch.sizes.size()) + launch.function->extra;
         program->widest_launch = std::max(program->widest_launch, width);
         program->steps.push_back({Step::LAUNCH, (int)program->launches.size(), {}, {}, {}, {}, {}});
         program->launches.push_back(std::move(launch));
@@ -307,7 +343,9 @@ class Parser {
             !program->arenas[room.arena].is_table || room.layout.elements() != words)
             return wrong(
                 "a list has rows of as many places each as it has columns, and a table of that size");
-        if (!grid_of(grid, list.grid)) return false;
+        int64_t extents[3];
+        if (!grid_of(grid, extents, nullptr)) return false;
+        for (int i = 0; i < 3; i++) list.grid[i] = (unsigned)extents[i];
         program->widest_launch = std::max(program->widest_launch, 3 + list.function->extra);
         program->steps.push_back({Step::LIST, (int)program->lists.size(), {}, {}, {}, {}, {}});
         program->lists.push_back(std::move(list));
@@ -349,9 +387,63 @@ class Parser {
     }
 
     bool can_refuse() const {
-        bool needed = !program->numbers.empty() || !program->number_inputs.empty();
+        bool needed = !program->numbers.empty() || !program->number_inputs.empty() || program->sizes.any();
         return !needed || PyExceptionClass_Check(program->refused) ||
-               wrong("a plan with numbers has an exception for those that it cannot compute");
+               wrong("a plan with numbers or sizes has an exception for those that it cannot compute");
+    }
+
+    bool size_number(PyObject *object, int *result) const {
+        long long value = PyLong_Check(object) ? PyLong_AsLongLong(object) : -1;
+        if (value < 0 || value >= (long long)program->sizes.all.size())
+            return wrong("a plan names a size that it does not have");
+        *result = (int)value;
+        return true;
+    }
+
+    bool size(PyObject *item) {
+        static const char *const kinds[] = {"dim", "stride", "offset", "number", "const", "", "after"};
+        static const size_t counts[] = {2, 2, 1, 1, 1, 0, 3};
+        Size size{};
+        PyObject *op = field(item, "op"), *operands = field(item, "operands");
+        const char *name = op ? PyUnicode_AsUTF8(op) : nullptr;
+        if (!name || !operands) return false;
+        size.kind = Size::COMPUTED;
+        for (int i = 0; i < 7; i++)
+            if (std::strcmp(name, kinds[i]) == 0) size.kind = (Size::Kind)i;
+        NumberStep step{};
+        size_t wanted = counts[size.kind];
+        if (size.kind == Size::COMPUTED) {
+            if (!number_op(std::string(name) + "_i", &step) || !int_op_known(step.op))
+                return wrong("a size is read, or computed by a known op");
+            wanted = step.op == NumberStep::NEG ? 1 : 2;
+        }
+        size.op = step.op;
+        long long given[3] = {};
+        if (!PyTuple_Check(operands) || (size_t)PyTuple_GET_SIZE(operands) != wanted)
+            return wrong("a size has other operands than its op takes");
+        for (size_t i = 0; i < wanted; i++) given[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(operands, i));
+        if (PyErr_Occurred()) return false;
+        program->sizes.values.push_back(size.kind == Size::CONST ? given[0] : 0);
+        if (size.kind == Size::CONST) wanted = 0;
+        size.count = wanted;
+        if (size.kind == Size::AFTER) {
+            size.step = (int)given[0];
+            size.operands[0] = (int)given[1];
+            size.operands[1] = (int)given[2];
+        } else {
+            for (size_t i = 0; i < wanted; i++) size.operands[i] = (int)given[i];
+        }
+        for (size_t i = 0; i < wanted && size.kind == Size::COMPUTED; i++)
+            if (given[i] < 0 || given[i] >= (long long)program->sizes.all.size())
+                return wrong("a size is computed from one that is not there yet");
+        program->sizes.all.push_back(size);
+        return true;
+    }
+
+    static bool int_op_known(NumberStep::Op op) {
+        return op == NumberStep::ADD || op == NumberStep::SUB || op == NumberStep::MUL ||
+               op == NumberStep::FLOORDIV || op == NumberStep::MOD || op == NumberStep::MAX ||
+               op == NumberStep::MIN || op == NumberStep::NEG;
     }
 
     bool check_step(PyObject *item) {
@@ -393,9 +485,10 @@ class Parser {
         return true;
     }
 
-    // Whether a container holds a tensor at any depth: only then is it built anew in every call.
+    // Whether a container holds a tensor, or a number that varies, at any depth: only then is it built anew
+    // in every call.
     bool holds_tensor(PyObject *object) const {
-        if (is_view(object) || is_input(object) || is_number(object)) return true;
+        if (is_view(object) || is_input(object) || is_number(object) || is_size(object)) return true;
         if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object)) return false;
         for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); i++)
             if (holds_tensor(PySequence_Fast_GET_ITEM(object, i))) return true;
@@ -423,6 +516,11 @@ class Parser {
             if (buffer == nullptr || !buffer_number(buffer, &result->number)) return false;
             return program->buffers[result->number].kind == Buffer::NUMBER ||
                    wrong("a library call is given a number that is none");
+        }
+        if (is_size(object)) {
+            int64_t value;
+            result->kind = Argument::SIZE;
+            return read_int(object, &value, &result->number);
         }
         if (!holds_tensor(object)) return true;
         result->kind = PyList_CheckExact(object) ? Argument::LIST : Argument::TUPLE;
@@ -523,7 +621,10 @@ class Parser {
             return false;
         std::string device;
         int64_t bytes = 0;
-        for (const Argument &argument : call.arguments) measure(argument, &device, &bytes);
+        for (const Argument &argument : call.arguments) {
+            find_device(argument, &device);
+            bytes += argument_bytes(*program, argument);
+        }
         call.release_gil = bytes >= GIL_BYTES / 4;
         if (!shim_bind(
                 name, device, args, kwargs, call.out_form, call.results.size(), view_type,
@@ -536,15 +637,13 @@ class Parser {
         return true;
     }
 
-    // Device of the tensors, beside which numbers may be on the CPU, and bytes of all.
-    void measure(const Argument &argument, std::string *device, int64_t *bytes) const {
+    // Device of the tensors, beside which numbers may be on the CPU.
+    void find_device(const Argument &argument, std::string *device) const {
         if (argument.kind == Argument::VIEW) {
-            const View &view = program->views[argument.number];
-            const std::string &here = program->buffers[view.buffer].device;
+            const std::string &here = program->buffers[program->views[argument.number].buffer].device;
             if (device->empty() || here != "cpu") *device = here;
-            *bytes += view.layout.elements() * view.layout.item_size;
         }
-        for (const Argument &item : argument.items) measure(item, device, bytes);
+        for (const Argument &item : argument.items) find_device(item, device);
     }
 
     bool output(PyObject *item) {
@@ -564,8 +663,11 @@ class Parser {
             if (!buffer_number(item, &result.number) || result.number >= program->input_count)
                 return wrong("a plan returns an input that it does not have");
         } else if (PyTuple_Check(item) && PyTuple_GET_SIZE(item) == 1) {
-            result.kind = Output::CONSTANT;
+            int64_t value;
             result.constant = PyTuple_GET_ITEM(item, 0);
+            result.kind = is_size(result.constant) ? Output::SIZE : Output::CONSTANT;
+            if (result.kind == Output::SIZE && !read_int(result.constant, &value, &result.number))
+                return false;
         } else {
             return wrong("an output is a view, the number of an input, or a 1-tuple of a constant");
         }

@@ -2,6 +2,8 @@
 // which step to which each large buffer lives, which launches follow each other.
 #include "plan.h"
 
+#include <algorithm>
+
 namespace frameloom {
 
 namespace {
@@ -51,6 +53,8 @@ bool find_needed(Program *program) {
             for (int number : used_by(*program, step)) wanted[number] = addressed[number] = 1;
     for (const NumberStep &step : program->numbers)
         if (step.op >= NumberStep::READ_F32) wanted[step.operands[0]] = addressed[step.operands[0]] = 1;
+    for (const SizeGroup &group : program->sizes.groups)
+        for (const SizeSource &source : group.sources) wanted[source.buffer] |= source.kind != Size::NUMBER;
     for (size_t i = 0; i < program->buffers.size(); i++) {
         const Buffer &buffer = program->buffers[i];
         if (wanted[i] && buffer.kind == Buffer::INPUT) program->tensor_inputs.push_back((int)i);
@@ -77,6 +81,10 @@ bool filled_before_use(const Program &program) {
                 return wrong("a number is computed from one that is not there yet");
         filled[step.result] = 1;
     }
+    for (const SizeGroup &group : program.sizes.groups)
+        for (const SizeSource &source : group.sources)
+            if (source.kind == Size::NUMBER && !filled[source.buffer])
+                return wrong("a size is a number that is not there yet");
     for (const Step &step : program.steps) {
         for (int number : used_by(program, step))
             if (!filled[number]) return wrong("a plan uses a library result before the call that returns it");
@@ -94,9 +102,81 @@ bool filled_before_use(const Program &program) {
     return true;
 }
 
+// The step after which all of this is known, -1: when a call begins.
+int known_after(const Program &program, const Layout &layout) {
+    int step = -1;
+    for (const std::vector<int> *sizes : {&layout.shape_sizes, &layout.stride_sizes})
+        for (int size : *sizes)
+            if (size >= 0) step = std::max(step, program.sizes.all[size].step);
+    return step;
+}
+
+int known_after(const Program &program, int size) { return size < 0 ? -1 : program.sizes.all[size].step; }
+
+int known_after(const Program &program, const Buffer &buffer) {
+    return std::max(known_after(program, buffer.layout), known_after(program, buffer.offset_size));
+}
+
+int known_after(const Program &program, const Argument &argument) {
+    int step = argument.kind == Argument::SIZE ? known_after(program, argument.number) : -1;
+    if (argument.kind == Argument::VIEW) {
+        const View &view = program.views[argument.number];
+        step = std::max(known_after(program, view.layout), known_after(program, view.offset_size));
+    }
+    for (const Argument &item : argument.items) step = std::max(step, known_after(program, item));
+    return step;
+}
+
+int known_after(const Program &program, const Step &step) {
+    int last = -1;
+    auto add = [&](int size) { last = std::max(last, known_after(program, size)); };
+    for (int number : used_by(program, step))
+        last = std::max(last, known_after(program, program.buffers[number]));
+    if (step.kind == Step::KERNEL) {
+        const Kernel &kernel = program.kernels[step.number];
+        for (int size : kernel.sizes) add(size);
+        add(kernel.bytes_size);
+    } else if (step.kind == Step::LAUNCH) {
+        const Launch &launch = program.launches[step.number];
+        for (const auto &given : launch.sizes) add(given.first);
+        for (int size : launch.grid_sizes) add(size);
+    } else if (step.kind == Step::EXTERN) {
+        const Extern &call = program.externs[step.number];
+        for (const Argument &argument : call.arguments) last = std::max(last, known_after(program, argument));
+    }
+    return last;
+}
+
+// What follows from a result's size is used only behind the call that returns it.
+bool sized_before_use(const Program &program) {
+    if (program.sizes.groups.size() < 2) return true;
+    std::vector<char> made(program.buffers.size());
+    for (size_t i = 0; i < program.steps.size(); i++) {
+        const Step &step = program.steps[i];
+        if (known_after(program, step) >= (int)i) return wrong("a plan uses a size before it is known");
+        for (int number : used_by(program, step)) made[number] = 1;
+        if (step.kind != Step::EXTERN) continue;
+        const Extern &call = program.externs[step.number];
+        for (int number : call.results) {
+            if (number < 0) continue;
+            made[number] = 1;
+            if (known_after(program, program.buffers[number]) > (int)i - call.out_form)
+                return wrong("a plan uses a size before it is known");
+        }
+    }
+    for (size_t i = 0; i < program.buffers.size(); i++) {
+        const Buffer &buffer = program.buffers[i];
+        bool early = buffer.kind == Buffer::ARENA || (buffer.kind == Buffer::OUTPUT && !made[i]);
+        if (early && known_after(program, buffer) >= 0)
+            return wrong("scratch memory is there before a call's results are");
+    }
+    return known_after(program, program.arena_bytes_size) < 0 ||
+           wrong("scratch memory is there before a call's results are");
+}
+
 bool is_large(const Buffer &buffer) {
     constexpr int64_t LARGE = 1 << 20;
-    return buffer.layout.elements() * buffer.layout.item_size >= LARGE;
+    return buffer.is_sized() || buffer.layout.elements() * buffer.layout.item_size >= LARGE;
 }
 
 bool is_born_late(const Buffer &buffer) {
@@ -188,7 +268,7 @@ void join_launches(Program *program) {
         device = launch.function->device;
         LaunchRun &run = program->runs.back();
         run.launches.push_back(step.number);
-        run.chain->add(launch.function, launch.grid, launch.buffers.size());
+        run.chain->add(launch.function, launch.grid, launch.buffers.size() + launch.sizes.size());
         append(&steps.back().born, step.born);
         append(&steps.back().dead_buffers, step.dead_buffers);
         append(&steps.back().dead_views, step.dead_views);
@@ -201,7 +281,9 @@ void join_launches(Program *program) {
 } // namespace
 
 bool program_check(Program *program) {
-    if (!find_needed(program) || !filled_before_use(*program)) return false;
+    if (!sizes_bind(program) || !find_needed(program) || !filled_before_use(*program) ||
+        !sized_before_use(*program))
+        return false;
     find_lives(program);
     join_launches(program);
     return true;

@@ -22,17 +22,23 @@ struct Frame {
     void **data;     // per buffer: what kernels are given
     Scratch *scratch = nullptr;
     PyObject **owned = nullptr; // `inputs`, where this call is to let go of them
+    Program *sized = nullptr;   // the program, where it has sizes: this call's alone
     Gpu gpu;
 
-    Frame(Plan *plan, PyObject *const *inputs, Tensor *tensors, Tensor *views, void **data)
-        : plan(plan), program(*plan->program), inputs(inputs), tensors(tensors), views(views), data(data) {}
+    Frame(Plan *plan, const Program &program, PyObject *const *inputs, Tensor *tensors, Tensor *views,
+          void **data)
+        : plan(plan), program(program), inputs(inputs), tensors(tensors), views(views), data(data) {}
     Frame(const Frame &) = delete;
 
     ~Frame() {
         for (size_t i = 0; i < program.views.size(); i++) views[i].release();
         for (size_t i = program.input_count; i < program.buffers.size(); i++) tensors[i].release();
         for (int i = 0; i < program.input_count && owned; i++) Py_XDECREF(owned[i]);
-        if (scratch == nullptr) return;
+        if (scratch) give_back_scratch();
+        if (sized) sized->in_use = false;
+    }
+
+    void give_back_scratch() {
         /* A call that ran meanwhile may have put its own back. */
         if (plan->scratch == nullptr) {
             scratch->give_back(program);
@@ -76,6 +82,19 @@ struct Frame {
         for (const NumberStep &step : program.numbers) good = good && number_run(step, data);
         if (!good) PyErr_SetNone(program.refused);
         return good;
+    }
+
+    // False with an exception set: the call is left to Python where it did not begin.
+    bool find_sizes(size_t group) {
+        int done = sizes_update(sized, &sized->sizes.groups[group], tensors, data);
+        if (scratch && scratch->stamp != sized->sizes.stamp) {
+            scratch->forget(sized->sizes.groups[group]);
+            scratch->stamp = sized->sizes.stamp;
+        }
+        if (done == 0 && group == 0) PyErr_SetNone(program.refused);
+        if (done == 0 && group > 0)
+            PyErr_SetString(PyExc_RuntimeError, "what a library call returned leads to impossible sizes");
+        return done > 0;
     }
 
     // Fresh tensors for these buffers.
@@ -178,7 +197,7 @@ struct Frame {
     void run_kernel(const Kernel &kernel, void **pointers) {
         for (size_t i = 0; i < kernel.buffers.size(); i++) pointers[i] = data[kernel.buffers[i]];
         PyThreadState *state = kernel.release_gil ? PyEval_SaveThread() : nullptr;
-        kernel.function(pointers, nullptr);
+        kernel.function(pointers, kernel.values.data());
         if (state) PyEval_RestoreThread(state);
     }
 
@@ -196,10 +215,15 @@ struct Frame {
         if (!gpu.find_stream(*chain.nodes[0].function, &stream)) return -1;
         if (!chain.serves(stream) || gpu_recording(stream)) return 0;
         for (int number : run.launches)
-            if (!is_aligned(program.launches[number])) return 0;
+            if (!is_aligned(program.launches[number]) || program.launches[number].skipped) return 0;
         for (size_t k = 0; k < run.launches.size(); k++) {
-            const std::vector<int> &buffers = program.launches[run.launches[k]].buffers;
+            const Launch &launch = program.launches[run.launches[k]];
+            const std::vector<int> &buffers = launch.buffers;
             for (size_t i = 0; i < buffers.size(); i++) chain.set(k, i, data[buffers[i]]);
+            if (sized == nullptr) continue;
+            for (size_t i = 0; i < launch.values.size(); i++)
+                chain.set(k, buffers.size() + i, launch.values[i]);
+            chain.set_grid(k, launch.grid);
         }
         return chain.launch(stream);
     }
@@ -214,9 +238,11 @@ struct Frame {
 
     bool run_launch(const Launch &launch, void **pointers, void **parameters) {
         const GpuFunction *function = launch.function;
+        if (launch.skipped) return true;
         if (!is_aligned(launch) && !unaligned(launch, &function)) return false;
         size_t count = launch.buffers.size();
         for (size_t i = 0; i < count; i++) pointers[i] = data[launch.buffers[i]];
+        for (void *value : launch.values) pointers[count++] = value;
         for (int i = 0; i < function->extra; i++) pointers[count + i] = nullptr;
         return gpu.launch(*function, launch.grid, parameters, launch.name);
     }
@@ -244,27 +270,30 @@ struct Frame {
         return true;
     }
 
-    // Takes what a library call returned as the buffer's tensor.
-    bool adopt(int number, Tensor *tensor) {
+    // Takes what a library call returned, which is there by now, as the tensors of its buffers.
+    bool adopt(const Extern &call) {
+        if (call.sizes >= 0 && !find_sizes((size_t)call.sizes)) return false;
+        for (int number : call.results)
+            if (number >= 0 && !adopt(number)) return false;
+        return true;
+    }
+
+    bool adopt(int number) {
         const Layout &layout = program.buffers[number].layout;
+        Tensor *tensor = &tensors[number];
         int matches = tensor_matches(tensor, layout);
         if (matches < 0) return false;
         if (matches == 0 && !tensor_restride(tensor, layout)) return false;
         if (!tensor_data(*tensor, &data[number])) return false;
-        if (in_scratch(data[number])) {
-            /* The call handed out a view of scratch memory, which later steps overwrite. */
-            if (!tensor_restride(tensor, layout) || !tensor_data(*tensor, &data[number])) return false;
-        }
-        tensors[number].release();
-        tensors[number] = *tensor;
-        *tensor = Tensor{};
-        return true;
+        /* The call handed out a view of scratch memory, which later steps overwrite. */
+        return !in_scratch(data[number]) ||
+               (tensor_restride(tensor, layout) && tensor_data(*tensor, &data[number]));
     }
 
     bool in_scratch(const void *address) const {
         for (size_t i = 0; i < program.arenas.size() && scratch; i++) {
             const char *start = static_cast<const char *>(scratch->memory[i].base);
-            if (start && address >= start && address < start + program.arenas[i].bytes) return true;
+            if (start && address >= start && address < start + scratch->memory[i].bytes) return true;
         }
         return false;
     }
@@ -320,14 +349,18 @@ struct Frame {
             fresh.release();
             return error == 0;
         }
-        int good = 1;
         for (size_t i = 0; i < call.results.size(); i++) {
             Tensor tensor =
                 shim.shim->out ? fresh : Tensor{results[i], nullptr, results[i] != nullptr, false};
-            if (call.results[i] >= 0 && good > 0 && !adopt(call.results[i], &tensor)) good = -1;
-            tensor.release();
+            put(call.results[i], tensor);
         }
-        return good;
+        return adopt(call) ? 1 : -1;
+    }
+
+    // A result that is there, -1: nothing uses it.
+    void put(int number, Tensor tensor) {
+        if (number >= 0) std::swap(tensors[number], tensor);
+        tensor.release();
     }
 
     // New reference; nullptr with an exception set.
@@ -336,6 +369,8 @@ struct Frame {
         if (source.kind == Argument::INPUT) return Py_NewRef(inputs[source.number]);
         if (source.kind == Argument::NUMBER)
             return number_object(data[source.number], program.buffers[source.number].is_float);
+        if (source.kind == Argument::SIZE)
+            return PyLong_FromLongLong(program.sizes.values[(size_t)source.number]);
         if (source.kind == Argument::VIEW) {
             Tensor *tensor = view(source.number, false);
             return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
@@ -390,14 +425,11 @@ struct Frame {
                 return false;
             }
             Tensor tensor{};
-            bool good = tensor_adopt(
-                            Py_NewRef(several ? PySequence_Fast_GET_ITEM(returned, (Py_ssize_t)i) : returned),
-                            &tensor) &&
-                        adopt(call.results[i], &tensor);
-            tensor.release();
-            if (!good) return false;
+            PyObject *result = several ? PySequence_Fast_GET_ITEM(returned, (Py_ssize_t)i) : returned;
+            if (!tensor_adopt(Py_NewRef(result), &tensor)) return false;
+            put(call.results[i], tensor);
         }
-        return true;
+        return adopt(call);
     }
 
     bool run_python(const Extern &call) {
@@ -472,8 +504,8 @@ struct Frame {
 
     // A view that autograd and `_base` know; made by eager PyTorch itself.
     static PyObject *view_of(PyObject *base, const View &view, int64_t offset) {
-        return PyObject_CallMethod(torch_api()->fallback, "strided_view", "OLOOO", base, (long long)offset,
-                                   view.layout.shape_object, view.layout.strides_object,
+        return PyObject_CallMethod(torch_api()->fallback, "strided_view", "OLNNO", base, (long long)offset,
+                                   view.layout.shape_tuple(), view.layout.stride_tuple(),
                                    view.layout.dtype_object);
     }
 
@@ -482,6 +514,8 @@ struct Frame {
     PyObject *output(const Output &source, PyObject *earlier) {
         if (source.kind == Output::INPUT) return Py_NewRef(inputs[source.number]);
         if (source.kind == Output::CONSTANT) return Py_NewRef(source.constant);
+        if (source.kind == Output::SIZE)
+            return PyLong_FromLongLong(program.sizes.values[(size_t)source.number]);
         const View &wanted = program.views[source.number];
         if (wanted.buffer < program.input_count) return view_of(inputs[wanted.buffer], wanted, wanted.offset);
         if (source.repeats >= 0) return view_of(PyTuple_GET_ITEM(earlier, source.repeats), wanted, 0);
@@ -513,20 +547,41 @@ bool takes(const Plan *plan, Py_ssize_t given) {
     return false;
 }
 
+// A program with sizes that no other call has; nullptr with an exception set.
+Program *program_alone(Plan *plan) {
+    Program *program = plan->program;
+    for (; program && program->in_use; program = program->next.get()) {
+    }
+    if (program == nullptr) {
+        std::unique_ptr<Program> made = program_parse(plan->spec);
+        if (made == nullptr) return nullptr;
+        program = made.get();
+        made->next = std::move(plan->program->next);
+        plan->program->next = std::move(made);
+    }
+    program->in_use = true;
+    return program;
+}
+
 // `owned`: null, or the inputs as a call finds them that is to let go of them.
 PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
-    const Program &program = *plan->program;
     constexpr size_t ON_STACK = 256;
-    size_t buffers = program.buffers.size(), count = buffers + program.views.size();
+    size_t buffers = plan->program->buffers.size(), count = buffers + plan->program->views.size();
     size_t bytes = count * sizeof(Tensor) + buffers * sizeof(void *);
     std::unique_ptr<char[]> on_heap(count > ON_STACK ? new char[bytes] : nullptr);
     char *room = on_heap ? on_heap.get() : static_cast<char *>(alloca(bytes));
     std::memset(room, 0, bytes);
     Tensor *tensors = reinterpret_cast<Tensor *>(room);
     plan->calls++;
-    Frame frame(plan, inputs, tensors, tensors + buffers, reinterpret_cast<void **>(tensors + count));
+    bool sized = plan->program->sizes.any();
+    const Program *alone = sized ? program_alone(plan) : plan->program;
+    Frame frame(plan, alone ? *alone : *plan->program, inputs, tensors, tensors + buffers,
+                reinterpret_cast<void **>(tensors + count));
+    const Program &program = frame.program;
     frame.owned = owned;
-    if (!frame.take_inputs()) return nullptr;
+    if (sized) frame.sized = const_cast<Program *>(alone);
+    if (!alone || !frame.take_inputs() || !frame.find_addresses() || !frame.find_numbers()) return nullptr;
+    if (sized && !frame.find_sizes(0)) return nullptr;
     if (!program.draws.empty()) {
         int otherwise = frame.draws_otherwise();
         if (otherwise < 0) return nullptr;
@@ -534,9 +589,7 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
             return PyObject_Vectorcall(program.otherwise, inputs, (size_t)program.input_count, nullptr);
     }
     if (owned) frame.drop_inputs(program.unused);
-    if (!frame.take_scratch() || !frame.make(program.made) || !frame.find_addresses() ||
-        !frame.find_numbers() || !frame.run_steps())
-        return nullptr;
+    if (!frame.take_scratch() || !frame.make(program.made) || !frame.run_steps()) return nullptr;
     return frame.results();
 }
 

@@ -206,9 +206,8 @@ struct Binder {
             return object == Py_None || PyBool_Check(object);
         case 'I':
             return each(object, [&](PyObject *item) {
-                if (!PyLong_CheckExact(item)) return false;
-                argument->integers.push_back(PyLong_AsLongLong(item));
-                return true;
+                argument->integers.push_back(0);
+                return integer(item, &argument->integers.back(), argument);
             });
         case 'D':
             if (object == Py_None) {
@@ -225,10 +224,17 @@ struct Binder {
             value.integer = object == Py_True;
             return true;
         default:
-            if (!PyLong_CheckExact(object)) return false;
-            value.integer = PyLong_AsLongLong(object);
-            return true;
+            return integer(object, &value.integer, argument);
         }
+    }
+
+    static bool integer(PyObject *object, int64_t *value, ShimArgument *argument) {
+        int size;
+        if (!PyLong_CheckExact(object) && !is_size(object)) return false;
+        bool good = read_int(object, value, &size);
+        argument->sizes.push_back(size);
+        if (!good && PyErr_ExceptionMatches(PyExc_OverflowError)) PyErr_Clear();
+        return good;
     }
 
     static bool take_fallback(const Parameter &parameter, ShimArgument *argument) {

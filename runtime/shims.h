@@ -41,6 +41,7 @@ struct ShimArgument {
     ShimValue value;
     std::vector<int> views; // of T, O, L and M; -1: None
     std::vector<int64_t> integers;
+    std::vector<int> sizes; // of i and I, per integer; -1: none stands there; empty: for none
     char type;
 
     bool is_list() const { return type == 'L' || type == 'M'; }

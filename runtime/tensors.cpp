@@ -47,18 +47,41 @@ bool find_functions() {
            find(api.destroy, "aoti_torch_delete_tensor_object") &&
            find(api.data_pointer, "aoti_torch_get_data_ptr") && find(api.dimensions, "aoti_torch_get_dim") &&
            find(api.sizes, "aoti_torch_get_sizes") && find(api.strides, "aoti_torch_get_strides") &&
+           find(api.storage_offset, "aoti_torch_get_storage_offset") &&
            find(api.dtype, "aoti_torch_get_dtype") &&
            find(api.wrap, "_Z16THPVariable_WrapRKN2at10TensorBaseE");
 }
 
-bool read_sizes(PyObject *source, std::vector<int64_t> *sizes) {
+// `sizes` stays empty where no SizeRef stands in the source.
+bool read_ints(PyObject *source, std::vector<int64_t> *values, std::vector<int> *sizes) {
     PyObject *list = PySequence_Fast(source, "shape and strides are sequences of int");
     if (list == nullptr) return false;
+    values->clear();
     sizes->clear();
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++)
-        sizes->push_back(PyLong_AsLongLong(PySequence_Fast_GET_ITEM(list, i)));
+    bool good = true, sized = false;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list) && good; i++) {
+        int64_t value = 0;
+        int size = -1;
+        good = read_int(PySequence_Fast_GET_ITEM(list, i), &value, &size);
+        sized |= size >= 0;
+        values->push_back(value);
+        sizes->push_back(size);
+    }
+    if (!sized) sizes->clear();
     Py_DECREF(list);
-    return !PyErr_Occurred();
+    return good;
+}
+
+PyObject *tuple_of(const std::vector<int64_t> &values) {
+    PyObject *result = PyTuple_New((Py_ssize_t)values.size());
+    for (size_t i = 0; i < values.size() && result; i++) {
+        PyObject *item = PyLong_FromLongLong(values[i]);
+        if (item)
+            PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
+        else
+            Py_CLEAR(result);
+    }
+    return result;
 }
 
 // str(object) without the module's name: "float32" of torch.float32.
@@ -144,9 +167,58 @@ int64_t Layout::elements() const {
     return count;
 }
 
+bool Layout::span(int64_t *bytes) const {
+    int64_t count = item_size, last = 0;
+    bool empty = false;
+    for (int64_t extent : shape) {
+        if (extent < 0) return false;
+        empty |= extent == 0;
+    }
+    for (size_t i = 0; i < shape.size() && !empty; i++) {
+        int64_t step;
+        if (__builtin_mul_overflow(count, shape[i], &count) ||
+            __builtin_mul_overflow(shape[i] - 1, strides[i], &step) ||
+            __builtin_add_overflow(last, step, &last))
+            return false;
+    }
+    *bytes = 0;
+    return empty ||
+           (!__builtin_add_overflow(last, 1, &last) && !__builtin_mul_overflow(last, item_size, bytes));
+}
+
+PyObject *Layout::shape_tuple() const { return shape_object ? Py_NewRef(shape_object) : tuple_of(shape); }
+
+PyObject *Layout::stride_tuple() const {
+    return strides_object ? Py_NewRef(strides_object) : tuple_of(strides);
+}
+
+bool is_size(PyObject *object) {
+    static PyObject *type = nullptr; // strong
+    if (type == nullptr) {
+        PyObject *module = PyImport_ImportModule("frameloom.runtime.spec");
+        type = module ? PyObject_GetAttrString(module, "SizeRef") : nullptr;
+        Py_XDECREF(module);
+    }
+    return type && Py_TYPE(object) == reinterpret_cast<PyTypeObject *>(type);
+}
+
+bool read_int(PyObject *object, int64_t *value, int *size) {
+    *value = 0;
+    *size = -1;
+    if (is_size(object)) {
+        PyObject *index = PyObject_GetAttrString(object, "index");
+        long long number = index ? PyLong_AsLongLong(index) : -1;
+        Py_XDECREF(index);
+        if (!PyErr_Occurred() && (number < 0 || number > INT32_MAX))
+            PyErr_SetString(PyExc_ValueError, "a plan names a size that it does not have");
+        *size = (int)number;
+    } else {
+        *value = PyLong_AsLongLong(object);
+    }
+    return !PyErr_Occurred();
+}
+
 bool layout_parse(PyObject *shape, PyObject *strides, PyObject *dtype, PyObject *device, Layout *layout) {
-    layout->shape_object = shape;
-    layout->strides_object = strides;
     layout->dtype_object = dtype;
     layout->device_object = device;
     std::string name;
@@ -155,7 +227,11 @@ bool layout_parse(PyObject *shape, PyObject *strides, PyObject *dtype, PyObject 
     layout->item_size = PyLong_AsLongLong(size);
     Py_DECREF(size);
     layout->dtype = code_of("aoti_torch_dtype_" + name);
-    if (!read_sizes(shape, &layout->shape) || !read_sizes(strides, &layout->strides)) return false;
+    if (!read_ints(shape, &layout->shape, &layout->shape_sizes) ||
+        !read_ints(strides, &layout->strides, &layout->stride_sizes))
+        return false;
+    layout->shape_object = layout->shape_sizes.empty() ? shape : nullptr;
+    layout->strides_object = layout->stride_sizes.empty() ? strides : nullptr;
     if (layout->shape.size() != layout->strides.size()) {
         PyErr_SetString(PyExc_ValueError, "as many strides as dimensions are needed");
         return false;
@@ -189,13 +265,13 @@ bool tensor_adopt(PyObject *object, Tensor *result) {
 
 bool tensor_empty(const Layout &layout, Tensor *result) {
     if (!api.fast || layout.dtype < 0)
-        return by_python(result, "empty", "OOOO", layout.shape_object, layout.strides_object,
+        return by_python(result, "empty", "NNOO", layout.shape_tuple(), layout.stride_tuple(),
                          layout.dtype_object, layout.device_object);
     Handle handle;
     if (api.empty_strided((int64_t)layout.shape.size(), layout.shape.data(), layout.strides.data(),
                           layout.dtype, layout.device_type, layout.device_index, &handle))
         /* Python raises the reason, e.g. which device is out of memory. */
-        return by_python(result, "empty", "OOOO", layout.shape_object, layout.strides_object,
+        return by_python(result, "empty", "NNOO", layout.shape_tuple(), layout.stride_tuple(),
                          layout.dtype_object, layout.device_object);
     own(result, handle);
     return true;
@@ -208,8 +284,8 @@ bool tensor_view(const Tensor &base, const Layout &base_layout, const Layout &la
         holder.owns_handle = holder.owns_object = false;
         PyObject *object = holder.object ? holder.object : api.wrap(base.handle);
         if (object == nullptr) return false;
-        bool made = by_python(result, "view", "OLOOO", object, (long long)(offset * layout.item_size),
-                              layout.shape_object, layout.strides_object, layout.dtype_object);
+        bool made = by_python(result, "view", "OLNNO", object, (long long)(offset * layout.item_size),
+                              layout.shape_tuple(), layout.stride_tuple(), layout.dtype_object);
         if (!holder.object) Py_DECREF(object);
         return made;
     }
@@ -225,8 +301,8 @@ bool tensor_in_pool(const Tensor &pool, const Layout &layout, int64_t byte_offse
     if (!api.fast || layout.dtype < 0) {
         PyObject *object = pool.object ? Py_NewRef(pool.object) : api.wrap(pool.handle);
         if (object == nullptr) return false;
-        bool made = by_python(result, "view", "OLOOO", object, (long long)byte_offset, layout.shape_object,
-                              layout.strides_object, layout.dtype_object);
+        bool made = by_python(result, "view", "OLNNO", object, (long long)byte_offset, layout.shape_tuple(),
+                              layout.stride_tuple(), layout.dtype_object);
         Py_DECREF(object);
         return made;
     }
@@ -255,6 +331,31 @@ bool tensor_data(const Tensor &tensor, void **data) {
     *data = PyLong_AsVoidPtr(address);
     Py_DECREF(address);
     return !PyErr_Occurred();
+}
+
+const int64_t *tensor_form(const Tensor &tensor, Form form, std::vector<int64_t> *room) {
+    int64_t *found = nullptr;
+    if (tensor.handle) {
+        room->resize(1);
+        int32_t error = form == Form::SHAPE     ? api.sizes(tensor.handle, &found)
+                        : form == Form::STRIDES ? api.strides(tensor.handle, &found)
+                                                : api.storage_offset(tensor.handle, found = room->data());
+        if (error) failed("describe a tensor");
+        return error ? nullptr : found;
+    }
+    static const char *const names[] = {"size", "stride", "storage_offset"};
+    PyObject *given = PyObject_CallMethod(tensor.object, names[(int)form], nullptr);
+    std::vector<int> sizes;
+    bool good = given != nullptr;
+    if (good && form == Form::OFFSET) {
+        *room = {PyLong_AsLongLong(given)};
+        good = !PyErr_Occurred();
+    } else if (good) {
+        good = read_ints(given, room, &sizes);
+    }
+    Py_XDECREF(given);
+    room->push_back(0); // an array also where there are no dimensions
+    return good ? room->data() : nullptr;
 }
 
 PyObject *tensor_object(Tensor *tensor) {
@@ -291,10 +392,10 @@ int tensor_matches(Tensor *tensor, const Layout &layout) {
     }
     PyObject *object =
         tensor_object(tensor); // raises with both descriptions if this is another shape or dtype
-    PyObject *answer = object
-                           ? PyObject_CallMethod(api.fallback, "matches", "OOOO", object, layout.shape_object,
-                                                 layout.strides_object, layout.dtype_object)
-                           : nullptr;
+    PyObject *answer =
+        object ? PyObject_CallMethod(api.fallback, "matches", "ONNO", object, layout.shape_tuple(),
+                                     layout.stride_tuple(), layout.dtype_object)
+               : nullptr;
     if (answer == nullptr) return -1;
     int matches = answer == Py_True;
     Py_DECREF(answer);
@@ -305,7 +406,7 @@ bool tensor_restride(Tensor *tensor, const Layout &layout) {
     PyObject *object = tensor_object(tensor);
     Tensor copy{};
     if (object == nullptr ||
-        !by_python(&copy, "restride", "OOO", object, layout.shape_object, layout.strides_object))
+        !by_python(&copy, "restride", "ONN", object, layout.shape_tuple(), layout.stride_tuple()))
         return false;
     tensor->release();
     *tensor = copy;

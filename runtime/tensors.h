@@ -29,6 +29,7 @@ struct TorchApi {
     int32_t (*dimensions)(Handle, int64_t *);
     int32_t (*sizes)(Handle, int64_t **);
     int32_t (*strides)(Handle, int64_t **);
+    int32_t (*storage_offset)(Handle, int64_t *);
     int32_t (*dtype)(Handle, int32_t *);
     PyObject *(*wrap)(Handle);
     PyObject *(*wrap_moved)(Handle); // leaves the handle empty; cheaper, may be nullptr
@@ -43,17 +44,27 @@ void *torch_symbol(const char *name);
 // What a buffer or view looks like.  Objects are borrowed from the plan's spec.
 struct Layout {
     std::vector<int64_t> shape, strides;
+    std::vector<int> shape_sizes,
+        stride_sizes; // the sizes of the plan that stand there, -1: none; see sizes.h
     int32_t dtype = -1, device_type = 0,
             device_index = 0; // PyTorch's codes; dtype -1: not known to the C interface
     int64_t item_size = 0;
     PyObject *shape_object = nullptr, *strides_object = nullptr, *dtype_object = nullptr,
-             *device_object = nullptr;
+             *device_object = nullptr; // shape and strides: null where sizes stand in them
 
     int64_t elements() const;
+    bool span(int64_t *bytes) const; // from the first element to the end of the last; false: no tensor is so
+    PyObject *shape_tuple() const;   // new reference
+    PyObject *stride_tuple() const;
+    bool is_sized() const { return !shape_object || !strides_object; }
     bool same_form(const Layout &other) const {
-        return shape == other.shape && strides == other.strides && dtype_object == other.dtype_object;
+        return shape == other.shape && strides == other.strides && dtype_object == other.dtype_object &&
+               shape_sizes == other.shape_sizes && stride_sizes == other.stride_sizes;
     }
 };
+// An int of the spec; or a SizeRef, then `size` is its index and the value 0, else -1.
+bool read_int(PyObject *object, int64_t *value, int *size);
+bool is_size(PyObject *object);
 // `device` may be nullptr: CPU is assumed for the codes and no tensor is made from this layout.
 bool layout_parse(PyObject *shape, PyObject *strides, PyObject *dtype, PyObject *device, Layout *layout);
 
@@ -77,6 +88,10 @@ bool tensor_in_pool(const Tensor &pool, const Layout &layout, int64_t byte_offse
 // Over memory that it does not own.  Only with a `fast` interface and a dtype that has a code.
 bool tensor_at(void *address, const Layout &layout, const Layout &device, Tensor *result);
 bool tensor_data(const Tensor &tensor, void **data);
+enum class Form { SHAPE, STRIDES, OFFSET };
+// One number a dimension, or the storage offset; in `room` where the tensor has no array of them.  nullptr
+// with an exception set.
+const int64_t *tensor_form(const Tensor &tensor, Form form, std::vector<int64_t> *room);
 PyObject *tensor_object(Tensor *tensor); // borrowed from `tensor`, wrapped at the first use
 // 1 as planned, 0 other strides, -1 exception (another shape or dtype).
 int tensor_matches(Tensor *tensor, const Layout &layout);

@@ -1,0 +1,310 @@
+// Finds what depends on which size, and brings it up to date in a call that has others than the one before.
+#include "plan.h"
+
+#include <algorithm>
+
+namespace frameloom {
+
+namespace {
+
+bool wrong(const char *what) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, what);
+    return false;
+}
+
+// Goes through a program and enters every place where a size stands, and everything that is derived from such
+// a place, into the group of the size.
+class Binder {
+  public:
+    explicit Binder(Program *program) : program(program), sizes(program->sizes) {}
+
+    bool bind() {
+        if (!order()) return false;
+        for (Buffer &buffer : program->buffers)
+            if (buffer.layout.dtype_object) bind_layout(&buffer.layout);
+        for (size_t i = 0; i < program->buffers.size(); i++) bind_buffer((int)i);
+        for (size_t i = 0; i < program->views.size(); i++) bind_view((int)i);
+        for (size_t i = 0; i < program->kernels.size(); i++) bind_kernel((int)i);
+        for (size_t i = 0; i < program->launches.size(); i++) bind_launch((int)i);
+        for (size_t i = 0; i < program->externs.size(); i++) bind_extern((int)i);
+        place(&program->arena_bytes, program->arena_bytes_size);
+        for (const Output &output : program->outputs)
+            if (output.kind == Output::SIZE) group_of(output.number);
+        return good || wrong("a plan names a size that it does not have");
+    }
+
+  private:
+    Program *program;
+    Sizes &sizes;
+    bool good = true;
+
+    // When each size is known, and how it is found.
+    bool order() {
+        for (Size &size : sizes.all) {
+            if (size.kind == Size::AFTER && !bind_result(size)) return false;
+            if (size.kind == Size::COMPUTED)
+                for (size_t i = 0; i < size.count; i++)
+                    size.step = std::max(size.step, sizes.all[size.operands[i]].step);
+        }
+        std::vector<int> steps{-1};
+        for (const Size &size : sizes.all)
+            if (size.kind == Size::AFTER) steps.push_back(size.step);
+        std::sort(steps.begin(), steps.end());
+        steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+        for (int step : steps) {
+            sizes.groups.emplace_back();
+            sizes.groups.back().step = step;
+            if (step < 0) continue;
+            Extern &call = program->externs[program->steps[step].number];
+            call.sizes = (int)sizes.groups.size() - 1;
+            /* Results that are made before the call have sizes by then. */
+            if (call.shim.shim && call.shim.shim->out) call.shim = ShimCall{};
+        }
+        for (size_t i = 0; i < sizes.all.size(); i++) {
+            const Size &size = sizes.all[i];
+            if (size.kind == Size::COMPUTED)
+                group_of((int)i)->computed.push_back((int)i);
+            else if (size.kind != Size::CONST && !bind_source((int)i))
+                return false;
+        }
+        return true;
+    }
+
+    bool bind_result(const Size &size) const {
+        if (size.step < 0 || size.step >= (int)program->steps.size() ||
+            program->steps[size.step].kind != Step::EXTERN)
+            return wrong("a size is known after a library call");
+        const Extern &call = program->externs[program->steps[size.step].number];
+        bool result = std::count(call.results.begin(), call.results.end(), size.operands[0]) == 1;
+        return (result && !call.out_form && size.operands[0] >= 0) ||
+               wrong("a size is that of a library call's result");
+    }
+
+    bool bind_source(int number) {
+        const Size &size = sizes.all[number];
+        int at = size.operands[0], dimension = size.operands[1];
+        if (at < 0 || at >= (int)program->buffers.size())
+            return wrong("a plan names a buffer that it does not have");
+        const Buffer &buffer = program->buffers[at];
+        bool has = dimension >= 0 && dimension < (int)buffer.layout.shape.size();
+        bool fits = size.kind == Size::NUMBER   ? buffer.kind == Buffer::NUMBER && !buffer.is_float
+                    : size.kind == Size::AFTER  ? has
+                    : size.kind == Size::OFFSET ? buffer.kind == Buffer::INPUT
+                                                : buffer.kind == Buffer::INPUT && has;
+        if (!fits) return wrong("a size is read from a dimension of an input, or from an int");
+        std::vector<SizeSource> &sources = group_of(number)->sources;
+        auto same = [&](const SizeSource &source) { return source.kind == size.kind && source.buffer == at; };
+        auto found = std::find_if(sources.begin(), sources.end(), same);
+        if (found == sources.end()) found = sources.insert(found, SizeSource{size.kind, at, {}, {}});
+        bool single = size.kind == Size::NUMBER || size.kind == Size::OFFSET;
+        found->wanted.emplace_back(single ? 0 : dimension, number);
+        return true;
+    }
+
+    SizeGroup *group_of(int size) {
+        good &= size < (int)sizes.all.size();
+        int step = good ? sizes.all[size].step : -1;
+        for (SizeGroup &group : sizes.groups)
+            if (group.step == step) return &group;
+        return &sizes.groups[0];
+    }
+
+    void place(int64_t *at, int size) {
+        if (size >= 0) group_of(size)->places.push_back({at, size});
+    }
+
+    template <typename Item> static void add_once(std::vector<Item> *items, Item item) {
+        if (std::find(items->begin(), items->end(), item) == items->end()) items->push_back(item);
+    }
+
+    void bind_layout(Layout *layout) {
+        for (size_t i = 0; i < layout->shape_sizes.size(); i++)
+            place(&layout->shape[i], layout->shape_sizes[i]);
+        for (size_t i = 0; i < layout->stride_sizes.size(); i++)
+            place(&layout->strides[i], layout->stride_sizes[i]);
+        for (int size : sizes_of(*layout)) add_once(&group_of(size)->layouts, layout);
+    }
+
+    static std::vector<int> sizes_of(const Layout &layout) {
+        std::vector<int> found;
+        for (const std::vector<int> *some : {&layout.shape_sizes, &layout.stride_sizes})
+            for (int size : *some)
+                if (size >= 0) found.push_back(size);
+        return found;
+    }
+
+    void bind_buffer(int number) {
+        Buffer &buffer = program->buffers[number];
+        place(&buffer.offset, buffer.offset_size);
+    }
+
+    std::vector<int> sizes_of(const View &view) const {
+        const Buffer &buffer = program->buffers[view.buffer];
+        std::vector<int> found = sizes_of(view.layout), more = sizes_of(buffer.layout);
+        found.insert(found.end(), more.begin(), more.end());
+        for (int size : {view.offset_size, buffer.offset_size})
+            if (size >= 0) found.push_back(size);
+        return found;
+    }
+
+    void bind_view(int number) {
+        View &view = program->views[number];
+        bind_layout(&view.layout);
+        place(&view.offset, view.offset_size);
+        for (int size : sizes_of(view)) add_once(&group_of(size)->views, number);
+    }
+
+    void bind_kernel(int number) {
+        Kernel &kernel = program->kernels[number];
+        for (size_t i = 0; i < kernel.sizes.size(); i++) place(&kernel.values[i], kernel.sizes[i]);
+        place(&kernel.bytes_moved, kernel.bytes_size);
+        if (kernel.bytes_size >= 0) group_of(kernel.bytes_size)->kernels.push_back(number);
+    }
+
+    void bind_launch(int number) {
+        Launch &launch = program->launches[number];
+        for (int i = 0; i < 3; i++) {
+            place(&launch.extents[i], launch.grid_sizes[i]);
+            if (launch.grid_sizes[i] >= 0) add_once(&group_of(launch.grid_sizes[i])->launches, number);
+        }
+        for (const auto &[size, narrow] : launch.sizes) add_once(&group_of(size)->launches, number);
+    }
+
+    void bind_extern(int number) {
+        Extern &call = program->externs[number];
+        for (const Argument &argument : call.arguments) bind_argument(argument, number);
+        for (ShimArgument &argument : call.shim.arguments)
+            for (size_t i = 0; i < argument.sizes.size(); i++)
+                place(argument.type == 'I' ? &argument.integers[i] : &argument.value.integer,
+                      argument.sizes[i]);
+    }
+
+    void bind_argument(const Argument &argument, int call) {
+        if (argument.kind == Argument::SIZE) group_of(argument.number);
+        if (argument.kind == Argument::VIEW)
+            for (int size : sizes_of(program->views[argument.number].layout))
+                add_once(&group_of(size)->externs, call);
+        for (const Argument &item : argument.items) bind_argument(item, call);
+    }
+};
+
+// 1: another value than in the last call, 0: the same, -1: exception.
+int read(Sizes *sizes, SizeSource *source, const Tensor *tensors, void *const *data) {
+    const int64_t *from = reinterpret_cast<const int64_t *>(&data[source->buffer]);
+    if (source->kind != Size::NUMBER) {
+        Form form = source->kind == Size::STRIDES  ? Form::STRIDES
+                    : source->kind == Size::OFFSET ? Form::OFFSET
+                                                   : Form::SHAPE;
+        from = tensor_form(tensors[source->buffer], form, &source->room);
+        if (from == nullptr) return -1;
+    }
+    int64_t other = 0;
+    for (const auto &[dimension, size] : source->wanted) {
+        other |= sizes->values[size] ^ from[dimension];
+        sizes->values[size] = from[dimension];
+    }
+    return other != 0;
+}
+
+bool compute(Sizes *sizes, int number) {
+    const Size &size = sizes->all[number];
+    const std::vector<int64_t> &values = sizes->values;
+    return int_op(size.op, values[size.operands[0]], values[size.operands[1]], &sizes->values[number]);
+}
+
+bool settle_launch(const Sizes &sizes, Launch *launch) {
+    for (size_t i = 0; i < launch->sizes.size(); i++) {
+        auto [size, narrow] = launch->sizes[i];
+        int64_t value = sizes.values[size];
+        if (narrow && value != (int32_t)value) return false;
+        launch->values[i] = reinterpret_cast<void *>((uintptr_t)value);
+    }
+    launch->skipped = false;
+    for (int i = 0; i < 3; i++) {
+        if (launch->extents[i] < 0) return false;
+        launch->skipped |= launch->extents[i] == 0;
+    }
+    for (int i = 0; i < 3 && !launch->skipped; i++) {
+        if (launch->extents[i] > most_blocks(i)) return false;
+        launch->grid[i] = (unsigned)launch->extents[i];
+    }
+    return true;
+}
+
+// What an arena has to have room for; false with an exception set.
+bool settle_arenas(Program *program) {
+    for (Arena &arena : program->arenas)
+        if (arena.is_sized) arena.bytes = 0;
+    for (int number : program->scratch) {
+        const Buffer &buffer = program->buffers[number];
+        Arena &arena = program->arenas[buffer.arena];
+        int64_t bytes, end;
+        if (!arena.is_sized) continue;
+        if (!buffer.layout.span(&bytes) || buffer.offset < 0 ||
+            __builtin_add_overflow(buffer.offset, bytes, &end) || (bytes && end > program->arena_bytes))
+            return wrong("a buffer lies outside of the plan's scratch memory");
+        if (bytes) arena.bytes = std::max(arena.bytes, end);
+    }
+    return true;
+}
+
+// 1, 0: refused, -1: exception.
+int settle(Program *program, SizeGroup *group) {
+    Sizes &sizes = program->sizes;
+    for (int size : group->computed)
+        if (!compute(&sizes, size)) return 0;
+    for (const SizePlace &place : group->places) *place.at = sizes.values[place.size];
+    int64_t bytes;
+    for (const Layout *layout : group->layouts)
+        if (!layout->span(&bytes)) return 0;
+    for (int number : group->launches)
+        if (!settle_launch(sizes, &program->launches[number])) return 0;
+    for (int number : group->kernels) {
+        Kernel &kernel = program->kernels[number];
+        kernel.release_gil = kernel.bytes_moved >= GIL_BYTES;
+    }
+    for (int number : group->externs) {
+        Extern &call = program->externs[number];
+        int64_t all = 0;
+        for (const Argument &argument : call.arguments) all += argument_bytes(*program, argument);
+        call.release_gil = all >= GIL_BYTES / 4;
+    }
+    return group->step >= 0 || settle_arenas(program) ? 1 : -1;
+}
+
+} // namespace
+
+bool sizes_bind(Program *program) { return Binder(program).bind(); }
+
+int64_t argument_bytes(const Program &program, const Argument &argument) {
+    int64_t bytes = 0;
+    if (argument.kind == Argument::VIEW) {
+        const Layout &layout = program.views[argument.number].layout;
+        bytes += layout.elements() * layout.item_size;
+    }
+    for (const Argument &item : argument.items) bytes += argument_bytes(program, item);
+    return bytes;
+}
+
+int sizes_update(Program *program, SizeGroup *group, const Tensor *tensors, void *const *data) {
+    static uint64_t changes = 0; // under the GIL
+    Sizes &sizes = program->sizes;
+    bool other = !group->known;
+    for (SizeSource &source : group->sources) {
+        int found = read(&sizes, &source, tensors, data);
+        if (found < 0) {
+            group->known = false;
+            return -1;
+        }
+        other |= found > 0;
+    }
+    if (!other) return 1;
+    for (SizeGroup &each : sizes.groups)
+        if (each.step >= group->step) each.known = false;
+    sizes.stamp = ++changes;
+    int done = settle(program, group);
+    group->known = done > 0;
+    return done;
+}
+
+} // namespace frameloom
