@@ -33,8 +33,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     "autograd": ("it changes autograd's state, not tensors", "do it outside the jitted function"),
     "autograd_function": (
-        "how this function computes its gradients is code of its own",
-        "write it with PyTorch's functions, whose gradients are known",
+        "its forward or backward does more than compute new tensors from its own",
+        "do the rest outside of the function",
     ),
     "cannot_rebuild": (
         "this object cannot be made again in new code",

@@ -71,10 +71,16 @@ class Backward:
     reentrant: bool = (
         False  # whether it has checkpointed regions of the kind that autograd.grad refuses
     )
+    # The forward graph with the program's autograd Functions as such; None where it has none.
+    with_functions: torch.fx.Graph | None = None
 
     def renumbered(self, used: Sequence[int]) -> Backward:
         """With inputs numbered by their place in `used`."""
         place = {number: k for k, number in enumerate(used)}
+        if self.with_functions is not None:
+            for number, node in enumerate(self.with_functions.find_nodes(op="placeholder")):
+                if number not in place:
+                    self.with_functions.erase_node(node)
         return replace(
             self,
             saved_inputs=tuple(place[i] for i in self.saved_inputs),
@@ -91,7 +97,10 @@ class Backward:
     def read_inputs(self) -> set[int]:
         """Inputs that a call needs beside those that the forward graph reads."""
         views = (o.number for o in self.outputs if isinstance(o, ViewOutput) and o.of_input)
-        return {*self.saved_inputs, *self.inputs, *views}
+        graph = self.with_functions
+        nodes = [] if graph is None else graph.find_nodes(op="placeholder")
+        called = (k for k, node in enumerate(nodes) if node.users)
+        return {*self.saved_inputs, *self.inputs, *views, *called}
 
 
 @dataclass(frozen=True)

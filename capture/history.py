@@ -61,7 +61,7 @@ def _saves(function: Any) -> bool:
         return True
     for name in dir(function):
         if name.startswith("_raw_saved_"):
-            value = getattr(function, name.removeprefix("_raw"))
+            value = getattr(function, name.removeprefix("_raw"), None)
             if value is not None and value != ():
                 return True
     return False

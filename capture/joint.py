@@ -7,12 +7,14 @@ The one long graph is cut in two: the forward graph returns what the backward gr
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
+from frameloom.capture.autograd_functions import with_functions
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
 from frameloom.capture.graph import Backward, Layout
@@ -126,6 +128,10 @@ class Joint:
             _copy_with(graph, n, again, copies)
         graph.output(tuple(copies[e] for e in ends))
         reach = self._reach(order)
+        whole = None
+        if recorder.functions:
+            recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
+            whole = with_functions(list(recorded), recorder.functions, results, recorder._constants)
         for n in reversed(recorder.graph.nodes):
             if n in later:
                 recorder.graph.erase_node(n)
@@ -144,6 +150,7 @@ class Joint:
             needs=tuple(frozenset(reach.get(e, ())) for e in ends),
             frees=self.frees,
             turns_on=not torch.is_grad_enabled(),
+            with_functions=whole,
             reentrant=any(r.reentrant for n in order if (r := n.meta.get(REGION)) is not None),
         )
 

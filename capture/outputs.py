@@ -39,6 +39,8 @@ class Outputs:
             for n, fake in zip(numbers, fakes, strict=True):
                 self.made_of[n] = self._result(fake)
             return
+        if any(f.by_function and f.view_of is not None for fake in fakes for f in _line(fake)):
+            raise Break("gradient", "an output is a view made by an autograd Function")
         source = _common(fakes) if memory.input is None else memory.root
         if memory.version and (memory.input is not None or any(_hides(f, source) for f in fakes)):
             raise Break(

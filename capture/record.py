@@ -106,6 +106,7 @@ class Recorder(TorchDispatchMode):
             "call_function", operator.pos, (0,)
         )  # placeholders of tensors go before it
         self.numbers = NumberInputs(self.graph)
+        self.functions: list[Any] = []  # calls of the program's autograd Functions, as Derivatives
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -11,6 +11,7 @@ import torch
 import torch.fx
 
 from frameloom.capture.assumptions import draws
+from frameloom.capture.autograd_functions import copied
 from frameloom.capture.graph import CapturedGraph
 from frameloom.ir.numbers import is_number
 
@@ -36,7 +37,8 @@ class OpByOp:
     def __init__(self, captured: CapturedGraph) -> None:
         assert captured.backward is not None
         self._captured, self._how = captured, captured.backward
-        nodes = list(captured.graph.nodes)
+        self._graph = self._how.with_functions or captured.graph
+        nodes = list(self._graph.nodes)
         placeholders = [n for n in nodes if n.op == "placeholder"]
         behind = _behind(list(nodes[-1].args[0][: self._how.n_results]))
         self.reads = tuple(k for k, p in enumerate(placeholders) if p.users)
@@ -114,7 +116,7 @@ class OpByOp:
         """The graph's results; tensors have a history where they had one in the program."""
         graph = torch.fx.Graph()
         copies: dict[Node, Node] = {}
-        for node in self._captured.graph.nodes:
+        for node in self._graph.nodes:
             if node.op == "output":
                 graph.output(tuple(copies[n] for n in node.args[0][: self._how.n_results]))
                 continue
@@ -127,7 +129,7 @@ class OpByOp:
                 continue
             copies[node] = graph.node_copy(node, copies.__getitem__)
             if node.target is aten.copy.default:
-                copies[node].target = _copy
+                copies[node].target = copied
             is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
             if not node.meta.get("grad", True) and is_tensor:
                 copies[node] = graph.call_function(aten.detach.default, (copies[node],))
@@ -139,14 +141,6 @@ def _function(constants: torch.nn.Module, graph: torch.fx.Graph) -> Callable[...
     forward: Any = torch.fx.GraphModule(constants, graph).forward
     forward.__func__.__frameloom_disable__ = True
     return forward  # type: ignore[no-any-return]
-
-
-def _copy(target: Any, source: Any) -> Any:
-    """`aten.copy`, which has no derivative."""
-    made = torch.empty_strided(
-        target.shape, target.stride(), dtype=target.dtype, device=target.device
-    )
-    return made.copy_(source)
 
 
 def _behind(ends: list[Node]) -> set[Node]:

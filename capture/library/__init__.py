@@ -2,6 +2,7 @@
 
 from frameloom.capture.library import (
     autograd,
+    autograd_functions,
     checkpoints,
     data,
     deques,
@@ -25,6 +26,7 @@ from frameloom.capture.library import (
 
 __all__ = [
     "autograd",
+    "autograd_functions",
     "checkpoints",
     "data",
     "deques",

@@ -15,8 +15,8 @@ import torch.utils.checkpoint as checkpoints
 
 from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.fake import Fake
+from frameloom.capture.library.watched import Watched
 from frameloom.capture.saved import REGION, Region
-from frameloom.capture.settings import read
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import TupleValue
@@ -24,7 +24,6 @@ from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.frame import Frame
     from frameloom.capture.tracer import Tracer
 
 SEEDED = torch.Tag.nondeterministic_seeded
@@ -50,7 +49,7 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if reentrant:
             raise left_to_python("")  # it warns
         return t.call(function, rest, given)
-    watched = _Watched(t, [function, *rest, *given.values()])
+    watched = Watched(t, [function, *rest, *given.values()])
     if reentrant:
         _check_arguments(t, rest)
     last = t.recorder.graph._root.prev
@@ -59,7 +58,8 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         result = t.look(t.call(function, rest, given))
     finally:
         t.regions.pop()
-    watched.check()
+    if (changed := watched.changed()) is not None:
+        raise left_to_python(f" of a function that changes {changed}")
     nodes = []
     node = last.next
     while node.op != "root":
@@ -134,52 +134,6 @@ def _is_grad_enabled(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if any(t.regions):  # off in the forward pass and on when it is computed again
         raise left_to_python(" that asks for the gradient mode")
     return t.evaluate(torch.is_grad_enabled, [], {})
-
-
-class _Watched:
-    """What a region may change beside computing."""
-
-    def __init__(self, t: Tracer, given: list[Value]) -> None:
-        self.t = t
-        self.mark = t.mark()
-        self.draws = len(t.draws)
-        self.settings = {key: read(key) for key in t.settings.start}
-        self.turns = t.settings.turns
-        self.memories = {
-            id(f.memory): (f.memory, f.memory.version) for f in t.recorder._fakes if f.memory
-        }
-        self.seen: dict[int, Value] = {}
-        self._reach(given)
-        frame: Frame | None = t.frame
-        while frame is not None:
-            self._reach([*frame.slots.values(), *frame.stack, *frame.before, *frame.closure])
-            frame = frame.parent
-
-    def _reach(self, values: list[Value]) -> None:
-        stack = list(values)
-        while stack:
-            value: Any = stack.pop()
-            value = getattr(value, "found", None) or value
-            if id(value) in self.seen:
-                continue
-            self.seen[id(value)] = value
-            if getattr(value, "origin", None) is None or id(value) in self.t.changed:
-                stack += value.parts()
-
-    def check(self) -> None:
-        t = self.t
-        changed = [entry[0] for entry in t._journal[self.mark :] if isinstance(entry, tuple)]
-        if any(v.origin is not None or id(v) in self.seen for v in changed):
-            raise left_to_python(" of a function that changes objects")
-        fresh = [f.memory for _, _, f in t.recorder._inputs if id(f.memory) not in self.memories]
-        if any(memory.version != version for memory, version in self.memories.values()) or any(
-            memory.version for memory in fresh
-        ):
-            raise left_to_python(" of a function that changes tensors")
-        settings = {**t.settings.start, **self.settings}
-        changes = any(read(key) != state for key, state in settings.items())
-        if changes or t.settings.turns != self.turns or len(t.draws) != self.draws:
-            raise left_to_python(" of a function that changes settings")
 
 
 FUNCTIONS[checkpoints.checkpoint_sequential] = lambda t, args, kwargs: _sequential(t, args, kwargs)

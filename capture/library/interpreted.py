@@ -13,12 +13,17 @@ from torch.utils import _pytree as pytree
 
 
 class FunctionContext:
-    """The `ctx` of `torch.autograd.Function.forward` where no gradient is needed."""
+    """The `ctx` of an autograd Function."""
 
-    def __init__(self, count: int) -> None:
-        self.needs_input_grad = (False,) * count
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
         self.saved_tensors: tuple[Any, ...] = ()
-        self.dirty: tuple[Any, ...] = ()
+        self._dirty: tuple[Any, ...] = ()
+        self._constant: tuple[Any, ...] = ()
+        self._materializes = True
+
+    def __getattr__(self, name: str) -> Any:
+        return unknown_of_context(name)
 
     def save_for_backward(self, *tensors: Any) -> None:
         self.saved_tensors = tensors
@@ -27,28 +32,42 @@ class FunctionContext:
         pass
 
     def mark_dirty(self, *tensors: Any) -> None:
-        self.dirty = tensors
+        self._dirty = tensors
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        pass
+        self._constant = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        pass
+        self._materializes = value
+
+
+def unknown_of_context(name: str) -> Any:
+    """Breaks the graph: what else such an object has is not known."""
+
+
+def forward_of(cls: Any, has_setup: bool, needs: Any, args: Any, kwargs: Any) -> Any:
+    """Context and result of `cls.apply(*args)`, before autograd sees to the result; called without gradients."""
+    context = FunctionContext(needs)
+    if has_setup:
+        result = cls.forward(*args, **kwargs)
+        cls.setup_context(context, args, result)
+    else:
+        result = cls.forward(context, *args, **kwargs)
+    return context, result
+
+
+def backward_of(cls: Any, context: Any, gradients: Any) -> Any:
+    return cls.backward(context, *gradients)
 
 
 def apply_function(cls: Any, has_setup: bool, *args: Any, **kwargs: Any) -> Any:
-    """`cls.apply(*args)` of an autograd Function."""
-    context = FunctionContext(len(args))
+    """`cls.apply(*args)` of an autograd Function where no gradient is needed."""
     with torch.no_grad():
-        if has_setup:
-            result = cls.forward(*args, **kwargs)
-            cls.setup_context(context, args, result)
-        else:
-            result = cls.forward(context, *args, **kwargs)
+        context, result = forward_of(cls, has_setup, (False,) * len(args), args, kwargs)
         if isinstance(result, torch.Tensor):
-            return _as_output(result, args, context.dirty)
+            return _as_output(result, args, context._dirty)
         if isinstance(result, tuple):
-            return tuple([_as_output(part, args, context.dirty) for part in result])
+            return tuple([_as_output(part, args, context._dirty) for part in result])
         return result
 
 

@@ -1,0 +1,272 @@
+"""Autograd Functions of the program (`torch.autograd.Function`) in a recording that autograd follows.
+
+The function's own `forward` and `backward` are both interpreted where it is called (`library/autograd_functions.py`).  What the second
+records leaves the graph again, as a `Derivative`; it is recorded anew where a backward pass of the recording comes to the call.
+`Applied` is the node that the call has in the history of the Fakes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from torch.autograd.function import once_differentiable
+
+from frameloom.capture.assumptions import draws
+from frameloom.capture.aten_op import may_raise
+from frameloom.capture.fake import Fake
+from frameloom.capture.functional import current
+from frameloom.capture.graph import Layout
+from frameloom.capture.saved import is_view
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.record import Recorder
+
+Node = torch.fx.Node
+aten = torch.ops.aten
+# Of a function that the program calls, past the Python around it: no function transform is on.
+APPLY: Any = torch._C._FunctionBase.__dict__["apply"]
+
+
+@dataclass(eq=False)
+class Derivative:
+    """`graph` takes what it reads of the recording (`reads`: the nodes there), then the gradients of the results that have one, and
+    returns gradients."""
+
+    name: str
+    graph: torch.fx.Graph
+    reads: tuple[Node, ...]
+    memories: tuple[
+        tuple[Any, int], ...
+    ]  # of what it reads, as they were when the function was called
+    given: tuple[int, ...]  # results that have a gradient
+    layouts: tuple[Layout, ...]  # of these
+    made: tuple[int | None, ...]  # per argument that is a tensor: which of what the graph returns
+    materializes: bool
+    constant: tuple[int, ...]  # results without gradient
+    once: bool  # whether its gradients have none
+    results: list[Node] = field(default_factory=list)  # where the function was called
+    operands: list[Node] = field(default_factory=list)
+
+    def record(self, recorder: Recorder, gradients: Sequence[Any]) -> list[Any]:
+        """Its gradients, per argument that is a tensor."""
+        if torch.is_grad_enabled():
+            raise Break("autograd", f"a gradient of a gradient of {self.name}")
+        if any(memory.version != version for memory, version in self.memories):
+            raise Break("gradient", f"what {self.name}.backward needs is changed in place")
+        places = self.graph.find_nodes(op="placeholder")[len(self.reads) :]
+        came = dict(zip(places, (gradients[k] for k in self.given), strict=True))
+        fitted = {p: _fitted(came[p], like) for p, like in zip(places, self.layouts, strict=True)}
+        copies = dict(zip(self.graph.nodes, self.reads, strict=False))
+        copies.update((p, current(fake, recorder)) for p, fake in fitted.items())
+        found = []
+        for node in self.graph.nodes:
+            if node.op == "output":
+                # Handed on as they came.
+                found = [
+                    came[n] if n in came else _result(n, fitted, copies, recorder)
+                    for n in node.args[0]
+                ]
+            elif node.op != "placeholder":
+                copies[node] = recorder.graph.node_copy(node, copies.__getitem__)
+                recorder.n_ops += 1
+        return [None if k is None else found[k] for k in self.made]
+
+
+def _fitted(fake: Any, layout: Layout) -> Any:
+    """The gradient as the derivative was recorded for it."""
+    if fake.stride() == layout.strides and not fake.is_conj() and not fake.is_neg():
+        return fake
+    made = torch.empty_strided(
+        layout.shape, layout.strides, dtype=layout.dtype, device=layout.device
+    )
+    return made.copy_(fake)
+
+
+def _result(
+    node: Node, fakes: dict[Node, Any], copies: dict[Node, Node], recorder: Recorder
+) -> Any:
+    """What the derivative returns, as a tensor of the recording."""
+    views: list[Any] = []
+    base: Any = node
+    while is_view(base):
+        views.append(base)
+        base = base.args[0]
+    if base in fakes:
+        found = fakes[base]
+        for view in reversed(views):
+            found = view.target(found, *view.args[1:], **view.kwargs)
+        return found
+    like = node.meta["val"]
+    copies[node].meta["val"] = fake = Fake(like.meta, like.device)
+    recorder.adopt(fake, copies[node])
+    return fake
+
+
+class Applied(torch.autograd.Function):
+    """A call of a Function of the program, on Fakes: `results` is what its forward gave."""
+
+    @staticmethod
+    def forward(
+        context: Any, derivative: Derivative, recorder: Recorder, results: list[Any], saved: list[Any],
+        *operands: Any,
+    ) -> Any:  # fmt: skip
+        context.derivative, context.recorder = derivative, recorder
+        context.set_materialize_grads(derivative.materializes)
+        context.mark_non_differentiable(*[results[k] for k in derivative.constant])
+        # Autograd sees to it that nobody changes them, and that they are not asked for twice.
+        context.save_for_backward(*saved)
+        context.saves = bool(saved)
+        return tuple(results)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        if context.saves:
+            context.saved_tensors  # noqa: B018
+        derivative: Derivative = context.derivative
+        found = [None] * len(derivative.made)
+        if any(gradients[k] is not None for k in derivative.given):
+            found = derivative.record(context.recorder, gradients)
+        return None, None, None, None, *found
+
+
+def attach(
+    recorder: Recorder, derivative: Derivative, results: list[Any], saved: list[Any], operands: list[Any]
+) -> list[Any]:  # fmt: skip
+    """The results, with the function's own history."""
+    apply = APPLY.__get__(None, Applied)
+    derivative.operands = [current(f, recorder) for f in operands]
+    found = list(apply(derivative, recorder, results, saved, *operands))
+    derivative.results = [current(f, recorder) for f in found]
+    for fake in found:
+        fake.by_function = True
+    recorder.functions.append(derivative)
+    return found
+
+
+# --- op by op
+
+
+class Replayed(torch.autograd.Function):
+    """The same with real tensors, where a graph runs op by op: its gradients have gradients, too."""
+
+    @staticmethod
+    def forward(
+        context: Any,
+        derivative: Derivative,
+        run: Any,
+        results: tuple[Any, ...],
+        n: int,
+        *given: Any,
+    ) -> Any:
+        context.derivative, context.run = derivative, run
+        context.set_materialize_grads(derivative.materializes)
+        context.mark_non_differentiable(*[results[k] for k in derivative.constant])
+        own = dict(zip(derivative.results, results, strict=True))
+        reads = zip(derivative.reads, given[n:], strict=True)
+        context.numbers = {}
+        saved = []
+        for k, (node, value) in enumerate(reads):
+            value = own.get(node, value)
+            if isinstance(value, torch.Tensor):
+                saved.append(value)
+            else:
+                context.numbers[k] = value
+        context.save_for_backward(*saved)
+        return results
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        derivative: Derivative = context.derivative
+        tensors = iter(context.saved_tensors)
+        count = len(derivative.reads)
+        reads = [
+            context.numbers[k] if k in context.numbers else next(tensors) for k in range(count)
+        ]
+        none = [None] * (4 + len(derivative.made) + count)
+        if all(gradients[k] is None for k in derivative.given):
+            return tuple(none)
+        fitted = [
+            like.fit(gradients[k])
+            for k, like in zip(derivative.given, derivative.layouts, strict=True)
+        ]
+        made = context.run(*reads, *fitted)
+        for place, k in enumerate(derivative.made):
+            none[4 + place] = None if k is None else made[k]
+        return tuple(none)
+
+
+class ReplayedOnce(Replayed):
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, *gradients: Any) -> Any:
+        return Replayed.backward(context, *gradients)
+
+
+class Replay:
+    """A call of one, as the target of a node."""
+
+    __name__, __module__ = "replay", __name__
+
+    def __init__(self, derivative: Derivative, constants: torch.nn.Module) -> None:
+        self.derivative = derivative
+        graph = torch.fx.Graph()
+        copies: dict[Node, Node] = {}
+        for node in derivative.graph.nodes:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            if node.target is aten.copy.default:
+                copies[node].target = copied
+        self.run = torch.fx.GraphModule(constants, graph).forward
+
+    def __call__(self, results: Any, operands: Any, reads: Any) -> Any:
+        cls = ReplayedOnce if self.derivative.once else Replayed
+        # Results that it reads are no arguments: autograd would take them for those, handed back.
+        own = self.derivative.results
+        pairs = zip(self.derivative.reads, reads, strict=True)
+        given = (*operands, *(None if node in own else value for node, value in pairs))
+        return cls.apply(self.derivative, self.run, tuple(results), len(operands), *given)  # type: ignore[no-untyped-call]
+
+
+def copied(target: Any, source: Any) -> Any:
+    """`aten.copy`, which has no derivative."""
+    made = torch.empty_strided(
+        target.shape, target.stride(), dtype=target.dtype, device=target.device
+    )
+    return made.copy_(source)
+
+
+def with_functions(
+    nodes: Sequence[Node], functions: Sequence[Derivative], ends: Sequence[Node], constants: torch.nn.Module
+) -> torch.fx.Graph:  # fmt: skip
+    """The recorded `nodes` as a graph in which calls of the program's Functions are such calls; it returns `ends`."""
+    graph = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+    parts = {d: {*d.results, *d.reads, *d.operands} for d in functions}
+    missing = {d: len(part) for d, part in parts.items()}
+    needed: dict[Node, list[Derivative]] = {}
+    for d, part in parts.items():
+        for node in part:
+            needed.setdefault(node, []).append(d)
+    for node in nodes:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+        for d in needed.get(node, ()):
+            missing[d] -= 1
+            if missing[d]:
+                continue
+            given = tuple(tuple(copies[n] for n in part) for part in (d.results, d.operands, d.reads))  # fmt: skip
+            made = graph.call_function(Replay(d, constants), given)
+            for k, result in enumerate(d.results):
+                copies[result] = graph.call_function(operator.getitem, (made, k))
+                copies[result].meta.update(result.meta)
+                copies[result].meta.pop("grad", None)
+    graph.output(tuple(copies[n] for n in ends))
+    for node in reversed(graph.nodes):
+        stays = node.target is aten.copy_.default or draws(node) or may_raise(node)
+        if not node.users and node.op not in ("placeholder", "output") and not stays:
+            graph.erase_node(node)
+    return graph
