@@ -527,7 +527,7 @@ class Recorder(TorchDispatchMode):
         """A tensor made from Python numbers: kept in the graph module, copied afresh in every call."""
         if tensor.device.type == "cuda":
             self.relies_on.add(CURRENT_DEVICE)
-        name = f"constant_{len(list(self._constants.buffers()))}"
+        name = f"constant_{len(self._constants._buffers)}"
         self._constants.register_buffer(name, tensor)
         node = self.graph.get_attr(name)
         fake = fake_like(tensor)

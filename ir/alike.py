@@ -1,18 +1,36 @@
-"""Parts of a program that do the same elementwise work on other tensors are fused once.
+"""Parts of a program that do the same work on other tensors are fused once.
 
 An optimizer's step or a `torch._foreach_` op does the same for hundreds of tensors, and what it does for one needs
 nothing of what it does for another.  One such part stands for all while kernels are fused.  What becomes of it is then
-said again for the others: on a GPU as a list, one launch for all of them.
+said again for the others: elementwise work on a GPU as a list, one launch for all of them.
+
+Most such parts are found before they are lowered (lower/repeats.py; `Program.alike`), others here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import math
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from frameloom.ir.forms import Form, exact, form_of, instance, settled
+from frameloom.ir.library import DRAW
 from frameloom.ir.memory import buffers_of, reads_of, writes_of
-from frameloom.ir.program import Buffer, Kernel, KernelList, Program, Row, is_cuda
+from frameloom.ir.program import (
+    Alike,
+    Buffer,
+    Extern,
+    Kernel,
+    KernelList,
+    Kind,
+    Program,
+    Row,
+    Step,
+    View,
+    is_cuda,
+)
+from frameloom.ir.renamed import renamed
 
 LEAST = 4  # parts for which it pays
 
@@ -33,6 +51,11 @@ class _Unfit(Exception):
 
 def once_each(program: Program, fuse: Callable[[Program], Program]) -> Program:
     """`fuse(program)`, where parts that are alike are fused once."""
+    if program.alike:
+        try:
+            return in_full(fuse(program))
+        except _Unfit:
+            program = in_full(program)
     groups = _groups(program)
     if not groups:
         return fuse(program)
@@ -64,8 +87,8 @@ def _groups(program: Program) -> list[list[_Part]]:
     return [g for g in found.values() if len(g) >= LEAST]
 
 
-def _parts(program: Program) -> list[_Part]:
-    """Steps that touch a buffer which any of them writes are of one part."""
+def _parts(program: Program, apart: Set[Buffer] = frozenset()) -> list[_Part]:
+    """Steps that touch a buffer which any of them writes are of one part, but for `apart`."""
     leader = list(range(len(program.steps)))
 
     def find(n: int) -> int:
@@ -74,7 +97,7 @@ def _parts(program: Program) -> list[_Part]:
             n = leader[n]
         return n
 
-    written = {b for s in program.steps for b in writes_of(s)}
+    written = {b for s in program.steps for b in writes_of(s)} - apart
     first: dict[Buffer, int] = {}
     for n, step in enumerate(program.steps):
         for b in buffers_of(step):
@@ -145,6 +168,11 @@ def _said_again(kernel: Kernel, group: list[_Part]) -> list[Kernel | KernelList]
         places = list(part.places)
         extent = part.extent if row.extent == first.extent else 1
         rows.append(Row(extent, tuple(places[k] for k in at), row.numbers))
+    return _kernels(kernel, form, rows)
+
+
+def _kernels(kernel: Kernel, form: Form, rows: Sequence[Row]) -> list[Kernel | KernelList]:
+    """The kernels of these rows, of which `kernel` is the first."""
     form, less = settled(form, rows)
     if is_cuda(kernel.device):
         return [_list(kernel, form, less)]
@@ -157,3 +185,124 @@ def _said_again(kernel: Kernel, group: list[_Part]) -> list[Kernel | KernelList]
 def _list(kernel: Kernel, form: Form, rows: tuple[Row, ...]) -> KernelList:
     name = f"{kernel.name}_list"
     return KernelList(name, form.stores, form.columns, form.numbers, rows, kernel.origin)
+
+
+# --- parts that were lowered once
+
+
+def in_full(program: Program) -> Program:
+    """`program` with the steps of all parts; _Unfit if what became of a first part cannot be said of others."""
+    if not program.alike:
+        return program
+    instead: dict[int, list[Step]] = {}
+    for group, numbers in _members(program).items():
+        _say_all(program, group, sorted(numbers), instead)
+    said = tuple(s for n, step in enumerate(program.steps) for s in instead.get(n, (step,)))
+    return replace(program, steps=said, alike=())
+
+
+def can_be_said(program: Program) -> bool:
+    """Whether `in_full` is possible."""
+    try:
+        members = _members(program)
+    except _Unfit:
+        return False
+    return all(
+        _form(program.steps[n]) is not None
+        for group, numbers in members.items()
+        if group.extent is not None
+        for n in numbers
+    )
+
+
+def _members(program: Program) -> dict[Alike, list[int]]:
+    """The steps of first parts, by number."""
+    owner = {b: group for group in program.alike for b in group.first}
+    shared = frozenset().union(*(group.shared for group in program.alike))
+    returned = {o.buffer for o in program.outputs if isinstance(o, View)}
+    members: dict[Alike, list[int]] = {}
+    for part in _parts(program, shared):
+        steps = [program.steps[n] for n in part.steps]
+        found = {owner[b] for s in steps for b in buffers_of(s) if b in owner}
+        if not found:
+            continue
+        if len(found) > 1:
+            raise _Unfit
+        members.setdefault(found.pop(), []).extend(part.steps)
+        for step in steps:
+            if not isinstance(step, Kernel | Extern) or getattr(step, "target", "") == DRAW:
+                raise _Unfit
+            for b in writes_of(step):
+                if b not in owner and (b in shared or b in returned or b.kind is Kind.INPUT):
+                    raise _Unfit
+    return members
+
+
+def _say_all(
+    program: Program, group: Alike, numbers: Sequence[int], instead: dict[int, list[Step]]
+) -> None:
+    """What comes in the place of the steps with these numbers."""
+    steps = [program.steps[n] for n in numbers]
+    inner = {b for s in steps for b in writes_of(s)} - set(group.first)
+    kept = any(b.kind in (Kind.TEMP, Kind.EXTERN) for s in steps for b in buffers_of(s))
+    parts = []
+    for k, theirs in enumerate(group.others, 1):
+        extent = None if group.extent is None else max(math.prod(b.shape) for b in theirs)
+        names = dict(zip(group.first, theirs, strict=True))
+        names.update({b: _another(b, k, group.extent, extent) for b in inner})
+        parts.append((extent, names))
+    if group.extent is not None or not (kept or any(_form(s) is None for s in steps)):
+        for n, step in zip(numbers, steps, strict=True):
+            instead[n] = _by_form(step, group.extent, parts)
+        return
+    # One part after the other: they share memory.
+    last = instead[numbers[-1]] = [steps[-1]]
+    for k, (_, names) in enumerate(parts, 1):
+        last += [_again(step, names, k) for step in steps]
+
+
+def _another(b: Buffer, k: int, extent: int | None, other: int | None) -> Buffer:
+    """For an intermediate of the first part: that of part `k`."""
+    name = f"{b.name}_of_{k}"
+    if extent is None or math.prod(b.shape) == 1:
+        return replace(b, name=name)
+    if math.prod(b.shape) != extent:
+        raise _Unfit
+    assert other is not None
+    return replace(b, name=name, shape=(other,), strides=(1,))
+
+
+def _form(step: Step) -> tuple[Form, Row] | None:
+    return form_of(step) if isinstance(step, Kernel) else None
+
+
+def _by_form(
+    step: Step, extent: int | None, parts: Sequence[tuple[int | None, dict[Buffer, Buffer]]]
+) -> list[Step]:
+    made = _form(step)
+    if made is None:
+        raise _Unfit
+    form, row = made
+    if extent is not None and row.extent not in (1, extent):
+        raise _Unfit
+    rows = [row]
+    for other, names in parts:
+        own = other if other is not None and row.extent == extent else row.extent
+        rows.append(Row(own, tuple((names.get(b, b), k) for b, k in row.columns), row.numbers))
+    return _kernels(step, form, rows)
+
+
+def _again(step: Step, names: dict[Buffer, Buffer], k: int) -> Step:
+    """A step with other buffers."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, View):
+            return replace(value, buffer=names.get(value.buffer, value.buffer))
+        if isinstance(value, list | tuple):
+            return tuple(map(of, value))
+        return names.get(value, value) if isinstance(value, Buffer) else value
+
+    if isinstance(step, Kernel):
+        return replace(step, name=f"{step.name}_of_{k}", stores=renamed(step.stores, names))
+    assert isinstance(step, Extern)
+    return replace(step, args=of(step.args), kwargs=of(step.kwargs), results=of(step.results))

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from frameloom.ir import philox
+from frameloom.ir.alike import in_full
 from frameloom.ir.dtype import DType
 from frameloom.ir.forms import kernels_of
 from frameloom.ir.library import DRAW
@@ -73,6 +74,7 @@ def run(
 ) -> tuple[Any, ...]:
     """The outputs of `program` on `inputs` (tensors, and objects that are only passed through).  `take(increment)`: seed and
     offset of the random numbers' generator, which it lets go on."""
+    program = in_full(program)
     memory: dict[Buffer, Tensor] = dict(program.constants)
     for buffer, given in zip(program.inputs, inputs, strict=True):
         if isinstance(given, torch.Tensor):

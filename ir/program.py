@@ -31,6 +31,8 @@ class Kind(enum.Enum):
     NUMBER = "number"
     CONSTANT = "constant"  # a tensor that the program holds (Program.constants); never written
 
+    __hash__ = object.__hash__  # Enum's own is written in Python
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -190,6 +192,18 @@ class NumberStep:
     operands: tuple[Buffer | int | float, ...]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Alike:
+    """Parts of a program that do the same with other buffers.  The steps have the first part alone; alike.py says it again
+    for the others.  `shared`: what several parts read.  `extent`: how many elements the first part's tensors have, if that
+    may be another number for others; all of it is elementwise then."""
+
+    first: tuple[Buffer, ...]
+    others: tuple[tuple[Buffer, ...], ...]  # for each other part, what it has in the place of `first`
+    shared: frozenset[Buffer]
+    extent: int | None
+
+
 Step = Kernel | KernelList | Extern | Check
 
 
@@ -203,3 +217,4 @@ class Program:
     outputs: tuple[View | int | tuple[Any], ...]
     constants: tuple[tuple[Buffer, Any], ...] = ()  # buffers of Kind CONSTANT and their tensors
     numbers: tuple[NumberStep, ...] = ()  # in the order in which they are computed
+    alike: tuple[Alike, ...] = ()  # from lowering to fusion (alike.py)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frameloom.errors import VerifyError
+from frameloom.ir.alike import in_full
 from frameloom.ir.dtype import DType
 from frameloom.ir.elementwise import elementwise
 from frameloom.ir.forms import kernels_of
@@ -39,6 +40,7 @@ class _Fault(Exception):
 
 def verify(program: Program, blame: str = "") -> None:
     """Raise VerifyError if `program` breaks a rule; `blame` names the stage that made it."""
+    program = in_full(program)
     written: set[Buffer] = {b for b, _ in program.constants} | set(program.inputs)
     written |= {n.result for n in program.numbers}
     known: dict[str, Buffer] = {}

@@ -27,7 +27,7 @@ def full(call: Call, size: Any, value: Number, *options: Any) -> Expr:
     return _fill(call, value)
 
 
-@lowering("aten.full_like.default", "aten.fill.Scalar", numbers=True)
+@lowering("aten.full_like.default", "aten.fill.Scalar", numbers=True, elementwise=True)
 def full_like(call: Call, x: Ref, value: Number, *options: Any) -> Expr:
     return _fill(call, value)
 
@@ -51,13 +51,13 @@ def scalar_tensor(call: Call, value: Number, *options: Any) -> Expr:
 @lowering(
     "aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten.zero.default",
     "aten.empty.memory_format", "aten.empty_like.default", "aten.new_empty.default", "aten.empty_strided.default",
-    "aten.new_empty_strided.default",
+    "aten.new_empty_strided.default", elementwise=True,
 )  # fmt: skip
 def zeros(call: Call, *arguments: Any) -> Expr:
     return _fill(call, 0)
 
 
-@lowering("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
+@lowering("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default", elementwise=True)
 def ones(call: Call, *arguments: Any) -> Expr:
     return _fill(call, 1)
 

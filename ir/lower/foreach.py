@@ -45,6 +45,11 @@ PLAIN = {
     "pow.List": "pow.Tensor_Tensor", "pow.ScalarAndTensor": "pow.Scalar",
     "copy.default": "copy.default",
 }  # fmt: skip
+# The same with the namespace; what is an op for each item.
+PLAIN_OF = {
+    "aten._foreach_zero.default": "aten.clone.default",
+    **{f"aten._foreach_{name}": f"aten.{plain}" for name, plain in PLAIN.items()},
+}
 
 
 def _each(call: Call, target: str, args: tuple[Any, ...]) -> list[Any]:

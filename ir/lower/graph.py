@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from frameloom.ir import node as ir
+from frameloom.ir.alike import can_be_said
 from frameloom.ir.dtype import DType
 from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.lower import channels_last, lazy, onednn
@@ -46,6 +47,7 @@ from frameloom.ir.lower.in_place import in_place
 from frameloom.ir.lower.layouts import as_returned, as_seen, is_relaid
 from frameloom.ir.lower.numbers import Numbers, Scalar
 from frameloom.ir.lower.onednn import OneDnn
+from frameloom.ir.lower.repeats import Repeats, Unfit
 from frameloom.ir.lower.table import (
     IF_EMPTY,
     TABLE,
@@ -62,6 +64,7 @@ from frameloom.ir.node import Node
 from frameloom.ir.numbers import is_number
 from frameloom.ir.philox import Generator
 from frameloom.ir.program import (
+    Alike,
     Buffer,
     Check,
     Extern,
@@ -89,6 +92,12 @@ def lower(
     """The Program of a functional ATen graph; see the package's text for what the graph looks like.  `generator_of` a
     device: how its random numbers are drawn, if kernels of ours can.  `visible`: how many of the first outputs the program
     sees (None: all); the others may lie in memory as suits us."""
+    try:
+        program = Lowering(graph, constants, onednn, generator_of, visible).run(once=True)
+        if can_be_said(program):
+            return program
+    except Unfit:
+        pass
     return Lowering(graph, constants, onednn, generator_of, visible).run()
 
 
@@ -128,8 +137,10 @@ class Lowering:
         self.raw: dict[torch.fx.Node, Ref] = {}  # memory of lazily conjugated or negated views
         self.late: dict[Any, list[Kernel]] = {}  # what writing a node back comes to
         self.copies: dict[tuple[Ref, tuple[int, ...]], Ref] = {}  # the same values, laid out so
+        self.repeats = Repeats()
 
-    def run(self) -> Program:
+    def run(self, once: bool = False) -> Program:
+        """`once`: parts that are alike are lowered once (repeats.py), or Unfit."""
         nodes = list(self.graph.nodes)
         ends = nodes[-1].args[0]
         self.returned = {base_of(n) for n in flatten(ends) if isinstance(n, torch.fx.Node)}
@@ -138,8 +149,13 @@ class Lowering:
         self.channels_last = channels_last.chosen(nodes, self.onednn.convolutions)
         self.relays = bool(self.channels_last) or any(channels_last.LAID in n.meta for n in nodes)
         outputs: tuple[View | int | tuple[Any], ...] = ()
+        alike: tuple[Alike, ...] = ()
+        if once and not self.relays:
+            self.repeats = Repeats.of(nodes, self.holder)
         for node in nodes:
-            if node.op == "placeholder":
+            if node in self.repeats.left_out:
+                self.values[node] = None
+            elif node.op == "placeholder":
                 self.placeholder(node)
             elif node.op == "get_attr":
                 self.constant(node)
@@ -148,10 +164,11 @@ class Lowering:
                 self.values[node] = self.call(node) if found is None else found
             else:
                 assert node.op == "output", f"unexpected {node.op} in a captured graph"
+                alike = self.repeats.stand_for(self, ends)
                 outputs = tuple(returned(self, n) for n in flatten(node.args[0]))
         return Program(
             tuple(self.inputs), tuple(self.steps), outputs, tuple(self.constants.items()),
-            tuple(self.numbers.steps),
+            tuple(self.numbers.steps), alike,
         )  # fmt: skip
 
     # --- leaves
@@ -239,7 +256,8 @@ class Lowering:
             try:
                 return self.loops(node, name, found, arguments)
             except Decline:
-                pass
+                if node in self.repeats.items:
+                    raise Unfit from None
         return self.library_call(node, name)
 
     def view(self, node: torch.fx.Node, target: Any, val: Any) -> Any:
@@ -258,6 +276,8 @@ class Lowering:
         val: Any = node.meta.get("val")
         several = isinstance(val, (list, tuple))
         metas = list(val) if several else [val]
+        for k in self.repeats.items.get(node, ()):
+            metas[k] = None
         # A derivative has no result for what needs no gradient.
         results = tuple(NO_RESULT if v is None else result_of(v) for v in metas)
         devices = {str(v.device) for v in metas if v is not None}

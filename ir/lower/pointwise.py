@@ -108,7 +108,7 @@ def logical_not(x: Expr) -> Expr:
     return ~x.cast(DType.BOOL)
 
 
-@lowering("aten.nan_to_num.default")
+@lowering("aten.nan_to_num.default", elementwise=True)
 def nan_to_num(
     call: Call, x: Ref, nan: float | None, posinf: float | None, neginf: float | None
 ) -> Expr:
@@ -215,7 +215,7 @@ def pow_(a: Expr, b: Expr) -> Expr:
     return a.binary(Op.POW, b)
 
 
-@lowering("aten.pow.Tensor_Scalar")
+@lowering("aten.pow.Tensor_Scalar", elementwise=True)
 def pow_scalar(call: Call, x: Ref, exponent: Number) -> Expr:
     """As eager: small whole exponents multiply (in 16-bit floats rounding every time), roots are roots."""
     common = common_dtype([x, exponent])
@@ -396,7 +396,7 @@ def addcdiv(x: Expr, a: Expr, b: Expr, value: Number) -> Expr:
 
 
 @lowering(
-    "aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar", numbers=True,
+    "aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar", numbers=True, elementwise=True,
 )  # fmt: skip
 def where_self(call: Call, condition: Ref, a: Ref | Number, b: Ref | Number) -> Expr:
     common = common_dtype([a, b])
@@ -404,7 +404,7 @@ def where_self(call: Call, condition: Ref, a: Ref | Number, b: Ref | Number) -> 
     return where(test, operand(a, call, common), operand(b, call, common))
 
 
-@lowering("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", numbers=True)
+@lowering("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", numbers=True, elementwise=True)
 def masked_fill(call: Call, x: Ref, mask: Ref, value: Ref | Number) -> Expr:
     v = read(x, call.at())
     fill: Any = (
@@ -416,16 +416,16 @@ def masked_fill(call: Call, x: Ref, mask: Ref, value: Ref | Number) -> Expr:
 # --- conversion
 
 
-@lowering("aten._to_copy.default")
+@lowering("aten._to_copy.default", elementwise=True)
 def to_copy(call: Call, x: Ref, *options: Any) -> Expr:
     return read(x, call.at())
 
 
-@lowering("aten.clone.default", "aten.contiguous.default", "aten.lift_fresh_copy.default")
+@lowering("aten.clone.default", "aten.contiguous.default", "aten.lift_fresh_copy.default", elementwise=True)
 def clone(call: Call, x: Ref, *memory_format: Any) -> Expr:
     return read(x, call.at())
 
 
-@lowering("aten.copy.default")
+@lowering("aten.copy.default", elementwise=True)
 def copy(call: Call, x: Ref, source: Ref, non_blocking: bool) -> Expr:
     return read(source, call.at())

@@ -96,7 +96,7 @@ def pointwise(
     """
 
     def register(formula: Function) -> Function:
-        @lowering(*targets, numbers=True)
+        @lowering(*targets, numbers=True, elementwise=True)
         def lower_pointwise(call: Call, *args: Any) -> Any:
             common = common_dtype(
                 [x for x, name in zip(args, call.names, strict=True) if _joins(x, name)]

@@ -28,6 +28,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 IfEmpty = Literal["nothing", "ask", "library"]
 TABLE: dict[str, Lowering] = {}
 IF_EMPTY: dict[str, IfEmpty] = {}
+ELEMENTWISE: set[str] = set()  # every element of the result from those at its place
 TAKES_NUMBERS: set[str] = set()  # lowerings that may be given numbers known only at run time
 
 
@@ -36,11 +37,12 @@ class Decline(Exception):
 
 
 def lowering(
-    *targets: str, if_empty: IfEmpty = "nothing", numbers: bool = False
+    *targets: str, if_empty: IfEmpty = "nothing", numbers: bool = False, elementwise: bool = False
 ) -> Callable[[Function], Function]:
     """Register a lowering for ATen overloads.  `if_empty`: what happens where no result has elements: nothing; the lowering is
     asked, as eager may raise; the library is, unless no operand has elements either: any index is out of bounds then.
-    `numbers`: it may be given numbers that are known only at run time (numbers.py)."""
+    `numbers`: it may be given numbers that are known only at run time (numbers.py).  `elementwise`: shapes matter to it for
+    broadcasting alone."""
 
     def register(function: Function) -> Function:
         for target in targets:
@@ -49,6 +51,8 @@ def lowering(
         IF_EMPTY.update(dict.fromkeys(targets, if_empty))
         if numbers:
             TAKES_NUMBERS.update(targets)
+        if elementwise:
+            ELEMENTWISE.update(targets)
         return function
 
     return register
