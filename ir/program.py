@@ -199,7 +199,9 @@ class Alike:
     may be another number for others; all of it is elementwise then."""
 
     first: tuple[Buffer, ...]
-    others: tuple[tuple[Buffer, ...], ...]  # for each other part, what it has in the place of `first`
+    others: tuple[
+        tuple[Buffer, ...], ...
+    ]  # for each other part, what it has in the place of `first`
     shared: frozenset[Buffer]
     extent: int | None
 

@@ -421,7 +421,12 @@ def to_copy(call: Call, x: Ref, *options: Any) -> Expr:
     return read(x, call.at())
 
 
-@lowering("aten.clone.default", "aten.contiguous.default", "aten.lift_fresh_copy.default", elementwise=True)
+@lowering(
+    "aten.clone.default",
+    "aten.contiguous.default",
+    "aten.lift_fresh_copy.default",
+    elementwise=True,
+)
 def clone(call: Call, x: Ref, *memory_format: Any) -> Expr:
     return read(x, call.at())
 

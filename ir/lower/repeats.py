@@ -101,7 +101,9 @@ class Repeats:
     groups: list[list[Part]] = field(default_factory=list)
     shared: set[Node] = field(default_factory=set)
     left_out: set[Node] = field(default_factory=set)
-    items: dict[Node, set[int]] = field(default_factory=dict)  # of `_foreach_` ops, that are left out
+    items: dict[Node, set[int]] = field(
+        default_factory=dict
+    )  # of `_foreach_` ops, that are left out
 
     @staticmethod
     def of(nodes: Sequence[Node], constants: torch.nn.Module) -> Repeats:
@@ -122,7 +124,9 @@ class Repeats:
             return ()
         known = [lowering.values[n] for n in self.shared]
         shared = frozenset(b for v in known for b in _buffers(v))
-        shared |= {lowering.numbers.narrow[b].buffer for b in shared & lowering.numbers.narrow.keys()}
+        shared |= {
+            lowering.numbers.narrow[b].buffer for b in shared & lowering.numbers.narrow.keys()
+        }
         returned = {n for n in flatten(ends) if type(n) is Node}
         alike = tuple(self._alike(lowering, group, shared, returned) for group in self.groups)
         for n in returned & self.left_out:
@@ -365,7 +369,6 @@ class _Graph:
         if node.op == "get_attr":
             return ("constant", self._made(val), self._contents(node))
         return self._made(val)
-
 
     def _contents(self, node: Node) -> Hashable:
         tensor: Any = self.constants
