@@ -21,8 +21,10 @@ import torch.fx
 from frameloom.ir.lower.constants import computing
 from frameloom.ir.lower.foreach import PLAIN_OF
 from frameloom.ir.lower.geometry import WRITE_BACK, base_of, flatten, is_tensor
-from frameloom.ir.lower.numbers import Scalar, is_number
+from frameloom.ir.lower.numbers import Scalar
+from frameloom.ir.lower.lazy import bits_of
 from frameloom.ir.lower.table import ELEMENTWISE, Ref
+from frameloom.ir.numbers import is_number
 from frameloom.ir.program import Alike, Buffer
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 Node = torch.fx.Node
 LEAST = 4  # parts for which it pays
 FEW = 16  # elements of a constant that are compared
+UNFIT = frozenset({"aten._assert_async.msg", "aten.as_strided.default", "aten._reshape_alias.default", "aten.view.dtype"})  # fmt: skip
 _ANY = "any"  # the geometry that all tensors of a part have
 
 
@@ -296,7 +299,7 @@ class _Graph:
         return (
             all(n.op == "get_attr" for n in flatten(node.args) if type(n) is Node)
             and is_tensor(val)
-            and val.numel() == 1
+            and math.prod(val.shape) == 1
             and node not in self.returned
         )
 
@@ -353,17 +356,17 @@ class _Graph:
         if not all(type(e) is int for e in shape):
             raise Unfit
         strides = tuple(s if e > 1 else 0 for e, s in zip(shape, val.stride(), strict=True))
-        return (shape, strides, val.storage_offset(), val.dtype, val.device)
+        return (shape, strides, val.dtype, val.device)
 
     def _leaf(self, node: Node) -> Hashable:
         val = node.meta.get("val")
         if is_number(node):
             return (type(val), id(node) if node in self.shared else None)
-        if not is_tensor(val) or val.is_complex() or val.is_neg():
+        if not is_tensor(val) or val.dtype.is_complex or bits_of(val):
             raise Unfit
         if node in self.shared:
             # A large tensor that several read is loaded once where they are fused with each other.
-            if val.numel() > 1:
+            if math.prod(val.shape) > 1:
                 raise Unfit
             return ("shared", self._made(val), id(node))
         if node.op == "get_attr":
@@ -387,7 +390,8 @@ def _kind(target: Any) -> _Kind:
     splits = name in PLAIN_OF
     plain = PLAIN_OF.get(name, name)
     tags = getattr(target, "tags", ())
-    fits = torch.Tag.nondeterministic_seeded not in tags and "assert" not in name
+    # Where in its storage a tensor begins is not described, so nothing may say it.
+    fits = torch.Tag.nondeterministic_seeded not in tags and name not in UNFIT
     writes = name == WRITE_BACK
     return _Kind(splits, writes or plain in ELEMENTWISE, fits, writes)
 
@@ -408,4 +412,4 @@ def _one_geometry(found: list[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] |
 
 
 def _without(g: Any, geometry: Any) -> Hashable:
-    return (_ANY, *g[3:]) if isinstance(g, tuple) and g[:2] == geometry else g
+    return (_ANY, *g[2:]) if isinstance(g, tuple) and g[:2] == geometry else g
