@@ -21,8 +21,8 @@ import torch.fx
 from frameloom.ir.lower.constants import computing
 from frameloom.ir.lower.foreach import PLAIN_OF
 from frameloom.ir.lower.geometry import WRITE_BACK, base_of, flatten, is_tensor
-from frameloom.ir.lower.numbers import Scalar
 from frameloom.ir.lower.lazy import bits_of
+from frameloom.ir.lower.numbers import Scalar
 from frameloom.ir.lower.table import ELEMENTWISE, Ref
 from frameloom.ir.numbers import is_number
 from frameloom.ir.program import Alike, Buffer
