@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import _capture
-from frameloom.capture.aten_op import may_raise
+from frameloom.capture.aten_op import draws, may_raise
 from frameloom.capture.generator import Avoid
 from frameloom.capture.instr import Instr
 from frameloom.capture.values.tensor import TensorValue
@@ -96,18 +96,6 @@ def check_that_rerun_is_possible(t: Tracer, graph: CapturedGraph) -> None:
     """What the graph has written or drawn before it raises cannot be taken back: then capture breaks at those places instead."""
     if graph.mutated or any(draws(node) for node in graph.graph.nodes):
         raise Avoid(t.rerun_sites[0])
-
-
-def draws(node: torch.fx.Node) -> bool:
-    """Whether random numbers are drawn; attention says so of itself even where it drops nothing out."""
-    target: Any = node.target
-    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
-        return False
-    for position, a in enumerate(target._schema.arguments):
-        if a.name == "dropout_p":
-            given = node.args[position] if position < len(node.args) else a.default_value
-            return bool(node.kwargs.get(a.name, given))
-    return True
 
 
 def rerunning(

@@ -82,6 +82,18 @@ def may_raise(node: torch.fx.Node) -> bool:
     return not division or not getattr(val, "dtype", torch.int64).is_floating_point
 
 
+def draws(node: torch.fx.Node) -> bool:
+    """Whether random numbers are drawn; attention says so of itself even where it drops nothing out."""
+    target: Any = node.target
+    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
+        return False
+    for position, a in enumerate(target._schema.arguments):
+        if a.name == "dropout_p":
+            given = node.args[position] if position < len(node.args) else a.default_value
+            return bool(node.kwargs.get(a.name, given))
+    return True
+
+
 def selects_by_mask(func: Any, args: Any) -> bool:
     """Indexing by a mask gives as many elements as it has ones."""
     masks = (torch.bool, torch.uint8)

@@ -16,11 +16,10 @@ import torch
 import torch.fx
 from torch.autograd.function import once_differentiable
 
-from frameloom.capture.assumptions import draws
-from frameloom.capture.aten_op import may_raise
+from frameloom.capture.aten_op import draws, may_raise
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
-from frameloom.capture.graph import Layout
+from frameloom.capture.graph import Layout, function_of
 from frameloom.capture.saved import is_view
 from frameloom.errors import Break
 
@@ -221,7 +220,7 @@ class Replay:
             copies[node] = graph.node_copy(node, copies.__getitem__)
             if node.target is aten.copy.default:
                 copies[node].target = copied
-        self.run = torch.fx.GraphModule(constants, graph).forward
+        self.run = function_of(constants, graph)
 
     def __call__(self, results: Any, operands: Any, reads: Any) -> Any:
         cls = ReplayedOnce if self.derivative.once else Replayed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -132,6 +132,13 @@ class CapturedGraph:
     def gm(self) -> torch.fx.GraphModule:
         """The graph as a module.  Making one writes and compiles its Python code, which only those who ask for it pay for."""
         return torch.fx.GraphModule(self.constants, self.graph)
+
+
+def function_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> Callable[..., Any]:
+    """A graph as Python, which the frame hook leaves alone: it is ours, and each run meets other tensors."""
+    forward: Any = torch.fx.GraphModule(constants, graph).forward
+    forward.__func__.__frameloom_disable__ = True
+    return forward  # type: ignore[no-any-return]
 
 
 def without_examples(captured: CapturedGraph) -> CapturedGraph:

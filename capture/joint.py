@@ -8,6 +8,7 @@ The one long graph is cut in two: the forward graph returns what the backward gr
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,14 @@ from frameloom.capture.functional import current
 from frameloom.capture.graph import Backward, Layout
 from frameloom.capture.history import frees, without_autocast
 from frameloom.capture.outputs import Outputs, has_history
+from frameloom.capture.random_again import (
+    STATE,
+    copied_again,
+    forget_state,
+    may_be_drawn_again,
+    note_state,
+    operands_of,
+)
 from frameloom.capture.ready import handed_over
 from frameloom.capture.saved import REGION, Question, choose, reached
 from frameloom.capture.shapes import is_dense
@@ -102,13 +111,17 @@ class Joint:
         if not wanted:
             raise Break("gradient", "a history along which no gradient flows")
         ends = [current(self.gradients[k], recorder) for k in wanted]  # type: ignore[arg-type]
+        drawn = self._drawn()
         wanted, ends = self._as_ready(wanted, ends)
         later = self._later()  # with the views that are made again for a gradient that was written
         order = _needed(recorder.graph, ends)
         forward = [n for n in order if n not in later]
-        read = {a for n in order if n in later for a in n.all_input_nodes} | set(ends)
+        read = {a for n in order if n in later for a in operands_of(n)} | set(ends)
         saved = self._saved(forward, read - later, results)
         again, _ = reached(forward, read, saved)
+        for n in drawn:
+            if n.meta[STATE] not in saved:
+                forget_state(recorder.graph, n)
         position = {p: k for k, p in enumerate(placeholders)}
         from_inputs = [n for n in forward if n in saved and n in position]
         from_outputs = [n for n in forward if n in saved and n not in position]
@@ -192,6 +205,18 @@ class Joint:
         question = Question(forward, read, free - again, never | again, self.copied)
         return choose(question, recorder.budget)
 
+    def _drawn(self) -> list[Node]:
+        """Nodes of the forward graph that draw random numbers and that may be computed again, with the states that this takes."""
+        graph, everywhere = self.recorder.graph, self.recorder.budget is not None
+        found = []
+        for n in list(graph.nodes):
+            if (everywhere or REGION in n.meta) and may_be_drawn_again(n):
+                note_state(graph, n)
+                found.append(n)
+            if n is self.last:
+                return found
+        return found
+
     def _copy(self, n: Node) -> Node:
         """The value of `n` where the program cannot reach it."""
         like = n.meta["val"]
@@ -226,13 +251,19 @@ def _copy_with(
     stack = [node]
     while stack:
         n = stack[-1]
-        missing = [a for a in n.all_input_nodes if a not in copies and a in again]
+        operands = n.all_input_nodes if _with_its_parent(n, again) else operands_of(n)
+        missing = [a for a in operands if a not in copies and a in again]
         if missing and n not in copies:
             stack += reversed(missing)
             continue
         stack.pop()
         if n not in copies:
-            copies[n] = graph.node_copy(n, copies.__getitem__)
+            copies[n] = copied_again(graph, n, copies)
+
+
+def _with_its_parent(n: Node, again: set[Node]) -> bool:
+    """Whether it is a part of what is computed again anyway."""
+    return n.target is operator.getitem and n.args[0] in again
 
 
 def _needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:
@@ -240,7 +271,7 @@ def _needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:
     seen = set(ends)
     stack = list(ends)
     while stack:
-        for a in stack.pop().all_input_nodes:
+        for a in operands_of(stack.pop()):
             if a not in seen:
                 seen.add(a)
                 stack.append(a)

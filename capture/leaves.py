@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def is_leaf(fake: Fake) -> bool:
-    return fake.requires_grad and fake.is_leaf
+    view = fake.view_of
+    # Of a tensor that requires gradients, a view without history calls itself a leaf.
+    hidden = view is not None and not view.grad and view.parent.requires_grad
+    return fake.requires_grad and fake.is_leaf and not hidden
 
 
 def require_gradient(t: Tracer, value: TensorValue) -> None:

@@ -6,8 +6,9 @@ what needs them.  The cheapest choice for a whole graph is a minimum cut of a ne
 Source: Jain et al., "Checkmate" (2020), for recomputing as a trade; the cut is the one of He and Chen's functorch
 partitioner (2022), reduced to elementwise ops.
 
-In a checkpointed region (`Region`) everything but random numbers is computed again, and nothing saved.  With a budget for what
-is saved, other ops may be computed again, too, at a price; the price of a byte rises until what is saved fits.
+In a checkpointed region (`Region`) everything is computed again, and nothing saved but the states of random number generators
+(`random_again.py`).  With a budget for what is saved, other ops may be computed again, too, at a price; the price of a byte rises until what is
+saved fits.
 
 What the program can get hold of and change is saved where eager saves it, too, and nowhere else: so that a change is noticed where
 eager notices it.
@@ -23,7 +24,8 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.capture.aten_op import facts_of
+from frameloom.capture.aten_op import draws, facts_of
+from frameloom.capture.random_again import STATE, operands_of
 from frameloom.errors import Break
 from frameloom.ir.numbers import is_number
 
@@ -34,7 +36,7 @@ SOURCE, SINK = "source", "sink"
 ELEMENTWISE = {aten.clone.default, aten._to_copy.default, aten.copy.default}
 NEVER = float("inf")
 REGION = "region"  # in a node's meta: its Region
-AVOIDED = 1e18  # a finite price: random numbers apart, nothing is saved for it
+AVOIDED = 1e18  # a finite price: nothing is saved for it
 PRODUCTS = 100.0  # as many take about as long as a byte
 HIGHEST, STEPS = 1e9, 12  # of the search for a price
 
@@ -110,7 +112,7 @@ def reached(
     for n in reversed(order):
         if n in wanted and n not in saved:
             again.add(n)
-            wanted.update(n.all_input_nodes)
+            wanted.update(operands_of(n))
     return again, {n for n in saved if n in wanted}
 
 
@@ -136,7 +138,7 @@ def _cut(question: Question, price: float | None = None) -> set[Node]:
         elif again:
             # Of ops that cost the same the later ones are rather saved.
             network.add_edge(SOURCE, (name, 0), capacity=again * (1 + k / len(order)))
-        for operand in node.all_input_nodes:
+        for operand in operands_of(node):
             if operand in inside:
                 network.add_edge((operand.name, 1), (name, 0))
     for node in question.read:
@@ -172,7 +174,7 @@ def _cost(node: Node) -> float:
     if not isinstance(value, torch.Tensor) or is_view(node):
         return NEVER
     region = node.meta.get(REGION)
-    if region is not None and not region.is_result and not _is_random(node):
+    if region is not None and not region.is_result and not _stays_drawn(node):
         return AVOIDED
     return 2.0 * _size(node) + 1.0
 
@@ -180,8 +182,10 @@ def _cost(node: Node) -> float:
 def _cost_again(node: Node, everything: bool) -> float:
     """For computing it in the backward pass, in bytes moved; 0 where it becomes part of what needs it; infinite where it
     would not have the same bits, or must not be."""
-    if node.op != "call_function" or _is_random(node):
+    if node.op != "call_function" or _stays_drawn(node):
         return NEVER
+    if STATE in node.meta:
+        return _moved(node.args[0] if node.target is operator.getitem else node)  # type: ignore[arg-type]
     if _is_fused(node):
         return 0.0
     if not (everything or REGION in node.meta) or node.target is aten.copy_.default:
@@ -215,8 +219,9 @@ def _products(node: Node) -> float:
     return 0.0
 
 
-def _is_random(node: Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+def _stays_drawn(node: Node) -> bool:
+    """Whether it draws random numbers that cannot be drawn again."""
+    return draws(node) and STATE not in node.meta
 
 
 def _is_fused(node: Node) -> bool:

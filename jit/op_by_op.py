@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.capture.assumptions import draws
+from frameloom.capture.aten_op import draws
 from frameloom.capture.autograd_functions import copied
-from frameloom.capture.graph import CapturedGraph
+from frameloom.capture.graph import CapturedGraph, function_of
 from frameloom.ir.numbers import is_number
 
 aten = torch.ops.aten
@@ -99,7 +99,7 @@ class OpByOp:
 
         def run(*args: Any) -> Any:
             if not made:
-                made.append(_function(self._captured.constants, graph))
+                made.append(function_of(self._captured.constants, graph))
             return made[0](*args)
 
         return run
@@ -133,14 +133,7 @@ class OpByOp:
             is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
             if not node.meta.get("grad", True) and is_tensor:
                 copies[node] = graph.call_function(aten.detach.default, (copies[node],))
-        return _function(self._captured.constants, graph)
-
-
-def _function(constants: torch.nn.Module, graph: torch.fx.Graph) -> Callable[..., Any]:
-    """A graph as Python, which the frame hook leaves alone: it is ours, and each run meets other tensors."""
-    forward: Any = torch.fx.GraphModule(constants, graph).forward
-    forward.__func__.__frameloom_disable__ = True
-    return forward  # type: ignore[no-any-return]
+        return function_of(self._captured.constants, graph)
 
 
 def _behind(ends: list[Node]) -> set[Node]:

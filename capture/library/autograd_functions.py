@@ -14,7 +14,7 @@ import torch
 import torch.fx
 from torch.autograd.function import once_differentiable
 
-from frameloom.capture.assumptions import draws
+from frameloom.capture.aten_op import draws
 from frameloom.capture.autograd_functions import Derivative, attach
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.functional import current
