@@ -217,6 +217,7 @@ struct Program {
     int64_t arena_bytes = 0;        // of all arenas
     int arena_bytes_size = -1;
     Sizes sizes;
+    bool is_sized = false;         // it has sizes
     bool in_use = false;           // with sizes: by a call
     std::unique_ptr<Program> next; // with sizes: for a call while this one is in use
     bool keeps_scratch = false;    // there is an arena, or a C function that may want views

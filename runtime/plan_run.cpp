@@ -22,12 +22,13 @@ struct Frame {
     void **data;     // per buffer: what kernels are given
     Scratch *scratch = nullptr;
     PyObject **owned = nullptr; // `inputs`, where this call is to let go of them
-    Program *sized = nullptr;   // the program, where it has sizes: this call's alone
+    Program *const sized;       // `program`, where it has sizes: this call's alone
     Gpu gpu;
 
-    Frame(Plan *plan, const Program &program, PyObject *const *inputs, Tensor *tensors, Tensor *views,
-          void **data)
-        : plan(plan), program(program), inputs(inputs), tensors(tensors), views(views), data(data) {}
+    Frame(Plan *plan, const Program &program, Program *sized, PyObject *const *inputs, Tensor *tensors,
+          Tensor *views, void **data)
+        : plan(plan), program(program), inputs(inputs), tensors(tensors), views(views), data(data),
+          sized(sized) {}
     Frame(const Frame &) = delete;
 
     ~Frame() {
@@ -548,7 +549,7 @@ bool takes(const Plan *plan, Py_ssize_t given) {
 }
 
 // A program with sizes that no other call has; nullptr with an exception set.
-Program *program_alone(Plan *plan) {
+[[gnu::noinline]] Program *program_alone(Plan *plan) {
     Program *program = plan->program;
     for (; program && program->in_use; program = program->next.get()) {
     }
@@ -573,14 +574,13 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     std::memset(room, 0, bytes);
     Tensor *tensors = reinterpret_cast<Tensor *>(room);
     plan->calls++;
-    bool sized = plan->program->sizes.any();
-    const Program *alone = sized ? program_alone(plan) : plan->program;
-    Frame frame(plan, alone ? *alone : *plan->program, inputs, tensors, tensors + buffers,
+    Program *sized = plan->program->is_sized ? program_alone(plan) : nullptr;
+    const Program &program = sized ? *sized : *plan->program;
+    Frame frame(plan, program, sized, inputs, tensors, tensors + buffers,
                 reinterpret_cast<void **>(tensors + count));
-    const Program &program = frame.program;
     frame.owned = owned;
-    if (sized) frame.sized = const_cast<Program *>(alone);
-    if (!alone || !frame.take_inputs() || !frame.find_addresses() || !frame.find_numbers()) return nullptr;
+    if (program.is_sized && !sized) return nullptr;
+    if (!frame.take_inputs() || !frame.find_addresses() || !frame.find_numbers()) return nullptr;
     if (sized && !frame.find_sizes(0)) return nullptr;
     if (!program.draws.empty()) {
         int otherwise = frame.draws_otherwise();

@@ -263,16 +263,18 @@ bool tensor_adopt(PyObject *object, Tensor *result) {
     return true;
 }
 
+// Python raises the reason where there is no memory, e.g. which device has none.
+[[gnu::noinline, gnu::cold]] static bool empty_by_python(const Layout &layout, Tensor *result) {
+    return by_python(result, "empty", "NNOO", layout.shape_tuple(), layout.stride_tuple(),
+                     layout.dtype_object, layout.device_object);
+}
+
 bool tensor_empty(const Layout &layout, Tensor *result) {
-    if (!api.fast || layout.dtype < 0)
-        return by_python(result, "empty", "NNOO", layout.shape_tuple(), layout.stride_tuple(),
-                         layout.dtype_object, layout.device_object);
     Handle handle;
-    if (api.empty_strided((int64_t)layout.shape.size(), layout.shape.data(), layout.strides.data(),
+    if (!api.fast || layout.dtype < 0 ||
+        api.empty_strided((int64_t)layout.shape.size(), layout.shape.data(), layout.strides.data(),
                           layout.dtype, layout.device_type, layout.device_index, &handle))
-        /* Python raises the reason, e.g. which device is out of memory. */
-        return by_python(result, "empty", "NNOO", layout.shape_tuple(), layout.stride_tuple(),
-                         layout.dtype_object, layout.device_object);
+        return empty_by_python(layout, result);
     own(result, handle);
     return true;
 }
