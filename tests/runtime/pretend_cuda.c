@@ -46,7 +46,7 @@ static int device_now(void) { return ((int (*)(void))torch_side("pretend_current
 
 typedef struct { const char *name; int arity; } Function;
 static Function functions[] = {{"twice", 2}, {"add", 3}, {"big", 2}, {"fails", 2}, {"any_twice", 2},
-    {"frameloom_write_words", 4}, {"list_twice", 3}}, real = {"real", 0};
+    {"frameloom_write_words", 4}, {"list_twice", 3}, {"scale", 4}}, real = {"real", 0};
 
 int cuInit(unsigned flags) { return 0; }
 int cuDeviceGet(int *device, int number) { return *device = number, 0; }
@@ -79,7 +79,7 @@ int cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
                    unsigned shared, void *s, void **parameters, void **extra) {
     Log *log = ((Log * (*)(void)) torch_side("pretend_log"))();
     if (!strcmp(f->name, "fails")) return 1;
-    if (f->arity == 4) {
+    if (!strcmp(f->name, "frameloom_write_words")) {
         int64_t *place = *(int64_t **)parameters[0], *words = parameters[3];
         unsigned step = *(unsigned *)parameters[1], count = *(unsigned *)parameters[2];
         log->writes++;
@@ -104,7 +104,10 @@ int cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
         return 0;
     }
     float *a = *(float **)parameters[0], *b = *(float **)parameters[1];
-    if (f->arity == 3) {
+    if (f->arity == 4) {
+        // How many, of 32 bits, and by what.
+        for (int32_t i = 0; i < *(int32_t *)parameters[2]; i++) b[i] = *(int64_t *)parameters[3] * a[i];
+    } else if (f->arity == 3) {
         float *c = *(float **)parameters[2];
         for (int i = 0; i < 32; i++) c[i] = a[i] + b[i];
     } else {

@@ -472,3 +472,113 @@ def test_a_plan_with_sizes_has_something_to_raise():
         _runtime.Plan(
             PlanSpec(1, (flat("input", R(0)),), (), (), 0, sizes=(SizeCall("dim", (0, 0)),))
         )
+
+
+# --- sizes that a library call's result has
+
+
+def positions(kernel):
+    """x -> indices of what is not 0, twice as float through scratch memory of its own, how many, and a plain copy."""
+    n, found, both = R(0), R(1), R(3)
+    return plan(
+        [
+            flat("input", n),
+            buffer("extern", (found, 1), (1, R(5)), dtype=I64),
+            flat("extern", found),
+            flat("transient", found),
+            flat("output", found),
+            flat("output", both),
+            flat("output", n),
+        ],
+        [("dim", 0, 0), ("after", 0, 1, 0), ("const", 2), ("mul", 1, 2), ("const", 1), ("max", 1, 4), ("add", 0, 1)],
+        [
+            extern("t", aten.nonzero.default, (view(0, (n,), (1,)),), (1,)),
+            extern("t", aten._to_copy.default, (view(1, (found,), (1,), dtype=I64),), (2,), {"dtype": F32}),
+            KernelCall(kernel("twice"), (2, 3), sizes=(1,), bytes_moved=both),
+            KernelCall(kernel("twice"), (3, 4), sizes=(1,)),
+            extern("t", aten.fill_.Scalar, (view(5, (both,), (1,)), both), ()),
+            KernelCall(kernel("twice"), (0, 6), sizes=(0,)),
+        ],
+        [view(4, (found,), (1,)), (found,), (R(6),), view(5, (both,), (1,)), view(6, (n,), (1,)), view(4, (found, 1), (1, 1))],
+    )  # fmt: skip
+
+
+def test_sizes_after_a_library_call(kernel):
+    p = positions(kernel)
+    for n, zeros in ((6, 2), (6, 3), (9, 3), (9, 0), (4, 4), (0, 0), (9, 0)):
+        x = torch.randn(n)
+        x[:zeros] = 0
+        indices, found, total, filled, twice, column = p(x)
+        assert found == n - zeros and total == 2 * n - zeros
+        assert indices.tolist() == [4.0 * i for i in range(zeros, n)]
+        assert torch.equal(filled, torch.full((2 * found,), 2.0 * found))
+        assert torch.equal(twice, 2 * x)
+        assert column.shape == (found, 1) and column.data_ptr() == indices.data_ptr()
+
+
+def test_sizes_of_several_results():
+    """unique gives results of two sizes that the call itself decides."""
+    n, kinds, pairs = R(0), R(1), R(3)
+    p = plan(
+        [
+            flat("input", n),
+            flat("extern", kinds),
+            flat("extern", n, dtype=I64),
+            flat("extern", kinds, dtype=I64),
+            buffer("extern", (kinds, kinds), (kinds, 1)),
+        ],
+        [("dim", 0, 0), ("after", 0, 1, 0), ("after", 0, 3, 0), ("mul", 1, 2)],
+        [
+            extern("t", aten._unique2.default, (view(0, (n,), (1,)), True, True, True), (1, 2, 3)),
+            extern("t", aten.zeros.default, ([kinds, kinds],), (4,), {"dtype": F32}),
+        ],
+        [view(1, (kinds,), (1,)), view(2, (n,), (1,), dtype=I64), (pairs,), view(4, (kinds, kinds), (kinds, 1))],
+    )  # fmt: skip
+    for n_now, kinds_now in ((10, 3), (10, 5), (4, 1)):
+        x = torch.arange(n_now).remainder(kinds_now).float()
+        values, where, pairs_now, square = p(x)
+        assert torch.equal(values[where], x) and pairs_now == kinds_now**2
+        assert square.shape == (kinds_now, kinds_now)
+
+
+def test_impossible_sizes_after_a_library_call():
+    p = plan(
+        [flat("input", R(0)), buffer("extern", (R(1), 1), (1, 1), dtype=I64), flat("output", R(3))],
+        [("dim", 0, 0), ("after", 0, 1, 0), ("const", 2), ("sub", 1, 2)],
+        [
+            extern("t", aten.nonzero.default, (view(0, (R(0),), (1,)),), (1,)),
+            extern("t", aten.fill_.Scalar, (view(2, (R(3),), (1,)), 5), ()),
+        ],
+        [view(2, (R(3),), (1,))],
+    )
+    assert p(torch.ones(5))[0].tolist() == [5.0] * 3
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="impossible sizes"):
+            p(torch.ones(1))
+    assert p(torch.ones(5))[0].tolist() == [5.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("steps", "buffers"),
+    [
+        (["use", "find"], ["output"]),
+        (["find"], ["arena"]),
+        (["find"], ["output"]),
+        (["find", "use"], ["arena"]),
+    ],
+)
+def test_what_depends_on_a_result_comes_behind_it(kernel, steps, buffers):
+    found = extern("t", aten.nonzero.default, (view(0, (4,), (1,)),), (1,))
+    use = KernelCall(kernel("give"), (2,), sizes=(0,))
+    with pytest.raises(ValueError, match="before"):
+        plan(
+            [
+                flat("input", 4),
+                buffer("extern", (R(0), 1), (1, 1), dtype=I64),
+                *[flat(kind, R(0)) for kind in buffers],
+            ],
+            [("after", steps.index("find"), 1, 0)],
+            [{"use": use, "find": found}[step] for step in steps],
+            [],
+            arena_bytes=64,
+        )
