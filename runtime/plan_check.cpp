@@ -209,7 +209,7 @@ void find_lives(Program *program) {
         }
     }
     for (const Output &output : program->outputs)
-        if (output.kind != Output::CONSTANT)
+        if (output.kind == Output::VIEW || output.kind == Output::INPUT)
             kept[output.kind == Output::VIEW ? program->views[output.number].buffer : output.number] = 1;
     for (const NumberStep &step : program->numbers)
         if (step.op >= NumberStep::READ_F32) kept[step.operands[0]] = 1;
