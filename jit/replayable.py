@@ -47,6 +47,8 @@ def reason_against(program: Program) -> str | None:
         return "it is given something else than tensors"
     if program.numbers or any(b.kind is Kind.NUMBER for b in program.inputs):
         return "it computes with numbers that vary"
+    if any(not isinstance(n, int) for b in _buffers(program) for n in (*b.shape, *b.strides)):
+        return "its sizes change from call to call"
     for step in program.steps:
         if isinstance(step, Extern) and (reason := _against_call(step)):
             return reason

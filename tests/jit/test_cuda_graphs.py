@@ -252,6 +252,9 @@ def call(target, *args, results=(), **kwargs):
     return Extern(target, args, tuple(kwargs.items()), tuple(results))
 
 
+SIZE = object()  # not an int: known when a call comes
+
+
 def test_work_of_one_gpu_is_replayed():
     whole = View(buffer("x", Kind.INPUT), (2, 2), (2, 1))
     attention = call("aten._scaled_dot_product_flash_attention.default", whole, whole, whole, 0.0)
@@ -268,6 +271,7 @@ def test_work_of_one_gpu_is_replayed():
     (program(Check(buffer("c", device="cpu"), "ValueError", "bad")), "cpu"),
     (program(inputs=(buffer("y", Kind.INPUT, "cpu"),)), "cpu"),
     (program(constants=((buffer("c", Kind.CONSTANT), torch.ones(4)),)), "cpu"),
+    (program(inputs=(Buffer("n", DType.F32, (SIZE,), (1,), Kind.INPUT, device="cuda:0"),)), "sizes"),
     (program(outputs=[View(buffer("x", Kind.INPUT), (2,), (1,))]), "view"),
     (program(outputs=[result(), result()]), "share"),
     (Program((), (), ()), "0 steps"),
