@@ -21,7 +21,9 @@ META = torch.device("meta")
 
 
 def same_layout(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return all(n <= 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))
+    return all(
+        s is t or s == t or n <= 1 for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)

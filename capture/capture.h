@@ -23,6 +23,9 @@ int tensor_matches(const TensorSpec *spec, PyObject *object);
 PyObject *tensor_spec_text(const TensorSpec *spec); /* "tensor float32 [4, 8]" */
 /* The same of another object, naming what differs. */
 PyObject *tensor_text(const TensorSpec *spec, PyObject *object);
+enum { SIZE_DIMENSION, SIZE_STRIDE };
+/* A size or stride; 0 if there is none, or it is not known how to read it. */
+int tensor_size(PyObject *object, int what, int64_t dimension, int64_t *value);
 int tensor_offset_is(PyObject *object, int64_t offset); /* where it starts in its storage, in elements */
 /* Bytes that a tensor spans: [*low, *high).  0 if `object` is not a tensor whose memory can be located. */
 int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high);
@@ -101,6 +104,7 @@ typedef enum {
     CHECK_OFFSET,
     CHECK_UNCHANGED,
     CHECK_OUTCOME,
+    CHECK_SIZES,
     CHECK_NO_OVERLAP,
 } StepKind;
 
@@ -179,6 +183,9 @@ int guard_subclass_holds(Step *step);
 /* guard_numbers.c: (text, program, True or False) */
 int guard_outcome(const Step *step, PyObject **values);
 int guard_outcome_fits(PyObject *value);
+/* guard_sizes.c: (text, program) */
+int guard_sizes(const Step *step, PyObject **values);
+int guard_sizes_fit(PyObject *value);
 extern PyObject *guard_no_attributes; /* the dictionary of all instances that have none yet */
 static inline PyObject *guard_dict_of(PyObject *object) { return instance_dict(object, guard_no_attributes); }
 /* Walks all steps in the order of creation.  `values` has room for every node and receives borrowed

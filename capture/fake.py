@@ -30,6 +30,10 @@ class Fake(torch.Tensor):
 
     @staticmethod
     def __new__(cls, meta: torch.Tensor, device: torch.device, requires_grad: bool = False) -> Fake:
+        kind = getattr(meta, "fake_class", None)  # of tensors whose sizes vary
+        if kind is not None:
+            sized: Fake = kind.make(meta, device, requires_grad)
+            return sized
         fake: Fake = torch.Tensor._make_wrapper_subclass(
             cls,
             meta.shape,

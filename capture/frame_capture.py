@@ -21,6 +21,7 @@ from frameloom.capture.surroundings import obstacle, watch
 from frameloom.capture.tracer import Tracer
 from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
 from frameloom.capture.values.iterator import SequenceIterator
+from frameloom.capture.varying import Empty
 from frameloom.errors import Break, Skip
 
 MAX_ATTEMPTS = 20
@@ -39,6 +40,14 @@ def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail:
         _check(function)
         follow = len(jitted.entries) < MAX_POSITIONS
         entry = _capture_with_retries(function, slots, compiler, trail, follow)
+        varying = session_of(compiler).varying
+        if varying.pretends and entry.guards.explain_failure(slots, None, function) is not None:
+            # The code depends on which sizes are 1.
+            varying.small_apart = True
+            jitted.add(entry)
+            entry = _capture_with_retries(function, slots, compiler, trail, follow)
+    except Empty:
+        return None
     except Skip as skip:
         compiler.add_plain(skip.reason)
         jitted.enabled = False
@@ -71,6 +80,7 @@ def _capture_with_retries(
     follows_iterators: bool,
 ) -> Any:
     session = session_of(compiler)
+    session.varying.pretends = False
     for _ in range(MAX_ATTEMPTS):
         capture = Capture(function, slots, compiler, trail)
         capture.tracer.follows_iterators = follows_iterators

@@ -6,6 +6,7 @@ into the C guard tree, parents before children, and gives the node of any origin
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from types import CodeType, FunctionType
 from typing import Any
@@ -45,6 +46,10 @@ class GuardSet:
         key = ("outcome", tuple(id(x) if isinstance(x, Origin) else x for x in program), expected)
         self._checks.setdefault(key, (origin, "outcome", (text, program, expected)))
 
+    def sizes(self, origin: Origin, text: str, program: tuple[Any, ...]) -> None:
+        """What sizes that vary come to: triples of an operation and two operands, of which the first may be an origin."""
+        self._checks.setdefault(("sizes", text), (origin, "sizes", (text, program)))
+
     def subclass(self, cls: type, abstract: type, answer: bool) -> None:
         """What an abstract class says about a class, which a registration can change."""
         key = ("subclass", cls, abstract)
@@ -72,6 +77,10 @@ class GuardSet:
                 text, program, expected = value
                 nodes = (built.node(x) if isinstance(x, Origin) else x for x in program)
                 value = text, tuple(nodes), expected
+            elif kind == "sizes":
+                text, steps = value
+                flat = (built.node(x) if isinstance(x, Origin) else x for s in steps for x in s)
+                value = text, struct.pack(f"{3 * len(steps)}q", *flat)
             built.guards.check(node, kind, value)
         self._build_lookups(built, known)  # those that building made
         if len(apart) > 1:

@@ -145,6 +145,8 @@ static PyObject *demand(Guards *guards, const Step *step) {
     case CHECK_OUTCOME:
         return PyUnicode_FromFormat("%U to be %R", PyTuple_GET_ITEM(step->object, 0),
                                     PyTuple_GET_ITEM(step->object, 2));
+    case CHECK_SIZES:
+        return Py_NewRef(PyTuple_GET_ITEM(step->object, 0));
     case CHECK_RETURNS:
         return PyUnicode_FromFormat("%R", PyTuple_GET_ITEM(step->object, 1));
     case CHECK_SAME:

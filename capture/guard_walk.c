@@ -253,6 +253,8 @@ static inline int check(const Step *step, PyObject **values) {
         return tensor_unchanged(step->object, step->number, object);
     case CHECK_OUTCOME:
         return guard_outcome(step, values);
+    case CHECK_SIZES:
+        return guard_sizes(step, values);
     case CHECK_RETURNS:
         return guard_returns(object, step->object);
     case CHECK_SUBCLASS:

@@ -49,6 +49,7 @@ static const struct {
       {"different", CHECK_DIFFERENT},
       {"unchanged", CHECK_UNCHANGED},
       {"outcome", CHECK_OUTCOME},
+      {"sizes", CHECK_SIZES},
   };
 
 /* Makes room for one more element of `size` bytes in a growing array; 0, or -1 with an exception set. */
@@ -369,6 +370,10 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         return 0;
     case CHECK_OUTCOME:
         if (!guard_outcome_fits(value)) break;
+        step->object = Py_NewRef(value);
+        return 0;
+    case CHECK_SIZES:
+        if (!guard_sizes_fit(value)) break;
         step->object = Py_NewRef(value);
         return 0;
     case CHECK_TENSOR:

@@ -13,7 +13,10 @@ from typing import Any
 import torch
 import torch.fx
 
+from frameloom.capture.values.size import SymbolicSize, lone_symbol, steps
 from frameloom.capture.values.symbolic import SYMBOLS, SymbolicNumber
+from frameloom.ir.size import Int, Size
+from frameloom.ir.size_node import Node, size_of
 
 aten = torch.ops.aten
 # Ops whose results have the same form whatever the number, beside those that work on each element by itself.
@@ -40,8 +43,21 @@ def has_symbols(args: Any) -> bool:
     return False
 
 
+def with_sizes(value: Any) -> Any:
+    """Symbols of sizes as sizes, what compares them as a bool."""
+    if isinstance(value, SYMBOLS) and (isinstance(value, Size) or isinstance(value.node, Node)):
+        if isinstance(value, torch.SymInt):
+            return size_of(value)
+        return bool(value) if isinstance(value, torch.SymBool) else float(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(with_sizes, value))
+    return value
+
+
 def without_symbols(value: Any) -> Any:
-    """Every number settled: guarded by its value."""
+    """Every number settled: guarded by its value.  Sizes stay."""
+    if isinstance(value, Size):
+        return value
     if isinstance(value, SYMBOLS):
         return value.node.number.real
     if type(value) in (list, tuple):
@@ -58,6 +74,7 @@ class NumberInputs:
         self._markers = [graph.create_node("call_function", operator.pos, (k,)) for k in range(2)]
         self._nodes: dict[int, tuple[Any, torch.fx.Node]] = {}
         self._numbers: dict[torch.fx.Node, SymbolicNumber] = {}
+        self._sizes: dict[Size, torch.fx.Node] = {}
         self.inputs: list[
             tuple[Any, int | float, torch.fx.Node]
         ] = []  # origin, number, placeholder
@@ -67,6 +84,8 @@ class NumberInputs:
 
     def node(self, number: Any) -> Any:
         """The node of a number; the number itself where it is known."""
+        if isinstance(number, SymbolicSize):
+            return self.size(number.size)
         if not isinstance(number, SymbolicNumber):
             return number.real
         if number.settled:
@@ -78,6 +97,25 @@ class NumberInputs:
             found = self._nodes[id(number)] = number, made
             self._numbers[made] = number
         return found[1]
+
+    def size(self, size: Int) -> Any:
+        """The node of a size, whose `meta["val"]` is the size."""
+        if not isinstance(size, Size):
+            return size
+        found = self._sizes.get(size)
+        if found is None:
+            symbol = lone_symbol(size)
+            if symbol is None:
+                fn, operands = steps(size)
+                args = tuple(map(self.size, operands))
+            else:
+                fn, args = symbol.source.read()
+            with self._graph.inserting_before(self._markers[1]):
+                found = self._graph.create_node("call_function", fn, name="size")
+            found.args = args
+            found.meta.update(val=size, stack="")
+            self._sizes[size] = found
+        return found
 
     def _made(self, number: SymbolicNumber) -> torch.fx.Node:
         if number.origin is not None:
@@ -98,6 +136,7 @@ class NumberInputs:
             number.operands.clear()
             number.take = None
         self._nodes.clear()
+        self._sizes.clear()
         self._numbers.clear()
         self.inputs.clear()
         self.checked.clear()

@@ -51,15 +51,22 @@ from frameloom.capture.number_inputs import (
     NumberInputs,
     has_symbols,
     takes_numbers,
+    with_sizes,
     without_symbols,
 )
 from frameloom.capture.outputs import Outputs
 from frameloom.capture.recorded_calls import Calls
+from frameloom.capture.soft_sizes import SoftSizes
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
 from frameloom.capture.supported import check_result, check_supported, dtypes_of
 from frameloom.capture.values.symbolic import SYMBOLS
+from frameloom.capture.varying import Pattern
 from frameloom.config import config
+from frameloom.debug import log
 from frameloom.errors import Break
+from frameloom.ir.size import Size
+from frameloom.ir.size_facts import Facts
+from frameloom.ir.size_node import SizeNode
 
 aten = torch.ops.aten
 CURRENT_DEVICE = getattr(torch._C, "_cuda_getDevice", None)
@@ -109,6 +116,9 @@ class Recorder(TorchDispatchMode):
         self.numbers = NumberInputs(self.graph)
         self.functions: list[Any] = []  # calls of the program's autograd Functions, as Derivatives
         self.calls = Calls(self)
+        self.facts = Facts(lambda size: SizeNode(size.facts, size))  # of sizes that vary
+        self.facts.note = self._assumed
+        self.soft_sizes = SoftSizes(self.facts)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -126,15 +136,17 @@ class Recorder(TorchDispatchMode):
 
     # ---- what the interpreter calls
 
-    def input(self, tensor: torch.Tensor, key: object) -> Fake:
+    def input(self, tensor: torch.Tensor, key: object, pattern: Pattern | None = None) -> Fake:
         """The Fake of a real tensor; `key` says where the tensor comes from.  One Fake per tensor object."""
         found = self._input_of.get(id(tensor))
         if found is not None:
             return found
         check_supported(tensor)
         with torch.inference_mode(False):
-            fake = fake_like(tensor)
+            fake = fake_like(tensor) if pattern is None else pattern.fake(self.facts, tensor, key)
         self.placeholder(f"input_{len(self._inputs)}", fake)
+        if pattern is not None:
+            pattern.placeholder = fake.node
         fake.memory.input, fake.memory.inference = len(self._inputs), tensor.is_inference()
         self._inputs.append((key, tensor, fake))
         self._input_of[id(tensor)] = fake
@@ -182,6 +194,7 @@ class Recorder(TorchDispatchMode):
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
             raise Break("gradient", getattr(fn, "__name__", str(fn)))
         self.is_followed = wanted
+        self.soft_sizes.begin()
         whole = WHOLE.get(fn)
         if any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
             whole = WHOLE_ON_GPU.get(fn, whole)
@@ -204,6 +217,8 @@ class Recorder(TorchDispatchMode):
                 f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
             ) from error
         check_result(result, fn)
+        if self.facts.soft:
+            self.soft_sizes.end(fn, tuple(fakes_in((args, kwargs))), tuple(fakes_in((result,))))
         if any(id(f) not in self._outs for f in fakes_in((kwargs.get("out"),))):
             # Composite functions handle tensors that are not plain ones otherwise, and may leave `out` alone.
             raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)} with out=")
@@ -237,6 +252,9 @@ class Recorder(TorchDispatchMode):
 
     def finish(self, outputs: Sequence[Fake]) -> CapturedGraph:
         """Close the graph.  Outputs alias inputs and each other as the program's tensors do."""
+        if wants_gradients(outputs):
+            self.facts.settle_all()
+        self.soft_sizes.settle(outputs)
         mutated = self._write_back()
         for fake in outputs:
             if fake.memory.version:
@@ -275,6 +293,7 @@ class Recorder(TorchDispatchMode):
         """The captured call's tensors are the caller's again."""
         self._inputs.clear()
         self.known.clear()
+        self.facts.release()
         self.numbers.release()
 
     # ---- recording
@@ -283,6 +302,9 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if not isinstance(func, torch._ops.OpOverload):
             raise Break("unsupported_op", str(func))
+        if self.facts.symbols:
+            args = tuple(map(with_sizes, args))
+            kwargs = {name: with_sizes(a) for name, a in kwargs.items()}
         if func is aten.lift_fresh.default and not isinstance(args[0], Fake):
             return self.new_constant(args[0])
         if (has_symbols(args) or has_symbols(kwargs.values())) and (
@@ -331,6 +353,12 @@ class Recorder(TorchDispatchMode):
         node.meta["val"] = like
         return node
 
+    def _assumed(self, text: str) -> object:
+        """The line that makes an assumption about sizes."""
+        if "sizes" in config.logs:
+            log("sizes", f"{text}  {self._where}")
+        return self._where
+
     def _memory(self, fake: Fake) -> Memory:
         return Memory(fake, inference=self.inference)
 
@@ -359,6 +387,8 @@ class Recorder(TorchDispatchMode):
     def _node(self, a: Any) -> Any:
         if isinstance(a, Fake):
             return current(a, self)
+        if isinstance(a, Size):
+            return self.numbers.size(self.facts.resolved(a))
         return self.numbers.node(a.node.number) if isinstance(a, SYMBOLS) else a
 
     def all_placeholders(self) -> list[torch.fx.Node]:

@@ -32,6 +32,7 @@ from frameloom.capture.lifetime import Lifetimes
 from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
 from frameloom.capture.resume import STATE, FrameWriter
 from frameloom.capture.shown import choose_shown
+from frameloom.capture.size_guards import guard_sizes
 from frameloom.capture.spent import (
     spent,
     with_spent_histories,
@@ -105,11 +106,13 @@ class Piece:
                 self.graph = frozen(t, self.graph)
             if t.rerun_sites:
                 check_that_rerun_is_possible(t, self.graph)
+            t.recorder.facts.relaxed = True
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
             if t.went_back and self.graph.backward is None:
                 self.compiled = without_gradients(self.compiled)
             if t.rerun_sites:
                 self.compiled = rerunning(self.compiled, self.graph.gm if config.verify else None)
+        guard_sizes(t)
         tell_objects_apart(t)
         self.built = t.guards.build(capture.function.__code__, apart)
 

@@ -12,9 +12,23 @@ from typing import Any
 
 import torch
 
+from frameloom.capture.sized import (
+    SizedMeta,
+    empty_strided,
+    has_sizes,
+    settled,
+    settled_if_known,
+    strides_of,
+)
+from frameloom.config import config
+from frameloom.debug import log
+from frameloom.ir.size import Int, Size, hint_of, same
+from frameloom.ir.size_node import follows, size_of
+
 aten = torch.ops.aten
 Rule = Callable[..., Any]
 RULES: dict[Any, Rule] = {}
+SIZED_RULES: dict[Any, Rule] = {}  # for tensors whose sizes vary; others have kernels that know
 _loaded = False
 _POINTWISE_DTYPES: dict[Any, torch.dtype] = {}
 
@@ -23,6 +37,8 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of `func` on meta tensors: a meta tensor, or whatever structure the op returns."""
     if not _loaded:
         load_rules()
+    if _is_sized(args) or (kwargs and _is_sized(kwargs.values())):
+        return _infer_sized(func, args, kwargs)
     rule = RULES.get(func)
     if rule is None and torch.Tag.pointwise in func.tags:
         rule = _pointwise
@@ -33,12 +49,54 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
+def _is_sized(args: Any) -> bool:
+    return any(
+        isinstance(a, SizedMeta | Size) or (isinstance(a, list | tuple) and _is_sized(a))
+        for a in args
+    )
+
+
+def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Where no rule says it for sizes that vary, they are settled."""
+    rule = SIZED_RULES.get(func) or RULES.get(func)
+    if rule is None and torch.Tag.pointwise in func.tags:
+        rule = _pointwise
+    if rule is not None:
+        result = rule(func, *args, **kwargs)
+        if result is not None:
+            return _plain_where_known(result)
+    if "sizes" in config.logs:
+        log("sizes", f"{func} has to know the sizes")
+    args, kwargs = torch.fx.node.map_aggregate((args, kwargs), _settled)  # type: ignore[assignment, misc]
+    return infer(func, tuple(args), dict(kwargs))
+
+
+def _settled(a: Any) -> Any:
+    return settled(a) if isinstance(a, torch.Tensor) else int(a) if isinstance(a, Size) else a
+
+
+def _plain_where_known(result: Any) -> Any:
+    if isinstance(result, list | tuple):
+        return type(result)(map(_plain_where_known, result))
+    if not isinstance(result, torch.Tensor):
+        return result
+    if not isinstance(result, SizedMeta) and result._has_symbolic_sizes_strides:  # type: ignore[attr-defined]
+        shape, strides = (
+            [size_of(n) if isinstance(n, torch.SymInt) else n for n in numbers]
+            for numbers in (result.shape, result.stride())
+        )
+        result = SizedMeta(shape, strides, result.dtype)
+    return settled_if_known(result)
+
+
 def load_rules() -> None:
     """What fills RULES is imported when the first shape is asked for."""
     import frameloom.capture.attention_shapes
     import frameloom.capture.index_shapes
     import frameloom.capture.library_shapes
-    import frameloom.capture.shape_rules  # noqa: F401
+    import frameloom.capture.shape_rules
+    import frameloom.capture.sized_rules
+    import frameloom.capture.view_rules  # noqa: F401
 
     global _loaded
     _loaded = True
@@ -53,7 +111,20 @@ def rule(*funcs: Any) -> Callable[[Rule], Rule]:
     return register
 
 
+def sized_rule(*funcs: Any) -> Callable[[Rule], Rule]:
+    """For tensors whose sizes vary."""
+
+    def register(fn: Rule) -> Rule:
+        for func in funcs:
+            SIZED_RULES[func] = fn
+        return fn
+
+    return register
+
+
 def empty(shape: Any, dtype: torch.dtype) -> torch.Tensor:
+    if isinstance(shape, list | tuple) and has_sizes(shape):
+        return SizedMeta(shape, strides_of(shape), dtype)
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
@@ -77,11 +148,13 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     dtype = _pointwise_dtype(func, args, kwargs)
     if func in PRESERVING and is_dense(tensors[0]):
         first = tensors[0]
-        return torch.empty_strided(first.shape, first.stride(), dtype=dtype, device="meta")
+        return empty_strided(first.shape, first.stride(), dtype)
     shape = broadcast(*(t.shape for t in tensors))
     if shape is None:
         return None
-    alike = all(t.shape == shape for t in tensors)
+    alike = all(alike_shapes(t.shape, shape) for t in tensors)
+    if has_sizes(shape):
+        return empty_strided(shape, iterator_strides(shape, tensors, alike), dtype)
     if alike and all(t.is_contiguous() for t in tensors):
         result = empty(shape, dtype)
         usual = 0 not in shape and all(t.stride() == result.stride() for t in tensors)
@@ -94,14 +167,19 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
 
 
-def broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
+def alike_shapes(a: Sequence[Int], b: Sequence[Int]) -> bool:
+    return len(a) == len(b) and all(map(same, a, b))
+
+
+def broadcast(*shapes: Sequence[Int]) -> tuple[Int, ...] | None:
     """The common shape, or None if there is none."""
     rank = max(map(len, shapes))
-    result = [1] * rank
+    result: list[Int] = [1] * rank
     for shape in shapes:
         for i, n in enumerate(shape, rank - len(shape)):
-            if n != 1:
-                if result[i] not in (1, n):
+            if isinstance(n, Size) or n != 1:  # a size that varies is taken for another one than 1
+                before = result[i]
+                if (isinstance(before, Size) or before != 1) and before != n:
                     return None
                 result[i] = n
     return tuple(result)
@@ -114,10 +192,10 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
     """
     first = tensors[0]
     if alike and all(t.is_contiguous() for t in tensors):
-        return list(torch.empty(shape, device="meta").stride())
+        return strides_of(shape)
     last = torch.channels_last
     if alike and len(shape) == 4 and all(t.is_contiguous(memory_format=last) for t in tensors):
-        return list(torch.empty(shape, device="meta", memory_format=last).stride())
+        return _dense_strides(shape, (1, 3, 2, 0))
     if alike and all(t.stride() == first.stride() for t in tensors) and is_dense(first):
         return list(first.stride())
     rank = len(shape)
@@ -125,7 +203,7 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
     for t in tensors:
         lead = rank - t.dim()
         own = [
-            0 if n == 1 and m != 1 else s
+            0 if _is_one(n) and not _is_one(m) else s
             for n, s, m in zip(t.shape, t.stride(), shape[lead:], strict=True)
         ]
         operands.append([0] * lead + own)
@@ -133,11 +211,11 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
     def order(i: int, j: int) -> int:
         for strides in operands:
             a, b = strides[i], strides[j]
-            if a == 0 or b == 0:
+            if _is_zero(a) or _is_zero(b):
                 continue
-            if a != b:
-                return -1 if a < b else 1
-            if shape[i] > shape[j]:
+            if not same(a, b):
+                return -1 if is_less(a, b) else 1
+            if not same(shape[i], shape[j]) and is_less(shape[j], shape[i]):
                 return 1
         return 0
 
@@ -152,12 +230,35 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
             elif comparison < 0:
                 break
     if permutation == list(range(rank - 1, -1, -1)):
-        return list(torch.empty(shape, device="meta").stride())
-    strides, step = [0] * rank, 1
+        return strides_of(shape)
+    strides: list[Int] = [0] * rank
+    step: Int = 1
     for d in permutation:
         strides[d] = step
-        step *= shape[d]
+        step = step * shape[d]
     return strides
+
+
+def _dense_strides(shape: Sequence[Int], order: Sequence[int]) -> list[Int]:
+    """Of a fresh tensor whose dimensions lie in this order, from the innermost on."""
+    strides: list[Int] = [0] * len(shape)
+    for d, step in zip(order, strides_of([shape[d] for d in reversed(order)])[::-1], strict=True):
+        strides[d] = step
+    return strides
+
+
+def is_less(a: Int, b: Int) -> bool:
+    """Of strides and sizes that differ."""
+    facts = next((n.facts for n in (a, b) if isinstance(n, Size)), None)
+    return bool(a < b) if facts is None else facts.is_less_softly(a, b)
+
+
+def _is_zero(n: Int) -> bool:
+    return not isinstance(n, Size) and n == 0
+
+
+def _is_one(n: Int) -> bool:
+    return not isinstance(n, Size) and n == 1
 
 
 def is_dense(t: torch.Tensor) -> bool:
@@ -167,6 +268,11 @@ def is_dense(t: torch.Tensor) -> bool:
     """
     if t.is_contiguous():
         return True
+    if isinstance(t, SizedMeta):
+        by_stride = sorted(
+            range(t.dim()), key=lambda d: (hint_of(t.stride(d)), hint_of(t.shape[d]))
+        )
+        return follows(t.shape, t.stride(), by_stride)
     expected = 1
     for stride, size in sorted((s, n) for s, n in zip(t.stride(), t.shape, strict=True) if n > 1):
         if stride != expected:
@@ -179,7 +285,7 @@ def like(t: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor | No
     """As `empty_like` gives it; None where the meta kernel has to say."""
     if not is_dense(t):
         return None
-    return torch.empty_strided(t.shape, t.stride(), dtype=dtype or t.dtype, device="meta")
+    return empty_strided(t.shape, t.stride(), dtype or t.dtype)
 
 
 def _pointwise_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype:
@@ -188,7 +294,9 @@ def _pointwise_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     def key(a: Any) -> Any:
         if isinstance(a, torch.Tensor):
             return (a.dtype, a.dim() > 0)
-        return type(a) if isinstance(a, int | float | complex) else a
+        return (
+            int if isinstance(a, Size) else type(a) if isinstance(a, int | float | complex) else a
+        )
 
     try:
         signature = (func, tuple(map(key, args)), tuple((k, key(v)) for k, v in kwargs.items()),
@@ -201,7 +309,7 @@ def _pointwise_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         def tiny(a: Any) -> Any:
             if isinstance(a, torch.Tensor):
                 return torch.ones((1,) if a.dim() else (), dtype=a.dtype)
-            return a
+            return hint_of(a)
 
         found = func(*map(tiny, args), **{k: tiny(v) for k, v in kwargs.items()}).dtype
         if signature is not None:

@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { OBJECT_IMPL = 16, INLINE_DIMS = 5 };
+#define ANY INT64_MIN /* a size of at least 1, or a stride */
 
 struct TensorSpec {
     PyTypeObject *type; /* strong */
@@ -19,6 +20,8 @@ struct TensorSpec {
     PyObject *text;       /* what the tensor was, in words */
     PyObject *attributes; /* the tuple that is compared when there are no offsets, else NULL */
     int64_t *strides;     /* inside `sizes` */
+    int64_t *order; /* inside `sizes`: dimensions from the innermost on, or NULL if strides are compared */
+    int varies;     /* whether a size or stride may be ANY */
     int64_t sizes[];
 };
 
@@ -131,14 +134,45 @@ static PyObject *describe(PyObject *tensor) {
     return text;
 }
 
+/* What may differ: None in `sizes`, and None in `strides` or, in its place, a list of dimensions. */
+static int spec_set_pattern(TensorSpec *spec, PyObject *sizes, PyObject *strides) {
+    int is_order = PyList_CheckExact(strides);
+    if (!torch_header.raw || PyTuple_GET_SIZE(sizes) != spec->ndim ||
+        PySequence_Size(strides) != spec->ndim) {
+        PyErr_SetString(PyExc_ValueError, "sizes that may differ do not fit the tensor");
+        return -1;
+    }
+    spec->varies = 1;
+    if (is_order) spec->order = spec->strides + spec->ndim;
+    for (int64_t i = 0; i < spec->ndim; i++) {
+        if (PyTuple_GET_ITEM(sizes, i) == Py_None) spec->sizes[i] = ANY;
+        if (is_order) {
+            spec->order[i] = PyLong_AsLongLong(PyList_GET_ITEM(strides, i));
+            if (spec->order[i] < 0 || spec->order[i] >= spec->ndim) {
+                if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no such dimension");
+                return -1;
+            }
+        } else if (PyTuple_GET_ITEM(strides, i) == Py_None) {
+            spec->strides[i] = ANY;
+        }
+    }
+    return 0;
+}
+
 TensorSpec *tensor_spec_new(PyObject *tensor) {
+    PyObject *sizes = NULL, *strides = NULL;
     if (torch_header_ready() < 0) return NULL;
+    if (PyTuple_CheckExact(tensor) && PyTuple_GET_SIZE(tensor) == 3) {
+        sizes = PyTuple_GET_ITEM(tensor, 1);
+        strides = PyTuple_GET_ITEM(tensor, 2);
+        tensor = PyTuple_GET_ITEM(tensor, 0);
+    }
     if (!PyObject_TypeCheck(tensor, torch_header.tensor_type)) {
         PyErr_Format(PyExc_TypeError, "a tensor check needs a tensor, not %.100s", Py_TYPE(tensor)->tp_name);
         return NULL;
     }
     int64_t ndim = torch_header.raw ? word(impl_of(tensor) + torch_header.ndim) : 0;
-    TensorSpec *spec = PyMem_Calloc(1, sizeof(TensorSpec) + 2 * ndim * sizeof(int64_t));
+    TensorSpec *spec = PyMem_Calloc(1, sizeof(TensorSpec) + 3 * ndim * sizeof(int64_t));
     if (spec == NULL) {
         PyErr_NoMemory();
         return NULL;
@@ -157,7 +191,8 @@ TensorSpec *tensor_spec_new(PyObject *tensor) {
         spec->attributes = attributes_of(tensor);
     }
     spec->text = describe(tensor);
-    if (spec->text == NULL || (!torch_header.raw && spec->attributes == NULL)) {
+    if (spec->text == NULL || (!torch_header.raw && spec->attributes == NULL) ||
+        (sizes && spec_set_pattern(spec, sizes, strides) < 0)) {
         tensor_spec_free(spec);
         return NULL;
     }
@@ -178,6 +213,21 @@ int tensor_spec_traverse(TensorSpec *spec, visitproc visit, void *arg) {
     return 0;
 }
 
+static int pattern_matches(const TensorSpec *spec, const int64_t *sizes, const int64_t *strides) {
+    int64_t expected = 1;
+    for (int64_t i = 0; i < spec->ndim; i++) {
+        if (spec->sizes[i] == ANY ? sizes[i] < 1 : sizes[i] != spec->sizes[i]) return 0;
+        if (spec->order == NULL && spec->strides[i] != ANY && strides[i] != spec->strides[i]) return 0;
+    }
+    if (spec->order == NULL) return 1;
+    for (int64_t i = 0; i < spec->ndim; i++) {
+        int64_t dimension = spec->order[i], size = sizes[dimension];
+        if (strides[dimension] != expected) return 0;
+        if (__builtin_mul_overflow(expected, size > 0 ? size : 1, &expected)) return 0;
+    }
+    return 1;
+}
+
 int tensor_matches(const TensorSpec *spec, PyObject *object) {
     if (Py_TYPE(object) != spec->type) return 0;
     if (!torch_header.raw) {
@@ -193,9 +243,22 @@ int tensor_matches(const TensorSpec *spec, PyObject *object) {
         half_word(impl + torch_header.dtype) != spec->dtype_device || word(impl + torch_header.ndim) != ndim)
         return 0;
     const int64_t *sizes = sizes_of(impl, ndim), *strides = strides_of(impl, ndim);
-    for (int64_t i = 0; i < ndim; i++)
-        if (sizes[i] != spec->sizes[i] || strides[i] != spec->strides[i]) return 0;
+    if (spec->varies) {
+        if (!pattern_matches(spec, sizes, strides)) return 0;
+    } else {
+        for (int64_t i = 0; i < ndim; i++)
+            if (sizes[i] != spec->sizes[i] || strides[i] != spec->strides[i]) return 0;
+    }
     return requires_grad_of(object) == spec->requires_grad;
+}
+
+int tensor_size(PyObject *object, int what, int64_t dimension, int64_t *value) {
+    if (!PyObject_TypeCheck(object, torch_header.tensor_type) || !torch_header.raw) return 0;
+    const char *impl = impl_of(object);
+    int64_t ndim = word(impl + torch_header.ndim);
+    if (dimension < 0 || dimension >= ndim) return 0;
+    *value = what == SIZE_STRIDE ? strides_of(impl, ndim)[dimension] : sizes_of(impl, ndim)[dimension];
+    return 1;
 }
 
 int tensor_offset_is(PyObject *object, int64_t offset) {

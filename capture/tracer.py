@@ -50,6 +50,7 @@ from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, concerns_numpy
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue, is_own
+from frameloom.capture.values.size import computed_size, size_value
 from frameloom.capture.values.static import ClassValue, PyModuleValue
 from frameloom.capture.values.symbolic import (
     SYMBOLS,
@@ -59,7 +60,9 @@ from frameloom.capture.values.symbolic import (
     outcome,
 )
 from frameloom.capture.values.tensor import TensorValue
+from frameloom.capture.varying import Pattern
 from frameloom.errors import Break, Skip, Where
+from frameloom.ir.size_node import SizeNode, size_of
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
@@ -111,6 +114,7 @@ class Tracer:
         self._cells: dict[int, CellValue] = {}
         self._globals: dict[int, DictValue] = {}
         self._pins: dict[int, Any] = {}
+        self._patterns: dict[int, Pattern | None] = {}  # by id of an input
         self.went_back = False  # whether a backward pass was captured
         self.gradients_set: set[int] = set()  # fakes that became the gradient of a tensor
         self.leaves: dict[int, Any] = {}  # of autograd's, made here (leaves.py)
@@ -227,8 +231,12 @@ class Tracer:
 
     def tensor(self, real: torch.Tensor, origin: Origin) -> TensorValue:
         """A tensor from before the call becomes an input of the graph."""
-        fake = self.recorder.input(real, origin)
-        self.guards.add_tensor(origin, real)
+        pattern = self._patterns.get(id(real))
+        if pattern is None and self.follows_numbers:
+            code = self.roots.function.__code__
+            pattern = self._patterns[id(real)] = self.session.varying.pattern(code, origin, real)
+        fake = self.recorder.input(real, origin, pattern)
+        self.guards.add_tensor(origin, real if pattern is None else pattern.guard(real))
         value = TensorValue(fake, real, origin)
         self._tensors[id(fake)] = value
         return value
@@ -249,6 +257,8 @@ class Tracer:
         if type(obj) is bool:
             return boolean(obj)
         if isinstance(obj, SYMBOLS):
+            if isinstance(obj, torch.SymInt) and isinstance(obj.node, SizeNode):
+                return size_value(self, size_of(obj))
             return obj.node.number  # type: ignore[no-any-return]
         if is_constant(obj):
             return ConstValue(obj)
@@ -352,6 +362,8 @@ class Tracer:
         """Do it now: `fn` is pure and all arguments are constants; otherwise break."""
         if not kwargs and any(is_unsettled(self.look(a)) for a in args):
             numbers = [self.look(a) for a in args]
+            if (size := computed_size(self, fn, numbers)) is not None:
+                return size
             if (known := outcome(self, fn, numbers)) is not None:
                 return boolean(known)
             if (number := computed(self, fn, numbers)) is not None:
@@ -430,7 +442,7 @@ class Tracer:
         if isinstance(value, TensorValue):
             return value.fake
         if isinstance(value, SymbolicNumber):
-            return value.symbol() if may_be_given_numbers(fn) else value.real
+            return value.symbol() if value.is_size or may_be_given_numbers(fn) else value.real
         if isinstance(value, ConstValue | ClassValue | BuiltinValue):
             return value.real
         if isinstance(value, TupleValue):

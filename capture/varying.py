@@ -6,22 +6,40 @@ together (values/symbolic.py), so that a learning rate or a counter makes two co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from frameloom.capture.sized import SizedMeta
 from frameloom.debug import log
+from frameloom.ir.size import Int
 
 if TYPE_CHECKING:
     from types import CodeType
 
+    from frameloom.capture.fake import Fake
     from frameloom.capture.origin import Origin
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.ir.size_facts import Facts
+
+
+class Empty(Exception):
+    """A tensor of which sizes vary has no elements: there is nothing to gain by compiling."""
 
 
 class Varying:
     """What is known of the numbers that one jitted function has looked at."""
 
     def __init__(self) -> None:
+        self.follows_sizes = True
+        self._with_sizes = False  # whether any size was a symbol so far
+        self.small_apart = False  # whether sizes of 1 have entries of their own
+        self.pretends = False  # whether the present capture takes a size of 1 for another one
         self._seen: dict[Any, int | float] = {}
         self._varying: set[Any] = set()
+        self._shapes: dict[Any, tuple[tuple[int, ...], tuple[int, ...], set[int]]] = {}
 
     def varies(self, code: CodeType, origin: Origin, number: int | float) -> bool:
         """Whether the number at `origin` is to be an input."""
@@ -34,6 +52,123 @@ class Varying:
         self._varying.add(place)
         log("recompiles", f"{origin.path()} became an input: it was {before!r} and is {number!r}")
         return True
+
+    def give_up_sizes(self) -> bool:
+        """Every shape is to have an entry of its own from now on; False if none has been taken for varying."""
+        gave_up = self._with_sizes and self.follows_sizes
+        self.follows_sizes = False
+        return gave_up
+
+    def pattern(self, code: CodeType, origin: Origin, tensor: torch.Tensor) -> Pattern | None:
+        """Which sizes and strides of the tensor at `origin` vary; None where none does."""
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            return None
+        if tensor.is_conj() or tensor.is_neg() or tensor.is_quantized or tensor.is_cuda:
+            return None
+        place = (code, torch.Tensor, *_links(origin))
+        shape, strides = tuple(tensor.shape), tensor.stride()
+        before, steps, varying = self._shapes.setdefault(place, (shape, strides, set()))
+        if len(before) != len(shape):
+            return None
+        for d, (n, m) in enumerate(zip(shape, before, strict=True)):
+            if n != m and d not in varying:
+                varying.add(d)
+                log("recompiles", f"{origin.path()}.shape[{d}] varies: it was {m} and is {n}")
+        if not varying or not self.follows_sizes:
+            return None
+        self._with_sizes = True
+        if 0 in shape:
+            raise Empty
+        hints = {d: next((n for n in (shape[d], before[d]) if n > 1), 2) for d in varying}
+        if self.small_apart:
+            hints = {d: n for d, n in hints.items() if shape[d] > 1}
+            if not hints:
+                return None
+        self.pretends = self.pretends or any(n != shape[d] for d, n in hints.items())
+        order = _order(shape, strides)
+        loose = {d for d in range(len(shape)) if strides[d] != steps[d]} if order is None else set()
+        return Pattern(hints, order, loose)
+
+
+class Pattern:
+    """How a tensor may differ from call to call: `hints` has the sizes that vary, each with one to think of; `order` its dimensions from
+    the innermost on where it is dense; otherwise `loose` has the dimensions whose strides vary."""
+
+    def __init__(self, hints: dict[int, int], order: list[int] | None, loose: set[int]) -> None:
+        self.hints = hints
+        self.order = order
+        self.loose = loose
+        self.placeholder: Any = None
+
+    def guard(self, tensor: torch.Tensor) -> tuple[Any, ...]:
+        """For _capture.Guards."""
+        sizes = tuple(None if d in self.hints else n for d, n in enumerate(tensor.shape))
+        if self.order is not None:
+            return tensor, sizes, self.order
+        return (
+            tensor,
+            sizes,
+            tuple(None if d in self.loose else s for d, s in enumerate(tensor.stride())),
+        )
+
+    def fake(self, facts: Facts, tensor: torch.Tensor, origin: Any) -> Fake:
+        from frameloom.capture.fake import Fake
+
+        shape: list[Int] = list(tensor.shape)
+        for d, hint in self.hints.items():
+            shape[d] = facts.symbol(hint, Source(self, origin, "dim", d))
+        strides: list[Int] = list(tensor.stride())
+        if self.order is None:
+            for d in self.loose:
+                strides[d] = facts.symbol(strides[d], Source(self, origin, "stride", d), low=0)
+        else:
+            step: Int = 1
+            for d in self.order:
+                strides[d] = step
+                step = step * (shape[d] if d in self.hints else max(shape[d], 1))
+        return Fake(SizedMeta(shape, strides, tensor.dtype), tensor.device, tensor.requires_grad)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Where a call has a symbol's value: the size ("dim") or stride of a dimension of the tensor at `origin`."""
+
+    pattern: Pattern
+    origin: Origin
+    kind: str
+    dim: int
+
+    def text(self) -> str:
+        return f"{self.origin.path()}.{'shape' if self.kind == 'dim' else 'stride()'}[{self.dim}]"
+
+    def read(self) -> tuple[Any, tuple[Any, ...]]:
+        """The call that gives it, in a graph."""
+        op = torch.ops.aten.sym_size.int if self.kind == "dim" else torch.ops.aten.sym_stride.int
+        return op, (self.pattern.placeholder, self.dim)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        """Push it."""
+        r.code.start_call(torch.Tensor.size if self.kind == "dim" else torch.Tensor.stride)
+        r.load_origin(self.origin)
+        r.code.load_const(self.dim)
+        r.code.call(2)
+
+
+def _order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | None:
+    """The dimensions from the innermost on, if they lie one behind the other as in a fresh tensor."""
+    rank = len(shape)
+    by_stride = sorted(range(rank), key=lambda d: (strides[d], shape[d]))
+    for order in (list(range(rank - 1, -1, -1)), [1, 3, 2, 0], [1, 4, 3, 2, 0], by_stride):
+        step = 1
+        if len(order) != rank:
+            continue
+        for d in order:
+            if strides[d] != step:
+                break
+            step *= max(shape[d], 1)
+        else:
+            return order
+    return None
 
 
 def _links(origin: Origin) -> list[Any]:

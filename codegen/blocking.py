@@ -6,12 +6,13 @@ time; block by block of positions, all heads of a block read them from the first
 
 from __future__ import annotations
 
-from frameloom.codegen.cost import size
+from frameloom.codegen.cost import count
 from frameloom.codegen.looptree import Assign, Pass, nodes
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import linear
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import Op
+from frameloom.ir.size import Size
 from frameloom.ir.substitute import substitute
 
 FIRST_CACHE = 32 << 10
@@ -32,8 +33,10 @@ def block(p: Pass) -> None:
         if again <= FIRST_CACHE or any(n.op is Op.REDUCE and cut in n.free for n in nodes(p.body)):
             continue
         step = p.lanes * p.unroll if cut == p.vector else 1
+        if isinstance(cut.extent, Size):
+            continue  # blocks have to divide it
         length = _length(cut.extent, KEPT * cut.extent // again, step)
-        if length * size(inner) * min(n.dtype.bytes for n in loads) < RUN:
+        if length * count(inner) * min(n.dtype.bytes for n in loads) < RUN:
             continue
         blocks = Axis(f"{cut.name}b", cut.extent // length)
         within = Axis(f"{cut.name}w", length)
@@ -46,7 +49,7 @@ def block(p: Pass) -> None:
 
 
 def _bytes(n: Node, axes: tuple[Axis, ...]) -> int:
-    return size([a for a in axes if a in n.srcs[0].free]) * (
+    return count([a for a in axes if a in n.srcs[0].free]) * (
         1 if n.dtype is DType.BOOL else n.dtype.bytes
     )
 

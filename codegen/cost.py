@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from frameloom.ir.node import Node
 from frameloom.ir.ops import TRANSCENDENTAL, Op
 from frameloom.ir.program import Kernel
+from frameloom.ir.size import Int, hint_of
 
 _WEIGHTS = {
     Op.CONST: 0.0, Op.AXIS: 0.0, Op.LOAD: 1.0, Op.REDUCE: 0.0, Op.DIV: 6.0, Op.RECIP: 6.0, Op.SQRT: 8.0,
@@ -29,8 +30,13 @@ def cost(nodes: Iterable[Node]) -> float:
     return sum(map(weight, nodes))
 
 
-def size(axes: Iterable) -> int:
+def size(axes: Iterable) -> Int:
     return math.prod(a.extent for a in axes)
+
+
+def count(axes: Iterable) -> int:
+    """The size in the captured call: for choices that are only about speed."""
+    return math.prod(hint_of(a.extent) for a in axes)
 
 
 def bytes_moved(kernel: Kernel) -> int:
@@ -40,13 +46,13 @@ def bytes_moved(kernel: Kernel) -> int:
     stack = [n for s in kernel.stores for n in (s.offset, s.value)]
     visited = set(stack)
     for s in kernel.stores:
-        total += size(s.axes) * s.buffer.dtype.bytes
+        total += count(s.axes) * s.buffer.dtype.bytes
     while stack:
         n = stack.pop()
         if n.op is Op.LOAD and n.arg not in seen:
             seen.add(n.arg)
             total += n.arg.dtype.bytes * math.prod(
-                e for e, s in zip(n.arg.shape, n.arg.strides, strict=True) if s
+                hint_of(e) for e, s in zip(n.arg.shape, n.arg.strides, strict=True) if hint_of(s)
             )
         for s in n.srcs:
             if s not in visited:

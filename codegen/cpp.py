@@ -6,6 +6,7 @@ Accumulators of a pass are declared before it and combined after it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from frameloom.codegen.cost import size
@@ -17,13 +18,20 @@ from frameloom.codegen.prelude import ELEMENTS, Prelude
 from frameloom.codegen.threads import CHUNKS
 from frameloom.ir.node import Axis
 from frameloom.ir.program import Buffer, Kernel, Kind
+from frameloom.ir.size import Int, Size, size_called
 from frameloom.ir.substitute import loads
 
-PRAGMA = "#pragma omp parallel for schedule(static)\n"
+PRAGMA = "#pragma omp parallel for schedule(static){}\n"
 
 
-def write(kernel: Kernel, tree: Tree, symbol: str, prelude: Prelude) -> str:
-    """The function `symbol(void *const *buffers, const long *sizes)`."""
+SIZE = "size_"
+NAMES = re.compile(r"\bz\d+\b")  # what a Size is in a text
+
+
+def write(
+    kernel: Kernel, tree: Tree, symbol: str, prelude: Prelude
+) -> tuple[str, tuple[Size, ...]]:
+    """The function `symbol(void *const *buffers, const long *sizes)`, and those sizes."""
     writer = Loops(prelude)
     for i, buffer in enumerate(tree.buffers):
         name = f"p{i}"
@@ -36,8 +44,17 @@ def write(kernel: Kernel, tree: Tree, symbol: str, prelude: Prelude) -> str:
     if memory:
         writer.line(f"__builtin_free({memory});")
     notes = "".join(f"// {line}\n" for text in kernel.origin for line in text.splitlines())
-    head = f'extern "C" void {symbol}(void *const *buffers, const long *) {{\n'
-    return notes + head + "\n".join(writer.scopes[0].lines) + "\n}\n"
+    head = f'extern "C" void {symbol}(void *const *buffers, const long *sizes) {{\n'
+    body, sizes = named("\n".join(writer.scopes[0].lines))
+    given = "".join(f"  const i64 {SIZE}{k} = sizes[{k}];\n" for k in range(len(sizes)))
+    return notes + head + given + body + "\n}\n", tuple(map(size_called, sizes))
+
+
+def named(body: str) -> tuple[str, list[str]]:
+    """Sizes in a text are named in the order in which they are met, so that the same code is the same text; what they were called."""
+    found: dict[str, str] = {}
+    text = NAMES.sub(lambda m: found.setdefault(m[0], f"{SIZE}{len(found)}"), body)
+    return text, list(found)
 
 
 class Loops(Strips, Squares):
@@ -81,7 +98,7 @@ class Loops(Strips, Squares):
         at = {}
         for buffer in buffers:
             at[buffer] = total
-            total += -(-math.prod(buffer.shape) * buffer.dtype.bytes // 64) * 64
+            total += (math.prod(buffer.shape) * buffer.dtype.bytes + 63) // 64 * 64
         self.line(f"char *const {memory} = (char *)__builtin_malloc({total});")
         for buffer, start in at.items():
             name, element = self.fresh("p_"), ELEMENTS[buffer.dtype]
@@ -91,22 +108,25 @@ class Loops(Strips, Squares):
 
     # --- threads
 
-    def _range(self, p: Pass) -> int:
+    def _range(self, p: Pass) -> Int:
         total = size(p.axes[: p.split])
         return total * -(-p.vector.extent // p.block) if p.block else total
+
+    def _when(self, p: Pass) -> str:
+        return f" if({p.enough[0]} >= {p.enough[1]})" if p.enough is not None else ""
 
     def _rows(self, p: Pass) -> None:
         if p.strip and p.block:
             self._runs(p)
         else:
-            self._work_items(p, "0", str(self._range(p)), PRAGMA)
+            self._work_items(p, "0", str(self._range(p)), PRAGMA.format(self._when(p)))
 
     def _runs(self, p: Pass) -> None:
         """Every thread takes neighbouring blocks of the lane axis as one, however many threads there are."""
         self.prelude.function("threads", "", 0)
         blocks, total = -(-p.vector.extent // p.block), self._range(p)
         item, last, after = self.fresh("w"), self.fresh("last"), self.fresh("after")
-        self.open("#pragma omp parallel\n")
+        self.open(f"#pragma omp parallel{self._when(p)}\n")
         number, count = "omp_get_thread_num()", "omp_get_num_threads()"
         self.line(f"const i64 {last} = {total} * ({number} + 1l) / {count};")
         leading = p.axes[: p.split]
@@ -154,10 +174,13 @@ class Loops(Strips, Squares):
 
     def _chunks(self, p: Pass) -> None:
         total = self._range(p)
-        chunks = min(total, CHUNKS)
+        chunks: int | str = CHUNKS if isinstance(total, Size) else min(total, CHUNKS)
         partial = self.declare_partial(p, chunks)
+        if p.enough is not None:
+            wanted, chunks = chunks, self.fresh("chunks")
+            self.line(f"const i64 {chunks} = {p.enough[0]} >= {p.enough[1]} ? {wanted} : 1;")
         c = self.fresh("c")
-        self.open(f"{PRAGMA}for (i64 {c} = 0; {c} < {chunks}; {c}++)")
+        self.open(f"{PRAGMA.format(self._when(p))}for (i64 {c} = 0; {c} < {chunks}; {c}++)")
         self.start_folds(p)
         self._work_items(p, f"{c} * {total} / {chunks}", f"({c} + 1) * {total} / {chunks}")
         self.store_partial(p, partial, c)

@@ -19,7 +19,9 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.identity import identity
 from frameloom.ir.index import linear
 from frameloom.ir.node import axis
+from frameloom.ir.size import Size
 
+MANY = 1 << 40  # steps of a sum whose length varies
 ARG_KINDS = ("argmax", "argmin")
 
 
@@ -210,7 +212,7 @@ class Folds(Rows):
         count = self.lanes.count if self.lanes is not None else 1
         for u in range(1 if a.width == 1 else self.lanes.unroll):
             text = value.texts[u]
-            if a.across and count < a.width:
+            if a.across and (isinstance(count, str) or count < a.width):
                 text = self._only_first(text, count, a)
             if at is not None:
                 self._combine_place(a, u, text, at.texts[u], a.width, a.ordered)
@@ -231,14 +233,18 @@ class Folds(Rows):
         self.line(f"const {type_} {name} = {call}({value.texts[0]}, {nothing}, &{a.names[0]});")
         self.bind(fold.node, Value((name,), fold.node.dtype, True))
 
-    def _only_first(self, text: str, count: int, a: Accumulator) -> str:
+    def _only_first(self, text: str, count: int | str, a: Accumulator) -> str:
         """Lanes from `count` on replaced by what changes nothing."""
         bits = self.prelude.isa.bytes * 8 // a.width if a.dtype is DType.BOOL else a.dtype.bits
         mask = self.prelude.vector(f"i{bits}", a.width)
-        there = ", ".join("-1" if i < count else "0" for i in range(a.width))
+        if isinstance(count, str):
+            numbers = ", ".join(map(str, range(a.width)))
+            there = f"(({mask}){{{numbers}}} < splat<{mask}>((i{bits}){count}))"
+        else:
+            there = f"({mask}){{{', '.join('-1' if i < count else '0' for i in range(a.width))}}}"
         name = self.fresh("x")
         self.line(
-            f"const {self.type_of(a.dtype, a.width)} {name} = ({mask}){{{there}}} ? {text} : {self.identity_text(a.fold, a.width)};"
+            f"const {self.type_of(a.dtype, a.width)} {name} = {there} ? {text} : {self.identity_text(a.fold, a.width)};"
         )
         return name
 
@@ -253,14 +259,15 @@ class Folds(Rows):
             total = 1
             for a in axes:
                 total *= -(-a.extent // (p.lanes * p.unroll)) if a == p.vector else a.extent
-            return total
+            return MANY if isinstance(total, Size) else total
 
         inside = steps(axes[1:])
         unit = p.lanes * p.unroll if axes[0] == p.vector else 1
         if steps(p.axes) <= 2 * longest or inside > longest:
             return None
         positions = max(longest // inside, 1) * unit
-        return positions if positions < axes[0].extent else None
+        whole = axes[0].extent
+        return positions if isinstance(whole, Size) or positions < whole else None
 
     def long_folds(self, p: Pass) -> list[Fold]:
         return [
@@ -282,7 +289,7 @@ class Folds(Rows):
 
     # --- chunks
 
-    def declare_partial(self, p: Pass, chunks: int) -> list[Partial]:
+    def declare_partial(self, p: Pass, chunks: int | str) -> list[Partial]:
         """Arrays for the results of the chunks of a parallel pass."""
         found = []
         for fold in p.folds:
@@ -314,7 +321,7 @@ class Folds(Rows):
                 wide = name if done.width == 1 else self.converted(name, v)
                 self.line(f"{to.format(c=chunk)} = {wide};")
 
-    def combine_partial(self, p: Pass, partial: list[Partial], chunks: int) -> None:
+    def combine_partial(self, p: Pass, partial: list[Partial], chunks: int | str) -> None:
         """Folds the chunks' results in order and gives the reductions their values."""
         for part in partial:
             a = part.accumulator

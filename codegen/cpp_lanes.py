@@ -8,6 +8,7 @@ from collections.abc import Callable
 from frameloom.codegen.cpp_fold import Folds
 from frameloom.codegen.cpp_value import Lanes
 from frameloom.codegen.looptree import Accumulate, Assign, Pass
+from frameloom.ir.size import Size
 
 
 class LaneLoops(Folds):
@@ -37,17 +38,24 @@ class LaneLoops(Folds):
         last = end or str(a.extent)
         self.line(f"i64 {v} = {start};")
         step = width * unroll
-        if unroll > 1 and a.extent >= step:
+        varies = isinstance(a.extent, Size)
+        if unroll > 1 and (varies or a.extent >= step):
             self.open(f"for (; {v} <= {last} - {step}; {v} += {step})", {a: v})
             self._lane_body(p, Lanes(a, width, unroll, width, v), body)
             self.close()
-        whole = a.extent % step if unroll > 1 else a.extent
-        if whole >= width:
+        whole = 0 if varies else a.extent % step if unroll > 1 else a.extent
+        if varies or whole >= width:
             self.open(f"for (; {v} <= {last} - {width}; {v} += {width})", {a: v})
             self._lane_body(p, Lanes(a, width, 1, width, v), body)
             self.close()
         rest = a.extent % width
-        if rest:
+        if isinstance(rest, Size):
+            self.open(f"if ({v} < {last})", {a: v})
+            count = self.fresh("count")
+            self.line(f"const i64 {count} = {last} - {v};")
+            self._lane_body(p, Lanes(a, width, 1, count, v), body)
+            self.close()
+        elif rest:
             self.open(f"if ({v} < {last})" if end else "", {a: v})
             self._lane_body(p, Lanes(a, width, 1, rest, v), body)
             self.close()

@@ -42,8 +42,12 @@ class Memory(Values):
         lanes = self.lanes
         at = self.place(self.pointers[n.arg], rest, factor, u)
         if condition is not None and factor == 1:
+            at = _bytes(n, at)
+            if isinstance(lanes.count, str):
+                self.prelude.function("masked_part", _element(n), lanes.width)
+                return f"load_masked({at}, {condition}, {v}{{}}, {lanes.count})"
             self.prelude.function("masked", _element(n), lanes.width)
-            return f"load_masked<{lanes.count}>({_bytes(n, at)}, {condition}, {v}{{}})"
+            return f"load_masked<{lanes.count}>({at}, {condition}, {v}{{}})"
         if condition is not None:
             o = self.prelude.vector(DType.I64, lanes.width)
             steps = ", ".join(str(factor * (i + u * lanes.width)) for i in range(lanes.width))
@@ -52,13 +56,22 @@ class Memory(Values):
         if factor == 0:
             return f"splat<{v}>(*({at}))"
         if factor != 1:
+            if isinstance(lanes.count, str):
+                return f"load_strided<{v}>({at}, {factor}, {lanes.count})"
             return f"load_strided<{v}, {lanes.count}>({at}, {factor})"
+        if isinstance(lanes.count, str):
+            return f"load_part<{v}>({at}, {lanes.count})"
         if lanes.count < lanes.width:
             return f"load_part<{v}, {lanes.count}>({at})"
         return f"load<{v}>({at})"
 
     def _gather(self, n: Node, offsets: str, v: str, condition: str | None, base: str = "") -> str:
         pointer = _bytes(n, f"{self.pointers[n.arg]} + {base}" if base else self.pointers[n.arg])
+        if isinstance(there := self.lanes.count, str):
+            self.prelude.function("gather_part", _element(n), self.lanes.width)
+            if condition is not None:
+                return f"gather_masked({pointer}, {offsets}, {condition}, {v}{{}}, {there})"
+            return f"gather({pointer}, {offsets}, {v}{{}}, {there})"
         self.prelude.function("gather", _element(n), self.lanes.width)
         if condition is not None:
             return f"gather_masked<{self.lanes.count}>({pointer}, {offsets}, {condition}, {v}{{}})"
@@ -90,10 +103,17 @@ class Memory(Values):
             text = self._stored_text(value, u, node.dtype)
             if found is None:
                 offsets = self.vector(offset).texts[u]
-                self.line(f"store_at<{lanes.count}>({pointer}, {offsets}, {text});")
+                if isinstance(lanes.count, str):
+                    self.line(f"store_at({pointer}, {offsets}, {text}, {lanes.count});")
+                else:
+                    self.line(f"store_at<{lanes.count}>({pointer}, {offsets}, {text});")
                 continue
             at = self.place(pointer, found[1], found[0], u)
-            if found[0] != 1:
+            if isinstance(lanes.count, str):
+                step = f"{found[0]}, " if found[0] != 1 else ""
+                call = "store_strided" if found[0] != 1 else "store_part"
+                self.line(f"{call}({at}, {step}{text}, {lanes.count});")
+            elif found[0] != 1:
                 self.line(f"store_strided<{lanes.count}>({at}, {found[0]}, {text});")
             elif lanes.count < lanes.width:
                 self.line(f"store_part<{lanes.count}>({at}, {text});")

@@ -21,6 +21,7 @@ from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind
 from frameloom.ir.scatter import is_scatter
+from frameloom.ir.size import Size
 from frameloom.ir.substitute import topological
 
 KERNELS_PER_FILE = 8  # a file costs as much compile time as three kernels
@@ -35,6 +36,7 @@ class KernelEntry:
     buffers: tuple[Buffer, ...]
     bytes_moved: int
     code: str  # the function's text; the file has what it uses
+    sizes: tuple[Size, ...] = ()  # of its second argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,13 @@ def _file(groups: Sequence[list[tuple[Kernel, tuple[Buffer, ...]]]], isa: Isa) -
         first, first_buffers = group[0]
         symbol = _symbol(first.name, taken)
         tree = (schedule_scatter if is_scatter(first) else schedule)(first, isa)
-        parts.append(write(first, tree, symbol, prelude))
+        text, sizes = write(first, tree, symbol, prelude)
+        parts.append(text)
         moved = bytes_moved(first)
         for kernel, buffers in group:
             theirs = dict(zip(first_buffers, buffers, strict=True))
             order = tuple(theirs[b] for b in tree.buffers)
-            entries.append(KernelEntry(kernel.name, symbol, order, moved, parts[-1]))
+            entries.append(KernelEntry(kernel.name, symbol, order, moved, text, sizes))
     text = prelude.text() + "\n" + "\n".join(parts)
     return SourceFile(text, tuple(entries), isa.flags)
 

@@ -14,6 +14,7 @@ from frameloom.ir.index import bounds
 from frameloom.ir.node import Node
 from frameloom.ir.numbers import single
 from frameloom.ir.ops import COMPARES, TRANSCENDENTAL, Op
+from frameloom.ir.size import Size, at_most, surely_positive, within
 
 INFIX = {
     Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.DIV: "/", Op.AND: "&", Op.OR: "|", Op.XOR: "^", Op.SHL: "<<",
@@ -90,10 +91,14 @@ class Ops:
 
     def divide_text(self, n: Node, dtype: DType) -> Callable[[str], str] | None:
         """Division of a position by a constant, which the compiler turns into a multiplication."""
-        if n.op not in (Op.FLOORDIV, Op.MOD) or n.srcs[1].op is not Op.CONST or n.srcs[1].arg <= 0:
+        if (
+            n.op not in (Op.FLOORDIV, Op.MOD)
+            or n.srcs[1].op is not Op.CONST
+            or not surely_positive(n.srcs[1].arg)
+        ):
             return None
         known = bounds(n.srcs[0])
-        if known is None or known[0] < 0:
+        if known is None or not at_most(0, known[0]):
             return None
         sign = "/" if n.op is Op.FLOORDIV else "%"
         return lambda a: f"{a} {sign} {constant(n.srcs[1].arg, dtype)}"
@@ -196,7 +201,7 @@ class Ops:
 
 def fits_i32(n: Node) -> bool:
     known = bounds(n)
-    return known is not None and I32[0] <= known[0] and known[1] <= I32[1]
+    return known is not None and within(known, 1 << 31)
 
 
 def in_unit(n: Node) -> bool:
@@ -211,7 +216,13 @@ def one(dtype: DType) -> str:
 
 
 def constant(value: bool | int | float, dtype: DType) -> str:
-    """A C++ literal."""
+    """A C++ literal; of a size, its name."""
+    if isinstance(value, Size):
+        if dtype is DType.I64:
+            return str(value)
+        if dtype is not DType.I32 or not within((value, value), 1 << 31):
+            raise AssertionError(f"a size as {dtype}")
+        return f"(i32){value}"
     if dtype is DType.BOOL:
         return "true" if value else "false"
     if dtype.is_int:

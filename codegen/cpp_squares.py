@@ -16,6 +16,7 @@ from frameloom.codegen.looptree import SQUARES, Pass
 from frameloom.codegen.prelude import ELEMENTS
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node, axis
+from frameloom.ir.size import Size
 
 
 class Squares(LaneLoops):
@@ -44,13 +45,15 @@ class Squares(LaneLoops):
         def fill(p: Pass) -> None:
             first = self.fresh("n")
             self.line(f"i64 {first} = {whole};")
-            if plan.axis.extent >= p.lanes:
+            if isinstance(plan.axis.extent, Size) or plan.axis.extent >= p.lanes:
                 self.open(f"for (; {first} <= {last} - {p.lanes}; {first} += {p.lanes})")
                 for load, tile in zip(plan.loads, tiles, strict=True):
                     self._square(p, load, first, p.lanes, place(tile, first), pitch)
                 self.close()
-            if rest := plan.axis.extent % p.lanes:
+            if (rest := plan.axis.extent % p.lanes) != 0:
                 self.open(f"if ({first} < {last})")
+                if isinstance(rest, Size):
+                    rest = f"({last} - {first})"
                 for load, tile in zip(plan.loads, tiles, strict=True):
                     self._square(p, load, first, rest, place(tile, first), pitch)
                 self.close()
@@ -68,7 +71,9 @@ class Squares(LaneLoops):
         self.close()
         self.close()
 
-    def _square(self, p: Pass, load: Node, first: str, count: int, place: str, pitch: int) -> None:
+    def _square(
+        self, p: Pass, load: Node, first: str, count: int | str, place: str, pitch: int
+    ) -> None:
         """Puts `count` positions of the other axis from `first` on, times the present lanes, in their places."""
         lanes, element = self.lanes, _element(load)
         v = self.prelude.vector(element, lanes.width)
@@ -79,9 +84,12 @@ class Squares(LaneLoops):
         pointer = f"(const {element} *){self.pointers[load.arg]}"
         at = f"{pointer} + {self.value(rest).texts[0]} + {first} + {step} * {lanes.variable}"
         self.line(f"{v} {name}[{lanes.width}];")
-        self.line(f"{call}<{lanes.count}, {count}>({name}, {at}, {step});")
+        if isinstance(lanes.count, str) or isinstance(count, str):
+            self.line(f"{call}({name}, {at}, {step}, {lanes.count}, {count});")
+        else:
+            self.line(f"{call}<{lanes.count}, {count}>({name}, {at}, {step});")
         self.line(
-            f"EACH for (int i = 0; i < {count}; i++) store({place} + i * {pitch}, {name}[i]);"
+            f"{'' if isinstance(count, str) else 'EACH '}for (int i = 0; i < {count}; i++) store({place} + i * {pitch}, {name}[i]);"
         )
 
     def _read(self, load: Node, place: str) -> None:

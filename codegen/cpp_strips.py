@@ -14,6 +14,7 @@ from frameloom.codegen.cpp_value import Value
 from frameloom.codegen.looptree import Fold, Pass, nodes
 from frameloom.ir.node import Axis
 from frameloom.ir.ops import Op
+from frameloom.ir.size import Size
 
 ROWS = 4  # folded into an accumulator between its load and its store
 TERM = 256  # longest plain float sum; longer ones are sums of sums
@@ -127,7 +128,7 @@ class Strips(LaneLoops):
             self.close()
             return
         self.line(f"i64 {n} = {first};")
-        if a.extent >= ROWS:
+        if isinstance(a.extent, Size) or a.extent >= ROWS:
             self.open(f"for (; {n} <= {last} - {ROWS}; {n} += {ROWS})")
             self._rows_of(strip, inner, [f"({n} + {r})" for r in range(ROWS)], arrays, done)
             self.close()

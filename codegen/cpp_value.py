@@ -16,6 +16,7 @@ from frameloom.ir.index import bounds, sum_of, terms_of
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Buffer
+from frameloom.ir.size import at_most
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,12 @@ class Value:
 @dataclass(frozen=True, slots=True)
 class Lanes:
     """The lane loop around the present place: `unroll` vectors of `width` lanes from position `variable` on, of which
-    `count` lanes are there (fewer than `width` at the end of a row)."""
+    `count` lanes are there (fewer than `width` at the end of a row; a variable's name where the row's length varies)."""
 
     axis: Axis
     width: int
     unroll: int
-    count: int
+    count: int | str
     variable: str
 
 
@@ -176,7 +177,12 @@ class Values(Ops):
         same = sum_of({t: f for t, f in terms.items() if self.lanes.axis not in t.free})
         known = bounds(same)
         last = sum((n - 1) * s for n, s in zip(buffer.shape, buffer.strides, strict=True))
-        if not same.free or known is None or known[0] < 0 or known[1] > last:
+        if (
+            not same.free
+            or known is None
+            or not at_most(0, known[0])
+            or not at_most(known[1], last)
+        ):
             return None, offset
         return same, sum_of({t: f for t, f in terms.items() if self.lanes.axis in t.free}, constant)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from frameloom.codegen.cost import size, weight
+from frameloom.codegen.cost import count, size, weight
 from frameloom.codegen.layout import is_index
 from frameloom.codegen.looptree import Assign, Item, Pass, Row, nodes
 from frameloom.ir.dtype import DType
@@ -31,7 +31,15 @@ def keep(body: Sequence[Item], width: int) -> None:
         for earlier in plain[:later_at]:
             same_lanes = (earlier.vector, earlier.lanes) == (later.vector, later.lanes)
             if same_lanes and set(earlier.axes) == set(later.axes):
-                _share(earlier, later, ROW_BYTES // (size(earlier.axes) * width))
+                _share(earlier, later, ROW_BYTES // (count(earlier.axes) * width))
+                _fits(earlier, width)
+
+
+def _fits(p: Pass, width: int) -> None:
+    """Makes it a condition that the rows are short, where sizes vary."""
+    taken = sum(row.node.dtype.bytes for row in p.keeps)
+    if taken and not size(p.axes) * width * taken <= ROW_BYTES:
+        raise AssertionError("a row buffer is too long")
 
 
 def _share(earlier: Pass, later: Pass, room: int) -> None:

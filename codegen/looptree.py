@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer
+from frameloom.ir.size import Int
 
 SQUARES = 64  # positions across the lanes in one block of transposed squares
 
@@ -85,6 +86,7 @@ class Pass:
     parallel: bool = False
     split: int = 0
     block: int = 0
+    enough: tuple[Int, int] | None = None  # parallel only where the first is at least the second
     transposed: Transposed | None = None
     scan: bool = False
     strip: int = (

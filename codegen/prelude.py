@@ -190,6 +190,9 @@ def transpose(lanes: int) -> str:
         "  EACH for (int l = 0; l < L; l++)\n"
         "    t[l] = l < rows ? columns == L ? load<V>(p + l * step) : load_part<V, columns>(p + l * step) : V{};\n"
         f"{''.join(lines)}}}\n"
+        "FN void fl_transpose(V *t, const E *p, i64 step, i64 rows, i64 columns) {\n"
+        "  EACH for (int l = 0; l < L; l++) t[l] = l < rows ? load_part<V>(p + l * step, columns) : V{};\n"
+        f"{''.join(lines)}}}\n"
     )
 
 

@@ -18,6 +18,7 @@ from frameloom.ir.index import bounds, linear
 from frameloom.ir.node import Axis, Node, axis, load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kind, Store
+from frameloom.ir.size import at_most, less
 from frameloom.ir.substitute import substitute, topological, transform
 
 
@@ -84,7 +85,7 @@ class Steps:
             along = Axis(f"{found.k.name}_to", found.k.extent)
             everywhere = self._kept(found.up_to(axis(along)))
             known = bounds(found.limit)
-            if known is not None and known[0] >= 0 and known[1] < along.extent:
+            if known is not None and at_most(0, known[0]) and less(known[1], along.extent):
                 return substitute(everywhere, {along: found.limit})
             return cumulative.at(found, everywhere, along)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from frameloom.codegen.cost import size
+from frameloom.codegen.cost import count
 from frameloom.codegen.goal import Goal
 from frameloom.codegen.layout import coalesce
 from frameloom.codegen.looptree import Accumulate, Assign, Fold, Pass, Tree
@@ -60,7 +60,7 @@ def _without_unit_axes(goal: Goal) -> Goal:
     units = {a: _ZERO for a in goal.axes if a.extent == 1}
     if not units:
         return goal
-    return goal.renamed(units, tuple(a for a in goal.axes if a.extent > 1))
+    return goal.renamed(units, tuple(a for a in goal.axes if a.extent != 1))
 
 
 _ZERO = Node(Op.CONST, axis(Axis("zero", 1)).dtype, (), 0)
@@ -137,7 +137,7 @@ class _Block:
             if inner is None:
                 return goal
             return replace(goal, bind=tuple(a for a in goal.axes if a != inner))
-        first = min(needs, key=lambda n: (len(n), size(n)))
+        first = min(needs, key=lambda n: (len(n), count(n)))
         return replace(goal, bind=tuple(a for a in goal.axes if a in first))
 
     def _shared_names(self, goals: list[Goal]) -> list[Goal]:

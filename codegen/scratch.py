@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frameloom.codegen.cost import size
+from frameloom.codegen.cost import count, size
 from frameloom.codegen.goal import Goal
 from frameloom.ir.index import linear
 from frameloom.ir.node import Axis, Node, axis, load
@@ -54,7 +54,7 @@ def _misfit(goal: Goal) -> Node | None:
         if n.op is Op.REDUCE and n.free & open_axes and n.free <= open_axes
     }
     chain: list[frozenset[Axis]] = []
-    for n, need in sorted(needs.items(), key=lambda item: (len(item[1]), size(item[1]))):
+    for n, need in sorted(needs.items(), key=lambda item: (len(item[1]), count(item[1]))):
         if chain and not chain[-1] <= need:
             return n
         chain.append(need)

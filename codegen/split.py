@@ -10,7 +10,6 @@ All stores are cut alike, so that they still share loops; what memory sees as on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from frameloom.codegen.layout import is_index, stride
@@ -19,6 +18,7 @@ from frameloom.ir.index import add, affine, mul, sub, terms_of
 from frameloom.ir.node import Axis, Node, axis, const, index
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Store
+from frameloom.ir.size import Size, gcd, surely_positive
 from frameloom.ir.substitute import compare, fold, substitute, topological, transform
 
 SHORTEST = 16  # positions of a contiguous piece; below, a masked vector is better than a loop
@@ -55,9 +55,15 @@ def _division(stores: Sequence[Store]) -> tuple[Axis, int] | None:
         divisor = n.srcs[1].arg
         terms, _ = terms_of(n.srcs[0])
         for term, factor in terms.items():
-            if term.op is not Op.AXIS or divisor <= 0:
+            if term.op is not Op.AXIS or not surely_positive(divisor):
                 continue
-            digit = divisor // math.gcd(factor, divisor)
+            digit = divisor // gcd(factor, divisor)
+            if isinstance(divisor, Size) or isinstance(digit, Size):
+                continue  # it may be 1
+            if isinstance(term.arg.extent, Size):
+                if digit > 1 and term.arg.extent % digit == 0:
+                    return term.arg, digit
+                continue
             if 1 < digit < term.arg.extent and term.arg.extent % digit == 0:
                 return term.arg, digit
     return None
@@ -121,11 +127,18 @@ def _threshold(stores: Sequence[Store], least: float) -> tuple[Axis, int] | None
             form = affine(sub(n.srcs[0], n.srcs[1]))
             if form is None or len(form[0]) != 1:
                 continue
+            if any(isinstance(n, Size) for n in (form[1], *form[0].values())):
+                continue
             ((a, factor),) = form[0].items()
             # true on one side of: factor * x + constant < 0
             constant = form[1] - (1 if n.op in (Op.LE, Op.GT) else 0)
             at = -(constant // factor) if factor > 0 else constant // -factor + 1
-            if a in s.axes and 0 < at < a.extent and _long_enough(stores, a, at, least):
+            if (
+                a in s.axes
+                and not isinstance(a.extent, Size)
+                and 0 < at < a.extent
+                and _long_enough(stores, a, at, least)
+            ):
                 return a, at
     return None
 

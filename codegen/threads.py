@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from frameloom.codegen.cost import cost, size
+from frameloom.codegen.cost import cost, count, size
 from frameloom.codegen.layout import is_index
 from frameloom.codegen.looptree import SQUARES, Item, Pass, accesses, nodes
+from frameloom.ir.size import Int, Size, hint_of, largest
 
 PARALLEL_WORK = 500_000  # cost units, about ten microseconds: the pool takes one to wake, on a busy machine more
 ROWS_ENOUGH = 16  # work items that are worth a parallel loop of their own
@@ -17,37 +18,54 @@ BLOCK = 4096  # positions of the lane axis in one work item, at least
 def share(body: Sequence[Item]) -> None:
     """Makes passes parallel that are worth it: as far outside as there are enough work items."""
     for p in body:
-        if not isinstance(p, Pass) or p.scan or work(p) < PARALLEL_WORK:
+        if not isinstance(p, Pass) or p.scan:
+            continue
+        cost_of_all, varies = work(p), isinstance(positions(p), Size)
+        if cost_of_all < PARALLEL_WORK and not varies:
             continue
         has_inner = any(isinstance(i, Pass) for i in p.body)
-        split, count = _leading(p)
+        split, items = _leading(p)
         block = 0
-        if p.vector is not None and p.transposed is None and count < CHUNKS:
-            block = _block(p, count, has_inner)
-            count *= -(-p.vector.extent // block)
-        if has_inner and count < ROWS_ENOUGH:
+        if p.vector is not None and p.transposed is None and items < CHUNKS:
+            block = _block(p, items, has_inner)
+            items *= -(-hint_of(p.vector.extent) // block)
+        if has_inner and items < ROWS_ENOUGH:
             p.strip = 0  # threads share the rows
             share(p.body)
-        elif count > 1:
+        elif items > 1 or varies:
             p.parallel, p.split, p.block = True, split, block
+            if varies:
+                p.enough = _enough(p, cost_of_all)
 
 
 def _leading(p: Pass) -> tuple[int, int]:
     """How many of the outer loops make enough work items together, and how many those are."""
     loops = p.axes[:-1] if p.vector else p.axes
-    split, count = 0, 1
-    while split < len(loops) and count < CHUNKS:
-        count *= loops[split].extent
+    split, items = 0, 1
+    while split < len(loops) and items < CHUNKS:
+        items *= hint_of(loops[split].extent)
         split += 1
-    return split, count
+    return split, items
 
 
-def _block(p: Pass, count: int, has_inner: bool) -> int:
+def _block(p: Pass, items: int, has_inner: bool) -> int:
     """Positions of the lane axis in one work item; all blocks but the last are whole steps of its loop."""
     step = p.lanes * p.unroll
-    least = step if has_inner else max(BLOCK // count // step, 1) * step
-    wanted = -(-p.vector.extent * count // CHUNKS)
+    least = step if has_inner else max(BLOCK // items // step, 1) * step
+    wanted = -(-hint_of(p.vector.extent) * items // CHUNKS)
     return max(-(-wanted // step) * step, least)
+
+
+def positions(p: Pass) -> Int:
+    """How often what is innermost runs, at most."""
+    inner = [positions(i) for i in p.body if isinstance(i, Pass)]
+    return size(p.axes) * largest(1, *inner)
+
+
+def _enough(p: Pass, cost_of_all: float) -> tuple[Int, int]:
+    """A number, and how great it is to be for threads to pay."""
+    total = positions(p)
+    return total, int(PARALLEL_WORK * hint_of(total) / max(cost_of_all, 1.0)) + 1
 
 
 def work(p: Pass) -> float:
@@ -56,5 +74,5 @@ def work(p: Pass) -> float:
     own = [i for i in p.body if not isinstance(i, Pass)]
     total += cost(n for n in nodes(own) if not is_index(n))
     total += sum(width for _, width in accesses(own))
-    total *= size(p.axes)
+    total *= count(p.axes)
     return total if p.transposed is None else total * SQUARES

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frameloom.codegen.blocking import block
-from frameloom.codegen.cost import cost, size
+from frameloom.codegen.cost import cost, count
 from frameloom.codegen.keep import keep
 from frameloom.codegen.layout import is_index, stride
 from frameloom.codegen.looptree import (
@@ -30,6 +30,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
+from frameloom.ir.size import hint_of, within
 
 L2_BYTES = 1 << 20  # of a core, about
 SPAN = 256  # lane positions of a tile of transposed squares, so that runs of memory are long
@@ -73,14 +74,14 @@ def _best(p: Pass, isa: Isa, start: int = 0) -> tuple[float, Axis | None]:
     best: tuple[float, Axis | None] = (-1.0, None)
     if p.scan and any(f.node.arg.kind == "prod" for f in p.folds):
         # One position after the other: where an early product is 0 and a later one infinite, another order has another result.
-        return sum(width * size(offset.free) for offset, width in found) * ONE_BY_ONE, None
+        return sum(width * count(offset.free) for offset, width in found) * ONE_BY_ONE, None
     if inner:
         best = (sum(_best(i, isa, ROW)[0] for i in inner), None)
     if not inner and p.folds:
         start += ACROSS
     for a in p.axes:
         score = _score(found, a, isa)
-        score *= a.extent / (a.extent + start)
+        score *= hint_of(a.extent) / (hint_of(a.extent) + start)
         if score > best[0]:
             best = (score, a)
     return best
@@ -88,14 +89,15 @@ def _best(p: Pass, isa: Isa, start: int = 0) -> tuple[float, Axis | None]:
 
 def _score(accesses: list[tuple[Node, int]], a: Axis, isa: Isa) -> float:
     lanes = isa.lanes(4)
-    filled = a.extent / (-(-a.extent // lanes) * lanes)
-    if a.extent < lanes:
+    extent = hint_of(a.extent)
+    filled = extent / (-(-extent // lanes) * lanes)
+    if extent < lanes:
         filled *= PARTIAL
     total = 0.0
     for offset, width in accesses:
         found = stride(offset, a)
         smooth = found is not None and found[0] in (0, 1)
-        total += width * size(offset.free) * (1.0 if smooth else STRIDED)
+        total += width * count(offset.free) * (1.0 if smooth else STRIDED)
     return total * filled
 
 
@@ -105,7 +107,7 @@ def _ordered(p: Pass, axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
     def reach(a: Axis) -> float:
         strides = [(stride(offset, a), width) for offset, width in found]
-        return sum(width * abs(along[0]) for along, width in strides if along is not None)
+        return sum(width * abs(hint_of(along[0])) for along, width in strides if along is not None)
 
     return tuple(sorted(axes, key=reach, reverse=True))
 
@@ -131,7 +133,8 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
     for inner in p.body:
         if isinstance(inner, Pass):
             _order_inside(inner)
-    if axis.extent < 2 * p.lanes:
+    extent = hint_of(axis.extent)
+    if extent < 2 * p.lanes:
         p.unroll = 1
     elif has_inner:
         p.unroll = 4 if work <= 30 else 2 if work <= 60 else 1
@@ -141,7 +144,7 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
         p.unroll = 4 if work <= 40 else 2 if work <= 100 else 1
     else:
         p.unroll = 2 if work <= 80 else 1
-    p.unroll = min(p.unroll, max(1, axis.extent // p.lanes))
+    p.unroll = min(p.unroll, max(1, extent // p.lanes))
     if has_inner and work <= 30:
         _strip(p)
     if not has_inner and not p.folds and all(isinstance(i, Assign) for i in p.body):
@@ -161,13 +164,13 @@ def _transpose(p: Pass) -> None:
             across = stride(n.srcs[0], a)
             if across is not None and across[0] == 1:
                 candidates.setdefault(a, []).append(n)
-    if not candidates or p.vector.extent < 4:
+    if not candidates or hint_of(p.vector.extent) < 4:
         return
-    axis, loads = max(candidates.items(), key=lambda c: (len(c[1]), c[0].extent))
-    if axis.extent < 4:
+    axis, loads = max(candidates.items(), key=lambda c: (len(c[1]), hint_of(c[0].extent)))
+    if hint_of(axis.extent) < 4:
         return
     squares = Axis(f"{axis.name}b", -(-axis.extent // SQUARES))
-    whole = size(p.axes) * sum(n.dtype.bytes for n in loads) > L2_BYTES
+    whole = count(p.axes) * sum(n.dtype.bytes for n in loads) > L2_BYTES
     span = SPAN if whole else SPAN // 2
     loads = loads[:TILES]
     p.axes = (*[a for a in p.axes if a not in (axis, p.vector)], squares, p.vector)
@@ -185,7 +188,7 @@ def _strip(p: Pass) -> None:
     )
     if p.folds or not own or any(f.node.arg.kind in ("argmax", "argmin") for f in folds):
         return
-    if min(size(i.axes) for i in inner) < STRIP_ROWS:
+    if min(count(i.axes) for i in inner) < STRIP_ROWS:
         return
     step = p.lanes * p.unroll
     # An accumulator and a term of each fold.
@@ -194,9 +197,11 @@ def _strip(p: Pass) -> None:
         # Rows are read again by the next pass, from the cache.
         room = min(
             room,
-            L2_BYTES // 2 // sum(size(i.axes) * sum(w for _, w in accesses(i.body)) for i in inner),
+            L2_BYTES
+            // 2
+            // sum(count(i.axes) * sum(w for _, w in accesses(i.body)) for i in inner),
         )
-    whole = -(-p.vector.extent // step) * step
+    whole = -(-hint_of(p.vector.extent) // step) * step
     strip = min(room // step * step, whole)
     if strip >= 2 * step:
         p.strip = strip
@@ -212,7 +217,7 @@ def _order_inside(p: Pass) -> None:
 def element_bytes(n: Node) -> int:
     if is_index(n) or (n.op is Op.WHERE and n.dtype is DType.I64):
         known = bounds(n)
-        if known is not None and known[0] >= -(1 << 31) and known[1] < 1 << 31:
+        if known is not None and within(known, 1 << 31):
             return 1  # computed in 32 bits, or only an address
     if n.op is Op.LOAD and n.dtype is DType.BOOL:
         return 1

@@ -54,6 +54,27 @@ template <class V, int N, class E> FN V load_strided(const E *p, i64 s) {
 }
 template <int N, class E, class V> FN void store_strided(E *p, i64 s, V v) { EACH for (int l = 0; l < N; l++) p[l * s] = v[l]; }
 template <int N, class E, class V, class O> FN void store_at(E *p, O o, V v) { EACH for (int l = 0; l < N; l++) p[o[l]] = v[l]; }
+// Parts of a vector whose length is known only at run time.
+template <class V, class E> FN V load_part(const E *p, i64 n) {
+  constexpr int L = sizeof(V) / sizeof(E);
+  E e[L]; for (int l = 0; l < L; l++) e[l] = l < n ? p[l] : E(0); return load<V>(e);
+}
+template <class E, class V> FN void store_part(E *p, V v, i64 n) {
+  constexpr int L = sizeof(V) / sizeof(E);
+  E e[L]; store(e, v); for (int l = 0; l < L; l++) if (l < n) p[l] = e[l];
+}
+template <class V, class E> FN V load_strided(const E *p, i64 s, i64 n) {
+  constexpr int L = sizeof(V) / sizeof(E);
+  E e[L]; for (int l = 0; l < L; l++) e[l] = l < n ? p[l * s] : E(0); return load<V>(e);
+}
+template <class E, class V> FN void store_strided(E *p, i64 s, V v, i64 n) {
+  constexpr int L = sizeof(V) / sizeof(E);
+  E e[L]; store(e, v); for (int l = 0; l < L; l++) if (l < n) p[l * s] = e[l];
+}
+template <class E, class V, class O> FN void store_at(E *p, O o, V v, i64 n) {
+  constexpr int L = sizeof(V) / sizeof(E);
+  EACH for (int l = 0; l < L; l++) if (l < n) p[o[l]] = v[l];
+}
 template <class V, class E> FN V splat(E x) { return x - (V){}; }
 template <class T, class F> FN T as(F x) { T t; static_assert(sizeof t == sizeof x, ""); __builtin_memcpy(&t, &x, sizeof t); return t; }
 
@@ -148,6 +169,13 @@ template <int N, class M> FN V load_masked(const E *p, M m, V) {
 
 //@ masked
 template <int N, class M> FN V load_masked(const E *p, M m, V) { V v = {}; EACH for (int l = 0; l < N; l++) if (m[l]) v[l] = p[l]; return v; }
+
+//@ masked_part
+template <class M> FN V load_masked(const E *p, M m, V, i64 n) { V v = {}; EACH for (int l = 0; l < L; l++) if (l < n && m[l]) v[l] = p[l]; return v; }
+
+//@ gather_part
+template <class O> FN V gather(const E *p, O o, V, i64 n) { V v = {}; EACH for (int l = 0; l < L; l++) if (l < n) v[l] = p[o[l]]; return v; }
+template <class M, class O> FN V gather_masked(const E *p, O o, M m, V, i64 n) { V v = {}; EACH for (int l = 0; l < L; l++) if (l < n && m[l]) v[l] = p[o[l]]; return v; }
 
 //@ gather needs: convert
 // Lanes from N on are 0.

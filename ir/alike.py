@@ -31,6 +31,7 @@ from frameloom.ir.program import (
     is_cuda,
 )
 from frameloom.ir.renamed import renamed
+from frameloom.ir.size import hint_of
 
 LEAST = 4  # parts for which it pays
 
@@ -127,7 +128,7 @@ def _describe(program: Program, part: _Part, readers: dict[Buffer, int]) -> bool
         numbers = tuple((type(v), exact(v)) for v in row.numbers)
         part.key.append((step.device, form.key, tuple(places), numbers))
         extents.append(row.extent)
-    part.extent = max(extents)
+    part.extent = max(extents, key=hint_of)
     part.key.append(tuple(e == part.extent for e in extents))
     part.key.append(part.extent == 1)
     return all(e in (1, part.extent) for e in extents)

@@ -8,6 +8,7 @@ from frameloom.ir import index
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
+from frameloom.ir.size import Int, Size, at_most, largest, less, same, smallest
 
 MOST_CASES = 4  # selections one inside another
 
@@ -48,16 +49,22 @@ def assumptions(mask: Node) -> dict[Node, index.Range]:
         elif coefficient == -1:
             high, low = (-v for v in _LIMITS[n.op](-high, -low, -constant))
         found[term] = (low, high)
-    return {t: r for t, r in found.items() if -_FAR < r[0] <= r[1] < _FAR}
+    return {t: r for t, r in found.items() if _is_near(*r)}
+
+
+def _is_near(low: Int, high: Int) -> bool:
+    if isinstance(low, Size) or isinstance(high, Size):
+        return low is not -_FAR and high is not _FAR
+    return -_FAR < low <= high < _FAR
 
 
 _FAR = 1 << 62
 _LIMITS = {
-    Op.LT: lambda low, high, limit: (low, min(high, limit - 1)),
-    Op.LE: lambda low, high, limit: (low, min(high, limit)),
-    Op.GT: lambda low, high, limit: (max(low, limit + 1), high),
-    Op.GE: lambda low, high, limit: (max(low, limit), high),
-    Op.EQ: lambda low, high, limit: (max(low, limit), min(high, limit)),
+    Op.LT: lambda low, high, limit: (low, smallest(high, limit - 1)),
+    Op.LE: lambda low, high, limit: (low, smallest(high, limit)),
+    Op.GT: lambda low, high, limit: (largest(low, limit + 1), high),
+    Op.GE: lambda low, high, limit: (largest(low, limit), high),
+    Op.EQ: lambda low, high, limit: (largest(low, limit), smallest(high, limit)),
 }
 
 
@@ -107,8 +114,9 @@ def _verdict(op: Op, span: index.Range) -> bool | None:
         low, high = -high, -low
         op = Op.LT if op is Op.GT else Op.LE
     if op is Op.LT:
-        return True if high < 0 else False if low >= 0 else None
+        return True if less(high, 0) else False if at_most(0, low) else None
     if op is Op.LE:
-        return True if high <= 0 else False if low > 0 else None
-    equal = True if low == high == 0 else False if low > 0 or high < 0 else None
+        return True if at_most(high, 0) else False if less(0, low) else None
+    apart = less(0, low) or less(high, 0)
+    equal = True if same(low, 0) and same(high, 0) else False if apart else None
     return equal if op is Op.EQ or equal is None else not equal

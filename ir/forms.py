@@ -14,6 +14,7 @@ from frameloom.ir.index import linear, terms_of
 from frameloom.ir.node import Axis, Node, axis, const, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, KernelList, Kind, Row, Store
+from frameloom.ir.size import may_exceed_1
 from frameloom.ir.substitute import space, topological
 
 ALONG = Axis("x", 1 << 30)  # of the stores of a form; a Row says how many positions there are
@@ -57,7 +58,7 @@ def _memory_order(store: Store) -> dict[Axis, int] | None:
     """The stride of every axis, if the store fills memory without gaps."""
     terms, _ = terms_of(store.offset)
     strides = {n.arg: factor for n, factor in terms.items() if n.op is Op.AXIS}
-    wanted = [a for a in store.axes if a.extent > 1]
+    wanted = [a for a in store.axes if may_exceed_1(a.extent)]
     if len(strides) < len(terms) or not set(wanted) <= set(strides):
         return None
     below = 1
@@ -90,7 +91,7 @@ class _Made:
         for n, factor in terms.items():
             if n.op is not Op.AXIS:
                 return None
-            if n.arg.extent > 1:
+            if may_exceed_1(n.arg.extent):
                 found[n.arg] = factor
         if found and found != self.strides:
             return None
@@ -170,7 +171,7 @@ def kernels_of(step: KernelList) -> tuple[Kernel, ...]:
 
 def instance(form: Form, row: Row, name: str, origin: tuple[str, ...]) -> Kernel:
     """The kernel of this form that a row says."""
-    axes = space([row.extent]) if row.extent > 1 else ()
+    axes = space([row.extent]) if may_exceed_1(row.extent) else ()
     here = axis(axes[0]) if axes else FIRST
     known: dict[Node, Node] = {
         load(b, FIRST): const(value, b.dtype)  # type: ignore[arg-type]

@@ -34,6 +34,7 @@ from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, S
 from frameloom.ir.reuse import reuse
 from frameloom.ir.rewrite import simplify
 from frameloom.ir.scatter import scatters_alone
+from frameloom.ir.size import hint_of
 from frameloom.ir.split import split
 from frameloom.ir.substitute import FALSE, loads
 from frameloom.ir.together import together
@@ -230,7 +231,7 @@ def _alike(graph: Graph, a: Group, b: Group) -> bool:
     first, second = max(map(_nest, a.stores)), max(map(_nest, b.stores))
     if first != second and not _is_check(a) and not _is_check(b):
         return False
-    outer = [sorted(x.extent for x in max(g.stores, key=_nest).axes) for g in (a, b)]
+    outer = [sorted(hint_of(x.extent) for x in max(g.stores, key=_nest).axes) for g in (a, b)]
     return _contains(outer[0], outer[1]) or _contains(outer[1], outer[0])
 
 
@@ -247,7 +248,7 @@ def _nest(store: Store) -> tuple[int, tuple[int, ...]]:
     nests += [r.free | frozenset(r.arg.axes) for r in summary(store.value).reductions]
     sized = []
     for axes in nests:
-        extents = tuple(sorted(a.extent for a in axes))
+        extents = tuple(sorted(hint_of(a.extent) for a in axes))
         size = 1
         for extent in extents:
             size *= extent

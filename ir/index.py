@@ -11,15 +11,26 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import math
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, axis, index
 from frameloom.ir.ops import Op
+from frameloom.ir.size import (
+    Int,
+    Size,
+    gcd,
+    hint_of,
+    largest,
+    may_exceed_1,
+    number,
+    same,
+    smallest,
+    surely_positive,
+)
 
-Range = tuple[int, int]
+Range = tuple[Int, Int]
 Ranges = Mapping[Node, Range]
 
 _WORD = 1 << 64
@@ -70,14 +81,16 @@ def sum_of(terms: Mapping[Node, int], constant: int = 0) -> Node:
     return total if constant == 0 else Node(Op.ADD, DType.I64, (total, index(constant)))
 
 
-def _wrap(value: int) -> int:
+def _wrap(value: Int) -> Int:
+    if isinstance(value, Size):
+        return value
     return value if _I64[0] <= value <= _I64[1] else (value - _I64[0]) % _WORD + _I64[0]
 
 
 def _sorted(terms: Mapping[Node, int]) -> list[tuple[Node, int]]:
     items = list(terms.items())
     if len(items) > 1:
-        items.sort(key=lambda item: (-abs(item[1]), -item[1], _text(item[0])))
+        items.sort(key=lambda item: (-abs(hint_of(item[1])), -hint_of(item[1]), _text(item[0])))
     return items
 
 
@@ -124,7 +137,7 @@ def sub(a: Node, b: Node) -> Node:
 
 def mul(a: Node, b: Node | int) -> Node:
     """Product; distributes a constant over a sum."""
-    b = index(b) if isinstance(b, int) else b
+    b = b if isinstance(b, Node) else index(b)
     if a.op is Op.CONST:
         a, b = b, a
     if b.op is not Op.CONST:
@@ -183,8 +196,15 @@ def bounds(node: Node, ranges: Ranges | None = None) -> Range | None:
         stack.pop()
         if n not in known:
             found = _bounds_of(n, [known[s] for s in n.srcs] if n.op in _RANGED else [])
-            known[n] = found if found and _I64[0] <= found[0] and found[1] <= _I64[1] else None
+            known[n] = found if found and _fits(found) else None
     return known[node]
+
+
+def _fits(found: Range, width: Range = _I64) -> bool:
+    """Whether the range lies within another.  What is computed of sizes does, by the rules of index arithmetic."""
+    if isinstance(found[0], Size) or isinstance(found[1], Size):
+        return width is _I64
+    return width[0] <= found[0] and found[1] <= width[1]
 
 
 _RANGED = frozenset({
@@ -205,6 +225,8 @@ def _where(condition: Node, holds: bool, n: Node, known: Range | None) -> Range 
         if terms_of(n) != ({t: -c for t, c in terms.items()}, -constant):
             return known
         sign, known = -1, (-known[1], -known[0])
+    if isinstance(limit, Size) or any(isinstance(k, Size) for k in known):
+        return known
     # `position < end`, or else `position >= end`
     below, end = _BELOW[condition.op][0], limit + _BELOW[condition.op][1]
     low, high = (
@@ -223,14 +245,14 @@ def _bounds_of(n: Node, of: Sequence[Range | None]) -> Range | None:
     if op is Op.AXIS:
         return 0, n.arg.extent - 1
     if op is Op.CONST:
-        return (int(n.arg), int(n.arg)) if not n.dtype.is_float else None
+        return (number(n.arg), number(n.arg)) if not n.dtype.is_float else None
     if op is Op.WHERE:
         one, other = (_where(n.srcs[0], k == 1, n.srcs[k], of[k]) for k in (1, 2))
         return _hull(one, other) if one and other else None
-    if op is Op.MOD and n.srcs[1].op is Op.CONST and n.srcs[1].arg > 0:
+    if op is Op.MOD and n.srcs[1].op is Op.CONST and surely_positive(n.srcs[1].arg):
         c = n.srcs[1].arg
         a = of[0]
-        return a if a and a[0] >= 0 and a[1] < c else (0, c - 1)
+        return a if a and surely_positive(a[0] + 1) and surely_positive(c - a[1]) else (0, c - 1)
     if op is Op.CAST or not n.dtype.is_int:
         return _bounds_of_cast(n, of[0] if of else None)
     if op not in _RANGED or any(r is None for r in of):
@@ -248,26 +270,26 @@ def _bounds_of(n: Node, of: Sequence[Range | None]) -> Range | None:
             found = (a[0] - b[1], a[1] - b[0])
         elif op is Op.MUL:
             corners = [x * y for x in a for y in b]
-            found = (min(corners), max(corners))
+            found = (smallest(*corners), largest(*corners))
         elif op is Op.MIN:
-            found = (min(a[0], b[0]), min(a[1], b[1]))
+            found = (smallest(a[0], b[0]), smallest(a[1], b[1]))
         elif op is Op.MAX:
-            found = (max(a[0], b[0]), max(a[1], b[1]))
-        elif op is Op.FLOORDIV and b[0] > 0:
+            found = (largest(a[0], b[0]), largest(a[1], b[1]))
+        elif op is Op.FLOORDIV and surely_positive(b[0]):
             corners = [x // y for x in a for y in b]
-            found = (min(corners), max(corners))
+            found = (smallest(*corners), largest(*corners))
         else:
             return _width(n.dtype)
     width = _width(n.dtype) or _I64
     # A narrow integer may have wrapped.
-    return found if width[0] <= found[0] and found[1] <= width[1] else _width(n.dtype)
+    return found if _fits(found, width) else _width(n.dtype)
 
 
 def _bounds_of_cast(n: Node, source: Range | None) -> Range | None:
     width = _width(n.dtype)
     if n.op is not Op.CAST or source is None or n.srcs[0].dtype.is_float:
         return width
-    if width is None or (width[0] <= source[0] and source[1] <= width[1]):
+    if width is None or _fits(source, width):
         return source
     return width
 
@@ -285,7 +307,7 @@ def _width(dtype: DType) -> Range | None:
 
 
 def _hull(a: Range, b: Range) -> Range:
-    return min(a[0], b[0]), max(a[1], b[1])
+    return smallest(a[0], b[0]), largest(a[1], b[1])
 
 
 # --- division
@@ -306,7 +328,7 @@ def mod(node: Node, divisor: int, ranges: Ranges | None = None) -> Node:
 def _divide(node: Node, c: int, ranges: Ranges | None) -> tuple[Node, Node]:
     """Quotient and remainder.  Whole multiples of c leave first; then the rest splits at a divisor g of c into
     g*high + low with 0 <= low < g, so that only high is divided: (g*high + low) // (g*m) = high // m."""
-    assert c > 0, c
+    assert surely_positive(c), c
     if c == 1:
         return node, index(0)
     terms, constant = terms_of(node)
@@ -320,16 +342,17 @@ def _divide(node: Node, c: int, ranges: Ranges | None) -> tuple[Node, Node]:
     whole_constant, rest_constant = divmod(constant, c)
     remainder = sum_of(rest, rest_constant)
     span = bounds(remainder, ranges)
-    if span is not None and span[0] // c == span[1] // c:
+    if span is not None and same(span[0] // c, span[1] // c):
         k = span[0] // c
         return sum_of(whole, whole_constant + k), sum_of(rest, rest_constant - k * c)
-    for g in sorted({math.gcd(f, c) for f in rest.values()} - {1}, reverse=True):
+    divisors = {gcd(f, c) for f in rest.values()} - {1}
+    for g in sorted(divisors, key=hint_of, reverse=True):
         low = {t: f for t, f in rest.items() if f % g}
         high = {t: f // g for t, f in rest.items() if f % g == 0}
         high_constant, low_constant = divmod(rest_constant, g)
         low_node = sum_of(low, low_constant)
         low_span = bounds(low_node, ranges)
-        if low_span is None or low_span[0] // g != low_span[1] // g:
+        if low_span is None or not same(low_span[0] // g, low_span[1] // g):
             continue
         k = low_span[0] // g
         q, r = _divide(sum_of(high, high_constant + k), c // g, ranges)
@@ -339,8 +362,9 @@ def _divide(node: Node, c: int, ranges: Ranges | None) -> tuple[Node, Node]:
         )
     # Nothing resolved: coefficients of the rest go below c, so that equal divisions look equal.
     for t, f in rest.items():
-        whole[t] = whole.get(t, 0) + f // c
-        rest[t] = f % c
+        if not isinstance(c, Size) and not isinstance(f, Size):
+            whole[t] = whole.get(t, 0) + f // c
+            rest[t] = f % c
     return (
         add(sum_of(whole, whole_constant), _quotient(rest, rest_constant, c, ranges)),
         _remainder(rest, rest_constant, c, ranges),
@@ -405,7 +429,8 @@ def positions_of(
     coefficients, constant = form
     found = {a: index(0) for a in axes}
     rest = add(offset, index(-constant))
-    for a in sorted((a for a in axes if a.extent > 1), key=lambda a: -coefficients[a]):
+    moving = (a for a in axes if may_exceed_1(a.extent))
+    for a in sorted(moving, key=lambda a: -hint_of(coefficients[a])):
         found[a], rest = _divide(rest, coefficients[a], ranges)
     return found
 
@@ -417,7 +442,8 @@ def _is_layout(offset: Node, axes: tuple[Axis, ...]) -> bool:
     if form is None:
         return False
     reach = 1
-    for a in sorted((a for a in axes if a.extent > 1), key=lambda a: form[0].get(a, 0)):
+    moving = (a for a in axes if may_exceed_1(a.extent))
+    for a in sorted(moving, key=lambda a: (hint_of(form[0].get(a, 0)), hint_of(a.extent))):
         if form[0].get(a, 0) < reach:
             return False
         reach += form[0][a] * (a.extent - 1)

@@ -17,6 +17,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, const
 from frameloom.ir.ops import EXPENSIVE, LEAVES, Op
 from frameloom.ir.program import Buffer, Store, is_cuda
+from frameloom.ir.size import hint_of, surely_positive
 from frameloom.ir.substitute import loads, masked, select, substitute, topological, transform
 
 CHEAP_OPS = 24  # more arithmetic than this is not repeated where that can be avoided
@@ -149,7 +150,11 @@ def _unsafe(at: Mapping[Axis, Node]) -> frozenset[Axis]:
     found: frozenset[Axis] = frozenset()
     for a, n in at.items():
         span = index.bounds(n)
-        if span is None or span[0] < 0 or span[1] >= a.extent:
+        if (
+            span is None
+            or not surely_positive(span[0] + 1)
+            or not surely_positive(a.extent - span[1])
+        ):
             found |= n.free
     return found
 
@@ -266,7 +271,7 @@ def _once(reduction: Node, needs: frozenset[Axis], use: Use) -> bool:
 def _extent(axes: Iterable[Axis]) -> int:
     total = 1
     for a in axes:
-        total *= a.extent
+        total *= hint_of(a.extent)
     return total
 
 
@@ -276,6 +281,6 @@ def bytes_of(buffers: Iterable[Buffer]) -> int:
     for b in buffers:
         size = b.dtype.bytes if b.dtype is not None else 8
         for extent in b.shape:
-            size *= extent
+            size *= hint_of(extent)
         total += size
     return total

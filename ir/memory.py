@@ -23,6 +23,7 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
+from frameloom.ir.size import Int, Size, hint_of, largest, same
 from frameloom.ir.substitute import loads
 
 ALIGNMENT = 64
@@ -34,8 +35,8 @@ class MemoryPlan:
     """Byte offsets of TEMP buffers in the arena of their device, and the size of all arenas together.  TEMP buffers without
     one are allocated from their first use to their last."""
 
-    offsets: dict[Buffer, int]
-    arena_bytes: int
+    offsets: dict[Buffer, Int]
+    arena_bytes: Int
 
 
 def plan_memory(program: Program) -> MemoryPlan:
@@ -46,8 +47,10 @@ def plan_memory(program: Program) -> MemoryPlan:
             if buffer.kind is Kind.TEMP and not _has_own_life(buffer):
                 first, _ = lives.get(buffer, (k, k))
                 lives[buffer] = (first, k)
-    offsets: dict[Buffer, int] = {}
-    totals: dict[str, int] = {}
+    sized = {b: life for b, life in lives.items() if isinstance(size_in_bytes(b), Size)}
+    lives = {b: life for b, life in lives.items() if b not in sized}
+    offsets: dict[Buffer, Int] = {}
+    totals: dict[str, Int] = {}
     placed: dict[tuple[str, int], list[Buffer]] = {}  # by device and step that needs them
     for buffer in sorted(lives, key=lambda b: (-size_in_bytes(b), lives[b], b.name)):
         size = _aligned(size_in_bytes(buffer))
@@ -60,11 +63,37 @@ def plan_memory(program: Program) -> MemoryPlan:
         totals[buffer.device] = max(total, offsets[buffer] + size)
         for there in during:
             there.append(buffer)
+    for device in dict.fromkeys(b.device for b in sized):
+        own = {b: life for b, life in sized.items() if b.device == device}
+        totals[device] = _place_sized(own, offsets, totals.get(device, 0))
     return MemoryPlan(offsets, sum(totals.values()))
 
 
+def _place_sized(
+    lives: dict[Buffer, tuple[int, int]], offsets: dict[Buffer, Int], start: Int
+) -> Int:
+    """Buffers whose sizes vary lie behind the others, in slots: each as large as the largest of the buffers that take turns in it."""
+    slots: list[list[Buffer]] = []
+    for buffer in sorted(lives, key=lambda b: (-hint_of(size_in_bytes(b)), lives[b], b.name)):
+        first, last = lives[buffer]
+        free = [
+            slot for slot in slots if all(lives[b][0] > last or lives[b][1] < first for b in slot)
+        ]
+        size = size_in_bytes(buffer)
+        alike = [slot for slot in free if same(size_in_bytes(slot[0]), size)]
+        if chosen := alike or free:
+            chosen[-1].append(buffer)
+        else:
+            slots.append([buffer])
+    for slot in slots:
+        for buffer in slot:
+            offsets[buffer] = start
+        start = start + _aligned(largest(*(size_in_bytes(b) for b in slot)))
+    return start
+
+
 def _has_own_life(buffer: Buffer) -> bool:
-    return is_cuda(buffer.device) and size_in_bytes(buffer) >= LARGE
+    return is_cuda(buffer.device) and hint_of(size_in_bytes(buffer)) >= LARGE
 
 
 def _tightest_gap(taken: list[tuple[int, int]], size: int, total: int) -> int:
@@ -82,11 +111,11 @@ def _tightest_gap(taken: list[tuple[int, int]], size: int, total: int) -> int:
     return best[1]
 
 
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+def _aligned(size: Int) -> Int:
+    return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 
-def size_in_bytes(buffer: Buffer) -> int:
+def size_in_bytes(buffer: Buffer) -> Int:
     """Bytes from the first element to the last."""
     if 0 in buffer.shape:
         return 0

@@ -33,6 +33,7 @@ from typing import Any
 
 from frameloom.ir.dtype import DType
 from frameloom.ir.ops import COMPARES, PREDICATES, Op
+from frameloom.ir.size import Int, Size
 
 REDUCE_KINDS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "logaddexp")
 
@@ -132,6 +133,8 @@ def _arg_key(arg: Any) -> Any:
 
 def const(value: bool | int | float, dtype: DType) -> Node:
     """`value` converted to the dtype's Python type."""
+    if isinstance(value, Size):
+        return cast(dtype, index(value))
     if dtype.kind == "b":
         value = bool(value)
     elif dtype.is_int:
@@ -141,9 +144,13 @@ def const(value: bool | int | float, dtype: DType) -> Node:
     return Node(Op.CONST, dtype, (), value)
 
 
-@functools.lru_cache(1024)
-def index(value: int) -> Node:
+def index(value: Int) -> Node:
     """An index constant."""
+    return Node(Op.CONST, DType.I64, (), value) if isinstance(value, Size) else _index(value)
+
+
+@functools.lru_cache(1024)
+def _index(value: int) -> Node:
     return Node(Op.CONST, DType.I64, (), int(value))
 
 

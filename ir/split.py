@@ -15,6 +15,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Store
+from frameloom.ir.size import Size
 from frameloom.ir.substitute import loads, substitute, topological
 
 SHORTEST = 8  # elements of a piece
@@ -49,7 +50,12 @@ def _cuts(tests: Sequence[Node], a: Axis) -> set[int]:
     found: set[int] = set()
     for n in tests:
         form = index.affine(index.sub(n.srcs[0], n.srcs[1]))
-        if form is not None and form[0] == {a: 1} and 0 < -form[1] < a.extent:
+        if (
+            form is not None
+            and form[0] == {a: 1}
+            and not isinstance(a.extent, Size)
+            and 0 < -form[1] < a.extent
+        ):
             found.add(-form[1])
     return found
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from frameloom.ir.size import Int, hint_of, may_exceed_1
+
 
 def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether two elements may lie in one place: false only where no stride is below the reach of the smaller ones."""
-    reach = 0
-    for stride, extent in sorted((s, e) for s, e in zip(strides, shape, strict=True) if e > 1):
+    reach: Int = 0
+    pairs = [(s, e) for s, e in zip(strides, shape, strict=True) if may_exceed_1(e)]
+    for stride, extent in sorted(pairs, key=lambda pair: tuple(map(hint_of, pair))):
         if stride <= reach:
             return True
         reach += stride * (extent - 1)

@@ -16,6 +16,7 @@ from frameloom.ir.cases import negation, settled_by_cases
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, axis, const, reduce, where
 from frameloom.ir.ops import COMPARES, Op
+from frameloom.ir.size import at_most, less, same, surely_positive
 
 _fresh = itertools.count()
 
@@ -176,7 +177,11 @@ def rebuild(n: Node, srcs: tuple[Node, ...]) -> Node:
             return index.add(*srcs)
         if op is Op.MUL:
             return index.mul(*srcs)
-        if srcs[1].op is Op.CONST and srcs[1].arg > 0 and index.bounds(srcs[0]) is not None:
+        if (
+            srcs[1].op is Op.CONST
+            and surely_positive(srcs[1].arg)
+            and index.bounds(srcs[0]) is not None
+        ):
             divide = index.floordiv if op is Op.FLOORDIV else index.mod
             return divide(srcs[0], srcs[1].arg)
     elif op in COMPARES:
@@ -214,14 +219,14 @@ def _settled(op: Op, a: index.Range, b: index.Range) -> bool | None:
     if op in (Op.GT, Op.GE):
         op, a, b = (Op.LT if op is Op.GT else Op.LE), b, a
     if op is Op.LT:
-        return True if a[1] < b[0] else False if a[0] >= b[1] else None
+        return True if less(a[1], b[0]) else False if at_most(b[1], a[0]) else None
     if op is Op.LE:
-        return True if a[1] <= b[0] else False if a[0] > b[1] else None
-    apart = a[1] < b[0] or b[1] < a[0]
-    same = a[0] == a[1] == b[0] == b[1]
+        return True if at_most(a[1], b[0]) else False if less(b[1], a[0]) else None
+    apart = less(a[1], b[0]) or less(b[1], a[0])
+    equal = same(a[0], a[1]) and same(a[1], b[0]) and same(b[0], b[1])
     if op is Op.EQ:
-        return False if apart else True if same else None
-    return True if apart else False if same else None
+        return False if apart else True if equal else None
+    return True if apart else False if equal else None
 
 
 def _settled_reduction(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:

@@ -28,6 +28,7 @@ from frameloom.ir.program import (
     View,
 )
 from frameloom.ir.scatter import is_scatter, reads_own
+from frameloom.ir.size import Size, surely_positive
 from frameloom.ir.substitute import loads, topological
 from frameloom.ir.text import show
 
@@ -162,7 +163,7 @@ def _check_store(s: Store) -> None:
         raise _Fault(f"a malformed scatter to {s.buffer}")
     if s.value.dtype is not s.buffer.dtype:
         raise _Fault(f"{s.buffer} of {s.buffer.dtype!r} gets a {s.value.dtype!r}", s.value)
-    if any(a.extent < 1 for a in s.axes) or len(set(s.axes)) < len(s.axes):
+    if any(surely_positive(1 - a.extent) for a in s.axes) or len(set(s.axes)) < len(s.axes):
         raise _Fault(f"store to {s.buffer} has an empty or repeated axis")
     for root in (s.offset, s.value):
         if not root.free <= set(s.axes):
@@ -182,7 +183,7 @@ def _check_offset(buffer: Buffer, offset: Node) -> None:
         return  # the memory around them may be part of the same tensor
     span = bounds(offset)
     size = size_in_bytes(buffer) // buffer.dtype.bytes
-    if span is not None and not (span[0] >= 0 and span[1] < size):
+    if span is not None and (surely_positive(-span[0]) or surely_positive(span[1] - size + 1)):
         raise _Fault(f"offsets {span[0]}..{span[1]} of {buffer}, which has {size} elements", offset)
 
 
@@ -216,7 +217,8 @@ def _check_node(n: Node) -> None:
     op, dtypes = n.op, [s.dtype for s in n.srcs]
     if op is Op.CONST:
         wanted = bool if n.dtype.kind == "b" else int if n.dtype.is_int else float
-        _require(type(n.arg) is wanted and not n.srcs, "a constant of another Python type", n)
+        fits = type(n.arg) is wanted or (n.dtype is DType.I64 and isinstance(n.arg, Size))
+        _require(fits and not n.srcs, "a constant of another Python type", n)
     elif op is Op.AXIS:
         _require(n.dtype is DType.I64 and not n.srcs, "an axis is an i64", n)
     elif op is Op.LOAD:
@@ -242,7 +244,7 @@ def _check_reduce(n: Node) -> None:
     kind, axes = n.arg.kind, n.arg.axes
     _require(kind in REDUCE_KINDS and len(n.srcs) == 1 and bool(axes), "a malformed reduction", n)
     _require(
-        len(set(axes)) == len(axes) and all(a.extent >= 1 for a in axes),
+        len(set(axes)) == len(axes) and not any(surely_positive(1 - a.extent) for a in axes),
         "empty or repeated axes",
         n,
     )

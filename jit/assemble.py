@@ -33,6 +33,8 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
+from frameloom.ir.size import Size, Symbol
+from frameloom.plan_sizes import PlanSizes
 from frameloom.runtime import _runtime
 from frameloom.runtime.launch import load
 from frameloom.runtime.spec import (
@@ -47,6 +49,7 @@ from frameloom.runtime.spec import (
     NumberCall,
     NumberSpec,
     PlanSpec,
+    SizeCall,
     ViewSpec,
 )
 from frameloom.runtime.triton_build import Cubin, unaligned
@@ -72,7 +75,7 @@ class Built:
 
 def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, built: Built) -> Any:
     """The native plan of a program whose kernels are `built`."""
-    numbers = _Numbers(program, memory)
+    numbers = _Numbers(program, memory, captured)
     calls = _kernel_calls(built, numbers)
     steps: list[Any] = []
     for step in program.steps:
@@ -95,21 +98,31 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
                 ExternCall("frameloom.increment_version", bump, (InputSpec(position),), {}, ())
             )
     # Before the buffers are listed: an empty output is a buffer that no step touches.
-    outputs = tuple(numbers.view(o) if isinstance(o, View) else o for o in program.outputs)
+    outputs = tuple(
+        numbers.view(o) if isinstance(o, View) else numbers.replace(o) for o in program.outputs
+    )
+    arena_bytes = numbers.sizes.ref(memory.arena_bytes)
     spec = PlanSpec(
         n_inputs=len(program.inputs),
         numbers=tuple(_number_call(n, numbers) for n in program.numbers),
+        sizes=tuple(numbers.sizes.calls),
         refused=_capture.RunPlainly,
         buffers=tuple(numbers.specs),
         steps=tuple(steps),
         outputs=outputs,
-        arena_bytes=memory.arena_bytes,
+        arena_bytes=arena_bytes,
         owned=captured.owned,
         otherwise=partial(_op_by_op, without_examples(captured))
         if any(isinstance(s, DrawCall) for s in steps)
         else None,
     )
     return _runtime.Plan(spec)
+
+
+def _leaf(captured: CapturedGraph, symbol: Symbol) -> SizeCall:
+    """Where a call has a size."""
+    position = captured.inputs.index(symbol.source.origin)
+    return SizeCall(symbol.source.kind, (position, symbol.source.dim))
 
 
 def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
@@ -167,7 +180,8 @@ def _kernel_calls(built: Built, numbers: _Numbers) -> dict[str, Callable[[], Any
 
 def _kernel_call(entry: KernelEntry, address: int, numbers: _Numbers) -> KernelCall:
     buffers = tuple(numbers[b] for b in entry.buffers)
-    return KernelCall(address, buffers, entry.bytes_moved, entry.name)
+    sizes = tuple(map(numbers.sizes.index, entry.sizes))
+    return KernelCall(address, buffers, entry.bytes_moved, entry.name, sizes)
 
 
 def _launch_call(
@@ -211,8 +225,9 @@ def _load_unaligned(source: LaunchSource, device: int) -> int:
 class _Numbers:
     """Buffer -> its number and BufferSpec; inputs first, the others when they are first met."""
 
-    def __init__(self, program: Program, memory: MemoryPlan) -> None:
+    def __init__(self, program: Program, memory: MemoryPlan, captured: CapturedGraph) -> None:
         self.specs: list[BufferSpec] = []
+        self.sizes = PlanSizes(partial(_leaf, captured))
         self._memory = memory
         self._constants = dict(program.constants)
         self._numbers: dict[Buffer, int] = {}
@@ -232,11 +247,11 @@ class _Numbers:
             kind = "transient"
         return BufferSpec(
             kind=kind,
-            shape=buffer.shape,
-            strides=buffer.strides,
+            shape=self.sizes.refs(buffer.shape),
+            strides=self.sizes.refs(buffer.strides),
             dtype=_torch_dtype(buffer),
             device=torch.device(buffer.device),
-            offset=offset or 0,
+            offset=self.sizes.ref(offset or 0),
             constant=self._constants.get(buffer),
         )
 
@@ -254,7 +269,8 @@ class _Numbers:
 
     def view(self, view: View) -> ViewSpec:
         dtype = view.torch_dtype or _torch_dtype(view.buffer)
-        return ViewSpec(self[view.buffer], view.shape, view.strides, view.offset, dtype)
+        shape, strides = self.sizes.refs(view.shape), self.sizes.refs(view.strides)
+        return ViewSpec(self[view.buffer], shape, strides, self.sizes.ref(view.offset), dtype)
 
     def replace(self, value: Any) -> Any:
         """Views inside an Extern's arguments become ViewSpecs."""
@@ -262,6 +278,8 @@ class _Numbers:
             return self.view(value)
         if isinstance(value, Buffer):
             return NumberSpec(self[value])
+        if isinstance(value, Size):
+            return self.sizes.ref(value)
         if isinstance(value, list | tuple):
             return type(value)(self.replace(v) for v in value)
         return value

@@ -105,6 +105,7 @@ class Compiler:
         self._name = name
         self._stack = STACK
         self._changes = 0  # of frozen tensors
+        self.capture_session: Any = None  # see capture/session.py
         self._explanation: Explanation | None = None
 
     @property
@@ -192,7 +193,12 @@ class Compiler:
             self._stack = max(self._stack, _capture.stack_room() + 1)
             return None
         except Exception as error:
-            if self.options.fullgraph or config.verify:
+            if config.verify:
+                raise
+            if self.capture_session is not None and self.capture_session.varying.give_up_sizes():
+                log("recompiles", f"{name}: sizes that vary have entries of their own: {error!r}")
+                return self._compile(jitted, slots)
+            if self.options.fullgraph:
                 raise
             notice(
                 f"bug:{name}",

@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOG_TOPICS = frozenset(
-    ["breaks", "recompiles", "guards", "graph", "loops", "kernels", "bytecode", "timing", "cache"]
+    [
+        "breaks",
+        "recompiles",
+        "guards",
+        "graph",
+        "loops",
+        "kernels",
+        "bytecode",
+        "timing",
+        "cache",
+        "sizes",
+    ]
 )
 
 

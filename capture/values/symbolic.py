@@ -58,6 +58,8 @@ SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 class SymbolicNumber(ConstValue):
     """See the top of the file.  For a leaf that a tensor holds, `element` is that input's node."""
 
+    is_size = False
+
     def __init__(
         self,
         t: Tracer,
@@ -133,6 +135,8 @@ def outcome(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> bool | 
     """What comparing numbers gives, of which some vary: guarded by that alone; None where they have to be known."""
     if fn not in COMPARED or not any(map(is_unsettled, args)):
         return None
+    if any(isinstance(a, SymbolicNumber) and a.is_size for a in args):
+        return None
     program: list[Any] = []
     texts = [_postfix(t, a, program) for a in args]
     if None in texts or len(program) > MAX_PROGRAM:
@@ -193,6 +197,8 @@ def computed(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> Value 
     """`fn(*args)` of numbers of which some vary; None where they have to be known for it."""
     fn = IN_PLACE[fn][1] if fn in IN_PLACE else SAME.get(fn, fn)
     if fn not in MAY_REFUSE or not any(map(is_unsettled, args)):
+        return None
+    if any(isinstance(a, SymbolicNumber) and a.is_size for a in args):
         return None
     numbers: list[ConstValue] = []
     for a in args:

@@ -18,6 +18,7 @@ from frameloom.ir.lower.geometry import is_constant, origin, result_of, store_of
 from frameloom.ir.lower.layouts import as_returned, laid
 from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, Result
 from frameloom.ir.program import Buffer, Extern, Kind, is_cuda
+from frameloom.ir.size import number
 
 if TYPE_CHECKING:
     from frameloom.ir.lower.graph import Lowering
@@ -82,7 +83,7 @@ def _product_of_onednn(lowering: Lowering, node: torch.fx.Node, c: _Convolution)
     lowering.base_offset[buffer] = 0
     lowering.steps.append(Extern(*call, (), (buffer,), origin(node)))
     ref = replace(
-        a, buffer=buffer, shape=tuple(map(int, c.meta.shape)), strides=c.meta.stride(), offset=0
+        a, buffer=buffer, shape=tuple(map(number, c.meta.shape)), strides=c.meta.stride(), offset=0
     )
     return as_returned(lowering, node, ref)
 
@@ -130,4 +131,4 @@ def matrix_product(
     except Decline:
         given = (view_of(a), view_of(b))
         lowering.steps.append(Extern(target, given, (), (buffer,), origin(node)))
-    return replace(ref, shape=tuple(map(int, meta.shape)), strides=meta.stride())
+    return replace(ref, shape=tuple(map(number, meta.shape)), strides=meta.stride())

@@ -18,6 +18,7 @@ from frameloom.ir.lower.convolution import matrix_product
 from frameloom.ir.lower.geometry import origin, result_of, store_of
 from frameloom.ir.lower.table import TABLE, Call, Ref
 from frameloom.ir.program import Buffer, Extern, Kind
+from frameloom.ir.size import number
 
 if TYPE_CHECKING:
     from frameloom.ir.lower.graph import Lowering
@@ -75,7 +76,7 @@ def _gradient(lowering: Lowering, node: torch.fx.Node, k: int, a: Ref, b: Ref, l
         return matrix_product(lowering, node, name, a, b, laid, kind)
     if channels_last.same_bytes(seen.shape, seen.stride()):
         made = matrix_product(lowering, node, name, a, b, laid, Kind.OUTPUT)
-        return replace(made, strides=tuple(map(int, seen.stride())))
+        return replace(made, strides=tuple(map(number, seen.stride())))
     return layouts.as_returned(
         lowering, node, matrix_product(lowering, node, f"{name}_raw", a, b, laid), k
     )

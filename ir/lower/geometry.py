@@ -15,6 +15,7 @@ from frameloom.ir.lower.table import Decline, Ref, Result, Update, positions
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kind, Scatter, Store, View
 from frameloom.ir.scatter import guard
+from frameloom.ir.size import number
 from frameloom.ir.strides import overlaps
 from frameloom.ir.substitute import space
 
@@ -65,7 +66,7 @@ def result_of(val: Any) -> Result:
     if not is_tensor(val):
         raise Decline
     dtype = DType.of(val.dtype)
-    shape, strides = tuple(map(int, val.shape)), tuple(map(int, val.stride()))
+    shape, strides = tuple(map(number, val.shape)), tuple(map(number, val.stride()))
     if dtype is None or overlaps(shape, strides):
         raise Decline
     return Result(shape, strides, dtype, val.dtype)

@@ -75,6 +75,7 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
+from frameloom.ir.size import Size, number
 from frameloom.ir.substitute import fold, loads
 
 ASSERTION = "aten._assert_async.msg"
@@ -199,9 +200,9 @@ class Lowering:
     def buffer(self, name: str, val: Any, kind: Kind) -> Buffer:
         dtype = DType.of(val.dtype)
         torch_dtype = val.dtype if dtype is None else None
-        shape, strides = tuple(map(int, val.shape)), tuple(map(int, val.stride()))
+        shape, strides = tuple(map(number, val.shape)), tuple(map(number, val.stride()))
         buffer = Buffer(name, dtype, shape, strides, kind, torch_dtype, str(val.device))
-        self.base_offset[buffer] = int(val.storage_offset())
+        self.base_offset[buffer] = number(val.storage_offset())
         return buffer
 
     def ref(self, buffer: Buffer, val: Any) -> Ref:
@@ -213,8 +214,8 @@ class Lowering:
             if base_bytes % val.dtype.itemsize:
                 raise Decline
             base, dtype = base_bytes // val.dtype.itemsize, None
-        shape, strides = tuple(map(int, val.shape)), tuple(map(int, val.stride()))
-        return Ref(buffer, shape, strides, int(val.storage_offset()) - base, dtype, val.dtype)
+        shape, strides = tuple(map(number, val.shape)), tuple(map(number, val.stride()))
+        return Ref(buffer, shape, strides, number(val.storage_offset()) - base, dtype, val.dtype)
 
     def tensor(self, view: View) -> torch.Tensor:
         """What a view of a constant shows."""
@@ -231,6 +232,8 @@ class Lowering:
             return self.values[node.args[0]][node.args[1]]  # type: ignore[index]
         if is_number(node):
             return self.numbers.computed(node)
+        if isinstance(node.meta.get("val"), Size):
+            return node.meta["val"]
         name = str(target)
         arguments = arguments_of(target, node.args, node.kwargs)
         if name == WRITE_BACK:

@@ -15,6 +15,7 @@ from frameloom.ir.lower.geometry import WRITE_BACK, base_of, flatten, scatter_of
 from frameloom.ir.lower.table import Ref, Scattered, positions, read
 from frameloom.ir.program import Buffer, Kind, Store
 from frameloom.ir.scatter import reads_own
+from frameloom.ir.size import number
 from frameloom.ir.substitute import loads
 
 
@@ -71,7 +72,7 @@ def _changed(graph: Lowering, but: torch.fx.Node) -> set[Buffer]:
 def _same_place(graph: Lowering, node: torch.fx.Node, into: Ref) -> bool:
     """Whether views of `node` are the same views of the input."""
     val = node.meta["val"]
-    strides = tuple(map(int, val.stride()))
+    strides = tuple(map(number, val.stride()))
     return strides == into.strides and graph.base_offset[into.buffer] == int(val.storage_offset())
 
 

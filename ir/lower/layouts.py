@@ -12,6 +12,7 @@ from frameloom.ir.lower.constants import computing
 from frameloom.ir.lower.geometry import base_of, is_constant, store_of, view_of
 from frameloom.ir.lower.table import Ref, positions, read
 from frameloom.ir.program import Buffer, Kind
+from frameloom.ir.size import number
 
 if TYPE_CHECKING:
     from frameloom.ir.lower.graph import Lowering
@@ -23,7 +24,7 @@ def is_relaid(graph: Lowering, node: Any, ref: Any) -> bool:
         return False
     if node.op != "call_function" and channels_last.LAID not in node.meta:
         return False
-    return ref.strides != tuple(map(int, node.meta["val"].stride()))
+    return ref.strides != tuple(map(number, node.meta["val"].stride()))
 
 
 def as_seen(graph: Lowering, node: Any) -> Any:
@@ -35,7 +36,7 @@ def as_seen(graph: Lowering, node: Any) -> Any:
     whole, val = graph.values[root], root.meta["val"]
     if isinstance(whole, list):
         whole, val = whole[k], val[k]
-    copy = laid(graph, whole, tuple(map(int, val.stride())), node)
+    copy = laid(graph, whole, tuple(map(number, val.stride())), node)
     return graph.ref(copy.buffer, node.meta["val"]) if node is not root else copy
 
 
@@ -69,7 +70,7 @@ def as_returned(graph: Lowering, node: torch.fx.Node, ref: Ref, k: int = 0) -> R
         return ref
     val = node.meta["val"]
     seen = val[k] if isinstance(val, (list, tuple)) else val
-    return laid(graph, ref, tuple(map(int, seen.stride())), node, Kind.OUTPUT)
+    return laid(graph, ref, tuple(map(number, seen.stride())), node, Kind.OUTPUT)
 
 
 def _constant_laid(graph: Lowering, ref: Ref, strides: tuple[int, ...]) -> Ref:

@@ -28,6 +28,7 @@ from frameloom.ir.lower.table import (
 )
 from frameloom.ir.node import Axis, Node, axis, index
 from frameloom.ir.ops import Op
+from frameloom.ir.size import Size
 from frameloom.ir.substitute import fold
 
 IDENTITY: dict[str, Number] = {"sum": 0, "prod": 1, "any": False, "all": True}
@@ -55,6 +56,8 @@ class Line:
 
     def mean(self, value: Expr) -> Expr:
         total = self.fold("sum", value)
+        if isinstance(self.count, Size):
+            return total / self.count
         return total / float(self.count) if self.count else total.constant(math.nan)
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from frameloom.ir.node import Node, where
 from frameloom.ir.ops import BINARY, COMPARES, UNARY, Op
 from frameloom.ir.rewrite import Rule, any_node, constant, of
+from frameloom.ir.size import Size
 
 
-def _folded(whole: Node, **_: Node) -> Node:
+def _folded(whole: Node, **_: Node) -> Node | None:
+    if any(isinstance(s.arg, Size) for s in whole.srcs):
+        return None  # known at run time
     from frameloom.ir.interp import compute
 
     return Node(Op.CONST, whole.dtype, (), compute(whole, {}).item())
@@ -19,9 +22,9 @@ def _same_everywhere(whole: Node, c: Node) -> Node | None:
     return c if whole.arg.kind in ("any", "all", "max", "min") else None
 
 
-def _chosen(whole: Node, p: Node, c: Node, d: Node, e: Node | None = None) -> Node:
+def _chosen(whole: Node, p: Node, c: Node, d: Node, e: Node | None = None) -> Node | None:
     a, b = (_folded(Node(whole.op, whole.dtype, (v,) if e is None else (v, e))) for v in (c, d))
-    return where(p, a, b)
+    return None if a is None or b is None else where(p, a, b)
 
 
 c, d, e, p = constant("c"), constant("d"), constant("e"), any_node("p")

@@ -1,0 +1,62 @@
+"""What a capture has assumed of sizes that vary, as guards: programs for capture/guard_sizes.c."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.origin import Origin
+from frameloom.ir.size import Apply, Int, Size, Symbol, atoms_of
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+CONST, ADD, MUL = 0, 4, 5
+LEAVES = {"dim": 1, "stride": 2, "int": 3}
+OPS = {"floordiv": 6, "mod": 7, "max": 8, "min": 9}
+AT_LEAST_0, IS_0, NOT_0 = 10, 11, 12
+DEPTH = 30  # of a program's stack, at most
+
+
+def guard_sizes(t: Tracer) -> None:
+    facts = t.recorder.facts
+    for sizes, op, sign in (
+        (facts.zero, IS_0, "=="), (facts.not_0, NOT_0, "!="), (facts.at_least_0, AT_LEAST_0, ">="),
+    ):  # fmt: skip
+        for size in sizes:
+            origins: list[Origin] = []
+            program = [*_program(size, origins), (op, 0, 0)]
+            t.guards.sizes(origins[0], f"{text(size)} {sign} 0", tuple(program))
+
+
+def _program(n: Int, origins: list[Origin]) -> list[tuple[Any, Any, Any]]:
+    if not isinstance(n, Size):
+        return [(CONST, n, 0)]
+    steps: list[tuple[Any, Any, Any]] = []
+    for k, (monomial, factor) in enumerate(n.terms):
+        steps.append((CONST, factor, 0))
+        for atom in monomial:
+            if isinstance(atom, Symbol):
+                origins.append(atom.source.origin)
+                steps.append((LEAVES[atom.source.kind], atom.source.origin, atom.source.dim))
+            else:
+                assert isinstance(atom, Apply)
+                steps += [
+                    *_program(atom.args[0], origins),
+                    *_program(atom.args[1], origins),
+                    (OPS[atom.op], 0, 0),
+                ]
+            steps.append((MUL, 0, 0))
+        if k:
+            steps.append((ADD, 0, 0))
+    return steps
+
+
+def text(size: Size) -> str:
+    """As the user would write it."""
+    shown = repr(size)
+    for symbol in sorted(set(atoms_of(size)), key=lambda s: -len(s.name)):
+        shown = shown.replace(symbol.name, symbol.source.text())
+    return shown
+
+
+assert DEPTH

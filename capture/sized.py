@@ -1,0 +1,169 @@
+"""Tensors of which some sizes are known only at run time: `SizedMeta` for shapes, `SizedFake` for the recorded program.
+
+Both say their sizes as ints and as Sizes (ir/size.py).  A SizedFake tells PyTorch's C++ code the same by way of torch.SymInt; a SizedMeta is only
+read by the rules of shapes.py, and settles its sizes where anything else computes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from frameloom.capture.fake import Fake
+from frameloom.ir.size import Int, Size, hint_of, is_size, largest
+from frameloom.ir.size_node import follows
+
+
+class Sized:
+    """Overrides what a tensor says of its layout."""
+
+    own_shape: tuple[Int, ...]
+    own_strides: tuple[Int, ...]
+    own_offset: Int
+
+    @property
+    def shape(self) -> tuple[Int, ...]:
+        return torch.Size(tuple(map(resolved, self.own_shape)))
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def stride(self, dim: int | None = None) -> Any:
+        strides = tuple(map(resolved, self.own_strides))
+        return strides if dim is None else strides[dim]
+
+    def storage_offset(self) -> Int:
+        return resolved(self.own_offset)
+
+    def numel(self) -> Int:
+        total: Int = 1
+        for n in self.shape:
+            total = total * n
+        return total
+
+    nelement = numel
+
+    def __len__(self) -> Int:
+        return self.shape[0]
+
+    def is_contiguous(self, memory_format: Any = torch.contiguous_format) -> bool:
+        rank = len(self.own_shape)
+        order: Sequence[int] = range(rank - 1, -1, -1)
+        if memory_format is torch.channels_last:
+            order = (1, 3, 2, 0)
+        elif memory_format is torch.channels_last_3d:
+            order = (1, 4, 3, 2, 0)
+        return len(order) == rank and follows(self.shape, self.stride(), order)
+
+
+class SizedMeta(Sized, torch.Tensor):
+    fake_class: Any  # of Fakes that have such a meta tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(
+        cls, shape: Sequence[Int], strides: Sequence[Int], dtype: torch.dtype, offset: Int = 0
+    ) -> SizedMeta:
+        meta: SizedMeta = torch.Tensor._make_wrapper_subclass(
+            cls,
+            [max(hint_of(n), 0) for n in shape],
+            strides=[hint_of(n) for n in strides],
+            storage_offset=hint_of(offset),
+            dtype=dtype,
+            device="meta",
+        )
+        meta.own_shape, meta.own_strides, meta.own_offset = tuple(shape), tuple(strides), offset
+        return meta
+
+    def contiguous(self, *, memory_format: Any = torch.contiguous_format) -> Any:
+        return (
+            self
+            if self.is_contiguous(memory_format)
+            else settled(self).contiguous(memory_format=memory_format)
+        )
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from frameloom.capture.shapes import infer
+
+        return infer(func, args, kwargs or {})
+
+
+class SizedFake(Sized, Fake):
+    """Its `meta` is a SizedMeta."""
+
+    @classmethod
+    def make(cls, meta: SizedMeta, device: torch.device, requires_grad: bool) -> Fake:
+        plain = settled_if_known(meta)
+        if not isinstance(plain, SizedMeta):
+            return Fake(plain, device, requires_grad)
+        fake: SizedFake = torch.Tensor._make_wrapper_subclass(
+            cls,
+            list(meta.shape),
+            strides=list(meta.stride()),
+            storage_offset=meta.storage_offset(),
+            dtype=meta.dtype,
+            layout=torch.strided,
+            device=device,
+            requires_grad=requires_grad,
+        )
+        fake.own_shape, fake.own_strides, fake.own_offset = (
+            meta.shape,
+            meta.stride(),
+            meta.storage_offset(),
+        )
+        fake.meta = meta
+        fake.node = fake.memory = fake.view_of = None
+        fake.version = 0
+        return fake
+
+
+SizedMeta.fake_class = SizedFake
+
+
+def resolved(n: Int) -> Int:
+    return n.facts.resolved(n) if isinstance(n, Size) else n
+
+
+def strides_of(shape: Sequence[Int]) -> list[Int]:
+    """Those of a fresh tensor."""
+    strides: list[Int] = []
+    step: Int = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step = step * largest(n, 1)
+    return strides[::-1]
+
+
+def has_sizes(*numbers: Sequence[Int]) -> bool:
+    return any(is_size(n) for some in numbers for n in some)
+
+
+def empty_strided(
+    shape: Sequence[Int], strides: Sequence[Int], dtype: torch.dtype, offset: Int = 0
+) -> torch.Tensor:
+    """A meta tensor of whichever kind."""
+    if has_sizes(shape, strides, (offset,)):
+        return SizedMeta(shape, strides, dtype, offset)
+    return torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype, device="meta")
+
+
+def settled_if_known(meta: torch.Tensor) -> torch.Tensor:
+    """A plain meta tensor if all of its sizes have become known."""
+    if isinstance(meta, SizedMeta) and not has_sizes(
+        meta.shape, meta.stride(), (meta.storage_offset(),)
+    ):
+        return settled(meta)
+    return meta
+
+
+def settled(meta: torch.Tensor) -> torch.Tensor:
+    """With its sizes guarded by their values."""
+    if not isinstance(meta, SizedMeta):
+        return meta
+    shape, strides = [int(n) for n in meta.shape], [int(n) for n in meta.stride()]
+    offset = int(meta.storage_offset())
+    made = torch.empty_strided(shape, strides, dtype=meta.dtype, device="meta")
+    return made.as_strided(shape, strides, offset) if offset else made

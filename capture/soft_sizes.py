@@ -1,0 +1,80 @@
+"""Assumptions that a size is not 1, which only matter where the program can see them.
+
+How a tensor lies in memory depends on which of its dimensions have size 1: `y.transpose(0, 1).contiguous()` copies, unless one is.  The code
+for other sizes computes the same elements for size 1, too.  What may differ is the stride of a dimension of size 1, and whether a result shares
+memory with something.  Such an assumption becomes a condition only if a tensor that the program gets, or writes to, may show the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from frameloom.capture.fake import Fake
+from frameloom.capture.sized import SizedFake, strides_of
+from frameloom.ir.size import Size, same
+from frameloom.ir.size_facts import Facts
+
+# Their result shares memory with the argument or not, as its layout allows.
+ALIASING = frozenset({
+    torch.Tensor.contiguous, torch.Tensor.reshape, torch.reshape, torch.Tensor.flatten, torch.flatten, torch.Tensor.ravel, torch.ravel,
+    torch.Tensor.reshape_as, torch.Tensor.to, torch.Tensor.unflatten, torch.unflatten,
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Made in a call of `fn`, from tensors over `sources`."""
+
+    sizes: frozenset[Size]
+    fn: Callable[..., Any]
+    sources: tuple[Any, ...]
+    results: tuple[Fake, ...]
+
+    def is_visible(self, outputs: Sequence[Fake]) -> bool:
+        seen = {id(f.memory) for f in outputs}
+        if any(m.version for m in (*self.sources, *(f.memory for f in self.results))):
+            return True
+        shown = [f for f in self.results if id(f.memory) in seen]
+        if not shown:
+            return False
+        if self.fn in ALIASING and any(m.input is not None or id(m) in seen for m in self.sources):
+            return True
+        return any(not is_plain(f) for f in shown)
+
+
+def is_plain(fake: Fake) -> bool:
+    """Whether it has the strides of a fresh tensor, as far as sizes vary."""
+    if not isinstance(fake, SizedFake):
+        return True
+    return all(map(same, fake.stride(), strides_of(fake.shape)))
+
+
+class SoftSizes:
+    """Those of one recording."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._found: list[Assumption] = []
+
+    def begin(self) -> None:
+        self._facts.soft.clear()
+
+    def end(
+        self, fn: Callable[..., Any], arguments: Sequence[Fake], results: Sequence[Fake]
+    ) -> None:
+        """`fn` has been recorded."""
+        if self._facts.soft:
+            sources = tuple(f.memory for f in arguments)
+            self._found.append(Assumption(frozenset(self._facts.soft), fn, sources, tuple(results)))
+
+    def settle(self, outputs: Sequence[Fake]) -> None:
+        """The recording is over."""
+        for assumption in self._found:
+            if assumption.is_visible(outputs):
+                for n in assumption.sizes:
+                    self._facts.assume_not_0(n)
+        self._found.clear()

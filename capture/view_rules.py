@@ -1,0 +1,228 @@
+"""Sizes and strides of views of tensors whose sizes are known only at run time: what ATen's own kernels say, over Sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from frameloom.capture.shapes import sized_rule
+from frameloom.capture.sized import empty_strided
+from frameloom.ir.size import Int, Size, largest, same, smallest
+
+aten = torch.ops.aten
+
+
+def wrap(dim: int, rank: int) -> int:
+    size = max(rank, 1)
+    if not -size <= dim < size:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-size}, {size - 1}], but got {dim})"
+        )
+    return dim % size
+
+
+def _like(x: Any, shape: Sequence[Int], strides: Sequence[Int], offset: Int | None = None) -> Any:
+    return empty_strided(shape, strides, x.dtype, x.storage_offset() if offset is None else offset)
+
+
+def is_one(n: Int) -> bool:
+    """Whether it is surely 1; a size that varies is taken for another."""
+    return not isinstance(n, Size) and n == 1
+
+
+def infer_size(shape: Sequence[Int], numel: Int) -> list[Int] | None:
+    """With -1 replaced; None where it does not fit."""
+    known: Int = 1
+    for n in shape:
+        if isinstance(n, Size) or n != -1:
+            known = known * n
+    free = [d for d, n in enumerate(shape) if not isinstance(n, Size) and n == -1]
+    if not free:
+        return list(shape) if known == numel else None
+    if len(free) > 1 or (not isinstance(known, Size) and known <= 0) or numel % known != 0:
+        return None
+    return [numel // known if d == free[0] else n for d, n in enumerate(shape)]
+
+
+def view_strides(
+    shape: Sequence[Int], old: Sequence[Int], strides: Sequence[Int]
+) -> list[Int] | None:
+    """Strides of a view, None where it needs a copy.  Source: `computeStride_impl` of ATen's TensorUtils."""
+    if not old:
+        return [1] * len(shape)
+    result: list[Int] = [0] * len(shape)
+    at = len(shape) - 1
+    base = strides[-1]
+    of_tensor: Int = 1
+    of_view: Int = 1
+    for d in range(len(old) - 1, -1, -1):
+        of_tensor = of_tensor * old[d]
+        if d and (is_one(old[d - 1]) or same(strides[d - 1], of_tensor * base)):
+            continue
+        while at >= 0 and (is_one(shape[at]) or not same(of_view, of_tensor)):
+            result[at] = of_view * base
+            of_view = of_view * shape[at]
+            at -= 1
+        if not same(of_view, of_tensor):
+            return None
+        if d:
+            base = strides[d - 1]
+            of_tensor = of_view = 1
+    return result if at == -1 else None
+
+
+@sized_rule(aten.view.default, aten._unsafe_view.default)
+def _view(func: Any, x: Any, shape: Sequence[Int]) -> Any:
+    sizes = infer_size(shape, x.numel())
+    if sizes is None:
+        return None
+    strides = view_strides(sizes, x.shape, x.stride())
+    return None if strides is None else _like(x, sizes, strides)
+
+
+@sized_rule(aten.alias.default, aten.detach.default, aten.lift_fresh.default)
+def _alias(func: Any, x: Any) -> Any:
+    return _like(x, x.shape, x.stride())
+
+
+@sized_rule(aten.permute.default)
+def _permute(func: Any, x: Any, dims: Sequence[int]) -> Any:
+    order = [wrap(d, x.dim()) for d in dims]
+    if sorted(order) != list(range(x.dim())):
+        return None
+    return _like(x, [x.shape[d] for d in order], [x.stride(d) for d in order])
+
+
+@sized_rule(aten.transpose.int)
+def _transpose(func: Any, x: Any, a: int, b: int) -> Any:
+    order = list(range(x.dim()))
+    if order:
+        a, b = wrap(a, x.dim()), wrap(b, x.dim())
+        order[a], order[b] = order[b], order[a]
+    return _permute(func, x, order)
+
+
+@sized_rule(aten.t.default)
+def _t(func: Any, x: Any) -> Any:
+    return _permute(func, x, list(range(x.dim()))[::-1]) if x.dim() <= 2 else None
+
+
+@sized_rule(aten.expand.default)
+def _expand(func: Any, x: Any, shape: Sequence[Int], *, implicit: bool = False) -> Any:
+    lead = len(shape) - x.dim()
+    if lead < 0:
+        return None
+    sizes: list[Int] = []
+    strides: list[Int] = []  # both from the last dimension on
+    for d in range(len(shape) - 1, -1, -1):
+        own: Int = x.shape[d - lead] if d >= lead else 1
+        stride: Int = x.stride(d - lead) if d >= lead else sizes[-1] * strides[-1] if sizes else 1
+        n = shape[d]
+        if not isinstance(n, Size) and n == -1:
+            if d < lead:
+                return None
+            n = own
+        if is_one(own) and not is_one(n):
+            stride = 0
+        elif own != n:
+            return None
+        sizes.append(n)
+        strides.append(stride)
+    return _like(x, sizes[::-1], strides[::-1])
+
+
+@sized_rule(aten.unsqueeze.default)
+def _unsqueeze(func: Any, x: Any, dim: int) -> Any:
+    dim = wrap(dim, x.dim() + 1)
+    shape, strides = list(x.shape), list(x.stride())
+    strides.insert(dim, shape[dim] * strides[dim] if dim < x.dim() else 1)
+    shape.insert(dim, 1)
+    return _like(x, shape, strides)
+
+
+@sized_rule(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
+def _squeeze(func: Any, x: Any, dims: Any = None) -> Any:
+    rank = x.dim()
+    wanted = range(rank) if dims is None else [dims] if isinstance(dims, int) else dims
+    chosen = {wrap(d, rank) for d in wanted}
+    kept = [d for d in range(rank) if d not in chosen or x.shape[d] != 1]
+    return _like(x, [x.shape[d] for d in kept], [x.stride(d) for d in kept])
+
+
+@sized_rule(aten.select.int)
+def _select(func: Any, x: Any, dim: int, index: Int) -> Any:
+    dim = wrap(dim, x.dim())
+    n = x.shape[dim]
+    if not x.dim() or index >= n or index < -n:
+        return None
+    position = index + n if index < 0 else index
+    kept = [d for d in range(x.dim()) if d != dim]
+    offset = x.storage_offset() + position * x.stride(dim)
+    return _like(x, [x.shape[d] for d in kept], [x.stride(d) for d in kept], offset)
+
+
+MANY = 1 << 62  # ends beyond are "to the end"
+
+
+@sized_rule(aten.slice.Tensor)
+def _slice(
+    func: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    dim = wrap(dim, x.dim())
+    if not x.dim() or isinstance(step, Size) or step < 1:
+        return None
+    n = x.shape[dim]
+    first = _clamped(0 if start is None else start, 0, n)
+    last = n if end is None or (isinstance(end, int) and end > MANY) else _clamped(end, first, n)
+    shape, strides = list(x.shape), list(x.stride())
+    shape[dim] = (last - first + step - 1) // step
+    strides[dim] = strides[dim] * step
+    return _like(x, shape, strides, x.storage_offset() + first * x.stride(dim))
+
+
+def _clamped(position: Int, low: Int, high: Int) -> Int:
+    if position < 0:
+        position = position + high
+    return smallest(largest(position, low), high)
+
+
+@sized_rule(aten.as_strided.default)
+def _as_strided(
+    func: Any, x: Any, shape: Sequence[Int], strides: Sequence[Int], offset: Any = None
+) -> Any:
+    return _like(x, shape, strides, offset)
+
+
+@sized_rule(aten.diagonal.default)
+def _diagonal(func: Any, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    a, b = wrap(dim1, x.dim()), wrap(dim2, x.dim())
+    if a == b or isinstance(offset, Size):
+        return None
+    down, right = (-offset, 0) if offset < 0 else (0, offset)
+    length = largest(smallest(x.shape[a] - down, x.shape[b] - right), 0)
+    kept = [d for d in range(x.dim()) if d not in (a, b)]
+    if not length > 0:
+        return None
+    start = x.storage_offset() + down * x.stride(a) + right * x.stride(b)
+    return _like(x, [*(x.shape[d] for d in kept), length],
+                 [*(x.stride(d) for d in kept), x.stride(a) + x.stride(b)], start)  # fmt: skip
+
+
+@sized_rule(aten.unfold.default)
+def _unfold(func: Any, x: Any, dim: int, size: int, step: int) -> Any:
+    dim = wrap(dim, x.dim())
+    if (
+        not x.dim()
+        or isinstance(size, Size)
+        or isinstance(step, Size)
+        or step < 1
+        or x.shape[dim] < size
+    ):
+        return None
+    shape, strides = list(x.shape), list(x.stride())
+    shape[dim] = (shape[dim] - size) // step + 1
+    return _like(
+        x, [*shape, size], [*strides[:dim], strides[dim] * step, *strides[dim + 1 :], strides[dim]]
+    )

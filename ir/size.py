@@ -1,0 +1,457 @@
+"""Sizes that are known only when a call comes: integers as polynomials over symbols, in one canonical form.
+
+    Size      a sum of products of atoms with integer coefficients; never a constant, which is a plain int
+    Symbol    an atom: the size of a dimension of an input, or an int that a call is given
+    Apply     an atom: floordiv, mod, max or min of sizes, where the algebra does not resolve it
+
+A Size is used like an int: it adds and multiplies, and what PyTorch's functions are given (it is a torch.SymInt).  Each has a `hint`, its value
+in the captured call.  Equal sizes of one capture are the same object.  What the form does not tell is decided by the hint,
+and noted as a condition of the compiled code by its `facts` (size_facts.py): comparing (`<`), asking for its truth, `int(n)`.
+Decisions that only cost time if wrong ask `hint_of(n)` and note nothing.
+
+Inside loops and for strides, what comes out of divisions by a size holds where that is at least 1: a loop over an empty dimension does nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from frameloom.ir.size_facts import Facts
+
+Int = Any  # int | Size: a number of either kind
+INFINITY = math.inf
+Monomial = tuple["Atom", ...]  # a product, sorted
+
+
+class Atom:
+    """One factor of a product: `name` tells it apart and sorts it."""
+
+    __slots__ = ("facts", "hint", "name")
+
+    def __init__(self, facts: Facts, name: str, hint: int) -> None:
+        self.facts = facts
+        self.name = name
+        self.hint = hint
+
+    def __lt__(self, other: Atom) -> bool:
+        return (len(self.name), self.name) < (len(other.name), other.name)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Symbol(Atom):
+    """`source` says where a call has it: for the capture."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, facts: Facts, name: str, hint: int, source: Any) -> None:
+        super().__init__(facts, name, hint)
+        self.source = source
+
+
+class Apply(Atom):
+    __slots__ = ("args", "op")
+
+    def __init__(self, facts: Facts, op: str, args: tuple[Int, Int]) -> None:
+        super().__init__(facts, f"{op}({args[0]!r}, {args[1]!r})", MEANING[op](*map(hint_of, args)))
+        self.op = op
+        self.args = args
+
+
+MEANING: dict[str, Callable[[int, int], int]] = {
+    "floordiv": lambda a, b: a // b if b else 0,
+    "mod": lambda a, b: a % b if b else 0,
+    "max": max,
+    "min": min,
+}
+
+
+def hint_of(n: Int) -> int:
+    """What it is in the captured call: for decisions that any answer is right for."""
+    return n.hint if isinstance(n, Size) else n
+
+
+def number(n: Any) -> Int:
+    """An int, or a Size."""
+    return n if isinstance(n, Size) else int(n)
+
+
+def may_exceed_1(n: Int) -> bool:
+    """A loop of that many rounds cannot be left out."""
+    return isinstance(n, Size) or n > 1
+
+
+def is_size(n: object) -> bool:
+    return isinstance(n, Size)
+
+
+_numbered: weakref.WeakValueDictionary[int, Size] = weakref.WeakValueDictionary()
+_count = itertools.count(1)
+
+
+def numbered(size: Size) -> int:
+    """A number for a new size."""
+    number = next(_count)
+    _numbered[number] = size
+    return number
+
+
+def size_called(name: str) -> Size:
+    """The size that is called so in the text of a program."""
+    return _numbered[int(name[1:])]
+
+
+class Size(torch.SymInt):
+    """See the top of the file.  Made by arithmetic and by `Facts.symbol`."""
+
+    facts: Facts
+    terms: tuple[tuple[Monomial, int], ...]
+    hint: int
+    number: int  # its name in the text of programs is made of it
+
+    def __new__(cls, *_: object) -> Size:
+        raise TypeError("sizes are made by arithmetic")
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def node(self) -> Any:
+        """What PyTorch's C++ code asks."""
+        return self.facts.node_of(self)
+
+    # ---- text
+
+    def __repr__(self) -> str:
+        parts: list[str] = []
+        for monomial, factor in self.terms:
+            names = [a.name for a in monomial]
+            text = "*".join(names if abs(factor) == 1 and names else [str(abs(factor)), *names])
+            parts.append((" - " if factor < 0 else " + ") + text)
+        first = parts[0][3:] if parts[0].startswith(" + ") else "-" + parts[0][3:]
+        return first + "".join(parts[1:])
+
+    def __str__(self) -> str:
+        return f"z{self.number}"
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    # ---- arithmetic
+
+    def __add__(self, other: Int) -> Int:
+        return linear(self.facts, ((self, 1), (other, 1))) if is_int(other) else NotImplemented
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Int) -> Int:
+        return linear(self.facts, ((self, 1), (other, -1))) if is_int(other) else NotImplemented
+
+    def __rsub__(self, other: Int) -> Int:
+        return linear(self.facts, ((self, -1), (other, 1))) if is_int(other) else NotImplemented
+
+    def __neg__(self) -> Int:
+        return linear(self.facts, ((self, -1),))
+
+    def __pos__(self) -> Size:
+        return self
+
+    def __abs__(self) -> Int:
+        return self if self >= 0 else -self
+
+    def __mul__(self, other: Int) -> Int:
+        return product(self.facts, self, other) if is_int(other) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __pow__(self, exponent: Int) -> Int:
+        if type(exponent) is not int or exponent < 0:
+            return int(self) ** exponent
+        result: Int = 1
+        for _ in range(exponent):
+            result = result * self
+        return result
+
+    def __floordiv__(self, other: Int) -> Int:
+        return divide(self.facts, self, other)[0] if is_int(other) else NotImplemented
+
+    def __rfloordiv__(self, other: Int) -> Int:
+        return divide(self.facts, other, self)[0] if is_int(other) else NotImplemented
+
+    def __mod__(self, other: Int) -> Int:
+        return divide(self.facts, self, other)[1] if is_int(other) else NotImplemented
+
+    def __rmod__(self, other: Int) -> Int:
+        return divide(self.facts, other, self)[1] if is_int(other) else NotImplemented
+
+    def __divmod__(self, other: Int) -> tuple[Int, Int]:
+        return divide(self.facts, self, other)
+
+    def __rdivmod__(self, other: Int) -> tuple[Int, Int]:
+        return divide(self.facts, other, self)
+
+    # ---- what has to be known
+
+    def __truediv__(self, other: Any) -> Any:
+        return int(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / int(self)
+
+    def __int__(self) -> int:
+        return self.facts.settle(self)
+
+    __index__ = __trunc__ = __round__ = __int__
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def __bool__(self) -> bool:
+        return not self.facts.is_zero(self)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return self.facts.is_zero(self - other) if is_int(other) else NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return id(self) >> 4
+
+    def __lt__(self, other: Int) -> bool:
+        return self.facts.is_positive(other - self)
+
+    def __le__(self, other: Int) -> bool:
+        return not self.facts.is_positive(self - other)
+
+    def __gt__(self, other: Int) -> bool:
+        return self.facts.is_positive(self - other)
+
+    def __ge__(self, other: Int) -> bool:
+        return not self.facts.is_positive(other - self)
+
+    def is_integer(self) -> bool:
+        return True
+
+    def __sym_max__(self, other: Int) -> Int:
+        return largest(self, other)
+
+    def __sym_min__(self, other: Int) -> Int:
+        return smallest(self, other)
+
+    def __deepcopy__(self, memo: Any) -> Size:
+        return self
+
+    def __copy__(self) -> Size:
+        return self
+
+
+def same(a: Int, b: Int) -> bool:
+    """Whether they are surely equal."""
+    if isinstance(a, Size) or isinstance(b, Size):
+        facts = a.facts if isinstance(a, Size) else b.facts
+        return facts.surely_zero(a - b)
+    return bool(a == b)
+
+
+def surely_positive(n: Int) -> bool:
+    return n.facts.surely_positive(n) if isinstance(n, Size) else n > 0
+
+
+def less(a: Int, b: Int) -> bool:
+    """Whether `a < b` for sure."""
+    return surely_positive(b - a)
+
+
+def at_most(a: Int, b: Int) -> bool:
+    """Whether `a <= b` for sure."""
+    return surely_positive(b - a + 1)
+
+
+def within(range_: tuple[Int, Int], limit: int) -> bool:
+    """Whether -limit <= n < limit, of all in the range: a condition where it depends on sizes."""
+    return bool(range_[0] >= -limit and range_[1] < limit)
+
+
+def is_int(n: object) -> bool:
+    return isinstance(n, int | Size)
+
+
+# --- sums and products
+
+
+def terms_of(n: Int) -> Mapping[Monomial, int]:
+    if isinstance(n, Size):
+        return (
+            dict(n.facts.resolved(n).terms)
+            if isinstance(r := n.facts.resolved(n), Size)
+            else constant(r)
+        )
+    return constant(n)
+
+
+def constant(n: int) -> dict[Monomial, int]:
+    return {(): int(n)} if n else {}
+
+
+def linear(facts: Facts, parts: tuple[tuple[Int, int], ...]) -> Int:
+    """The sum of `factor * number`."""
+    total: dict[Monomial, int] = {}
+    for n, factor in parts:
+        for monomial, c in terms_of(n).items():
+            total[monomial] = total.get(monomial, 0) + factor * c
+    return facts.make(total)
+
+
+def product(facts: Facts, a: Int, b: Int) -> Int:
+    total: dict[Monomial, int] = {}
+    for x, c in terms_of(a).items():
+        for y, d in terms_of(b).items():
+            monomial = tuple(sorted((*x, *y))) if x and y else x or y
+            total[monomial] = total.get(monomial, 0) + c * d
+    return facts.make(total)
+
+
+def atoms_of(n: Int) -> Iterator[Atom]:
+    """Every symbol in it, those inside divisions included."""
+    if isinstance(n, Size):
+        for monomial, _ in n.terms:
+            for atom in monomial:
+                yield from atoms_inside(atom)
+
+
+def atoms_inside(atom: Atom) -> Iterator[Atom]:
+    if isinstance(atom, Apply):
+        for a in atom.args:
+            yield from atoms_of(a)
+    else:
+        yield atom
+
+
+def substitute(facts: Facts, n: Int, known: Callable[[Symbol], Int]) -> Int:
+    """With other values for its symbols."""
+    if not isinstance(n, Size):
+        return n
+    total: Int = 0
+    for monomial, factor in n.terms:
+        part: Int = factor
+        for atom in monomial:
+            part = part * _replaced(facts, atom, known)
+        total = total + part
+    return total
+
+
+def _replaced(facts: Facts, atom: Atom, known: Callable[[Symbol], Int]) -> Int:
+    if isinstance(atom, Symbol):
+        return known(atom)
+    assert isinstance(atom, Apply)
+    a, b = (substitute(facts, x, known) for x in atom.args)
+    if a is atom.args[0] and b is atom.args[1]:
+        return facts.make({(atom,): 1})
+    if not isinstance(a, Size) and not isinstance(b, Size):
+        return MEANING[atom.op](a, b)
+    if atom.op in ("max", "min"):
+        return facts.extreme(atom.op, a, b)
+    return divide(facts, a, b)[atom.op == "mod"]
+
+
+# --- division
+
+
+def divide(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
+    """Quotient, rounded to minus infinity, and remainder."""
+    a, b = facts.resolved(a), facts.resolved(b)
+    if not isinstance(a, Size) and not isinstance(b, Size):
+        return divmod(a, b)
+    if not isinstance(b, Size) and b == 1:
+        return a, 0
+    whole, rest = _whole(facts, a, b)
+    for k in (0, -1, 1):  # of what remains, to or from the quotient
+        low, _ = facts.range_of(rest - k * b)
+        if low >= 0 and facts.surely_positive(b - (rest - k * b)):
+            return whole + k, rest - k * b
+    quotient = facts.apply("floordiv", rest, b)
+    return whole + quotient, facts.apply("mod", rest, b)
+
+
+def _whole(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
+    """`a == whole * b + rest`, as far as the forms tell."""
+    if not isinstance(b, Size):
+        whole, rest = {}, {}
+        for monomial, factor in terms_of(a).items():
+            q, r = divmod(factor, b) if factor % b == 0 or not monomial else (0, factor)
+            whole[monomial], rest[monomial] = q, r
+        return facts.make(whole), facts.make(rest)
+    divisor = dict(terms_of(b))
+    lead = max(divisor, key=lambda m: (len(m), [a.name for a in m]))
+    whole_: Int = 0
+    rest_: Int = a
+    for _ in range(8):
+        found = None
+        for monomial, factor in terms_of(rest_).items():
+            over = _without(monomial, lead)
+            if over is not None and factor % divisor[lead] == 0:
+                found = facts.make({over: factor // divisor[lead]})
+                break
+        if found is None:
+            break
+        whole_, rest_ = whole_ + found, rest_ - found * b
+    exact = not isinstance(rest_, Size) and rest_ == 0
+    return (whole_, rest_) if exact or len(divisor) == 1 else (0, a)
+
+
+def _without(monomial: Monomial, lead: Monomial) -> Monomial | None:
+    rest = list(monomial)
+    for atom in lead:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
+def gcd(a: Int, b: Int) -> Int:
+    """A common divisor: the greatest of ints, the greatest that the forms show of sizes."""
+    if not isinstance(a, Size) and not isinstance(b, Size):
+        return math.gcd(a, b)
+    facts = a.facts if isinstance(a, Size) else b.facts
+    monomials = [*terms_of(a).items(), *terms_of(b).items()]
+    if not terms_of(a) or not terms_of(b):
+        return a if terms_of(a) else b
+    factor = math.gcd(*(c for _, c in monomials))
+    common = list(monomials[0][0])
+    for monomial, _ in monomials[1:]:
+        rest, kept = list(monomial), []
+        for atom in common:
+            if atom in rest:
+                rest.remove(atom)
+                kept.append(atom)
+        common = kept
+    shared = facts.make({tuple(common): factor})
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, Size) and facts.surely_zero(divide(facts, other, one)[1]):
+            return one
+    return shared
+
+
+def largest(a: Int, *more: Int) -> Int:
+    for b in more:
+        facts = next((n.facts for n in (a, b) if isinstance(n, Size)), None)
+        a = max(a, b) if facts is None else facts.extreme("max", a, b)
+    return a
+
+
+def smallest(a: Int, *more: Int) -> Int:
+    for b in more:
+        facts = next((n.facts for n in (a, b) if isinstance(n, Size)), None)
+        a = min(a, b) if facts is None else facts.extreme("min", a, b)
+    return a

@@ -1,0 +1,342 @@
+"""What is known of the sizes of one capture: ranges, equalities, and the conditions under which its code is right.
+
+Questions about sizes come here (`is_zero`, `is_positive`, `settle`).  What follows from the ranges of the symbols and from earlier answers is
+answered; anything else is answered by the hints, and becomes a condition that a call's guards check.
+While the loop IR is built and compiled (`relaxed`), two sizes that are not the same in form count as different: the general code is right
+for equal ones as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from frameloom.ir.size import (
+    Apply,
+    Atom,
+    Int,
+    Monomial,
+    Size,
+    Symbol,
+    atoms_of,
+    constant,
+    linear,
+    numbered,
+    substitute,
+    terms_of,
+)
+
+Range = tuple[float, float]  # ints, or infinite
+
+
+class Facts:
+    """`conditions` holds sizes that must be at least 0, `zero` those that must be 0, `other` those that must not be 0."""
+
+    def __init__(self, node_of: Callable[[Size], Any] | None = None) -> None:
+        self.symbols: list[Symbol] = []
+        self.at_least_0: dict[Size, Any] = {}
+        self.zero: dict[Size, Any] = {}
+        self.not_0: dict[Size, Any] = {}
+        self.relaxed = False
+        self.soft: set[Size] = set()  # taken for others than 1, in the present call
+        self.note: Callable[[str], Any] = lambda text: None  # tells where a condition comes from
+        self._node_of = node_of
+        self._nodes: dict[Size, Any] = {}
+        self._sizes: dict[tuple[tuple[Monomial, int], ...], Size] = {}
+        self._applied: dict[Any, Apply] = {}
+        self._ranges: dict[Atom, Range] = {}
+        self._most: dict[Monomial, float] = {}  # of products
+        self._same: dict[Symbol, Int] = {}  # a symbol and what it equals
+        self._resolved: dict[Size, Int] = {}
+
+    def release(self) -> None:
+        """The capture is over: what the symbols come from is not kept alive by them."""
+        self.note = lambda text: None
+        for symbol in self.symbols:
+            symbol.source = None
+
+    # ---- making sizes
+
+    def symbol(self, hint: int, source: Any, low: float = 1, high: float = math.inf) -> Size:
+        """A new symbol, alone; `low` and `high` are for the guards to make sure of."""
+        atom = Symbol(self, f"s{len(self.symbols)}", hint, source)
+        self.symbols.append(atom)
+        self._ranges[atom] = (low, high)
+        made = self.make({(atom,): 1})
+        assert isinstance(made, Size)
+        return made
+
+    def make(self, terms: dict[Monomial, int]) -> Int:
+        """The sum of products: an int where it is a constant."""
+        kept = [(m, c) for m, c in terms.items() if c]
+        if not kept:
+            return 0
+        if len(kept) == 1 and not kept[0][0]:
+            return kept[0][1]
+        kept.sort(key=lambda item: (-len(item[0]), [a.name for a in item[0]]))
+        key = tuple(kept)
+        found = self._sizes.get(key)
+        if found is None:
+            found = self._sizes[key] = object.__new__(Size)
+            found.facts = self
+            found.terms = key
+            found.number = numbered(found)
+            found.hint = sum(c * math.prod(a.hint for a in m) for m, c in key)
+        return found
+
+    def apply(self, op: str, a: Int, b: Int) -> Int:
+        atom = self._applied.get((op, a, b))
+        if atom is None:
+            atom = self._applied[op, a, b] = Apply(self, op, (a, b))
+            self._ranges[atom] = self._range_applied(atom)
+        return self.make({(atom,): 1})
+
+    def extreme(self, op: str, a: Int, b: Int) -> Int:
+        """max or min."""
+        a, b = self.resolved(a), self.resolved(b)
+        low, high = self.range_of(linear(self, ((a, 1), (b, -1))))
+        if low >= 0:
+            return a if op == "max" else b
+        if high <= 0:
+            return b if op == "max" else a
+        if not isinstance(b, Size) or (isinstance(a, Size) and repr(b) < repr(a)):
+            a, b = b, a
+        return self.apply(op, a, b)
+
+    def node_of(self, size: Size) -> Any:
+        found = self._nodes.get(size)
+        if found is None:
+            assert self._node_of is not None
+            found = self._nodes[size] = self._node_of(size)
+        return found
+
+    # ---- what is known
+
+    def resolved(self, n: Int) -> Int:
+        """With symbols that turned out to equal others, or a number, replaced."""
+        if not self._same or not isinstance(n, Size):
+            return n
+        found = self._resolved.get(n)
+        if found is None:
+            found = n
+            if any(s in self._same for s in atoms_of(n)):
+                found = substitute(self, n, self._value)
+            self._resolved[n] = found
+        return found
+
+    def _value(self, symbol: Symbol) -> Int:
+        found = self._same.get(symbol)
+        return self.make({(symbol,): 1}) if found is None else found
+
+    def range_of(self, n: Int) -> Range:
+        """Least and greatest value."""
+        if not isinstance(n, Size):
+            return n, n
+        total: dict[Monomial, int] = {}
+        for monomial, factor in terms_of(n).items():
+            for product, times in self._above_least(monomial).items():
+                total[product] = total.get(product, 0) + factor * times
+        low = high = float(total.pop((), 0))
+        for monomial, factor in total.items():
+            if not factor:
+                continue
+            one: Range = (1, 1)
+            for atom in monomial:
+                least, most = self._ranges[atom]
+                one = _times(one, (0, most - least) if least > -math.inf else (least, most))
+            part = _times(one, (factor, factor))
+            low, high = low + part[0], high + part[1]
+        if n in self.at_least_0:
+            low = max(low, 0)
+        if self._most and (low == -math.inf or high == math.inf):
+            other = self._with_products(n)
+            low, high = max(low, other[0]), min(high, other[1])
+        return low, high
+
+    def _with_products(self, n: Size) -> Range:
+        """... by what is known of whole products."""
+        low = high = 0.0
+        for monomial, factor in n.terms:
+            one: Range = (1, 1)
+            for atom in monomial:
+                one = _times(one, self._ranges[atom])
+            one = one[0], min(one[1], self._most.get(monomial, math.inf))
+            part = _times(one, (factor, factor))
+            low, high = low + part[0], high + part[1]
+        return low, high
+
+    def _above_least(self, monomial: Monomial) -> dict[Monomial, int]:
+        """The product in what its factors are more than their least: `s0*s1` is `1 + s0 + s1 + s0*s1` where both are at least 1.  So
+        `s0*s1 - s1` shows that it is not negative."""
+        total: dict[Monomial, int] = {(): 1}
+        for atom in monomial:
+            least = self._ranges[atom][0]
+            grown: dict[Monomial, int] = {}
+            for product, times in total.items():
+                longer = (*product, atom)
+                grown[longer] = grown.get(longer, 0) + times
+                if least > -math.inf and least:
+                    grown[product] = grown.get(product, 0) + times * int(least)
+            total = grown
+        return total
+
+    def _range_applied(self, atom: Apply) -> Range:
+        (a_low, a_high), (b_low, b_high) = map(self.range_of, atom.args)
+        if atom.op == "max":
+            return max(a_low, b_low), max(a_high, b_high)
+        if atom.op == "min":
+            return min(a_low, b_low), min(a_high, b_high)
+        if b_low < 1:
+            return -math.inf, math.inf
+        if atom.op == "mod":
+            return 0, b_high - 1
+        corners = [_floor(x, y) for x in (a_low, a_high) for y in (b_low, b_high)]
+        return min(corners), max(corners)
+
+    def surely_positive(self, n: Int) -> bool:
+        return self.range_of(self.resolved(n))[0] > 0
+
+    def surely_not_zero(self, n: Int) -> bool:
+        low, high = self.range_of(self.resolved(n))
+        return low > 0 or high < 0
+
+    def surely_zero(self, n: Int) -> bool:
+        n = self.resolved(n)
+        return not isinstance(n, Size) and n == 0
+
+    # ---- questions
+
+    def is_zero(self, n: Int) -> bool:
+        n = self.resolved(n)
+        if not isinstance(n, Size):
+            return n == 0
+        low, high = self.range_of(n)
+        if low > 0 or high < 0 or n in self.not_0 or -n in self.not_0 or self.relaxed:
+            return False
+        if n.hint:
+            self.not_0[n] = self.note(f"{n!r} != 0")
+            return False
+        self._equate(n)
+        return True
+
+    def is_positive(self, n: Int) -> bool:
+        n = self.resolved(n)
+        low, high = self.range_of(n)
+        if low > 0 or high <= 0:
+            return low > 0
+        assert isinstance(n, Size)
+        if n.hint > 0:
+            self._require(n - 1)
+            return True
+        self._require(-n)
+        return False
+
+    def is_one_softly(self, n: Int) -> bool:
+        """Whether it is 1, where that a size is not becomes a condition only if it shows (capture/soft_sizes.py)."""
+        n = self.resolved(n)
+        if not isinstance(n, Size):
+            return n == 1
+        if n.hint == 1:
+            return self.is_zero(n - 1)
+        if self.range_of(n)[0] <= 1:
+            self.soft.add(n)
+        return False
+
+    def is_less_softly(self, a: Int, b: Int) -> bool:
+        """`a < b`, if no symbol is 1."""
+        n = self.resolved(b - a)
+        if not isinstance(n, Size):
+            return n > 0
+        low, high = self.range_of(n)
+        if low > 0 or high <= 0:
+            return low > 0
+        symbols = set(atoms_of(n))
+        before = {s: self._ranges[s] for s in symbols}
+        self._ranges.update({s: (max(low, 2), high) for s, (low, high) in before.items()})
+        low, high = self.range_of(n)
+        self._ranges.update(before)
+        if low > 0 or high <= 0:
+            self.soft.update(self.make({(s,): 1}) for s in symbols)
+            return low > 0
+        return self.is_positive(n)
+
+    def assume_not_0(self, n: Size) -> None:
+        """... a soft size less 1."""
+        self.is_zero(n - 1)
+
+    def settle(self, n: Int) -> int:
+        """Its value, which becomes a condition."""
+        n = self.resolved(n)
+        if not isinstance(n, Size):
+            return n
+        hint = n.hint
+        self._equate(n - hint)
+        return hint
+
+    def settle_all(self) -> None:
+        """Every shape has an entry of its own."""
+        for symbol in self.symbols:
+            self.settle(self.make({(symbol,): 1}))
+
+    def _require(self, n: Int) -> None:
+        """`n >= 0` from now on."""
+        if not isinstance(n, Size):
+            return
+        self.at_least_0[n] = self.note(f"{n!r} >= 0")
+        terms = dict(n.terms)
+        offset = terms.pop((), 0)
+        if len(terms) == 1:
+            ((monomial, factor),) = terms.items()
+            if factor < 0:
+                self._most[monomial] = min(self._most.get(monomial, math.inf), offset // -factor)
+            if len(monomial) == 1:
+                low, high = self._ranges[monomial[0]]
+                if factor > 0:
+                    low = max(low, -(offset // factor))
+                else:
+                    high = min(high, offset // -factor)
+                self._ranges[monomial[0]] = (low, high)
+
+    def _equate(self, n: Size) -> None:
+        """`n == 0` from now on."""
+        self.zero[n] = self.note(f"{n!r} == 0")
+        if self.relaxed:  # what is made of the sizes so far stays as it is
+            return
+        for monomial, factor in reversed(n.terms):
+            symbol = monomial[0] if len(monomial) == 1 else None
+            if abs(factor) != 1 or not isinstance(symbol, Symbol):
+                continue
+            others: dict[Monomial, int] = {m: -c * factor for m, c in n.terms if m is not monomial}
+            other = self.make(others)
+            if any(a is symbol for a in atoms_of(other)):
+                continue
+            self._same[symbol] = other
+            low, high = self._ranges[symbol]
+            for known in list(self._same):
+                self._same[known] = substitute(self, self._same[known], self._value)
+            self._resolved.clear()
+            if (
+                isinstance(other, Size)
+                and len(other.terms) == 1
+                and other.terms[0][1] == 1
+                and len(other.terms[0][0]) == 1
+            ):
+                atom = other.terms[0][0][0]
+                own = self._ranges[atom]
+                self._ranges[atom] = (max(low, own[0]), min(high, own[1]))
+            return
+
+
+def _floor(x: float, y: float) -> float:
+    if math.isinf(x):
+        return x
+    return (0 if x >= 0 else -1) if math.isinf(y) else x // y
+
+
+def _times(a: Range, b: Range) -> Range:
+    corners = [0 if x == 0 or y == 0 else x * y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+assert constant

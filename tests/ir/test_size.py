@@ -1,0 +1,139 @@
+"""Sizes known at run time: their algebra agrees with that of ints, and what it concludes holds for all values."""
+
+import operator
+import random
+
+import pytest
+import torch
+
+from frameloom.ir.size import (
+    Apply,
+    Size,
+    Symbol,
+    gcd,
+    hint_of,
+    largest,
+    less,
+    same,
+    smallest,
+)
+from frameloom.ir.size_facts import Facts
+
+
+def value(n, at):
+    if not isinstance(n, Size):
+        return n
+    total = 0
+    for monomial, factor in n.terms:
+        part = factor
+        for atom in monomial:
+            part *= at[atom.name] if isinstance(atom, Symbol) else applied(atom, at)
+        total += part
+    return total
+
+
+def applied(atom, at):
+    assert isinstance(atom, Apply)
+    a, b = (value(x, at) for x in atom.args)
+    return {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}[atom.op](
+        a, b
+    )
+
+
+def test_random_formulas_agree_with_ints():
+    rng = random.Random(0)
+    for _ in range(300):
+        facts = Facts()
+        symbols = [facts.symbol(rng.randint(2, 9), None) for _ in range(3)]
+        points = [{f"s{k}": rng.randint(1, 12) for k in range(3)} for _ in range(6)]
+        pool = [*symbols, 1, 2, 3, 8]
+        plain = [[p[f"s{k}"] for k in range(3)] + [1, 2, 3, 8] for p in points]
+        for _ in range(6):
+            op = rng.choice(
+                [
+                    operator.add,
+                    operator.sub,
+                    operator.mul,
+                    operator.floordiv,
+                    operator.mod,
+                    largest,
+                    smallest,
+                ]
+            )
+            i, j = rng.randrange(len(pool)), rng.randrange(len(pool))
+            if op in (operator.floordiv, operator.mod) and not all(v[j] > 0 for v in plain):
+                continue
+            if op in (operator.floordiv, operator.mod) and not facts.surely_positive(pool[j]):
+                continue
+            made = op(pool[i], pool[j])
+            exact = {largest: max, smallest: min}.get(op, op)
+            for v in plain:
+                v.append(exact(v[i], v[j]))
+            pool.append(made)
+            assert [value(made, p) for p in points] == [v[-1] for v in plain], (
+                op,
+                pool[i],
+                pool[j],
+            )
+            low, high = facts.range_of(made)
+            assert all(low <= v[-1] <= high for v in plain)
+        assert not (facts.zero or facts.not_0 or facts.at_least_0)
+
+
+def sizes(*hints):
+    facts = Facts()
+    return facts, *(facts.symbol(h, None) for h in hints)
+
+
+def test_one_form_for_equal_sizes():
+    _, a, b = sizes(5, 7)
+    assert (a + 1) * b - b is a * b
+    assert (a * b * 8) // (a * 8) is b
+    assert a * b % b == 0 and (8 * a + 3) % 8 == 3 and (8 * a + 3) // 8 is a
+    assert (a - 1) // a == 0 and (a - 1) % a is a - 1
+    assert a - a == 0 and type(a - a) is int
+
+
+def test_ranges():
+    facts, a, b = sizes(5, 7)
+    assert less(0, a * b) and less(a * b - b, a * b) and same(largest(a, 1), a)
+    assert not facts.at_least_0
+
+
+def test_an_answer_becomes_a_condition_once():
+    facts, a, b = sizes(5, 7)
+    assert a < 100 and a < 100 and a < 101
+    assert [repr(n) for n in facts.at_least_0] == ["-s0 + 99"]
+    assert a != 8 and a != 8 and len(facts.not_0) == 1
+    assert b == 7 and facts.resolved(b) == 7 and facts.resolved(a * b) is 7 * a
+
+
+def test_equal_symbols_are_one():
+    facts, a, b = sizes(5, 5)
+    assert a == b
+    assert facts.resolved(b) is a and facts.resolved(a * b) is a * a
+
+
+def test_what_only_form_tells_while_lowering():
+    facts, a, b = sizes(5, 5)
+    facts.relaxed = True
+    assert a != b and a != 5 and not facts.not_0
+
+
+def test_int_settles():
+    facts, a = sizes(5)
+    assert list(range(a)) == [0, 1, 2, 3, 4]
+    assert facts.resolved(a * 3) == 15 and len(facts.zero) == 1
+
+
+def test_divisors():
+    _, a, b = sizes(6, 4)
+    assert gcd(8 * a, 12) == 4 and gcd(4 * a * b, 6 * a) is 2 * a and gcd(12, 18) == 6
+    assert hint_of(a * b) == 24
+
+
+def test_is_given_to_pytorch():
+    _, a = sizes(5)
+    assert isinstance(a, torch.SymInt)
+    with pytest.raises(TypeError):
+        Size()
