@@ -21,7 +21,7 @@ from frameloom.capture.surroundings import obstacle, watch
 from frameloom.capture.tracer import Tracer
 from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
 from frameloom.capture.values.iterator import SequenceIterator
-from frameloom.capture.varying import Empty
+from frameloom.capture.varying import Empty, Pretended
 from frameloom.errors import Break, Skip
 
 MAX_ATTEMPTS = 20
@@ -80,8 +80,8 @@ def _capture_with_retries(
     follows_iterators: bool,
 ) -> Any:
     session = session_of(compiler)
-    session.varying.pretends = False
     for _ in range(MAX_ATTEMPTS):
+        session.varying.pretends = False
         capture = Capture(function, slots, compiler, trail)
         capture.tracer.follows_iterators = follows_iterators
         capture.tracer.follows_numbers = (
@@ -94,6 +94,8 @@ def _capture_with_retries(
             session.avoid(*avoid.site)
         except BreaksAgain:
             follows_iterators = False
+        except Pretended:
+            session.varying.small_apart = True
         finally:
             capture.tracer.release()
     raise Skip(f"{function.__qualname__}: no place to break was found")

@@ -48,6 +48,7 @@ from frameloom.capture.values.function import CellValue
 from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.symbolic import is_unsettled
 from frameloom.capture.values.tensor import TensorValue
+from frameloom.capture.varying import Pretended
 from frameloom.config import config
 from frameloom.errors import Break, Skip
 
@@ -106,7 +107,10 @@ class Piece:
                 self.graph = frozen(t, self.graph)
             if t.rerun_sites:
                 check_that_rerun_is_possible(t, self.graph)
-            t.recorder.facts.relaxed = True
+            facts = t.recorder.facts
+            if t.session.varying.pretends and not facts.hold(lambda s: s.source.actual):
+                raise Pretended
+            facts.relaxed = True
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
             if t.went_back and self.graph.backward is None:
                 self.compiled = without_gradients(self.compiled)

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from frameloom.ir.size_facts import Facts
 
 
+class Pretended(Exception):
+    """Sizes of 1 were taken for others, and the code depends on that."""
+
+
 class Empty(Exception):
     """A tensor of which sizes vary has no elements: there is nothing to gain by compiling."""
 
@@ -116,11 +120,13 @@ class Pattern:
 
         shape: list[Int] = list(tensor.shape)
         for d, hint in self.hints.items():
-            shape[d] = facts.symbol(hint, Source(self, origin, "dim", d))
+            shape[d] = facts.symbol(hint, Source(self, origin, "dim", d, shape[d]))
         strides: list[Int] = list(tensor.stride())
         if self.order is None:
             for d in self.loose:
-                strides[d] = facts.symbol(strides[d], Source(self, origin, "stride", d), low=0)
+                strides[d] = facts.symbol(
+                    strides[d], Source(self, origin, "stride", d, strides[d]), low=0
+                )
         else:
             step: Int = 1
             for d in self.order:
@@ -137,6 +143,7 @@ class Source:
     origin: Origin
     kind: str
     dim: int
+    actual: int  # in the captured call
 
     def text(self) -> str:
         return f"{self.origin.path()}.{'shape' if self.kind == 'dim' else 'stride()'}[{self.dim}]"

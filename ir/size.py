@@ -365,6 +365,22 @@ def _replaced(facts: Facts, atom: Atom, known: Callable[[Symbol], Int]) -> Int:
     return divide(facts, a, b)[atom.op == "mod"]
 
 
+def evaluated(n: Int, value: Callable[[Symbol], int]) -> int:
+    """What it is where the symbols have these values."""
+    if not isinstance(n, Size):
+        return n
+    total = 0
+    for monomial, factor in n.terms:
+        for atom in monomial:
+            if isinstance(atom, Apply):
+                factor *= MEANING[atom.op](*(evaluated(a, value) for a in atom.args))
+            else:
+                assert isinstance(atom, Symbol)
+                factor *= value(atom)
+        total += factor
+    return total
+
+
 # --- division
 
 

@@ -21,6 +21,7 @@ from frameloom.ir.size import (
     Symbol,
     atoms_of,
     constant,
+    evaluated,
     linear,
     numbered,
     substitute,
@@ -273,6 +274,14 @@ class Facts:
         hint = n.hint
         self._equate(n - hint)
         return hint
+
+    def hold(self, value: Callable[[Symbol], int]) -> bool:
+        """Whether the conditions do, where the symbols have these values."""
+        return (
+            all(evaluated(n, value) >= 0 for n in self.at_least_0)
+            and all(evaluated(n, value) == 0 for n in self.zero)
+            and all(evaluated(n, value) != 0 for n in self.not_0)
+        )
 
     def settle_all(self) -> None:
         """Every shape has an entry of its own."""
