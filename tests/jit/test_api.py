@@ -303,7 +303,7 @@ def test_gradients_run_plainly_with_one_notice(monkeypatch):
 
 
 def test_entries_have_a_budget():
-    @jit
+    @jit(dynamic=False)
     def f(x):
         return x + 1
 
