@@ -21,7 +21,9 @@ from frameloom.capture.assumptions import is_asserted
 from frameloom.capture.caches import cached
 from frameloom.capture.container_operators import container_operator
 from frameloom.capture.lookup import MISSING, class_attribute
+from frameloom.capture.numbers_given import has_number, with_number
 from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, OPERATORS, PY312, SPECIAL_METHODS
+from frameloom.capture.values import number
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import TRUE, ConstValue, boolean
 from frameloom.capture.values.container import (
@@ -38,7 +40,7 @@ from frameloom.capture.values.function import (
     PartialValue,
 )
 from frameloom.capture.values.module import ModuleValue
-from frameloom.capture.values.number import NumberValue, compare
+from frameloom.capture.values.number import NumberValue, combine
 from frameloom.capture.values.numpy_values import call_kind
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
@@ -286,6 +288,8 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
         name = getattr(fn, "__name__", "")
         if name in NEEDS_DATA:
             raise Break(NEEDS_DATA[name], f"tensor.{name}(...)")
+        if has_number(t, [*args, *kwargs.values()]):
+            return with_number(t, fn, args, kwargs)
         return t.torch_call(fn, args, kwargs)
     if fn in OPERATOR_FUNCTIONS and len(args) == 2 and not kwargs:
         return binary(t, fn, args[0], args[1])
@@ -329,6 +333,8 @@ def unary(t: Tracer, fn: Callable[[Any], Any], name: str, value: Value) -> Value
     value = t.look(value)
     if isinstance(value, TensorValue):
         return t.torch_call(fn, [value], {})
+    if isinstance(value, NumberValue):
+        return number.unary(t, fn, value)
     if isinstance(value, ObjectValue):
         result = value.call_special(t, name)
         if result is not None:
@@ -352,7 +358,9 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
 
         return remainder(t, left, right)
     if isinstance(left, NumberValue) or isinstance(right, NumberValue):
-        return compare(t, fn, left, right)
+        if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+            return with_number(t, fn, [left, right], {})
+        return combine(t, fn, left, right)
     if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
         result = _special_binary(t, fn, left, right)
         if result is not None:

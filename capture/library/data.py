@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,9 @@ NUMBERS: tuple[tuple[Callable[[torch.dtype], bool], type, torch.dtype], ...] = (
     (lambda dtype: dtype is torch.bool, bool, torch.int64),
     (lambda dtype: True, int, torch.int64),
 )
+
+
+SMALL = (torch.float32, torch.float16, torch.bfloat16)  # of at most 32 bits
 
 
 @knows(torch.Tensor.item, least=1, most=1)
@@ -79,7 +83,8 @@ def _taken_out(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
     n_ops = t.recorder.n_ops
     copy: Any = t.torch_call(_number, [tensor, ConstValue(wide)], {})
     t.recorder.n_ops = n_ops  # for it alone, no graph is worth running
-    return NumberValue(copy, cls, site)
+    most = torch.finfo(torch.float32).max if dtype in SMALL else math.inf
+    return NumberValue(copy, cls, site, most)
 
 
 def _number(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -25,6 +25,7 @@ from frameloom.capture.values.iterator import (
     ReversedIterator,
     SequenceIterator,
 )
+from frameloom.capture.values.number import NumberValue, extreme
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.symbolic import computed
 from frameloom.capture.values.tensor import TensorValue
@@ -247,6 +248,9 @@ def _extreme(wanted: Callable[[Any, Any], Any], real: Callable[..., Any]) -> Kno
             other = item if is_none(key) else t.call(key, [item], {})
             if is_none(key) and (number := computed(t, real, [t.look(best), t.look(item)])):
                 best = rank = number
+                continue
+            if is_none(key) and any(isinstance(t.look(v), NumberValue) for v in (best, item)):
+                best = rank = extreme(t, wanted, t.look(best), t.look(item))
                 continue
             if calls.binary(t, wanted, other, rank).truth(t):
                 best, rank = item, other

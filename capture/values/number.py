@@ -1,16 +1,23 @@
-"""`tensor.item()` where the program does nothing with the number but check it (`assert lengths.max().item() <= n`), or hand it on."""
+"""`tensor.item()` where the program checks the number (`assert lengths.max().item() <= n`), hands it on, or computes with it as with any float.
+
+What Python would compute from it, the graph does, in double precision, where Python cannot raise anything.
+"""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
+from functools import partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from frameloom.capture.opcodes import IN_PLACE
 from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.symbolic import outcome
 
 if TYPE_CHECKING:
     from frameloom.capture.rebuild import Rebuilder
@@ -18,19 +25,31 @@ if TYPE_CHECKING:
     from frameloom.capture.values.tensor import TensorValue
 
 COMPARISONS = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
+ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.truediv)
+LARGEST = torch.finfo(torch.float32).max
+UNARY = (operator.neg, operator.pos)
 
 
 class NumberValue(Value):
     """`tensor` holds the number, as int64, float64 or complex128; `cls` is the number's type.  Wherever the number itself is asked for, even to say
     what it is, capture starts again with a break at `site`, where it was taken out of its tensor.  Behind the graph, it is taken out there."""
 
-    def __init__(self, tensor: TensorValue, cls: type, site: tuple[CodeType, int]) -> None:
+    def __init__(
+        self, tensor: TensorValue, cls: type, site: tuple[CodeType, int], most: float = math.inf
+    ) -> None:
         self.tensor = tensor
         self.cls = cls
         self.site = site
+        self.most = most  # a bound of its size, where it is finite
+        self.least = 0.0  # what it is at least, unless it is NaN; 0 where that is not known
 
     def type(self) -> type:
         return self.cls
+
+    @property
+    def fits(self) -> bool:
+        """Whether PyTorch takes it for a number of 32 bits: others it refuses."""
+        return self.most <= LARGEST
 
     def needed(self) -> NoReturn:
         raise Avoid(self.site)
@@ -63,6 +82,99 @@ def compare(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value)
     operands = [_operand(number, value) for value in (left, right)]
     result: Any = t.torch_call(fn, operands, {})
     return NumberValue(result, bool, number.site)
+
+
+def combine(t: Tracer, fn: Callable[..., Any], left: Value, right: Value) -> NumberValue:
+    """A binary operator or a comparison; one of the two is a `NumberValue`, the other a number."""
+    fn = IN_PLACE[fn][1] if fn in IN_PLACE else fn
+    if fn not in ARITHMETIC:
+        return compare(t, fn, left, right)
+    operands, number = _floats(left, right), _number_of(left, right)
+    a, b = (_most(t, v) for v in (left, right))
+    if fn is operator.truediv:
+        b = _least(right)
+        if not b:
+            number.needed()  # Python raises for 0
+        most = a / b
+    else:
+        most = a * b if fn is operator.mul else a + b
+    return _computed(t, fn, operands, number, most)
+
+
+def unary(t: Tracer, fn: Callable[[Any], Any], number: NumberValue) -> NumberValue:
+    if fn not in UNARY or number.cls is not float:
+        number.needed()
+    return _computed(t, fn, [number.tensor], number, number.most)
+
+
+def extreme(t: Tracer, wanted: Callable[..., Any], best: Value, other: Value) -> NumberValue:
+    """`other if wanted(other, best) else best`."""
+    most = max(_most(t, best), _most(t, other))
+    made = _computed(
+        t, partial(_chosen, wanted), _floats(best, other), _number_of(best, other), most
+    )
+    if wanted is operator.gt:
+        known = [v.real for v in (best, other) if _is_known(v)]  # type: ignore[attr-defined]
+        made.least = max(0.0, *known) if known else 0.0
+    return made
+
+
+def _chosen(wanted: Callable[..., Any], best: Any, other: Any) -> Any:
+    return torch.where(wanted(other, best), other, best)
+
+
+def _computed(
+    t: Tracer, fn: Callable[..., Any], operands: list[Value], number: NumberValue, most: float
+) -> NumberValue:
+    n_ops = t.recorder.n_ops
+    made: Any = t.torch_call(fn, operands, {})
+    t.recorder.n_ops = n_ops  # for it alone, no graph is worth running
+    return NumberValue(made, float, number.site, most)
+
+
+def _number_of(left: Value, right: Value) -> NumberValue:
+    number = left if isinstance(left, NumberValue) else right
+    assert isinstance(number, NumberValue)
+    return number
+
+
+def _is_known(value: Value) -> bool:
+    return isinstance(value, ConstValue) and getattr(value, "settled", True)
+
+
+def _floats(left: Value, right: Value) -> list[Value]:
+    """As PyTorch computes with them like Python: floats that tensors hold, other floats, and ints that are exact as such."""
+    number = _number_of(left, right)
+    found: list[Value] = []
+    for value in (left, right):
+        if isinstance(value, NumberValue):
+            if value.cls is not float or value.tensor.fake.device != number.tensor.fake.device:
+                number.needed()
+            found.append(value.tensor)
+            continue
+        if not isinstance(value, ConstValue) or value.type() not in (int, float):
+            number.needed()
+        if value.type() is int and not (_is_known(value) and abs(value.real) < 1 << 53):
+            number.needed()
+        found.append(value)
+    return found
+
+
+def _most(t: Tracer, value: Value) -> float:
+    """A bound of its size; whether a number that varies is in [-1, 1] is guarded."""
+    if isinstance(value, NumberValue):
+        return value.most
+    if _is_known(value):
+        return abs(value.real)  # type: ignore[attr-defined, no-any-return]
+    limits = ((operator.le, ConstValue(1.0)), (operator.ge, ConstValue(-1.0)))
+    return 1.0 if all(outcome(t, fn, [value, limit]) for fn, limit in limits) else math.inf
+
+
+def _least(value: Value) -> float:
+    """What its size is at least."""
+    if isinstance(value, NumberValue):
+        return value.least
+    return abs(value.real) if _is_known(value) else 0.0  # type: ignore[attr-defined]
 
 
 def _operand(number: NumberValue, value: Value) -> Value:

@@ -10,7 +10,7 @@ OPTIMIZERS = [
     ("SGD", {}), ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}), ("Adam", {}), ("Adam", {"amsgrad": True, "weight_decay": 0.1}),
     ("AdamW", {}), ("AdamW", {"foreach": False}), ("AdamW", {"maximize": True, "foreach": True}), ("Adagrad", {"lr_decay": 0.1}),
     ("Adadelta", {}), ("Adamax", {}), ("NAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}), ("RAdam", {}), ("RAdam", {"foreach": True}),
-    ("ASGD", {}), ("RMSprop", {"centered": True, "momentum": 0.5}), ("Rprop", {}), ("Adam", {"foreach": True, "betas": (0.0, 0.99)}),
+    ("Adafactor", {}), ("Adafactor", {"foreach": True, "weight_decay": 0.1}), ("Adafactor", {"maximize": True, "foreach": False}), ("ASGD", {}), ("RMSprop", {"centered": True, "momentum": 0.5}), ("Rprop", {}), ("Adam", {"foreach": True, "betas": (0.0, 0.99)}),
 ]  # fmt: skip
 
 

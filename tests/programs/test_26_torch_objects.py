@@ -257,9 +257,15 @@ def nonzero_has_no_fixed_shape(x):
     return (x + 1).nonzero() * 2
 
 
-@program(graphs=2, breaks="item")
+@program()
 def item_is_a_number(x):
     n = (x + 1).max().item()
+    return x * n
+
+
+@program(graphs=2, breaks="item")
+def item_is_a_number_to_round(x):
+    n = round((x + 1).max().item(), 2)
     return x * n
 
 

@@ -45,14 +45,14 @@ def known_data_is_written_later(x):
     return x * steps[1].item(), first
 
 
-@program(graphs=2, breaks="item")
+@program()
 def data_of_an_input_in_known_data(x):
     steps = torch.zeros(4)
     steps[1] = x[0, 0]
     return x * steps[1].item()
 
 
-@program(before=lambda: torch.manual_seed(0), graphs=2, breaks="item")
+@program(before=lambda: torch.manual_seed(0))
 def random_data_is_not_known(x):
     return x * torch.rand(()).item()
 
