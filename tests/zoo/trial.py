@@ -98,9 +98,8 @@ def train_model(model: Model) -> Result:
         settle(plain)
         result.parameters = sum(p.numel() for p in plain.parameters())
         compiled, original = copy.deepcopy(plain), copy.deepcopy(plain)
-        wanted = [step(plain, model.inputs(seed)) for seed in SEEDS]
-        steps: list[Any] = []
-        reference: list[Any] = []
+        wanted = [step(plain, batch(model, seed)) for seed in SEEDS]
+        far: Disagreement | None = None
     except Exception as error:
         explain_failure(result, error)
         return result
@@ -110,16 +109,16 @@ def train_model(model: Model) -> Result:
         explanation = compilers[compiled._compiled_call_impl.__func__].explanation
         for seed, want in zip(SEEDS, wanted, strict=True):
             start = time.perf_counter()
-            got = step(compiled, model.inputs(seed))
+            got = step(compiled, batch(model, seed))
             result.first = result.first or time.perf_counter() - start
-            steps.append(got)
+            check_roughly(got, want)
             try:
                 result.difference = max(result.difference, compare_training(got, want))
-            except Disagreement:
-                reference = reference or exact_steps(model, original)
-                k = len(steps) - 1
-                check_as_exact(got, want, reference[k])
+            except Disagreement as error:
+                far = far or error
         tell_graphs(result, explanation)
+        if far is not None:
+            check_in_float64(model, original, far)
         if explanation.plain or not explanation.graphs:
             raise Disagreement(f"runs plainly: {explanation.plain}")
         result.state = "passed"
@@ -137,6 +136,15 @@ def tell_graphs(result: Result, explanation: Any) -> None:
         dict.fromkeys([*(b.text for b in explanation.breaks), *explanation.plain])
     )
     result.whole = not result.breaks and all(len(g.backward) == 1 for g in explanation.graphs)
+
+
+def batch(model: Model, seed: int) -> dict[str, Any]:
+    """Two images: batch norms of single pixels need as many, and PyTorch's own derivative of a batch norm is wrong for one image whose gradient is
+    laid out channels-last (2.13, CPU)."""
+    inputs = model.inputs(seed)
+    if model.package == "timm":
+        inputs = {k: torch.cat([v, model.inputs(seed + 10)[k]]) for k, v in inputs.items()}
+    return inputs
 
 
 def step(module: Any, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -158,33 +166,39 @@ def step(module: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     return {"result": result, "gradients": seen, "buffers": buffers, "random": torch.rand(2)}
 
 
-def exact_steps(model: Model, module: Any) -> list[dict[str, Any]]:
-    """The steps in float64."""
+def check_roughly(got: dict[str, Any], want: dict[str, Any]) -> None:
+    """All gradients together."""
+    pairs = [
+        (got["gradients"][name].flatten().double(), w.flatten().double())
+        for name, w in want["gradients"].items()
+        if w is not None and got["gradients"][name] is not None
+    ]
+    if pairs:
+        ours, theirs = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        if not (ours - theirs).norm() <= 0.25 * theirs.norm() + 1e-12:
+            raise Disagreement("the gradients are others")
+
+
+def check_in_float64(model: Model, original: Any, far: Disagreement) -> None:
+    """Rounding may grow on its way through a model, and turn the sign before a ReLU: what is far off in float32 has to agree in float64."""
 
     def widened(value: Any) -> Any:
-        return (
-            value.double()
-            if isinstance(value, torch.Tensor) and value.is_floating_point()
-            else value
-        )
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.double() if is_float else value
 
-    module.double()
-    return [
-        step(module, {name: widened(v) for name, v in model.inputs(seed).items()}) for seed in SEEDS
-    ]
-
-
-def check_as_exact(got: Any, want: Any, reference: Any) -> None:
-    """Where rounding grows on its way through a model, the jitted model may be as far from the exact result as the plain one."""
-    for (name, g), (_, w), (_, r) in zip(parts(got), parts(want), parts(reference), strict=True):
-        if not isinstance(r, torch.Tensor) or not r.is_floating_point() or not r.numel():
-            continue
-        ours, theirs = (g - r).abs().max().item(), (w - r).abs().max().item()
-        if not ours <= 8 * theirs + TOLERANCE * r.abs().max().item() + 1e-12:
-            raise Disagreement(f"{name}: {ours:.2g} from the exact value, plain: {theirs:.2g}")
+    plain, compiled = original.double(), copy.deepcopy(original).double()
+    frameloom.jit(compiled)
+    for seed in SEEDS:
+        inputs = {name: widened(v) for name, v in batch(model, seed).items()}
+        try:
+            compare_training(step(compiled, inputs), step(plain, inputs), 1e-7)
+        except Disagreement as error:
+            raise Disagreement(f"{far}; in float64: {error}") from error
 
 
-def compare_training(got: dict[str, Any], want: dict[str, Any]) -> float:
+def compare_training(
+    got: dict[str, Any], want: dict[str, Any], tolerance: float = 10 * TOLERANCE
+) -> float:
     largest = max(
         (g.abs().max().item() for g in want["gradients"].values() if g is not None and g.numel()),
         default=0.0,
@@ -201,7 +215,7 @@ def compare_training(got: dict[str, Any], want: dict[str, Any]) -> float:
             continue
         scale = max(w.abs().max().item(), 1e-3 * largest, 1e-12)
         difference = (g - w).abs().max().item() / scale
-        if not difference <= 10 * TOLERANCE:
+        if not difference <= tolerance:
             raise Disagreement(
                 f"gradient of {name}: differs by {difference:.2g} of the largest value"
             )
