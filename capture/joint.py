@@ -20,6 +20,7 @@ from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
 from frameloom.capture.graph import Backward, Layout
 from frameloom.capture.history import frees, without_autocast
+from frameloom.capture.normalized import renormalize
 from frameloom.capture.outputs import Outputs, has_history
 from frameloom.capture.random_again import (
     STATE,
@@ -113,6 +114,7 @@ class Joint:
         ends = [current(self.gradients[k], recorder) for k in wanted]  # type: ignore[arg-type]
         drawn = self._drawn()
         wanted, ends = self._as_ready(wanted, ends)
+        renormalize(recorder, self._later(), results)
         later = self._later()  # with the views that are made again for a gradient that was written
         order = _needed(recorder.graph, ends)
         forward = [n for n in order if n not in later]
