@@ -275,6 +275,11 @@ struct Plan {
     Py_ssize_t calls;
 };
 
+// Sets an exception about the spec, if none is set; false.
+inline bool wrong(const char *what) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, what);
+    return false;
+}
 // nullptr with an exception set.
 std::unique_ptr<Program> program_parse(PyObject *spec);
 bool program_check(Program *program);

@@ -8,11 +8,6 @@ namespace frameloom {
 
 namespace {
 
-bool wrong(const char *what) {
-    PyErr_SetString(PyExc_ValueError, what);
-    return false;
-}
-
 void collect_numbers(const Argument &argument, std::vector<int> *numbers) {
     if (argument.kind == Argument::NUMBER) numbers->push_back(argument.number);
     for (const Argument &item : argument.items) collect_numbers(item, numbers);

@@ -7,11 +7,6 @@ namespace frameloom {
 
 namespace {
 
-bool wrong(const char *what) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, what);
-    return false;
-}
-
 // Goes through a program and enters every place where a size stands, and everything that is derived from such
 // a place, into the group of the size.
 class Binder {
