@@ -15,6 +15,7 @@ import torch.fx
 from frameloom.capture.fake import Fake
 from frameloom.capture.shapes import infer, is_dense
 from frameloom.errors import Break
+from frameloom.ir.size import may_exceed_1
 
 aten = torch.ops.aten
 META = torch.device("meta")
@@ -125,7 +126,9 @@ def refusal(func: Any, targets: Sequence[Fake], operands: Sequence[Fake]) -> str
     for target in targets:
         if target.meta.is_conj() or target.meta.is_neg():
             return "on a lazily conjugated or negated tensor"
-        if any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride(), strict=True)):
+        if any(
+            may_exceed_1(n) and s == 0 for n, s in zip(target.shape, target.stride(), strict=True)
+        ):
             return "on a tensor whose elements share memory"
         if any(t is not target and _overlap(target, t) for t in beside[id(target.memory)]):
             return "on tensors that overlap"

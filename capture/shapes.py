@@ -196,7 +196,8 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
     last = torch.channels_last
     if alike and len(shape) == 4 and all(t.is_contiguous(memory_format=last) for t in tensors):
         return _dense_strides(shape, (1, 3, 2, 0))
-    if alike and all(t.stride() == first.stride() for t in tensors) and is_dense(first):
+    same_strides = all(alike_shapes(t.stride(), first.stride()) for t in tensors)
+    if alike and same_strides and is_dense(first):
         return list(first.stride())
     rank = len(shape)
     operands = []

@@ -17,7 +17,7 @@ from frameloom.capture.shapes import (
     sized_rule,
 )
 from frameloom.capture.sized import empty_strided, strides_of
-from frameloom.capture.view_rules import wrap
+from frameloom.capture.view_rules import expand, wrap
 from frameloom.ir.size import Int, Size, same, surely_positive
 
 aten = torch.ops.aten
@@ -318,6 +318,14 @@ def _changed(func: Any, x: Any, *args: Any, **options: Any) -> Any:
 @sized_rule(aten.embedding.default)
 def _embedding(func: Any, weight: Any, indices: Any, *rest: Any) -> Any:
     return empty([*indices.shape, weight.shape[1]], weight.dtype) if weight.dim() == 2 else None
+
+
+@sized_rule(aten.broadcast_tensors.default)
+def _broadcast_tensors(func: Any, tensors: Sequence[Any]) -> Any:
+    shape = broadcast(*(t.shape for t in tensors))
+    if shape is None:
+        return None
+    return [expand(None, t, shape) for t in tensors]
 
 
 @sized_rule(aten.repeat.default)

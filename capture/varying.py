@@ -77,6 +77,7 @@ class Varying:
         for d, (n, m) in enumerate(zip(shape, before, strict=True)):
             if n != m and d not in varying:
                 varying.add(d)
+                varying.update(e for e in _likewise(tensor, d) if shape[e] > 1)
                 log("recompiles", f"{origin.path()}.shape[{d}] varies: it was {m} and is {n}")
         if not varying or not self.follows_sizes:
             return None
@@ -159,6 +160,15 @@ class Source:
         r.load_origin(self.origin)
         r.code.load_const(self.dim)
         r.code.call(2)
+
+
+def _likewise(tensor: torch.Tensor, d: int) -> range:
+    """Dimensions that are likely to vary, where this one does: a batch of sequences changes in both of its sizes sooner or later.  The last one of floats
+    is most often that of features, and images keep their size."""
+    rank = tensor.dim()
+    if rank > 3:
+        return range(d)
+    return range(rank - 1 if tensor.is_floating_point() else rank)
 
 
 def _order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | None:

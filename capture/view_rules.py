@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes import sized_rule
+from frameloom.capture.shapes import empty, sized_rule
 from frameloom.capture.sized import empty_strided
 from frameloom.ir.size import Int, Size, largest, same, smallest
 
@@ -82,6 +82,15 @@ def _view(func: Any, x: Any, shape: Sequence[Int]) -> Any:
     return None if strides is None else _like(x, sizes, strides)
 
 
+@sized_rule(aten.reshape.default)
+def _reshape(func: Any, x: Any, shape: Sequence[Int]) -> Any:
+    sizes = infer_size(shape, x.numel())
+    if sizes is None:
+        return None
+    seen = _view(func, x, sizes)
+    return empty(sizes, x.dtype) if seen is None else seen
+
+
 @sized_rule(aten.alias.default, aten.detach.default, aten.lift_fresh.default)
 def _alias(func: Any, x: Any) -> Any:
     return _like(x, x.shape, x.stride())
@@ -110,7 +119,7 @@ def _t(func: Any, x: Any) -> Any:
 
 
 @sized_rule(aten.expand.default)
-def _expand(func: Any, x: Any, shape: Sequence[Int], *, implicit: bool = False) -> Any:
+def expand(func: Any, x: Any, shape: Sequence[Int], *, implicit: bool = False) -> Any:
     lead = len(shape) - x.dim()
     if lead < 0:
         return None
@@ -185,6 +194,10 @@ def _slice(
 def _clamped(position: Int, low: Int, high: Int) -> Int:
     if position < 0:
         position = position + high
+    if isinstance(position, Size) and isinstance(high, int) and position <= high:
+        return largest(
+            position, low
+        )  # as a rule: a condition is simpler than what follows from a minimum
     return smallest(largest(position, low), high)
 
 

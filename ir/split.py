@@ -35,6 +35,8 @@ def split(store: Store) -> list[Store]:
     ):
         return [store]
     for a in store.axes:
+        if isinstance(a.extent, Size):
+            continue
         cuts = sorted(_cuts(tests, a))
         edges = [0, *cuts, a.extent]
         lengths = [high - low for low, high in itertools.pairwise(edges)]

@@ -169,10 +169,9 @@ class Compiler:
 
         prewarm()
         name = jitted.__qualname__
+        why = None
         if jitted.entries:
-            _counts["recompiles"] += 1
-            if "recompiles" in config.logs:
-                log("recompiles", f"{name}: {self._why_missed(jitted, slots)}")
+            why = self._why_missed(jitted, slots) if "recompiles" in config.logs else ""
         trail = Trail(name)
         try:
             with modes_kept(), trail.stage("capture"):
@@ -206,6 +205,9 @@ class Compiler:
                 f"{type(error).__name__}: {error}. Please report it (FRAMELOOM_VERIFY=1 shows the traceback).",
             )
             return self._give_up(jitted, f"internal error: {type(error).__name__}: {error}")
+        if why is not None and outcome is not None:
+            _counts["recompiles"] += 1
+            log("recompiles", f"{name}: {why}")
         self._dump_entry(outcome, name, trail)
         trail.close()
         if (told := self._explanation) is not None:

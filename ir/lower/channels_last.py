@@ -16,6 +16,7 @@ import torch
 
 from frameloom.ir.lower.table import Ref, product
 from frameloom.ir.program import is_cuda
+from frameloom.ir.size import hint_of
 
 CONVOLUTION = "aten.convolution.default"
 BACKWARD = "aten.convolution_backward.default"
@@ -208,4 +209,4 @@ def view_again(
 
 def _bytes(val: Any) -> int:
     size: int = val.dtype.itemsize
-    return size * product(val.shape)
+    return size * hint_of(product(val.shape))

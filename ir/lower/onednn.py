@@ -17,6 +17,7 @@ from frameloom.ir.lower.constants import computing
 from frameloom.ir.lower.geometry import contiguous_strides
 from frameloom.ir.lower.table import Ref
 from frameloom.ir.program import Buffer, Kind, View
+from frameloom.ir.size import hint_of
 
 if TYPE_CHECKING:
     from frameloom.ir.lower.graph import Lowering
@@ -47,7 +48,7 @@ def product(
         return None
     (rows, length), columns = a.shape, b.shape[1]
     # One row is read as fast as memory allows, whatever the library.
-    if rows == 1 or rows * length * columns < LEAST or a.strides != (length, 1):
+    if rows == 1 or hint_of(rows * length * columns) < LEAST or a.strides != (length, 1):
         return None
     if not _is_dense(b) or (bias and not _is_row(bias[0], columns)):
         return None
