@@ -78,6 +78,8 @@ def forget_state(graph: torch.fx.Graph, node: Node) -> None:
 def copied_again(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
     """`node` in a backward graph, which has what `operands_of` says."""
 
+    if node.target is aten.empty_like.default and any(map(draws, node.users)):
+        return _stand_in(graph, node)
     drawn: Any = node
     if STATE in node.meta and node.target is operator.getitem:
         drawn = node.args[0]
@@ -106,12 +108,10 @@ def _drawn_again(graph: torch.fx.Graph, node: Node, operand: Callable[[Node], No
 
 
 def _stand_in(graph: torch.fx.Graph, node: Node) -> Node:
-    """Another tensor that lies in memory like it."""
+    """Another tensor that lies in memory like it; a library call, as nothing is to be written there before it is needed."""
     val = node.meta["val"]
-    kind = {"dtype": val.dtype, "device": val.device}
-    made = graph.call_function(
-        aten.empty_strided.default, (list(val.shape), list(val.stride())), kind
-    )
+    given = (list(val.shape), list(val.stride()), val.dtype, val.device)
+    made = graph.call_function(_operators().uninitialised.default, given)
     made.meta.update(node.meta)
     return made
 
@@ -136,12 +136,20 @@ def _set_random_state(device: torch.device, state: torch.Tensor) -> None:
         torch.cuda.set_rng_state(state, device)
 
 
+def _uninitialised(size: Any, stride: Any, dtype: Any, device: Any) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+
 @functools.cache
 def _library() -> Any:
     library = torch.library.Library("frameloom", "FRAGMENT")
     seeded = (torch.Tag.nondeterministic_seeded,)  # its place among the draws counts
     library.define("random_state(Device device) -> Tensor", tags=seeded)
     library.impl("random_state", _random_state, "CompositeExplicitAutograd")
+    library.define(
+        "uninitialised(int[] size, int[] stride, ScalarType dtype, Device device) -> Tensor"
+    )
+    library.impl("uninitialised", _uninitialised, "CompositeExplicitAutograd")
     return library
 
 

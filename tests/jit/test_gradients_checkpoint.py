@@ -262,3 +262,15 @@ def test_random_numbers_of_a_region_for_two_backward_passes():
     first = torch.autograd.grad(out.sum(), x, retain_graph=True)[0]
     second = torch.autograd.grad(out.sum(), x)[0]
     assert torch.equal(first, second) and torch.equal(first != 0, out != 0)
+
+
+def test_masks_are_drawn_again_without_what_they_mask():
+    """The region's last dropout needs a mask for its gradient, and nothing that would have to be multiplied for it."""
+    x = leaf(64, 96)
+    region = nn.Sequential(nn.Linear(96, 96), nn.GELU(), nn.Linear(96, 96), nn.Dropout(0.2))
+    with torch.enable_grad():
+        told = frameloom.explain(lambda x: x + checkpoint(region, x, use_reentrant=False))(x)
+        told.result.sum().backward()
+    calls = told.graphs[0].backward[0].library_calls
+    assert calls.count("aten.addmm.default") == 1
+    assert sum("again" in call for call in calls) == 1
