@@ -5,6 +5,7 @@ A call of the plan takes the graph's inputs in order and returns the tuple of it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +34,7 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
-from frameloom.ir.size import Size, Symbol
+from frameloom.ir.size import Int, Size, Symbol, hint_of
 from frameloom.plan_sizes import PlanSizes
 from frameloom.runtime import _runtime
 from frameloom.runtime.launch import load
@@ -181,7 +182,17 @@ def _kernel_calls(built: Built, numbers: _Numbers) -> dict[str, Callable[[], Any
 def _kernel_call(entry: KernelEntry, address: int, numbers: _Numbers) -> KernelCall:
     buffers = tuple(numbers[b] for b in entry.buffers)
     sizes = tuple(map(numbers.sizes.index, entry.sizes))
-    return KernelCall(address, buffers, entry.bytes_moved, entry.name, sizes)
+    moved = numbers.sizes.ref(_bytes_of(entry.buffers)) if sizes else entry.bytes_moved
+    return KernelCall(address, buffers, moved, entry.name, sizes)
+
+
+def _bytes_of(buffers: Sequence[Buffer]) -> Int:
+    """What `bytes_moved` of a kernel is, roughly, in calls that have other sizes than the captured one."""
+    return sum(
+        _torch_dtype(b).itemsize
+        * math.prod(n for n, s in zip(b.shape, b.strides, strict=True) if hint_of(s))
+        for b in buffers
+    )
 
 
 def _launch_call(
