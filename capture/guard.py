@@ -32,6 +32,9 @@ class GuardSet:
         key = value if kind in ("length", "no_key") and isinstance(value, str | int) else id(value)
         self._checks.setdefault((id(origin), kind, key), (origin, kind, value))
 
+    def forget(self, origin: Origin, kind: str, value: Any) -> None:
+        self._checks.pop((id(origin), kind, id(value)), None)
+
     def add_tensor(self, origin: Origin, tensor: Any) -> None:
         self.add(origin, "tensor", tensor)
 

@@ -38,7 +38,7 @@ def known_value(fake: Fake, recorder: Recorder) -> torch.Tensor | None:
         return None
     values = recorder.known
     node = current(fake, recorder)
-    order = _ancestors(node, _is_fixed, values)
+    order = _ancestors(node, _is_fixed, values, recorder.unknown)
     if order is None:
         return None
     return _evaluated(node, order, values, recorder)
@@ -51,7 +51,7 @@ def known_mask(mask: Fake, recorder: Recorder) -> torch.Tensor | None:
         return None
     values = dict[Any, Any]()
     node = current(mask, recorder)
-    order = _ancestors(node, _is_discrete, values)
+    order = _ancestors(node, _is_discrete, values, set())
     if order is None:
         return None
     return _evaluated(node, order, values, recorder, "cpu")
@@ -88,21 +88,31 @@ def _is_discrete(node: torch.fx.Node) -> bool:
 
 
 def _ancestors(
-    node: torch.fx.Node, is_fixed: Callable[[torch.fx.Node], bool], known: dict[Any, Any]
+    node: torch.fx.Node,
+    is_fixed: Callable[[torch.fx.Node], bool],
+    known: dict[Any, Any],
+    unknown: set[torch.fx.Node],
 ) -> list[torch.fx.Node] | None:
-    """All nodes that `node` needs beside those that are known, it last; None if any of them is not the same at every call."""
+    """All nodes that `node` needs beside those that are known, it last; None if any of them is not the same at every call: then
+    what is found out about others is added to `unknown`."""
     order: dict[torch.fx.Node, None] = {}
     pending = [node]
+    opened: set[torch.fx.Node] = set()  # what they need is pending, too
     while pending:
         node = pending[-1]
         if node in order or node in known:
             pending.pop()
             continue
-        if not is_fixed(node) or len(pending) + len(order) > MAX_NODES:
+        if node in unknown or not is_fixed(node):
+            unknown.update(n for n in pending if n in opened)
+            unknown.add(node)
+            return None
+        if len(pending) + len(order) > MAX_NODES:
             return None
         needed = [] if node.target in FILLING else node.all_input_nodes
         missing = [n for n in needed if n not in order and n not in known]
         if missing:
+            opened.add(node)
             pending += missing
         else:
             order[pending.pop()] = None

@@ -128,7 +128,9 @@ class NumberInputs:
         else:
             fn, args = number.fn, [self.node(a) for a in number.operands]
         with self._graph.inserting_before(self._markers[1]):
-            return self._graph.call_function(fn, tuple(args))
+            made = self._graph.create_node("call_function", fn, name=fn.__name__)
+        made.args = tuple(args)
+        return made
 
     def release(self) -> None:
         """The capture is over."""

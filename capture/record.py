@@ -102,6 +102,7 @@ class Recorder(TorchDispatchMode):
             set()
         )  # tensors that the current call was given as out= and an op has written
         self.known: dict[torch.fx.Node, Any] = {}  # what nodes hold at every call (known.py)
+        self.unknown: set[torch.fx.Node] = set()  # of which that was asked in vain
         self.hidden_writes = (
             False  # whether one changed a tensor that has a history without changing that
         )
@@ -159,6 +160,10 @@ class Recorder(TorchDispatchMode):
     def real_of(self, placeholder: torch.fx.Node) -> torch.Tensor:
         """The tensor that an input was in the captured call."""
         return self._inputs[placeholder.meta["val"].memory.input][1]
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self._inputs)
 
     def adopt(self, fake: Fake, node: torch.fx.Node) -> None:
         """A tensor of its own that `node` makes."""
@@ -294,6 +299,7 @@ class Recorder(TorchDispatchMode):
         self._inputs.clear()
         self.known.clear()
         self.facts.release()
+        self.unknown.clear()
         self.numbers.release()
 
     # ---- recording

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from frameloom.capture.session import Session
 
 MAX_STEPS = 500_000  # of one capture
+STEPS_PER_TENSOR = 100
 MAX_IDLE_STEPS = 50_000  # without any tensor operation: such code is faster run than followed
 MAX_TORCH_CALLS = 20_000
 MAX_DEPTH = 60
@@ -89,6 +90,7 @@ class Tracer:
         self.steps = 0
         self.torch_calls = 0
         self.step_limit = MAX_IDLE_STEPS
+        self.settled_numbers: list[SymbolicNumber] = []  # in the order in which they were
         self.rerun_sites: list[
             tuple[Any, int]
         ] = []  # where an exception of the graph would mean plain Python
@@ -396,6 +398,18 @@ class Tracer:
         self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
     ) -> Value:
         """Record a call of a torch function."""
+        known = len(self.settled_numbers)
+        try:
+            return self._recorded(fn, args, kwargs)
+        except Break:
+            # Plain Python takes the call, whatever its numbers are.
+            while len(self.settled_numbers) > known:
+                self.settled_numbers.pop().unsettle()
+            raise
+
+    def _recorded(
+        self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
         made = self._number_as_tensor(args, kwargs) if fn in AS_TENSOR else None
         if made is not None:
             return made
@@ -567,7 +581,10 @@ class Tracer:
         if self.steps > self.step_limit:
             if self.steps > MAX_STEPS:
                 self._too_large(f"more than {MAX_STEPS} instructions")
-            self._too_large(f"{MAX_IDLE_STEPS} instructions without a tensor operation")
+            # Lists of many tensors take their time.
+            n_tensors = self.recorder.n_inputs
+            if self.steps > self.step_limit + STEPS_PER_TENSOR * n_tensors:
+                self._too_large(f"{MAX_IDLE_STEPS} instructions without a tensor operation")
 
     def _too_large(self, what: str) -> NoReturn:
         """Such code is left to Python: compiling a graph of that size would take longer than it could save."""

@@ -188,7 +188,7 @@ struct Output {
     enum Kind { VIEW, INPUT, CONSTANT, SIZE } kind;
     int number; // view, input or size
     PyObject *constant;
-    int repeats = -1; // the last earlier output that is the same view
+    int repeats = -1; // the first output that is the same view
 };
 
 struct Program {

@@ -138,21 +138,26 @@ int Parser::view(PyObject *item) {
         return -1;
     const Buffer &base = program->buffers[result.buffer];
     result.whole = result.offset == 0 && result.offset_size < 0 && result.layout.same_form(base.layout);
-    for (size_t i = 0; i < program->views.size(); i++) {
+    for (int i : views_of[result.buffer]) {
         const View &other = program->views[i];
-        if (other.buffer == result.buffer && other.offset == result.offset &&
-            other.offset_size == result.offset_size && other.layout.same_form(result.layout))
-            return (int)i;
+        if (other.offset == result.offset && other.offset_size == result.offset_size &&
+            other.layout.same_form(result.layout))
+            return i;
     }
-    program->views.push_back(std::move(result));
-    return (int)program->views.size() - 1;
+    return add_view(std::move(result));
+}
+
+int Parser::add_view(View &&view) {
+    int number = (int)program->views.size();
+    views_of[view.buffer].push_back(number);
+    program->views.push_back(std::move(view));
+    return number;
 }
 
 int Parser::whole(int buffer) {
-    for (size_t i = 0; i < program->views.size(); i++)
-        if (program->views[i].buffer == buffer && program->views[i].whole) return (int)i;
-    program->views.push_back(View{buffer, program->buffers[buffer].layout, 0, true});
-    return (int)program->views.size() - 1;
+    for (int i : views_of[buffer])
+        if (program->views[i].whole) return i;
+    return add_view(View{buffer, program->buffers[buffer].layout, 0, true});
 }
 
 bool Parser::output(PyObject *item) {
@@ -161,9 +166,8 @@ bool Parser::output(PyObject *item) {
         result.kind = Output::VIEW;
         result.number = view(item);
         if (result.number < 0) return false;
-        for (size_t i = program->outputs.size(); i-- > 0;)
-            if (program->outputs[i].kind == Output::VIEW && program->outputs[i].number == result.number)
-                result.repeats = (int)i;
+        auto first = first_output.emplace(result.number, (int)program->outputs.size());
+        if (!first.second) result.repeats = first.first->second;
         Buffer::Kind kind = program->buffers[program->views[result.number].buffer].kind;
         if (kind == Buffer::ARENA || kind == Buffer::TRANSIENT)
             return wrong("scratch memory is overwritten by the next call: it cannot be returned");

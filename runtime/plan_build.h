@@ -4,6 +4,8 @@
 
 #include "plan.h"
 
+#include <unordered_map>
+
 namespace frameloom {
 
 // A strong reference that lets go by itself.
@@ -23,6 +25,8 @@ class Parser {
   private:
     PyObject *spec;
     Program *program;
+    std::unordered_map<int, std::vector<int>> views_of; // by buffer
+    std::unordered_map<int, int> first_output;          // by view
     PyObject *view_type = nullptr, *input_type = nullptr, *number_type = nullptr;
 
     // A field of one of spec.py's dataclasses, borrowed: the object keeps it.
@@ -81,6 +85,7 @@ class Parser {
     bool inputs_come_first() const;
     // Number of the view; equal views share one.  -1 with an exception set.
     int view(PyObject *item);
+    int add_view(View &&view);
     int whole(int buffer);
     bool output(PyObject *item);
 

@@ -10,10 +10,10 @@ import torch
 from torch.optim.optimizer import _use_grad_for_differentiable
 
 from frameloom.capture.builtins import WRAPPERS, Args, Kwargs, knows
-from frameloom.capture.library import interpreted
+from frameloom.capture.library import interpreted, interpreted_steps
 from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import FALSE, NONE, ConstValue, is_none
+from frameloom.capture.values.const import FALSE, NONE, TRUE, ConstValue, is_none
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import FunctionValue
@@ -74,6 +74,31 @@ def _step(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Val
     names = function.code.co_freevars
     wrapped = t.look(function.closure(t)[names.index("func")].content)
     return interpret(t, interpreted.step_with_gradients_as_asked, [wrapped, *args], kwargs)
+
+
+def _fused(function: Any, stand_in: Any, *first: Value) -> None:
+    """A fused kernel, which updates all tensors at once: on the CPU as ops for each of them."""
+
+    def called(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        scaled = any(not is_none(t.look(kwargs.get(name, NONE))) for name in ("grad_scale", "found_inf"))  # fmt: skip
+        tensors = [t.look(item) for given in args for item in t.list_items(given)]
+        plain = all(
+            isinstance(a, TensorValue)
+            and a.fake.device.type == "cpu"
+            and a.fake.dtype in (torch.float32, torch.float64)  # others are not rounded in between
+            for a in tensors
+        )
+        if scaled or not plain or isinstance(t.look(kwargs.get("lr", NONE)), TensorValue):
+            return t.torch_call(function, args, kwargs)
+        return interpret(t, stand_in, [*first, *args], kwargs)
+
+    knows(function, least=3, most=6, keywords="*")(called)
+
+
+_fused(torch._fused_adam_, interpreted_steps.fused_adam, FALSE)
+_fused(torch._fused_adamw_, interpreted_steps.fused_adam, TRUE)
+_fused(torch._fused_sgd_, interpreted_steps.fused_sgd)
+_fused(torch._fused_adagrad_, interpreted_steps.fused_adagrad)
 
 
 def _health_check(t: Tracer, args: Args, kwargs: Kwargs) -> Value:

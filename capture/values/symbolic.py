@@ -100,11 +100,18 @@ class SymbolicNumber(ConstValue):
             if self.site is not None:
                 raise Avoid(self.site)
             self.settled = True
+            self.t.settled_numbers.append(self)
             for operand in self.operands:
                 hint_of(operand, settle=True)
             if self.origin is not None:
                 self.t.guards.add(self.origin, "equal", self.hint)
         return self.hint
+
+    def unsettle(self) -> None:
+        """Nothing depends on what it is after all."""
+        self.settled = False
+        if self.origin is not None:
+            self.t.guards.forget(self.origin, "equal", self.hint)
 
     def symbol(self) -> Any:
         if self.settled:

@@ -36,17 +36,17 @@ def set_gradients(params, seed):
         p.grad = torch.randn(p.shape, generator=made)
 
 
-def assert_same_state(ours, theirs):
+def assert_same_state(ours, theirs, rtol=1e-6, atol=1e-7):
     for a, b in zip(ours.param_groups, theirs.param_groups, strict=True):
         assert a.keys() == b.keys()
         for x, y in zip(a["params"], b["params"], strict=True):
-            torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-7)
+            torch.testing.assert_close(x, y, rtol=rtol, atol=atol)
             mine, wanted = ours.state.get(x, {}), theirs.state.get(y, {})
             assert list(mine) == list(wanted)
             for name, value in wanted.items():
                 assert type(mine[name]) is type(value), name
                 if isinstance(value, torch.Tensor):
-                    torch.testing.assert_close(mine[name], value, rtol=1e-6, atol=1e-7)
+                    torch.testing.assert_close(mine[name], value, rtol=rtol, atol=atol)
                 else:
                     assert mine[name] == value, name
         assert {k: v for k, v in a.items() if k != "params"} == {
@@ -54,7 +54,9 @@ def assert_same_state(ours, theirs):
         }
 
 
-def run_both(cls, options, steps=4, change=lambda optimizer, k: None, count=len(SHAPES)):
+def run_both(
+    cls, options, steps=4, change=lambda optimizer, k: None, count=len(SHAPES), **tolerance
+):
     """Steps of the jitted and of the plain optimizer; the jitted step."""
     params, theirs = parameters(count), parameters(count)
     ours_optimizer, their_optimizer = cls(params, **options), cls(theirs, **options)
@@ -65,7 +67,7 @@ def run_both(cls, options, steps=4, change=lambda optimizer, k: None, count=len(
             change(optimizer, k)
         jitted()
         their_optimizer.step()
-        assert_same_state(ours_optimizer, their_optimizer)
+        assert_same_state(ours_optimizer, their_optimizer, **tolerance)
     return jitted
 
 
@@ -165,3 +167,47 @@ def test_tables_by_tensor():
     assert list(table) == list(wanted) and table[y] is x
     with pytest.raises(KeyError):
         jitted(torch.ones(3), y)
+
+
+FUSED = {
+    "adam": (torch.optim.Adam, {"weight_decay": 0.01, "amsgrad": True}),
+    "adamw": (torch.optim.AdamW, {"maximize": True}),
+    "sgd": (torch.optim.SGD, {"lr": 0.1}),
+    "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.2, "weight_decay": 0.01}),
+    "nesterov": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "maximize": True}),
+    "adagrad": (torch.optim.Adagrad, {"lr_decay": 0.1, "weight_decay": 0.01}),
+}  # fmt: skip
+
+
+def rates(optimizer, k):
+    optimizer.param_groups[0]["lr"] = 0.1 / (k + 1)
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_fused_kernels_of_the_cpu(name):
+    cls, options = FUSED[name]
+    # The kernels multiply and add with one rounding.
+    options = {**options, "fused": True}
+    jitted = run_both(cls, options, steps=6, change=rates, rtol=1e-5, atol=1e-6)
+    assert not jitted.explanation.breaks
+    assert len(jitted.explanation.graphs) == 2
+
+
+def test_a_rate_that_changes_before_what_cannot_be_recorded():
+    """Plain Python takes the call with whatever number; 16-bit parameters are not rounded as plain ops round."""
+    params = [torch.nn.Parameter(torch.randn(3).bfloat16()) for _ in range(3)]
+    optimizer = torch.optim.Adam(params, fused=True)
+    jitted = jit_for_test(lambda: optimizer.step())
+    for k in range(8):
+        for p in params:
+            p.grad = torch.ones_like(p)
+        rates(optimizer, k)
+        jitted()
+    assert len(jitted.explanation.breaks) <= 3
+
+
+@pytest.mark.parametrize("cls", [torch.optim.NAdam, torch.optim.AdamW])
+def test_lists_of_many_tensors(cls):
+    jitted = run_both(cls, {"foreach": True}, steps=3, change=rates, count=120)
+    assert not jitted.explanation.plain and not jitted.explanation.breaks
+    assert len(jitted.explanation.graphs) == 2
