@@ -22,7 +22,7 @@ def _fill(call: Call, value: Number) -> Expr:
     return Expr(const(value, call.dtype))
 
 
-@lowering("aten.full.default", numbers=True)
+@lowering("aten.full.default", numbers=True, elementwise=True)
 def full(call: Call, size: Any, value: Number, *options: Any) -> Expr:
     return _fill(call, value)
 
@@ -32,17 +32,17 @@ def full_like(call: Call, x: Ref, value: Number, *options: Any) -> Expr:
     return _fill(call, value)
 
 
-@lowering("aten.new_full.default", numbers=True)
+@lowering("aten.new_full.default", numbers=True, elementwise=True)
 def new_full(call: Call, x: Ref, size: Any, value: Number, *options: Any) -> Expr:
     return _fill(call, value)
 
 
-@lowering("aten.fill.Tensor")
+@lowering("aten.fill.Tensor", elementwise=True)
 def fill_tensor(call: Call, x: Ref, value: Ref) -> Expr:
     return read(value, call.at())
 
 
-@lowering("aten.scalar_tensor.default", numbers=True)
+@lowering("aten.scalar_tensor.default", numbers=True, elementwise=True)
 def scalar_tensor(call: Call, value: Number, *options: Any) -> Expr:
     return _fill(call, value)
 

@@ -34,6 +34,8 @@ Node = torch.fx.Node
 LEAST = 4  # parts for which it pays
 FEW = 16  # elements of a constant that are compared
 UNFIT = frozenset({"aten._assert_async.msg", "aten.as_strided.default", "aten._reshape_alias.default", "aten.view.dtype"})  # fmt: skip
+MASKED = "aten.index_put.default"
+SAME = frozenset({"aten.alias.default", "aten.detach.default"})
 _ANY = "any"  # the geometry that all tensors of a part have
 
 
@@ -310,7 +312,7 @@ class _Graph:
         local = {id(op.node) if op.item is None else (id(op.node), op.item): k for k, op in enumerate(part.ops)}  # fmt: skip
         leaves: dict[Node, Hashable] = {}
         made = [self._made(op.value) for op in part.ops]
-        elementwise = all(op.kind.elementwise for op in part.ops)
+        elementwise = all(op.kind.elementwise or _is_masked(op) for op in part.ops)
 
         def token(a: Any) -> Hashable:
             cls = type(a)
@@ -393,7 +395,17 @@ def _kind(target: Any) -> _Kind:
     # Where in its storage a tensor begins is not described, so nothing may say it.
     fits = torch.Tag.nondeterministic_seeded not in tags and name not in UNFIT
     writes = name == WRITE_BACK
-    return _Kind(splits, writes or plain in ELEMENTWISE, fits, writes)
+    elementwise = writes or plain in ELEMENTWISE or name in SAME
+    return _Kind(splits, elementwise, fits, writes)
+
+
+def _is_masked(op: _Op) -> bool:
+    """`x[mask] = number`"""
+    if str(op.node.target) != MASKED or len(op.args[1]) != 1 or len(op.args) > 3:
+        return False
+    mask, value = (n.meta["val"] for n in (op.args[1][0], op.args[2]))
+    same = tuple(mask.shape) == tuple(op.value.shape)
+    return mask.dtype is torch.bool and same and math.prod(value.shape) == 1
 
 
 def _one_geometry(found: list[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

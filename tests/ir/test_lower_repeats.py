@@ -155,3 +155,23 @@ def test_few_are_not_worth_it(n):
 def test_what_returns_its_input():
     given = tensors([(4,)] * 5, 1)
     checked(lambda *given: [v for t in given for v in (t, t + 1, t.view(2, 2))], *given)
+
+
+def test_the_same_tensor_under_another_name_is_elementwise():
+    def update(*given):
+        return [t.detach().mul(2).detach() + 1 for t in given]
+
+    assert sizes(checked(update, *tensors(n=1))) == [len(SHAPES)]
+
+
+def test_elements_that_a_mask_selects():
+    def update(*given):
+        out = []
+        for p, g in pairs(given):
+            sign = (p * g).sign()
+            sign[sign.gt(0)] = 1.2
+            sign[sign.lt(0)] = 0.5
+            out.append(p * sign)
+        return out
+
+    assert sizes(checked(update, *tensors(), functional=True)) == [len(SHAPES)]
