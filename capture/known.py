@@ -36,6 +36,7 @@ def known_value(fake: Fake, recorder: Recorder) -> torch.Tensor | None:
     """The tensor that `fake` will be at every call, or None where that is not known."""
     if fake.memory is None or fake.device.type != "cpu":
         return None
+    recorder.looks_at_data = True
     values = recorder.known
     node = current(fake, recorder)
     order = _ancestors(node, _is_fixed, values, recorder.unknown)
@@ -49,6 +50,7 @@ def known_mask(mask: Fake, recorder: Recorder) -> torch.Tensor | None:
     and bools lead to is the same on every device."""
     if mask.memory is None or mask.dtype is not torch.bool:
         return None
+    recorder.looks_at_data = True
     values = dict[Any, Any]()
     node = current(mask, recorder)
     order = _ancestors(node, _is_discrete, values, set())

@@ -110,6 +110,7 @@ class Recorder(TorchDispatchMode):
         # C functions that tell settings on which the current call depends
         self.relies_on: set[Any] = set()
         self.is_followed = False  # whether autograd follows the current call
+        self.looks_at_data = False  # whether what was recorded follows from what tensors hold
         self.assumes = False  # whether the current call is recorded as if a condition held
         self._marker = self.graph.create_node(
             "call_function", operator.pos, (0,)
@@ -206,7 +207,7 @@ class Recorder(TorchDispatchMode):
         given = None if wanted or whole is not None else self.calls.arguments(fn, args, kwargs)
         if given is not None and (known := self.calls.again(given)) is not None:
             return known[0]
-        before = self.snapshot()
+        before, self.looks_at_data = self.snapshot(), False
         try:
             if whole is not None:
                 result = whole(self, *args, **kwargs)

@@ -241,7 +241,7 @@ class Calls:
 
     def _script(self, given: _Arguments, result: Any, before: tuple[Any, int, int]) -> _Script:
         recorder = self.recorder
-        if recorder.relies_on or recorder.assumes:
+        if recorder.relies_on or recorder.assumes or recorder.looks_at_data:
             raise _Unfit
         nodes = list(_since(recorder.graph, before[0]))
         place = {node: k for k, node in enumerate(nodes)}

@@ -152,7 +152,7 @@ class Lowering:
         outputs: tuple[View | int | tuple[Any], ...] = ()
         alike: tuple[Alike, ...] = ()
         if once and not self.relays:
-            self.repeats = Repeats.of(nodes, self.holder)
+            self.repeats = Repeats.of(nodes, self.holder, self.visible)
         for node in nodes:
             if node in self.repeats.left_out:
                 self.values[node] = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,10 +82,10 @@ class Unfit(Exception):
 
 
 def repeated_parts(
-    nodes: Sequence[Node], constants: torch.nn.Module
+    nodes: Sequence[Node], constants: torch.nn.Module, visible: Set[tuple[Node, int]]
 ) -> tuple[list[list[Part]], set[Node]]:
     """Groups of parts that are alike, and what several parts read."""
-    graph = _Graph(nodes, constants)
+    graph = _Graph(nodes, constants, visible)
     found: dict[Hashable, list[Part]] = {}
     parts = graph.parts()
     if len(parts) < LEAST:
@@ -111,8 +111,11 @@ class Repeats:
     )  # of `_foreach_` ops, that are left out
 
     @staticmethod
-    def of(nodes: Sequence[Node], constants: torch.nn.Module) -> Repeats:
-        groups, shared = repeated_parts(nodes, constants)
+    def of(
+        nodes: Sequence[Node], constants: torch.nn.Module, visible: Set[tuple[Node, int]]
+    ) -> Repeats:
+        """`visible`: the results that the program sees."""
+        groups, shared = repeated_parts(nodes, constants, visible)
         found = Repeats(groups, shared)
         for op in (op for group in groups for part in group[1:] for op in part.ops):
             if op.item is None:
@@ -215,7 +218,12 @@ def _like(b: Buffer, name: str, first: Part, part: Part) -> Buffer:
 
 
 class _Graph:
-    def __init__(self, nodes: Sequence[Node], constants: torch.nn.Module) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        constants: torch.nn.Module,
+        visible: Set[tuple[Node, int]],
+    ) -> None:
         self.constants = constants
         self.ops: list[_Op] = []
         self.number: dict[Node, int] = {}  # of the op whose value a node is
@@ -223,11 +231,11 @@ class _Graph:
         self.kinds: dict[int, _Kind] = {}  # by the target's id
         self.first_item: dict[Node, int] = {}
         self.shared: set[Node] = set()
-        self.returned: dict[Node, list[int]] = {}
+        self.returned: dict[Node, dict[int, bool]] = {}  # which results, and whether they are seen
         for n in flatten(nodes[-1].args[0]):
             if isinstance(n, Node):
                 node, k = base_of(n)
-                self.returned.setdefault(node, []).append(k)
+                self.returned.setdefault(node, {})[k] = (node, k) in visible
         for node in nodes:
             if node.op != "call_function":
                 continue
@@ -336,8 +344,8 @@ class _Graph:
         for op in part.ops:
             if not op.kind.fits:
                 raise Unfit
-            returned = self.returned.get(op.node, ())
-            seen = tuple(returned) if op.item is None else op.item in returned
+            returned = self.returned.get(op.node, {})
+            seen = tuple(returned.items()) if op.item is None else returned.get(op.item)
             key.append((op.kind, *map(token, op.args), *((k, token(v)) for k, v in op.kwargs.items()), seen))  # fmt: skip
         given = [self._leaf(n) for n in leaves]
         part.leaves = [n for n in leaves if n not in self.shared]
@@ -401,7 +409,7 @@ def _kind(target: Any) -> _Kind:
 
 def _is_masked(op: _Op) -> bool:
     """`x[mask] = number`"""
-    if str(op.node.target) != MASKED or len(op.args[1]) != 1 or len(op.args) > 3:
+    if str(op.node.target) != MASKED or len(op.args[1]) != 1 or any(op.args[3:]):
         return False
     mask, value = (n.meta["val"] for n in (op.args[1][0], op.args[2]))
     same = tuple(mask.shape) == tuple(op.value.shape)

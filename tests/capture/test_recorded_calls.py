@@ -213,3 +213,29 @@ def test_numbers_that_change_from_call_to_call():
         for a, b in zip(function(xs, rates), f(xs, rates), strict=True):
             torch.testing.assert_close(a, b)
     assert len(runner.graphs) == 2
+
+
+def test_what_follows_from_what_tensors_hold():
+    """Masks and sizes that are known: the same call, other results."""
+
+    def f(x):
+        out = []
+        for chosen in ([True, False, True, False], [False, True, True, True], [False] * 4):
+            mask = torch.tensor(chosen)
+            counts = mask.long()
+            out += [x[mask], x[mask.logical_not()], torch.nonzero(counts)]
+            out += [torch.repeat_interleave(x, counts), torch.unique(counts)]
+            out.append(torch.equal(counts, torch.tensor([0, 1, 1, 1])))
+        return out
+
+    check(f, torch.randn(4, 4))
+
+
+def test_masks_of_attention_that_are_known():
+    def f(q):
+        ones = torch.ones(4, 4, dtype=torch.bool)
+        masks = (ones.tril(), ones, ones.triu(), ones.tril(), ones.tril(-1).logical_not())
+        return [torch.nn.functional.scaled_dot_product_attention(q, q, q, m) for m in masks]
+
+    with torch.no_grad():
+        check(f, torch.randn(1, 2, 4, 8))
