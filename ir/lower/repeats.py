@@ -94,7 +94,7 @@ def repeated_parts(
         part = Part(ops)
         try:
             found.setdefault(graph.description(part), []).append(part)
-        except Unfit:
+        except (Unfit, TypeError):  # something that has no hash
             continue
     return [group for group in found.values() if len(group) >= LEAST], graph.shared
 
@@ -115,6 +115,8 @@ class Repeats:
         nodes: Sequence[Node], constants: torch.nn.Module, visible: Set[tuple[Node, int]]
     ) -> Repeats:
         """`visible`: the results that the program sees."""
+        if not all(map(_has_plain_sizes, nodes)):
+            return Repeats()
         groups, shared = repeated_parts(nodes, constants, visible)
         found = Repeats(groups, shared)
         for op in (op for group in groups for part in group[1:] for op in part.ops):
@@ -194,6 +196,17 @@ class Repeats:
                 if not isinstance(like, Ref):
                     raise Unfit
                 lowering.values[op.node] = _moved(like, op.value, own)
+
+
+def _has_plain_sizes(node: Node) -> bool:
+    """Whether its sizes and strides are the same at every call."""
+    for val in flatten(node.meta.get("val")):
+        if is_tensor(val):
+            if not all(type(e) is int for e in (*val.shape, *val.stride())):
+                return False
+        elif isinstance(val, torch.SymInt):
+            return False
+    return True
 
 
 def _moved(ref: Any, val: Any, own: dict[Buffer, Buffer]) -> Ref:
@@ -363,8 +376,6 @@ class _Graph:
         if not is_tensor(val):
             raise Unfit
         shape = tuple(val.shape)
-        if not all(type(e) is int for e in shape):
-            raise Unfit
         strides = tuple(s if e > 1 else 0 for e, s in zip(shape, val.stride(), strict=True))
         return (shape, strides, val.dtype, val.device)
 
