@@ -91,13 +91,15 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
             steps.append(_draw_call(step, numbers))
         else:
             steps.append(_extern_call(step, numbers))
-    for position in captured.mutated:
-        # Autograd notices a changed tensor by its version, which a kernel's store does not touch.
-        if not captured.examples[position].is_inference():
-            bump = torch.autograd.graph.increment_version
-            steps.append(
-                ExternCall("frameloom.increment_version", bump, (InputSpec(position),), {}, ())
-            )
+    # Autograd notices a changed tensor by its version, which a kernel's store does not touch.
+    changed = [
+        InputSpec(position)
+        for position in captured.mutated
+        if not captured.examples[position].is_inference()
+    ]
+    if changed:
+        bump = torch._C._increment_version
+        steps.append(ExternCall("frameloom.increment_version", bump, (tuple(changed),), {}, ()))
     # Before the buffers are listed: an empty output is a buffer that no step touches.
     outputs = tuple(
         numbers.view(o) if isinstance(o, View) else numbers.replace(o) for o in program.outputs

@@ -38,7 +38,9 @@ def write_back(graph: Lowering, node: torch.fx.Node, target: torch.fx.Node, sour
     if isinstance(value, Ref) and value.buffer.kind is Kind.INPUT and value != into:
         value = _copied_early(graph, node, value)
     beside_gpu = graph.on_gpu and not is_cuda(into.buffer.device)
-    if isinstance(value, Ref) and (value.dtype is None or into.dtype is None or beside_gpu):
+    if isinstance(value, Ref) and beside_gpu:
+        graph.beside.append((view_of(into), view_of(value), node))
+    elif isinstance(value, Ref) and (value.dtype is None or into.dtype is None):
         graph.steps.append(
             Extern(WRITE_BACK, (view_of(into), view_of(value)), (), (None,), origin(node))
         )
@@ -50,6 +52,19 @@ def write_back(graph: Lowering, node: torch.fx.Node, target: torch.fx.Node, sour
         graph.steps.append(graph.kernel(WRITE_BACK, store_of(into, stored), node))
     graph.written.add(into.buffer)
     return into
+
+
+def write_beside(graph: Lowering) -> None:
+    """What is written on the CPU beside a GPU, such as an optimizer's counters: one call for all of it."""
+    if not graph.beside:
+        return
+    into, values, nodes = zip(*graph.beside, strict=True)
+    lines = tuple(line for node in nodes for line in origin(node))
+    if len(into) == 1:
+        call = Extern(WRITE_BACK, (into[0], values[0]), (), (None,), lines)
+    else:
+        call = Extern("aten._foreach_copy_.default", (into, values), (), (), lines)
+    graph.steps.append(call)
 
 
 def _copied_early(graph: Lowering, node: torch.fx.Node, value: Ref) -> Ref:

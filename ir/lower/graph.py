@@ -23,7 +23,7 @@ from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.lower import channels_last, lazy, onednn
 from frameloom.ir.lower.convolution import convolution
 from frameloom.ir.lower.convolution_backward import convolution_backward
-from frameloom.ir.lower.ends import NotATensor, returned, write_back
+from frameloom.ir.lower.ends import NotATensor, returned, write_back, write_beside
 from frameloom.ir.lower.geometry import (
     COPIES,
     VIEWS,
@@ -139,6 +139,8 @@ class Lowering:
         self.late: dict[Any, list[Kernel]] = {}  # what writing a node back comes to
         self.copies: dict[tuple[Ref, tuple[int, ...]], Ref] = {}  # the same values, laid out so
         self.repeats = Repeats()
+        # Views of inputs that are written beside a GPU, what is, and the node that says so.
+        self.beside: list[tuple[View, View, torch.fx.Node]] = []
 
     def run(self, once: bool = False) -> Program:
         """`once`: parts that are alike are lowered once (repeats.py), or Unfit."""
@@ -165,6 +167,7 @@ class Lowering:
                 self.values[node] = self.call(node) if found is None else found
             else:
                 assert node.op == "output", f"unexpected {node.op} in a captured graph"
+                write_beside(self)
                 alike = self.repeats.stand_for(self, ends)
                 outputs = tuple(returned(self, n) for n in flatten(node.args[0]))
         return Program(

@@ -20,12 +20,12 @@ import torch.fx
 
 from frameloom.ir.lower.constants import computing
 from frameloom.ir.lower.foreach import PLAIN_OF
-from frameloom.ir.lower.geometry import WRITE_BACK, base_of, flatten, is_tensor
+from frameloom.ir.lower.geometry import WRITE_BACK, base_of, devices_of, flatten, is_tensor
 from frameloom.ir.lower.lazy import bits_of
 from frameloom.ir.lower.numbers import Scalar
 from frameloom.ir.lower.table import ELEMENTWISE, Ref
 from frameloom.ir.numbers import is_number
-from frameloom.ir.program import Alike, Buffer
+from frameloom.ir.program import Alike, Buffer, is_cuda
 
 if TYPE_CHECKING:
     from frameloom.ir.lower.graph import Lowering
@@ -238,6 +238,7 @@ class _Graph:
         visible: Set[tuple[Node, int]],
     ) -> None:
         self.constants = constants
+        self.on_gpu = any(is_cuda(d) for n in nodes for d in devices_of(n.meta.get("val")))
         self.ops: list[_Op] = []
         self.number: dict[Node, int] = {}  # of the op whose value a node is
         self.needed: set[int] = set()  # ops of which a number is taken
@@ -265,7 +266,7 @@ class _Graph:
         kind = self.kinds.get(id(target))
         if kind is None:
             kind = self.kinds[id(target)] = _kind(target)
-        if not kind.splits:
+        if not kind.splits or (self.on_gpu and _on_cpu(node.meta["val"])):
             self.number[node] = len(self.ops)
             self.ops.append(_Op(node, None, node.args, node.kwargs, kind))
             return
@@ -332,6 +333,8 @@ class _Graph:
         """Equal for parts that are lowered alike."""
         local = {id(op.node) if op.item is None else (id(op.node), op.item): k for k, op in enumerate(part.ops)}  # fmt: skip
         leaves: dict[Node, Hashable] = {}
+        if self.on_gpu and any(_on_cpu(op.value) for op in part.ops):
+            raise Unfit
         made = [self._made(op.value) for op in part.ops]
         elementwise = all(op.kind.elementwise or _is_masked(op) for op in part.ops)
 
@@ -416,6 +419,11 @@ def _kind(target: Any) -> _Kind:
     writes = name == WRITE_BACK
     elementwise = writes or plain in ELEMENTWISE or name in SAME
     return _Kind(splits, elementwise, fits, writes)
+
+
+def _on_cpu(val: Any) -> bool:
+    """Beside a GPU, such values are made by library calls, and written by one for all of them."""
+    return not any(map(is_cuda, devices_of(val)))
 
 
 def _is_masked(op: _Op) -> bool:

@@ -273,3 +273,18 @@ def test_an_optimizer_step_is_kernels_of_the_gpu_with_numbers_of_each_tensor():
     assert sum(isinstance(s, KernelList) for s in program.steps) == 1
     assert not any(isinstance(s, Kernel) for s in program.steps)
     assert len(program.numbers) > 4
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+@pytest.mark.parametrize("name", ["AdamW", "NAdam", "Adadelta"])
+def test_an_optimizer_is_one_list_and_one_copy_of_its_counters(name, foreach):
+    params = [torch.nn.Parameter(torch.randn(4 + k % 3, 8)) for k in range(6)]
+    optimizer = getattr(torch.optim, name)(params, foreach=foreach)
+    for p in params:
+        p.grad = torch.randn_like(p)
+    optimizer.step()
+    program, _ = lowered(lambda: optimizer.step())
+    kernels = [s for s in program.steps if not isinstance(s, Extern)]
+    assert [type(s) for s in kernels] == [KernelList] and len(kernels[0].rows) == len(params)
+    copies = [s.target for s in program.steps if isinstance(s, Extern) and "copy_" in s.target]
+    assert copies == ["aten._foreach_copy_.default"]
