@@ -80,6 +80,7 @@ def _capture_with_retries(
     follows_iterators: bool,
 ) -> Any:
     session = session_of(compiler)
+    session.varying.from_the_start = compiler.options.dynamic is True
     for _ in range(MAX_ATTEMPTS):
         session.varying.pretends = False
         capture = Capture(function, slots, compiler, trail)

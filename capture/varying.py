@@ -6,12 +6,13 @@ together (values/symbolic.py), so that a learning rate or a counter makes two co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.marks import marks_of
 from frameloom.capture.sized import SizedMeta
 from frameloom.debug import log
 from frameloom.ir.size import Int
@@ -39,6 +40,7 @@ class Varying:
     def __init__(self) -> None:
         self.follows_sizes = True
         self._with_sizes = False  # whether any size was a symbol so far
+        self.from_the_start = False  # whether all sizes are taken for varying at once
         self.small_apart = False  # whether sizes of 1 have entries of their own
         self.pretends = False  # whether the present capture takes a size of 1 for another one
         self._seen: dict[Any, int | float] = {}
@@ -69,8 +71,10 @@ class Varying:
             return None
         if tensor.is_conj() or tensor.is_neg() or tensor.is_quantized or tensor.is_cuda:
             return None
-        place = (code, torch.Tensor, *_links(origin))
+        links = _links(origin)
+        place = (code, torch.Tensor, *links)
         shape, strides = tuple(tensor.shape), tensor.stride()
+        marks = marks_of(tensor)
         before, steps, varying = self._shapes.setdefault(place, (shape, strides, set()))
         if len(before) != len(shape):
             return None
@@ -79,12 +83,19 @@ class Varying:
                 varying.add(d)
                 varying.update(e for e in _likewise(tensor, d) if shape[e] > 1)
                 log("recompiles", f"{origin.path()}.shape[{d}] varies: it was {m} and is {n}")
+        of_a_module = any(key in ("_buffers", "_parameters") for _, key in links)
+        if self.from_the_start and not of_a_module and not isinstance(tensor, torch.nn.Parameter):
+            varying.update(d for d, n in enumerate(shape) if n > 1)
+        if marks is not None:
+            varying.update(marks.varying)
+            varying -= marks.static
         if not varying or not self.follows_sizes:
             return None
         self._with_sizes = True
         if 0 in shape:
             raise Empty
-        hints = {d: next((n for n in (shape[d], before[d]) if n > 1), 2) for d in varying}
+        ranges = marks.varying if marks is not None else {}
+        hints = {d: _hint(ranges.get(d), shape[d], before[d]) for d in varying}
         if self.small_apart:
             hints = {d: n for d, n in hints.items() if shape[d] > 1}
             if not hints:
@@ -92,15 +103,22 @@ class Varying:
         self.pretends = self.pretends or any(n != shape[d] for d, n in hints.items())
         order = _order(shape, strides)
         loose = {d for d in range(len(shape)) if strides[d] != steps[d]} if order is None else set()
-        return Pattern(hints, order, loose)
+        return Pattern(hints, order, loose, ranges)
 
 
 class Pattern:
     """How a tensor may differ from call to call: `hints` has the sizes that vary, each with one to think of; `order` its dimensions from
     the innermost on where it is dense; otherwise `loose` has the dimensions whose strides vary."""
 
-    def __init__(self, hints: dict[int, int], order: list[int] | None, loose: set[int]) -> None:
+    def __init__(
+        self,
+        hints: dict[int, int],
+        order: list[int] | None,
+        loose: set[int],
+        ranges: Mapping[int, tuple[int | None, int | None]],
+    ) -> None:
         self.hints = hints
+        self.ranges = ranges
         self.order = order
         self.loose = loose
         self.placeholder: Any = None
@@ -121,7 +139,9 @@ class Pattern:
 
         shape: list[Int] = list(tensor.shape)
         for d, hint in self.hints.items():
-            shape[d] = facts.symbol(hint, Source(self, origin, "dim", d, shape[d]))
+            least, most = self.ranges.get(d, (None, None))
+            source = Source(self, origin, "dim", d, shape[d])
+            shape[d] = facts.symbol_within(hint, source, least, most)
         strides: list[Int] = list(tensor.stride())
         if self.order is None:
             for d in self.loose:
@@ -169,6 +189,15 @@ def _likewise(tensor: torch.Tensor, d: int) -> range:
     if rank > 3:
         return range(d)
     return range(rank - 1 if tensor.is_floating_point() else rank)
+
+
+def _hint(within: tuple[int | None, int | None] | None, *sizes: int) -> int:
+    """A size to think of: not 1, for which code is often special, and one that the user expects."""
+    least, most = within or (None, None)
+    for n in (*sizes, 2, least, most):
+        if n is not None and n > 1 and (least or n) <= n <= (most or n):
+            return n
+    return 2
 
 
 def _order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | None:

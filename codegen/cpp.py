@@ -131,7 +131,7 @@ class Loops(Strips, Squares):
         self.line(f"const i64 {last} = {total} * ({number} + 1l) / {count};")
         leading = p.axes[: p.split]
         names = {a: self.fresh("n") for a in leading}
-        head = f"for (i64 {item} = {total}l * {number} / {count}, {after}; {item} < {last}; {item} = {after})"
+        head = f"for (i64 {item} = (i64){total} * {number} / {count}, {after}; {item} < {last}; {item} = {after})"
         self.open(head, names)
         row_end = f"({item} / {blocks} + 1) * {blocks}"
         self.line(f"{after} = {row_end} < {last} ? {row_end} : {last};")

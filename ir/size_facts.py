@@ -68,6 +68,15 @@ class Facts:
         assert isinstance(made, Size)
         return made
 
+    def symbol_within(self, hint: int, source: Any, least: int | None, most: int | None) -> Size:
+        """The size of a dimension, of which the user says more.  Where the hint does not keep to that, it is not believed."""
+        made = self.symbol(hint, source)
+        if least is not None and 1 < least <= hint:
+            self._require(made - least)
+        if most is not None and hint <= most:
+            self._require(most - made)
+        return made
+
     def make(self, terms: dict[Monomial, int]) -> Int:
         """The sum of products: an int where it is a constant."""
         kept = [(m, c) for m, c in terms.items() if c]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         reset,
         stats,
     )
+    from frameloom.capture.marks import mark_dynamic, mark_static
     from frameloom.errors import (
         BackendError,
         BuildError,
@@ -37,13 +38,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "jit": "api", "explain": "api", "disable": "api", "graph_break": "api", "is_compiling": "api",
-    "reset": "api", "stats": "api", "list_backends": "api",
+    "reset": "api", "stats": "api", "list_backends": "api", "mark_dynamic": "capture.marks", "mark_static": "capture.marks",
     "FrameloomError": "errors", "FullGraphError": "errors", "OptionError": "errors", "BackendError": "errors", "BuildError": "errors",
     "VerifyError": "errors", "Explanation": "report",
 }  # fmt: skip
 __all__ = [
     "BackendError", "BuildError", "Explanation", "FrameloomError", "FullGraphError", "OptionError", "VerifyError", "disable",
-    "explain", "graph_break", "is_compiling", "jit", "list_backends", "reset", "stats",
+    "explain", "graph_break", "is_compiling", "jit", "list_backends", "mark_dynamic", "mark_static", "reset", "stats",
 ]  # fmt: skip
 
 

@@ -64,8 +64,9 @@ def jit(
     captured runs as plain Python in between.  A module is compiled in place and returned.
 
     fullgraph: raise FullGraphError instead of breaking the graph.
-    dynamic: None: a Python int or float that differs between calls becomes an input of the graph, each shape gets its own
-        entry.  False: each number, too.  True is not available yet.
+    dynamic: None: a Python int or float, and a size of a tensor, that differs from what it was is left open in the next entry.
+        True: sizes are from the start.  False: each number and each shape has an entry of its own.  Advice about one
+        tensor: `frameloom.mark_dynamic`, `frameloom.mark_static`.
     mode: None or "default"; for GPUs also "max-autotune-no-cudagraphs" (kernels are launched in the way that is fastest
         when tried; found once per machine), "reduce-overhead" (calls replay a CUDA graph where that is safe), and
         "max-autotune" (both).  On the CPU they change nothing.

@@ -179,6 +179,8 @@ class Compiler:
         except BuildError as error:
             if config.verify and isinstance(error, KernelError):
                 raise
+            if isinstance(error, KernelError) and self._retreat(name, error):
+                return self._compile(jitted, slots)
             notice(
                 "build",
                 f"no kernels can be built, so jitted functions run as plain Python: {error}",
@@ -194,8 +196,7 @@ class Compiler:
         except Exception as error:
             if config.verify:
                 raise
-            if self.capture_session is not None and self.capture_session.varying.give_up_sizes():
-                log("recompiles", f"{name}: sizes that vary have entries of their own: {error!r}")
+            if self._retreat(name, error):
                 return self._compile(jitted, slots)
             if self.options.fullgraph:
                 raise
@@ -214,6 +215,14 @@ class Compiler:
             for stage, seconds in trail.seconds.items():
                 told.seconds[stage] = told.seconds.get(stage, 0.0) + seconds
         return outcome
+
+    def _retreat(self, name: str, error: Exception) -> bool:
+        """Whether to try again with an entry for each shape."""
+        session = self.capture_session
+        if session is None or not session.varying.give_up_sizes():
+            return False
+        log("recompiles", f"{name}: shapes have entries of their own from now on: {error!r}")
+        return True
 
     def _dump_entry(self, entry: Any, name: str, trail: Trail) -> None:
         if entry is None or not (config.debug or "bytecode" in config.logs):

@@ -26,7 +26,8 @@ class Options:
     freezing: bool = (
         False  # parameters and buffers in evaluation are constants (capture/freezing.py)
     )
-    dynamic: bool | None = None  # False: numbers that vary do not become inputs
+    # None: sizes and numbers that differ at a later call vary from then on; True: all sizes do from the start; False: none
+    dynamic: bool | None = None
     # For what is saved between forward and backward pass: bytes, or a share of what would be saved (capture/saved.py).
     memory_budget: int | float | None = None
 
@@ -49,10 +50,6 @@ def check_options(
         raise OptionError(f"fullgraph={fullgraph!r}: expected True or False")
     if dynamic not in (None, False, True):
         raise OptionError(f"dynamic={dynamic!r}: expected None, True or False")
-    if dynamic is True:
-        raise OptionError(
-            "dynamic=True is not available yet: every new shape compiles an entry of its own. Leave dynamic=None."
-        )
     if mode is not None and mode not in MODES:
         raise OptionError(f"mode={mode!r}: expected None or one of {', '.join(map(repr, MODES))}")
     chosen = _check_backend(backend, options)

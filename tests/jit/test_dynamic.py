@@ -189,3 +189,48 @@ def test_gradients():
         (got,) = torch.autograd.grad(jitted(x, w), w)
         (want,) = torch.autograd.grad(fn(x, w), w)
         torch.testing.assert_close(got, want)
+
+
+@torch.no_grad()
+def test_dynamic_from_the_start():
+    frameloom.reset()
+    jitted = jit(lambda x: torch.softmax(x, -1) + x.shape[0], dynamic=True)
+    for shape in ((4, 5), (3, 7), (9, 2), (6, 30)):
+        x = rand(*shape)
+        torch.testing.assert_close(jitted(x), torch.softmax(x, -1) + shape[0])
+    assert frameloom.stats()["graphs"] == 1
+
+
+@torch.no_grad()
+def test_marked_dynamic():
+    frameloom.reset()
+    jitted = jit(lambda x: torch.softmax(x, -1))
+    for n in (5, 3, 9, 4):
+        x = rand(n, 7)
+        frameloom.mark_dynamic(x, 0, min=2, max=16)
+        torch.testing.assert_close(jitted(x), torch.softmax(x, -1))
+    assert frameloom.stats()["graphs"] == 1
+    x = rand(30, 7)
+    torch.testing.assert_close(jitted(x), torch.softmax(x, -1))
+    assert frameloom.stats()["graphs"] == 2
+
+
+@torch.no_grad()
+def test_marked_static():
+    frameloom.reset()
+    jitted = jit(lambda x: x.cos() + 1)
+    for n in (5, 3, 9):
+        x = rand(n, 7)
+        frameloom.mark_static(x, 0)
+        torch.testing.assert_close(jitted(x), x.cos() + 1)
+    assert frameloom.stats()["graphs"] == 3
+
+
+def test_wrong_marks():
+    x = rand(2, 3)
+    with pytest.raises(IndexError, match="dimension 2"):
+        frameloom.mark_dynamic(x, 2)
+    with pytest.raises(TypeError, match="expected a tensor"):
+        frameloom.mark_static([1])
+    with pytest.raises(ValueError, match="min=5"):
+        frameloom.mark_dynamic(x, 0, min=5, max=2)
