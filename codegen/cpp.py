@@ -149,7 +149,25 @@ class Loops(Strips, Squares):
         item = self.fresh("w")
         leading = p.axes[: p.split]
         names = {a: self.fresh("n") for a in leading}
-        self.open(f"{pragma}for (i64 {item} = {first}; {item} < {last}; {item}++)", names)
+        loop = f"for (i64 {item} = {first}; {item} < {last}; {item}++)"
+        if pragma and p.enough is not None:
+            # Starting threads takes time even where there is one: few items are better a plain loop.
+            work = self.fresh("work")
+            self.open(f"const auto {work} = [&](const i64 {item}) __attribute__((noinline))", names)
+            self._work_item(p, leading, names, item)
+            self.close()
+            self.line(";")
+            self.line(f"if ({p.enough[0]} >= {p.enough[1]}) {{")
+            self.line(f"{PRAGMA.format('')}{loop} {work}({item});")
+            self.line(f"}} else {loop} {work}({item});")
+            return
+        self.open(f"{pragma}{loop}", names)
+        self._work_item(p, leading, names, item)
+        self.close()
+
+    def _work_item(
+        self, p: Pass, leading: tuple[Axis, ...], names: dict[Axis, str], item: str
+    ) -> None:
         rest = item
         start, end = "0", None
         if p.block:
@@ -161,7 +179,6 @@ class Loops(Strips, Squares):
             rest = f"{item} / {blocks}"
         self._leading_positions(leading, names, rest)
         self._loops(p, p.axes[p.split :], start, end)
-        self.close()
 
     def _leading_positions(
         self, leading: tuple[Axis, ...], names: dict[Axis, str], number: str

@@ -29,7 +29,8 @@ def share(body: Sequence[Item]) -> None:
         if p.vector is not None and p.transposed is None and items < CHUNKS:
             block = _block(p, items, has_inner)
             items *= -(-hint_of(p.vector.extent) // block)
-        if has_inner and items < ROWS_ENOUGH:
+        few = items < ROWS_ENOUGH and not isinstance(size(p.axes), Size)
+        if has_inner and few:
             p.strip = 0  # threads share the rows
             share(p.body)
         elif items > 1 or varies:

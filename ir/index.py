@@ -328,7 +328,8 @@ def mod(node: Node, divisor: int, ranges: Ranges | None = None) -> Node:
 def _divide(node: Node, c: int, ranges: Ranges | None) -> tuple[Node, Node]:
     """Quotient and remainder.  Whole multiples of c leave first; then the rest splits at a divisor g of c into
     g*high + low with 0 <= low < g, so that only high is divided: (g*high + low) // (g*m) = high // m."""
-    assert surely_positive(c), c
+    # A size that is 0 divides nothing: the loops around are empty.
+    assert isinstance(c, Size) or c > 0, c
     if c == 1:
         return node, index(0)
     terms, constant = terms_of(node)

@@ -159,10 +159,38 @@ class Facts:
             low, high = low + part[0], high + part[1]
         if n in self.at_least_0:
             low = max(low, 0)
+        if low == -math.inf or high == math.inf:
+            other = self._without_quotient(n)
+            low, high = max(low, other[0]), min(high, other[1])
         if self._most and (low == -math.inf or high == math.inf):
             other = self._with_products(n)
             low, high = max(low, other[0]), min(high, other[1])
         return low, high
+
+    def _without_quotient(self, n: Size) -> Range:
+        """... by what is known of a quotient: `(a - k + 1) / k <= a // k <= a / k`."""
+        for monomial, factor in n.terms:
+            atom = monomial[0] if len(monomial) == 1 else None
+            if (
+                not isinstance(atom, Apply)
+                or atom.op != "floordiv"
+                or not isinstance(atom.args[1], int)
+            ):
+                continue
+            a, k = atom.args
+            if k < 1:
+                continue
+            rest = (n - self.make({monomial: factor})) * k
+            least, most = (a - k + 1, a) if factor > 0 else (a, a - k + 1)
+            low, high = (
+                self.range_of(rest + least * factor)[0],
+                self.range_of(rest + most * factor)[1],
+            )
+            return (
+                low if math.isinf(low) else -((-low) // k),
+                high if math.isinf(high) else high // k,
+            )
+        return -math.inf, math.inf
 
     def _with_products(self, n: Size) -> Range:
         """... by what is known of whole products."""

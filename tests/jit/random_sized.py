@@ -100,7 +100,9 @@ def difference(seed: int, calls: int = 6) -> str | None:
             continue
         for a, b in zip(want, got, strict=True):
             if isinstance(a, torch.Tensor):
-                if a.shape != b.shape or not torch.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True):
+                if a.shape != b.shape or not torch.allclose(
+                    a, b, rtol=1e-4, atol=1e-5, equal_nan=True
+                ):
                     return f"program {seed} ({names}) at {shapes}: values differ"
             elif a != b or type(a) is not type(b):
                 return f"program {seed} ({names}) at {shapes}: {a!r} and {b!r}"
@@ -119,12 +121,16 @@ def main() -> None:
         try:
             found = difference(seed)
         except Exception as error:
-            found = f"program {seed} ({program(seed)[1]}) fails: {type(error).__name__}: {error!s:.300}"
+            found = (
+                f"program {seed} ({program(seed)[1]}) fails: {type(error).__name__}: {error!s:.300}"
+            )
         graphs.append(frameloom.stats()["graphs"])
         if found is not None:
             wrong += 1
             print(found, flush=True)
-    print(f"{options.programs} programs, {wrong} wrong; graphs: {sum(graphs) / len(graphs):.2f} on average, {max(graphs)} at most")
+    print(
+        f"{options.programs} programs, {wrong} wrong; graphs: {sum(graphs) / len(graphs):.2f} on average, {max(graphs)} at most"
+    )
 
 
 if __name__ == "__main__":

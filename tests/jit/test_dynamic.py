@@ -7,6 +7,7 @@ from torch import nn
 
 import frameloom
 from frameloom import jit
+from tests.jit.random_sized import difference
 
 SHAPES = ((2, 3), (4, 5), (7, 2), (3, 30), (1, 9), (3, 1), (1, 1), (5, 17))
 
@@ -234,3 +235,43 @@ def test_wrong_marks():
         frameloom.mark_static([1])
     with pytest.raises(ValueError, match="min=5"):
         frameloom.mark_dynamic(x, 0, min=5, max=2)
+
+
+@pytest.mark.parametrize("first", range(0, 24, 8))
+@torch.no_grad()
+def test_random_programs(first):
+    for seed in range(first, first + 8):
+        assert (found := difference(seed)) is None, found
+
+
+def test_a_list_that_grows():
+    def fn(xs):
+        total = xs[0]
+        for x in xs[1:]:
+            total = total + x
+        return total
+
+    jitted = jit(fn)
+    for n in (1, 2, 3, 4, 5):
+        xs = [rand(3) for _ in range(n)]
+        torch.testing.assert_close(jitted(xs), fn(xs))
+
+
+@torch.no_grad()
+def test_a_cache_that_grows():
+    step = nn.Linear(8, 8)
+
+    def generate(token, keys):
+        keys = torch.cat([keys, step(token)[:, None]], 1)
+        weights = torch.softmax(torch.einsum("bd,btd->bt", token, keys), -1)
+        return torch.einsum("bt,btd->bd", weights, keys), keys
+
+    frameloom.reset()
+    jitted = jit(generate)
+    token, keys = rand(2, 8), rand(2, 3, 8)
+    plain_token, plain_keys = token, keys
+    for _ in range(12):
+        token, keys = jitted(token, keys)
+        plain_token, plain_keys = generate(plain_token, plain_keys)
+        torch.testing.assert_close(token, plain_token)
+    assert frameloom.stats()["graphs"] == 2
