@@ -13,6 +13,7 @@ from frameloom.ir.lower.expr import Expr, where
 from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
+from frameloom.ir.size import Int, Size
 from frameloom.ir.substitute import compare, conjunction
 
 
@@ -35,7 +36,9 @@ def wrapped(position: Expr, extent: int) -> Expr:
     return where(position < 0, Expr(add(position.node, index(extent))), position)
 
 
-def out_of_bounds(dim: int, extent: int) -> str:
+def out_of_bounds(dim: int, extent: Int) -> str:
+    if isinstance(extent, Size):
+        raise Decline  # the library says which size it was
     return f"index is out of bounds for dimension {dim} with size {extent}"
 
 
