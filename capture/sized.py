@@ -147,7 +147,7 @@ def empty_strided(
     """A meta tensor of whichever kind."""
     if has_sizes(shape, strides, (offset,)):
         return SizedMeta(shape, strides, dtype, offset)
-    return torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype, device="meta")
+    return _plain(tuple(shape), tuple(strides), dtype, offset)
 
 
 def settled_if_known(meta: torch.Tensor) -> torch.Tensor:
@@ -164,6 +164,11 @@ def settled(meta: torch.Tensor) -> torch.Tensor:
     if not isinstance(meta, SizedMeta):
         return meta
     shape, strides = [int(n) for n in meta.shape], [int(n) for n in meta.stride()]
-    offset = int(meta.storage_offset())
-    made = torch.empty_strided(shape, strides, dtype=meta.dtype, device="meta")
+    return _plain(tuple(shape), tuple(strides), meta.dtype, int(meta.storage_offset()))
+
+
+def _plain(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, offset: int
+) -> torch.Tensor:
+    made = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
     return made.as_strided(shape, strides, offset) if offset else made

@@ -54,7 +54,8 @@ def assumptions(mask: Node) -> dict[Node, index.Range]:
 
 def _is_near(low: Int, high: Int) -> bool:
     if isinstance(low, Size) or isinstance(high, Size):
-        return low is not -_FAR and high is not _FAR
+        known = (n for n in (low, high) if not isinstance(n, Size))
+        return all(-_FAR < n < _FAR for n in known)
     return -_FAR < low <= high < _FAR
 
 

@@ -204,7 +204,7 @@ def _fits(found: Range, width: Range = _I64) -> bool:
     """Whether the range lies within another.  What is computed of sizes does, by the rules of index arithmetic."""
     if isinstance(found[0], Size) or isinstance(found[1], Size):
         return width is _I64
-    return width[0] <= found[0] and found[1] <= width[1]
+    return bool(width[0] <= found[0] and found[1] <= width[1])
 
 
 _RANGED = frozenset({

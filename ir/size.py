@@ -209,7 +209,7 @@ class Size(torch.SymInt):
     def __int__(self) -> int:
         return self.facts.settle(self)
 
-    __index__ = __trunc__ = __round__ = __int__
+    __index__ = __trunc__ = __round__ = __int__  # type: ignore[assignment]
 
     def __float__(self) -> float:
         return float(int(self))
@@ -368,7 +368,7 @@ def _replaced(facts: Facts, atom: Atom, known: Callable[[Symbol], Int]) -> Int:
 def evaluated(n: Int, value: Callable[[Symbol], int]) -> int:
     """What it is where the symbols have these values."""
     if not isinstance(n, Size):
-        return n
+        return int(n)
     total = 0
     for monomial, factor in n.terms:
         for atom in monomial:
@@ -388,10 +388,12 @@ def divide(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
     """Quotient, rounded to minus infinity, and remainder."""
     a, b = facts.resolved(a), facts.resolved(b)
     if not isinstance(a, Size) and not isinstance(b, Size):
-        return divmod(a, b)
+        return a // b, a % b
     if not isinstance(b, Size) and b == 1:
         return a, 0
     whole, rest = _whole(facts, a, b)
+    if not isinstance(rest, Size) and rest == 0:
+        return whole, 0
     for k in (0, -1, 1):  # of what remains, to or from the quotient
         low, _ = facts.range_of(rest - k * b)
         if low >= 0 and facts.surely_positive(b - (rest - k * b)):

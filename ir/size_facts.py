@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from frameloom.ir.size import (
+    MEANING,
     Apply,
     Atom,
     Int,
@@ -20,7 +21,6 @@ from frameloom.ir.size import (
     Size,
     Symbol,
     atoms_of,
-    constant,
     evaluated,
     linear,
     numbered,
@@ -96,6 +96,8 @@ class Facts:
         return found
 
     def apply(self, op: str, a: Int, b: Int) -> Int:
+        if not isinstance(a, Size) and not isinstance(b, Size):
+            return MEANING[op](a, b)
         atom = self._applied.get((op, a, b))
         if atom is None:
             atom = self._applied[op, a, b] = Apply(self, op, (a, b))
@@ -248,7 +250,7 @@ class Facts:
     def is_zero(self, n: Int) -> bool:
         n = self.resolved(n)
         if not isinstance(n, Size):
-            return n == 0
+            return bool(n == 0)
         low, high = self.range_of(n)
         if low > 0 or high < 0 or n in self.not_0 or -n in self.not_0 or self.relaxed:
             return False
@@ -274,7 +276,7 @@ class Facts:
         """Whether it is 1, where that a size is not becomes a condition only if it shows (capture/soft_sizes.py)."""
         n = self.resolved(n)
         if not isinstance(n, Size):
-            return n == 1
+            return bool(n == 1)
         if n.hint == 1:
             return self.is_zero(n - 1)
         if self.range_of(n)[0] <= 1:
@@ -285,7 +287,7 @@ class Facts:
         """`a < b`, if no symbol is 1."""
         n = self.resolved(b - a)
         if not isinstance(n, Size):
-            return n > 0
+            return bool(n > 0)
         low, high = self.range_of(n)
         if low > 0 or high <= 0:
             return low > 0
@@ -307,7 +309,7 @@ class Facts:
         """Its value, which becomes a condition."""
         n = self.resolved(n)
         if not isinstance(n, Size):
-            return n
+            return int(n)
         hint = n.hint
         self._equate(n - hint)
         return hint
@@ -383,6 +385,3 @@ def _floor(x: float, y: float) -> float:
 def _times(a: Range, b: Range) -> Range:
     corners = [0 if x == 0 or y == 0 else x * y for x in a for y in b]
     return min(corners), max(corners)
-
-
-assert constant

@@ -47,7 +47,7 @@ class Node:
 
     has_hint = is_symbolic
 
-    def _nothing(self) -> None:
+    def _nothing(self) -> Any:
         return None
 
     maybe_as_int = maybe_as_float = maybe_as_bool = constant_int = constant_bool = nested_int = (
@@ -286,12 +286,13 @@ def size_of(symbol: torch.SymInt) -> Int:
     return int(symbol) if known_int is None else known_int
 
 
-def known(*lists: Sequence[Any]) -> tuple[list[Int], ...]:
+def known(sizes: Sequence[Any], strides: Sequence[Any]) -> tuple[list[Int], list[Int]]:
     """Sizes and strides as they come from C++: nodes, of which some are constants."""
-    return tuple(
-        [n.size if isinstance(n, SizeNode) else n.maybe_as_int() for n in numbers]
-        for numbers in lists
-    )
+
+    def numbers(nodes: Sequence[Any]) -> list[Int]:
+        return [n.size if isinstance(n, SizeNode) else n.maybe_as_int() for n in nodes]
+
+    return numbers(sizes), numbers(strides)
 
 
 def follows(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int]) -> bool:

@@ -94,6 +94,11 @@ def test_one_form_for_equal_sizes():
     assert a - a == 0 and type(a - a) is int
 
 
+def test_divisors_below_0():
+    _, a = sizes(5)
+    assert (0 - a) // -1 is a and (0 - a) % -1 == 0
+
+
 def test_ranges():
     facts, a, b = sizes(5, 7)
     assert less(0, a * b) and less(a * b - b, a * b) and same(largest(a, 1), a)

@@ -275,3 +275,19 @@ def test_a_cache_that_grows():
         plain_token, plain_keys = generate(plain_token, plain_keys)
         torch.testing.assert_close(token, plain_token)
     assert frameloom.stats()["graphs"] == 2
+
+
+@torch.no_grad()
+def test_a_view_of_what_became_known():
+    def halves(x):
+        first, second = x.chunk(2, -1)
+        return torch.cat([second, first], -1)
+
+    def fn(x):
+        y = halves(x).transpose(-1, -2)
+        return halves(y - y.mean(0))
+
+    jitted = jit(fn)
+    for shape in ((4, 8), (6, 4), (8, 13)):
+        x = rand(*shape)
+        torch.testing.assert_close(jitted(x), fn(x))

@@ -85,7 +85,7 @@ def test_threads_that_meet_a_case_together_compile_it_once():
 
 
 def test_threads_with_cases_of_their_own():
-    @jit
+    @jit(dynamic=False)
     def f(x):
         y = x * 3
         print(end="")
