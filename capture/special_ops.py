@@ -147,7 +147,15 @@ def _record_channel_shuffle(recorder: Any, func: Any, args: Any, kwargs: Any) ->
     return recorder._pure(func, args, kwargs)
 
 
+def _record_rnn(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """oneDNN makes what its derivative needs only where gradient mode is on, which is off while a graph runs."""
+    if recorder.is_followed:
+        raise Break("unsupported_op", f"{func}, whose gradient is needed")
+    return recorder._pure(func, args, kwargs)
+
+
 SPECIAL: dict[Any, Callable[..., Any]] = {
+    aten.mkldnn_rnn_layer.default: _record_rnn,
     **{
         getattr(packet, overload): _quantized
         for packet in (

@@ -1,0 +1,42 @@
+"""Layers that the library computes as a whole, in training."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests.jit.training import facts, leaf, same_training
+
+RECURRENT = {
+    "LSTM": lambda: nn.LSTM(6, 5),
+    "LSTM, both ways": lambda: nn.LSTM(6, 5, bidirectional=True, batch_first=True),
+    "LSTM, deep": lambda: nn.LSTM(6, 5, num_layers=2, bias=False),
+    "GRU": lambda: nn.GRU(6, 5, num_layers=2),
+    "RNN": lambda: nn.RNN(6, 5, nonlinearity="relu"),
+}
+
+
+@pytest.mark.parametrize("whole_step", [False, True])
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent(name, whole_step):
+    def program(jit):
+        model = RECURRENT[name]()
+
+        def step(x):
+            out, state = model(x)
+            loss = out.square().sum()
+            loss.backward()
+            return out.detach(), loss.detach()
+
+        if whole_step:
+            step = jit(step)
+        else:
+            jit(model)
+        seen = []
+        for _ in range(3):
+            x = leaf(4, 3, 6)
+            seen.append((step(x), facts(x), [p.grad.clone() for p in model.parameters()]))
+        with torch.no_grad():
+            seen.append(model(torch.randn(4, 3, 6))[0])
+        return seen
+
+    same_training(program)
