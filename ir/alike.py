@@ -290,7 +290,8 @@ def _by_form(
     for other, names in parts:
         own = other if other is not None and row.extent == extent else row.extent
         rows.append(Row(own, tuple((names.get(b, b), k) for b, k in row.columns), row.numbers))
-    return _kernels(step, form, rows)
+    assert isinstance(step, Kernel)
+    return list[Step](_kernels(step, form, rows))
 
 
 def _again(step: Step, names: dict[Buffer, Buffer], k: int) -> Step:

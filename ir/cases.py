@@ -56,7 +56,7 @@ def _is_near(low: Int, high: Int) -> bool:
     if isinstance(low, Size) or isinstance(high, Size):
         known = (n for n in (low, high) if not isinstance(n, Size))
         return all(-_FAR < n < _FAR for n in known)
-    return -_FAR < low <= high < _FAR
+    return bool(-_FAR < low <= high < _FAR)
 
 
 _FAR = 1 << 62

@@ -51,7 +51,7 @@ class _Op:
 
     @property
     def value(self) -> Any:
-        val = self.node.meta.get("val")
+        val: Any = self.node.meta.get("val")
         return val if self.item is None else val[self.item]
 
 
@@ -211,7 +211,8 @@ def _has_plain_sizes(node: Node) -> bool:
 
 def _moved(ref: Any, val: Any, own: dict[Buffer, Buffer]) -> Ref:
     shape, strides = tuple(map(int, val.shape)), tuple(map(int, val.stride()))
-    return replace(ref, buffer=own.get(ref.buffer, ref.buffer), shape=shape, strides=strides)
+    moved: Ref = replace(ref, buffer=own.get(ref.buffer, ref.buffer), shape=shape, strides=strides)
+    return moved
 
 
 def _value_of(values: dict[Node, Any], op: _Op) -> Any:
@@ -261,7 +262,7 @@ class _Graph:
     def _add(self, node: Node) -> None:
         target: Any = node.target
         if target is operator.getitem and (first := self.first_item.get(node.args[0])) is not None:  # type: ignore[arg-type]
-            self.number[node] = first + node.args[1]  # type: ignore[operator]
+            self.number[node] = first + int(node.args[1])  # type: ignore[arg-type]
             return
         kind = self.kinds.get(id(target))
         if kind is None:
@@ -319,7 +320,7 @@ class _Graph:
 
     def _is_common(self, node: Node) -> bool:
         """Whether it is one element made of nothing but constants: several parts may use it."""
-        val = node.meta.get("val")
+        val: Any = node.meta.get("val")
         return (
             all(n.op == "get_attr" for n in flatten(node.args) if type(n) is Node)
             and is_tensor(val)
@@ -383,7 +384,7 @@ class _Graph:
         return (shape, strides, val.dtype, val.device)
 
     def _leaf(self, node: Node) -> Hashable:
-        val = node.meta.get("val")
+        val: Any = node.meta.get("val")
         if is_number(node):
             return (type(val), id(node) if node in self.shared else None)
         if not is_tensor(val) or val.dtype.is_complex or bits_of(val):
