@@ -31,8 +31,15 @@ def per_channel(
     channel = [call.at()[dimension(axis, x.ndim)]]
     own = read(scale, channel)
     zero = read(zero_point, channel).cast(value.dtype)
-    value = value * reciprocal(own).cast(value.dtype)
-    place = rint(value + zero) if zero_point.dtype is DType.F32 else rint(value) + zero
+    inverse = reciprocal(own).cast(value.dtype)
+    if zero_point.dtype is not DType.F32:
+        place = rint(value * inverse) + zero
+    elif value.dtype is DType.F32:
+        # Eager's product and sum are rounded once, as they are where twice as many digits are kept in between.
+        exact = value.cast(DType.F64) * inverse.cast(DType.F64) + zero.cast(DType.F64)
+        place = rint(exact.cast(DType.F32))
+    else:
+        place = rint(value * inverse + zero)
     kept, inside = _in_range(place, least, most)
     kept = where(place < float(1 << 63), kept, least)  # eager's is an integer there
     # In eager's double precision; whole numbers are exact without.

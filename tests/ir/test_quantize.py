@@ -28,6 +28,19 @@ def test_fake_quantized(least, most):
             )  # fmt: skip
 
 
+def test_a_zero_point_of_floats_is_added_without_rounding_before():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200_000, 8, generator=generator) * 3
+    for _ in range(4):
+        scale, zero = torch.full((8,), 0.037), torch.rand(8, generator=generator) * 6
+        assert is_a_loop(
+            lambda x, s, z: torch.fake_quantize_per_channel_affine(x, s, z, 1, -128, 127),
+            x,
+            scale,
+            zero,
+        )
+
+
 def test_gradients_are_those_in_range():
     def f(x):
         torch.fake_quantize_per_tensor_affine(x * 2, 0.1, 0, -8, 7).sum().backward()
