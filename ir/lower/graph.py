@@ -297,6 +297,11 @@ class Lowering:
         given = [self.in_loops(a) for a in given]
         if name not in TAKES_NUMBERS and any(isinstance(a, Scalar) for a in flatten(given)):
             raise Decline
+        if name not in TAKES_NUMBERS and any(
+            isinstance(a, Size) and "number" in str(at.type)
+            for at, a in zip(node.target._schema.arguments, given, strict=True)  # type: ignore[union-attr]
+        ):
+            raise Decline  # a size in the place of a number, where the lowering may count on knowing it
         if any(ref.buffer.device != device for ref in flatten(given) if isinstance(ref, Ref)):
             raise Decline  # a number in the CPU's memory is given to the GPU by the library call
         if self.relays:

@@ -33,6 +33,7 @@ from frameloom.ir.lower.expr import (
 from frameloom.ir.lower.promote import common_dtype, operand, pointwise, round_number
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.ops import Op
+from frameloom.ir.size import Size, surely_positive
 
 # --- unary
 
@@ -181,6 +182,8 @@ def floor_divide(a: Expr, b: Expr) -> Expr:
 def _divide_integers(op: Op, a: Expr, b: Expr) -> Expr:
     # Division by zero raises in eager: only a divisor that is known is divided by here.
     if b.node.op is not Op.CONST or b.node.arg == 0 or a.dtype is DType.BOOL:
+        raise Decline
+    if isinstance(b.node.arg, Size) and not surely_positive(b.node.arg):
         raise Decline
     if b.node.arg == -1:
         return -a if op in (Op.FLOORDIV, Op.TRUNCDIV) else a - a

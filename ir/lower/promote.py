@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 
+from frameloom.ir import index
 from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr, Number
 from frameloom.ir.lower.numbers import Scalar
 from frameloom.ir.lower.table import Call, Decline, Function, Ref, lowering, read
 from frameloom.ir.node import const
 from frameloom.ir.program import is_cuda
+from frameloom.ir.size import Size
 
 # Arguments of these names take part in promotion even as numbers; other numbers are parameters of the formula.
 PROMOTED = frozenset({"self", "other", "exponent", "min", "max"})
@@ -35,6 +37,8 @@ def _combine(higher: Any, lower: Any) -> Any:
 
 
 def _number_dtype(value: Number) -> Any:
+    if isinstance(value, Size):
+        return torch.int64
     if isinstance(value, Scalar):
         return torch.get_default_dtype() if value.is_float else torch.int64
     if isinstance(value, bool):
@@ -75,9 +79,9 @@ def operand(x: Ref | Number, call: Call, common: DType, exact: bool = False) -> 
     """`x` at the call's position in the wide form of `common`.  An `exact` single number is not rounded to a 16-bit
     common dtype first."""
     wide = wide_dtype(common)
-    if isinstance(x, Scalar):
+    if isinstance(x, Scalar | Size):
         _check_range(common)
-        return x.cast(wide) if exact else x.rounded(common)
+        return _of_size(x).cast(wide) if exact else _rounded(x, common)
     if not isinstance(x, Ref):
         return Expr(const(x if exact else round_number(x, common), wide))
     value = read(x, call.at())
@@ -107,9 +111,9 @@ def pointwise(
             for k, (x, name) in enumerate(zip(args, call.names, strict=True)):
                 if _joins(x, name):
                     x = operand(x, call, common, exact and k == 1)
-                elif isinstance(x, Scalar):
+                elif isinstance(x, Scalar | Size) and (name == "alpha" or isinstance(x, Scalar)):
                     _check_range(common)
-                    x = x.rounded(common) if name == "alpha" else Expr(x.node)
+                    x = _rounded(x, common) if name == "alpha" else Expr(x.node)
                 elif name == "alpha":
                     x = round_number(x, common)
                 given.append(x)
@@ -121,7 +125,24 @@ def pointwise(
 
 
 def _joins(x: Any, name: str) -> bool:
-    return isinstance(x, Ref) or (name in PROMOTED and isinstance(x, (bool, int, float, Scalar)))
+    return isinstance(x, Ref) or (
+        name in PROMOTED and isinstance(x, bool | int | float | Scalar | Size)
+    )
+
+
+def _of_size(x: Scalar | Size) -> Expr:
+    """A number known at run time, as an expression."""
+    return Expr(index.index(x)) if isinstance(x, Size) else x
+
+
+def _rounded(x: Scalar | Size, dtype: DType) -> Expr:
+    """... as a tensor of that dtype would hold it, in the dtype that is computed in."""
+    if isinstance(x, Scalar):
+        return x.rounded(dtype)
+    value = _of_size(x)
+    if dtype.is_half:
+        return value.cast(DType.F32).cast(dtype).cast(DType.F32)
+    return value.cast(dtype)
 
 
 def _check_range(dtype: DType) -> None:

@@ -28,7 +28,7 @@ from frameloom.ir.lower.table import (
 )
 from frameloom.ir.node import Axis, Node, axis, index
 from frameloom.ir.ops import Op
-from frameloom.ir.size import Size
+from frameloom.ir.size import Size, largest
 from frameloom.ir.substitute import fold
 
 IDENTITY: dict[str, Number] = {"sum": 0, "prod": 1, "any": False, "all": True}
@@ -267,7 +267,14 @@ def _variance(
     if not over.count:
         return mean, mean  # not a number, whatever the correction
     deviation = value - mean
-    degrees = max(0.0, over.count - (1 if correction is None else correction))
+    correction = 1 if correction is None else correction
+    if isinstance(over.count, Size):
+        if correction != int(correction):
+            raise Decline
+        return over.fold("sum", deviation * deviation) / largest(
+            over.count - int(correction), 0
+        ), mean
+    degrees = max(0.0, over.count - correction)
     return over.fold("sum", deviation * deviation) / degrees, mean
 
 

@@ -291,3 +291,33 @@ def test_a_view_of_what_became_known():
     for shape in ((4, 8), (6, 4), (8, 13)):
         x = rand(*shape)
         torch.testing.assert_close(jitted(x), fn(x))
+
+
+NUMBERS = {
+    "of_a_mask": (lambda x: (x > 0) * x.shape[0], rand),
+    "added_to_a_mask": (lambda x: (x > 0) + x.shape[0], rand),
+    "in_16_bits": (lambda x: x * x.shape[0] + x.shape[0], lambda *s: rand(*s).bfloat16()),
+    "of_bytes": (
+        lambda x: x + x.shape[0] * 100,
+        lambda *s: torch.randint(0, 9, s, dtype=torch.int8),
+    ),
+    "compared": (lambda x: x.int() < x.shape[0], lambda *s: rand(*s) * 5),
+    "divided_by": (
+        lambda x: (x // x.shape[0], x / x.shape[0], x % x.shape[0]),
+        lambda *s: torch.randint(-9, 9, s),
+    ),
+    "filled_in": (lambda x: x.masked_fill(x > 0, x.shape[0]), rand),
+    "moments": (lambda x: (x.var(0), x.std(0, correction=0)), rand),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@torch.no_grad()
+def test_sizes_as_numbers(name):
+    fn, make = NUMBERS[name]
+    frameloom.reset()
+    jitted = jit(fn)
+    for n in (2, 3, 5, 261):
+        x = make(n, 3)
+        torch.testing.assert_close(jitted(x), fn(x))
+    assert frameloom.stats()["graphs"] == 2
