@@ -11,25 +11,16 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes import broadcast, empty, is_dense, like, rule
+from frameloom.capture.shapes import broadcast, empty, is_dense, like, rule, wrap_dim
 from frameloom.ir.lower.foreach import PLAIN
 
 aten = torch.ops.aten
 
 
-def _wrap_dim(dim: int, rank: int) -> int:
-    size = max(rank, 1)
-    if not -size <= dim < size:
-        raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-size}, {size - 1}], but got {dim})"
-        )
-    return dim % size
-
-
 def _reduced(x: torch.Tensor, dims: Any, keepdim: bool) -> list[int]:
     if isinstance(dims, int):
         dims = [dims]
-    wrapped = {_wrap_dim(d, x.dim()) for d in dims} if dims else set(range(x.dim()))
+    wrapped = {wrap_dim(d, x.dim()) for d in dims} if dims else set(range(x.dim()))
     if keepdim:
         return [1 if i in wrapped else n for i, n in enumerate(x.shape)]
     return [n for i, n in enumerate(x.shape) if i not in wrapped]
@@ -95,7 +86,7 @@ def _cat(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
         return None
     if any(_maybe_channels_last(t) for t in tensors):
         return None
-    dim = _wrap_dim(dim, first.dim())
+    dim = wrap_dim(dim, first.dim())
     if not first.dim() or any(
         n != m for t in tensors for i, (n, m) in enumerate(zip(t.shape, first.shape, strict=True)) if i != dim
     ):  # fmt: skip
@@ -275,7 +266,7 @@ def _frexp(func: Any, x: torch.Tensor) -> Any:
 @rule(aten.sort.default, aten.sort.stable)
 def _sort(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
     dim = options.get("dim", next((a for a in args if not isinstance(a, bool)), -1))
-    _wrap_dim(dim, x.dim())
+    wrap_dim(dim, x.dim())
     return (like(x), like(x, torch.int64)) if is_dense(x) else None
 
 
@@ -388,7 +379,7 @@ def _stack(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
         t.shape != first.shape or t.dtype != first.dtype or not t.is_contiguous() for t in tensors
     ):
         return None
-    dim = _wrap_dim(dim, first.dim() + 1)
+    dim = wrap_dim(dim, first.dim() + 1)
     return empty((*first.shape[:dim], len(tensors), *first.shape[dim:]), first.dtype)
 
 

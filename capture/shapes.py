@@ -59,7 +59,7 @@ def _is_sized(args: Any) -> bool:
 def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where no rule says it for sizes that vary, they are settled."""
     rule = SIZED_RULES.get(func) or RULES.get(func)
-    if rule is None and torch.Tag.pointwise in func.tags:
+    if rule is None and (torch.Tag.pointwise in func.tags or func in UNTAGGED):
         rule = _pointwise
     if rule is not None:
         result = rule(func, *args, **kwargs)
@@ -128,8 +128,20 @@ def empty(shape: Any, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
+def wrap_dim(dim: int, rank: int) -> int:
+    """`dim` counted from the front."""
+    size = max(rank, 1)
+    if not -size <= dim < size:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-size}, {size - 1}], but got {dim})"
+        )
+    return dim % size
+
+
 # Overloads that make a tensor of a number.
 WRAPPING = ("Tensor", "Scalar", "Scalar_Other", "n_scalar", "other_scalar")
+# Work on each element, which their tags do not say.
+UNTAGGED = (aten.floor_divide.default, aten.floor_divide.Scalar)
 # Ops whose result is made by `empty_like`.
 PRESERVING = (
     aten.hardtanh.default, aten.relu6.default, aten.nan_to_num.default, aten.deg2rad.default,

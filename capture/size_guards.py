@@ -14,7 +14,6 @@ CONST, ADD, MUL = 0, 4, 5
 LEAVES = {"dim": 1, "stride": 2, "int": 3}
 OPS = {"floordiv": 6, "mod": 7, "max": 8, "min": 9}
 AT_LEAST_0, IS_0, NOT_0 = 10, 11, 12
-DEPTH = 30  # of a program's stack, at most
 
 
 def guard_sizes(t: Tracer) -> None:
@@ -57,6 +56,3 @@ def text(size: Size) -> str:
     for symbol in sorted(set(atoms_of(size)), key=lambda s: -len(s.name)):
         shown = shown.replace(symbol.name, symbol.source.text())
     return shown
-
-
-assert DEPTH

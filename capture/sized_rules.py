@@ -15,9 +15,10 @@ from frameloom.capture.shapes import (
     is_dense,
     iterator_strides,
     sized_rule,
+    wrap_dim,
 )
 from frameloom.capture.sized import empty_strided, strides_of
-from frameloom.capture.view_rules import expand, wrap
+from frameloom.capture.view_rules import expand
 from frameloom.ir.size import Int, Size, same, surely_positive
 
 aten = torch.ops.aten
@@ -133,7 +134,7 @@ def _eye(func: Any, rows: Int, columns: Any = None, *, dtype: Any = None, **opti
 def _dims(dims: Any, rank: int) -> set[int]:
     if dims is None or (not isinstance(dims, int) and not len(dims)):
         return set(range(rank))
-    return {wrap(d, rank) for d in ([dims] if isinstance(dims, int) else dims)}
+    return {wrap_dim(d, rank) for d in ([dims] if isinstance(dims, int) else dims)}
 
 
 def reduced(x: Any, dims: set[int], keepdim: bool, dtype: torch.dtype) -> Any:
@@ -249,7 +250,7 @@ def _arg_extreme(func: Any, x: Any, dim: int | None = None, keepdim: bool = Fals
 
 @sized_rule(aten.max.dim, aten.min.dim, aten.median.dim, aten.mode.default)
 def _extremes(func: Any, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
-    chosen = {wrap(dim, x.dim())}
+    chosen = {wrap_dim(dim, x.dim())}
     if not all(surely_positive(x.shape[d]) for d in chosen) or not x.is_contiguous():
         return None
     return reduced(x, chosen, keepdim, x.dtype), reduced(x, chosen, keepdim, torch.int64)
@@ -287,7 +288,7 @@ def _sort(func: Any, x: Any, *args: Any, **options: Any) -> Any:
 def _topk(
     func: Any, x: Any, k: Int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Any:
-    dim = wrap(dim, x.dim())
+    dim = wrap_dim(dim, x.dim())
     if not x.dim() or k < 0 or k > x.shape[dim]:
         return None
     shape = [k if d == dim else n for d, n in enumerate(x.shape)]
@@ -296,7 +297,7 @@ def _topk(
 
 @sized_rule(aten.index_select.default)
 def _index_select(func: Any, x: Any, dim: int, index: Any) -> Any:
-    dim = wrap(dim, x.dim())
+    dim = wrap_dim(dim, x.dim())
     if index.dim() != 1 or not x.is_contiguous():
         return None
     return empty([index.shape[0] if d == dim else n for d, n in enumerate(x.shape)], x.dtype)

@@ -7,20 +7,11 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes import empty, sized_rule
+from frameloom.capture.shapes import empty, sized_rule, wrap_dim
 from frameloom.capture.sized import empty_strided
 from frameloom.ir.size import Int, Size, largest, same, smallest
 
 aten = torch.ops.aten
-
-
-def wrap(dim: int, rank: int) -> int:
-    size = max(rank, 1)
-    if not -size <= dim < size:
-        raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-size}, {size - 1}], but got {dim})"
-        )
-    return dim % size
 
 
 def _like(x: Any, shape: Sequence[Int], strides: Sequence[Int], offset: Int | None = None) -> Any:
@@ -98,7 +89,7 @@ def _alias(func: Any, x: Any) -> Any:
 
 @sized_rule(aten.permute.default)
 def _permute(func: Any, x: Any, dims: Sequence[int]) -> Any:
-    order = [wrap(d, x.dim()) for d in dims]
+    order = [wrap_dim(d, x.dim()) for d in dims]
     if sorted(order) != list(range(x.dim())):
         return None
     return _like(x, [x.shape[d] for d in order], [x.stride(d) for d in order])
@@ -108,7 +99,7 @@ def _permute(func: Any, x: Any, dims: Sequence[int]) -> Any:
 def _transpose(func: Any, x: Any, a: int, b: int) -> Any:
     order = list(range(x.dim()))
     if order:
-        a, b = wrap(a, x.dim()), wrap(b, x.dim())
+        a, b = wrap_dim(a, x.dim()), wrap_dim(b, x.dim())
         order[a], order[b] = order[b], order[a]
     return _permute(func, x, order)
 
@@ -144,7 +135,7 @@ def expand(func: Any, x: Any, shape: Sequence[Int], *, implicit: bool = False) -
 
 @sized_rule(aten.unsqueeze.default)
 def _unsqueeze(func: Any, x: Any, dim: int) -> Any:
-    dim = wrap(dim, x.dim() + 1)
+    dim = wrap_dim(dim, x.dim() + 1)
     shape, strides = list(x.shape), list(x.stride())
     strides.insert(dim, shape[dim] * strides[dim] if dim < x.dim() else 1)
     shape.insert(dim, 1)
@@ -155,14 +146,14 @@ def _unsqueeze(func: Any, x: Any, dim: int) -> Any:
 def _squeeze(func: Any, x: Any, dims: Any = None) -> Any:
     rank = x.dim()
     wanted = range(rank) if dims is None else [dims] if isinstance(dims, int) else dims
-    chosen = {wrap(d, rank) for d in wanted}
+    chosen = {wrap_dim(d, rank) for d in wanted}
     kept = [d for d in range(rank) if d not in chosen or x.shape[d] != 1]
     return _like(x, [x.shape[d] for d in kept], [x.stride(d) for d in kept])
 
 
 @sized_rule(aten.select.int)
 def _select(func: Any, x: Any, dim: int, index: Int) -> Any:
-    dim = wrap(dim, x.dim())
+    dim = wrap_dim(dim, x.dim())
     n = x.shape[dim]
     if not x.dim() or index >= n or index < -n:
         return None
@@ -179,7 +170,7 @@ MANY = 1 << 62  # ends beyond are "to the end"
 def _slice(
     func: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
-    dim = wrap(dim, x.dim())
+    dim = wrap_dim(dim, x.dim())
     if not x.dim() or isinstance(step, Size) or step < 1:
         return None
     n = x.shape[dim]
@@ -210,7 +201,7 @@ def _as_strided(
 
 @sized_rule(aten.diagonal.default)
 def _diagonal(func: Any, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    a, b = wrap(dim1, x.dim()), wrap(dim2, x.dim())
+    a, b = wrap_dim(dim1, x.dim()), wrap_dim(dim2, x.dim())
     if a == b or isinstance(offset, Size):
         return None
     down, right = (-offset, 0) if offset < 0 else (0, offset)
@@ -225,7 +216,7 @@ def _diagonal(func: Any, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) 
 
 @sized_rule(aten.unfold.default)
 def _unfold(func: Any, x: Any, dim: int, size: int, step: int) -> Any:
-    dim = wrap(dim, x.dim())
+    dim = wrap_dim(dim, x.dim())
     if (
         not x.dim()
         or isinstance(size, Size)

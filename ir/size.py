@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from frameloom.ir.size_facts import Facts
 
 Int = Any  # int | Size: a number of either kind
-INFINITY = math.inf
 Monomial = tuple["Atom", ...]  # a product, sorted
 
 
