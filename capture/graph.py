@@ -10,6 +10,10 @@ from typing import Any
 import torch
 import torch.fx
 
+from frameloom.capture.carried import Carried
+from frameloom.capture.sized import dense_strides, has_sizes
+from frameloom.ir.size import Symbol, hint_of
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -19,12 +23,26 @@ class Layout:
     strides: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+    # Where sizes vary: the dimensions from the innermost on, which lie without gaps.
+    order: tuple[int, ...] | None = None
+
+    @staticmethod
+    def of(like: torch.Tensor) -> Layout:
+        """That of a tensor of the recording; dense where its sizes vary."""
+        shape, strides, order = tuple(like.shape), like.stride(), None
+        if has_sizes(shape, strides):
+            hints = [(hint_of(s), hint_of(n)) for s, n in zip(strides, shape, strict=True)]
+            order = tuple(sorted(range(len(shape)), key=lambda d: (*hints[d], -d)))
+        return Layout(shape, strides, like.dtype, like.device, order)
 
     def fit(self, tensor: torch.Tensor) -> torch.Tensor:
         """`tensor`, copied if it lies otherwise."""
-        if tensor.stride() == self.strides and not tensor.is_conj() and not tensor.is_neg():
+        shape, strides = self.shape, self.strides
+        if self.order is not None:
+            shape, strides = tensor.shape, dense_strides(tensor.shape, self.order)
+        if tensor.stride() == strides and not tensor.is_conj() and not tensor.is_neg():
             return tensor
-        made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
+        made = torch.empty_strided(shape, strides, dtype=self.dtype, device=self.device)
         return made.copy_(tensor)
 
 
@@ -52,7 +70,7 @@ class Backward:
     """How gradients are computed.
 
     The forward graph returns `n_results` tensors that become the program's `outputs`, and then what is saved.  `graph` takes what
-    was saved and then a gradient per entry of `tangents`, and returns a gradient per entry of `inputs`."""
+    was saved, then `sizes`, then a gradient per entry of `tangents`, and returns a gradient per entry of `inputs`."""
 
     graph: torch.fx.Graph
     outputs: tuple[int | ViewOutput, ...]  # numbers are those of results
@@ -67,6 +85,7 @@ class Backward:
     needs: tuple[frozenset[int], ...]
     # Per entry of `tangents`: those after whose backward pass eager could not go through this one's history again.
     frees: tuple[frozenset[int], ...]
+    sizes: tuple[Carried, ...] = ()  # that vary
     turns_on: bool = False  # whether the program turns gradient mode on itself
     reentrant: bool = (
         False  # whether it has checkpointed regions of the kind that autograd.grad refuses
@@ -85,6 +104,7 @@ class Backward:
             self,
             saved_inputs=tuple(place[i] for i in self.saved_inputs),
             inputs=tuple(place[i] for i in self.inputs),
+            sizes=tuple(replace(s, input=place[s.input]) for s in self.sizes),
             outputs=tuple(
                 replace(o, number=place[o.number])
                 if isinstance(o, ViewOutput) and o.of_input
@@ -94,13 +114,18 @@ class Backward:
             n_inputs=len(used),
         )
 
+    def sizes_of(self, inputs: Sequence[Any]) -> dict[Symbol, int]:
+        """What they are in a call of the forward graph."""
+        return {size.symbol: size.read(inputs) for size in self.sizes}
+
     def read_inputs(self) -> set[int]:
         """Inputs that a call needs beside those that the forward graph reads."""
         views = (o.number for o in self.outputs if isinstance(o, ViewOutput) and o.of_input)
         graph = self.with_functions
         nodes = [] if graph is None else graph.find_nodes(op="placeholder")
         called = (k for k, node in enumerate(nodes) if node.users)
-        return {*self.saved_inputs, *self.inputs, *views, *called}
+        sizes = (s.input for s in self.sizes)
+        return {*self.saved_inputs, *self.inputs, *views, *called, *sizes}
 
 
 @dataclass(frozen=True)

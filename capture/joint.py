@@ -16,9 +16,10 @@ import torch
 import torch.fx
 
 from frameloom.capture.autograd_functions import with_functions
+from frameloom.capture.carried import Carried, SizeNodes, is_size, symbols_in
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
-from frameloom.capture.graph import Backward, Layout
+from frameloom.capture.graph import Backward, Layout, ViewOutput
 from frameloom.capture.history import frees, without_autocast
 from frameloom.capture.normalized import renormalize
 from frameloom.capture.outputs import Outputs, has_history
@@ -33,8 +34,10 @@ from frameloom.capture.random_again import (
 from frameloom.capture.ready import handed_over
 from frameloom.capture.saved import REGION, Question, choose, reached
 from frameloom.capture.shapes import is_dense
+from frameloom.capture.sized import empty_strided, strides_of
 from frameloom.capture.special_ops import is_checked
 from frameloom.errors import Break
+from frameloom.ir.size import Symbol
 
 if TYPE_CHECKING:
     from frameloom.capture.record import Recorder
@@ -77,9 +80,8 @@ class Joint:
     def _seed(self, result: int) -> Fake:
         """A placeholder for the gradient of a result."""
         like = self.results[result]
-        meta = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="meta")
-        if not is_dense(like):
-            meta = torch.empty(like.shape, dtype=like.dtype, device="meta")
+        strides = like.stride() if is_dense(like) else strides_of(like.shape)
+        meta = empty_strided(like.shape, strides, like.dtype)
         return self.recorder.placeholder(f"tangent_{result}", Fake(meta, like.device))
 
     def _differentiate(self) -> list[Fake | None]:
@@ -117,8 +119,10 @@ class Joint:
         renormalize(recorder, self._later(), results)
         later = self._later()  # with the views that are made again for a gradient that was written
         order = _needed(recorder.graph, ends)
-        forward = [n for n in order if n not in later]
-        read = {a for n in order if n in later for a in operands_of(n)} | set(ends)
+        forward = [n for n in order if n not in later and not is_size(n)]
+        read = {a for n in order if n in later for a in operands_of(n) if not is_size(a)} | set(
+            ends
+        )
         saved = self._saved(forward, read - later, results)
         again, _ = reached(forward, read, saved)
         for n in drawn:
@@ -133,9 +137,22 @@ class Joint:
             if n not in results:
                 returned.append(self._copy(n) if n in self.copied else n)
             places.append(results.index(n) if n in results else len(returned) - 1)
-        for n in (*from_inputs, *from_outputs, *(s.node for s in self.seeds)):
+        carried = self._carried(order)
+        symbols: dict[Symbol, Node] = {}
+
+        def placeholder(n: Node) -> None:
             copies[n] = graph.placeholder(n.name)
             copies[n].meta.update(n.meta)
+
+        for n in (*from_inputs, *from_outputs):
+            placeholder(n)
+        for c in carried:
+            symbols[c.symbol] = graph.placeholder(f"size_{c.symbol.name}")
+            symbols[c.symbol].meta.update(val=recorder.facts.make({(c.symbol,): 1}), stack="")
+        for s in self.seeds:
+            placeholder(s.node)
+        sizes = SizeNodes(graph, symbols)
+        copies.update({n: sizes.node(n.meta["val"]) for n in order if is_size(n)})
         for n in order:
             if n in later:
                 _copy_with(graph, n, again, copies)
@@ -159,9 +176,8 @@ class Joint:
             tangents=tuple(self.tangents),
             inputs=tuple(self.inputs[k] for k in wanted),
             n_inputs=len(placeholders),
-            layouts=tuple(
-                Layout(tuple(s.shape), s.stride(), s.dtype, s.device) for s in self.seeds
-            ),
+            layouts=tuple(map(Layout.of, self.seeds)),
+            sizes=carried,
             needs=tuple(frozenset(reach.get(e, ())) for e in ends),
             frees=self.frees,
             turns_on=not torch.is_grad_enabled(),
@@ -235,6 +251,20 @@ class Joint:
             later.add(node)
             node = node.next
         return later
+
+    def _carried(self, order: Sequence[Node]) -> tuple[Carried, ...]:
+        """What the backward graph, and the views that are made behind the node, need of sizes that vary."""
+        if not self.recorder.facts.symbols:
+            return ()
+        views = (o for o in self.outputs.made_of if isinstance(o, ViewOutput))
+        given = [(*s.args, *s.kwargs.values()) for view in views for s in view.steps]
+        values = [n.meta.get("val") for n in (*order, *(s.node for s in self.seeds))]
+        found: dict[Symbol, None] = dict.fromkeys(symbols_in([*given, *values]))
+        number = {p: k for k, p in enumerate(self.recorder._placeholders)}
+        return tuple(
+            Carried(s, s.source.kind, number[s.source.pattern.placeholder], s.source.dim)
+            for s in found
+        )
 
     def _reach(self, order: Sequence[Node]) -> dict[Node, set[int]]:
         """Which tangents a node depends on."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from frameloom.capture.carried import given_sizes
 from frameloom.capture.graph import Backward
 
 Node = torch.fx.Node
@@ -80,13 +81,13 @@ def _other_summand(n: Node, is_gone: Any) -> Node | None:
 def _zeros(graph: torch.fx.Graph, like: Node) -> Node:
     val = like.meta["val"]
     given = {"dtype": val.dtype, "device": val.device}
-    made = graph.call_function(aten.full.default, (list(val.shape), 0), given)
+    sizes = given_sizes(graph)
+    shape, strides = ([*map(sizes.node, numbers)] for numbers in (val.shape, val.stride()))
+    made = graph.call_function(aten.full.default, (shape, 0), given)
     made.meta.update(like.meta)
     if val.is_contiguous():
         return made
-    empty = graph.call_function(
-        aten.empty_strided.default, (list(val.shape), list(val.stride())), given
-    )
+    empty = graph.call_function(aten.empty_strided.default, (shape, strides), given)
     empty.meta.update(like.meta)
     result = graph.call_function(aten.copy.default, (empty, made))
     result.meta.update(like.meta)

@@ -16,6 +16,7 @@ import torch.fx
 
 from frameloom.capture.aten_op import draws
 from frameloom.capture.fake import Fake
+from frameloom.ir.size import hint_of
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -48,7 +49,7 @@ def may_be_drawn_again(node: Node) -> bool:
         return False
     if not all(isinstance(v, Fake) for v in results):
         return False
-    size = sum(v.numel() * v.dtype.itemsize for v in results)
+    size = sum(hint_of(v.numel()) * v.dtype.itemsize for v in results)
     return bool(size > STATE_BYTES[results[0].device.type])
 
 

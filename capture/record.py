@@ -33,6 +33,7 @@ from frameloom.capture.aten_op import (
     selects_by_mask,
     tensors_of,
 )
+from frameloom.capture.cells import WHOLE_OVER_SIZES
 from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.device_layouts import LAYOUTS
 from frameloom.capture.fake import Fake, fake_like
@@ -202,6 +203,8 @@ class Recorder(TorchDispatchMode):
         self.is_followed = wanted
         self.soft_sizes.begin()
         whole = WHOLE.get(fn)
+        if self.facts.symbols:
+            whole = WHOLE_OVER_SIZES.get(fn, whole)
         if any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
             whole = WHOLE_ON_GPU.get(fn, whole)
         given = None if wanted or whole is not None else self.calls.arguments(fn, args, kwargs)
@@ -258,8 +261,6 @@ class Recorder(TorchDispatchMode):
 
     def finish(self, outputs: Sequence[Fake]) -> CapturedGraph:
         """Close the graph.  Outputs alias inputs and each other as the program's tensors do."""
-        if wants_gradients(outputs):
-            self.facts.settle_all()
         self.soft_sizes.settle(outputs)
         mutated = self._write_back()
         for fake in outputs:

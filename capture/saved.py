@@ -28,6 +28,7 @@ from frameloom.capture.aten_op import draws, facts_of
 from frameloom.capture.random_again import STATE, operands_of
 from frameloom.errors import Break
 from frameloom.ir.numbers import is_number
+from frameloom.ir.size import hint_of
 
 Node = torch.fx.Node
 aten = torch.ops.aten
@@ -163,7 +164,7 @@ def _size(node: Node) -> int:
     value = node.meta.get("val")
     if node.op == "get_attr" or not isinstance(value, torch.Tensor):
         return 0
-    return value.numel() * value.dtype.itemsize
+    return hint_of(value.numel()) * value.dtype.itemsize
 
 
 def _cost(node: Node) -> float:
@@ -198,7 +199,9 @@ def _cost_again(node: Node, everything: bool) -> float:
 def _moved(node: Node) -> float:
     value = node.meta.get("val")
     parts = value if isinstance(value, tuple | list) else (value,)
-    return sum(float(p.numel() * p.dtype.itemsize) for p in parts if isinstance(p, torch.Tensor))
+    return sum(
+        float(hint_of(p.numel()) * p.dtype.itemsize) for p in parts if isinstance(p, torch.Tensor)
+    )
 
 
 def _products(node: Node) -> float:
@@ -209,13 +212,14 @@ def _products(node: Node) -> float:
     name = str(node.target)
     if not isinstance(result, torch.Tensor) or not operands:
         return 0.0
+    count = hint_of(result.numel())
     if any(kind in name for kind in ("mm", "bmm", "addmm")):
-        return result.numel() * float(operands[-2 if len(operands) > 1 else 0].shape[-1])
+        return count * float(hint_of(operands[-2 if len(operands) > 1 else 0].shape[-1]))
     if "convolution" in name and len(operands) > 1:
         weight = operands[1]
-        return result.numel() * float(weight.numel()) / max(weight.shape[0], 1)
+        return count * float(hint_of(weight.numel())) / max(hint_of(weight.shape[0]), 1)
     if "attention" in name:
-        return result.numel() * float(operands[0].shape[-2]) * 2
+        return count * float(hint_of(operands[0].shape[-2])) * 2
     return 0.0
 
 

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 
 from frameloom.capture.sized import (
+    Sized,
     SizedMeta,
+    dense_strides,
     empty_strided,
     has_sizes,
     settled,
@@ -92,6 +94,7 @@ def _plain_where_known(result: Any) -> Any:
 def load_rules() -> None:
     """What fills RULES is imported when the first shape is asked for."""
     import frameloom.capture.attention_shapes
+    import frameloom.capture.derivative_shapes
     import frameloom.capture.index_shapes
     import frameloom.capture.library_shapes
     import frameloom.capture.shape_rules
@@ -207,7 +210,7 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
         return strides_of(shape)
     last = torch.channels_last
     if alike and len(shape) == 4 and all(t.is_contiguous(memory_format=last) for t in tensors):
-        return _dense_strides(shape, (1, 3, 2, 0))
+        return list(dense_strides(shape, (1, 3, 2, 0)))
     same_strides = all(alike_shapes(t.stride(), first.stride()) for t in tensors)
     if alike and same_strides and is_dense(first):
         return list(first.stride())
@@ -252,14 +255,6 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
     return strides
 
 
-def _dense_strides(shape: Sequence[Int], order: Sequence[int]) -> list[Int]:
-    """Of a fresh tensor whose dimensions lie in this order, from the innermost on."""
-    strides: list[Int] = [0] * len(shape)
-    for d, step in zip(order, strides_of([shape[d] for d in reversed(order)])[::-1], strict=True):
-        strides[d] = step
-    return strides
-
-
 def is_less(a: Int, b: Int) -> bool:
     """Of strides and sizes that differ."""
     facts = next((n.facts for n in (a, b) if isinstance(n, Size)), None)
@@ -281,7 +276,7 @@ def is_dense(t: torch.Tensor) -> bool:
     """
     if t.is_contiguous():
         return True
-    if isinstance(t, SizedMeta):
+    if isinstance(t, Sized):
         by_stride = sorted(
             range(t.dim()), key=lambda d: (hint_of(t.stride(d)), hint_of(t.shape[d]))
         )

@@ -137,6 +137,16 @@ def strides_of(shape: Sequence[Int]) -> list[Int]:
     return strides[::-1]
 
 
+def dense_strides(shape: Sequence[Int], order: Sequence[int]) -> tuple[Int, ...]:
+    """Of a fresh tensor whose dimensions lie in this order, from the innermost on."""
+    strides: list[Int] = [0] * len(shape)
+    step: Int = 1
+    for d in order:
+        strides[d] = step
+        step = step * largest(shape[d], 1)
+    return tuple(strides)
+
+
 def has_sizes(*numbers: Sequence[Int]) -> bool:
     return any(is_size(n) for some in numbers for n in some)
 

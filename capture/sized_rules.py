@@ -82,6 +82,13 @@ def _fresh(
     return empty(list(shape), dtype or torch.get_default_dtype())
 
 
+@sized_rule(aten.empty_strided.default)
+def _empty_strided(
+    func: Any, shape: Sequence[Int], strides: Sequence[Int], *, dtype: Any = None, **options: Any
+) -> Any:
+    return empty_strided(list(shape), list(strides), dtype or torch.get_default_dtype())
+
+
 @sized_rule(aten.full.default)
 def _full(
     func: Any,

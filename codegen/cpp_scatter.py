@@ -24,6 +24,7 @@ from frameloom.ir.node import Axis, Node, axis, binary, cast, load, unary
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind
 from frameloom.ir.scatter import combined, guarded
+from frameloom.ir.size import hint_of, may_exceed_1
 from frameloom.ir.substitute import FALSE, loads
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def schedule_scatter(kernel: Kernel, isa: Isa) -> Tree:
         bad = bad_positions(f, scatter)
         assert bad is not None
         goals.append(Goal(scatter.axes, bad, reduction=f.value))
-    axes = tuple(a for a in scatter.axes if a.extent > 1)
-    units = {a: index(0) for a in scatter.axes if a.extent == 1}
+    axes = tuple(a for a in scatter.axes if may_exceed_1(a.extent))
+    units = {a: index(0) for a in scatter.axes if not may_exceed_1(a.extent)}
     goals = [g.renamed(units, axes) for g in goals]
     # Neighbouring axes along which nothing can be hit twice are one where memory sees them so.
     alone = tuple(a for a in axes if a not in scatter.scatter.along)
@@ -64,7 +65,7 @@ def schedule_scatter(kernel: Kernel, isa: Isa) -> Tree:
     if row is not None:
         computed = [element_bytes(n) for n in nodes(p.body) if row in n.free]
         p.vector, p.lanes = row, isa.lanes(max(scatter.buffer.dtype.bytes, *computed))
-        p.unroll = 4 if row.extent >= 4 * p.lanes and cost(nodes(p.body)) <= 20 else 1
+        p.unroll = 4 if hint_of(row.extent) >= 4 * p.lanes and cost(nodes(p.body)) <= 20 else 1
     _share(p, alone)
     if not p.parallel and row is None:
         # As in eager, what comes before is done.
@@ -95,8 +96,9 @@ def _share(p: Pass, alone: Sequence[Axis]) -> None:
         p.parallel, p.split = True, split
     elif p.vector is not None:
         step = p.lanes * p.unroll
-        p.block = max(-(-p.vector.extent // CHUNKS // step) * step, min(BLOCK, 4 * step))
-        p.parallel = p.vector.extent > p.block
+        length = hint_of(p.vector.extent)
+        p.block = max(-(-length // CHUNKS // step) * step, min(BLOCK, 4 * step))
+        p.parallel = length > p.block
         p.block *= p.parallel
 
 

@@ -9,7 +9,9 @@ for equal ones as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from frameloom.ir.size import (
@@ -29,6 +31,22 @@ from frameloom.ir.size import (
 )
 
 Range = tuple[float, float]  # ints, or infinite
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Sizes that must be at least 0, those that must be 0, and those that must not be."""
+
+    at_least_0: tuple[Size, ...]
+    zero: tuple[Size, ...]
+    not_0: tuple[Size, ...]
+
+    def hold(self, value: Callable[[Symbol], int]) -> bool:
+        return (
+            all(evaluated(n, value) >= 0 for n in self.at_least_0)
+            and all(evaluated(n, value) == 0 for n in self.zero)
+            and all(evaluated(n, value) != 0 for n in self.not_0)
+        )
 
 
 class Facts:
@@ -316,11 +334,31 @@ class Facts:
 
     def hold(self, value: Callable[[Symbol], int]) -> bool:
         """Whether the conditions do, where the symbols have these values."""
-        return (
-            all(evaluated(n, value) >= 0 for n in self.at_least_0)
-            and all(evaluated(n, value) == 0 for n in self.zero)
-            and all(evaluated(n, value) != 0 for n in self.not_0)
-        )
+        return Conditions(*map(tuple, (self.at_least_0, self.zero, self.not_0))).hold(value)
+
+    @contextmanager
+    def apart(self) -> Iterator[list[Conditions]]:
+        """For code that is compiled when the guards are made already: the conditions that come meanwhile are its own.  They are in the list
+        behind, if there are any."""
+        own: list[Conditions] = []
+        before = self.at_least_0, self.zero, self.not_0
+        ranges, most = self._ranges, self._most
+        self.at_least_0, self.zero, self.not_0 = ({**known} for known in before)
+        self._ranges, self._most = {**ranges}, {**most}
+        try:
+            yield own
+        finally:
+            now = self.at_least_0, self.zero, self.not_0
+            new = (tuple(n for n in a if n not in b) for a, b in zip(now, before, strict=True))
+            found = Conditions(*new)
+            self.at_least_0, self.zero, self.not_0 = before
+            made = [atom for atom in self._ranges if atom not in ranges]
+            self._ranges, self._most = ranges, most
+            for atom in made:
+                assert isinstance(atom, Apply)
+                ranges[atom] = self._range_applied(atom)
+            if found.at_least_0 or found.zero or found.not_0:
+                own.append(found)
 
     def settle_all(self) -> None:
         """Every shape has an entry of its own."""

@@ -15,6 +15,7 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.graph import CapturedGraph, without_examples
+from frameloom.capture.values.size import lone_symbol
 from frameloom.codegen.chip import chip_of
 from frameloom.codegen.cpp_module import KernelEntry, SourceFile
 from frameloom.codegen.extern import callable_for
@@ -123,7 +124,11 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
 
 
 def _leaf(captured: CapturedGraph, symbol: Symbol) -> SizeCall:
-    """Where a call has a size."""
+    """Where a call has a size: a backward graph gets it as an int."""
+    for position, node in enumerate(captured.graph.find_nodes(op="placeholder")):
+        given = node.meta.get("val")
+        if isinstance(given, Size) and lone_symbol(given) is symbol:
+            return SizeCall("number", (position,))
     position = captured.inputs.index(symbol.source.origin)
     return SizeCall(symbol.source.kind, (position, symbol.source.dim))
 

@@ -9,23 +9,29 @@ The backward plan is compiled when the first backward pass comes, for the output
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
 import torch
 import torch.fx
 
+from frameloom.capture.carried import at_sizes, symbols_in
 from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput, ViewStep
 from frameloom.capture.partial import Partial, partial_backward
 from frameloom.capture.spent import TWICE
 from frameloom.config import config
 from frameloom.debug import notice
 from frameloom.errors import FrameloomError
+from frameloom.ir.size import Symbol
+from frameloom.ir.size_facts import Conditions
 from frameloom.op_by_op import OpByOp
 
 Plan = Callable[..., tuple[Any, ...]]
 ALL_THERE: frozenset[int] = frozenset()
+NO_SIZES: Mapping[Symbol, int] = {}
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 may_checkpoint = torch.autograd.Variable._execution_engine.is_checkpoint_valid
 transform = torch._C._functorch.peek_interpreter_stack
@@ -66,6 +72,11 @@ class Gradients:
         # What a gradient of a gradient needs beside what is saved anyway.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
         self.uneven = len({*how.needs}) > 1
+        # Whether views that are made behind the node depend on sizes that vary.
+        views = [o for o in how.outputs if isinstance(o, ViewOutput)]
+        self.views_vary = any(
+            any(symbols_in((s.args, *s.kwargs.values()))) for o in views for s in o.steps
+        )
         self.nothing = (None, None, *[None] * len(how.inputs))
         self.on_gpu = any(layout.device.type == "cuda" for layout in how.layouts)
 
@@ -84,8 +95,9 @@ class Gradients:
             results = apply(self, inputs, *wanted)
         if self._plain_outputs:
             return results
+        sizes = self.how.sizes_of(inputs) if self.views_vary else NO_SIZES
         return tuple(
-            _viewed(inputs[o.number] if o.of_input else results[o.number], o.steps)
+            _viewed(inputs[o.number] if o.of_input else results[o.number], o.steps, sizes)
             if isinstance(o, ViewOutput)
             else results[o]
             for o in self.how.outputs
@@ -99,6 +111,8 @@ class Gradients:
         if self.numbers:
             saved = [*saved]
             context.numbers = [saved.pop(place) for place in reversed(self.numbers)]
+        if how.sizes:
+            context.sizes = [size.read(inputs) for size in how.sizes]
         context.save_for_backward(*saved, *self._saved_outputs(results))
         if self._constant:
             context.mark_non_differentiable(*[results[k] for k in self._constant])
@@ -112,10 +126,17 @@ class Gradients:
         if found is None:
             part = partial_backward(self.how, missing)
             found = _BackwardPass(self.how, part, missing, self.op_by_op.module(part.graph))
-            found.plan = self._plan(part, (*saved, *found.given(given)))
+            with self._conditions() as own:
+                found.plan = self._plan(part, (*saved, *found.given(given)))
+            found.conditions = own
             found.consume = getattr(found.plan, "consume", None)
             self._backward[missing] = found
         return found
+
+    def _conditions(self) -> AbstractContextManager[list[Conditions]]:
+        """What the code that is compiled there assumes of sizes: the guards of the call know nothing of it."""
+        sizes = self.how.sizes
+        return sizes[0].symbol.facts.apart() if sizes else nullcontext([])
 
     def _plan(self, part: Partial, examples: tuple[Any, ...]) -> Plan | None:
         try:
@@ -138,6 +159,9 @@ class _BackwardPass:
         self.part, self.missing, self.module = part, missing, module
         self.plan: Plan | None = None
         self.consume: Callable[[list[Any]], tuple[Any, ...]] | None = None
+        self.conditions: Sequence[Conditions] = ()  # on sizes, under which the plan may be used
+        self.held: Sequence[int] = ()  # sizes for which they do
+        self.carried = how.sizes
         self.tangents = [
             place
             for k, place in enumerate(zip(how.tangents, how.layouts, strict=True))
@@ -149,7 +173,7 @@ class _BackwardPass:
     ) -> Sequence[Any]:
         """`values`: what is saved; with `last`, the list is emptied, so that memory goes as soon as it is not needed any more."""
         watched = is_watched(piece.on_gpu) or any([is_batched(given[n]) for n, _ in self.tangents])
-        if self.plan is None or watched:
+        if self.plan is None or watched or (self.conditions and not self._holds(values)):
             made = self.module(*self._as_recorded(values), *self.given(given))
         elif last and self.consume is not None:
             for n, layout in self.tangents:
@@ -164,16 +188,33 @@ class _BackwardPass:
             results[k] = gradient
         return results
 
+    def _sizes(self, saved: Sequence[Any]) -> dict[Symbol, int]:
+        count = len(self.carried)
+        pairs = zip(self.carried, saved[len(saved) - count :], strict=True)
+        return {carried.symbol: n for carried, n in pairs}
+
+    def _holds(self, saved: Sequence[Any]) -> bool:
+        """Whether what the plan assumes of sizes is so."""
+        given = saved[len(saved) - len(self.carried) :]
+        if given != self.held:
+            sizes = self._sizes(saved)
+            if not all(c.hold(sizes.__getitem__) for c in self.conditions):
+                return False
+            self.held = given
+        return True
+
     def _as_recorded(self, saved: Sequence[Any]) -> list[Any]:
         """What is saved, as it lies in memory in the program."""
         places = self.part.graph.find_nodes(op="placeholder")
-        return [
-            tensor
-            if not isinstance(tensor, torch.Tensor)
-            or tensor.stride() == tuple(node.meta["val"].stride())
-            else tensor.new_empty_strided(tensor.shape, node.meta["val"].stride()).copy_(tensor)
-            for node, tensor in zip(places, saved, strict=False)
-        ]
+        sizes = self._sizes(saved)
+        found = []
+        for node, tensor in zip(places, saved, strict=False):
+            if isinstance(tensor, torch.Tensor):
+                strides = at_sizes(tuple(node.meta["val"].stride()), sizes)
+                if tensor.stride() != strides:
+                    tensor = tensor.new_empty_strided(tensor.shape, strides).copy_(tensor)
+            found.append(tensor)
+        return found
 
     def given(self, gradients: Sequence[Any]) -> list[Any]:
         """Those that are there, as they lie in memory during the capture."""
@@ -200,8 +241,11 @@ def _has_hooks(tensor: Any) -> bool:
     return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
-def _viewed(tensor: Any, steps: Sequence[ViewStep]) -> Any:
+def _viewed(tensor: Any, steps: Sequence[ViewStep], sizes: Mapping[Symbol, int]) -> Any:
     for step in steps:
+        if sizes:
+            args, kwargs = at_sizes(step.args, sizes), at_sizes(step.kwargs, sizes)
+            step = replace(step, args=args, kwargs=kwargs)
         if step.grad == torch.is_grad_enabled():
             tensor = step.func(tensor, *step.args, **step.kwargs)
         else:
@@ -238,6 +282,8 @@ class Compiled(torch.autograd.Function):
             if piece.numbers:
                 for place, number in zip(piece.numbers, reversed(context.numbers), strict=True):
                     values.insert(place, number)
+            if how.sizes:
+                values += context.sizes
         if how.reentrant and not may_checkpoint():
             raise RuntimeError(REENTRANT)
         if torch.is_grad_enabled():
@@ -322,6 +368,7 @@ def _rest(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> _Rest:
         for k in partial_backward(how, everything - left).reads:
             tensor = saved[k]
             # Not the output itself: it holds its history, which holds this.
-            tensor = tensor if k < len(how.saved_inputs) else tensor.detach()
+            inside = k < len(how.saved_inputs) or not isinstance(tensor, torch.Tensor)
+            tensor = tensor if inside else tensor.detach()
             rest.tensors[k] = tensor, getattr(tensor, "_version", None)
     return rest

@@ -19,6 +19,7 @@ from frameloom.assemble import assemble
 from frameloom.backends import build_all, generate_all, launches
 from frameloom.capture.graph import CapturedGraph, without_examples
 from frameloom.capture.saved import is_view
+from frameloom.capture.sized import Sized
 from frameloom.capture.written_attention import recognised
 from frameloom.config import config
 from frameloom.cuda_graphs import replayed
@@ -70,7 +71,8 @@ def compile_graph(
         return _compile_one(captured, options, trail)
     # What is only saved between the passes lies in memory as suits our own kernels.
     n_results = captured.backward.n_results
-    alone = replace(captured, backward=None, visible=n_results)
+    vary = bool(captured.backward.sizes)  # then it is not known here how what is saved lies
+    alone = replace(captured, backward=None, visible=None if vary else n_results)
     forward, report = _compile_one(alone, options, trail)
     told = weakref.ref(report)  # nobody may want to know
 
@@ -78,9 +80,10 @@ def compile_graph(
         """Called when the first backward pass comes."""
         own = Trail(f"{trail.name} backward")
         for node, example in zip(graph.find_nodes(op="placeholder"), examples, strict=True):
-            if isinstance(example, torch.Tensor) and example.stride() != tuple(
-                node.meta["val"].stride()
-            ):
+            like = node.meta["val"]
+            if not isinstance(example, torch.Tensor) or isinstance(like, Sized):
+                continue
+            if example.stride() != tuple(like.stride()):
                 node.meta[LAID] = example.stride()
         behind = replace(
             captured,

@@ -187,7 +187,7 @@ class _Call:
         for v in made:
             if v is not None and id(v.fake.memory) in before:
                 raise self.left("whose backward returns a tensor that was there before")
-        layouts = tuple(Layout(tuple(f.shape), f.stride(), f.dtype, f.device) for f in fakes)
+        layouts = tuple(map(Layout.of, fakes))
         ends = list(dict.fromkeys(current(v.fake, recorder) for v in made if v is not None))
         graph, reads = self._cut(last, [f.node for f in fakes], ends)
         memories = {id(f.memory): f.memory for n in reads if (f := places.get(n)) is not None}

@@ -17,6 +17,7 @@ from frameloom.ir.lower.expr import (
     exp,
     log1p,
     maximum,
+    share_of,
     tanh,
     where,
 )
@@ -206,14 +207,14 @@ def _share(call: Call, grad: Ref, operands: list[Ref]) -> tuple[Expr, ...]:
     return tuple(operand(x, call, common) for x in (grad, *operands))
 
 
-def _scale(x: Ref, reduction: int) -> float:
-    return 1.0 / x.numel if reduction == MEAN and x.numel else 1.0
+def _scale(x: Ref, reduction: int, like: Expr) -> Expr | float:
+    return share_of(x.numel, like) if reduction == MEAN and x.numel else 1.0
 
 
 @lowering("aten.mse_loss_backward.default")
 def mse_loss_backward(call: Call, grad: Ref, x: Ref, target: Ref, reduction: int) -> Expr:
     dy, a, b = _share(call, grad, [x, target])
-    return 2.0 * _scale(x, reduction) * (a - b) * dy
+    return 2.0 * _scale(x, reduction, dy) * (a - b) * dy
 
 
 def _clipped(z: Expr, limit: float, below: Expr, inner: Expr, above: Expr) -> Expr:
@@ -225,7 +226,7 @@ def smooth_l1_loss_backward(
     call: Call, grad: Ref, x: Ref, target: Ref, reduction: int, beta: float
 ) -> Expr:
     dy, a, b = _share(call, grad, [x, target])
-    scale, z = _scale(x, reduction), a - b
+    scale, z = _scale(x, reduction, dy), a - b
     inner = scale * z * dy / beta if beta > 0 else dy
     return _clipped(z, beta, -scale * dy, inner, scale * dy)
 
@@ -235,7 +236,7 @@ def huber_loss_backward(
     call: Call, grad: Ref, x: Ref, target: Ref, reduction: int, delta: float
 ) -> Expr:
     dy, a, b = _share(call, grad, [x, target])
-    scale, z = _scale(x, reduction), a - b
+    scale, z = _scale(x, reduction, dy), a - b
     return _clipped(z, delta, -scale * dy * delta, scale * z * dy, scale * dy * delta)
 
 
@@ -247,4 +248,4 @@ def binary_cross_entropy_backward(
         raise Decline
     dy, p, t = _share(call, grad, [x, target])
     found = dy * (p - t) / maximum((1 - p) * p, 1e-12)
-    return found / float(x.numel) if reduction == MEAN else found
+    return found / x.numel if reduction == MEAN else found

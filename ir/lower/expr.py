@@ -12,6 +12,7 @@ from frameloom.ir import node as ir
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
+from frameloom.ir.size import Int, Size
 
 Number = bool | int | float
 # Sums and products of bools are OR and AND in eager.
@@ -131,6 +132,12 @@ exp, exp2, expm1 = map(_function, (Op.EXP, Op.EXP2, Op.EXPM1))
 log, log2, log1p = map(_function, (Op.LOG, Op.LOG2, Op.LOG1P))
 tanh, erf, sigmoid = map(_function, (Op.TANH, Op.ERF, Op.SIGMOID))
 isnan, isinf = map(_function, (Op.ISNAN, Op.ISINF))
+
+
+def share_of(count: Int, like: Expr) -> Expr | float:
+    """1 / count, for a formula with `like`."""
+    found: Expr | float = (like.constant(1) if isinstance(count, Size) else 1.0) / count
+    return found
 
 
 def maximum(a: Expr, b: Expr | Number) -> Expr:

@@ -190,8 +190,8 @@ def multi_margin_loss(
     if weight is not None:
         loss = loss * read(weight, [chosen.node], mask)
     counted = (distance > 0) & Expr(each.at[-1]).ne(chosen)
-    loss = each.fold("sum", where(counted, loss, 0)) / float(classes)
+    loss = each.fold("sum", where(counted, loss, 0)) / classes
     if reduction == NONE:
         return loss
     total = over.fold("sum", loss.cast(DType.F64))
-    return total if reduction == SUM else total / float(over.count)
+    return total if reduction == SUM else total / over.count

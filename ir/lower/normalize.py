@@ -11,6 +11,7 @@ from frameloom.ir.lower.expr import Expr, rsqrt, sqrt
 from frameloom.ir.lower.reduce import Line, element, line
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
 from frameloom.ir.node import Node
+from frameloom.ir.size import Size
 
 
 def moments(over: Line, value: Expr) -> tuple[Expr, Expr]:
@@ -148,12 +149,19 @@ class _Batch:
         channel = self.call.at()[1:2]
         return self.normal(weight, bias, read(mean, channel), read(variance, channel))
 
+    def _unbiased(self, variance: Expr) -> Expr:
+        if not self.count > 1:
+            return variance / 0.0
+        if isinstance(self.count, Size):
+            return variance * self.count / (self.count - 1)
+        return variance * (self.count / (self.count - 1))
+
     def updated(self, result: int, running: Ref, momentum: float, which: int) -> Expr:
         """running * (1 - momentum) + new * momentum, with the unbiased variance."""
         channel = self.call.at(result)
         new = self.moments(channel[0])[which]
         if which == 1:
-            new = new * (self.count / max(self.count - 1, 1)) if self.count > 1 else new / 0.0
+            new = self._unbiased(new)
         old = read(running, channel).wide()
         return old * (1 - momentum) + new.cast(old.dtype) * momentum
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from frameloom.ir import index
-from frameloom.ir.lower.expr import Expr, sqrt
+from frameloom.ir.lower.expr import Expr, share_of, sqrt
 from frameloom.ir.lower.reduce import Line, element, line
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
 from frameloom.ir.node import Node
@@ -146,8 +146,9 @@ def batch_norm_backward(
         if not train:
             return dy * scale
         over, total, products = sums(at[1])
-        slope = products * (1.0 / over.count) * invstd * invstd
-        return (dy - total * (1.0 / over.count) - (element(x, at) - mean) * slope) * scale
+        share = share_of(over.count, dy)
+        slope = products * share * invstd * invstd
+        return (dy - total * share - (element(x, at) - mean) * slope) * scale
 
     def of_weight() -> Expr:
         (channel,) = call.at(1)
