@@ -17,6 +17,7 @@ from frameloom.capture.lookup import noting
 from frameloom.capture.rebuild import settled
 from frameloom.capture.resume import ResumeSpec, enter, spec_of
 from frameloom.capture.session import Compiler, forget_sessions, session_of
+from frameloom.capture.size_guards import guard_sizes
 from frameloom.capture.surroundings import obstacle, watch
 from frameloom.capture.tracer import Tracer
 from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
@@ -199,6 +200,7 @@ class Capture:
         return rewrite.entry_for_break(self, broken)
 
     def _plain(self, reason: str) -> Any:
+        guard_sizes(self.tracer)
         built = self.tracer.guards.build(self.function.__code__)
         if self.spec is None:  # a piece behind a break is no case of its own
             self.compiler.add_plain(f"{self.function.__qualname__}: {reason}")

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.capture.values.size import SymbolicSize, lone_symbol, steps
+from frameloom.capture.values.size import SymbolicSize, as_size, lone_symbol, steps
 from frameloom.capture.values.symbolic import SYMBOLS, SymbolicNumber
 from frameloom.ir.size import Int, Size
 from frameloom.ir.size_node import Node, size_of
@@ -40,6 +40,8 @@ def has_symbols(args: Any) -> bool:
     for a in args:
         if isinstance(a, SYMBOLS) or (isinstance(a, list | tuple) and has_symbols(a)):
             return True
+        if isinstance(a, slice) and has_symbols((a.start, a.stop, a.step)):
+            return True
     return False
 
 
@@ -54,12 +56,25 @@ def with_sizes(value: Any) -> Any:
     return value
 
 
-def without_symbols(value: Any) -> Any:
-    """Every number settled: guarded by its value.  Sizes stay."""
+def without_numbers(value: Any) -> Any:
+    """Ints that vary as sizes, every other number settled: guarded by its value."""
     if isinstance(value, Size):
         return value
     if isinstance(value, SYMBOLS):
-        return value.node.number.real
+        number = value.node.number
+        size = as_size(number) if isinstance(number, SymbolicNumber) else None
+        return number.real if size is None else size
+    if type(value) in (list, tuple):
+        return type(value)(map(without_numbers, value))
+    return value
+
+
+def without_symbols(value: Any) -> Any:
+    """Every number and size settled."""
+    if isinstance(value, SYMBOLS):
+        return int(value) if isinstance(value, Size) else value.node.number.real
+    if isinstance(value, slice):
+        return slice(*map(without_symbols, (value.start, value.stop, value.step)))
     if type(value) in (list, tuple):
         return type(value)(map(without_symbols, value))
     return value

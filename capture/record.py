@@ -53,7 +53,7 @@ from frameloom.capture.number_inputs import (
     has_symbols,
     takes_numbers,
     with_sizes,
-    without_symbols,
+    without_numbers,
 )
 from frameloom.capture.outputs import Outputs
 from frameloom.capture.recorded_calls import Calls
@@ -318,8 +318,8 @@ class Recorder(TorchDispatchMode):
         if (has_symbols(args) or has_symbols(kwargs.values())) and (
             not takes_numbers(func) or func in SPECIAL
         ):
-            args = without_symbols(args)
-            kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
+            args = without_numbers(args)
+            kwargs = {name: without_numbers(a) for name, a in kwargs.items()}
         tensors_of(func, args, kwargs)
         facts = facts_of(func)
         if facts.data_dependent or selects_by_mask(func, args):

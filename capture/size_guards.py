@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.origin import Origin
+from frameloom.capture.values.size import postfix
+from frameloom.errors import Skip
 from frameloom.ir.size import Apply, Int, Size, Symbol, atoms_of
 
 if TYPE_CHECKING:
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
 CONST, ADD, MUL = 0, 4, 5
 LEAVES = {"dim": 1, "stride": 2, "int": 3}
 OPS = {"floordiv": 6, "mod": 7, "max": 8, "min": 9}
+SIGNS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
 AT_LEAST_0, IS_0, NOT_0 = 10, 11, 12
 
 
@@ -22,9 +26,21 @@ def guard_sizes(t: Tracer) -> None:
         (facts.zero, IS_0, "=="), (facts.not_0, NOT_0, "!="), (facts.at_least_0, AT_LEAST_0, ">="),
     ):  # fmt: skip
         for size in sizes:
+            if any(atom.source.origin is None for atom in atoms_of(size)):
+                _guard_computed(t, size, sign)
+                continue
             origins: list[Origin] = []
             program = [*_program(size, origins), (op, 0, 0)]
             t.guards.sizes(origins[0], f"{text(size)} {sign} 0", tuple(program))
+
+
+def _guard_computed(t: Tracer, size: Size, sign: str) -> None:
+    """... of a number that Python computes from floats: by Python's own functions."""
+    program: list[Any] = []
+    if postfix(t, size, program) is None:
+        raise Skip(f"{size!r} is too long for a guard")
+    program += [(0,), (SIGNS[sign], 2)]
+    t.guards.outcome(f"{text(size)} {sign} 0", tuple(program), True)
 
 
 def _program(n: Int, origins: list[Origin]) -> list[tuple[Any, Any, Any]]:

@@ -50,7 +50,7 @@ from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, concerns_numpy
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue, is_own
-from frameloom.capture.values.size import computed_size, size_value
+from frameloom.capture.values.size import as_size, computed_size, size_value
 from frameloom.capture.values.static import ClassValue, PyModuleValue
 from frameloom.capture.values.symbolic import (
     SYMBOLS,
@@ -398,23 +398,32 @@ class Tracer:
         self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
     ) -> Value:
         """Record a call of a torch function."""
-        known = len(self.settled_numbers)
+        known, facts = len(self.settled_numbers), self.recorder.facts
+        assumed = facts.mark()
         try:
             return self._recorded(fn, args, kwargs)
         except Break:
             # Plain Python takes the call, whatever its numbers are.
             while len(self.settled_numbers) > known:
                 self.settled_numbers.pop().unsettle()
+            facts.take_back(assumed)
             raise
 
     def _recorded(
-        self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+        self,
+        fn: Callable[..., Any],
+        args: list[Value],
+        kwargs: dict[str, Value],
+        settle: bool = False,
     ) -> Value:
         made = self._number_as_tensor(args, kwargs) if fn in AS_TENSOR else None
         if made is not None:
             return made
         plain_args = tuple(self.to_torch(a, fn) for a in args)
         plain_kwargs = {name: self.to_torch(a, fn) for name, a in kwargs.items()}
+        if settle:
+            plain_args = tuple(map(without_symbols, plain_args))
+            plain_kwargs = {name: without_symbols(a) for name, a in plain_kwargs.items()}
         self.torch_calls += 1
         if self.torch_calls > MAX_TORCH_CALLS:
             self._too_large(f"more than {MAX_TORCH_CALLS} calls of PyTorch")
@@ -425,12 +434,11 @@ class Tracer:
         try:
             result = self.recorder.call(fn, plain_args, plain_kwargs, self.where())
         except Break:
-            if not has_symbols((*plain_args, *plain_kwargs.values())):
+            if settle or not has_symbols((*plain_args, *plain_kwargs.values())):
                 raise
             # Perhaps it has to know the number: then once more with that.
-            without_symbols([*plain_args, *plain_kwargs.values()])
             self.take_back(mark)
-            return self.torch_call(fn, args, kwargs)
+            return self._recorded(fn, args, kwargs, settle=True)
         for tells in self.recorder.relies_on:
             self.guards.returns(tells, (), tells())
         if self.recorder.assumes:
@@ -456,7 +464,10 @@ class Tracer:
         if isinstance(value, TensorValue):
             return value.fake
         if isinstance(value, SymbolicNumber):
-            return value.symbol() if value.is_size or may_be_given_numbers(fn) else value.real
+            if value.is_size or may_be_given_numbers(fn):
+                return value.symbol()
+            size = as_size(value)
+            return value.real if size is None else size
         if isinstance(value, ConstValue | ClassValue | BuiltinValue):
             return value.real
         if isinstance(value, TupleValue):

@@ -14,6 +14,7 @@ import torch
 
 from frameloom.capture.marks import marks_of
 from frameloom.capture.sized import SizedMeta
+from frameloom.capture.values.const import ConstValue
 from frameloom.debug import log
 from frameloom.ir.size import Int
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
     from frameloom.capture.fake import Fake
     from frameloom.capture.origin import Origin
-    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.values.base import Value
     from frameloom.ir.size_facts import Facts
 
 
@@ -58,6 +60,14 @@ class Varying:
         self._varying.add(place)
         log("recompiles", f"{origin.path()} became an input: it was {before!r} and is {number!r}")
         return True
+
+    def thought_of(self, code: CodeType, origin: Origin | None, number: int) -> int:
+        """An int to think of where one that varies is used as a size: not 0 or 1, for which code is often special."""
+        if self.small_apart or number not in (0, 1):
+            return number
+        self.pretends = True
+        before = None if origin is None else self._seen.get((code, int, *_links(origin)))
+        return before if type(before) is int and before > 1 else 2
 
     def give_up_sizes(self) -> bool:
         """Every shape is to have an entry of its own from now on; False if none has been taken for varying."""
@@ -174,12 +184,16 @@ class Source:
         op = torch.ops.aten.sym_size.int if self.kind == "dim" else torch.ops.aten.sym_stride.int
         return op, (self.pattern.placeholder, self.dim)
 
-    def rebuild(self, r: Rebuilder) -> None:
-        """Push it."""
-        r.code.start_call(torch.Tensor.size if self.kind == "dim" else torch.Tensor.stride)
-        r.load_origin(self.origin)
-        r.code.load_const(self.dim)
-        r.code.call(2)
+    @property
+    def reader(self) -> Any:
+        """The method of tensors that gives it."""
+        return torch.Tensor.size if self.kind == "dim" else torch.Tensor.stride
+
+    def computed_from(self, t: Tracer) -> tuple[Any, list[Value]]:
+        """The function and the values that new code computes it from."""
+        tensor = t.tensor_of(self.pattern.placeholder.meta["val"])
+        assert tensor is not None
+        return self.reader, [tensor, ConstValue(self.dim)]
 
 
 def _likewise(tensor: torch.Tensor, d: int) -> range:

@@ -105,6 +105,11 @@ def _number(n: NumberStep, memory: dict[Buffer, Tensor]) -> Tensor:
     if n.op == "read":
         tensor, at = n.operands
         return _flat(tensor, memory)[at].to(n.result.dtype.to_torch(), copy=True)  # type: ignore[arg-type, index, union-attr]
+    if n.op in ("dim", "stride"):
+        tensor, dim = n.operands
+        assert isinstance(tensor, Buffer) and isinstance(dim, int)
+        whole = memory[tensor]
+        return torch.tensor(whole.shape[dim] if n.op == "dim" else whole.stride(dim))
     given = [memory[x].item() if isinstance(x, Buffer) else x for x in n.operands]
     return torch.tensor(MEANING[n.op](*given), dtype=n.result.dtype.to_torch())  # type: ignore[union-attr]
 

@@ -3,7 +3,8 @@
     NumberStep("mul", result, (lr, 0.5))      result = lr * 0.5
 
 Every number is a Buffer of Kind.NUMBER and of I64 or F64: kernels are given its 64 bits.  Operands are numbers of one dtype, or constants of it; `read`
-takes a tensor of the CPU that the program is given and the offset of an element, as it is before anything is written.
+takes a tensor of the CPU that the program is given and the offset of an element, as it is before anything is written, `dim` and `stride` a tensor
+that the program is given and the number of a dimension.
 Ints are those of Python as long as they fit into 64 bits.  Where one does not, and where Python would raise or give
 a number of another type, the program does not run at all, and the call is left to Python.
 """

@@ -18,6 +18,7 @@ from typing import Any
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
+from frameloom.ir.size import Symbol
 
 
 class Kind(enum.Enum):
@@ -220,3 +221,4 @@ class Program:
     constants: tuple[tuple[Buffer, Any], ...] = ()  # buffers of Kind CONSTANT and their tensors
     numbers: tuple[NumberStep, ...] = ()  # in the order in which they are computed
     alike: tuple[Alike, ...] = ()  # from lowering to fusion (alike.py)
+    symbols: tuple[tuple[Symbol, Buffer], ...] = ()  # sizes that are numbers

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from frameloom.ir.size import (
@@ -68,10 +69,21 @@ class Facts:
         self._most: dict[Monomial, float] = {}  # of products
         self._same: dict[Symbol, Int] = {}  # a symbol and what it equals
         self._resolved: dict[Size, Int] = {}
+        self._undo: list[Callable[[], Any]] = []
+
+    def mark(self) -> int:
+        """For `take_back`."""
+        return len(self._undo)
+
+    def take_back(self, mark: int) -> None:
+        """Forget what was assumed since then, with everything that was made under it."""
+        while len(self._undo) > mark:
+            self._undo.pop()()
 
     def release(self) -> None:
         """The capture is over: what the symbols come from is not kept alive by them."""
         self.note = lambda text: None
+        self._undo.clear()
         for symbol in self.symbols:
             symbol.source = None
 
@@ -273,6 +285,7 @@ class Facts:
         if low > 0 or high < 0 or n in self.not_0 or -n in self.not_0 or self.relaxed:
             return False
         if n.hint:
+            self._keep(self.not_0, n)
             self.not_0[n] = self.note(f"{n!r} != 0")
             return False
         self._equate(n)
@@ -369,14 +382,17 @@ class Facts:
         """`n >= 0` from now on."""
         if not isinstance(n, Size):
             return
+        self._keep(self.at_least_0, n)
         self.at_least_0[n] = self.note(f"{n!r} >= 0")
         terms = dict(n.terms)
         offset = terms.pop((), 0)
         if len(terms) == 1:
             ((monomial, factor),) = terms.items()
             if factor < 0:
+                self._keep(self._most, monomial)
                 self._most[monomial] = min(self._most.get(monomial, math.inf), offset // -factor)
             if len(monomial) == 1:
+                self._keep(self._ranges, monomial[0])
                 low, high = self._ranges[monomial[0]]
                 if factor > 0:
                     low = max(low, -(offset // factor))
@@ -384,8 +400,20 @@ class Facts:
                     high = min(high, offset // -factor)
                 self._ranges[monomial[0]] = (low, high)
 
+    def _keep(self, table: dict[Any, Any], key: Any) -> None:
+        """What `take_back` puts into the table again."""
+        if key in table:
+            self._undo.append(partial(table.__setitem__, key, table[key]))
+        else:
+            self._undo.append(partial(table.pop, key, None))
+
+    def _equal_again(self, same: dict[Symbol, Int]) -> None:
+        self._same = same
+        self._resolved.clear()
+
     def _equate(self, n: Size) -> None:
         """`n == 0` from now on."""
+        self._keep(self.zero, n)
         self.zero[n] = self.note(f"{n!r} == 0")
         if self.relaxed:  # what is made of the sizes so far stays as it is
             return
@@ -397,6 +425,7 @@ class Facts:
             other = self.make(others)
             if any(a is symbol for a in atoms_of(other)):
                 continue
+            self._undo.append(partial(self._equal_again, dict(self._same)))
             self._same[symbol] = other
             low, high = self._ranges[symbol]
             for known in list(self._same):
@@ -409,6 +438,7 @@ class Facts:
                 and len(other.terms[0][0]) == 1
             ):
                 atom = other.terms[0][0][0]
+                self._keep(self._ranges, atom)
                 own = self._ranges[atom]
                 self._ranges[atom] = (max(low, own[0]), min(high, own[1]))
             return

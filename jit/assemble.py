@@ -123,8 +123,11 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
     return _runtime.Plan(spec)
 
 
-def _leaf(captured: CapturedGraph, symbol: Symbol) -> SizeCall:
+def _leaf(captured: CapturedGraph, numbers: _Numbers, symbol: Symbol) -> SizeCall:
     """Where a call has a size: a backward graph gets it as an int."""
+    number = numbers.symbols.get(symbol)
+    if number is not None:
+        return SizeCall("number", (numbers[number],))
     for position, node in enumerate(captured.graph.find_nodes(op="placeholder")):
         given = node.meta.get("val")
         if isinstance(given, Size) and lone_symbol(given) is symbol:
@@ -156,13 +159,14 @@ def _number_call(step: NumberStep, numbers: _Numbers) -> NumberCall:
     for operand in step.operands:
         if isinstance(operand, Buffer):
             operands.append(numbers[operand])
-            dtype = operand.dtype
         else:
             operands.append(~len(constants))
             constants.append(operand)
     dtype = next((b.dtype for b in step.operands if isinstance(b, Buffer)), None)
-    assert dtype is not None
-    kind = str(dtype.to_torch())[6:] if step.op == "read" else "f" if dtype is DType.F64 else "i"
+    kind = "f" if dtype is DType.F64 and step.op not in ("dim", "stride") else "i"
+    if step.op == "read":
+        assert dtype is not None
+        kind = str(dtype.to_torch())[6:]
     return NumberCall(f"{step.op}_{kind}", numbers[step.result], tuple(operands), tuple(constants))
 
 
@@ -245,7 +249,8 @@ class _Numbers:
 
     def __init__(self, program: Program, memory: MemoryPlan, captured: CapturedGraph) -> None:
         self.specs: list[BufferSpec] = []
-        self.sizes = PlanSizes(partial(_leaf, captured))
+        self.sizes = PlanSizes(partial(_leaf, captured, self))
+        self.symbols = dict(program.symbols)
         self._memory = memory
         self._constants = dict(program.constants)
         self._numbers: dict[Buffer, int] = {}
@@ -255,8 +260,9 @@ class _Numbers:
     def __getitem__(self, buffer: Buffer) -> int:
         number = self._numbers.get(buffer)
         if number is None:
+            spec = self._spec(buffer)  # whose sizes may be numbers of their own
             number = self._numbers[buffer] = len(self.specs)
-            self.specs.append(self._spec(buffer))
+            self.specs.append(spec)
         return number
 
     def _spec(self, buffer: Buffer) -> BufferSpec:

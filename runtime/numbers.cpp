@@ -210,8 +210,15 @@ template <typename T> T element(const void *data, int64_t offset) {
     return static_cast<const T *>(data)[offset];
 }
 
-bool read(NumberStep::Op op, const void *data, int64_t at, uint64_t *result) {
-    switch (op) {
+bool read(const NumberStep &step, const Tensor &tensor, const void *data, uint64_t *result) {
+    int64_t at = (int64_t)step.constants[1];
+    if (step.op >= NumberStep::DIM) {
+        std::vector<int64_t> room;
+        Form form = step.op == NumberStep::DIM ? Form::SHAPE : Form::STRIDES;
+        const int64_t *from = tensor_form(tensor, form, &room);
+        return from != nullptr && put(from[at], result);
+    }
+    switch (step.op) {
     case NumberStep::READ_F32:
         return put((double)element<float>(data, at), result);
     case NumberStep::READ_F64:
@@ -232,8 +239,9 @@ bool number_op(const std::string &name, NumberStep *step) {
                                         "neg",  "abs",   "min",   "max",     "single",   "narrow", "float",
                                         "int",  "floor", "ceil",  "sqrt",    "exp",      "expm1",  "log",
                                         "log2", "log10", "log1p", "sin",     "cos",      "tan",    "tanh"};
-    static const char *const reads[] = {"read_float32", "read_float64", "read_int32", "read_int64"};
-    for (int i = 0; i < 4; i++)
+    static const char *const reads[] = {"read_float32", "read_float64", "read_int32",
+                                        "read_int64",   "dim_i",        "stride_i"};
+    for (int i = 0; i < 6; i++)
         if (name == reads[i]) {
             step->op = (NumberStep::Op)(NumberStep::READ_F32 + i);
             return true;
@@ -270,16 +278,19 @@ PyObject *number_object(const void *data, bool is_float) {
     return is_float ? PyFloat_FromDouble(as_float(bits)) : PyLong_FromLongLong((int64_t)bits);
 }
 
-bool number_run(const NumberStep &step, void **data) {
+bool number_run(const NumberStep &step, const Tensor *tensors, void **data) {
     uint64_t given[2] = {}, result = 0;
-    bool is_read = step.op >= NumberStep::READ_F32;
+    if (step.op >= NumberStep::READ_F32) {
+        int from = step.operands[0];
+        bool good = read(step, tensors[from], data[from], &result);
+        data[step.result] = reinterpret_cast<void *>((uintptr_t)result);
+        return good;
+    }
     for (size_t i = 0; i < step.count; i++)
         given[i] =
             step.operands[i] < 0 ? step.constants[i] : reinterpret_cast<uintptr_t>(data[step.operands[i]]);
-    bool good = is_read          ? read(step.op, reinterpret_cast<const void *>((uintptr_t)given[0]),
-                                        (int64_t)given[1], &result)
-                : step.of_floats ? of_floats(step.op, as_float(given[0]), as_float(given[1]), &result)
-                                 : of_ints(step.op, (int64_t)given[0], (int64_t)given[1], &result);
+    bool good = step.of_floats ? of_floats(step.op, as_float(given[0]), as_float(given[1]), &result)
+                               : of_ints(step.op, (int64_t)given[0], (int64_t)given[1], &result);
     data[step.result] = reinterpret_cast<void *>((uintptr_t)result);
     return good;
 }

@@ -166,7 +166,9 @@ struct NumberStep {
         READ_F32,
         READ_F64,
         READ_I32,
-        READ_I64 // of a tensor, and which element
+        READ_I64, // of a tensor, and which element
+        DIM,
+        STRIDE // of a tensor, and which dimension
     } op;
     bool of_floats;
     int result;
@@ -298,7 +300,7 @@ bool number_op(const std::string &name, NumberStep *step);
 bool int_op(int op, int64_t a, int64_t b, int64_t *result); // false: refused
 bool number_bits(PyObject *object, bool is_float, void **result);
 PyObject *number_object(const void *bits, bool is_float);
-bool number_run(const NumberStep &step, void **data); // false: refused
+bool number_run(const NumberStep &step, const Tensor *tensors, void **data); // false: refused
 extern PyType_Spec plan_type_spec;
 
 } // namespace frameloom

@@ -47,7 +47,10 @@ bool find_needed(Program *program) {
         if (step.kind != Step::EXTERN)
             for (int number : used_by(*program, step)) wanted[number] = addressed[number] = 1;
     for (const NumberStep &step : program->numbers)
-        if (step.op >= NumberStep::READ_F32) wanted[step.operands[0]] = addressed[step.operands[0]] = 1;
+        if (step.op >= NumberStep::READ_F32) {
+            wanted[step.operands[0]] = 1;
+            addressed[step.operands[0]] |= step.op < NumberStep::DIM;
+        }
     for (const SizeGroup &group : program->sizes.groups)
         for (const SizeSource &source : group.sources) wanted[source.buffer] |= source.kind != Size::NUMBER;
     for (size_t i = 0; i < program->buffers.size(); i++) {

@@ -74,7 +74,7 @@ struct Frame {
         bool good = true;
         for (int number : program.number_inputs)
             good = good && number_bits(inputs[number], program.buffers[number].is_float, &data[number]);
-        for (const NumberStep &step : program.numbers) good = good && number_run(step, data);
+        for (const NumberStep &step : program.numbers) good = good && number_run(step, tensors, data);
         if (!good) PyErr_SetNone(program.refused);
         return good;
     }

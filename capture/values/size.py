@@ -1,20 +1,25 @@
-"""Sizes that vary, as the program's ints: `x.shape[0]`, and what is computed from such.
+"""Sizes that vary, as the program's ints: `x.shape[0]`, and what is computed from such; and ints that vary where they are used as sizes.
 
-A `SymbolicSize` holds a Size (ir/size.py); see symbolic.py for what it can do as a number that varies.
+A `SymbolicSize` holds a Size (ir/size.py); see symbolic.py for what it can do as a number that varies.  An int that a call is given becomes a Size
+where it is asked for one (`as_size`): a slice's bound, a shape.  Its symbol then has the number for a source.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.opcodes import IN_PLACE
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.symbolic import SymbolicNumber
+from frameloom.capture.values.symbolic import MAX_PROGRAM, SymbolicNumber
 from frameloom.ir.size import Apply, Int, Size, Symbol, largest, smallest
 
 if TYPE_CHECKING:
+    from frameloom.capture.origin import Origin
     from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
 
@@ -34,7 +39,7 @@ class SymbolicSize(SymbolicNumber):
     def __init__(self, t: Tracer, size: Size) -> None:
         super().__init__(t, size.hint)
         self._size = size
-        self._built: list[ConstValue] | None = None
+        self._built: list[Value] | None = None
 
     @property
     def size(self) -> Int:
@@ -62,30 +67,57 @@ class SymbolicSize(SymbolicNumber):
     def truth(self, t: Tracer) -> bool:
         return bool(self.size)
 
+    def postfix(self, program: list[Any]) -> str | None:
+        return postfix(self.t, self.size, program)
+
     def parts(self) -> list[Value]:
-        return list(self._computed_from()[1])
+        return self._computed_from()[1]
 
     def rebuild(self, r: Rebuilder) -> None:
         size = self.size
         if not isinstance(size, Size):
             return ConstValue(size).rebuild(r)
-        symbol = lone_symbol(size)
-        if symbol is not None:
-            return symbol.source.rebuild(r)
         fn, operands = self._computed_from()
+        if fn is None:
+            return r.load(operands[0])
         r.code.start_call(fn)
         r.load_all(operands)
         r.code.call(len(operands))
 
-    def _computed_from(self) -> tuple[Any, list[ConstValue]]:
+    def _computed_from(self) -> tuple[Any, list[Value]]:
         if self._built is None:
             size = self.size
-            fn, parts = (
-                steps(size) if isinstance(size, Size) and lone_symbol(size) is None else (None, [])
-            )
-            self.fn = fn
-            self._built = [size_value(self.t, part) for part in parts]
+            symbol = lone_symbol(size) if isinstance(size, Size) else None
+            if symbol is not None:
+                self.fn, self._built = symbol.source.computed_from(self.t)
+            elif isinstance(size, Size):
+                self.fn, parts = steps(size)
+                self._built = [size_value(self.t, part) for part in parts]
+            else:
+                self._built = []
         return self.fn, self._built
+
+
+def postfix(t: Tracer, size: Int, program: list[Any]) -> str | None:
+    """Adds what computes a size in a guard of numbers; how to call it."""
+    if not isinstance(size, Size):
+        program.append((size,))
+        return repr(size)
+    symbol = lone_symbol(size)
+    if symbol is not None:
+        source = symbol.source
+        if isinstance(source, NumberSource):
+            return source.number.postfix(program)
+        program += [source.origin, (source.dim,), (source.reader, 2)]
+        return str(source.text())
+    fn, parts = steps(size)
+    texts = [postfix(t, part, program) for part in parts]
+    program.append((fn, len(parts)))
+    return (
+        None
+        if None in texts or len(program) > MAX_PROGRAM
+        else f"{fn.__name__}({', '.join(texts)})"
+    )  # type: ignore[arg-type]
 
 
 def lone_symbol(size: Size) -> Symbol | None:
@@ -116,6 +148,69 @@ def steps(size: Size) -> tuple[Any, tuple[Int, Int]]:
     return OPS[atom.op], atom.args
 
 
+@dataclass(frozen=True, eq=False)
+class NumberSource:
+    """Where a call has a symbol's value: an int that it is given, or one that is computed from such."""
+
+    number: SymbolicNumber
+    actual: int  # in the captured call
+    kind = "int"
+    dim = 0
+
+    @property
+    def origin(self) -> Origin | None:
+        return self.number.origin
+
+    def text(self) -> str:
+        return "a number" if self.origin is None else self.origin.path()
+
+    def read(self) -> tuple[Any, tuple[Any, ...]]:
+        """The call that gives it, in a graph."""
+        return operator.index, (self.number.t.recorder.numbers.node(self.number),)
+
+    def computed_from(self, t: Tracer) -> tuple[Any, list[Value]]:
+        return None, [self.number]
+
+
+def as_size(number: SymbolicNumber) -> Int | None:
+    """An int that varies as a size; None for other numbers, and for those that follow from what a tensor holds."""
+    if number.settled:
+        return number.hint if number.type() is int else None
+    if number.sized is None:
+        if number.type() is not int or _is_held(number):
+            return None
+        meaning = ARITHMETIC.get(number.fn)
+        operands = [size_of(operand) for operand in number.operands]
+        if (
+            meaning is not None
+            and all(n is not None for n in operands)
+            and may_apply(number.fn, operands)
+        ):
+            number.sized = meaning(*operands)
+        else:
+            number.sized = _symbol(number)
+    return number.t.recorder.facts.resolved(number.sized)
+
+
+def _is_held(number: ConstValue) -> bool:
+    """Whether it is computed from what a tensor holds."""
+    if not isinstance(number, SymbolicNumber) or number.sized is not None:
+        return False
+    return (
+        number.element is not None or number.site is not None or any(map(_is_held, number.operands))
+    )
+
+
+def _symbol(number: SymbolicNumber) -> Size:
+    """Whether it is negative is guarded: what is counted from the end is another case."""
+    t, actual = number.t, int(number.hint)
+    hint = t.session.varying.thought_of(t.roots.function.__code__, number.origin, actual)
+    source = NumberSource(number, actual)
+    size = t.recorder.facts.symbol(hint, source, -math.inf)
+    assert (size >= 0) is (actual >= 0)
+    return size
+
+
 def size_value(t: Tracer, size: Int) -> ConstValue:
     return SymbolicSize(t, size) if isinstance(size, Size) else ConstValue(int(size))
 
@@ -124,25 +219,33 @@ def size_of(value: Value) -> Int | None:
     """The number of an int, None for anything else."""
     if isinstance(value, SymbolicSize):
         return value.size
-    if isinstance(value, SymbolicNumber) or not isinstance(value, ConstValue):
+    if isinstance(value, SymbolicNumber):
+        return as_size(value)
+    if not isinstance(value, ConstValue):
         return None
     return value.real if value.type() is int else None
 
 
 def computed_size(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> Value | None:
     """`fn(*args)` of ints of which one is a size that varies; None where it is no arithmetic of sizes."""
+    fn = IN_PLACE[fn][1] if fn in IN_PLACE else fn
+    if not any(isinstance(a, SymbolicSize) for a in args):
+        return None
     sizes = [size_of(a) for a in args]
     if not sizes or any(n is None for n in sizes) or not any(isinstance(n, Size) for n in sizes):
         return None
     if fn in COMPARED:
         return ConstValue(bool(fn(*sizes)))
     meaning = ARITHMETIC.get(fn)
-    if meaning is None or (fn in DIVISIONS and not _is_positive(sizes[1])):
-        return None
-    if fn in (operator.pow, pow) and isinstance(sizes[-1], Size):
+    if meaning is None or not may_apply(fn, sizes):
         return None
     return size_value(t, meaning(*sizes))
 
 
-def _is_positive(n: Int) -> bool:
-    return isinstance(n, Size) or n > 0
+def may_apply(fn: Callable[..., Any], sizes: Sequence[Any]) -> bool:
+    """Whether it is an int for which the algebra has a form."""
+    if fn in DIVISIONS:
+        return bool(sizes[1] > 0)
+    if fn in (operator.pow, pow):
+        return type(sizes[-1]) is int and sizes[-1] >= 0
+    return True

@@ -78,6 +78,7 @@ class SymbolicNumber(ConstValue):
         self.site: Any = None  # of what a tensor holds: where to break if it has to be known
         self.take: Callable[[], NumberValue] | None = None
         self._taken: NumberValue | None = None
+        self.sized: Any = None  # what it is as a size, where it was used as one (size.py)
         self.settled = False
 
     @property
@@ -101,6 +102,8 @@ class SymbolicNumber(ConstValue):
                 raise Avoid(self.site)
             self.settled = True
             self.t.settled_numbers.append(self)
+            if self.sized is not None:
+                int(self.sized)
             for operand in self.operands:
                 hint_of(operand, settle=True)
             if self.origin is not None:
@@ -117,6 +120,28 @@ class SymbolicNumber(ConstValue):
         if self.settled:
             return self.hint
         return (torch.SymInt if type(self.hint) is int else torch.SymFloat)(Symbol(self))  # type: ignore[arg-type]
+
+    def postfix(self, program: list[Any]) -> str | None:
+        """Adds what computes it in a guard; how to call it, None where that is too much."""
+        if self.settled:
+            program.append((self.hint,))
+            return repr(self.hint)
+        if self.origin is not None:
+            program.append(self.origin)
+            return self.origin.path()
+        if self.element is not None:
+            origin = self.t.recorder.origin_of(self.element)
+            program += [origin, (torch.Tensor.item, 1)]
+            return f"{origin.path()}.item()"
+        if len(program) > MAX_PROGRAM:
+            return None
+        if self.fn is single:
+            text = _postfix(self.t, self.operands[0], program)
+            program += [(ctypes.c_float, 1), (C_FLOAT_VALUE, 1)]
+            return text
+        texts = [_postfix(self.t, a, program) for a in self.operands]
+        program.append((self.fn, len(texts)))
+        return None if None in texts else f"{self.fn.__name__}({', '.join(texts)})"  # type: ignore[arg-type]
 
     @property
     def taken(self) -> NumberValue | None:
@@ -142,8 +167,6 @@ def outcome(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> bool | 
     """What comparing numbers gives, of which some vary: guarded by that alone; None where they have to be known."""
     if fn not in COMPARED or not any(map(is_unsettled, args)):
         return None
-    if any(isinstance(a, SymbolicNumber) and a.is_size for a in args):
-        return None
     program: list[Any] = []
     texts = [_postfix(t, a, program) for a in args]
     if None in texts or len(program) > MAX_PROGRAM:
@@ -156,32 +179,12 @@ def outcome(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> bool | 
 
 def _postfix(t: Tracer, value: Value, program: list[Any]) -> str | None:
     """Adds what computes the number; how to call it."""
-    if not isinstance(value, SymbolicNumber):
-        if not isinstance(value, ConstValue) or value.type() not in (int, float):
-            return None
-        program.append((value.real,))
-        return repr(value.real)
-    if value.settled:
-        program.append((value.hint,))
-        return repr(value.hint)
-    if value.origin is not None:
-        program.append(value.origin)
-        return value.origin.path()
-    if value.element is not None:
-        origin = t.recorder.origin_of(value.element)
-        program += [origin, (torch.Tensor.item, 1)]
-        return f"{origin.path()}.item()"
-    if value.fn is single or len(program) > MAX_PROGRAM:
-        return None if len(program) > MAX_PROGRAM else _rounded(t, value, program)
-    texts = [_postfix(t, a, program) for a in value.operands]
-    program.append((value.fn, len(texts)))
-    return None if None in texts else f"{value.fn.__name__}({', '.join(texts)})"  # type: ignore[arg-type]
-
-
-def _rounded(t: Tracer, value: SymbolicNumber, program: list[Any]) -> str | None:
-    text = _postfix(t, value.operands[0], program)
-    program += [(ctypes.c_float, 1), (C_FLOAT_VALUE, 1)]
-    return text
+    if isinstance(value, SymbolicNumber):
+        return value.postfix(program)
+    if not isinstance(value, ConstValue) or value.type() not in (int, float):
+        return None
+    program.append((value.real,))
+    return repr(value.real)
 
 
 def hint_of(value: ConstValue, settle: bool = False) -> Any:
@@ -204,8 +207,6 @@ def computed(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> Value 
     """`fn(*args)` of numbers of which some vary; None where they have to be known for it."""
     fn = IN_PLACE[fn][1] if fn in IN_PLACE else SAME.get(fn, fn)
     if fn not in MAY_REFUSE or not any(map(is_unsettled, args)):
-        return None
-    if any(isinstance(a, SymbolicNumber) and a.is_size for a in args):
         return None
     numbers: list[ConstValue] = []
     for a in args:

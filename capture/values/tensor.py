@@ -172,7 +172,9 @@ class TensorValue(Value):
         return t.torch_call(torch.Tensor.unbind, [self, ConstValue(0)], {}).iterate(t)
 
     def getitem(self, t: Tracer, key: Value) -> Value:
-        return t.torch_call(operator.getitem, [self, key], {})
+        from frameloom.capture.sized_index import getter
+
+        return t.torch_call(getter(t, key), [self, key], {})
 
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
         t.torch_call(operator.setitem, [self, key, value], {})

@@ -172,7 +172,7 @@ class Lowering:
                 outputs = tuple(returned(self, n) for n in flatten(node.args[0]))
         return Program(
             tuple(self.inputs), tuple(self.steps), outputs, tuple(self.constants.items()),
-            tuple(self.numbers.steps), alike,
+            tuple(self.numbers.steps), alike, tuple(self.numbers.symbols.items()),
         )  # fmt: skip
 
     # --- leaves
@@ -240,6 +240,7 @@ class Lowering:
         if is_number(node):
             return self.numbers.computed(node)
         if isinstance(node.meta.get("val"), Size):
+            self.numbers.note_size(node)
             return node.meta["val"]
         name = str(target)
         arguments = arguments_of(target, node.args, node.kwargs)

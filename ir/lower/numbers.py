@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -15,10 +16,12 @@ from frameloom.ir.lower.table import Decline, Ref
 from frameloom.ir.node import load
 from frameloom.ir.numbers import NAMES, OF_FLOATS
 from frameloom.ir.program import Buffer, Kind, NumberStep
+from frameloom.ir.size import Symbol, is_size
 
 if TYPE_CHECKING:
     from frameloom.ir.lower.graph import Lowering
 
+LAYOUT = {torch.ops.aten.sym_size.int: "dim", torch.ops.aten.sym_stride.int: "stride"}
 DTYPES = {int: DType.I64, float: DType.F64}
 
 
@@ -62,6 +65,8 @@ class Numbers:
         self.lowering = lowering
         self.steps: list[NumberStep] = []
         self.narrow: dict[Buffer, Scalar] = {}
+        self.symbols: dict[Symbol, Buffer] = {}  # sizes that are numbers
+        self._sizes: dict[torch.fx.Node, Buffer] = {}  # sizes that numbers are computed from
 
     def placeholder(self, node: torch.fx.Node) -> Scalar:
         buffer = number_buffer(node.name, type(node.meta["val"]))
@@ -86,8 +91,37 @@ class Numbers:
             return Scalar(self._step(node.name, "float", cls, *operands))
         return Scalar(self._step(node.name, name, cls, *operands))
 
+    def note_size(self, node: torch.fx.Node) -> None:
+        """A size that is a number of the program."""
+        if node.target is operator.index:
+            ((monomial, _),) = node.meta["val"].terms
+            self.symbols[monomial[0]] = self._operand(node.args[0])
+
     def _operand(self, value: Any) -> Any:
-        return self.lowering.values[value].buffer if isinstance(value, torch.fx.Node) else value
+        if not isinstance(value, torch.fx.Node):
+            return value
+        return (
+            self._of_size(value)
+            if is_size(value.meta["val"])
+            else self.lowering.values[value].buffer
+        )
+
+    def _of_size(self, node: torch.fx.Node) -> Buffer:
+        """A size as a number, of which others are computed."""
+        found = self._sizes.get(node)
+        if found is None:
+            if node.target is operator.index:
+                found = self._operand(node.args[0])
+            elif node.target in LAYOUT:
+                tensor, dim = node.args
+                buffer = self.lowering.values[tensor].buffer  # type: ignore[index]
+                found = self._step(node.name, LAYOUT[node.target], int, buffer, dim)
+            else:
+                found = self._step(
+                    node.name, NAMES[node.target], int, *map(self._operand, node.args)
+                )
+            self._sizes[node] = found
+        return found
 
     def _float(self, node: torch.fx.Node, value: Any) -> Any:
         if isinstance(value, int):

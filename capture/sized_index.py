@@ -1,0 +1,47 @@
+"""Indexing by ints that vary: PyTorch's own indexing asks what an int is, a view does not."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.container import TupleValue
+from frameloom.capture.values.symbolic import is_unsettled
+from frameloom.ir.size import Size
+
+if TYPE_CHECKING:
+    from frameloom.capture.tracer import Tracer
+
+
+def getter(t: Tracer, key: Value) -> Any:
+    """The function to record for `x[key]`."""
+    items = key.items if isinstance(key, TupleValue) else [key]
+    return by_views if any(is_unsettled(t.look(item)) for item in items) else operator.getitem
+
+
+def by_views(x: torch.Tensor, key: Any) -> torch.Tensor:
+    """`x[key]`, with a view for each int that varies."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    hidden = x.dim() - sum(map(_dimensions, items))  # what an ellipsis stands for
+    rest: list[Any] = []
+    at = 0
+    for item in items:
+        if isinstance(item, Size):
+            x = x.select(at, item)
+            continue
+        rest.append(item)
+        at += hidden if item is Ellipsis else _dimensions(item)
+    whole = all(i is Ellipsis or (isinstance(i, slice) and i == slice(None)) for i in rest)
+    return x if whole else x[tuple(rest)]
+
+
+def _dimensions(item: Any) -> int:
+    """How many dimensions an item of a key is about."""
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8):
+        return item.dim()
+    return 1
