@@ -226,7 +226,7 @@ class Recorder(TorchDispatchMode):
                 f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
             ) from error
         check_result(result, fn)
-        if self.facts.soft:
+        if self.facts.soft or self.facts.soft_0:
             self.soft_sizes.end(fn, tuple(fakes_in((args, kwargs))), tuple(fakes_in((result,))))
         if any(id(f) not in self._outs for f in fakes_in((kwargs.get("out"),))):
             # Composite functions handle tensors that are not plain ones otherwise, and may leave `out` alone.

@@ -87,7 +87,7 @@ def _plain_where_known(result: Any) -> Any:
             [size_of(n) if isinstance(n, torch.SymInt) else n for n in numbers]
             for numbers in (result.shape, result.stride())
         )
-        result = SizedMeta(shape, strides, result.dtype)
+        result = empty_strided(shape, strides, result.dtype)
     return settled_if_known(result)
 
 
@@ -127,7 +127,7 @@ def sized_rule(*funcs: Any) -> Callable[[Rule], Rule]:
 
 def empty(shape: Any, dtype: torch.dtype) -> torch.Tensor:
     if isinstance(shape, list | tuple) and has_sizes(shape):
-        return SizedMeta(shape, strides_of(shape), dtype)
+        return empty_strided(shape, strides_of(shape), dtype)
     return torch.empty(shape, dtype=dtype, device="meta")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.fake import Fake
-from frameloom.ir.size import Int, Size, hint_of, is_size, largest
+from frameloom.ir.size import Int, Size, hint_of, is_size
 from frameloom.ir.size_node import follows
 
 
@@ -133,7 +133,7 @@ def strides_of(shape: Sequence[Int]) -> list[Int]:
     step: Int = 1
     for n in reversed(shape):
         strides.append(step)
-        step = step * largest(n, 1)
+        step = step * (n.facts.not_0_softly(n) if isinstance(n, Size) else max(n, 1))
     return strides[::-1]
 
 
@@ -154,7 +154,8 @@ def has_sizes(*numbers: Sequence[Int]) -> bool:
 def empty_strided(
     shape: Sequence[Int], strides: Sequence[Int], dtype: torch.dtype, offset: Int = 0
 ) -> torch.Tensor:
-    """A meta tensor of whichever kind."""
+    """A meta tensor of whichever kind.  That a dimension is empty in the captured call is a case of its own."""
+    shape = [n if hint_of(n) > 0 and n >= 0 else int(n) for n in shape]
     if has_sizes(shape, strides, (offset,)):
         return SizedMeta(shape, strides, dtype, offset)
     return _plain(tuple(shape), tuple(strides), dtype, offset)

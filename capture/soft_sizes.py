@@ -1,8 +1,9 @@
-"""Assumptions that a size is not 1, which only matter where the program can see them.
+"""Assumptions that a size is not 1, or not 0, which only matter where the program can see them.
 
 How a tensor lies in memory depends on which of its dimensions have size 1: `y.transpose(0, 1).contiguous()` copies, unless one is.  The code
 for other sizes computes the same elements for size 1, too.  What may differ is the stride of a dimension of size 1, and whether a result shares
 memory with something.  Such an assumption becomes a condition only if a tensor that the program gets, or writes to, may show the difference.
+That a size is not 0 matters to the strides of a tensor without elements alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 
 from frameloom.capture.fake import Fake
 from frameloom.capture.sized import SizedFake, strides_of
-from frameloom.ir.size import Size, same
+from frameloom.ir.size import Int, Size, largest, same
 from frameloom.ir.size_facts import Facts
 
 # Their result shares memory with the argument or not, as its layout allows.
@@ -30,9 +31,14 @@ class Assumption:
     """Made in a call of `fn`, from tensors over `sources`."""
 
     sizes: frozenset[Size]
+    not_0: frozenset[Size]
     fn: Callable[..., Any]
     sources: tuple[Any, ...]
     results: tuple[Fake, ...]
+
+    def is_0_visible(self, outputs: Sequence[Fake]) -> bool:
+        seen = {id(f.memory) for f in outputs}
+        return any(id(f.memory) in seen and not has_strides_if_empty(f) for f in self.results)
 
     def is_visible(self, outputs: Sequence[Fake]) -> bool:
         seen = {id(f.memory) for f in outputs}
@@ -53,6 +59,18 @@ def is_plain(fake: Fake) -> bool:
     return all(map(same, fake.stride(), strides_of(fake.shape)))
 
 
+def has_strides_if_empty(fake: Fake) -> bool:
+    """Whether its strides are those of a fresh tensor without elements, too."""
+    if not isinstance(fake, SizedFake):
+        return True
+    step: Int = 1
+    for n, stride in zip(reversed(fake.shape), reversed(fake.stride()), strict=True):
+        if not same(step, stride):
+            return False
+        step = step * largest(n, 1)
+    return True
+
+
 class SoftSizes:
     """Those of one recording."""
 
@@ -62,19 +80,24 @@ class SoftSizes:
 
     def begin(self) -> None:
         self._facts.soft.clear()
+        self._facts.soft_0.clear()
 
     def end(
         self, fn: Callable[..., Any], arguments: Sequence[Fake], results: Sequence[Fake]
     ) -> None:
         """`fn` has been recorded."""
-        if self._facts.soft:
+        sizes, not_0 = frozenset(self._facts.soft), frozenset(self._facts.soft_0)
+        if sizes or not_0:
             sources = tuple(f.memory for f in arguments)
-            self._found.append(Assumption(frozenset(self._facts.soft), fn, sources, tuple(results)))
+            self._found.append(Assumption(sizes, not_0, fn, sources, tuple(results)))
 
     def settle(self, outputs: Sequence[Fake]) -> None:
         """The recording is over."""
         for assumption in self._found:
-            if assumption.is_visible(outputs):
+            if assumption.sizes and assumption.is_visible(outputs):
                 for n in assumption.sizes:
+                    self._facts.assume_not_0(n - 1)
+            if assumption.not_0 and assumption.is_0_visible(outputs):
+                for n in assumption.not_0:
                     self._facts.assume_not_0(n)
         self._found.clear()

@@ -15,6 +15,7 @@ from frameloom.capture.functional import reaches_beyond, write
 from frameloom.capture.known import known_mask
 from frameloom.errors import Break
 from frameloom.ir.philox import Source
+from frameloom.ir.size import Size
 from frameloom.ir.strides import overlaps
 
 aten = torch.ops.aten
@@ -256,7 +257,16 @@ def _record_ctc_loss(
     return recorder._pure(func, (x, targets, *lengths, blank, reduction, zero_infinity), {})
 
 
+def _tell_strides(recorder: Any, x: Any, *dim: int) -> Any:
+    """Those of a tensor without elements are others."""
+    for n in x.shape:
+        if isinstance(n, Size):
+            bool(n > 0)
+    return x.stride(*dim)
+
+
 WHOLE: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.stride: _tell_strides,
     torch.ctc_loss: _record_ctc_loss,
     torch.nn.functional.ctc_loss: _record_ctc_loss,
 }

@@ -9,7 +9,7 @@ import torch
 
 from frameloom.capture.shapes import empty, sized_rule, wrap_dim
 from frameloom.capture.sized import empty_strided
-from frameloom.ir.size import Int, Size, largest, same, smallest
+from frameloom.ir.size import Int, Size, bounds, largest, same, smallest
 
 aten = torch.ops.aten
 
@@ -163,9 +163,6 @@ def _select(func: Any, x: Any, dim: int, index: Int) -> Any:
     return _like(x, [x.shape[d] for d in kept], [x.stride(d) for d in kept], offset)
 
 
-MANY = 1 << 62  # ends beyond are "to the end"
-
-
 @sized_rule(aten.slice.Tensor)
 def _slice(
     func: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
@@ -174,22 +171,11 @@ def _slice(
     if not x.dim() or isinstance(step, Size) or step < 1:
         return None
     n = x.shape[dim]
-    first = _clamped(0 if start is None else start, 0, n)
-    last = n if end is None or (isinstance(end, int) and end > MANY) else _clamped(end, first, n)
+    first, last = bounds(start, end, n)
     shape, strides = list(x.shape), list(x.stride())
     shape[dim] = (last - first + step - 1) // step
     strides[dim] = strides[dim] * step
     return _like(x, shape, strides, x.storage_offset() + first * x.stride(dim))
-
-
-def _clamped(position: Int, low: Int, high: Int) -> Int:
-    if position < 0:
-        position = position + high
-    if isinstance(position, Size) and isinstance(high, int) and position <= high:
-        return largest(
-            position, low
-        )  # as a rule: a condition is simpler than what follows from a minimum
-    return smallest(largest(position, low), high)
 
 
 @sized_rule(aten.as_strided.default)

@@ -472,3 +472,24 @@ def smallest(a: Int, *more: Int) -> Int:
         facts = next((n.facts for n in (a, b) if isinstance(n, Size)), None)
         a = min(a, b) if facts is None else facts.extreme("min", a, b)
     return a
+
+
+# --- slices
+
+MANY = 1 << 62  # ends beyond are "to the end"
+
+
+def bounds(start: Int | None, end: Int | None, n: Int) -> tuple[Int, Int]:
+    """Where `start:end` of `n` elements begins and ends."""
+    first = _clamped(0 if start is None else start, 0, n)
+    if end is None or (isinstance(end, int) and end > MANY):
+        return first, n
+    return first, _clamped(end, first, n)
+
+
+def _clamped(position: Int, low: Int, high: Int) -> Int:
+    if position < 0:
+        position = position + high
+    if isinstance(position, Size) and isinstance(high, int) and position <= high:
+        return largest(position, low)  # as a rule: a condition is simpler than a minimum
+    return smallest(largest(position, low), high)

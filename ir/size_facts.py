@@ -60,6 +60,7 @@ class Facts:
         self.not_0: dict[Size, Any] = {}
         self.relaxed = False
         self.soft: set[Size] = set()  # taken for others than 1, in the present call
+        self.soft_0: set[Size] = set()  # ... for others than 0
         self.note: Callable[[str], Any] = lambda text: None  # tells where a condition comes from
         self._node_of = node_of
         self._nodes: dict[Size, Any] = {}
@@ -314,6 +315,17 @@ class Facts:
             self.soft.add(n)
         return False
 
+    def not_0_softly(self, n: Size) -> Int:
+        """As a factor of strides, where that is 1 for a dimension without elements: that there are some becomes a condition only if it shows."""
+        size = self.resolved(n)
+        if not isinstance(size, Size):
+            return max(size, 1)
+        if size.hint < 1:
+            return self.extreme("max", size, 1)
+        if self.range_of(size)[0] < 1:
+            self.soft_0.add(size)
+        return size
+
     def is_less_softly(self, a: Int, b: Int) -> bool:
         """`a < b`, if no symbol is 1."""
         n = self.resolved(b - a)
@@ -332,9 +344,8 @@ class Facts:
             return low > 0
         return self.is_positive(n)
 
-    def assume_not_0(self, n: Size) -> None:
-        """... a soft size less 1."""
-        self.is_zero(n - 1)
+    def assume_not_0(self, n: Int) -> None:
+        self.is_zero(n)
 
     def settle(self, n: Int) -> int:
         """Its value, which becomes a condition."""

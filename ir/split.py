@@ -52,12 +52,9 @@ def _cuts(tests: Sequence[Node], a: Axis) -> set[int]:
     found: set[int] = set()
     for n in tests:
         form = index.affine(index.sub(n.srcs[0], n.srcs[1]))
-        if (
-            form is not None
-            and form[0] == {a: 1}
-            and not isinstance(a.extent, Size)
-            and 0 < -form[1] < a.extent
-        ):
+        if form is None or form[0] != {a: 1} or isinstance(form[1], Size):
+            continue
+        if 0 < -form[1] < a.extent:
             found.add(-form[1])
     return found
 

@@ -179,6 +179,8 @@ def as_size(number: SymbolicNumber) -> Int | None:
     if number.sized is None:
         if number.type() is not int or _is_held(number):
             return None
+        if number.t.session.varying.small_apart and number.hint in (0, 1):
+            return number.settle()
         meaning = ARITHMETIC.get(number.fn)
         operands = [size_of(operand) for operand in number.operands]
         if (

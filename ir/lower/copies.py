@@ -10,6 +10,7 @@ from frameloom.ir.lower.geometry import contiguous_strides
 from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
 from frameloom.ir.node import Node, const
 from frameloom.ir.ops import Op
+from frameloom.ir.size import bounds
 from frameloom.ir.substitute import compare, conjunction, select
 
 
@@ -194,10 +195,10 @@ def slice_scatter(
     call: Call, x: Ref, source: Ref, dim: int, start: int | None, end: int | None, step: int
 ) -> Expr:
     dim = dimension(dim, x.ndim)
-    start, end, step = slice(start, end, step).indices(x.shape[dim])
+    start, end = bounds(start, end, x.shape[dim])
     at = call.at()
     shift = shifted(at, dim, -start)
-    inside = [within(at[dim], start, max(start, end))]
+    inside = [within(at[dim], start, end)]
     if step != 1:
         inside.append(compare(Op.EQ, index.mod(shift[dim], step), index.index(0)))
         shift[dim] = index.floordiv(shift[dim], step)
