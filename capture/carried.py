@@ -23,7 +23,7 @@ Node = torch.fx.Node
 
 @dataclass(frozen=True, eq=False)
 class Carried:
-    """The size ("dim") or stride of a dimension of an input of the forward graph."""
+    """The size ("dim") or stride of a dimension of an input of the forward graph, or that input itself ("int")."""
 
     symbol: Symbol
     kind: str
@@ -32,6 +32,8 @@ class Carried:
 
     def read(self, inputs: Sequence[Any]) -> int:
         tensor = inputs[self.input]
+        if self.kind == "int":
+            return tensor  # type: ignore[no-any-return]
         found: int = tensor.size(self.dim) if self.kind == "dim" else tensor.stride(self.dim)
         return found
 

@@ -260,10 +260,9 @@ class Joint:
         given = [(*s.args, *s.kwargs.values()) for view in views for s in view.steps]
         values = [n.meta.get("val") for n in (*order, *(s.node for s in self.seeds))]
         found: dict[Symbol, None] = dict.fromkeys(symbols_in([*given, *values]))
-        number = {p: k for k, p in enumerate(self.recorder._placeholders)}
+        number = {p: k for k, p in enumerate(self.recorder.all_placeholders())}
         return tuple(
-            Carried(s, s.source.kind, number[s.source.pattern.placeholder], s.source.dim)
-            for s in found
+            Carried(s, s.source.kind, number[s.source.placeholder], s.source.dim) for s in found
         )
 
     def _reach(self, order: Sequence[Node]) -> dict[Node, set[int]]:

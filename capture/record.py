@@ -270,6 +270,8 @@ class Recorder(TorchDispatchMode):
         if config.gradients:
             check_inputs(self._inputs)
         if wants_gradients(outputs):
+            # A backward graph is given what the call has, and nothing that is computed from that.
+            self.facts.settle_some(lambda symbol: symbol.source.origin is None)
             nodes, backward = Joint(self, Outputs(outputs)).cut()
         else:
             nodes = [current(fake, self) for fake in outputs]

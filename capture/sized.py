@@ -133,7 +133,7 @@ def strides_of(shape: Sequence[Int]) -> list[Int]:
     step: Int = 1
     for n in reversed(shape):
         strides.append(step)
-        step = step * (n.facts.not_0_softly(n) if isinstance(n, Size) else max(n, 1))
+        step = step * _at_least_1(n)
     return strides[::-1]
 
 
@@ -143,8 +143,12 @@ def dense_strides(shape: Sequence[Int], order: Sequence[int]) -> tuple[Int, ...]
     step: Int = 1
     for d in order:
         strides[d] = step
-        step = step * largest(shape[d], 1)
+        step = step * _at_least_1(shape[d])
     return tuple(strides)
+
+
+def _at_least_1(n: Int) -> Int:
+    return n.facts.not_0_softly(n) if isinstance(n, Size) else max(n, 1)
 
 
 def has_sizes(*numbers: Sequence[Int]) -> bool:

@@ -185,6 +185,11 @@ class Source:
         return op, (self.pattern.placeholder, self.dim)
 
     @property
+    def placeholder(self) -> Any:
+        """The input of the graph that shows it."""
+        return self.pattern.placeholder
+
+    @property
     def reader(self) -> Any:
         """The method of tensors that gives it."""
         return torch.Tensor.size if self.kind == "dim" else torch.Tensor.stride

@@ -384,10 +384,11 @@ class Facts:
             if found.at_least_0 or found.zero or found.not_0:
                 own.append(found)
 
-    def settle_all(self) -> None:
-        """Every shape has an entry of its own."""
+    def settle_some(self, which: Callable[[Symbol], bool]) -> None:
+        """Every value of these has an entry of its own."""
         for symbol in self.symbols:
-            self.settle(self.make({(symbol,): 1}))
+            if which(symbol):
+                self.settle(self.make({(symbol,): 1}))
 
     def _require(self, n: Int) -> None:
         """`n >= 0` from now on."""

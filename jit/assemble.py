@@ -15,7 +15,6 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.graph import CapturedGraph, without_examples
-from frameloom.capture.values.size import lone_symbol
 from frameloom.codegen.chip import chip_of
 from frameloom.codegen.cpp_module import KernelEntry, SourceFile
 from frameloom.codegen.extern import callable_for
@@ -124,14 +123,10 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
 
 
 def _leaf(captured: CapturedGraph, numbers: _Numbers, symbol: Symbol) -> SizeCall:
-    """Where a call has a size: a backward graph gets it as an int."""
+    """Where a call has a size."""
     number = numbers.symbols.get(symbol)
     if number is not None:
         return SizeCall("number", (numbers[number],))
-    for position, node in enumerate(captured.graph.find_nodes(op="placeholder")):
-        given = node.meta.get("val")
-        if isinstance(given, Size) and lone_symbol(given) is symbol:
-            return SizeCall("number", (position,))
     position = captured.inputs.index(symbol.source.origin)
     return SizeCall(symbol.source.kind, (position, symbol.source.dim))
 
@@ -248,22 +243,28 @@ class _Numbers:
     """Buffer -> its number and BufferSpec; inputs first, the others when they are first met."""
 
     def __init__(self, program: Program, memory: MemoryPlan, captured: CapturedGraph) -> None:
-        self.specs: list[BufferSpec] = []
+        self._specs: dict[int, BufferSpec] = {}
         self.sizes = PlanSizes(partial(_leaf, captured, self))
         self.symbols = dict(program.symbols)
         self._memory = memory
         self._constants = dict(program.constants)
-        self._numbers: dict[Buffer, int] = {}
+        self._numbers: dict[Any, int] = {}
         for buffer in program.inputs:
-            self[buffer]
+            self._numbers[buffer] = len(self._numbers)
+        for buffer in program.inputs:
+            self._specs[self._numbers[buffer]] = self._spec(buffer)
 
     def __getitem__(self, buffer: Buffer) -> int:
         number = self._numbers.get(buffer)
         if number is None:
-            spec = self._spec(buffer)  # whose sizes may be numbers of their own
-            number = self._numbers[buffer] = len(self.specs)
-            self.specs.append(spec)
+            number = self._numbers[buffer] = len(self._numbers)
+            spec = self._spec(buffer)  # whose sizes may be numbers that come behind
+            self._specs[number] = spec
         return number
+
+    @property
+    def specs(self) -> list[BufferSpec]:
+        return [spec for _, spec in sorted(self._specs.items())]
 
     def _spec(self, buffer: Buffer) -> BufferSpec:
         kind, offset = _SPEC_KINDS[buffer.kind], self._memory.offsets.get(buffer)
@@ -288,8 +289,9 @@ class _Numbers:
         shape = tuple(content if tensor is None else tensor.shape)
         strides = (1,) if tensor is None else tensor.stride()
         dtype = torch.int64 if tensor is None else tensor.dtype
-        self.specs.append(BufferSpec(kind, shape, strides, dtype, device, constant=tensor))
-        return len(self.specs) - 1
+        number = self._numbers[object()] = len(self._numbers)
+        self._specs[number] = BufferSpec(kind, shape, strides, dtype, device, constant=tensor)
+        return number
 
     def view(self, view: View) -> ViewSpec:
         dtype = view.torch_dtype or _torch_dtype(view.buffer)

@@ -29,8 +29,9 @@ bool Parser::number_step(PyObject *item) {
         }
         if (!buffer_number(PyTuple_GET_ITEM(operands, i), &step.operands[i])) return false;
         const Buffer &given = program->buffers[step.operands[i]];
-        bool fits = is_read ? given.kind == Buffer::INPUT && (given.device == "cpu" || step.op >= NumberStep::DIM)
-                            : given.kind == Buffer::NUMBER && given.is_float == step.of_floats;
+        bool fits = is_read
+                        ? given.kind == Buffer::INPUT && (given.device == "cpu" || step.op >= NumberStep::DIM)
+                        : given.kind == Buffer::NUMBER && given.is_float == step.of_floats;
         if (!fits) return wrong("a number is computed from numbers of one type, or read from an input");
     }
     step.count = (size_t)PyTuple_GET_SIZE(operands);

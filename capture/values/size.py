@@ -161,6 +161,11 @@ class NumberSource:
     def origin(self) -> Origin | None:
         return self.number.origin
 
+    @property
+    def placeholder(self) -> Any:
+        """The input of the graph that it is, where it is none that is computed."""
+        return self.number.t.recorder.numbers.node(self.number)
+
     def text(self) -> str:
         return "a number" if self.origin is None else self.origin.path()
 

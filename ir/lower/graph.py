@@ -45,7 +45,7 @@ from frameloom.ir.lower.geometry import (
 )
 from frameloom.ir.lower.in_place import in_place
 from frameloom.ir.lower.layouts import as_returned, as_seen, is_relaid
-from frameloom.ir.lower.numbers import Numbers, Scalar, number_buffer
+from frameloom.ir.lower.numbers import Numbers, Scalar
 from frameloom.ir.lower.onednn import OneDnn
 from frameloom.ir.lower.repeats import Repeats, Unfit
 from frameloom.ir.lower.table import (
@@ -183,7 +183,7 @@ class Lowering:
             self.values[node] = self.numbers.placeholder(node)
             return
         if isinstance(val, Size):
-            self.inputs.append(number_buffer(node.name, int))
+            self.numbers.note_size(node)
             self.values[node] = val
             return
         if not is_tensor(val):

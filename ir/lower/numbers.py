@@ -92,10 +92,16 @@ class Numbers:
         return Scalar(self._step(node.name, name, cls, *operands))
 
     def note_size(self, node: torch.fx.Node) -> None:
-        """A size that is a number of the program."""
-        if node.target is operator.index:
-            ((monomial, _),) = node.meta["val"].terms
-            self.symbols[monomial[0]] = self._operand(node.args[0])
+        """A size that is a number of the program: given to it, or computed."""
+        if node.op == "placeholder":
+            buffer = self._sizes[node] = number_buffer(node.name, int)
+            self.lowering.inputs.append(buffer)
+        elif node.target is operator.index:
+            buffer = self._operand(node.args[0])
+        else:
+            return
+        ((monomial, _),) = node.meta["val"].terms
+        self.symbols[monomial[0]] = buffer
 
     def _operand(self, value: Any) -> Any:
         if not isinstance(value, torch.fx.Node):

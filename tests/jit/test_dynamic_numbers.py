@@ -166,3 +166,31 @@ def test_sizes_as_floats():
     for n in (3, 5, 9, 16):
         same(jitted(X[:n]), fn(X[:n]))
     assert frameloom.stats()["graphs"] == 2
+
+
+GRADIENTS = {
+    "head": (lambda x, w, n: (x[:n] @ w).relu().sum() / n, 2),
+    "position": (lambda x, w, n: (x * w.t()[0] / x.shape[0])[n].sum() + (torch.arange(n) * w[0, 0]).sum(), 2),
+    "size_as_float": (lambda x, w, n: (x * w.t()[0] * (1.0 / x.shape[0])).sum(), 2),
+    "viewed": (lambda x, w, n: (x @ w)[:n].t(), 2),
+    # A backward graph is not given what is computed: an entry for each.
+    "of_a_float": (lambda x, w, n: (x[: int(n * 0.5) + 1] @ w).tanh().sum(), 5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients(name):
+    fn, most = GRADIENTS[name]
+    frameloom.reset()
+    jitted = jit(fn)
+    start = torch.randn(4, 5)
+    for n in (3, 4, 6, 9, 2):
+        x = torch.randn(10 + n, 4)
+        found = []
+        for f in (jitted, fn):
+            w = start.clone().requires_grad_()
+            y = f(x, w, n)
+            y.sum().backward()
+            found.append((y.detach(), w.grad))
+        same(*found)
+    assert frameloom.stats()["graphs"] <= most
