@@ -6,7 +6,7 @@ A call of the plan takes the graph's inputs in order and returns the tuple of it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -122,12 +122,12 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
     return _runtime.Plan(spec)
 
 
-def _leaf(captured: CapturedGraph, numbers: _Numbers, symbol: Symbol) -> SizeCall:
-    """Where a call has a size."""
-    number = numbers.symbols.get(symbol)
+def _leaf(inputs: Sequence[Any], numbers: Mapping[Symbol, int], symbol: Symbol) -> SizeCall:
+    """Where a call has a size: in a number, or in what an input tells of itself."""
+    number = numbers.get(symbol)
     if number is not None:
-        return SizeCall("number", (numbers[number],))
-    position = captured.inputs.index(symbol.source.origin)
+        return SizeCall("number", (number,))
+    position = inputs.index(symbol.source.origin)
     return SizeCall(symbol.source.kind, (position, symbol.source.dim))
 
 
@@ -240,31 +240,23 @@ def _load_unaligned(source: LaunchSource, device: int) -> int:
 
 
 class _Numbers:
-    """Buffer -> its number and BufferSpec; inputs first, the others when they are first met."""
+    """Buffer -> its number and BufferSpec; inputs first, then those that sizes are read from, the others when they are first met."""
 
     def __init__(self, program: Program, memory: MemoryPlan, captured: CapturedGraph) -> None:
-        self._specs: dict[int, BufferSpec] = {}
-        self.sizes = PlanSizes(partial(_leaf, captured, self))
-        self.symbols = dict(program.symbols)
+        first = dict.fromkeys([*program.inputs, *(buffer for _, buffer in program.symbols)])
+        self._numbers = {buffer: number for number, buffer in enumerate(first)}
+        symbols = {symbol: self._numbers[buffer] for symbol, buffer in program.symbols}
+        self.sizes = PlanSizes(partial(_leaf, captured.inputs, symbols))
         self._memory = memory
         self._constants = dict(program.constants)
-        self._numbers: dict[Any, int] = {}
-        for buffer in program.inputs:
-            self._numbers[buffer] = len(self._numbers)
-        for buffer in program.inputs:
-            self._specs[self._numbers[buffer]] = self._spec(buffer)
+        self.specs = [self._spec(buffer) for buffer in first]
 
     def __getitem__(self, buffer: Buffer) -> int:
         number = self._numbers.get(buffer)
         if number is None:
-            number = self._numbers[buffer] = len(self._numbers)
-            spec = self._spec(buffer)  # whose sizes may be numbers that come behind
-            self._specs[number] = spec
+            number = self._numbers[buffer] = len(self.specs)
+            self.specs.append(self._spec(buffer))
         return number
-
-    @property
-    def specs(self) -> list[BufferSpec]:
-        return [spec for _, spec in sorted(self._specs.items())]
 
     def _spec(self, buffer: Buffer) -> BufferSpec:
         kind, offset = _SPEC_KINDS[buffer.kind], self._memory.offsets.get(buffer)
@@ -289,9 +281,8 @@ class _Numbers:
         shape = tuple(content if tensor is None else tensor.shape)
         strides = (1,) if tensor is None else tensor.stride()
         dtype = torch.int64 if tensor is None else tensor.dtype
-        number = self._numbers[object()] = len(self._numbers)
-        self._specs[number] = BufferSpec(kind, shape, strides, dtype, device, constant=tensor)
-        return number
+        self.specs.append(BufferSpec(kind, shape, strides, dtype, device, constant=tensor))
+        return len(self.specs) - 1
 
     def view(self, view: View) -> ViewSpec:
         dtype = view.torch_dtype or _torch_dtype(view.buffer)
