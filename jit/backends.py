@@ -5,12 +5,19 @@ Nothing of Triton's side is imported before a program has a kernel on a GPU, nor
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from frameloom.assemble import Built
+from frameloom.capture.graph import CapturedGraph
+from frameloom.errors import BuildError
 from frameloom.ir.program import Buffer, Check, Kernel, KernelList, Program, is_cuda
+
+OPS_OF_A_KERNEL = 8  # about
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,25 @@ class Texts:
         for number, source in enumerate(triton):
             how = f"# grid {source.grid}, {source.warps} warps, {source.stages} stages\n"
             yield f"output_code_{number}.py", how + source.text
+
+
+def announce(captured: CapturedGraph) -> None:
+    """A graph on a GPU is to be compiled: where it never was before, more processes for its kernels start beside the stages that come first."""
+    expected = captured.n_ops // OPS_OF_A_KERNEL
+    if expected < 2 or not any(
+        isinstance(e, torch.Tensor) and e.is_cuda for e in captured.examples
+    ):
+        return
+    from frameloom.runtime.triton_build import first_time, prewarm
+
+    def geometry(value: Any) -> Any:
+        return value.shape if isinstance(value, torch.Tensor) else value
+
+    nodes = captured.graph.nodes
+    work = "\n".join(f"{n.target}{n.args}{geometry(n.meta.get('val'))}" for n in nodes)
+    with contextlib.suppress(BuildError, OSError):  # which the build says
+        if first_time(work):
+            prewarm(expected)
 
 
 def launches(program: Program) -> Program:

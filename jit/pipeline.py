@@ -16,7 +16,7 @@ import torch
 import torch.fx
 
 from frameloom.assemble import assemble
-from frameloom.backends import build_all, generate_all, launches
+from frameloom.backends import announce, build_all, generate_all, launches
 from frameloom.capture.graph import CapturedGraph, without_examples
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import Sized
@@ -131,6 +131,7 @@ def _run_stages(
 ) -> tuple[Compiled, GraphReport]:
     program: Any = captured
     programs = []
+    announce(captured)
     for name, stage, file in PROGRAM_STAGES:
         before = program
         with trail.stage(name):

@@ -48,13 +48,23 @@ class Cubin:
     threads: int
 
 
-def prewarm() -> None:
-    """A compile is near: where this process uses CUDA, Triton is imported meanwhile, in another process."""
+def prewarm(kernels: int = 0) -> None:
+    """A compile is near, of about so many kernels if that is known: where this process uses CUDA, Triton is imported meanwhile, in other
+    processes."""
     import torch
 
     if torch.cuda.is_initialized():
         major, minor = torch.cuda.get_device_capability()
-        shared_pool().prewarm(10 * major + minor)
+        shared_pool().prewarm(10 * major + minor, kernels)
+
+
+def first_time(work: str, cache: DiskCache | None = None) -> bool:
+    """Whether kernels that are not in the cache may be needed for `work`, a text that says what is compiled: True once for each."""
+    cache, key = cache or shared_cache(), digest("work", work, _identity())
+    if cache.get(key, ".seen") is not None:
+        return False
+    cache.put(key, ".seen", b"")
+    return True
 
 
 def build(

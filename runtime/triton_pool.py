@@ -152,13 +152,15 @@ class Pool:
         self._workers: list[Worker] = []
         self._lock = threading.Lock()
 
-    def prewarm(self, arch: int) -> None:
-        """Have workers import Triton by the time the first kernels are written.  Never fails."""
+    def prewarm(self, arch: int, kernels: int = 0) -> None:
+        """Have workers import Triton by the time the first kernels are written, about so many if that is known.  Never fails."""
         if not self._lock.acquire(blocking=False):
             return
         try:
             self._drop_dead()
-            while len(self._workers) < max(1, min(2, (os.cpu_count() or 1) // CPUS_EACH)):
+            cpus = os.cpu_count() or 1
+            wanted = max(1, min(2, cpus // CPUS_EACH), min(kernels, WORKERS, cpus // 2))
+            while len(self._workers) < wanted:
                 self._workers.append(Worker(arch))
         except BuildError:
             pass  # `compile` says it

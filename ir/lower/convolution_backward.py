@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.ir.lower import channels_last, layouts
+from frameloom.ir.lower import channels_last, depthwise, layouts
 from frameloom.ir.lower.channels_last import BACKWARD, Relaid, last_strides
 from frameloom.ir.lower.convolution import matrix_product
+from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.geometry import origin, result_of, store_of
 from frameloom.ir.lower.table import TABLE, Call, Ref
 from frameloom.ir.program import Buffer, Extern, Kind
@@ -37,8 +38,16 @@ def convolution_backward(
     laid = [v if v is None else Relaid(v, last_strides(v.shape)) for v in metas[:2]]
     matrices = channels_last.as_product(x, weight, options)
     found: list[Ref | None] = [None, None, None]
+    if (alone := depthwise.depthwise(grad, x, weight, options)) is not None:
+        for k, of in enumerate((alone.of_input, alone.of_weight)):
+            if mask[k] and (value := of()) is not None:
+                found[k] = _loop(lowering, node, k, value, laid[k])
     if matrices is None:
-        found[:2] = _library(lowering, node, (grad, x, weight, None, *options), mask, laid)
+        left = [wanted and ref is None for wanted, ref in zip(mask[:2], found, strict=False)]
+        if any(left):
+            given = (grad, x, weight, None, *options)
+            for k, ref in enumerate(_library(lowering, node, given, left, laid)):
+                found[k] = found[k] or ref
     else:
         pixels_of_x, (out, channels) = matrices[0], weight.shape[:2]
         flat = replace(grad, shape=(pixels_of_x.shape[0], out), strides=(out, 1))
@@ -49,8 +58,21 @@ def convolution_backward(
             columns = replace(flat, shape=flat.shape[::-1], strides=flat.strides[::-1])
             found[1] = _gradient(lowering, node, 1, columns, pixels_of_x, laid[1])
     if mask[2]:
-        found[2] = _of_bias(lowering, node, grad, metas[2])
+        call = Call(SUM, ("self", "dim", "keepdim", "dtype"), (result_of(metas[2]),))
+        value = TABLE[SUM](call, grad, [0, 2, 3], False, None)
+        found[2] = _loop(lowering, node, 2, value, metas[2])
     return found
+
+
+def _loop(lowering: Lowering, node: torch.fx.Node, k: int, value: Expr, laid: Any) -> Ref:
+    """The k-th gradient as a loop; `laid` is its geometry where the program does not see it."""
+    seen = node.meta["val"][k]
+    meta = seen if (node, k) in lowering.visible else laid
+    kind = Kind.OUTPUT if (node, k) in lowering.returned else Kind.TEMP
+    ref = lowering.ref(lowering.buffer(f"{node.name}_{k}", meta, kind), meta)
+    name = SUM if k == 2 else BACKWARD
+    lowering.steps.append(lowering.kernel(name, store_of(ref, value), node))
+    return ref
 
 
 def _library(
@@ -80,13 +102,3 @@ def _gradient(lowering: Lowering, node: torch.fx.Node, k: int, a: Ref, b: Ref, l
     return layouts.as_returned(
         lowering, node, matrix_product(lowering, node, f"{name}_raw", a, b, laid), k
     )
-
-
-def _of_bias(lowering: Lowering, node: torch.fx.Node, grad: Ref, meta: Any) -> Ref:
-    call = Call(SUM, ("self", "dim", "keepdim", "dtype"), (result_of(meta),))
-    value = TABLE[SUM](call, grad, [0, 2, 3], False, None)
-    kind = Kind.OUTPUT if (node, 2) in lowering.returned else Kind.TEMP
-    ref = lowering.ref(into := lowering.buffer(f"{node.name}_2", meta, kind), meta)
-    assert into.dtype is not None
-    lowering.steps.append(lowering.kernel(SUM, store_of(ref, value), node))
-    return ref

@@ -86,3 +86,27 @@ def test_a_pass_that_a_mode_watches():
     with torch.autocast("cpu", enabled=True):
         (watched,) = torch.autograd.grad(f(x).float().sum(), x)
     assert watched.stride() == first.stride()
+
+
+# Kernel, stride, padding, dilation, results of a channel.
+WINDOWS = [
+    ((3, 3), 1, 1, 1, 1), ((3, 3), 2, 1, 1, 1), ((5, 3), (2, 1), (2, 0), 1, 2), ((3, 3), 2, 2, 2, 1), ((5, 5), 3, 2, 1, 3), ((7, 7), 1, 3, 1, 1)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding", "dilation", "each"), WINDOWS, ids=str)
+def test_each_channel_by_itself(kernel, stride, padding, dilation, each):
+    torch.manual_seed(0)
+    given = torch.randn(2, 8, 14, 15), torch.randn(8 * each, 1, *kernel), torch.randn(8 * each)
+
+    def f(x, weight, bias):
+        return F.conv2d(x.sin(), weight, bias, stride, padding, dilation, groups=8).cos()
+
+    mine, other = ([t.clone().requires_grad_() for t in given] for _ in range(2))
+    result, expected = frameloom.jit(f, fullgraph=True)(*mine), f(*other)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    result.sum().backward()
+    expected.sum().backward()
+    for a, b in zip(mine, other, strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=2e-4)
+        assert a.grad.stride() == b.grad.stride()

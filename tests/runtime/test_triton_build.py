@@ -231,14 +231,31 @@ def test_a_triton_that_cannot_be_imported_is_an_error(cache, pool, tmp_path, mon
 
 def test_triton_is_warmed_up_where_cuda_is_in_use(monkeypatch, pool):
     asked = []
-    monkeypatch.setattr(pool, "prewarm", asked.append)
+    monkeypatch.setattr(pool, "prewarm", lambda *given: asked.append(given))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     triton_build.prewarm()
     assert asked == []
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     triton_build.prewarm()
-    assert asked == [90]
+    triton_build.prewarm(12)
+    assert asked == [(90, 0), (90, 12)]
+
+
+def test_as_many_workers_start_ahead_as_there_will_be_work_for(pool, monkeypatch):
+    monkeypatch.setattr(triton_pool.os, "cpu_count", lambda: 6)
+    pool.prewarm(90)
+    assert len(pool._workers) == 1
+    pool.prewarm(90, 2)
+    assert len(pool._workers) == 2
+    pool.prewarm(90, 100)
+    assert len(pool._workers) == 3
+
+
+def test_work_is_new_once(cache):
+    assert triton_build.first_time("a graph", cache)
+    assert not triton_build.first_time("a graph", cache)
+    assert triton_build.first_time("another", cache)
 
 
 def test_a_forked_child_starts_workers_of_its_own(pool):
