@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, Literal
 
 import torch
@@ -26,6 +26,7 @@ from frameloom.compiler import Compiler
 from frameloom.debug import Trail
 
 MAX_ENTRIES = 8  # of one function
+BEFORE_AN_OP = 4  # frames of PyTorch, at most
 LOOKED_AT = 8  # items of an argument that is a container
 
 
@@ -81,7 +82,7 @@ def on_frame(function: FunctionType, slots: tuple[Any, ...]) -> Any | Literal[Fa
     compiler = owner.on_miss if owner is not None else None
     if not isinstance(compiler, Compiler):
         return False
-    if not is_worth_it(function, slots):
+    if not is_worth_it(function, slots) or implements_an_op():
         return None
     if obstacle() is not None:
         return False
@@ -99,6 +100,19 @@ def is_worth_it(function: FunctionType, slots: tuple[Any, ...]) -> bool:
     ):
         return False
     return policy.function_verdict(function) == "inline" and any(map(has_tensors, slots))
+
+
+def implements_an_op() -> bool:
+    """Whether the frame is that of the program's function for an operator of its own (`torch.library.custom_op`), which is one to us, too.
+    There are a few frames of PyTorch between the operator and the function."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(BEFORE_AN_OP):
+        if frame is None:
+            return False
+        if frame.f_globals.get("__name__", "").startswith("torch._library."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def has_tensors(value: Any) -> bool:

@@ -200,3 +200,27 @@ def test_looking_for_tensors_asks_no_object():
 
     f(X)
     assert not asked
+
+
+def test_what_implements_an_operator_is_left_alone():
+    """It is one call to the program and to us, whatever it does inside."""
+
+    def only_some(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        result = torch.zeros_like(x)
+        for n in rows.tolist():
+            result[n] = x[n] * 2
+        return result
+
+    op = torch.library.custom_op(
+        "frameloom_tests::only_some", only_some, mutates_args=(), schema="(Tensor x, Tensor rows) -> Tensor"
+    )  # fmt: skip
+    op.register_fake(lambda x, rows: torch.empty_like(x))
+
+    def f(x, rows):
+        if x.sum() > 100:
+            return x
+        return op(x.sin(), rows).cos()
+
+    report = explain(f)(X, torch.tensor([0, 2]))
+    assert len(report.breaks) == 1, report
+    check(f, X, torch.tensor([0, 2]))
