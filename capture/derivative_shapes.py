@@ -1,7 +1,6 @@
 """Sizes of the results of derivatives (`aten.*_backward`) where sizes vary.
 
-A gradient has the shape of what it is a gradient of, which is an argument.  How it lies in memory is what the meta kernel says of the sizes of
-the captured call, if that is one tensor without gaps in some order of the dimensions: then it is that for other sizes, too.
+A gradient has the shape of what it is a gradient of, which is an argument; how it lies in memory, see shapes_at_hints.py.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes import infer, sized_rule
-from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided
-from frameloom.ir.size import Int, hint_of
+from frameloom.capture.shapes import sized_rule
+from frameloom.capture.shapes_at_hints import as_at_hints
+from frameloom.capture.sized import empty_strided
+from frameloom.ir.size import Int
 
 aten = torch.ops.aten
 # What the results are gradients of: arguments that are tensors or their shapes.
@@ -51,16 +51,7 @@ def _derivative(func: Any, *args: Any, **kwargs: Any) -> Any:
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     usual = next((name for name in USUAL if name in given), "")
     sources = OF.get(func._schema.name.partition("::")[2], (usual,))
-    shapes = [_shape(given, name) for name in sources]
-    found = infer(func, _at_hints(args), _at_hints(kwargs))
-    several = isinstance(found, tuple | list)
-    results = []
-    for like, shape in zip(found if several else [found], shapes, strict=True):
-        made = None if like is None else _like(like, shape)
-        if like is not None and made is None:
-            return None
-        results.append(made)
-    return tuple(results) if several else results[0]
+    return as_at_hints(func, args, kwargs, [_shape(given, name) for name in sources])
 
 
 def _shape(given: dict[str, Any], name: str) -> Sequence[Int]:
@@ -68,29 +59,6 @@ def _shape(given: dict[str, Any], name: str) -> Sequence[Int]:
         return given["input"].shape[1:2]
     value = given[name]
     return value.shape if isinstance(value, torch.Tensor) else value or ()
-
-
-def _at_hints(value: Any) -> Any:
-    if isinstance(value, SizedMeta):
-        shape, strides = ([*map(hint_of, n)] for n in (value.shape, value.stride()))
-        return empty_strided(shape, strides, value.dtype)
-    if isinstance(value, list | tuple):
-        return type(value)(map(_at_hints, value))
-    if isinstance(value, dict):
-        return {name: _at_hints(v) for name, v in value.items()}
-    return hint_of(value)
-
-
-def _like(example: torch.Tensor, shape: Sequence[Int]) -> torch.Tensor | None:
-    """A tensor of this shape that lies as the example does."""
-    if tuple(example.shape) != tuple(map(hint_of, shape)):
-        return None
-    strides = example.stride()
-    order = sorted(range(len(shape)), key=lambda d: (strides[d], example.shape[d], -d))
-    dense = dense_strides(shape, order)
-    if strides != tuple(map(hint_of, dense)):
-        return None
-    return empty_strided(shape, dense, example.dtype)
 
 
 for _name in (*OF, *(f"{name}_backward" for name in LIKEWISE)):

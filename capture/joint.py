@@ -94,11 +94,15 @@ class Joint:
                 return torch.autograd.grad(roots, leaves, self.seeds, allow_unused=True)
 
         self.recorder.function, self.recorder._where = torch.autograd.grad, ""
+        self.recorder.soft_sizes.begin()
         try:
             with without_autocast():
-                return list(self.recorder.run(gradients, (), {}))
+                found = list(self.recorder.run(gradients, (), {}))
         except RuntimeError as error:  # the program's own error, at its own call of backward
             raise Break("gradient", str(error).splitlines()[0]) from error
+        if self.recorder.facts.symbols:
+            self.recorder.soft_sizes.settle_gradients([g for g in found if g is not None])
+        return found
 
     # --- cutting
 

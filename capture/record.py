@@ -33,7 +33,6 @@ from frameloom.capture.aten_op import (
     selects_by_mask,
     tensors_of,
 )
-from frameloom.capture.cells import WHOLE_OVER_SIZES
 from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.device_layouts import LAYOUTS
 from frameloom.capture.fake import Fake, fake_like
@@ -56,7 +55,9 @@ from frameloom.capture.number_inputs import (
     without_numbers,
 )
 from frameloom.capture.outputs import Outputs
+from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.recorded_calls import Calls
+from frameloom.capture.shapes import as_known
 from frameloom.capture.soft_sizes import SoftSizes
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
 from frameloom.capture.supported import check_result, check_supported, dtypes_of
@@ -303,6 +304,7 @@ class Recorder(TorchDispatchMode):
         self._inputs.clear()
         self.known.clear()
         self.facts.release()
+        self.soft_sizes.release()
         self.unknown.clear()
         self.numbers.release()
 
@@ -358,7 +360,7 @@ class Recorder(TorchDispatchMode):
             device = device_of(func, node_args, node_kwargs)
             meta = infer_node(func, node_args, node_kwargs)
             if (layout := LAYOUTS.get((device.type, func))) is not None:
-                meta = layout(meta, *args, **kwargs)
+                meta = as_known(layout(meta, *args, **kwargs))
             like = self._new(meta, device)
         node.meta["val"] = like
         return node

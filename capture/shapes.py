@@ -66,7 +66,7 @@ def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if rule is not None:
         result = rule(func, *args, **kwargs)
         if result is not None:
-            return _plain_where_known(result)
+            return as_known(result)
     if "sizes" in config.logs:
         log("sizes", f"{func} has to know the sizes")
     args, kwargs = torch.fx.node.map_aggregate((args, kwargs), _settled)  # type: ignore[assignment, misc]
@@ -77,9 +77,10 @@ def _settled(a: Any) -> Any:
     return settled(a) if isinstance(a, torch.Tensor) else int(a) if isinstance(a, Size) else a
 
 
-def _plain_where_known(result: Any) -> Any:
+def as_known(result: Any) -> Any:
+    """With the class that a tensor has by whether its sizes are known."""
     if isinstance(result, list | tuple):
-        return type(result)(map(_plain_where_known, result))
+        return type(result)(map(as_known, result))
     if not isinstance(result, torch.Tensor):
         return result
     if not isinstance(result, SizedMeta) and result._has_symbolic_sizes_strides:  # type: ignore[attr-defined]
@@ -144,7 +145,10 @@ def wrap_dim(dim: int, rank: int) -> int:
 # Overloads that make a tensor of a number.
 WRAPPING = ("Tensor", "Scalar", "Scalar_Other", "n_scalar", "other_scalar")
 # Work on each element, which their tags do not say.
-UNTAGGED = (aten.floor_divide.default, aten.floor_divide.Scalar)
+UNTAGGED = (
+    aten.floor_divide.default, aten.floor_divide.Scalar, aten.hardswish.default, aten.hardsigmoid.default, aten.mish_backward.default,
+    aten._prelu_kernel.default, aten.silu_backward.default,
+)  # fmt: skip
 # Ops whose result is made by `empty_like`.
 PRESERVING = (
     aten.hardtanh.default, aten.relu6.default, aten.nan_to_num.default, aten.deg2rad.default,

@@ -50,12 +50,17 @@ class Sized:
 
     def is_contiguous(self, memory_format: Any = torch.contiguous_format) -> bool:
         rank = len(self.own_shape)
-        order: Sequence[int] = range(rank - 1, -1, -1)
-        if memory_format is torch.channels_last:
-            order = (1, 3, 2, 0)
-        elif memory_format is torch.channels_last_3d:
-            order = (1, 4, 3, 2, 0)
+        order = _order(rank, memory_format)
         return len(order) == rank and follows(self.shape, self.stride(), order)
+
+
+def _order(rank: int, memory_format: Any) -> Sequence[int]:
+    """The dimensions from the innermost on."""
+    if memory_format is torch.channels_last:
+        return (1, 3, 2, 0)
+    if memory_format is torch.channels_last_3d:
+        return (1, 4, 3, 2, 0)
+    return range(rank - 1, -1, -1)
 
 
 class SizedMeta(Sized, torch.Tensor):
@@ -78,11 +83,10 @@ class SizedMeta(Sized, torch.Tensor):
         return meta
 
     def contiguous(self, *, memory_format: Any = torch.contiguous_format) -> Any:
-        return (
-            self
-            if self.is_contiguous(memory_format)
-            else settled(self).contiguous(memory_format=memory_format)
-        )
+        if self.is_contiguous(memory_format):
+            return self
+        order = _order(len(self.own_shape), memory_format)
+        return SizedMeta(self.shape, dense_strides(self.shape, order), self.dtype)
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

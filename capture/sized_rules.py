@@ -17,6 +17,7 @@ from frameloom.capture.shapes import (
     sized_rule,
     wrap_dim,
 )
+from frameloom.capture.shapes_at_hints import as_at_hints
 from frameloom.capture.sized import empty_strided, strides_of
 from frameloom.capture.view_rules import expand
 from frameloom.ir.size import Int, Size, same, surely_positive
@@ -232,6 +233,11 @@ def _along(func: Any, x: Any, *args: Any, dtype: Any = None) -> Any:
     return reduced(x, _dims(dims, x.dim()), bool(keepdim), dtype)
 
 
+@sized_rule(aten.norm.ScalarOpt_dim)
+def _norm(func: Any, x: Any, p: Any, dims: Any, keepdim: bool = False) -> Any:
+    return reduced(x, _dims(dims, x.dim()), keepdim, x.dtype) if x.dtype.is_floating_point else None
+
+
 @sized_rule(aten.var.correction, aten.std.correction)
 def _var(
     func: Any, x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False
@@ -278,8 +284,10 @@ def _like_first(func: Any, x: Any, *args: Any, dtype: Any = None) -> Any:
         dtype = torch.int64
     if x.is_contiguous():
         return empty(x.shape, dtype or x.dtype)
+    if cumulative:
+        return dense_like(x, dtype)
     return (
-        dense_like(x, dtype) if cumulative else empty(x.shape, x.dtype) if func in PLAINLY else None
+        empty(x.shape, x.dtype) if func in PLAINLY else as_at_hints(func, (x, *args), {}, [x.shape])
     )
 
 

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 
 from frameloom.capture.fake import Fake
+from frameloom.capture.saved import is_view
 from frameloom.capture.sized import SizedFake, strides_of
-from frameloom.ir.size import Int, Size, largest, same
+from frameloom.capture.values.size import lone_symbol
+from frameloom.ir.size import Int, Size, Symbol, largest, may_exceed_1, same, substitute
 from frameloom.ir.size_facts import Facts
 
 # Their result shares memory with the argument or not, as its layout allows.
@@ -24,6 +26,14 @@ ALIASING = frozenset({
     torch.Tensor.contiguous, torch.Tensor.reshape, torch.reshape, torch.Tensor.flatten, torch.flatten, torch.Tensor.ravel, torch.ravel,
     torch.Tensor.reshape_as, torch.Tensor.to, torch.Tensor.unflatten, torch.unflatten,
 })  # fmt: skip
+aten = torch.ops.aten
+# Their results are laid out anew.
+FRESH = frozenset({
+    aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default, aten.embedding.default,
+    aten.native_layer_norm.default, aten._fused_rms_norm.default, aten.cat.default, aten.gather.default, aten.index_select.default,
+    aten.repeat.default, aten.arange.default, aten.full.default,
+})  # fmt: skip
+COPYING = frozenset({torch.repeat_interleave, torch.Tensor.repeat_interleave})
 
 
 @dataclass(frozen=True)
@@ -42,14 +52,61 @@ class Assumption:
 
     def is_visible(self, outputs: Sequence[Fake]) -> bool:
         seen = {id(f.memory) for f in outputs}
-        if any(m.version for m in (*self.sources, *(f.memory for f in self.results))):
+        made = [f.memory for f in self.results]
+        shares = self.fn in ALIASING or any(m is s for m in made for s in self.sources)
+        if shares and any(m.version for m in (*self.sources, *made)):
             return True
         shown = [f for f in self.results if id(f.memory) in seen]
         if not shown:
-            return False
+            return self.shapes(outputs)
         if self.fn in ALIASING and any(m.input is not None or id(m) in seen for m in self.sources):
             return True
         return any(not is_plain(f) for f in shown)
+
+    def note(self) -> None:
+        """It becomes a condition."""
+        for n in self.sizes:
+            n.facts.assume_not_0(n - 1)
+
+    def shapes(self, outputs: Sequence[Fake]) -> bool:
+        """Whether the layout of an output may follow from that of a result."""
+        if self.fn in COPYING:
+            return False
+        ends = {f.node for f in outputs if isinstance(f, SizedFake) and self._counts_in(f)}
+        open_ = (f for f in self.results if isinstance(f, SizedFake) and len(f.own_shape) > 1)
+        stack = [f.node for f in open_ if _base(f.node).target not in FRESH]
+        passed = set(stack)
+        while stack:
+            node = stack.pop()
+            if node in ends:
+                return True
+            for user in node.users:
+                if user not in passed and user.target not in FRESH:
+                    passed.add(user)
+                    stack.append(user)
+        return False
+
+    def _counts_in(self, fake: SizedFake) -> bool:
+        """Whether the order of the dimensions says something where one of the sizes is 1."""
+        return any(_order_counts(fake.shape, n) for n in self.sizes)
+
+
+def _base(node: Any) -> Any:
+    """What it is a view of."""
+    while is_view(node):
+        node = node.args[0]
+    return node
+
+
+def _order_counts(shape: Sequence[Int], n: Size) -> bool:
+    """Whether a tensor has elements, and several dimensions of more than one, where n is 1."""
+    facts, symbol = n.facts, lone_symbol(n)
+
+    def value(s: Symbol) -> Int:
+        return 1 if s is symbol else facts.make({(s,): 1})
+
+    left = [1 if same(m, n) else substitute(facts, m, value) for m in shape]
+    return not any(same(m, 0) for m in left) and sum(map(may_exceed_1, left)) > 1
 
 
 def is_plain(fake: Fake) -> bool:
@@ -95,9 +152,16 @@ class SoftSizes:
         """The recording is over."""
         for assumption in self._found:
             if assumption.sizes and assumption.is_visible(outputs):
-                for n in assumption.sizes:
-                    self._facts.assume_not_0(n - 1)
+                assumption.note()
             if assumption.not_0 and assumption.is_0_visible(outputs):
                 for n in assumption.not_0:
                     self._facts.assume_not_0(n)
+
+    def release(self) -> None:
         self._found.clear()
+
+    def settle_gradients(self, gradients: Sequence[Fake]) -> None:
+        """Those of inputs are recorded, too: tensors of which autograd lays out anew what leaves get."""
+        for assumption in self._found:
+            if assumption.shapes(gradients):
+                assumption.note()

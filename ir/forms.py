@@ -14,7 +14,7 @@ from frameloom.ir.index import linear, terms_of
 from frameloom.ir.node import Axis, Node, axis, const, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, KernelList, Kind, Row, Store
-from frameloom.ir.size import may_exceed_1
+from frameloom.ir.size import hint_of, may_exceed_1
 from frameloom.ir.substitute import space, topological
 
 ALONG = Axis("x", 1 << 30)  # of the stores of a form; a Row says how many positions there are
@@ -62,7 +62,7 @@ def _memory_order(store: Store) -> dict[Axis, int] | None:
     if len(strides) < len(terms) or not set(wanted) <= set(strides):
         return None
     below = 1
-    for a in sorted(wanted, key=strides.__getitem__):
+    for a in sorted(wanted, key=lambda a: hint_of(strides[a])):
         if strides[a] != below:
             return None
         below *= a.extent

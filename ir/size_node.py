@@ -258,10 +258,16 @@ class TruthNode(Node):
     guard_size_oblivious = expect_true = expect_size = guard_bool
 
     def guard_or_false(self, file: Any, line: Any) -> bool:
-        return self.truth() if self.known() is not None or self.hint() else False
+        return self.truth() if self._is_asked() or self.hint() else False
 
     def guard_or_true(self, file: Any, line: Any) -> bool:
-        return self.truth() if self.known() is not None or not self.hint() else True
+        return self.truth() if self._is_asked() or not self.hint() else True
+
+    def _is_asked(self) -> bool:
+        """Known, or whether a size is 1: no condition by itself, but a layout may depend on it."""
+        a, b = self.operands if len(self.operands) == 2 else (None, None)
+        of_one = self.fn in (operator.eq, operator.ne) and type(b) is int and b == 1
+        return self.known() is not None or (of_one and isinstance(a, Size))
 
     def and_(self, other: TruthNode) -> TruthNode:
         return TruthNode(self.facts, operator.and_, (self, other))

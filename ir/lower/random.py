@@ -44,9 +44,10 @@ def _drawn(call: Call) -> Expr:
     block of its own: on its own, that takes longer than the library's kernel, which uses all words of a block."""
     if call.is_only_stored():
         raise Decline
+    generator = call.generator
     position = _in_memory(call)
     count = product(call.shape)
-    return call.draw(call.generator.scattered(count), position, count)
+    return call.draw(generator.scattered(count), position, count)
 
 
 @lowering("aten.native_dropout.default")

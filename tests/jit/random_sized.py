@@ -78,6 +78,27 @@ def program(seed: int) -> tuple[Callable[..., Any], str, Callable[[], tuple[torc
     return fn, ", ".join(name for name, _ in chosen), arguments
 
 
+def needs_gradients(seed: int) -> bool:
+    return seed % 3 == 0
+
+
+def outcome(fn: Callable[..., Any], args: tuple[torch.Tensor, ...], gradients: bool) -> Any:
+    """The results, and gradients of the arguments; or an exception."""
+    if gradients:
+        args = tuple(a.clone().requires_grad_() for a in args)
+    try:
+        results = fn(*args)
+        if not gradients:
+            return results
+        parts = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
+        weights = [torch.linspace(-1, 1, r.numel()).view(r.shape) for r in parts]
+        loss = sum((r * w).sum() for r, w in zip(parts, weights, strict=True))
+        found = torch.autograd.grad(loss, args, allow_unused=True) if parts else ()
+        return (*results, *(g for g in found if g is not None), len(found))
+    except (RuntimeError, IndexError) as error:
+        return error
+
+
 def difference(seed: int, calls: int = 6) -> str | None:
     """What differs from plain calls, None if nothing does."""
     fn, names, arguments = program(seed)
@@ -86,14 +107,8 @@ def difference(seed: int, calls: int = 6) -> str | None:
     for _ in range(calls):
         args = arguments()
         shapes = [tuple(a.shape) for a in args]
-        try:
-            want: Any = fn(*args)
-        except (RuntimeError, IndexError) as error:
-            want = error
-        try:
-            got: Any = jitted(*args)
-        except (RuntimeError, IndexError) as error:
-            got = error
+        want = outcome(fn, args, needs_gradients(seed))
+        got = outcome(jitted, args, needs_gradients(seed))
         if isinstance(want, Exception) or isinstance(got, Exception):
             if type(want) is not type(got):
                 return f"program {seed} ({names}) at {shapes}: {want!r:.200} and {got!r:.200}"

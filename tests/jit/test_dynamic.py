@@ -238,7 +238,6 @@ def test_wrong_marks():
 
 
 @pytest.mark.parametrize("first", range(0, 24, 8))
-@torch.no_grad()
 def test_random_programs(first):
     for seed in range(first, first + 8):
         assert (found := difference(seed)) is None, found
