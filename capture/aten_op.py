@@ -15,7 +15,7 @@ import torch.fx
 from frameloom.capture.fake import Fake
 from frameloom.capture.shapes import infer, is_dense
 from frameloom.errors import Break
-from frameloom.ir.size import may_exceed_1
+from frameloom.ir.size import equal, fits, may_exceed_1
 
 aten = torch.ops.aten
 META = torch.device("meta")
@@ -71,7 +71,7 @@ def _read_facts(func: Any) -> OpFacts:
 FALLIBLE = (
     "index", "gather", "scatter", "embedding", "take", "put", "nll_loss", "linalg", "cholesky", "inverse", "multinomial",
     "assert", "one_hot", "lu", "solve", "bincount", "floor_divide", "remainder", "fmod", "div", "binary_cross_entropy", "max_unpool",
-    "ctc_loss", "bernoulli", "normal", "histc", "segment_reduce",
+    "ctc_loss", "repeat_interleave", "bernoulli", "normal", "histc", "segment_reduce",
 )  # fmt: skip
 
 
@@ -250,6 +250,8 @@ def names_no_index(device: Any) -> bool:
 
 def _split_sizes(x: Fake, sizes: Sequence[int], dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]]:
     pieces, start = [], 0
+    if not all(fits(0, n) for n in sizes) or not equal(sum(sizes), x.shape[dim]):
+        raise Break("op_error", "the sizes of the parts of a split do not fit")
     for n in sizes:
         pieces.append((aten.slice.Tensor, (dim, start, start + n)))
         start += n

@@ -34,6 +34,7 @@ from frameloom.capture.values.sets import SetValue, set_of
 from frameloom.capture.values.static import ClassValue, SuperValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
+from frameloom.ir.size import Size
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
@@ -116,7 +117,10 @@ breaks(
 
 @knows(len, least=1, most=1)
 def _len(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ConstValue(t.look(args[0]).length(t))
+    value = t.look(args[0])
+    if isinstance(value, TensorValue) and value.fake.ndim and isinstance(value.fake.shape[0], Size):
+        return t.from_python(value.fake.shape[0])
+    return ConstValue(value.length(t))
 
 
 @knows(isinstance, least=2, most=2)

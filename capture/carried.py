@@ -15,8 +15,8 @@ import torch
 import torch.fx
 
 from frameloom.capture.sized import Sized, resolved
-from frameloom.capture.values.size import lone_symbol, steps
-from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated
+from frameloom.capture.values.size import steps
+from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated, lone_symbol
 
 Node = torch.fx.Node
 

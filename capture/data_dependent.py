@@ -14,7 +14,10 @@ import torch
 from frameloom.capture.aten_op import tensors_of
 from frameloom.capture.fake import Fake
 from frameloom.capture.known import MAX_ELEMENTS, known_value
+from frameloom.capture.late_sizes import is_possible, late_result, places
+from frameloom.capture.shapes import broadcast
 from frameloom.errors import Break
+from frameloom.ir.size import equal
 
 if TYPE_CHECKING:
     from frameloom.capture.record import Recorder
@@ -34,6 +37,9 @@ def asks_for_data(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
             return _recorded(recorder, func, func(*real_args, **real_kwargs))
     handler = HANDLERS.get(func)
     result = handler(recorder, values, *args, **kwargs) if handler is not None else None
+    if result is None:
+        fakes = tensors_of(func, args, kwargs)
+        result = late_result(recorder, func, fakes, args, kwargs)
     if result is None:
         raise Break("data_dependent", str(func))
     return result
@@ -60,24 +66,36 @@ def _index(recorder: Recorder, values: Values, x: Fake, indices: list[Fake | Non
         if index is None or index.dtype not in MASKS:
             found.append(index)
             continue
+        dims, rank = len(found), index.dim()
+        if not rank or x.dim() < dims + rank:
+            return None
+        if not all(map(equal, index.shape, x.shape[dims : dims + rank])):
+            return None
         mask = values[id(index)]
-        if mask is None:
+        if mask is not None:
+            found += _places(recorder, mask)
+        elif index.dtype is torch.bool and is_possible([x, *(i for i in indices if i is not None)]):
+            found += places(recorder, index)
+        else:
             return None
-        dims = len(found)
-        if tuple(mask.shape) != tuple(x.shape[dims : dims + mask.dim()]):
-            return None
-        found += _places(recorder, mask)
-    return recorder._pure(aten.index.Tensor, (x, found), {})
+    inside = all(i is None or i.dtype is torch.bool for i in indices)
+    func = aten._unsafe_index.Tensor if inside else aten.index.Tensor
+    return recorder._pure(func, (x, found), {})
 
 
 def _masked_select(recorder: Recorder, values: Values, x: Fake, mask: Fake) -> Any:
     known = values[id(mask)]
-    if known is None:
+    if known is None and (mask.dtype is not torch.bool or not is_possible([x, mask])):
         return None
-    shape = torch.broadcast_shapes(x.shape, known.shape)
-    places = _places(recorder, known.expand(shape))
+    shape = broadcast(x.shape, mask.shape)
+    if not shape:
+        return None
     wide = recorder._view(aten.expand.default, (x, list(shape)), {})
-    return recorder._pure(aten.index.Tensor, (wide, places), {})
+    if known is not None:
+        at = _places(recorder, known.expand(shape))
+    else:
+        at = places(recorder, recorder._view(aten.expand.default, (mask, list(shape)), {}))
+    return recorder._pure(aten._unsafe_index.Tensor, (wide, at), {})
 
 
 def _places(recorder: Recorder, mask: torch.Tensor) -> list[Fake]:

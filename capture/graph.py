@@ -147,6 +147,7 @@ class CapturedGraph:
     ]  # the real tensors and numbers of the captured call, in the same order
     mutated: tuple[int, ...]  # positions of inputs that the graph writes to
     n_ops: int  # recorded ATen ops, views not counted
+    facts: Any = None  # about the sizes in it that vary: a Facts
     frozen: tuple[str, ...] = ()  # names of constants that are parameters and buffers of modules
     visible: int | None = None  # how many of the first outputs the program sees; None: all
     owned: bool = False  # whether calls hand over their inputs, which go after their last use

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes import empty, iterator_strides, rule
+from frameloom.capture.shapes import alike_shapes, empty, iterator_strides, rule
+from frameloom.capture.sized import SizedMeta, empty_strided, has_sizes
 
 aten = torch.ops.aten
 
@@ -19,15 +20,45 @@ def _index(func: Any, x: torch.Tensor, indices: list[Any]) -> Any:
     at = [i for i, t in enumerate(indices) if t is not None]
     if any(indices[i].dtype in (torch.bool, torch.uint8) for i in at) or len(indices) > x.dim():
         return None
-    if len(at) == 1 and x.numel() and _is_plain(x) and _is_plain(indices[at[0]]):
+    if (
+        len(at) == 1
+        and (has_sizes(x.shape) or x.numel())
+        and _is_plain(x)
+        and _is_plain(indices[at[0]])
+    ):
         index = indices[at[0]]
         return empty((*x.shape[: at[0]], *index.shape, *x.shape[at[0] + 1 :]), x.dtype)
+    if has_sizes(x.shape, *(indices[i].shape for i in at)):
+        return _laid_out_sized(x, indices, at)
     return laid_out(x, indices, same_strides=False)
+
+
+def _laid_out_sized(x: torch.Tensor, indices: list[Any], at: list[int]) -> Any:
+    """... of tensors of one shape, where sizes vary."""
+    chosen = [indices[i] for i in at]
+    middle = chosen[0].shape
+    if not all(alike_shapes(t.shape, middle) for t in chosen):
+        return None
+    rest = [d for d in range(x.dim()) if d not in at]
+    adjacent = at == list(range(at[0], at[-1] + 1))
+    before = rest[: at[0]] if adjacent else []
+    after = rest[len(before) :]
+    shape = (*(x.shape[d] for d in before), *middle, *(x.shape[d] for d in after))
+    if _is_plain(x) and all(map(_is_plain, chosen)) and adjacent:
+        return empty(shape, x.dtype)
+    own = (*(x.stride(d) for d in before), *[0] * len(middle), *(x.stride(d) for d in after))
+    source = SizedMeta(shape, own, x.dtype)
+    lead, tail = [1] * len(before), [1] * len(after)
+    wide = [
+        SizedMeta((*lead, *middle, *tail), (*lead, *t.stride(), *tail), t.dtype) for t in chosen
+    ]
+    strides = iterator_strides(shape, [source, *wide], not before and not after)
+    return empty_strided(shape, strides, x.dtype)
 
 
 def _is_plain(t: torch.Tensor) -> bool:
     """Dimensions of size 1 count, too: they have an order among the others."""
-    return t.stride() == empty(t.shape, t.dtype).stride()
+    return alike_shapes(t.stride(), empty(t.shape, t.dtype).stride())
 
 
 def laid_out(x: torch.Tensor, indices: list[Any], same_strides: bool) -> Any:

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.capture.values.size import SymbolicSize, as_size, lone_symbol, steps
+from frameloom.capture.values.size import SymbolicSize, as_size, steps
 from frameloom.capture.values.symbolic import SYMBOLS, SymbolicNumber
-from frameloom.ir.size import Int, Size
+from frameloom.ir.size import Int, Size, late_in, lone_symbol
 from frameloom.ir.size_node import Node, size_of
 
 aten = torch.ops.aten
@@ -36,9 +36,11 @@ def takes_numbers(func: Any) -> bool:
     )
 
 
-def has_symbols(args: Any) -> bool:
+def has_symbols(args: Any, but: type | tuple[()] = ()) -> bool:
     for a in args:
-        if isinstance(a, SYMBOLS) or (isinstance(a, list | tuple) and has_symbols(a)):
+        if isinstance(a, SYMBOLS) and not isinstance(a, but):
+            return True
+        if isinstance(a, list | tuple) and has_symbols(a, but):
             return True
         if isinstance(a, slice) and has_symbols((a.start, a.stop, a.step)):
             return True
@@ -118,19 +120,26 @@ class NumberInputs:
         if not isinstance(size, Size):
             return size
         found = self._sizes.get(size)
-        if found is None:
+        if found is None or found._erased:
             symbol = lone_symbol(size)
             if symbol is None:
                 fn, operands = steps(size)
                 args = tuple(map(self.size, operands))
             else:
                 fn, args = symbol.source.read()
-            with self._graph.inserting_before(self._markers[1]):
+            if late_in(size):
                 found = self._graph.create_node("call_function", fn, name="size")
+            else:
+                with self._graph.inserting_before(self._markers[1]):
+                    found = self._graph.create_node("call_function", fn, name="size")
             found.args = args
             found.meta.update(val=size, stack="")
             self._sizes[size] = found
         return found
+
+    def is_made(self, size: Size, node: torch.fx.Node) -> None:
+        """That node stands for it."""
+        self._sizes[size] = node
 
     def _made(self, number: SymbolicNumber) -> torch.fx.Node:
         if number.origin is not None:

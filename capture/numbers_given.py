@@ -15,7 +15,7 @@ import torch
 
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.container import ListValue
-from frameloom.capture.values.number import NumberValue
+from frameloom.capture.values.number import NumberValue, as_size
 from frameloom.capture.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def has_number(t: Tracer, values: Iterable[Value]) -> bool:
         if isinstance(value, NumberValue):
             return True
         if isinstance(value, ListValue) and any(
-            isinstance(t.look(item), NumberValue) for item in value.items
+            isinstance(n := t.look(item), NumberValue) and n.cls is not int for item in value.items
         ):
             return True
     return False
@@ -58,6 +58,9 @@ def with_number(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value])
     if fn is torch._foreach_mul_ and len(given) == 2 and not named:
         return _of_lists(t, given)
     numbers = [v for v in (*given, *named.values()) if isinstance(v, NumberValue)]
+    if numbers and all(v.cls is int for v in numbers):
+        sized = {name: as_size(t, v) for name, v in named.items()}
+        return t.torch_call(fn, [as_size(t, v) for v in given], sized)
     if len(given) != 2 or len(numbers) != 1 or not any(isinstance(v, TensorValue) for v in given):
         _needed(t, [*given, *named.values()])
     left, right = given

@@ -7,6 +7,7 @@ from shapes.py.  What cannot be recorded raises Break, and the caller takes the 
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -47,6 +48,7 @@ from frameloom.capture.functional import (
 )
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.joint import Joint, check_inputs, wants_gradients
+from frameloom.capture.late_sizes import Result, assumed, avoid_all, undecided
 from frameloom.capture.number_inputs import (
     NumberInputs,
     has_symbols,
@@ -61,6 +63,7 @@ from frameloom.capture.shapes import as_known
 from frameloom.capture.soft_sizes import SoftSizes
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
 from frameloom.capture.supported import check_result, check_supported, dtypes_of
+from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.symbolic import SYMBOLS
 from frameloom.capture.varying import Pattern
 from frameloom.config import config
@@ -122,6 +125,10 @@ class Recorder(TorchDispatchMode):
         self.calls = Calls(self)
         self.facts = Facts(lambda size: SizeNode(size.facts, size))  # of sizes that vary
         self.facts.note = self._assumed
+        self.facts.undecided = functools.partial(undecided, self)
+        self.late: list[Any] = []  # where sizes come from that data decides
+        self.counted: dict[torch.fx.Node, tuple[Size, Result]] = {}  # how many are not zero
+        self.places: dict[torch.fx.Node, Fake] = {}  # and which, where the program does not see it
         self.soft_sizes = SoftSizes(self.facts)
 
     @classmethod
@@ -217,7 +224,7 @@ class Recorder(TorchDispatchMode):
                 result = whole(self, *args, **kwargs)
             else:
                 result = self.run(fn, args, kwargs)
-        except Break:
+        except (Break, Avoid):
             raise
         except Exception as error:
             # Most likely the program's own error: run plainly, it raises at the right place with the right state.
@@ -262,6 +269,8 @@ class Recorder(TorchDispatchMode):
 
     def finish(self, outputs: Sequence[Fake]) -> CapturedGraph:
         """Close the graph.  Outputs alias inputs and each other as the program's tensors do."""
+        if wants_gradients(outputs):
+            avoid_all(self)
         self.soft_sizes.settle(outputs)
         mutated = self._write_back()
         for fake in outputs:
@@ -296,6 +305,7 @@ class Recorder(TorchDispatchMode):
             examples=tuple(given[i][1] for i in used),
             mutated=tuple(used.index(i) for i in mutated),
             n_ops=self.n_ops,
+            facts=self.facts,
             backward=backward and backward.renumbered(used),
         )
 
@@ -306,6 +316,9 @@ class Recorder(TorchDispatchMode):
         self.facts.release()
         self.soft_sizes.release()
         self.unknown.clear()
+        self.late.clear()
+        self.counted.clear()
+        self.places.clear()
         self.numbers.release()
 
     # ---- recording
@@ -416,8 +429,10 @@ class Recorder(TorchDispatchMode):
             return tuple(self._new(m, device) for m in meta)
         return meta
 
-    def _pure(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        node = self.emit(func, args, kwargs)
+    def _pure(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like: Any = None
+    ) -> Any:
+        node = self.emit(func, args, kwargs, like)
         self.n_ops += 1
         value = node.meta["val"]
         if isinstance(value, Fake):
@@ -606,7 +621,7 @@ class Recorder(TorchDispatchMode):
         return mutated
 
     def _drop_dead(self) -> None:
-        stays = self.numbers.check()
+        stays = self.numbers.check() | {source.node for source in assumed(self)}
         for node in reversed(self.graph.nodes):
             if node.users or node.op in ("placeholder", "output") or node in stays:
                 continue

@@ -26,6 +26,7 @@ from frameloom.capture.assumptions import check_that_rerun_is_possible, rerunnin
 from frameloom.capture.builder import CodeBuilder
 from frameloom.capture.freezing import frozen
 from frameloom.capture.instr import argument_names, assemble, decode
+from frameloom.capture.late_sizes import checks_sizes
 from frameloom.capture.leave import Leaver, frame_spec
 from frameloom.capture.leaves import check_that_leaves_stay_inside, leaves_or
 from frameloom.capture.lifetime import Lifetimes
@@ -107,6 +108,8 @@ class Piece:
                 self.graph = frozen(t, self.graph)
             if t.rerun_sites:
                 check_that_rerun_is_possible(t, self.graph)
+            ours = getattr(capture.compiler.options, "backend", None) is None
+            checks_sizes(t, self.graph, ours)
             facts = t.recorder.facts
             if t.session.varying.pretends and not facts.hold(lambda s: s.source.actual):
                 raise Pretended
@@ -114,7 +117,9 @@ class Piece:
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
             if t.went_back and self.graph.backward is None:
                 self.compiled = without_gradients(self.compiled)
-            if t.rerun_sites:
+            if checks_sizes(t, self.graph, ours):
+                self.compiled = rerunning(self.compiled)
+            elif t.rerun_sites:
                 self.compiled = rerunning(self.compiled, self.graph.gm if config.verify else None)
         guard_sizes(t)
         tell_objects_apart(t)

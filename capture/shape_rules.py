@@ -13,6 +13,7 @@ import torch
 
 from frameloom.capture.shapes import broadcast, empty, is_dense, like, rule, wrap_dim
 from frameloom.ir.lower.foreach import PLAIN
+from frameloom.ir.size import equal
 
 aten = torch.ops.aten
 
@@ -88,7 +89,7 @@ def _cat(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
         return None
     dim = wrap_dim(dim, first.dim())
     if not first.dim() or any(
-        n != m for t in tensors for i, (n, m) in enumerate(zip(t.shape, first.shape, strict=True)) if i != dim
+        not equal(n, m) for t in tensors for i, (n, m) in enumerate(zip(t.shape, first.shape, strict=True)) if i != dim
     ):  # fmt: skip
         return None
     shape = list(first.shape)

@@ -24,7 +24,7 @@ from frameloom.capture.sized import (
 )
 from frameloom.config import config
 from frameloom.debug import log
-from frameloom.ir.size import Int, Size, hint_of, same
+from frameloom.ir.size import Int, Size, equal, hint_of, same
 from frameloom.ir.size_node import follows, size_of
 
 aten = torch.ops.aten
@@ -198,7 +198,7 @@ def broadcast(*shapes: Sequence[Int]) -> tuple[Int, ...] | None:
         for i, n in enumerate(shape, rank - len(shape)):
             if isinstance(n, Size) or n != 1:  # a size that varies is taken for another one than 1
                 before = result[i]
-                if (isinstance(before, Size) or before != 1) and before != n:
+                if (isinstance(before, Size) or before != 1) and not equal(before, n):
                     return None
                 result[i] = n
     return tuple(result)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.origin import Origin
 from frameloom.capture.values.size import postfix
 from frameloom.errors import Skip
-from frameloom.ir.size import Apply, Int, Size, Symbol, atoms_of
+from frameloom.ir.size import Apply, Int, Size, Symbol, atoms_of, late_in
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
@@ -26,6 +26,8 @@ def guard_sizes(t: Tracer) -> None:
         (facts.zero, IS_0, "=="), (facts.not_0, NOT_0, "!="), (facts.at_least_0, AT_LEAST_0, ">="),
     ):  # fmt: skip
         for size in sizes:
+            if late_in(size):
+                continue  # the call itself checks it
             if any(atom.source.origin is None for atom in atoms_of(size)):
                 _guard_computed(t, size, sign)
                 continue

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.fake import Fake
-from frameloom.ir.size import Int, Size, hint_of, is_size
+from frameloom.ir.size import Int, Size, fits, hint_of, is_size, late_in
 from frameloom.ir.size_node import follows
 
 
@@ -163,10 +163,14 @@ def empty_strided(
     shape: Sequence[Int], strides: Sequence[Int], dtype: torch.dtype, offset: Int = 0
 ) -> torch.Tensor:
     """A meta tensor of whichever kind.  That a dimension is empty in the captured call is a case of its own."""
-    shape = [n if hint_of(n) > 0 and n >= 0 else int(n) for n in shape]
+    shape = [n if _is_possible(n) else int(n) for n in shape]
     if has_sizes(shape, strides, (offset,)):
         return SizedMeta(shape, strides, dtype, offset)
     return _plain(tuple(shape), tuple(strides), dtype, offset)
+
+
+def _is_possible(n: Int) -> bool:
+    return fits(0, n) if late_in(n) else hint_of(n) > 0 and n >= 0
 
 
 def settled_if_known(meta: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.container import TupleValue
+from frameloom.capture.values.number import NumberValue
 from frameloom.capture.values.symbolic import is_unsettled
 from frameloom.ir.size import Size
 
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 def getter(t: Tracer, key: Value) -> Any:
     """The function to record for `x[key]`."""
     items = key.items if isinstance(key, TupleValue) else [key]
-    return by_views if any(is_unsettled(t.look(item)) for item in items) else operator.getitem
+    return by_views if any(_varies(t.look(item)) for item in items) else operator.getitem
+
+
+def _varies(value: Value) -> bool:
+    return is_unsettled(value) or (isinstance(value, NumberValue) and value.cls is int)
 
 
 def by_views(x: torch.Tensor, key: Any) -> torch.Tensor:

@@ -3,6 +3,7 @@ know.  A rule returns None where it is not sure: then the sizes are settled."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from frameloom.capture.shapes import (
 from frameloom.capture.shapes_at_hints import as_at_hints
 from frameloom.capture.sized import empty_strided, strides_of
 from frameloom.capture.view_rules import expand
-from frameloom.ir.size import Int, Size, same, surely_positive
+from frameloom.ir.size import Int, Size, late_in, same
 
 aten = torch.ops.aten
 
@@ -186,9 +187,7 @@ def _reduction(
 ) -> Any:
     name = func._schema.name
     chosen = _dims(dims, x.dim())
-    if name in ("aten::amax", "aten::amin") and not all(
-        surely_positive(x.shape[d]) for d in chosen
-    ):
+    if name in ("aten::amax", "aten::amin") and not all(x.shape[d] > 0 for d in chosen):
         return None
     if dtype is None:
         dtype = _dtype_of_fold(name, x.dtype)
@@ -217,7 +216,7 @@ def _whole(func: Any, x: Any, *, dtype: Any = None) -> Any:
 
 @sized_rule(aten.max.default, aten.min.default)
 def _extreme(func: Any, x: Any) -> Any:
-    return empty((), x.dtype) if surely_positive(x.numel()) else None
+    return empty((), x.dtype) if x.numel() > 0 else None
 
 
 @sized_rule(aten.prod.dim_int, aten.linalg_vector_norm.default)
@@ -242,21 +241,30 @@ def _norm(func: Any, x: Any, p: Any, dims: Any, keepdim: bool = False) -> Any:
 def _var(
     func: Any, x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> Any:
-    return reduced(x, _dims(dim, x.dim()), keepdim, x.dtype) if x.dtype.is_floating_point else None
+    chosen = _dims(dim, x.dim())
+    if not x.dtype.is_floating_point or _warns(x, chosen, correction):
+        return None
+    return reduced(x, chosen, keepdim, x.dtype)
+
+
+def _warns(x: Any, dims: set[int], correction: Any) -> bool:
+    """Of too few elements."""
+    count = math.prod(x.shape[d] for d in dims)
+    return bool(late_in(count)) and not count > (1 if correction is None else correction)
 
 
 @sized_rule(aten.var_mean.correction, aten.std_mean.correction)
 def _var_mean(
     func: Any, x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> Any:
-    if not x.dtype.is_floating_point:
+    if not x.dtype.is_floating_point or _warns(x, _dims(dim, x.dim()), correction):
         return None
     return tuple(reduced(x, _dims(dim, x.dim()), keepdim, x.dtype) for _ in range(2))
 
 
 @sized_rule(aten.argmax.default, aten.argmin.default)
 def _arg_extreme(func: Any, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    if not surely_positive(x.numel()):
+    if not x.numel() > 0:
         return None
     return reduced(x, _dims(dim, x.dim()), keepdim, torch.int64)
 
@@ -264,7 +272,7 @@ def _arg_extreme(func: Any, x: Any, dim: int | None = None, keepdim: bool = Fals
 @sized_rule(aten.max.dim, aten.min.dim, aten.median.dim, aten.mode.default)
 def _extremes(func: Any, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     chosen = {wrap_dim(dim, x.dim())}
-    if not all(surely_positive(x.shape[d]) for d in chosen) or not x.is_contiguous():
+    if not all(x.shape[d] > 0 for d in chosen) or not x.is_contiguous():
         return None
     return reduced(x, chosen, keepdim, x.dtype), reduced(x, chosen, keepdim, torch.int64)
 
@@ -328,6 +336,8 @@ def _gather(func: Any, x: Any, dim: int, index: Any, *, sparse_grad: bool = Fals
     aten.index_fill.int_Scalar, aten.select_scatter.default, aten.slice_scatter.default, aten.masked_scatter.default,
 )  # fmt: skip
 def _changed(func: Any, x: Any, *args: Any, **options: Any) -> Any:
+    if func is aten.index_put.default:
+        return dense_like(x)
     return empty(x.shape, x.dtype) if x.is_contiguous() else None
 
 
@@ -429,6 +439,11 @@ def _adaptive(func: Any, x: Any, size: Sequence[Int]) -> Any:
 @sized_rule(aten.upsample_nearest2d.default, aten.upsample_bilinear2d.default)
 def _upsample(func: Any, x: Any, size: Sequence[Int], *rest: Any) -> Any:
     return empty([*x.shape[:2], *size], x.dtype) if x.is_contiguous() else None
+
+
+@sized_rule(aten.grid_sampler_2d.default)
+def _grid_sampler(func: Any, x: Any, grid: Any, *rest: Any) -> Any:
+    return empty([*x.shape[:2], *grid.shape[1:3]], x.dtype) if x.is_contiguous() else None
 
 
 @sized_rule(aten.native_group_norm.default)

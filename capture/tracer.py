@@ -19,6 +19,7 @@ from frameloom.capture import _capture, calls, questions
 from frameloom.capture.assumptions import assumed, is_caught, may_be_caught, may_fail
 from frameloom.capture.fake import Fake
 from frameloom.capture.guard import GuardSet
+from frameloom.capture.late_sizes import found_at
 from frameloom.capture.leaves import is_leaf, note_leaf
 from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute
 from frameloom.capture.number_inputs import has_symbols, without_symbols
@@ -47,6 +48,7 @@ from frameloom.capture.values.function import (
 )
 from frameloom.capture.values.iterator import IteratorValue
 from frameloom.capture.values.module import ModuleValue
+from frameloom.capture.values.number import NumberValue
 from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, concerns_numpy
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue, is_own
@@ -430,7 +432,7 @@ class Tracer:
         self.step_limit = min(MAX_STEPS, self.steps + MAX_IDLE_STEPS)
         mark = self.mark()
         self._journal.append(functools.partial(self.recorder.restore, self.recorder.snapshot()))
-        last = next(iter(reversed(self.recorder.graph.nodes)))
+        last, n_late = next(iter(reversed(self.recorder.graph.nodes))), len(self.recorder.late)
         try:
             result = self.recorder.call(fn, plain_args, plain_kwargs, self.where())
         except Break:
@@ -441,6 +443,8 @@ class Tracer:
             return self._recorded(fn, args, kwargs, settle=True)
         for tells in self.recorder.relies_on:
             self.guards.returns(tells, (), tells())
+        if late := self.recorder.late[n_late:]:
+            found_at(self, late, f"{getattr(fn, '__name__', fn)}(...)")
         if self.recorder.assumes:
             assumed(self, f"{getattr(fn, '__name__', fn)}(...)")
         elif is_caught(self.frame) and may_fail(last):
@@ -463,6 +467,8 @@ class Tracer:
         value = self.look(value)
         if isinstance(value, TensorValue):
             return value.fake
+        if isinstance(value, NumberValue) and value.cls is int:
+            value = value.size(self)
         if isinstance(value, SymbolicNumber):
             if value.is_size or may_be_given_numbers(fn):
                 return value.symbol()

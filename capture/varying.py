@@ -41,6 +41,8 @@ class Varying:
 
     def __init__(self) -> None:
         self.follows_sizes = True
+        self.follows_late = True  # whether sizes that data decides may be in a graph
+        self.has_late = False  # whether any was
         self._with_sizes = False  # whether any size was a symbol so far
         self.from_the_start = False  # whether all sizes are taken for varying at once
         self.small_apart = False  # whether sizes of 1 have entries of their own
@@ -71,8 +73,8 @@ class Varying:
 
     def give_up_sizes(self) -> bool:
         """Every shape is to have an entry of its own from now on; False if none has been taken for varying."""
-        gave_up = self._with_sizes and self.follows_sizes
-        self.follows_sizes = False
+        gave_up = (self._with_sizes and self.follows_sizes) or (self.has_late and self.follows_late)
+        self.follows_sizes = self.follows_late = False
         return gave_up
 
     def pattern(self, code: CodeType, origin: Origin, tensor: torch.Tensor) -> Pattern | None:

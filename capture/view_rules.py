@@ -9,7 +9,7 @@ import torch
 
 from frameloom.capture.shapes import empty, sized_rule, wrap_dim
 from frameloom.capture.sized import empty_strided
-from frameloom.ir.size import Int, Size, bounds, largest, same, smallest
+from frameloom.ir.size import Int, Size, bounds, equal, fits, largest, late_in, same, smallest
 
 aten = torch.ops.aten
 
@@ -31,8 +31,10 @@ def infer_size(shape: Sequence[Int], numel: Int) -> list[Int] | None:
             known = known * n
     free = [d for d, n in enumerate(shape) if not isinstance(n, Size) and n == -1]
     if not free:
-        return list(shape) if known == numel else None
-    if len(free) > 1 or (not isinstance(known, Size) and known <= 0) or numel % known != 0:
+        return list(shape) if equal(known, numel) else None
+    if len(free) > 1 or ((late_in(known) or not isinstance(known, Size)) and known <= 0):
+        return None
+    if not equal(numel % known, 0):
         return None
     return [numel // known if d == free[0] else n for d, n in enumerate(shape)]
 
@@ -126,7 +128,7 @@ def expand(func: Any, x: Any, shape: Sequence[Int], *, implicit: bool = False) -
             n = own
         if is_one(own) and not is_one(n):
             stride = 0
-        elif own != n:
+        elif not equal(own, n):
             return None
         sizes.append(n)
         strides.append(stride)
@@ -155,7 +157,7 @@ def _squeeze(func: Any, x: Any, dims: Any = None) -> Any:
 def _select(func: Any, x: Any, dim: int, index: Int) -> Any:
     dim = wrap_dim(dim, x.dim())
     n = x.shape[dim]
-    if not x.dim() or index >= n or index < -n:
+    if not x.dim() or index < -n or not fits(index + 1, n):
         return None
     position = index + n if index < 0 else index
     kept = [d for d in range(x.dim()) if d != dim]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from frameloom.ir.forms import Form, exact, form_of, instance, settled
-from frameloom.ir.library import DRAW
+from frameloom.ir.library import OWN
 from frameloom.ir.memory import buffers_of, reads_of, writes_of
 from frameloom.ir.program import (
     Alike,
@@ -231,7 +231,7 @@ def _members(program: Program) -> dict[Alike, list[int]]:
             raise _Unfit
         members.setdefault(found.pop(), []).extend(part.steps)
         for step in steps:
-            if not isinstance(step, Kernel | Extern) or getattr(step, "target", "") == DRAW:
+            if not isinstance(step, Kernel | Extern) or getattr(step, "target", "") in OWN:
                 raise _Unfit
             for b in writes_of(step):
                 if b not in owner and (b in shared or b in returned or b.kind is Kind.INPUT):

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from frameloom.ir.library import DRAW
+from frameloom.ir.late import checked, defines
+from frameloom.ir.library import DRAW, OWN
 from frameloom.ir.memory import read_by, reads_of, views_in, writes_of
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
 
@@ -218,8 +219,8 @@ def _effects(target: str) -> tuple[bool, bool]:
         import torch
 
         op = _operator(target)
-        if target == DRAW:
-            _EFFECTS[target] = (False, True)
+        if target in OWN:
+            _EFFECTS[target] = (False, target == DRAW)
         elif op is None:
             _EFFECTS[target] = (True, True)
         else:
@@ -243,6 +244,7 @@ def has_effect(target: str) -> bool:
 def live_steps(program: Program) -> list[Step]:
     """The steps that outputs, inputs or effects depend on."""
     needed: set[Buffer] = {o.buffer for o in program.outputs if not isinstance(o, (int, tuple))}
+    needed.update(checked(s for step in program.steps for s, _, _ in defines(step)))
     kept: list[Step] = []
     for step in reversed(program.steps):
         if isinstance(step, Kernel):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 # A step of our own among them: (device, increment) -> seed and offset of the device's generator, which goes on by that much.
 DRAW = "frameloom.draw.default"
+# And one that takes the ints out of a vector: the symbols of its result's shape are these.
+READ = "frameloom.read.default"
+OWN = (DRAW, READ)
 
 # Calls that write into a given buffer: the result lives in the arena or in a fresh output.
 OUT_FORMS: dict[str, str] = {

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from frameloom.ir.late import awaited
 from frameloom.ir.program import (
     Buffer,
     Check,
@@ -23,7 +24,7 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
-from frameloom.ir.size import Int, Size, hint_of, largest, same
+from frameloom.ir.size import Int, Size, hint_of, largest, late_in, same
 from frameloom.ir.substitute import loads
 
 ALIGNMENT = 64
@@ -44,7 +45,7 @@ def plan_memory(program: Program) -> MemoryPlan:
     lives: dict[Buffer, tuple[int, int]] = {}
     for k, step in enumerate(program.steps):
         for buffer in buffers_of(step):
-            if buffer.kind is Kind.TEMP and not _has_own_life(buffer):
+            if buffer.kind is Kind.TEMP and not _has_own_life(buffer) and not _is_late(buffer):
                 first, _ = lives.get(buffer, (k, k))
                 lives[buffer] = (first, k)
     sized = {b: life for b, life in lives.items() if isinstance(size_in_bytes(b), Size)}
@@ -96,6 +97,11 @@ def _has_own_life(buffer: Buffer) -> bool:
     return is_cuda(buffer.device) and hint_of(size_in_bytes(buffer)) >= LARGE
 
 
+def _is_late(buffer: Buffer) -> bool:
+    """Its size is not known when a call begins."""
+    return bool(late_in(size_in_bytes(buffer)))
+
+
 def _tightest_gap(taken: list[tuple[int, int]], size: int, total: int) -> int:
     best: tuple[int, int] | None = None
     end = 0
@@ -132,7 +138,12 @@ def buffers_of(step: Step) -> list[Buffer]:
 
 
 def reads_of(step: Step) -> list[Buffer]:
-    """Buffers that a step reads."""
+    """Buffers that a step reads, or whose size it has to know."""
+    found, sizes = _data_of(step), awaited(step)
+    return list(dict.fromkeys([*found, *sizes])) if sizes else found
+
+
+def _data_of(step: Step) -> list[Buffer]:
     if isinstance(step, KernelList):
         read = {n.arg for s in step.stores for n in loads([s.value])}
         return _of_columns(step, [b in read for b in step.columns])

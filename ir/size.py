@@ -47,13 +47,14 @@ class Atom:
 
 
 class Symbol(Atom):
-    """`source` says where a call has it: for the capture."""
+    """`source` says where a call has it: for the capture.  `late`: only behind an op of the graph (`nonzero`)."""
 
-    __slots__ = ("source",)
+    __slots__ = ("__weakref__", "late", "source")
 
-    def __init__(self, facts: Facts, name: str, hint: int, source: Any) -> None:
+    def __init__(self, facts: Facts, name: str, hint: int, source: Any, late: bool = False) -> None:
         super().__init__(facts, name, hint)
         self.source = source
+        self.late = late
 
 
 class Apply(Atom):
@@ -277,8 +278,22 @@ def at_most(a: Int, b: Int) -> bool:
     return surely_positive(b - a + 1)
 
 
+def equal(a: Int, b: Int) -> bool:
+    """Whether they are, where nothing else is allowed: of late sizes it is believed, and checked."""
+    n = a - b
+    return n.facts.expect_0(n) if late_in(n) else bool(n == 0)
+
+
+def fits(a: Int, b: Int) -> bool:
+    """Whether `a <= b`, as it is as a rule: of late sizes it is believed, and checked."""
+    n = b - a
+    return n.facts.expect_at_least_0(n) if late_in(n) else bool(n >= 0)
+
+
 def within(range_: tuple[Int, Int], limit: int) -> bool:
-    """Whether -limit <= n < limit, of all in the range: a condition where it depends on sizes."""
+    """Whether -limit <= n < limit, of all in the range: a condition where it depends on sizes that a call knows before it begins."""
+    if late_in(range_[0]) or late_in(range_[1]):
+        return at_most(-limit, range_[0]) and less(range_[1], limit)
     return bool(range_[0] >= -limit and range_[1] < limit)
 
 
@@ -329,12 +344,37 @@ def atoms_of(n: Int) -> Iterator[Atom]:
                 yield from atoms_inside(atom)
 
 
+def late_in(n: Int) -> list[Symbol]:
+    """Its symbols that are known only behind an op of the graph."""
+    return [a for a in dict.fromkeys(atoms_of(n)) if isinstance(a, Symbol) and a.late]
+
+
+def lone_symbol(size: Size) -> Symbol | None:
+    """The symbol that it is."""
+    if len(size.terms) != 1:
+        return None
+    ((monomial, factor),) = size.terms
+    one = len(monomial) == 1 and factor == 1 and isinstance(monomial[0], Symbol)
+    return monomial[0] if one else None  # type: ignore[return-value]
+
+
 def atoms_inside(atom: Atom) -> Iterator[Atom]:
     if isinstance(atom, Apply):
         for a in atom.args:
             yield from atoms_of(a)
     else:
         yield atom
+
+
+def with_atoms(n: Size, replaced: Callable[[Atom], Int]) -> Int:
+    """With others in the place of its outermost factors."""
+    total: Int = 0
+    for monomial, factor in n.terms:
+        part: Int = factor
+        for atom in monomial:
+            part = part * replaced(atom)
+        total = total + part
+    return total
 
 
 def substitute(facts: Facts, n: Int, known: Callable[[Symbol], Int]) -> Int:
@@ -488,8 +528,10 @@ def bounds(start: Int | None, end: Int | None, n: Int) -> tuple[Int, Int]:
 
 
 def _clamped(position: Int, low: Int, high: Int) -> Int:
-    if position < 0:
+    if not fits(0, position) if late_in(position) else position < 0:
         position = position + high
+    if late_in(position) and fits(low, position) and fits(position, high):
+        return position
     if isinstance(position, Size) and isinstance(high, int) and position <= high:
         return largest(position, low)  # as a rule: a condition is simpler than a minimum
     return smallest(largest(position, low), high)

@@ -4,6 +4,9 @@ Questions about sizes come here (`is_zero`, `is_positive`, `settle`).  What foll
 answered; anything else is answered by the hints, and becomes a condition that a call's guards check.
 While the loop IR is built and compiled (`relaxed`), two sizes that are not the same in form count as different: the general code is right
 for equal ones as well.
+
+Of what is known only behind an op of the graph (`late` symbols, which may be 0) nothing is guessed: an answer is given if all such sizes
+from 0, 1 or 2 on have the same one, and that they are is a condition that the call checks there.  Otherwise `undecided` raises.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from frameloom.ir.size import (
     MEANING,
@@ -25,6 +28,7 @@ from frameloom.ir.size import (
     Symbol,
     atoms_of,
     evaluated,
+    late_in,
     linear,
     numbered,
     substitute,
@@ -62,11 +66,14 @@ class Facts:
         self.soft: set[Size] = set()  # taken for others than 1, in the present call
         self.soft_0: set[Size] = set()  # ... for others than 0
         self.note: Callable[[str], Any] = lambda text: None  # tells where a condition comes from
+        self.undecided: Callable[[Size], NoReturn] = _undecided
+        self.has_late = False
         self._node_of = node_of
         self._nodes: dict[Size, Any] = {}
         self._sizes: dict[tuple[tuple[Monomial, int], ...], Size] = {}
         self._applied: dict[Any, Apply] = {}
         self._ranges: dict[Atom, Range] = {}
+        self._sure: set[Size] = set()  # not negative in any call
         self._most: dict[Monomial, float] = {}  # of products
         self._same: dict[Symbol, Int] = {}  # a symbol and what it equals
         self._resolved: dict[Size, Int] = {}
@@ -85,6 +92,7 @@ class Facts:
         """The capture is over: what the symbols come from is not kept alive by them."""
         self.note = lambda text: None
         self._undo.clear()
+        self.undecided = _undecided
         for symbol in self.symbols:
             symbol.source = None
 
@@ -97,6 +105,21 @@ class Facts:
         self._ranges[atom] = (low, high)
         made = self.make({(atom,): 1})
         assert isinstance(made, Size)
+        return made
+
+    def late_symbol(self, source: Any, bound: Int | None, least: int | None = 0) -> Size:
+        """... of what is at most `bound`, at least `least`, and known only behind an op of the graph."""
+        self.has_late = True
+        most = math.inf if bound is None else self.range_of(bound)[1]
+        # Sizes to think of: not too small, and differences of two are none.
+        hint = 7 + 4 * len(self.symbols)
+        if bound is not None:
+            hint = max(2, (bound.hint if isinstance(bound, Size) else bound) // 2)
+        made = self.symbol(hint, source, -math.inf if least is None else least, most)
+        lone: Any = made.terms[0][0][0]
+        lone.late = True
+        if isinstance(bound, Size):
+            self._sure.add(bound - made)
         return made
 
     def symbol_within(self, hint: int, source: Any, least: int | None, most: int | None) -> Size:
@@ -124,6 +147,8 @@ class Facts:
             found.terms = key
             found.number = numbered(found)
             found.hint = sum(c * math.prod(a.hint for a in m) for m, c in key)
+            if self.has_late and found.hint < 1 and late_in(found):
+                found.hint = 1  # there is nothing in a captured call that it would be
         return found
 
     def apply(self, op: str, a: Int, b: Int) -> Int:
@@ -190,14 +215,31 @@ class Facts:
                 one = _times(one, (0, most - least) if least > -math.inf else (least, most))
             part = _times(one, (factor, factor))
             low, high = low + part[0], high + part[1]
-        if n in self.at_least_0:
+        if n in self.at_least_0 or n in self._sure:
             low = max(low, 0)
+        if self.has_late and high > 0 and ((m := -n) in self.at_least_0 or m in self._sure):
+            high = 0
+        if self.has_late and low <= 0:
+            low, high = self._by_extremes(n, low, high)
         if low == -math.inf or high == math.inf:
             other = self._without_quotient(n)
             low, high = max(low, other[0]), min(high, other[1])
         if self._most and (low == -math.inf or high == math.inf):
             other = self._with_products(n)
             low, high = max(low, other[0]), min(high, other[1])
+        return low, high
+
+    def _by_extremes(self, n: Size, low: float, high: float) -> Range:
+        """... by what is known of a maximum: it is one of two, and at least the other."""
+        for monomial, factor in n.terms:
+            atom = monomial[0] if len(monomial) == 1 else None
+            if not isinstance(atom, Apply) or atom.op != "max":
+                continue
+            rest = n - self.make({monomial: factor})
+            a, b = (self.range_of(rest + factor * arg) for arg in atom.args)
+            if factor > 0:
+                return max(low, a[0], b[0]), min(high, max(a[1], b[1]))
+            return max(low, min(a[0], b[0])), min(high, a[1], b[1])
         return low, high
 
     def _without_quotient(self, n: Size) -> Range:
@@ -285,6 +327,10 @@ class Facts:
         low, high = self.range_of(n)
         if low > 0 or high < 0 or n in self.not_0 or -n in self.not_0 or self.relaxed:
             return False
+        if self.has_late and late_in(n):
+            if not self._suppose(n, lambda low, high: low > 0 or high < 0 or low == high):
+                self.undecided(n)
+            return self.range_of(n) == (0, 0)
         if n.hint:
             self._keep(self.not_0, n)
             self.not_0[n] = self.note(f"{n!r} != 0")
@@ -298,11 +344,60 @@ class Facts:
         if low > 0 or high <= 0:
             return low > 0
         assert isinstance(n, Size)
+        if self.has_late and late_in(n):
+            if not self._suppose(n, lambda low, high: low > 0 or high <= 0):
+                self.undecided(n)
+            return self.range_of(n)[0] > 0
         if n.hint > 0:
             self._require(n - 1)
             return True
         self._require(-n)
         return False
+
+    def _suppose(self, n: Size, decides: Callable[[float, float], bool]) -> bool:
+        """Whether the range of `n` decides if its late symbols are at least 1, or 2, which then is a condition."""
+        symbols = late_in(n)
+        before: dict[Atom, Range] = {s: self._ranges[s] for s in symbols}
+        for least in (0, 1, 2):
+            if any(high < least for _, high in before.values()):
+                return False
+            self._ranges.update({s: (max(low, least), high) for s, (low, high) in before.items()})
+            decided = decides(*self.range_of(n))
+            self._ranges.update(before)
+            if decided:
+                for s, (low, _) in before.items():
+                    if low < least:
+                        self._require(self.make({(s,): 1}) - least)
+                return True
+        return False
+
+    def expect_at_least_0(self, n: Size) -> bool:
+        """... of what depends on late symbols: a condition, unless it is known."""
+        low, high = self.range_of(self.resolved(n))
+        if low < 0 <= high:
+            self._require(self.resolved(n))
+        return high >= 0
+
+    def expect_0(self, n: Size) -> bool:
+        """Likewise.  One of the symbols gives way to the others."""
+        known = self.resolved(n)
+        low, high = self.range_of(known)
+        if not isinstance(known, Size) or low > 0 or high < 0:
+            return bool(low <= 0 <= high)
+        self._require(known)
+        self._require(-known)
+        if not self.relaxed:
+            self._equate_late(known)
+        return True
+
+    def _equate_late(self, n: Size) -> None:
+        for monomial, factor in reversed(n.terms):
+            symbol = monomial[0] if len(monomial) == 1 else None
+            if abs(factor) == 1 and isinstance(symbol, Symbol) and symbol.late:
+                other = self.make({m: -c * factor for m, c in n.terms if m is not monomial})
+                if not any(a is symbol for a in atoms_of(other)):
+                    self._replace(symbol, other)
+                    return
 
     def is_one_softly(self, n: Int) -> bool:
         """Whether it is 1, where that a size is not becomes a condition only if it shows (capture/soft_sizes.py)."""
@@ -320,11 +415,30 @@ class Facts:
         size = self.resolved(n)
         if not isinstance(size, Size):
             return max(size, 1)
-        if size.hint < 1:
+        if size.hint < 1 or late_in(size):
             return self.extreme("max", size, 1)
         if self.range_of(size)[0] < 1:
             self.soft_0.add(size)
         return size
+
+    def differ_softly(self, a: Int, b: Int) -> bool:
+        """Whether they differ, if no symbol is 1."""
+        n = self.resolved(a - b)
+        if not isinstance(n, Size):
+            return bool(n)
+        symbols = set(atoms_of(n))
+        low, high = self._range_above_1(n, symbols)
+        if low > 0 or high < 0:
+            self.soft.update(self.make({(s,): 1}) for s in symbols)
+            return True
+        return not self.is_zero(n)
+
+    def _range_above_1(self, n: Size, symbols: set[Atom]) -> Range:
+        before = {s: self._ranges[s] for s in symbols}
+        self._ranges.update({s: (max(low, 2), high) for s, (low, high) in before.items()})
+        found = self.range_of(n)
+        self._ranges.update(before)
+        return found
 
     def is_less_softly(self, a: Int, b: Int) -> bool:
         """`a < b`, if no symbol is 1."""
@@ -335,10 +449,7 @@ class Facts:
         if low > 0 or high <= 0:
             return low > 0
         symbols = set(atoms_of(n))
-        before = {s: self._ranges[s] for s in symbols}
-        self._ranges.update({s: (max(low, 2), high) for s, (low, high) in before.items()})
-        low, high = self.range_of(n)
-        self._ranges.update(before)
+        low, high = self._range_above_1(n, symbols)
         if low > 0 or high <= 0:
             self.soft.update(self.make({(s,): 1}) for s in symbols)
             return low > 0
@@ -352,13 +463,16 @@ class Facts:
         n = self.resolved(n)
         if not isinstance(n, Size):
             return int(n)
+        if self.has_late and late_in(n):
+            self.undecided(n)
         hint = n.hint
         self._equate(n - hint)
         return hint
 
     def hold(self, value: Callable[[Symbol], int]) -> bool:
-        """Whether the conditions do, where the symbols have these values."""
-        return Conditions(*map(tuple, (self.at_least_0, self.zero, self.not_0))).hold(value)
+        """Whether the conditions of which a call knows before it begins do, where the symbols have these values."""
+        early = tuple(n for n in self.at_least_0 if not late_in(n))
+        return Conditions(early, tuple(self.zero), tuple(self.not_0)).hold(value)
 
     @contextmanager
     def apart(self) -> Iterator[list[Conditions]]:
@@ -384,10 +498,14 @@ class Facts:
             if found.at_least_0 or found.zero or found.not_0:
                 own.append(found)
 
+    def late_conditions(self) -> list[Size]:
+        """Late sizes that must be at least 0."""
+        return [n for n in self.at_least_0 if late_in(n)] if self.has_late else []
+
     def settle_some(self, which: Callable[[Symbol], bool]) -> None:
         """Every value of these has an entry of its own."""
         for symbol in self.symbols:
-            if which(symbol):
+            if not symbol.late and which(symbol):
                 self.settle(self.make({(symbol,): 1}))
 
     def _require(self, n: Int) -> None:
@@ -437,23 +555,32 @@ class Facts:
             other = self.make(others)
             if any(a is symbol for a in atoms_of(other)):
                 continue
-            self._undo.append(partial(self._equal_again, dict(self._same)))
-            self._same[symbol] = other
-            low, high = self._ranges[symbol]
-            for known in list(self._same):
-                self._same[known] = substitute(self, self._same[known], self._value)
-            self._resolved.clear()
-            if (
-                isinstance(other, Size)
-                and len(other.terms) == 1
-                and other.terms[0][1] == 1
-                and len(other.terms[0][0]) == 1
-            ):
-                atom = other.terms[0][0][0]
-                self._keep(self._ranges, atom)
-                own = self._ranges[atom]
-                self._ranges[atom] = (max(low, own[0]), min(high, own[1]))
+            self._replace(symbol, other)
             return
+
+    def _replace(self, symbol: Symbol, other: Int) -> None:
+        self._undo.append(partial(self._equal_again, dict(self._same)))
+        self._same[symbol] = other
+        low, high = self._ranges[symbol]
+        for known in list(self._same):
+            self._same[known] = substitute(self, self._same[known], self._value)
+        self._resolved.clear()
+        if (
+            isinstance(other, Size)
+            and len(other.terms) == 1
+            and other.terms[0][1] == 1
+            and len(other.terms[0][0]) == 1
+        ):
+            atom = other.terms[0][0][0]
+            self._keep(self._ranges, atom)
+            own = self._ranges[atom]
+            self._ranges[atom] = (max(low, own[0]), min(high, own[1]))
+        elif isinstance(other, Size) and symbol.late and low > -math.inf:
+            self._sure.add(other - int(low))
+
+
+def _undecided(n: Size) -> NoReturn:
+    raise ValueError(f"{n!r} is not known before the call")
 
 
 def _floor(x: float, y: float) -> float:

@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.ir.size import Int, Size, hint_of, largest, smallest
+from frameloom.ir.size import (
+    Apply,
+    Atom,
+    Int,
+    Size,
+    equal,
+    fits,
+    hint_of,
+    largest,
+    late_in,
+    smallest,
+    with_atoms,
+)
 
 if TYPE_CHECKING:
     from frameloom.ir.size_facts import Facts
@@ -29,6 +41,12 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 REAL: dict[str, Callable[..., float]] = {
     "truediv": operator.truediv, "float_truediv": operator.truediv, "int_truediv": operator.truediv, "sym_float": float,
     "sym_sqrt": math.sqrt, "float_pow": operator.pow,
+}  # fmt: skip
+
+
+EXPECTED: dict[Any, Callable[[Int, Int], bool]] = {
+    operator.eq: equal, operator.le: fits, operator.lt: lambda a, b: fits(a + 1, b),
+    operator.ge: lambda a, b: fits(b, a), operator.gt: lambda a, b: fits(b + 1, a),
 }  # fmt: skip
 
 
@@ -255,19 +273,35 @@ class TruthNode(Node):
     def bool_(self) -> bool:
         return self.truth()
 
-    guard_size_oblivious = expect_true = expect_size = guard_bool
+    def expect_true(self, file: Any, line: Any) -> bool:
+        """PyTorch raises otherwise."""
+        known = self.known()
+        if known is None and self.fn in EXPECTED:
+            a, b = self.operands
+            if late_in(a - b):
+                return EXPECTED[self.fn](a, b)
+        return self.truth() if known is None else known
+
+    guard_size_oblivious = expect_size = guard_bool
 
     def guard_or_false(self, file: Any, line: Any) -> bool:
-        return self.truth() if self._is_asked() or self.hint() else False
+        if self._is_asked():
+            return self.truth()
+        return self.hint() and not self._is_late() and self.truth()
 
     def guard_or_true(self, file: Any, line: Any) -> bool:
-        return self.truth() if self._is_asked() or not self.hint() else True
+        return self.truth() if self._is_asked() or not (self.hint() or self._is_late()) else True
 
     def _is_asked(self) -> bool:
         """Known, or whether a size is 1: no condition by itself, but a layout may depend on it."""
         a, b = self.operands if len(self.operands) == 2 else (None, None)
         of_one = self.fn in (operator.eq, operator.ne) and type(b) is int and b == 1
         return self.known() is not None or (of_one and isinstance(a, Size))
+
+    def _is_late(self) -> bool:
+        return any(
+            o._is_late() if isinstance(o, TruthNode) else bool(late_in(o)) for o in self.operands
+        )
 
     def and_(self, other: TruthNode) -> TruthNode:
         return TruthNode(self.facts, operator.and_, (self, other))
@@ -306,6 +340,7 @@ def follows(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int]) 
     expected: Int = 1
     if any(not isinstance(n, Size) and n == 0 for n in sizes):
         return True
+    strides = [_where_not_empty(s, sizes) for s in strides]
     for d in order:
         if not isinstance(sizes[d], Size) and sizes[d] == 1:
             continue
@@ -313,6 +348,26 @@ def follows(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int]) 
             return False
         expected = expected * sizes[d]
     return True
+
+
+def _where_not_empty(stride: Int, sizes: Sequence[Int]) -> Int:
+    """... the tensor of these sizes: `max(n, 1)` is `n` there."""
+    facts = stride.facts if isinstance(stride, Size) else None
+    if facts is None or not facts.has_late:
+        return stride
+
+    def plain(atom: Atom) -> Int:
+        if isinstance(atom, Apply) and atom.op == "max" and 1 in map(_int_or_0, atom.args):
+            rest = next((a for a in atom.args if isinstance(a, Size)), None)
+            if any(rest is n for n in sizes):
+                return rest
+        return facts.make({(atom,): 1})
+
+    return with_atoms(stride, plain)
+
+
+def _int_or_0(n: Int) -> int:
+    return 0 if isinstance(n, Size) else n
 
 
 def stride_is(size: Int, stride: Int, expected: Int) -> bool:
@@ -324,7 +379,9 @@ def stride_is(size: Int, stride: Int, expected: Int) -> bool:
         )
     if facts.surely_zero(largest(stride, 1) - largest(expected, 1)):
         return True
-    if facts.surely_not_zero(stride - expected) or hint_of(stride) != hint_of(expected):
+    if facts.surely_not_zero(stride - expected):
+        return facts.is_one_softly(size)
+    if hint_of(stride) != hint_of(expected) and facts.differ_softly(stride, expected):
         return facts.is_one_softly(size)
     return bool(stride == expected) or facts.is_one_softly(size)
 

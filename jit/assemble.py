@@ -20,7 +20,8 @@ from frameloom.codegen.cpp_module import KernelEntry, SourceFile
 from frameloom.codegen.extern import callable_for
 from frameloom.codegen.launch import LaunchEntry, LaunchSource, ListEntry
 from frameloom.ir.dtype import DType
-from frameloom.ir.library import DRAW, OUT_FORMS
+from frameloom.ir.late import defines
+from frameloom.ir.library import DRAW, OUT_FORMS, READ
 from frameloom.ir.memory import MemoryPlan
 from frameloom.ir.program import (
     Buffer,
@@ -34,7 +35,7 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
-from frameloom.ir.size import Int, Size, Symbol, hint_of
+from frameloom.ir.size import Int, Size, Symbol, hint_of, late_in
 from frameloom.plan_sizes import PlanSizes
 from frameloom.runtime import _runtime
 from frameloom.runtime.launch import load
@@ -50,6 +51,7 @@ from frameloom.runtime.spec import (
     NumberCall,
     NumberSpec,
     PlanSpec,
+    ReadCall,
     SizeCall,
     ViewSpec,
 )
@@ -89,6 +91,8 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
                 steps.append(CheckCall(numbers[step.buffer], exception, step.message))
         elif step.target == DRAW:
             steps.append(_draw_call(step, numbers))
+        elif step.target == READ:
+            steps.append(ReadCall(numbers[step.args[0].buffer]))
         else:
             steps.append(_extern_call(step, numbers))
     # Autograd notices a changed tensor by its version, which a kernel's store does not touch.
@@ -105,6 +109,9 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
         numbers.view(o) if isinstance(o, View) else numbers.replace(o) for o in program.outputs
     )
     arena_bytes = numbers.sizes.ref(memory.arena_bytes)
+    for n in captured.facts.late_conditions() if captured.facts is not None else ():
+        if all(s in numbers.late for s in late_in(n)):
+            numbers.sizes.require(n)
     spec = PlanSpec(
         n_inputs=len(program.inputs),
         numbers=tuple(_number_call(n, numbers) for n in program.numbers),
@@ -122,8 +129,15 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
     return _runtime.Plan(spec)
 
 
-def _leaf(inputs: Sequence[Any], numbers: Mapping[Symbol, int], symbol: Symbol) -> SizeCall:
-    """Where a call has a size: in a number, or in what an input tells of itself."""
+def _leaf(
+    inputs: Sequence[Any],
+    numbers: Mapping[Symbol, int],
+    late: Mapping[Symbol, SizeCall],
+    symbol: Symbol,
+) -> SizeCall:
+    """Where a call has a size: in a number, in what an input tells of itself, or behind a step."""
+    if symbol.late:
+        return late[symbol]
     number = numbers.get(symbol)
     if number is not None:
         return SizeCall("number", (number,))
@@ -246,10 +260,20 @@ class _Numbers:
         first = dict.fromkeys([*program.inputs, *(buffer for _, buffer in program.symbols)])
         self._numbers = {buffer: number for number, buffer in enumerate(first)}
         symbols = {symbol: self._numbers[buffer] for symbol, buffer in program.symbols}
-        self.sizes = PlanSizes(partial(_leaf, captured.inputs, symbols))
+        self.late: dict[Symbol, SizeCall] = {}  # where those are that library calls decide
+        self.sizes = PlanSizes(partial(_leaf, captured.inputs, symbols, self.late))
         self._memory = memory
         self._constants = dict(program.constants)
         self.specs = [self._spec(buffer) for buffer in first]
+        done = [s for s in program.steps if not (isinstance(s, Check) and is_cuda(s.buffer.device))]
+        for place, step in enumerate(done):
+            for symbol, buffer, dim in defines(step):
+                if isinstance(step, Extern) and step.target == READ:
+                    vector = self[step.args[0].buffer]
+                    self.late[symbol] = SizeCall("item", (place, vector, dim))
+                else:
+                    self.late[symbol] = SizeCall("after", (place, len(self.specs), dim))
+                    self[buffer]
 
     def __getitem__(self, buffer: Buffer) -> int:
         number = self._numbers.get(buffer)

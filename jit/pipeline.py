@@ -28,7 +28,7 @@ from frameloom.draws import generator_of
 from frameloom.errors import BackendError
 from frameloom.gradients import Gradients
 from frameloom.ir.fuse import fuse
-from frameloom.ir.library import DRAW
+from frameloom.ir.library import OWN
 from frameloom.ir.lower import lower
 from frameloom.ir.lower.batch_norm import fold_batch_norms
 from frameloom.ir.lower.channels_last import LAID
@@ -164,7 +164,7 @@ def _run_stages(
         without_examples(captured),
         kernels=tuple(KernelReport(e.name, e.code, origins[e.name]) for e in texts.entries()),
         library_calls=tuple(
-            s.target for s in program.steps if isinstance(s, Extern) and s.target != DRAW
+            s.target for s in program.steps if isinstance(s, Extern) and s.target not in OWN
         ),
         lowered=programs[0],
         fused=programs[-1],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from frameloom.ir.size import Apply, Atom, Int, Size, Symbol
+from frameloom.ir.size import Apply, Atom, Int, Size, Symbol, late_in
 from frameloom.runtime.spec import SizeCall, SizeRef
 
 
@@ -38,6 +38,12 @@ class PlanSizes:
             found = self._known[n] = total
         return found
 
+    def require(self, n: Size) -> None:
+        """A call is refused where it is negative."""
+        # Not `n + 1`: symbols that are taken for equal to others would give way to these.
+        more = self._call("add", self.index(n), self.index(1))
+        self._call("floordiv", self.index(1), self._call("max", more, self.index(0)))
+
     def _product(self, monomial: tuple[Atom, ...], factor: int) -> int:
         total: int | None = None
         for atom in monomial:
@@ -50,6 +56,9 @@ class PlanSizes:
     def _atom(self, atom: Atom) -> int:
         if isinstance(atom, Apply):
             a, b = map(self.index, atom.args)
+            if atom.op in ("floordiv", "mod") and late_in(atom.args[1]):
+                # What comes out of a division by 0 is not used.
+                b = self._call("max", b, self.index(1))
             return self._call(atom.op, a, b)
         assert isinstance(atom, Symbol)
         call = self._leaf(atom)

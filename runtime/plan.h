@@ -123,6 +123,12 @@ struct Check {
     PyObject *exception, *message;
 };
 
+// Takes sizes out of a tensor of int64 in the CPU's memory.
+struct Read {
+    int buffer;
+    int sizes = -1; // the group of sizes that are known after it
+};
+
 // Takes some of a generator's random numbers: the buffers become its seed and offset.
 struct Draw {
     PyObject *get_seed, *get_offset, *set_offset; // methods of the generator
@@ -179,8 +185,8 @@ struct NumberStep {
 
 struct Step {
     // Once checked, RUN stands for every LAUNCH.
-    enum Kind { KERNEL, LAUNCH, RUN, LIST, EXTERN, CHECK, DRAW } kind;
-    int number;            // in kernels, launches or runs of them, lists, externs, checks or draws
+    enum Kind { KERNEL, LAUNCH, RUN, LIST, EXTERN, CHECK, DRAW, READ } kind;
+    int number;            // in kernels, launches or runs of them, lists, externs, checks, draws or reads
     std::vector<int> born; // TRANSIENT buffers and large outputs that nothing used before
     std::vector<int> dead_buffers, dead_views; // TRANSIENT and EXTERN: nothing needs them after this step
     std::vector<int> dead_inputs, dead_input_views; // likewise, for calls that own their inputs
@@ -204,6 +210,7 @@ struct Program {
     std::vector<List> lists;
     std::vector<Extern> externs;
     std::vector<Check> checks;
+    std::vector<Read> reads;
     std::vector<Draw> draws;
     std::vector<Step> steps;
     std::vector<NumberStep> numbers;

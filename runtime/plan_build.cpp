@@ -16,8 +16,10 @@ bool Parser::parse() {
         list(PyObject_GetAttrString(module.object, "ListCall")),
         check(PyObject_GetAttrString(module.object, "CheckCall")),
         draw(PyObject_GetAttrString(module.object, "DrawCall")),
+        read(PyObject_GetAttrString(module.object, "ReadCall")),
         number_spec(PyObject_GetAttrString(module.object, "NumberSpec"));
-    if (!view || !input || !kernel || !launch || !list || !check || !draw || !number_spec) return false;
+    if (!view || !input || !kernel || !launch || !list || !check || !draw || !read || !number_spec)
+        return false;
     number_type = number_spec.object;
     view_type = view.object;
     input_type = input.object;
@@ -42,6 +44,7 @@ bool Parser::parse() {
                            : type == list.object   ? list_step(item)
                            : type == check.object  ? check_step(item)
                            : type == draw.object   ? draw_step(item)
+                           : type == read.object   ? read_step(item)
                                                    : extern_step(item);
                 }) &&
            each("outputs", [&](PyObject *item) { return output(item); }) && program_check(program);

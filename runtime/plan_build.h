@@ -106,6 +106,7 @@ class Parser {
     bool list_step(PyObject *item);
     bool check_step(PyObject *item);
     bool draw_step(PyObject *item);
+    bool read_step(PyObject *item);
 
     // plan_build_externs.cpp
     // Whether a container holds a tensor, or a number that varies, at any depth: only then is it built anew

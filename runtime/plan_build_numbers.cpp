@@ -57,14 +57,14 @@ bool Parser::size_number(PyObject *object, int *result) const {
 }
 
 bool Parser::size(PyObject *item) {
-    static const char *const kinds[] = {"dim", "stride", "offset", "number", "const", "", "after"};
-    static const size_t counts[] = {2, 2, 1, 1, 1, 0, 3};
+    static const char *const kinds[] = {"dim", "stride", "offset", "number", "const", "", "after", "item"};
+    static const size_t counts[] = {2, 2, 1, 1, 1, 0, 3, 3};
     Size size{};
     PyObject *op = field(item, "op"), *operands = field(item, "operands");
     const char *name = op ? PyUnicode_AsUTF8(op) : nullptr;
     if (!name || !operands) return false;
     size.kind = Size::COMPUTED;
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 8; i++)
         if (std::strcmp(name, kinds[i]) == 0) size.kind = (Size::Kind)i;
     NumberStep step{};
     size_t wanted = counts[size.kind];
@@ -82,7 +82,7 @@ bool Parser::size(PyObject *item) {
     program->sizes.values.push_back(size.kind == Size::CONST ? given[0] : 0);
     if (size.kind == Size::CONST) wanted = 0;
     size.count = wanted;
-    if (size.kind == Size::AFTER) {
+    if (size.kind == Size::AFTER || size.kind == Size::ITEM) {
         size.step = (int)given[0];
         size.operands[0] = (int)given[1];
         size.operands[1] = (int)given[2];

@@ -1,4 +1,4 @@
-// Parses kernels, launches, lists of kernels, checks and draws.
+// Parses kernels, launches, lists of kernels, checks, draws and reads.
 #include "plan_build.h"
 
 #include <algorithm>
@@ -163,6 +163,18 @@ bool Parser::draw_step(PyObject *item) {
     draw.device = (int)device;
     program->steps.push_back({Step::DRAW, (int)program->draws.size(), {}, {}, {}, {}, {}});
     program->draws.push_back(draw);
+    return true;
+}
+
+bool Parser::read_step(PyObject *item) {
+    Read read{};
+    PyObject *buffer = field(item, "buffer");
+    if (!buffer || !buffer_number(buffer, &read.buffer)) return false;
+    PyObject *dtype = program->buffers[read.buffer].layout.dtype_object;
+    bool is_float = true;
+    if (!dtype || !number_dtype(dtype, &is_float) || is_float) return wrong("sizes are read from int64");
+    program->steps.push_back({Step::READ, (int)program->reads.size(), {}, {}, {}, {}, {}});
+    program->reads.push_back(read);
     return true;
 }
 

@@ -23,6 +23,7 @@ std::vector<int> used_by(const Program &program, const Step &step) {
     if (step.kind == Step::KERNEL) return program.kernels[step.number].buffers;
     if (step.kind == Step::LAUNCH) return program.launches[step.number].buffers;
     if (step.kind == Step::CHECK) return {program.checks[step.number].buffer};
+    if (step.kind == Step::READ) return {program.reads[step.number].buffer};
     if (step.kind == Step::DRAW) {
         int aligned = program.draws[step.number].aligned;
         return aligned < 0 ? std::vector<int>{} : std::vector<int>{aligned};

@@ -157,6 +157,8 @@ struct Call : Frame {
                 good = run_extern(program.externs[step.number]);
             else if (step.kind == Step::DRAW)
                 good = run_draw(program.draws[step.number]);
+            else if (step.kind == Step::READ)
+                good = find_sizes((size_t)program.reads[step.number].sizes);
             else
                 good = run_check(program.checks[step.number]);
             if (!good) return false;

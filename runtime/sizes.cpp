@@ -36,25 +36,31 @@ class Binder {
     // When each size is known, and how it is found.
     bool order() {
         for (Size &size : sizes.all) {
-            if (size.kind == Size::AFTER && !bind_result(size)) return false;
+            if (is_late(size) && !bind_result(size)) return false;
             if (size.kind == Size::COMPUTED)
                 for (size_t i = 0; i < size.count; i++)
                     size.step = std::max(size.step, sizes.all[size.operands[i]].step);
         }
         std::vector<int> steps{-1};
         for (const Size &size : sizes.all)
-            if (size.kind == Size::AFTER) steps.push_back(size.step);
+            if (is_late(size)) steps.push_back(size.step);
         std::sort(steps.begin(), steps.end());
         steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
         for (int step : steps) {
             sizes.groups.emplace_back();
             sizes.groups.back().step = step;
             if (step < 0) continue;
+            if (program->steps[step].kind == Step::READ) {
+                program->reads[program->steps[step].number].sizes = (int)sizes.groups.size() - 1;
+                continue;
+            }
             Extern &call = program->externs[program->steps[step].number];
             call.sizes = (int)sizes.groups.size() - 1;
             /* Results that are made before the call have sizes by then. */
             if (call.shim.shim && call.shim.shim->out) call.shim = ShimCall{};
         }
+        for (const Read &read : program->reads)
+            if (read.sizes < 0) return wrong("what is read is a size");
         for (size_t i = 0; i < sizes.all.size(); i++) {
             const Size &size = sizes.all[i];
             if (size.kind == Size::COMPUTED)
@@ -65,7 +71,15 @@ class Binder {
         return true;
     }
 
+    static bool is_late(const Size &size) { return size.kind == Size::AFTER || size.kind == Size::ITEM; }
+
     bool bind_result(const Size &size) const {
+        if (size.kind == Size::ITEM) {
+            bool reads = size.step >= 0 && size.step < (int)program->steps.size() &&
+                         program->steps[size.step].kind == Step::READ &&
+                         program->reads[program->steps[size.step].number].buffer == size.operands[0];
+            return reads || wrong("a size is known after the step that reads it");
+        }
         if (size.step < 0 || size.step >= (int)program->steps.size() ||
             program->steps[size.step].kind != Step::EXTERN)
             return wrong("a size is known after a library call");
@@ -82,7 +96,8 @@ class Binder {
             return wrong("a plan names a buffer that it does not have");
         const Buffer &buffer = program->buffers[at];
         bool has = dimension >= 0 && dimension < (int)buffer.layout.shape.size();
-        bool fits = size.kind == Size::NUMBER   ? buffer.kind == Buffer::NUMBER && !buffer.is_float
+        bool fits = size.kind == Size::ITEM     ? is_item(buffer, dimension)
+                    : size.kind == Size::NUMBER ? buffer.kind == Buffer::NUMBER && !buffer.is_float
                     : size.kind == Size::AFTER  ? has
                     : size.kind == Size::OFFSET ? buffer.kind == Buffer::INPUT
                                                 : buffer.kind == Buffer::INPUT && has;
@@ -94,6 +109,13 @@ class Binder {
         bool single = size.kind == Size::NUMBER || size.kind == Size::OFFSET;
         found->wanted.emplace_back(single ? 0 : dimension, number);
         return true;
+    }
+
+    // An element of a plain vector whose size is known before.
+    static bool is_item(const Buffer &buffer, int index) {
+        const Layout &layout = buffer.layout;
+        return buffer.kind != Buffer::NUMBER && buffer.device == "cpu" && layout.shape.size() == 1 &&
+               !layout.is_sized() && layout.strides[0] == 1 && index >= 0 && index < layout.shape[0];
     }
 
     SizeGroup *group_of(int size) {
@@ -186,7 +208,9 @@ class Binder {
 // 1: another value than in the last call, 0: the same, -1: exception.
 int read(Sizes *sizes, SizeSource *source, const Tensor *tensors, void *const *data) {
     const int64_t *from = reinterpret_cast<const int64_t *>(&data[source->buffer]);
-    if (source->kind != Size::NUMBER) {
+    if (source->kind == Size::ITEM) {
+        from = static_cast<const int64_t *>(data[source->buffer]);
+    } else if (source->kind != Size::NUMBER) {
         Form form = source->kind == Size::STRIDES  ? Form::STRIDES
                     : source->kind == Size::OFFSET ? Form::OFFSET
                                                    : Form::SHAPE;

@@ -15,7 +15,7 @@ namespace frameloom {
 struct Program;
 
 struct Size {
-    enum Kind { SHAPE, STRIDES, OFFSET, NUMBER, CONST, COMPUTED, AFTER } kind;
+    enum Kind { SHAPE, STRIDES, OFFSET, NUMBER, CONST, COMPUTED, AFTER, ITEM } kind;
     int op = 0; // NumberStep::Op of those that are computed
     int operands[2] = {0, 0};
     size_t count = 0;
@@ -37,7 +37,7 @@ struct SizePlace {
 
 // What becomes known at one time, and what depends on it.
 struct SizeGroup {
-    int step; // of AFTER
+    int step; // of AFTER and ITEM
     std::vector<SizeSource> sources;
     std::vector<int> computed; // sizes, in order
     std::vector<SizePlace> places;

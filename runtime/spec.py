@@ -29,6 +29,7 @@ class SizeCall:
     sizes, with Python's meaning.
     "after": (step, buffer, dimension), of a result of this library call: known once that step has run.  What depends on it, and is
     not the call itself, comes behind that step; scratch memory does not.
+    "item": (step, buffer, index), an element of the int64 vector that this step, a ReadCall, reads: known once it has.
 
     What does not fit into 64 bits, a division by 0, a negative extent, a grid that the GPU cannot have: such a call is refused."""
 
@@ -176,6 +177,13 @@ class DrawCall:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadCall:
+    """Takes sizes (`SizeCall` "item") out of `buffer`, a vector of int64 in the CPU's memory."""
+
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlanSpec:
     """`numbers` are computed first, then `sizes`.  outputs: a ViewSpec, an int (that input object itself), or a 1-tuple (that constant;
     an int for a SizeRef).  A ViewSpec of the whole of an
@@ -186,7 +194,9 @@ class PlanSpec:
 
     n_inputs: int
     buffers: tuple[BufferSpec, ...]
-    steps: tuple[KernelCall | LaunchCall | ListCall | ExternCall | CheckCall | DrawCall, ...]
+    steps: tuple[
+        KernelCall | LaunchCall | ListCall | ExternCall | CheckCall | DrawCall | ReadCall, ...
+    ]
     outputs: tuple[Any, ...]
     arena_bytes: int | SizeRef  # of all devices
     otherwise: Callable[..., tuple[Any, ...]] | None = None

@@ -11,8 +11,10 @@ import torch
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.elements import element_of
 from frameloom.capture.known import known_value
+from frameloom.capture.late_items import MOST, may_be_sizes, sizes_in
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.container import ListValue
 from frameloom.capture.values.number import NumberValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
@@ -43,6 +45,25 @@ def _item(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if known is not None:
         return ConstValue(known.item())
     return _taken_out(t, tensor, broken)
+
+
+@knows(torch.Tensor.tolist, least=1, most=1)
+def _tolist(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Of few ints, which may be sizes."""
+    broken = Break("item", "tensor.tolist(...)")
+    tensor = t.look(args[0])
+    if not isinstance(tensor, TensorValue) or t.frame is None:
+        raise broken
+    known = known_value(tensor.fake, t.recorder)  # type: ignore[arg-type]
+    if known is not None and known.numel() <= MOST:
+        return t.from_python(known.tolist())
+    site, shape = (t.frame.code, t.frame.at.index), tensor.fake.shape
+    if t.session.is_avoided(*site) or not may_be_sizes(t, tensor.fake) or not shape:
+        raise broken
+    found: list[Value] = list(sizes_in(t, tensor, site))
+    for n in reversed(shape[1:]):
+        found = [ListValue(found[k : k + n]) for k in range(0, len(found), n)]
+    return ListValue(found)
 
 
 @knows(torch.equal, torch.Tensor.equal, least=2, most=2)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from frameloom.capture.late_items import may_be_sizes, sizes_in
 from frameloom.capture.opcodes import IN_PLACE
 from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import ConstValue
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 COMPARISONS = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
 ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.truediv)
+OF_SIZES = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)
 LARGEST = torch.finfo(torch.float32).max
 UNARY = (operator.neg, operator.pos)
 
@@ -42,6 +44,7 @@ class NumberValue(Value):
         self.site = site
         self.most = most  # a bound of its size, where it is finite
         self.least = 0.0  # what it is at least, unless it is NaN; 0 where that is not known
+        self._size: ConstValue | None = None
 
     def type(self) -> type:
         return self.cls
@@ -50,6 +53,15 @@ class NumberValue(Value):
     def fits(self) -> bool:
         """Whether PyTorch takes it for a number of 32 bits: others it refuses."""
         return self.most <= LARGEST
+
+    def size(self, t: Tracer) -> ConstValue:
+        """An int, as a size."""
+        if self._size is None:
+            if self.cls is not int or not may_be_sizes(t, self.tensor.fake):
+                self.needed()
+            (self._size,) = sizes_in(t, self.tensor, self.site)
+            t.on_undo(partial(setattr, self, "_size", None))
+        return self._size
 
     def needed(self) -> NoReturn:
         raise Avoid(self.site)
@@ -84,9 +96,22 @@ def compare(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value)
     return NumberValue(result, bool, number.site)
 
 
-def combine(t: Tracer, fn: Callable[..., Any], left: Value, right: Value) -> NumberValue:
+def is_integer(value: Value) -> bool:
+    if isinstance(value, NumberValue):
+        return value.cls is int
+    return isinstance(value, ConstValue) and value.type() is int
+
+
+def as_size(t: Tracer, value: Value) -> Value:
+    """Ints that tensors hold as sizes; others as they are."""
+    return value.size(t) if isinstance(value, NumberValue) else value
+
+
+def combine(t: Tracer, fn: Callable[..., Any], left: Value, right: Value) -> Value:
     """A binary operator or a comparison; one of the two is a `NumberValue`, the other a number."""
     fn = IN_PLACE[fn][1] if fn in IN_PLACE else fn
+    if fn in OF_SIZES and all(map(is_integer, (left, right))):
+        return t.evaluate(fn, [as_size(t, left), as_size(t, right)], {})
     if fn not in ARITHMETIC:
         return compare(t, fn, left, right)
     operands, number = _floats(left, right), _number_of(left, right)
@@ -101,14 +126,19 @@ def combine(t: Tracer, fn: Callable[..., Any], left: Value, right: Value) -> Num
     return _computed(t, fn, operands, number, most)
 
 
-def unary(t: Tracer, fn: Callable[[Any], Any], number: NumberValue) -> NumberValue:
+def unary(t: Tracer, fn: Callable[[Any], Any], number: NumberValue) -> Value:
+    if fn in UNARY and number.cls is int:
+        return t.evaluate(fn, [number.size(t)], {})
     if fn not in UNARY or number.cls is not float:
         number.needed()
     return _computed(t, fn, [number.tensor], number, number.most)
 
 
-def extreme(t: Tracer, wanted: Callable[..., Any], best: Value, other: Value) -> NumberValue:
+def extreme(t: Tracer, wanted: Callable[..., Any], best: Value, other: Value) -> Value:
     """`other if wanted(other, best) else best`."""
+    if is_integer(best) and is_integer(other):
+        fn = min if wanted is operator.lt else max
+        return t.evaluate(fn, [as_size(t, best), as_size(t, other)], {})
     most = max(_most(t, best), _most(t, other))
     made = _computed(
         t, partial(_chosen, wanted), _floats(best, other), _number_of(best, other), most

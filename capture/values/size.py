@@ -16,7 +16,7 @@ from frameloom.capture.opcodes import IN_PLACE
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.symbolic import MAX_PROGRAM, SymbolicNumber
-from frameloom.ir.size import Apply, Int, Size, Symbol, largest, smallest
+from frameloom.ir.size import Apply, Int, Size, largest, lone_symbol, smallest
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
@@ -118,15 +118,6 @@ def postfix(t: Tracer, size: Int, program: list[Any]) -> str | None:
         if None in texts or len(program) > MAX_PROGRAM
         else f"{fn.__name__}({', '.join(texts)})"
     )  # type: ignore[arg-type]
-
-
-def lone_symbol(size: Size) -> Symbol | None:
-    """The symbol that it is."""
-    if len(size.terms) != 1:
-        return None
-    ((monomial, factor),) = size.terms
-    one = len(monomial) == 1 and factor == 1 and isinstance(monomial[0], Symbol)
-    return monomial[0] if one else None  # type: ignore[return-value]
 
 
 def steps(size: Size) -> tuple[Any, tuple[Int, Int]]:

@@ -19,7 +19,8 @@ import torch
 from frameloom.ir import node as ir
 from frameloom.ir.alike import can_be_said
 from frameloom.ir.dtype import DType
-from frameloom.ir.library import DRAW, OUT_FORMS
+from frameloom.ir.late import defined, forget
+from frameloom.ir.library import DRAW, OUT_FORMS, READ
 from frameloom.ir.lower import channels_last, lazy, onednn
 from frameloom.ir.lower.convolution import convolution
 from frameloom.ir.lower.convolution_backward import convolution_backward
@@ -75,7 +76,7 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
-from frameloom.ir.size import Size, number
+from frameloom.ir.size import Size, late_in, number
 from frameloom.ir.substitute import fold, loads
 
 ASSERTION = "aten._assert_async.msg"
@@ -145,6 +146,7 @@ class Lowering:
     def run(self, once: bool = False) -> Program:
         """`once`: parts that are alike are lowered once (repeats.py), or Unfit."""
         nodes = list(self.graph.nodes)
+        forget(s for n in nodes for s in late_in(n.meta.get("val")))
         ends = nodes[-1].args[0]
         self.returned = {base_of(n) for n in flatten(ends) if isinstance(n, torch.fx.Node)}
         seen = flatten(ends if self.n_visible is None else ends[: self.n_visible])
@@ -235,13 +237,15 @@ class Lowering:
 
     def call(self, node: torch.fx.Node) -> Any:
         target: Any = node.target
+        if target is torch.Tensor.tolist:
+            return self.read(node)
+        if isinstance(node.meta.get("val"), Size):
+            self.numbers.note_size(node)
+            return node.meta["val"]
         if target is operator.getitem:
             return self.values[node.args[0]][node.args[1]]  # type: ignore[index]
         if is_number(node):
             return self.numbers.computed(node)
-        if isinstance(node.meta.get("val"), Size):
-            self.numbers.note_size(node)
-            return node.meta["val"]
         name = str(target)
         arguments = arguments_of(target, node.args, node.kwargs)
         if name == WRITE_BACK:
@@ -270,6 +274,17 @@ class Lowering:
                 if node in self.repeats.items:
                     raise Unfit from None
         return self.library_call(node, name)
+
+    def read(self, node: torch.fx.Node) -> None:
+        """Ints of a vector, as sizes."""
+        (vector,) = node.all_input_nodes
+        view = self.plain(vector)
+        sizes = {n.args[1]: n.meta["val"] for n in node.users}
+        shape = tuple(sizes.get(k, 0) for k in range(view.shape[0]))
+        assert view == View(view.buffer, view.buffer.shape, (1,)), "sizes lie in a vector alone"
+        result = Buffer(node.name, DType.I64, shape, shape, Kind.EXTERN)
+        defined([result])
+        self.steps.append(Extern(READ, (view,), (), (result,), origin(node)))
 
     def view(self, node: torch.fx.Node, target: Any, val: Any) -> Any:
         """Of a tensor that lies as the program sees it: what the program sees.  Else the view of what there is."""
@@ -461,7 +476,8 @@ class Lowering:
                 kind = Kind.OUTPUT if (node, k) in self.returned else Kind.TEMP
             buffer = self.buffer(f"{node.name}_{k}" if several else node.name, v, kind)
             refs.append(self.ref(buffer, v))
-            results.append(buffer if k in used else None)
+            results.append(buffer if k in used or any(map(late_in, buffer.shape)) else None)
+        defined(results)
         self.steps.append(Extern(name, args, kwargs, tuple(results), origin(node)))
         refs = [ref and as_returned(self, node, ref, k) for k, ref in enumerate(refs)]
         return refs if several else refs[0]

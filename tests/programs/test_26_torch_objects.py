@@ -252,7 +252,7 @@ def unpacking_the_wrong_number_is_caught(x):
         return x + 1, str(error)
 
 
-@program(graphs=2, breaks="data_dependent")
+@program()
 def nonzero_has_no_fixed_shape(x):
     return (x + 1).nonzero() * 2
 
@@ -269,7 +269,7 @@ def item_is_a_number_to_round(x):
     return x * n
 
 
-@program(graphs=2, breaks="data_dependent")
+@program()
 def boolean_mask_selects(x):
     y = x * 2
     return y[y > 0] + 1

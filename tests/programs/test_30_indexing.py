@@ -144,7 +144,7 @@ def where_forms(x):
     )
 
 
-@program(graphs=2, breaks="data_dependent")
+@program()
 def where_of_one_argument(x):
     y = x + 1
     rows, columns = torch.where(y > 3)

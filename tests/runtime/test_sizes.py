@@ -13,6 +13,7 @@ from frameloom.runtime.spec import (
     ExternCall,
     KernelCall,
     PlanSpec,
+    ReadCall,
     SizeCall,
     SizeRef,
     ViewSpec,
@@ -582,3 +583,46 @@ def test_what_depends_on_a_result_comes_behind_it(kernel, steps, buffers):
             [],
             arena_bytes=64,
         )
+
+
+def test_sizes_that_a_tensor_holds(kernel):
+    """A kernel writes them; what has these sizes is made behind the step that reads them."""
+    rows, columns = R(1), R(2)
+    p = plan(
+        [
+            flat("input", 2, dtype=I64),
+            buffer("arena", (2,), (1,), dtype=I64),
+            buffer("extern", (rows, columns), (columns, 1)),
+            flat("output", rows),
+        ],
+        [("const", 2), ("item", 1, 1, 0), ("item", 1, 1, 1), ("dim", 0, 0), ("mul", 1, 2)],
+        [
+            extern("t", aten.mul.out, (view(0, (2,), (1,), dtype=I64), 2), (1,), out_form=True),
+            ReadCall(1),
+            extern("t", aten.ones.default, ([rows, columns],), (2,), {"dtype": F32}),
+            extern("t", aten.fill_.Scalar, (view(3, (rows,), (1,)), 5), ()),
+        ],
+        [view(2, (rows, columns), (columns, 1)), (R(4),), view(3, (rows,), (1,))],
+        arena_bytes=64,
+    )  # fmt: skip
+    for given in ([1, 2], [3, 1], [0, 4], [3, 1], [2, 5]):
+        made, count, filled = p(torch.tensor(given))
+        assert made.shape == (2 * given[0], 2 * given[1]) and count == made.numel()
+        assert filled.tolist() == [5.0] * (2 * given[0])
+    with pytest.raises(RuntimeError, match="impossible sizes"):
+        p(torch.tensor([1, -2]))
+    assert p(torch.tensor([1, 2]))[1] == 8
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ([("item", 0, 0, 2)], "read from"),
+        ([("item", 1, 0, 0)], "after the step that reads it"),
+        ([("item", 0, 1, 0)], "after the step that reads it"),
+        ([], "what is read"),
+    ],
+)
+def test_reads_that_make_no_sense(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        plan([flat("input", 2, dtype=I64), flat("input", 2, dtype=I64)], sizes, [ReadCall(0)], [])

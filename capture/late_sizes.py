@@ -1,0 +1,239 @@
+"""Sizes that the data decides: `nonzero`, masks that select, `unique`, counts of repetitions.
+
+In: such an op as the recorder meets it.  Out: its result, a tensor with a late symbol as one of its sizes (ir/size.py): the number is known only
+behind the op.  What has to be assumed of it (size_facts.py) the plan checks there; where it does not hold the call starts anew as plain Python, for
+which nothing may have been changed before.  Otherwise, and where gradients flow or a GPU computes, the graph breaks at the op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from frameloom.capture.aten_op import draws
+from frameloom.capture.fake import Fake
+from frameloom.capture.functional import current
+from frameloom.capture.shapes import empty
+from frameloom.capture.sized import SizedMeta, strides_of
+from frameloom.capture.values.base import Avoid
+from frameloom.capture.values.const import ConstValue
+from frameloom.errors import Break
+from frameloom.ir.size import Int, Size, late_in
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from frameloom.capture.graph import CapturedGraph
+    from frameloom.capture.record import Recorder
+    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.values.base import Value
+
+aten = torch.ops.aten
+CPU = torch.device("cpu")
+
+
+@dataclass(eq=False)
+class Result:
+    """Where a call has a late symbol: it is the size of dimension `dim` of the tensor that `node` makes, at the instruction `site`."""
+
+    dim: int
+    node: Any = None
+    fake: Any = None
+    value: Any = None
+    site: tuple[CodeType, int] | None = None
+    origin = None
+    is_item = False
+
+    @property
+    def is_erased(self) -> bool:
+        return self.node is None or self.node._erased
+
+    def text(self) -> str:
+        return f"{self.node}.shape[{self.dim}]"
+
+    def read(self) -> tuple[Any, tuple[Any, ...]]:
+        """The call that gives it, in a graph."""
+        return aten.sym_size.int, (self.node, self.dim)
+
+    def computed_from(self, t: Tracer) -> tuple[Any, list[Value]]:
+        return torch.Tensor.size, [self.value, ConstValue(self.dim)]
+
+
+# --- ops
+
+
+def places(recorder: Recorder, mask: Fake) -> list[Fake]:
+    """The indices of its ones, one tensor per dimension."""
+    node = current(mask, recorder)
+    found = recorder.places.get(node)
+    if found is None or found.node._erased:
+        found = recorder.places[node] = nonzero(recorder, mask)
+    return [recorder._view(aten.select.int, (found, 1, d), {}) for d in range(mask.dim())]
+
+
+def nonzero(recorder: Recorder, x: Fake) -> Fake:
+    """As many rows as of the same tensor before."""
+    node, source = current(x, recorder), None
+    known = recorder.counted.get(node)
+    if known is None or known[1].is_erased:
+        size, source = _new_size(recorder, x.numel(), 0)
+        recorder.counted[node] = size, source
+    else:
+        size = known[0]
+    meta = SizedMeta((size, x.dim()), (1, size), torch.int64)
+    return _made(recorder, aten.nonzero.default, (x,), {}, meta, source)
+
+
+def _new_size(recorder: Recorder, bound: Int | None, dim: int) -> tuple[Size, Result]:
+    source = Result(dim)
+    recorder.late.append(source)
+    return recorder.facts.late_symbol(source, bound), source
+
+
+def _made(
+    recorder: Recorder, func: Any, args: Any, kwargs: Any, metas: Any, source: Result | None
+) -> Any:
+    """The op, whose results have these geometries."""
+    recorder.looks_at_data = True
+    made = recorder._pure(func, args, kwargs, recorder._new(metas, CPU))
+    if source is not None:
+        source.fake = made if isinstance(made, Fake) else made[0]
+        source.node = source.fake.node
+    return made
+
+
+def _nonzero(recorder: Recorder, func: Any, x: Fake) -> Any:
+    return nonzero(recorder, x)
+
+
+def _unique(
+    recorder: Recorder, func: Any, x: Fake, inverse: bool, counts: bool, first: Any = ()
+) -> Any:
+    """The different elements, where each is among them, how many of each."""
+    size, source = _new_size(recorder, x.numel(), 0)
+    metas = (
+        empty((size,), x.dtype),
+        empty(x.shape if inverse else (0,), torch.int64),
+        empty((size if counts else 0,), torch.int64),
+    )
+    return _made(recorder, func, (x, *first, inverse, counts), {}, metas, source)
+
+
+def _unique2(
+    recorder: Recorder, func: Any, x: Fake, sorted: bool = True, inverse: bool = False, counts: bool = False
+) -> Any:  # fmt: skip
+    return _unique(recorder, func, x, inverse, counts, (sorted,))
+
+
+def _unique_consecutive(
+    recorder: Recorder, func: Any, x: Fake, inverse: bool = False, counts: bool = False, dim: int | None = None
+) -> Any:  # fmt: skip
+    return _unique(recorder, func, x, inverse, counts) if dim is None else None
+
+
+def _unique_dim(
+    recorder: Recorder, func: Any, x: Fake, dim: int, sorted: bool = True, inverse: bool = False, counts: bool = False
+) -> Any:  # fmt: skip
+    if not x.dim() or not x.numel() > 0:
+        return None
+    dim %= x.dim()
+    size, source = _new_size(recorder, x.shape[dim], dim)
+    rest = [n for d, n in enumerate(x.shape) if d != dim]
+    shape, (step, *strides) = [*rest], strides_of([size, *rest])
+    shape.insert(dim, size)
+    strides.insert(dim, step)
+    metas = (
+        SizedMeta(shape, strides, x.dtype),
+        empty((x.shape[dim],), torch.int64),
+        empty((size,), torch.int64),
+    )
+    return _made(recorder, func, (x, dim, sorted, inverse, counts), {}, metas, source)
+
+
+def _repeated(
+    recorder: Recorder, func: Any, repeats: Fake, *, output_size: Int | None = None
+) -> Any:
+    if repeats.dim() != 1:
+        return None
+    if output_size is not None:
+        meta, source = empty((output_size,), repeats.dtype), None
+    else:
+        size, source = _new_size(recorder, None, 0)
+        meta = empty((size,), repeats.dtype)
+    return _made(recorder, func, (repeats,), {"output_size": output_size}, meta, source)
+
+
+OPS: dict[Any, Callable[..., Any]] = {
+    aten.nonzero.default: _nonzero,
+    aten._unique2.default: _unique2,
+    aten.unique_consecutive.default: _unique_consecutive,
+    aten.unique_dim.default: _unique_dim,
+    aten.repeat_interleave.Tensor: _repeated,
+}
+
+
+def late_result(
+    recorder: Recorder, func: Any, fakes: Sequence[Fake], args: Any, kwargs: Any
+) -> Any:
+    """What the op gives; None where that cannot be said."""
+    op = OPS.get(func)
+    return op(recorder, func, *args, **kwargs) if op is not None and is_possible(fakes) else None
+
+
+def is_possible(fakes: Sequence[Fake]) -> bool:
+    return all(f.device.type == "cpu" and not f.requires_grad for f in fakes)
+
+
+# --- what is assumed
+
+
+def undecided(recorder: Recorder, size: Size) -> NoReturn:
+    """Code depends on a size that is not known."""
+    sources = [s.source for s in late_in(size)]
+    for source in sources:
+        if source.is_item or recorder.facts.relaxed:
+            raise Avoid(source.site)
+    raise Break("data_dependent", f"the size {size!r} has to be known")
+
+
+def found_at(t: Tracer, sources: Sequence[Result], what: str) -> None:
+    """The present instruction has made these."""
+    assert t.frame is not None
+    site = (t.frame.code, t.frame.at.index)
+    if t.session.is_avoided(*site) or not t.session.varying.follows_late:
+        raise Break("data_dependent", what)
+    t.session.varying.has_late = True
+    for source in sources:
+        source.site = site
+        source.value = t.from_python(source.fake)
+
+
+def assumed(recorder: Recorder) -> list[Result]:
+    """Where sizes come from that are not just any."""
+    symbols = [s for n in recorder.facts.late_conditions() for s in late_in(n)]
+    return [s.source for s in dict.fromkeys(symbols) if not s.source.is_erased]
+
+
+def avoid_all(recorder: Recorder) -> None:
+    """Capture again with breaks, if there is any."""
+    for source in recorder.late:
+        if not source.is_erased:
+            raise Avoid(source.site)  # type: ignore[arg-type]
+
+
+def checks_sizes(t: Tracer, graph: CapturedGraph, ours: bool) -> bool:
+    """Whether calls of the graph may have to start anew.  `ours`: our own plan runs it."""
+    found = assumed(t.recorder)
+    if not found:
+        return False
+    if (
+        not ours
+        or t.session.per_code
+        or graph.mutated
+        or any(draws(node) for node in graph.graph.nodes)
+    ):
+        raise Avoid(found[0].site)  # type: ignore[arg-type]
+    return True

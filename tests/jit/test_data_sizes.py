@@ -1,0 +1,321 @@
+"""Sizes that the data decides: one graph whatever the data is, and results as plain code gives them."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import frameloom
+from tests.helpers import jit_for_test
+from tests.observe import assert_same_call, observe, same
+
+
+def masks(*shape):
+    """Some, none, one, all."""
+    one = torch.zeros(shape, dtype=torch.bool)
+    one.view(-1)[3] = True
+    yield torch.randn(shape) > 0
+    yield torch.zeros(shape, dtype=torch.bool)
+    yield one
+    yield torch.ones(shape, dtype=torch.bool)
+    yield torch.randn(shape) > 0.5
+
+
+def agree(fn, *make, graphs=1, breaks=0, kinds=masks):
+    """`fn` of tensors and a mask, for all kinds of masks."""
+    jitted = jit_for_test(fn)
+    with torch.no_grad():
+        for mask in kinds(5, 6):
+            given = [m() for m in make]
+            other = [g.clone() for g in given]
+            want, got = fn(*given, mask), jitted(*other, mask.clone())
+            same(got, want, 1e-5, 1e-5, f"{int(mask.sum())} of {mask.numel()}: ")
+            for a, b in zip(other, given, strict=True):
+                assert torch.equal(a, b)
+    found = jitted.explanation
+    assert (len(found.graphs), len(found.breaks)) == (graphs, breaks), str(found)
+    assert not found.plain, found.plain
+    return found
+
+
+def x():
+    return torch.randn(5, 6)
+
+
+def wide():
+    return torch.randn(5, 6, 7)
+
+
+CASES = {
+    "sum": lambda x, m: x[m].sum(),
+    "mean": lambda x, m: x[m].mean(),
+    "elementwise": lambda x, m: (x[m] * 2 + 1).exp(),
+    "nonzero": lambda x, m: m.nonzero(),
+    "nonzero_twice": lambda x, m: (m.nonzero(), m.nonzero()),
+    "nonzero_columns": lambda x, m: m.nonzero(as_tuple=True),
+    "where": lambda x, m: x[torch.where(m)] * 2,
+    "length": lambda x, m: (x[m].shape[0] * 2, len(x[m]), x[m].numel() + 1),
+    "counted": lambda x, m: x[m].sum() / (x[m].shape[0] + 1),
+    "masked_select": lambda x, m: torch.masked_select(x, m) * 2,
+    "broadcast_mask": lambda x, m: torch.masked_select(x, m[:, :1]) * 2,
+    "computed_mask": lambda x, m: x[(x > 0) & m].cos(),
+    "not_zero": lambda x, m: (x * m).nonzero() * 2,
+    "products": lambda x, m: x[m] * x.cos()[m] + x[m],
+    "cumulative": lambda x, m: x[m].cumsum(0) + 1,
+    "any_all": lambda x, m: (x[m].any(), (x[m] > 0).all()),
+    "prod_norm": lambda x, m: (x[m].prod(), x[m].norm(), x[m].logsumexp(0)),
+    "softmax": lambda x, m: x[m].softmax(0),
+    "zeros": lambda x, m: torch.zeros(x[m].shape[0]) + x[m],
+    "like": lambda x, m: torch.zeros_like(x[m]) + torch.ones_like(x[m]),
+    "new": lambda x, m: x[m].new_full((x[m].shape[0], 2), 3.0) + x[m][:, None],
+    "arange": lambda x, m: torch.arange(x[m].shape[0]) * 2,
+    "unsqueezed": lambda x, m: (x[m].unsqueeze(-1) * x[m]).sum(-1),
+    "outer": lambda x, m: x[m][:, None] + x[m][None],
+    "viewed": lambda x, m: x[m].view(-1, 1).cos(),
+    "sorted": lambda x, m: x[m].sort().values + 1,
+    "cat": lambda x, m: torch.cat([x[m], x[~m]]) * 2,
+    "cat_more": lambda x, m: torch.cat([x[m] + 1, torch.ones(3), x[m]]),
+    "sliced": lambda x, m: x[m][::2] + 1,
+    "double": lambda x, m: x[m].double() + 1,
+    "to_mask": lambda x, m: x[m].relu()[torch.arange(x[m].shape[0])],
+    "unique": lambda x, m: (x * m).unique() * 2,
+    "unique_all": lambda x, m: (x * m).unique(return_inverse=True, return_counts=True),
+    "unique_counts": lambda x, m: (x * m).long().unique(return_counts=True)[1] * 2,
+    "unique_consecutive": lambda x, m: torch.unique_consecutive(m.long(), return_counts=True),
+    "unique_rows": lambda x, m: m.long().unique(dim=0) + 1,
+    "unique_columns": lambda x, m: m.long().unique(dim=1, return_inverse=True, return_counts=True),
+    "repeated": lambda x, m: x.repeat_interleave(m.sum(1), 0) * 2,
+    "repeated_flat": lambda x, m: torch.repeat_interleave(m.view(-1).long()) * 2,
+    "repeated_to": lambda x, m: x.repeat_interleave(m.sum(1) * 0 + 2, 0, output_size=10) + 1,
+    "put_back": lambda x, m: torch.zeros_like(x).masked_scatter(m, x[m] * 2),
+    "assigned": lambda x, m: x.clone().index_put((m,), x[m] * 2) + 1,
+}  # fmt: skip
+
+ROWS = {
+    "rows": lambda x, m: x[m] * 2,
+    "rows_sum": lambda x, m: x[m].sum(0),
+    "rows_sum_last": lambda x, m: x[m].sum(-1) + 1,
+    "rows_mean": lambda x, m: x[m].mean(0),
+    "rows_softmax": lambda x, m: x[m].softmax(-1),
+    "rows_layer_norm": lambda x, m: F.layer_norm(x[m], (7,)),
+    "rows_linear": lambda x, m: F.linear(x[m], x[0, :4]),
+    "rows_matmul": lambda x, m: x[m] @ x[m].t(),
+    "rows_transposed": lambda x, m: x[m].t() + 1,
+    "rows_max_last": lambda x, m: x[m].max(-1).values,
+    "first": lambda x, m: x[m[:, 0]] + 1,
+    "first_flat": lambda x, m: x[m[:, 0]].flatten(1) + 1,
+    "first_reshaped": lambda x, m: x[m[:, 0]].reshape(-1, 7) + 1,
+    "middle": lambda x, m: x[:, m[0]] + 1,
+    "last": lambda x, m: x.transpose(1, 2).contiguous()[..., m[0]] + 1,
+    "embedding": lambda x, m: F.embedding(m.nonzero()[:, 0], x[0]) * 2,
+    "linear_relu": lambda x, m: torch.relu(F.linear(x[m].cos(), x[0, :4], x[0, :4, 0])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_elements(name):
+    agree(CASES[name], x)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows(name):
+    agree(ROWS[name], wide)
+
+
+def test_another_size_in_each_call_is_one_compile():
+    jitted = jit_for_test(lambda x: (x[x > 0] * 2).sum())
+    for n in (7, 300, 4, 20):
+        x = torch.randn(n, 3)
+        assert torch.allclose(jitted(x), (x[x > 0] * 2).sum())
+    assert len(jitted.explanation.graphs) == 2
+
+
+# --- what is assumed
+
+
+@pytest.mark.parametrize("name", ["max", "amax", "argmax", "var", "condition", "gradient", "write"])
+def test_where_it_does_not_hold_the_call_is_plain(name):
+    def condition(x, m):
+        found = m.nonzero()
+        if found.shape[0] == 0:
+            return x - 1
+        return x + found.sum()
+
+    def write(x, m):
+        x.add_(1)
+        return x[m].max()
+
+    fn = {
+        "max": lambda x, m: x[m].max() + 1,
+        "amax": lambda x, m: x[m].amax(0) * 2,
+        "argmax": lambda x, m: x[m].argmax() + 1,
+        "var": lambda x, m: x[m].var() * 2,
+        "condition": condition,
+        "gradient": lambda x, m: (x.requires_grad_() * 2)[m].sum().backward() or x.grad,
+        "write": write,
+    }[name]
+    jitted = jit_for_test(fn)
+    for mask in masks(5, 6):
+        x = torch.randn(5, 6)
+        want, got = observe(fn, (x, mask), {}), observe(jitted, (x, mask), {})
+        assert_same_call(got, want, f"{int(mask.sum())}: ", 1e-5, 1e-5)
+    if name in ("max", "amax", "argmax", "var", "condition"):
+        found = jitted.explanation
+        assert (len(found.graphs), len(found.breaks)) == (1, 0), str(found)
+
+
+def test_sizes_that_have_to_be_equal_break():
+    def fn(x, m):
+        return x[m] + x[x > 0]
+
+    jitted = jit_for_test(fn)
+    x = torch.randn(5, 6)
+    assert torch.equal(jitted(x, x > 0), fn(x, x > 0))
+    with pytest.raises(RuntimeError, match="must match"):
+        jitted(x, x > 3)
+
+
+def test_in_a_try_block():
+    def fn(x, repeats):
+        try:
+            return x.repeat_interleave(repeats) * 2
+        except RuntimeError:
+            return x
+
+    jitted = jit_for_test(fn)
+    x = torch.arange(3.0)
+    for repeats in ([1, 2, 3], [0, 0, 0], [1, -1, 2], [2, 2, 2]):
+        assert torch.equal(jitted(x, torch.tensor(repeats)), fn(x, torch.tensor(repeats)))
+
+
+def test_an_unused_result():
+    def fn(x, m):
+        x[m]
+        m.nonzero()
+        return x + 1
+
+    agree(fn, x)
+
+
+def test_behind_a_break():
+    def fn(x, m):
+        y = x[m]
+        frameloom.graph_break()
+        return y * y.shape[0], y.shape
+
+    agree(fn, x, graphs=3, breaks=1)  # the second piece, once more for other sizes
+
+
+def test_a_module_with_parameters():
+    model = torch.nn.Linear(7, 4)
+    agree(lambda x, m: model(x[m]).relu(), wide)
+
+
+def test_what_needs_gradients_breaks():
+    model = torch.nn.Linear(7, 4)
+
+    def fn(x, m):
+        return model(x[m].cos()).sum()
+
+    jitted = jit_for_test(fn)
+    for mask in masks(5, 6):
+        x = wide()
+        want, got = fn(x, mask), jitted(x, mask)
+        assert torch.allclose(want, got, equal_nan=True)
+        wanted, found = (torch.autograd.grad(y, model.parameters()) for y in (want, got))
+        for a, b in zip(wanted, found, strict=True):
+            assert torch.allclose(a, b, atol=1e-5)
+
+
+# --- ints that tensors hold
+
+COUNTS = ([3, 1, 2, 4, 0], [5, 5, 5, 5, 5], [1, 0, 2, 7, 0], [4, 2, 3, 1, 0])
+
+
+def split_unevenly(x, n):
+    return torch.cat([p + 1 for p in x.split([n, 10 - n])]) * x
+
+
+ITEMS = {
+    "slice": lambda x, n: x[: n.max().item()] * 2,
+    "slice_from": lambda x, n: x[n.min().item() :] * 2,
+    "slice_between": lambda x, n: x[n.min().item() : n.max().item()] * 2,
+    "zeros": lambda x, n: torch.zeros(n[0].item(), 3) + 1,
+    "arithmetic": lambda x, n: torch.zeros(n[0].item() + n[1].item() * 2, 3) + 1,
+    "returned": lambda x, n: (n[0].item() + 1, (x * 2)[: n[1].item()], n[0].item()),
+    "list": lambda x, n: (n * 2).tolist(),
+    "list_of_lists": lambda x, n: (n[:4].view(2, 2) * 2).tolist(),
+    "computed_list": lambda x, n: [k + 1 for k in (n * 2).tolist()],
+    "shape": lambda x, n: torch.ones(n[0].item(), n[1].item()).sum(1),
+    "split": lambda x, n: [p.sum() for p in x.split((n * 0 + 2).tolist())],
+    "split_unevenly": lambda x, n: split_unevenly(x, n[0].item()),
+    "int": lambda x, n: torch.arange(int(n[1])) * 2,
+    "number": lambda x, n: x * n[0].item(),
+    "expand": lambda x, n: x.expand(n[0].item(), 10) + 1,
+    "extremes": lambda x, n: torch.zeros(max(n[0].item(), 2), min(n[1].item(), 3)) + 1,
+    "selected": lambda x, n: x[n[0].item()] * 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_ints_that_a_tensor_holds(name):
+    fn = ITEMS[name]
+    jitted = jit_for_test(fn)
+    for counts in COUNTS:
+        x, n = torch.randn(10), torch.tensor(counts)
+        same(jitted(x, n), fn(x, n), 1e-5, 1e-5, f"{counts}: ")
+    found = jitted.explanation
+    assert (len(found.graphs), len(found.breaks)) == (1, 0), str(found)
+
+
+@pytest.mark.parametrize("counts", [[-1, 3], [11, 2], [0, 0], [12, -12]])
+def test_ints_beyond_what_is_assumed(counts):
+    def fn(x, n):
+        a, b = n.tolist()
+        return x[:a] * 2, x[b:].sum(), torch.zeros(abs(a) + 1)
+
+    jitted = jit_for_test(fn)
+    for given in ([3, 2], counts, [2, 3]):
+        x, n = torch.randn(10), torch.tensor(given)
+        assert_same_call(observe(jitted, (x, n), {}), observe(fn, (x, n), {}), "", 1e-5, 1e-5)
+
+
+def test_sizes_that_do_not_fit_raise():
+    jitted = jit_for_test(lambda x, n: [p * 2 for p in x.split(n.tolist())])
+    x = torch.randn(10)
+    assert len(jitted(x, torch.tensor([4, 6]))) == 2
+    for counts in ([4, 5], [-1, 11]):
+        with pytest.raises(RuntimeError, match="split_with_sizes"):
+            jitted(x, torch.tensor(counts))
+
+
+def test_ints_that_have_to_be_known_break():
+    def fn(x, n):
+        for _ in range(n[0].item()):
+            x = x + 1
+        return x if n[1].item() > 2 else x * 2
+
+    jitted = jit_for_test(fn)
+    for counts in COUNTS:
+        x, n = torch.randn(10), torch.tensor(counts)
+        same(jitted(x, n), fn(x, n), 1e-5, 1e-5, f"{counts}: ")
+    assert {b.kind for b in jitted.explanation.breaks} == {"item"}
+
+
+def test_experts():
+    """Tokens sorted by expert, each expert on its own tokens."""
+    experts = torch.nn.ModuleList([torch.nn.Linear(7, 7) for _ in range(4)])
+
+    def fn(x, chosen):
+        counts = torch.nn.functional.one_hot(chosen, 4).sum(0).tolist()
+        order = chosen.argsort(stable=True)
+        parts = x[order].split(counts, dim=0)
+        made = torch.cat([e(p) for e, p in zip(experts, parts, strict=True)])
+        return torch.zeros_like(x).index_add(0, order, made)
+
+    jitted = jit_for_test(fn)
+    with torch.no_grad():
+        for k in (4, 2, 1, 4):
+            x, chosen = torch.randn(12, 7), torch.randint(0, k, (12,))
+            same(jitted(x, chosen), fn(x, chosen), 1e-5, 1e-5, "")
+    found = jitted.explanation
+    assert (len(found.graphs), len(found.breaks)) == (1, 0), str(found)
