@@ -51,23 +51,29 @@ def verify(program: Program, blame: str = "") -> None:
     ] = {}  # what kernels have stored of a buffer that nobody has read yet: the offsets
     for k, step in enumerate(program.steps):
         try:
-            for buffer in [*reads_of(step), *writes_of(step)]:
+            read, written_here = reads_of(step), writes_of(step)
+            kernels = _kernels_of(step)
+            stored = _offsets(kernels)
+            read_too = set(read) if kernels else set()
+            for buffer in [*read, *written_here]:
                 if known.setdefault(buffer.name, buffer).identity != buffer.identity:
                     raise _Fault(f"two buffers have the name {buffer}")
-            for buffer in reads_of(step):
+            for buffer in read:
                 if buffer not in written and 0 not in buffer.shape:
                     raise _Fault(f"{buffer} is read before it is written")
                 pieces.pop(buffer, None)
-            for buffer in writes_of(step):
-                in_place = isinstance(step, Kernel | KernelList) and buffer in reads_of(step)
-                again = buffer in written and buffer.kind is not Kind.INPUT and not in_place
-                if again and not _is_another_piece(step, buffer, pieces.get(buffer)):
-                    raise _Fault(f"{buffer} is written twice")
-                pieces.setdefault(buffer, set()).update(_offsets(step, buffer))
+            for buffer in written_here:
+                again = buffer in written and buffer.kind is not Kind.INPUT
+                if again and buffer not in read_too:
+                    # Unless it is another part of what kernels have stored (of a concatenation).
+                    before, now = pieces.get(buffer), stored.get(buffer, set())
+                    if not before or not now or not now.isdisjoint(before):
+                        raise _Fault(f"{buffer} is written twice")
+                pieces.setdefault(buffer, set()).update(stored.get(buffer, ()))
             if isinstance(step, KernelList):
-                _check_independent(step)
+                _check_independent(step.name, kernels)
             if isinstance(step, Kernel | KernelList):
-                for kernel in _kernels_of(step):
+                for kernel in kernels:
                     if kernel.name in names:
                         raise _Fault(f"two kernels have the name {kernel.name!r}")
                     names.add(kernel.name)
@@ -76,7 +82,7 @@ def verify(program: Program, blame: str = "") -> None:
                 _check_extern(step)
             elif step.buffer.dtype is not DType.BOOL:
                 raise _Fault(f"a check of {step.buffer}, which is not bool")
-            written.update(writes_of(step))
+            written.update(written_here)
         except _Fault as fault:
             raise VerifyError(_message(program, k, fault, blame)) from None
     for out in program.outputs:
@@ -94,16 +100,13 @@ def _kernels_of(step: Step) -> tuple[Kernel, ...]:
     return (step,) if isinstance(step, Kernel) else ()
 
 
-def _offsets(step: Step, buffer: Buffer) -> set[Node]:
-    """Where a kernel stores to the buffer."""
-    return {s.offset for k in _kernels_of(step) for s in k.stores if s.buffer == buffer}
-
-
-def _is_another_piece(step: Step, buffer: Buffer, stored: set[Node] | None) -> bool:
-    """Whether a kernel adds to what others have stored of a buffer (the parts of a concatenation)."""
-    if not stored or not _kernels_of(step):
-        return False
-    return _offsets(step, buffer).isdisjoint(stored)
+def _offsets(kernels: Sequence[Kernel]) -> dict[Buffer, set[Node]]:
+    """Where kernels store to each buffer."""
+    found: dict[Buffer, set[Node]] = {}
+    for k in kernels:
+        for s in k.stores:
+            found.setdefault(s.buffer, set()).add(s.offset)
+    return found
 
 
 def _missing(buffer: Buffer, written: set[Buffer]) -> bool:
@@ -128,13 +131,12 @@ def _message(program: Program, k: int, fault: _Fault, blame: str) -> str:
 # --- kernels
 
 
-def _check_independent(step: KernelList) -> None:
-    kernels = kernels_of(step)
+def _check_independent(name: str, kernels: Sequence[Kernel]) -> None:
     writer: dict[Buffer, Kernel] = {b: k for k in kernels for b in writes_of(k)}
     for k in kernels:
         for b in [*reads_of(k), *writes_of(k)]:
             if writer.get(b, k) is not k:
-                raise _Fault(f"{k.name} and {writer[b].name} of {step.name} both touch {b}")
+                raise _Fault(f"{k.name} and {writer[b].name} of {name} both touch {b}")
 
 
 def verify_kernel(kernel: Kernel) -> None:
