@@ -5,13 +5,17 @@ A function gets the meta result and the op's arguments (Fakes), and returns the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch._prims_common
 
+from frameloom.capture.fake import Fake
 from frameloom.capture.index_shapes import laid_out
+from frameloom.capture.sized import has_sizes, settled
+from frameloom.ir.size import hint_of
 
 aten = torch.ops.aten
 
@@ -23,6 +27,10 @@ def _convolution(
     """As the library that PyTorch would choose wants it: channels last if input or weight is."""
     if x.dim() == 3 or (x.device.type == "cpu" and x.is_contiguous() and weight.is_contiguous()):
         return meta
+    if has_sizes(x.shape, weight.shape):
+        x, weight = (_as_captured(t) for t in (x, weight))
+        form = _convolution(x.meta, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)  # fmt: skip
+        return meta if groups == 1 and form.is_contiguous() else settled(meta)
     backend = torch._C._select_conv_backend(
         x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, None
     )
@@ -30,10 +38,20 @@ def _convolution(
     return meta.contiguous(memory_format=form)
 
 
+def _as_captured(x: Any) -> Fake:
+    """With the sizes of the captured call, which nothing is noted of."""
+    shape, strides = ([hint_of(n) for n in numbers] for numbers in (x.shape, x.stride()))
+    return Fake(torch.empty_strided(shape, strides, dtype=x.dtype, device="meta"), x.device)
+
+
 def _attention(meta: Any, query: Any, *others: Any, **options: Any) -> Any:
     """As the query lies: so the flash kernels leave it.  Others lay it out by positions first, which is how the query of
     a transformer lies, too."""
-    order = sorted(range(query.dim()), key=lambda d: (-query.stride(d), d))
+    order = sorted(range(query.dim()), key=lambda d: (-hint_of(query.stride(d)), d))
+    for a, b in itertools.pairwise(order):
+        # Of sizes that vary this becomes a condition.
+        if not query.stride(a) >= query.stride(b):
+            return settled(meta)
     dense = meta.new_empty([meta.shape[d] for d in order])
     return dense.permute([order.index(d) for d in range(len(order))])
 
@@ -129,7 +147,8 @@ def _fourier(func: Any) -> Callable[..., Any]:
 def _index(meta: Any, x: Any, indices: Any) -> Any:
     if sum(t is not None for t in indices) < 2:
         return meta
-    return laid_out(x.meta, [t if t is None else t.meta for t in indices], same_strides=True)
+    chosen = [t if t is None else settled(t.meta) for t in indices]
+    return laid_out(settled(x.meta), chosen, same_strides=True)
 
 
 HALVES = (torch.float16, torch.bfloat16)

@@ -469,6 +469,18 @@ def _dropout(func: Any, x: Any, p: float, train: bool | None) -> Any:
 # --- attention
 
 
+@sized_rule(aten.scaled_dot_product_attention.default)
+def _attention(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) -> Any:
+    if min(q.dim(), k.dim(), v.dim()) < 2:
+        return None
+    if not same(q.shape[-1], k.shape[-1]) or not same(k.shape[-2], v.shape[-2]):
+        return None
+    heads = q.shape[:-2]
+    if not options.get("enable_gqa"):
+        heads = broadcast(*(t.shape[:-2] for t in (q, k, v)))
+    return None if heads is None else empty([*heads, q.shape[-2], v.shape[-1]], q.dtype)
+
+
 @sized_rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
 def _flash_attention_cpu(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) -> Any:
     from frameloom.capture.shape_rules import _attention_keeps_layout

@@ -81,7 +81,7 @@ class Varying:
         """Which sizes and strides of the tensor at `origin` vary; None where none does."""
         if tensor.layout is not torch.strided or tensor.is_nested:
             return None
-        if tensor.is_conj() or tensor.is_neg() or tensor.is_quantized or tensor.is_cuda:
+        if tensor.is_conj() or tensor.is_neg() or tensor.is_quantized:
             return None
         links = _links(origin)
         place = (code, torch.Tensor, *links)

@@ -282,7 +282,8 @@ class _Builder:
 
     def __call__(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         with self.graph.inserting_before(self.place):
-            node = self.graph.call_function(target, args, kwargs)
+            node = self.graph.call_function(target)
+        node.args, node.kwargs = args, kwargs
         meta = infer_node(target, args, kwargs)
         device = self.place.meta["val"].device
         if (layout := LAYOUTS.get(("cuda", target))) is not None:

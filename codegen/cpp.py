@@ -6,7 +6,6 @@ Accumulators of a pass are declared before it and combined after it.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 from frameloom.codegen.cost import size
@@ -15,17 +14,14 @@ from frameloom.codegen.cpp_squares import Squares
 from frameloom.codegen.cpp_strips import TERM, Strips
 from frameloom.codegen.looptree import Accumulate, Assign, Pass, Tree
 from frameloom.codegen.prelude import ELEMENTS, Prelude
+from frameloom.codegen.sizes import SIZE, named
 from frameloom.codegen.threads import CHUNKS
 from frameloom.ir.node import Axis
 from frameloom.ir.program import Buffer, Kernel, Kind
-from frameloom.ir.size import Int, Size, size_called
+from frameloom.ir.size import Int, Size
 from frameloom.ir.substitute import loads
 
 PRAGMA = "#pragma omp parallel for schedule(static){}\n"
-
-
-SIZE = "size_"
-NAMES = re.compile(r"\bz\d+\b")  # what a Size is in a text
 
 
 def write(
@@ -47,14 +43,7 @@ def write(
     head = f'extern "C" void {symbol}(void *const *buffers, const long *sizes) {{\n'
     body, sizes = named("\n".join(writer.scopes[0].lines))
     given = "".join(f"  const i64 {SIZE}{k} = sizes[{k}];\n" for k in range(len(sizes)))
-    return notes + head + given + body + "\n}\n", tuple(map(size_called, sizes))
-
-
-def named(body: str) -> tuple[str, list[str]]:
-    """Sizes in a text are named in the order in which they are met, so that the same code is the same text; what they were called."""
-    found: dict[str, str] = {}
-    text = NAMES.sub(lambda m: found.setdefault(m[0], f"{SIZE}{len(found)}"), body)
-    return text, list(found)
+    return notes + head + given + body + "\n}\n", sizes
 
 
 class Loops(Strips, Squares):

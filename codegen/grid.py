@@ -11,7 +11,7 @@ counted as one number (the last axis fastest):
     reductions                     tile (outer, inner); with one outer position per block just (inner)
 
 `inner` is held whole (*persistent*) where it fits into registers, else looped over, once per stage of folds and once for
-the stores.
+the stores.  Where its extent varies from call to call, the captured call's decides, and what is longer than was held then is looped over.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from frameloom.codegen.chip import Chip
-from frameloom.codegen.cost import cost, size
+from frameloom.codegen.cost import cost, count, size
 from frameloom.codegen.goal import Goal
 from frameloom.codegen.layout import coalesce, is_index, row_major, stride
 from frameloom.codegen.partition import form
@@ -32,12 +32,14 @@ from frameloom.ir.node import Axis, Node, Reduce, axis, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind, Scatter, Store
 from frameloom.ir.scatter import guard, guarded, is_scatter
+from frameloom.ir.size import Int, Size, at_most, divides, hint_of
 from frameloom.ir.substitute import TRUE, substitute, topological, transform
 
 POINTWISE = 1024  # positions of a block
 SHARED = 10.0  # weight of what depends on rows or columns alone, for which a tile has both
 WASTE = 1.15  # positions of such tiles per position that there is
 VECTOR = 16  # bytes that a thread reads at once
+SHORTEST = 128  # positions of `inner` that are held where more may come
 SPARE = 1 / 12  # of a row of blocks that may be empty
 SQUARE = 64  # side of a tile that reads both ways; half of it for wide elements
 HELD = 16384  # positions of `inner` that a block keeps in registers
@@ -69,16 +71,16 @@ class Dimension:
     block: int
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Int:
         return size(self.axes)
 
     @property
-    def blocks(self) -> int:
-        return -(-self.extent // self.block)
+    def blocks(self) -> Int:
+        return (self.extent + self.block - 1) // self.block
 
     @property
     def exact(self) -> bool:
-        return self.extent % self.block == 0
+        return divides(self.block, self.extent)
 
 
 @dataclass(eq=False, slots=True)
@@ -95,11 +97,20 @@ class Launch:
     buffers: tuple[Buffer, ...] = field(default=())
 
     @property
-    def grid(self) -> int:
-        count = 1
+    def longer(self) -> Launch | None:
+        """The same with a loop over `inner`, on the same grid, if that may be longer than what is held of it."""
+        r = self.inner
+        if r is None or not self.persistent or at_most(r.extent, r.block):
+            return None
+        step = max(2, min(r.block, STEP))
+        return replace(self, inner=replace(r, block=step), persistent=False, stages=1)
+
+    @property
+    def grid(self) -> Int:
+        total: Int = 1
         for d in self.parallel:
-            count *= d.blocks
-        return count
+            total = total * d.blocks
+        return total
 
 
 def plan(kernel: Kernel, chip: Chip) -> Launch:
@@ -110,8 +121,9 @@ def plan(kernel: Kernel, chip: Chip) -> Launch:
     folds, stores, outer, inner = _unified(kernel)
     folds, stores, outer, inner = _coalesced(folds, stores, outer, inner)
     outer, inner = _by_reach(folds, stores, outer), _by_reach(folds, stores, inner)
-    launch = _with_inner(outer, inner, folds, stores, chip) if folds else None
-    if launch is None:
+    if folds:
+        launch = _with_inner(outer, inner, folds, stores, chip)
+    else:
         launch = _pointwise(outer + inner, stores, chip)
     launch.buffers = buffers
     return launch
@@ -151,7 +163,7 @@ def _unified(
     kernel: Kernel,
 ) -> tuple[list[Fold], list[Store], tuple[Axis, ...], tuple[Axis, ...]]:
     forms = [form(s) for s in kernel.stores]
-    main = max(forms, key=lambda f: (len(f.inner) > 0, size(f.outer) * size(f.inner)))
+    main = max(forms, key=lambda f: (len(f.inner) > 0, count(f.outer) * count(f.inner)))
     outer = tuple(Axis(f"x{k}", a.extent) for k, a in enumerate(main.outer))
     inner = tuple(Axis(f"r{k}", a.extent) for k, a in enumerate(main.inner))
     made: dict[tuple[str, bool, Node], Fold] = {}
@@ -239,16 +251,16 @@ def _by_reach(
 ) -> tuple[Axis, ...]:
     """The axis along which most bytes are contiguous comes last, large strides first."""
     found = accesses(folds, stores)
-    whole = sum(width * size(offset.free) for offset, width in found)
+    whole = sum(width * count(offset.free) for offset, width in found)
 
     def key(a: Axis) -> tuple[float, float]:
         near = reach = 0.0
         for offset, width in found:
             along = stride(offset, a)
             if along is not None and a in offset.free:
-                work = width * size(offset.free)
-                near += work if abs(along[0]) == 1 else 0
-                reach += work * abs(along[0])
+                work = width * count(offset.free)
+                near += work if _is_unit(along[0]) else 0
+                reach += work * abs(hint_of(along[0]))
         # The order of a small part is not worth going through the rest in leaps.
         return (near if near >= whole / 16 else 0.0), -reach
 
@@ -261,9 +273,13 @@ def _contiguous(found: Sequence[tuple[Node, int]], axes: Sequence[Axis]) -> floa
     for offset, width in found:
         for a in axes:
             along = stride(offset, a) if a in offset.free else None
-            if along is not None and abs(along[0]) == 1:
-                total += width * size(offset.free)
+            if along is not None and _is_unit(along[0]):
+                total += width * count(offset.free)
     return total
+
+
+def _is_unit(step: Int) -> bool:
+    return abs(hint_of(step)) == 1
 
 
 # --- blocks
@@ -275,27 +291,27 @@ def power(n: int) -> int:
 
 
 def _pointwise(axes: tuple[Axis, ...], stores: list[Store], chip: Chip) -> Launch:
-    total = size(axes)
+    total = count(axes)
     found = accesses((), stores)
     square = _square(axes, found)
     if square is not None:
         other, fast = square
         wide = max(width for _, width in found) > 2
         y = Dimension("y", (*(a for a in axes if a not in (other, fast)), other), 1)
-        x = Dimension("x", (fast,), min(SQUARE, power(fast.extent)))
-        y.block = min(SQUARE // 2 if wide else SQUARE, power(other.extent))
+        x = Dimension("x", (fast,), min(SQUARE, power(hint_of(fast.extent))))
+        y.block = min(SQUARE // 2 if wide else SQUARE, power(hint_of(other.extent)))
         return Launch([y, x], None, [], stores, warps=8 if y.block * x.block > 2048 else 4)
     if (tile := _sharing(axes, stores, chip)) is not None:
         return Launch(tile, None, [], stores, warps=4)
     block = min(POINTWISE, max(32, power(-(-total // chip.multiprocessors))))
-    fast = axes[-1].extent if len(axes) > 1 else 0
+    fast = hint_of(axes[-1].extent) if len(axes) > 1 else 0
     if fast and -(-fast // block) * block <= fast * (1 + SPARE):
         # What depends on the row alone is computed once for a block.
         rows, row = Dimension("y", axes[:-1], 1), Dimension("x", axes[-1:], block)
         return Launch([rows, row], None, [], stores, warps=max(1, min(4, block // 128)))
     warps = max(1, min(4, block // 128))
     lanes = VECTOR // max(width for _, width in found)
-    if fast > lanes > 1 and fast % lanes == 0:
+    if fast > lanes > 1 and divides(lanes, axes[-1].extent):
         return _by_vectors(axes, lanes, block // lanes, stores, warps)
     return Launch([Dimension("x", axes, block)], None, [], stores, warps=warps)
 
@@ -324,21 +340,21 @@ def _square(axes: tuple[Axis, ...], found: Sequence[tuple[Node, int]]) -> tuple[
     bytes_of = {a: 0.0 for a in axes[:-1]}
     for offset, width in found:
         along = stride(offset, fast)
-        if fast in offset.free and along is not None and abs(along[0]) > 1:
+        if fast in offset.free and along is not None and abs(hint_of(along[0])) > 1:
             for a in bytes_of:
                 across = stride(offset, a) if a in offset.free else None
-                if across is not None and abs(across[0]) == 1:
-                    bytes_of[a] += width * size(offset.free)
+                if across is not None and _is_unit(across[0]):
+                    bytes_of[a] += width * count(offset.free)
     other = max(bytes_of, key=lambda a: bytes_of[a])
-    most = max(width for _, width in found) * size(axes)
-    if bytes_of[other] < most / 4 or min(other.extent, fast.extent) < 8:
+    most = max(width for _, width in found) * count(axes)
+    if bytes_of[other] < most / 4 or min(hint_of(other.extent), hint_of(fast.extent)) < 8:
         return None
     return other, fast
 
 
 def _sharing(axes: tuple[Axis, ...], stores: Sequence[Store], chip: Chip) -> list[Dimension] | None:
     """Rows and columns of a tile whose positions share a good part of the work."""
-    if len(axes) < 2 or size(axes) < 4 * POINTWISE * chip.multiprocessors:
+    if len(axes) < 2 or count(axes) < 4 * POINTWISE * chip.multiprocessors:
         return None
     *rest, fast = axes
     rows, columns = frozenset(rest), frozenset((fast,))
@@ -346,7 +362,8 @@ def _sharing(axes: tuple[Axis, ...], stores: Sequence[Store], chip: Chip) -> lis
     shared = [n for n in values if n.free and (n.free <= rows or n.free <= columns)]
     if cost(n for n in shared if not is_index(n)) < SHARED:
         return None
-    fits = [b for b in (256, 128, 64, 32, 16, 8) if -(-fast.extent // b) * b <= WASTE * fast.extent]
+    extent = hint_of(fast.extent)
+    fits = [b for b in (256, 128, 64, 32, 16, 8) if -(-extent // b) * b <= WASTE * extent]
     if not fits:
         return None
     y = Dimension("y", tuple(rest), 4 * POINTWISE // fits[0])
@@ -360,7 +377,7 @@ def _with_inner(
     stores: list[Store],
     chip: Chip,
 ) -> Launch:
-    rows, length = size(outer), size(inner)
+    rows, length = count(outer), count(inner)
     found = accesses(folds, stores)
     whole = any(f.scan for f in folds)
     across = rows > 1 and _contiguous(found, outer[-1:]) > _contiguous(found, inner[-1:])
@@ -378,10 +395,14 @@ def _with_inner(
     else:
         persistent = whole or length <= HELD
         r = Dimension("r", inner, power(length) if persistent else STEP)
+        if persistent and isinstance(r.extent, Size):
+            r.block = max(r.block, SHORTEST)
         together = max(1, min(power(rows), 1024 // r.block))
         while together > 1 and -(-rows // together) < 4 * chip.multiprocessors:
             together //= 2
         x = Dimension("x", outer, together)
+    # A scan has no loop: longer ones are compiled anew.
+    assert not whole or r.extent <= r.block
     tile = x.block * r.block
     least = 1 if across and not persistent else 4
     warps = max(1, min(least, tile // 128), min(16, tile // 1024))

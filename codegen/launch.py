@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frameloom.ir.program import Buffer
+from frameloom.ir.size import Int, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,17 @@ class LaunchSource:
     """One Triton kernel to compile.
 
     `text` is a Python module that imports only triton and defines the @triton.jit function `symbol`.  Its parameters are
-    all pointers, in order; every size and stride is a literal in the text.  `signature` has their Triton types: "*bf16",
-    "*fp32", "*i64", "*i1" (bool), ...  With `debug`, tl.device_assert is compiled in.
+    all pointers, in order, and then `sizes`, those that vary, each as "i32" or "i64"; every other size and stride is a literal in the
+    text.  `signature` has their Triton types: "*bf16", "*fp32", "*i64", "*i1" (bool), ...  A size is "i32!" there if it is a multiple of 16, and "i32?" if
+    it was in the captured call.  With `debug`, tl.device_assert is compiled in.
     """
 
     text: str
     symbol: str
     signature: tuple[str, ...]
-    grid: tuple[int, int, int]
+    grid: tuple[Int, Int, Int]
     warps: int
     stages: int = 1
     debug: bool = False
+    sizes: tuple[tuple[Size, str], ...] = ()
     entries: tuple[LaunchEntry | ListEntry, ...] = ()

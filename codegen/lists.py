@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from frameloom.ir.forms import Form, form_of, settled
+from frameloom.ir.forms import Form, form_of, is_settled, settled
 from frameloom.ir.groups import Order, Step
 from frameloom.ir.memory import buffers_of, size_in_bytes
 from frameloom.ir.program import Check, Kernel, KernelList, Kind, Program, Row, is_cuda
@@ -58,7 +58,7 @@ def _forms(program: Program) -> _Found:
         if any(s.buffer in checks for s in step.stores):
             continue
         made = form_of(step)
-        if made is not None:
+        if made is not None and is_settled(made[1]):
             key = (step.device, made[0].key)
             found[number] = (key, *made)
             counts[key] = counts.get(key, 0) + 1

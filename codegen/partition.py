@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from frameloom.codegen.chip import Chip
-from frameloom.codegen.cost import size
+from frameloom.codegen.cost import count, size
 from frameloom.codegen.split import split
 from frameloom.codegen.split_reduction import chunks, ordered, reductions, split_reductions
 from frameloom.ir.cumulative import at, own_axes, prefix
@@ -26,6 +26,7 @@ from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, is_cuda
 from frameloom.ir.renamed import nameless, renamed
 from frameloom.ir.scatter import is_scatter
+from frameloom.ir.size import Int, may_exceed_1
 from frameloom.ir.substitute import fold, loads, space, substitute, transform
 
 MANY = 1000  # stores of one kernel: beyond, cutting goes round in circles
@@ -92,18 +93,18 @@ def without_unit_axes(store: Store) -> Store:
     """`store` without loops of one position."""
 
     def visit(n: Node) -> Node | None:
-        if n.op is not Op.REDUCE or all(a.extent > 1 for a in n.arg.axes):
+        if n.op is not Op.REDUCE or all(may_exceed_1(a.extent) for a in n.arg.axes):
             return None
-        kept = tuple(a for a in n.arg.axes if a.extent > 1)
-        value = substitute(n.srcs[0], {a: index(0) for a in n.arg.axes if a.extent == 1})
+        kept = tuple(a for a in n.arg.axes if may_exceed_1(a.extent))
+        value = substitute(n.srcs[0], {a: index(0) for a in n.arg.axes if a not in kept})
         if kept:
             return fold(n.arg.kind, kept, value)
         return index(0) if n.arg.kind in ("argmax", "argmin") else value
 
     offset, value = transform((store.offset, store.value), visit)
-    units = {a: index(0) for a in store.axes if a.extent == 1}
+    units = {a: index(0) for a in store.axes if not may_exceed_1(a.extent)}
     offset, value = substitute(offset, units), substitute(value, units)
-    axes = tuple(a for a in store.axes if a.extent > 1)
+    axes = tuple(a for a in store.axes if may_exceed_1(a.extent))
     return replace(store, offset=offset, value=value, axes=axes)
 
 
@@ -115,7 +116,7 @@ class Form:
     inner: tuple[Axis, ...]
 
     @property
-    def extents(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def extents(self) -> tuple[tuple[Int, ...], tuple[Int, ...]]:
         return tuple(a.extent for a in self.outer), tuple(a.extent for a in self.inner)
 
 
@@ -124,7 +125,7 @@ def form(store: Store) -> Form | None:
     found = reductions((store.offset, store.value))
     if not found:
         return Form(store.axes, ())
-    main = max(found, key=lambda r: size(own_axes(r)) * size(r.arg.axes))
+    main = max(found, key=lambda r: count(own_axes(r)) * count(r.arg.axes))
     outer = tuple(a for a in store.axes if a in own_axes(main))
     inner = main.arg.axes
     rest = tuple(a for a in store.axes if a not in own_axes(main))
@@ -260,7 +261,7 @@ class _Cutter:
         while form(store) is None:
             found = reductions((store.offset, store.value))
             main = max(
-                found, key=lambda r: (size(own_axes(r)) * size(r.arg.axes), len(own_axes(r)))
+                found, key=lambda r: (count(own_axes(r)) * count(r.arg.axes), len(own_axes(r)))
             )
             rest = [a for a in store.axes if a not in own_axes(main)]
             extents = [a.extent for a in rest]

@@ -10,6 +10,7 @@ from frameloom.codegen.layout import stride
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.ops import TRANSCENDENTAL, Op
+from frameloom.ir.size import Size, hint_of
 from frameloom.ir.substitute import topological
 
 LOWEST = -3.4028234663852886e38
@@ -51,6 +52,8 @@ def aligned_rows(launch: Launch) -> AlignedRows | None:
     if inner is None or len(inner.axes) != 1 or any(d.block > 1 for d in launch.parallel):
         return None
     (a,) = inner.axes
+    if isinstance(a.extent, Size):
+        return None
     weights: dict[tuple[Node, int], int] = {}
     offsets: dict[Node, set[Node]] = {}
     for offset, width in accesses(launch.folds, launch.stores):
@@ -70,7 +73,11 @@ def aligned_rows(launch: Launch) -> AlignedRows | None:
         for b in d.axes
         if (along := stride(start, b)) is not None and b in start.free
     ]
-    if not factors or all(f % elements == 0 for f in factors) or inner.extent < 4 * elements:
+    if (
+        not factors
+        or all(hint_of(f) % elements == 0 for f in factors)
+        or inner.extent < 4 * elements
+    ):
         return None
     if launch.persistent and inner.extent + elements - 1 > inner.block:
         return None  # what stands before the row takes the places of its end

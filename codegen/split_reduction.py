@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from frameloom.codegen.chip import Chip
-from frameloom.codegen.cost import size
+from frameloom.codegen.cost import count, size
 from frameloom.codegen.layout import stride
 from frameloom.ir.cumulative import prefix
 from frameloom.ir.identity import identity
@@ -24,6 +24,7 @@ from frameloom.ir.index import add, mul
 from frameloom.ir.node import Axis, Node, axis, binary, const, index
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Store
+from frameloom.ir.size import Int, Size, hint_of, same
 from frameloom.ir.substitute import fold, loads, masked, substitute, topological, transform
 
 Materialise = Callable[[Node, Sequence[Axis]], Node]
@@ -53,7 +54,7 @@ def split_reductions(store: Store, chip: Chip, materialise: Materialise) -> Stor
 
 def chunks(n: Node, chip: Chip) -> int:
     """Into how many chunks the reduction is best cut; 1: not at all."""
-    total, results = size(n.arg.axes), size(n.free)
+    total, results = count(n.arg.axes), count(n.free)
     if (
         n.arg.kind in ("argmax", "argmin")
         or prefix(n) is not None
@@ -86,8 +87,8 @@ def _is_across(n: Node) -> bool:
     for m in loads(n.srcs):
         for a in m.srcs[0].free:
             found = stride(m.srcs[0], a)
-            if found is not None and found[0] == 1 and a.extent >= 8:
-                weights[a in n.free] += m.dtype.bytes * size(m.srcs[0].free)
+            if found is not None and hint_of(found[0]) == 1 and hint_of(a.extent) >= 8:
+                weights[a in n.free] += m.dtype.bytes * count(m.srcs[0].free)
     return weights[True] > weights[False]
 
 
@@ -126,19 +127,15 @@ class _Split:
         for k, a in enumerate(self.n.arg.axes):
             if left <= 1:
                 self.inner.append(a)
-            elif a.extent <= left:
+            elif hint_of(a.extent) <= left:
                 self.chunk.append(a)
-                left = -(-left // a.extent)
+                left = -(-left // hint_of(a.extent))
             else:
-                parts = _divisor(a.extent, left)
-                if parts is None:
-                    length = -(-a.extent // left)
-                    parts = -(-a.extent // length)
-                length = -(-a.extent // parts)
+                length, parts = _lengths(a.extent, left)
                 high, low = Axis(f"c{k}x{parts}", parts), Axis(f"d{k}x{length}", length)
                 position = add(mul(axis(high), index(length)), axis(low))
                 self.positions[a] = position
-                if parts * length != a.extent:
+                if not same(parts * length, a.extent):
                     self.mask = binary(Op.LT, position, index(a.extent))
                 self.chunk.append(high)
                 if length > 1:
@@ -222,6 +219,18 @@ def ordered(axes: frozenset[Axis], like: Sequence[Axis]) -> tuple[Axis, ...]:
     """`axes`, those of `like` first and in its order."""
     known = tuple(a for a in like if a in axes)
     return (*known, *sorted(axes.difference(known), key=lambda a: a.name))
+
+
+def _lengths(extent: Int, wanted: int) -> tuple[Int, Int]:
+    """How long the chunks of an axis are, and how many.  Where the extent varies, so does their number and not their length."""
+    if isinstance(extent, Size):
+        length = 1 << (-(-extent.hint // wanted) - 1).bit_length()
+        return length, -(-extent // length)
+    parts = _divisor(extent, wanted)
+    if parts is None:
+        length = -(-extent // wanted)
+        parts = -(-extent // length)
+    return -(-extent // parts), parts
 
 
 def _divisor(extent: int, wanted: int) -> int | None:

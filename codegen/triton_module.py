@@ -15,15 +15,19 @@ from dataclasses import dataclass
 from frameloom.codegen.chip import Chip
 from frameloom.codegen.cost import bytes_moved
 from frameloom.codegen.cpp_module import structure
-from frameloom.codegen.grid import plan
+from frameloom.codegen.grid import Launch, plan
 from frameloom.codegen.launch import LaunchEntry, LaunchSource
+from frameloom.codegen.sizes import SIZE, fits_i32, named
 from frameloom.codegen.triton_ops import HELPERS, POINTERS
 from frameloom.codegen.triton_text import HEAD, Writer
 from frameloom.codegen.tuning import Tuning, apply, candidates
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind
+from frameloom.ir.size import Size, divides
 from frameloom.ir.substitute import topological
+
+ALIGNMENT = 16  # of pointers, and of sizes that are multiples of it
 
 
 def generate(
@@ -66,7 +70,12 @@ class Variants:
         values = topological([s.value for s in kernel.stores])
         if any(n.op is Op.LOAD and _has_load(n.srcs[0]) for n in values):
             return []
-        return candidates(plan(kernel, self.chip))
+        launch = plan(kernel, self.chip)
+        if any(
+            isinstance(d.extent, Size) for d in (*launch.parallel, launch.inner) if d is not None
+        ):
+            return []
+        return candidates(launch)
 
     @property
     def _checked(self) -> bool:
@@ -79,14 +88,16 @@ class Variants:
         if tuning is not None:
             apply(launch, tuning)
         pointers = {b: f"p{i}" for i, b in enumerate(launch.buffers)}
-        writer = Writer(launch, pointers, self.checks)
-        body = writer.body()
+        lines, calls = written(launch, pointers, self.checks)
+        body, sizes = named("\n".join(lines))
+        types = tuple("i32" if fits_i32(n) else "i64" for n in sizes)
         symbol = "k_" + re.sub(r"\W", "_", first.name)
         notes = "".join(f"# {line}\n" for text in first.origin for line in text.splitlines())
         buffers = "".join(f"    # {name}: {b.name}\n" for b, name in pointers.items())
-        head = f"@triton.jit\ndef {symbol}({', '.join(pointers.values())}):\n{buffers}"
-        code = notes + head + "\n".join(body) + "\n"
-        helpers = "".join(f"\n\n@triton.jit\n{HELPERS[h]}\n" for h in writer.helpers)
+        parameters = [*pointers.values(), *(f"{SIZE}{k}" for k in range(len(sizes)))]
+        head = f"@triton.jit\ndef {symbol}({', '.join(parameters)}):\n{buffers}"
+        code = f"{notes}{head}{body}\n"
+        helpers = "".join(f"\n\n@triton.jit\n{HELPERS[h]}\n" for h in calls)
         moved = bytes_moved(first)
         entries = []
         for kernel, theirs in self.group:
@@ -96,15 +107,44 @@ class Variants:
         return LaunchSource(
             text=f"{HEAD}{helpers}\n\n{code}",
             symbol=symbol,
-            signature=tuple(
-                "i64" if b.kind is Kind.NUMBER else POINTERS[b.dtype] for b in launch.buffers
+            signature=(
+                *("i64" if b.kind is Kind.NUMBER else POINTERS[b.dtype] for b in launch.buffers),
+                *(kind + _multiple(n) for n, kind in zip(sizes, types, strict=True)),
             ),
+            sizes=tuple(zip(sizes, types, strict=True)),
             grid=(launch.grid, 1, 1),
             warps=launch.warps,
             stages=launch.stages,
             debug=self._checked,
             entries=tuple(entries),
         )
+
+
+def written(
+    launch: Launch, pointers: dict[Buffer, str], checks: frozenset[Buffer]
+) -> tuple[list[str], list[str]]:
+    """The lines of the body, and the helper functions that they call."""
+    writer = Writer(launch, pointers, checks)
+    lines = writer.body()
+    longer = launch.longer
+    if longer is None:
+        return lines, list(writer.helpers)
+    assert launch.inner is not None
+    other = Writer(longer, pointers, checks, writer.named)  # a name has one type, in either branch
+    both = [
+        f"    if {launch.inner.extent} <= {launch.inner.block}:", *indented(lines),
+        "    else:", *indented(other.body()),
+    ]  # fmt: skip
+    return both, list(writer.helpers | other.helpers)
+
+
+def indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def _multiple(n: Size) -> str:
+    """What a signature says of a size."""
+    return "!" if divides(ALIGNMENT, n) else "?" if n.hint % ALIGNMENT == 0 else ""
 
 
 def _has_load(offset: Node) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from frameloom.codegen.grid import Dimension, Fold, Launch, is_result
 from frameloom.codegen.layout import is_index, row_major
 from frameloom.codegen.row_patterns import LOWEST, aligned_rows, online_sums, tolerant
+from frameloom.codegen.sizes import fits_i32, narrow
 from frameloom.codegen.triton_numbers import operands_of, random_number
 from frameloom.codegen.triton_ops import TYPES, Ops, full, literal
 from frameloom.codegen.triton_scatter import write_scatter
@@ -22,6 +23,7 @@ from frameloom.ir.index import bounds, linear, sum_of, terms_of
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Buffer, Kind, Store
+from frameloom.ir.size import Int, Size, at_most, surely_positive
 from frameloom.ir.substitute import topological
 
 HEAD = """import triton
@@ -61,7 +63,11 @@ class Writer(Ops):
     """Writes one launch."""
 
     def __init__(
-        self, launch: Launch, pointers: dict[Buffer, str], checks: frozenset[Buffer] = frozenset()
+        self,
+        launch: Launch,
+        pointers: dict[Buffer, str],
+        checks: frozenset[Buffer] = frozenset(),
+        named: int = 0,
     ) -> None:
         super().__init__()
         self.launch, self.pointers, self.checks = launch, pointers, checks
@@ -73,7 +79,7 @@ class Writer(Ops):
         self.names = {d.name: d.name for d in self.dims}
         self.starts: dict[str, str] = {}  # dimension -> its position at which the tile begins
         self.masks: dict[str, str] = {}  # dimension -> name of the mask of what is inside
-        self._count = 0
+        self.named = named  # how many names there are so far
         self.short = tolerant(launch)
         self.aligned = aligned_rows(launch)
         self.lane = ""  # the inner position counted from where rows are aligned
@@ -139,8 +145,8 @@ class Writer(Ops):
         scope.lines.append("    " * scope.indent + text)
 
     def fresh(self, stem: str = "v") -> str:
-        self._count += 1
-        return f"{stem}{self._count}"
+        self.named += 1
+        return f"{stem}{self.named}"
 
     def spread(self, text: str, d: Dimension) -> str:
         """A range along `d` as a part of the tile."""
@@ -151,8 +157,7 @@ class Writer(Ops):
     def _positions(self) -> None:
         """The positions of the parallel dimensions."""
         number = "tl.program_id(0)"
-        wide = any(d.blocks * d.block >= I32[1] for d in self.launch.parallel)
-        if wide:
+        if any(not fits_i32(d.extent + d.block) for d in self.launch.parallel):
             number += ".to(tl.int64)"
         self.line(f"pid = {number}")
         rest = "pid"
@@ -221,20 +226,31 @@ class Writer(Ops):
         d = self.launch.inner
         assert d is not None
         low, end, last = 0, d.extent // d.block * d.block, d.extent
+        if isinstance(last, Size):
+            self._loop(0, end, work)
+            if not d.exact:
+                self._step(str(end), False, True, work)
+            self.masks.pop(d.name, None)
+            return
         if self.aligned is not None:
             low, last = d.block, d.extent + self.aligned.width - 1
             self._step("0", True, d.block > d.extent, work)
         if low < end:
-            self.loop = Scope(2)
-            self._inner_positions("at", False, False)
-            work()
-            lines, self.loop = self.loop.lines, None
-            ahead = f", num_stages={self.launch.stages}" if self.launch.stages > 1 else ""
-            self.line(f"for at in tl.range({low}, {end}, {d.block}{ahead}):")
-            self.top.lines += lines
+            self._loop(low, end, work)
         for start in range(max(low, end), last, d.block):
             self._step(str(start), False, True, work)
         self.masks.pop(d.name, None)
+
+    def _loop(self, low: int, end: Int, work: Callable[[], object]) -> None:
+        """`work` for the steps from `low` to `end`, which are full."""
+        assert self.launch.inner is not None
+        self.loop = Scope(2)
+        self._inner_positions("at", False, False)
+        work()
+        lines, self.loop = self.loop.lines, None
+        ahead = f", num_stages={self.launch.stages}" if self.launch.stages > 1 else ""
+        self.line(f"for at in tl.range({low}, {end}, {self.launch.inner.block}{ahead}):")
+        self.top.lines += lines
 
     def _step(self, start: str, low: bool, high: bool, work: Callable[[], object]) -> None:
         self.loop = Scope(1)
@@ -423,6 +439,10 @@ class Writer(Ops):
 
     def _define(self, n: Node) -> None:
         scope = self.scope(frozenset(self.of_axis[a] for a in n.free if a in self.of_axis))
+        if isinstance(n.arg, Size) and n.op is Op.CONST:
+            dtype = DType.I32 if fits_i32(n.arg) else DType.I64
+            self.top.names[n] = Value(str(n.arg), dtype)
+            return
         if n.op is Op.CONST:
             self.top.names[n] = Value(literal(n.arg, n.dtype), n.dtype, True)
             return
@@ -458,9 +478,9 @@ class Writer(Ops):
             known = bounds(n.srcs[0])
             if (
                 known is not None
-                and known[0] >= 0
+                and at_most(0, known[0])
                 and n.srcs[1].op is Op.CONST
-                and n.srcs[1].arg > 0
+                and surely_positive(n.srcs[1].arg)
             ):
                 sign = "//" if n.op is Op.FLOORDIV else "%"
                 return (DType.I32 if narrow else n.dtype), f"{args[0]} {sign} {args[1]}"
@@ -529,4 +549,4 @@ def number_text(bits: str, dtype: DType) -> str:
 
 def _narrow(n: Node) -> bool:
     known = bounds(n)
-    return known is not None and I32[0] <= known[0] and known[1] <= I32[1]
+    return known is not None and narrow(known)

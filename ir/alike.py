@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from frameloom.ir.forms import Form, exact, form_of, instance, settled
+from frameloom.ir.forms import Form, exact, form_of, instance, is_settled, settled
 from frameloom.ir.library import OWN
 from frameloom.ir.memory import buffers_of, reads_of, writes_of
 from frameloom.ir.program import (
@@ -175,7 +175,7 @@ def _said_again(kernel: Kernel, group: list[_Part]) -> list[Kernel | KernelList]
 def _kernels(kernel: Kernel, form: Form, rows: Sequence[Row]) -> list[Kernel | KernelList]:
     """The kernels of these rows, of which `kernel` is the first."""
     form, less = settled(form, rows)
-    if is_cuda(kernel.device):
+    if is_cuda(kernel.device) and all(map(is_settled, less)):
         return [_list(kernel, form, less)]
     return [
         kernel if k == 0 else instance(form, r, f"{kernel.name}_of_{k}", kernel.origin)

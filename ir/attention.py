@@ -31,6 +31,7 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
+from frameloom.ir.size import at_most, hint_of
 from frameloom.ir.substitute import space
 
 ATTENTION = "aten.scaled_dot_product_attention.default"
@@ -74,7 +75,7 @@ def prepare(program: Program) -> Program:
 def _is_fit(mask: View, dtype: DType) -> bool:
     if mask.buffer.dtype is DType.BOOL:
         return mask.strides[-1] == 1
-    rows_aligned = all(s % ALIGNMENT == 0 for s in mask.strides[:-1])
+    rows_aligned = all(hint_of(s) % ALIGNMENT == 0 for s in mask.strides[:-1])
     return mask.buffer.dtype is dtype and mask.strides[-1] == 1 and rows_aligned
 
 
@@ -173,7 +174,7 @@ def _decided(condition: Node) -> Node:
     difference = _difference(condition)
     if difference is not None:
         span = index.bounds(difference)
-        if span is not None and span[0] >= 0:
+        if span is not None and at_most(0, span[0]):
             return const(True, DType.BOOL)
     return condition
 

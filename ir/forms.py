@@ -14,7 +14,7 @@ from frameloom.ir.index import linear, terms_of
 from frameloom.ir.node import Axis, Node, axis, const, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, KernelList, Kind, Row, Store
-from frameloom.ir.size import hint_of, may_exceed_1
+from frameloom.ir.size import Size, hint_of, may_exceed_1
 from frameloom.ir.substitute import space, topological
 
 ALONG = Axis("x", 1 << 30)  # of the stores of a form; a Row says how many positions there are
@@ -33,6 +33,12 @@ class Form:
     def key(self) -> tuple[tuple[Node, Node], ...]:
         """Equal for equal forms."""
         return tuple((load(s.buffer, s.offset), s.value) for s in self.stores)
+
+
+def is_settled(row: Row) -> bool:
+    """Whether none of its numbers is one of sizes that vary: a list's are written down before it runs."""
+    numbers = (row.extent, *(k for _, k in row.columns), *row.numbers)
+    return not any(isinstance(n, Size) for n in numbers)
 
 
 def form_of(kernel: Kernel) -> tuple[Form, Row] | None:

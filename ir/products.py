@@ -26,6 +26,7 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
+from frameloom.ir.size import Int, hint_of
 from frameloom.ir.substitute import space
 
 ROW = 16  # bytes that rows are multiples of
@@ -58,9 +59,9 @@ def _multiplications(step: Extern) -> int:
     half = result is not None and result.dtype is not None and result.dtype.is_half
     if result is None or not half or not is_cuda(result.device) or result.kind is Kind.EXTERN:
         return 0
-    total: int = step.args[-1 - _numbers(step)].shape[-2]
+    total = hint_of(step.args[-1 - _numbers(step)].shape[-2])
     for extent in result.shape:
-        total *= extent
+        total *= hint_of(extent)
     return total
 
 
@@ -113,7 +114,7 @@ def _aligned(step: Extern, name: str, program: Program) -> list[Step]:
     return steps
 
 
-def _whole(extent: int) -> int:
+def _whole(extent: Int) -> Int:
     """Elements of 16 bits in as many whole rows."""
     return -(-extent // (ROW // 2)) * (ROW // 2)
 
@@ -121,19 +122,20 @@ def _whole(extent: int) -> int:
 def _bytes(shape: Sequence[int]) -> int:
     total = 2
     for extent in shape:
-        total *= extent
+        total *= hint_of(extent)
     return total
 
 
 def _is_aligned(view: View) -> bool:
-    """Whether the library can read it as it is: one dimension of the matrix is dense, the others are multiples of a row."""
+    """Whether the library can read it as it is: one dimension of the matrix is dense, the others are multiples of a row (in the captured
+    call, where sizes vary: the library takes others, too)."""
     unit = ROW // 2
     *_, rows, columns = view.strides
     if view.torch_dtype is not None or 1 not in (rows, columns):
         return True  # not ours to judge
     dense = len(view.strides) - (1 if columns == 1 else 2)
-    return view.offset % unit == 0 and all(
-        k == dense or extent == 1 or stride % unit == 0
+    return hint_of(view.offset) % unit == 0 and all(
+        k == dense or hint_of(extent) == 1 or hint_of(stride) % unit == 0
         for k, (extent, stride) in enumerate(zip(view.shape, view.strides, strict=True))
     )
 

@@ -290,6 +290,11 @@ def fits(a: Int, b: Int) -> bool:
     return n.facts.expect_at_least_0(n) if late_in(n) else bool(n >= 0)
 
 
+def divides(a: Int, n: Int) -> bool:
+    """Whether `n` is a multiple of `a` for sure."""
+    return same(n % a, 0)
+
+
 def within(range_: tuple[Int, Int], limit: int) -> bool:
     """Whether -limit <= n < limit, of all in the range: a condition where it depends on sizes that a call knows before it begins."""
     if late_in(range_[0]) or late_in(range_[1]):

@@ -224,7 +224,7 @@ class Facts:
         if low == -math.inf or high == math.inf:
             other = self._without_quotient(n)
             low, high = max(low, other[0]), min(high, other[1])
-        if self._most and (low == -math.inf or high == math.inf):
+        if self._most:
             other = self._with_products(n)
             low, high = max(low, other[0]), min(high, other[1])
         return low, high
@@ -520,7 +520,14 @@ class Facts:
             ((monomial, factor),) = terms.items()
             if factor < 0:
                 self._keep(self._most, monomial)
-                self._most[monomial] = min(self._most.get(monomial, math.inf), offset // -factor)
+                most = self._most[monomial] = min(
+                    self._most.get(monomial, math.inf), offset // -factor
+                )
+                if all(self._ranges[atom][0] >= 1 for atom in monomial):
+                    for atom in monomial:  # none is greater than the product
+                        self._keep(self._ranges, atom)
+                        low, high = self._ranges[atom]
+                        self._ranges[atom] = (low, min(high, most))
             if len(monomial) == 1:
                 self._keep(self._ranges, monomial[0])
                 low, high = self._ranges[monomial[0]]

@@ -12,6 +12,7 @@ from typing import Any
 from frameloom.ir.groups import is_mutating
 from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
 from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, Step, is_cuda
+from frameloom.ir.size import hint_of
 
 MOST = 8  # copies in one kernel
 LARGEST = 4 << 20  # bytes of one copy: larger ones take longer than their launch
@@ -49,7 +50,7 @@ def _prepares(kernel: Kernel, changed: set[Buffer]) -> bool:
     if len(kernel.stores) != 1 or not is_cuda(kernel.device):
         return False
     (store,) = kernel.stores
-    if store.buffer.kind is not Kind.TEMP or size_in_bytes(store.buffer) > LARGEST:
+    if store.buffer.kind is not Kind.TEMP or hint_of(size_in_bytes(store.buffer)) > LARGEST:
         return False
     given = (Kind.INPUT, Kind.CONSTANT)
     return all(b.kind in given and b not in changed for b in reads_of(kernel))

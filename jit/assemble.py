@@ -223,7 +223,11 @@ def _launch_call(
     numbers: _Numbers,
 ) -> LaunchCall:
     buffers = tuple(numbers[b] for b in entry.buffers)
-    return LaunchCall(function, buffers, source.grid, other, entry.name)
+    x, y, z = numbers.sizes.refs(source.grid)
+    sizes = tuple((numbers.sizes.index(n), kind) for n, kind in source.sizes)
+    kinds = source.signature[len(buffers) :]
+    even = tuple(k for (k, _), kind in zip(sizes, kinds, strict=True) if kind.endswith("?"))
+    return LaunchCall(function, buffers, (x, y, z), other, entry.name, sizes, even)
 
 
 def _list_call(

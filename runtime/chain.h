@@ -33,6 +33,11 @@ class Chain {
         node.changed |= node.values[position] != pointer;
         node.values[position] = pointer;
     }
+    void set_function(size_t number, const GpuFunction *function) {
+        Node &node = nodes[number];
+        node.changed |= node.function != function;
+        node.function = function;
+    }
     void set_grid(size_t number, const unsigned *grid) {
         Node &node = nodes[number];
         for (int i = 0; i < 3; i++) {

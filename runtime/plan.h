@@ -60,7 +60,7 @@ struct Kernel {
 
 // A kernel on a GPU.
 struct Launch {
-    const GpuFunction *function; // for pointers that are multiples of 16
+    const GpuFunction *function; // for pointers, and sizes of `even`, that are multiples of 16
     std::vector<int> buffers;
     std::vector<int> doubtful; // those of `buffers` that may lie anywhere
     unsigned grid[3];
@@ -68,9 +68,11 @@ struct Launch {
     int grid_sizes[3] = {-1, -1, -1};
     std::vector<std::pair<int, bool>> sizes;    // parameters behind the pointers; whether as 32 bits
     std::vector<void *> values;                 // of them
+    std::vector<int> even;                      // sizes that `function` wants to be multiples of 16
+    bool uneven = false;                        // one of them is none
     bool skipped = false;                       // no blocks
     PyObject *name;                             // str
-    PyObject *unaligned;                        // callable that gives the function for any pointers, or None
+    PyObject *unaligned;                        // callable that gives the function for any of them, or None
     mutable const GpuFunction *other = nullptr; // what it gave
 };
 

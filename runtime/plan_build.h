@@ -93,6 +93,7 @@ class Parser {
     bool number_step(PyObject *item);
     bool can_refuse() const;
     bool size_number(PyObject *object, int *result) const;
+    bool size_numbers(PyObject *tuple, std::vector<int> *result) const;
     bool size(PyObject *item);
     static bool int_op_known(NumberStep::Op op);
 

@@ -56,6 +56,16 @@ bool Parser::size_number(PyObject *object, int *result) const {
     return true;
 }
 
+bool Parser::size_numbers(PyObject *tuple, std::vector<int> *result) const {
+    if (!PyTuple_Check(tuple)) return wrong("sizes are a tuple");
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        int size;
+        if (!size_number(PyTuple_GET_ITEM(tuple, i), &size)) return false;
+        result->push_back(size);
+    }
+    return true;
+}
+
 bool Parser::size(PyObject *item) {
     static const char *const kinds[] = {"dim", "stride", "offset", "number", "const", "", "after", "item"};
     static const size_t counts[] = {2, 2, 1, 1, 1, 0, 3, 3};

@@ -12,16 +12,12 @@ bool Parser::kernel_step(PyObject *item) {
     if (!number(item, "address", &address) ||
         !sized_number(item, "bytes_moved", &kernel.bytes_moved, &kernel.bytes_size) || !buffers || !sizes)
         return false;
-    if (address == 0 || !PyTuple_Check(buffers) || !PyTuple_Check(sizes))
-        return wrong("a kernel has an address and tuples of buffers and sizes");
+    if (address == 0 || !PyTuple_Check(buffers))
+        return wrong("a kernel has an address and a tuple of buffers");
     kernel.function = reinterpret_cast<void (*)(void *const *, const int64_t *)>((uintptr_t)address);
     kernel.release_gil = kernel.bytes_moved >= GIL_BYTES;
     if (!buffer_numbers(buffers, &kernel.buffers)) return false;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sizes); i++) {
-        int size;
-        if (!size_number(PyTuple_GET_ITEM(sizes, i), &size)) return false;
-        kernel.sizes.push_back(size);
-    }
+    if (!size_numbers(sizes, &kernel.sizes)) return false;
     kernel.values.resize(kernel.sizes.size());
     program->widest_kernel = std::max(program->widest_kernel, (int)kernel.buffers.size());
     program->steps.push_back({Step::KERNEL, (int)program->kernels.size(), {}, {}, {}, {}, {}});
@@ -67,9 +63,10 @@ bool Parser::launch_step(PyObject *item) {
     Launch launch{};
     long long function;
     PyObject *buffers = field(item, "buffers"), *grid = field(item, "grid"), *sizes = field(item, "sizes");
+    PyObject *even = field(item, "even");
     launch.name = field(item, "name");
     launch.unaligned = field(item, "unaligned");
-    if (!number(item, "function", &function) || !buffers || !grid || !sizes || !launch.name ||
+    if (!number(item, "function", &function) || !buffers || !grid || !sizes || !even || !launch.name ||
         !launch.unaligned)
         return false;
     if (function == 0 || !PyTuple_Check(buffers) || !PyUnicode_Check(launch.name))
@@ -77,6 +74,7 @@ bool Parser::launch_step(PyObject *item) {
     launch.function = reinterpret_cast<const GpuFunction *>((uintptr_t)function);
     if (!buffer_numbers(buffers, &launch.buffers)) return false;
     if (!grid_of(grid, launch.extents, launch.grid_sizes) || !launch_sizes(sizes, &launch)) return false;
+    if (!size_numbers(even, &launch.even)) return false;
     for (int i = 0; i < 3; i++) launch.grid[i] = (unsigned)launch.extents[i];
     /* Scratch memory and fresh tensors are aligned for any access. */
     for (int number : launch.buffers) {

@@ -64,7 +64,9 @@ struct Call : Frame {
     }
 
     // Whether the function that is loaded for it serves.
-    bool is_aligned(const Launch &launch) const {
+    bool is_aligned(const Launch &launch) const { return !launch.uneven && has_aligned_pointers(launch); }
+
+    bool has_aligned_pointers(const Launch &launch) const {
         uintptr_t bits = 0;
         for (int number : launch.doubtful) bits |= reinterpret_cast<uintptr_t>(data[number]);
         return bits % GPU_ALIGNMENT == 0;
@@ -77,10 +79,14 @@ struct Call : Frame {
         if (!gpu.find_stream(*chain.nodes[0].function, &stream)) return -1;
         if (!chain.serves(stream) || gpu_recording(stream)) return 0;
         for (int number : run.launches)
-            if (!is_aligned(program.launches[number]) || program.launches[number].skipped) return 0;
+            if (!has_aligned_pointers(program.launches[number]) || program.launches[number].skipped) return 0;
         for (size_t k = 0; k < run.launches.size(); k++) {
             const Launch &launch = program.launches[run.launches[k]];
             const std::vector<int> &buffers = launch.buffers;
+            const GpuFunction *function = launch.function;
+            if (launch.uneven && !unaligned(launch, &function)) return -1;
+            if (function->extra != launch.function->extra) return 0;
+            chain.set_function(k, function);
             for (size_t i = 0; i < buffers.size(); i++) chain.set(k, i, data[buffers[i]]);
             if (sized == nullptr) continue;
             for (size_t i = 0; i < launch.values.size(); i++)
@@ -119,7 +125,7 @@ struct Call : Frame {
         return gpu.launch(*list.function, list.grid, parameters, list.name);
     }
 
-    // The function for pointers that are not multiples of 16: compiled when it is first wanted.
+    // The function for pointers or sizes that are not multiples of 16: compiled when it is first wanted.
     static bool unaligned(const Launch &launch, const GpuFunction **function) {
         if (launch.other == nullptr && launch.unaligned != Py_None) {
             PyObject *made = PyObject_CallNoArgs(launch.unaligned);

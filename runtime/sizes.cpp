@@ -185,6 +185,7 @@ class Binder {
             if (launch.grid_sizes[i] >= 0) add_once(&group_of(launch.grid_sizes[i])->launches, number);
         }
         for (const auto &[size, narrow] : launch.sizes) add_once(&group_of(size)->launches, number);
+        for (int size : launch.even) add_once(&group_of(size)->launches, number);
     }
 
     void bind_extern(int number) {
@@ -238,6 +239,8 @@ bool settle_launch(const Sizes &sizes, Launch *launch) {
         if (narrow && value != (int32_t)value) return false;
         launch->values[i] = reinterpret_cast<void *>((uintptr_t)value);
     }
+    launch->uneven = false;
+    for (int size : launch->even) launch->uneven |= sizes.values[(size_t)size] % (int64_t)GPU_ALIGNMENT != 0;
     launch->skipped = false;
     for (int i = 0; i < 3; i++) {
         if (launch->extents[i] < 0) return false;

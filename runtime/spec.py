@@ -83,7 +83,8 @@ class LaunchCall:
     """Launches a kernel on the GPU: `function` is a handle of _runtime.load_cubin, which knows the device, and takes the
     pointers to the first elements of `buffers`, in order.  It is compiled for pointers that are multiples of 16; where one
     is not, `unaligned()` gives the handle of a function for any pointers (asked once; None: `function` takes any).
-    `sizes` are parameters behind the pointers: index, and "i32" or "i64".  Where the grid has no blocks, nothing is launched."""
+    `sizes` are parameters behind the pointers: index, and "i32" or "i64".  `function` wants those of `even`, indices as well, to be multiples of 16,
+    too.  Where the grid has no blocks, nothing is launched."""
 
     function: int
     buffers: tuple[int, ...]
@@ -91,6 +92,7 @@ class LaunchCall:
     unaligned: Callable[[], int] | None = None
     name: str = ""
     sizes: tuple[tuple[int, str], ...] = ()
+    even: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """Compiles Triton sources to cubins: in worker processes (triton_pool.py), each content once (cache.py).
 
-    cubins = build(sources, 90)            # for pointers that are multiples of 16
-    unaligned(source, 90)                  # the same kernel for any pointers; wanted rarely, so compiled when wanted
+    cubins = build(sources, 90)            # for pointers and sizes that are multiples of 16
+    unaligned(source, 90)                  # the same kernel for any of them; wanted rarely, so compiled when wanted
 
-A source has `text`, `symbol`, `signature`, `warps`, `stages` and `debug`.  Nothing is loaded here.
+A source has `text`, `symbol`, `signature`, `warps`, `stages` and `debug`.  The signature has the type of each parameter; "i32?" is a size that
+is a multiple of 16 where the pointers are, "i32!" one that always is.  Nothing is loaded here.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def _build(
 
 
 def unaligned(source: Source, arch: int) -> Cubin:
-    """The kernel for pointers of any alignment."""
+    """The kernel for pointers of any alignment, and any sizes."""
     return build([source], arch, aligned=False)[0]
 
 

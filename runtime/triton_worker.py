@@ -45,16 +45,21 @@ class Source:
         linecache.cache.pop(self.file, None)
 
 
+def is_multiple(kind, aligned):
+    """Of 16: pointers ("*...") and numbers ("...?") where that is said of all of them, other numbers ("...!") always."""
+    return kind.endswith("!") or (aligned and (kind.startswith("*") or kind.endswith("?")))
+
+
 def stages_of(function, signature, aligned, arch, options):
     """The module in Triton's first form, and the functions that bring it to machine code, in order."""
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import ASTSource, make_backend
 
-    names = function.arg_names
-    pointers = [i for i, kind in enumerate(signature) if kind.startswith("*")]
-    attributes = {(i,): [["tt.divisibility", 16]] for i in pointers} if aligned else {}
-    source = ASTSource(function, dict(zip(names, signature, strict=True)), {}, attributes)
+    types = [kind.rstrip("!?") for kind in signature]
+    multiples = [i for i, kind in enumerate(signature) if is_multiple(kind, aligned)]
+    attributes = {(i,): [["tt.divisibility", 16]] for i in multiples}
+    source = ASTSource(function, dict(zip(function.arg_names, types, strict=True)), {}, attributes)
     target = GPUTarget("cuda", arch, 32)
     backend = make_backend(target)
     options = backend.parse_options(options)

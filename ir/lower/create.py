@@ -11,6 +11,7 @@ from frameloom.ir.lower.numbers import Scalar
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.node import const
 from frameloom.ir.ops import Op
+from frameloom.ir.size import Size
 from frameloom.ir.substitute import compare
 
 
@@ -62,24 +63,24 @@ def ones(call: Call, *arguments: Any) -> Expr:
     return _fill(call, 1)
 
 
-@lowering("aten.arange.default")
+@lowering("aten.arange.default", sizes=True)
 def arange(call: Call, end: Number, *options: Any) -> Expr:
     return _arange(call, 0, 1)
 
 
-@lowering("aten.arange.start")
+@lowering("aten.arange.start", sizes=True)
 def arange_start(call: Call, start: Number, end: Number, *options: Any) -> Expr:
     return _arange(call, start, 1)
 
 
-@lowering("aten.arange.start_step")
+@lowering("aten.arange.start_step", sizes=True)
 def arange_step(call: Call, start: Number, end: Number, step: Number, *options: Any) -> Expr:
     return _arange(call, start, step)
 
 
 def _arange(call: Call, start: Number, step: Number) -> Expr:
     (position,) = call.at()
-    if isinstance(start, int) and isinstance(step, int):
+    if isinstance(start, int | Size) and isinstance(step, int | Size):
         return Expr(index.add(index.mul(position, index.index(step)), index.index(start)))
     # Eager computes float ranges in double.
     return Expr(position).cast(DType.F64) * step + start

@@ -53,6 +53,7 @@ from frameloom.ir.lower.table import (
     IF_EMPTY,
     TABLE,
     TAKES_NUMBERS,
+    TAKES_SIZES,
     Call,
     Decline,
     Draw,
@@ -317,7 +318,7 @@ class Lowering:
         given = [self.in_loops(a) for a in given]
         if name not in TAKES_NUMBERS and any(isinstance(a, Scalar) for a in flatten(given)):
             raise Decline
-        if name not in TAKES_NUMBERS and any(
+        if name not in TAKES_NUMBERS | TAKES_SIZES and any(
             isinstance(a, Size) and "number" in str(at.type)
             for at, a in zip(node.target._schema.arguments, given, strict=True)  # type: ignore[union-attr]
         ):

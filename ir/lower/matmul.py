@@ -9,6 +9,7 @@ from frameloom.ir.lower.expr import Expr, Number
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
 from frameloom.ir.node import Axis, axis
 from frameloom.ir.program import is_cuda
+from frameloom.ir.size import at_most, surely_positive
 from frameloom.ir.substitute import fold
 
 MOST = 1 << 20  # multiplications
@@ -20,7 +21,9 @@ def _product(call: Call, a: Ref, b: Ref) -> Expr:
     length = a.shape[-1]
     if not is_cuda(a.buffer.device) or a.dtype is None or not a.dtype.is_float:
         raise Decline
-    if not 0 < product(call.shape) * length <= MOST or length > LONGEST:
+    # Where sizes vary, the library does what may be more.
+    total = product(call.shape) * length
+    if not (surely_positive(total) and at_most(total, MOST) and at_most(length, LONGEST)):
         raise Decline
     *batch, row, column = call.at()
     k = Axis("k", length)

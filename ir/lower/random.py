@@ -15,6 +15,7 @@ from frameloom.ir.lower.geometry import contiguous_strides
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
 from frameloom.ir.node import Node
 from frameloom.ir.philox import ALIGNMENT
+from frameloom.ir.size import Size
 
 MOST = (1 << 31) - 1  # bytes that eager's kernels address; what is larger is drawn in pieces
 
@@ -32,11 +33,18 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 def _in_memory(call: Call) -> Node:
     """The position of an element of the result, counted as it lies in memory."""
     result = call.results[0]
+    _decline_sizes(call)
     if not is_dense(result.shape, result.strides):
         raise Decline
     if product(result.shape) * result.dtype.bytes > MOST:
         raise Decline
     return index.linear(call.at(), result.strides)
+
+
+def _decline_sizes(call: Call) -> None:
+    """How many numbers there are says which of the generator's an element gets, and how far it goes on: where that varies, the library draws."""
+    if any(isinstance(n, Size) for n in call.shape):
+        raise Decline
 
 
 def _drawn(call: Call) -> Expr:
@@ -55,6 +63,7 @@ def native_dropout(call: Call, x: Ref, p: float, train: bool | None) -> list[Exp
     source = call.source
     if source is None or train is False or not 0 <= p < 1:
         raise Decline
+    _decline_sizes(call)
     if x.dtype is None or not x.dtype.is_float or product(x.shape) * x.dtype.bytes > MOST:
         raise Decline
     count, item = product(x.shape), x.dtype.bytes

@@ -40,6 +40,7 @@ from frameloom.ir.lower.table import (
 from frameloom.ir.node import Node, const
 from frameloom.ir.ops import Op
 from frameloom.ir.program import is_cuda
+from frameloom.ir.size import hint_of
 from frameloom.ir.substitute import conjunction
 
 KINDS = {
@@ -80,7 +81,10 @@ def _allowed(call: Call, updates: Sequence[Update]) -> tuple[Update, ...]:
 
 def _by_rows(call: Call, u: Update) -> bool:
     """Whether neighbours in memory are updated together."""
-    last = max(range(len(u.at)), key=lambda d: (call.shape[d] > 1, -call.results[0].strides[d]))
+    last = max(
+        range(len(u.at)),
+        key=lambda d: (hint_of(call.shape[d]) > 1, -hint_of(call.results[0].strides[d])),
+    )
     return u.at[last].op is Op.AXIS and call.results[0].strides[last] == 1
 
 

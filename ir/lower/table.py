@@ -30,6 +30,7 @@ TABLE: dict[str, Lowering] = {}
 IF_EMPTY: dict[str, IfEmpty] = {}
 ELEMENTWISE: set[str] = set()  # every element of the result from those at its place
 TAKES_NUMBERS: set[str] = set()  # lowerings that may be given numbers known only at run time
+TAKES_SIZES: set[str] = set()  # ... sizes that vary, in the place of numbers
 
 
 class Decline(Exception):
@@ -37,11 +38,15 @@ class Decline(Exception):
 
 
 def lowering(
-    *targets: str, if_empty: IfEmpty = "nothing", numbers: bool = False, elementwise: bool = False
+    *targets: str,
+    if_empty: IfEmpty = "nothing",
+    numbers: bool = False,
+    sizes: bool = False,
+    elementwise: bool = False,
 ) -> Callable[[Function], Function]:
     """Register a lowering for ATen overloads.  `if_empty`: what happens where no result has elements: nothing; the lowering is
     asked, as eager may raise; the library is, unless no operand has elements either: any index is out of bounds then.
-    `numbers`: it may be given numbers that are known only at run time (numbers.py).  `elementwise`: shapes matter to it for
+    `numbers`: it may be given numbers that are known only at run time (numbers.py); `sizes`: sizes in the place of numbers.  `elementwise`: shapes matter to it for
     broadcasting alone."""
 
     def register(function: Function) -> Function:
@@ -49,6 +54,8 @@ def lowering(
             assert target not in TABLE, f"{target} has two lowerings"
             TABLE[target] = function
         IF_EMPTY.update(dict.fromkeys(targets, if_empty))
+        if sizes:
+            TAKES_SIZES.update(targets)
         if numbers:
             TAKES_NUMBERS.update(targets)
         if elementwise:

@@ -46,6 +46,28 @@ def test_launches_as_one_graph_follow_the_sizes(gpu):
     assert log(gpu).graphs == 6 and log(gpu).launches == 7 * 3
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_sizes_that_are_multiples_have_a_function_of_their_own(gpu, count):
+    asked = []
+
+    def for_any():
+        asked.append(1)
+        return load("scale", threads=64)
+
+    steps = [
+        LaunchCall(load("scale"), (i, i + 1), GRID, for_any, "", ((LENGTH, "i32"), (1, "i64")), (LENGTH,))
+        for i in range(count)
+    ]  # fmt: skip
+    middle = [flat("output", R(LENGTH)) for _ in range(count - 1)]
+    buffers = [flat("input", R(LENGTH)), *middle, flat("output", R(LENGTH))]
+    p = plan(buffers, SIZES, steps, [view(count, (R(LENGTH),), (1,))])
+    for n in (32, 32, 32, 48, 20, 20, 32, 33, 64):
+        x = torch.randn(n)
+        assert torch.equal(p(x)[0], 8**count * x)
+        assert log(gpu).threads == (64 if n % 16 else 128) and log(gpu).last_extra_null
+    assert len(asked) == count and log(gpu).graphs == 8
+
+
 def test_nothing_is_launched_without_blocks(gpu):
     p = scaled(count=2)
     for n in (0, 8, 8, 0, 8):
