@@ -17,7 +17,7 @@ import torch.fx
 
 from frameloom.assemble import assemble
 from frameloom.backends import announce, build_all, generate_all, launches
-from frameloom.capture.graph import CapturedGraph, without_examples
+from frameloom.capture.graph import Backward, CapturedGraph, without_examples
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import Sized
 from frameloom.capture.written_attention import recognised
@@ -34,7 +34,8 @@ from frameloom.ir.lower.batch_norm import fold_batch_norms
 from frameloom.ir.lower.channels_last import LAID
 from frameloom.ir.lower.constants import Constants, evaluate
 from frameloom.ir.memory import plan_memory
-from frameloom.ir.program import Extern, Kernel, KernelList, Program
+from frameloom.ir.program import Extern, Kernel, KernelList, Program, View
+from frameloom.ir.size import Int, same
 from frameloom.ir.text import show
 from frameloom.ir.verify import verify
 from frameloom.onednn import onednn
@@ -71,20 +72,21 @@ def compile_graph(
         return _compile_one(captured, options, trail)
     # What is only saved between the passes lies in memory as suits our own kernels.
     n_results = captured.backward.n_results
-    vary = bool(captured.backward.sizes)  # then it is not known here how what is saved lies
-    alone = replace(captured, backward=None, visible=None if vary else n_results)
+    alone = replace(captured, backward=None, visible=n_results)
     forward, report = _compile_one(alone, options, trail)
+    laid = _laid(report, captured.backward)
     told = weakref.ref(report)  # nobody may want to know
 
     def compile_backward(graph: torch.fx.Graph, examples: tuple[Any, ...]) -> Compiled:
         """Called when the first backward pass comes."""
         own = Trail(f"{trail.name} backward")
-        for node, example in zip(graph.find_nodes(op="placeholder"), examples, strict=True):
-            like = node.meta["val"]
-            if not isinstance(example, torch.Tensor) or isinstance(like, Sized):
+        for k, node in enumerate(graph.find_nodes(op="placeholder")):
+            like, example = node.meta["val"], examples[k]
+            if not isinstance(example, torch.Tensor):
                 continue
-            if example.stride() != tuple(like.stride()):
-                node.meta[LAID] = example.stride()
+            strides = laid.get(k, like.stride()) if isinstance(like, Sized) else example.stride()
+            if not all(map(same, strides, like.stride())):
+                node.meta[LAID] = strides
         behind = replace(
             captured,
             graph=graph,
@@ -107,6 +109,15 @@ def compile_graph(
 
     captured = replace(without_examples(captured), inputs=())
     return Gradients(forward, compile_backward, captured), report
+
+
+def _laid(report: GraphReport, how: Backward) -> dict[int, tuple[Int, ...]]:
+    """The strides of what the forward graph makes to be saved, by its place in what the backward graph is given."""
+    if report.fused is None or not how.sizes:
+        return {}
+    outputs = [report.fused.outputs[k] for k in how.saved_outputs]
+    places = enumerate(outputs, len(how.saved_inputs))
+    return {k: made.strides for k, made in places if isinstance(made, View)}
 
 
 def _compile_one(

@@ -16,7 +16,7 @@ import torch
 
 from frameloom.ir.lower.table import Ref, product
 from frameloom.ir.program import is_cuda
-from frameloom.ir.size import hint_of
+from frameloom.ir.size import hint_of, is_size
 
 CONVOLUTION = "aten.convolution.default"
 BACKWARD = "aten.convolution_backward.default"
@@ -190,7 +190,7 @@ def view_again(
 ) -> tuple[Any, ...] | None:
     """(shape, strides, offset) of a view of `base` as it really lies, for one view or for each of several; None where no
     view of it shows the elements that the program's view shows."""
-    if str(target) in LITERAL:
+    if str(target) in LITERAL or any(map(is_size, (*base.shape, *base.strides))):
         return None
     if str(target) == "aten._unsafe_view.default":
         target = torch.ops.aten.view.default

@@ -172,6 +172,17 @@ def test_other_strides():
             assert got.stride() == fn(x).stride()
 
 
+@torch.no_grad()
+def test_layouts_that_follow_from_a_size_of_1():
+    def fn(x):
+        return x.permute(2, 0, 1).reshape(-1, x.shape[1]).sigmoid()
+
+    jitted = jit(fn)
+    for shape in ((2, 3, 3), (4, 5, 3), (1, 9, 3), (6, 1, 3)):
+        x = rand(*shape)
+        assert jitted(x).stride() == fn(x).stride()
+
+
 def test_static_on_request():
     frameloom.reset()
     jitted = jit(lambda x: x + 1, dynamic=False)
