@@ -15,7 +15,7 @@ import torch.fx
 from frameloom.capture.fake import Fake
 from frameloom.capture.shapes import infer, is_dense
 from frameloom.errors import Break
-from frameloom.ir.size import equal, fits, may_exceed_1
+from frameloom.ir.size import Int, equal, fits, hint_of, is_size, may_exceed_1
 
 aten = torch.ops.aten
 META = torch.device("meta")
@@ -260,11 +260,22 @@ def _split_sizes(x: Fake, sizes: Sequence[int], dim: int = 0) -> list[tuple[Any,
 
 def _split(x: Fake, size: int, dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]]:
     length = x.shape[dim]
+    if is_size(size) or is_size(length):
+        return _split_sized(length, size, dim)
     if size == 0:
         return [(aten.slice.Tensor, (dim, 0, length))]
     return [
         (aten.slice.Tensor, (dim, s, min(s + size, length))) for s in range(0, max(length, 1), size)
     ]
+
+
+def _split_sized(length: Int, size: Int, dim: int) -> list[tuple[Any, tuple[Any, ...]]]:
+    """How many pieces there are is a condition."""
+    count = -(-hint_of(length) // hint_of(size)) if hint_of(size) else 0
+    if count < 1 or not ((count - 1) * size < length and length <= count * size):
+        raise Break("op_error", "split(...) into pieces without elements")
+    starts = [k * size for k in range(count)]
+    return [(aten.slice.Tensor, (dim, s, e)) for s, e in zip(starts, [*starts[1:], length], strict=True)]  # fmt: skip
 
 
 def _unbind(x: Fake, dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]]:

@@ -14,7 +14,7 @@ import torch._prims_common
 
 from frameloom.capture.fake import Fake
 from frameloom.capture.index_shapes import laid_out
-from frameloom.capture.sized import has_sizes, settled
+from frameloom.capture.sized import SizedMeta, has_sizes, settled
 from frameloom.ir.size import hint_of
 
 aten = torch.ops.aten
@@ -97,6 +97,12 @@ def _batch_norm(meta: Any, x: Any, *parameters: Any) -> Any:
     return out, *(s.to(own) if s.dtype.is_floating_point else s for s in statistics)
 
 
+def _batch_norm_evaluation(meta: Any, x: Any, *parameters: Any) -> Any:
+    """Only images keep an order of their own."""
+    out, *statistics = _batch_norm(meta, x, *parameters)
+    return (out if x.dim() in (4, 5) else out.contiguous()), *statistics
+
+
 def _layer_norm_on_cpu(meta: Any, x: Any, shape: Any, *parameters: Any) -> Any:
     return _batch_norm(meta, x, *parameters[:2])
 
@@ -124,6 +130,8 @@ def _channel_shuffle(meta: Any, x: Any, groups: int) -> Any:
 
 def _interpolated(meta: Any, x: Any, *args: Any) -> Any:
     """In the memory format of the input, also where sizes of 1 leave the strides open."""
+    if isinstance(meta, SizedMeta):  # as image_shapes.py says
+        return meta
     form = torch._prims_common.suggest_memory_format(x)
     return torch.empty(meta.shape, dtype=meta.dtype, device="meta", memory_format=form)
 
@@ -158,6 +166,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten.linalg_eig.default): _eig,
     ("cpu", aten.max_unpool2d.default): _max_unpool2d,
     ("cpu", aten._native_batch_norm_legit.no_stats): _batch_norm,
+    ("cpu", aten._native_batch_norm_legit_no_training.default): _batch_norm_evaluation,
     ("cpu", aten._native_batch_norm_legit_functional.default): _batch_norm,
     ("cpu", aten._batch_norm_with_update_functional.default): _batch_norm,
     ("cpu", aten.native_layer_norm.default): _layer_norm_on_cpu,

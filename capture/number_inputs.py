@@ -19,6 +19,7 @@ from frameloom.ir.size import Int, Size, late_in, lone_symbol
 from frameloom.ir.size_node import Node, size_of
 
 aten = torch.ops.aten
+SEQUENCES = (list, tuple, torch.Size)
 # Ops whose results have the same form whatever the number, beside those that work on each element by itself.
 FORM_IS_FIXED = frozenset({
     aten.fill.Scalar, aten.fill_.Scalar, aten.full.default, aten.full_like.default, aten.new_full.default, aten.scalar_tensor.default,
@@ -53,7 +54,7 @@ def with_sizes(value: Any) -> Any:
         if isinstance(value, torch.SymInt):
             return size_of(value)
         return bool(value) if isinstance(value, torch.SymBool) else float(value)
-    if type(value) in (list, tuple):
+    if type(value) in SEQUENCES:
         return type(value)(map(with_sizes, value))
     return value
 
@@ -66,7 +67,7 @@ def without_numbers(value: Any) -> Any:
         number = value.node.number
         size = as_size(number) if isinstance(number, SymbolicNumber) else None
         return number.real if size is None else size
-    if type(value) in (list, tuple):
+    if type(value) in SEQUENCES:
         return type(value)(map(without_numbers, value))
     return value
 
@@ -77,7 +78,7 @@ def without_symbols(value: Any) -> Any:
         return int(value) if isinstance(value, Size) else value.node.number.real
     if isinstance(value, slice):
         return slice(*map(without_symbols, (value.start, value.stop, value.step)))
-    if type(value) in (list, tuple):
+    if type(value) in SEQUENCES:
         return type(value)(map(without_symbols, value))
     return value
 

@@ -12,10 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.capture.sized import SizedFake
-from frameloom.ir.size import Size, largest
-
-aten = torch.ops.aten
-
+from frameloom.ir.size import largest
 
 # --- recurrent cells.  Source: `LSTMCell` and `GRUCell` of ATen's RNN.cpp
 
@@ -75,27 +72,6 @@ def _std(x: Any, *args: Any, **kwargs: Any) -> Any:
     return torch.where(found == 0, found.detach(), torch.where(found == 0, 1.0, found).sqrt())
 
 
-# --- images of one size, in batches that vary
-
-
-def _interpolate(
-    x: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None,
-    recompute_scale_factor: Any = None, antialias: bool = False,
-) -> Any:  # fmt: skip
-    ops = {"nearest": aten.upsample_nearest2d, "bilinear": aten.upsample_bilinear2d}
-    if size is not None or x.dim() != 4 or recompute_scale_factor or antialias or mode not in ops:
-        return NotImplemented
-    pixels = x.shape[2:]
-    scales = scale_factor if isinstance(scale_factor, tuple | list) else (scale_factor,) * 2
-    if any(isinstance(n, Size) for n in pixels) or not all(type(s) in (int, float) for s in scales):
-        return NotImplemented
-    if len(scales) != 2 or (mode == "nearest" and align_corners is not None):
-        return NotImplemented
-    wanted = [int(n * float(s)) for n, s in zip(pixels, scales, strict=True)]
-    options = () if mode == "nearest" else (bool(align_corners),)
-    return ops[mode].default(x, wanted, *options, *map(float, scales))
-
-
 # --- for the recorder
 
 
@@ -113,6 +89,6 @@ WHOLE_OVER_SIZES = {
     function: _over_sizes(function, said_again)
     for function, said_again in (
         (torch.lstm_cell, _lstm_cell), (torch.gru_cell, _gru_cell), (torch.var, _var), (torch.Tensor.var, _var),
-        (torch.std, _std), (torch.Tensor.std, _std), (F.interpolate, _interpolate),
+        (torch.std, _std), (torch.Tensor.std, _std),
     )
 }  # fmt: skip

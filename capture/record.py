@@ -60,6 +60,7 @@ from frameloom.capture.outputs import Outputs
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.shapes import as_known
+from frameloom.capture.sized import SizedFake
 from frameloom.capture.soft_sizes import SoftSizes
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
 from frameloom.capture.supported import check_result, check_supported, dtypes_of
@@ -493,6 +494,8 @@ class Recorder(TorchDispatchMode):
         seen = self._view(view, (before, *args), kwargs)
         with torch._C._DisableTorchDispatch():
             torch.as_strided_(fake, seen.shape, seen.stride(), seen.storage_offset())
+        if isinstance(fake, SizedFake):
+            fake.lie_as(seen)
         fake.meta, fake.node, fake.view_of = seen.meta, seen.node, seen.view_of
         fake.node.meta["val"] = fake
         return fake

@@ -96,7 +96,9 @@ def load_rules() -> None:
     """What fills RULES is imported when the first shape is asked for."""
     import frameloom.capture.attention_shapes
     import frameloom.capture.derivative_shapes
+    import frameloom.capture.image_shapes
     import frameloom.capture.index_shapes
+    import frameloom.capture.layer_shapes
     import frameloom.capture.library_shapes
     import frameloom.capture.shape_rules
     import frameloom.capture.sized_rules
@@ -172,16 +174,17 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     if shape is None:
         return None
     alike = all(alike_shapes(t.shape, shape) for t in tensors)
+    # A number in the place of a tensor takes part as a tensor without dimensions.
+    wraps = bool(shape) and len(tensors) == 1 < len(args) and func._overloadname in WRAPPING
     if has_sizes(shape):
+        alike = alike and not (wraps and any(map(_is_one, shape)))
         return empty_strided(shape, iterator_strides(shape, tensors, alike), dtype)
     if alike and all(t.is_contiguous() for t in tensors):
         result = empty(shape, dtype)
         usual = 0 not in shape and all(t.stride() == result.stride() for t in tensors)
         if 1 not in shape or usual:
             return result
-    # A number in the place of a tensor takes part as a tensor without dimensions.
-    if alike and shape and len(tensors) == 1 < len(args) and func._overloadname in WRAPPING:
-        alike = False
+    alike = alike and not wraps
     strides = iterator_strides(shape, tensors, alike)
     return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
 

@@ -23,6 +23,11 @@ class Sized:
     own_strides: tuple[Int, ...]
     own_offset: Int
 
+    def lie_as(self, other: torch.Tensor) -> None:
+        """Take over the layout of another tensor."""
+        self.own_shape, self.own_strides = tuple(other.shape), tuple(other.stride())
+        self.own_offset = other.storage_offset()
+
     @property
     def shape(self) -> tuple[Int, ...]:
         return torch.Size(tuple(map(resolved, self.own_shape)))
@@ -113,11 +118,7 @@ class SizedFake(Sized, Fake):
             device=device,
             requires_grad=requires_grad,
         )
-        fake.own_shape, fake.own_strides, fake.own_offset = (
-            meta.shape,
-            meta.stride(),
-            meta.storage_offset(),
-        )
+        fake.lie_as(meta)
         fake.meta = meta
         fake.node = fake.memory = fake.view_of = None
         fake.version = 0

@@ -19,11 +19,22 @@ from frameloom.capture.shapes import (
     wrap_dim,
 )
 from frameloom.capture.shapes_at_hints import as_at_hints
-from frameloom.capture.sized import empty_strided, strides_of
+from frameloom.capture.sized import dense_strides, empty_strided
 from frameloom.capture.view_rules import expand
-from frameloom.ir.size import Int, Size, late_in, same
+from frameloom.ir.size import Int, Size, late_in
 
 aten = torch.ops.aten
+
+
+def as_suggested(x: Any, shape: Sequence[Int], dtype: torch.dtype | None = None) -> Any:
+    """A fresh tensor in the memory format that `x` suggests; None where that is not plain."""
+    if x.is_contiguous() or x.dim() not in (4, 5):
+        return empty(shape, dtype or x.dtype)
+    last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
+    if not x.is_contiguous(memory_format=last):
+        return None
+    order = (1, *range(x.dim() - 1, 1, -1), 0)
+    return empty_strided(shape, dense_strides(shape, order), dtype or x.dtype)
 
 
 def dense_like(x: Any, dtype: torch.dtype | None = None) -> Any:
@@ -130,6 +141,13 @@ def _arange(func: Any, *args: Any, dtype: Any = None, **options: Any) -> Any:
         return None
     count = (end - start + step - (1 if step > 0 else -1)) // step
     return empty([count], dtype or torch.int64) if count >= 0 else None
+
+
+@sized_rule(aten.linspace.default)
+def _linspace(
+    func: Any, start: Any, end: Any, steps: Int, *, dtype: Any = None, **options: Any
+) -> Any:
+    return empty([steps], dtype or torch.get_default_dtype())
 
 
 @sized_rule(aten.eye.default, aten.eye.m)
@@ -387,107 +405,57 @@ def _where(func: Any, condition: Any, a: Any, b: Any) -> Any:
     return empty_strided(shape, iterator_strides(shape, tensors, alike), a.dtype)
 
 
-# --- images
+@sized_rule(aten.stack.default)
+def _stack(func: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
+    first = tensors[0]
+    alike = all(
+        len(t.shape) == len(first.shape)
+        and all(a == b for a, b in zip(t.shape, first.shape, strict=True))
+        and t.dtype is first.dtype
+        for t in tensors
+    )
+    dim = wrap_dim(dim, first.dim() + 1)
+    shape = [*first.shape[:dim], len(tensors), *first.shape[dim:]]
+    return empty(shape, first.dtype) if alike else None
 
 
-def _pooled(
-    n: Int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool
-) -> Int | None:
-    """Source: `pooling_output_shape` of ATen's Pool.h."""
-    reach = n + 2 * padding - dilation * (kernel - 1) - 1
-    if not reach >= 0:
+@sized_rule(aten.trace.default)
+def _trace(func: Any, x: Any) -> Any:
+    return empty((), _dtype_of_fold("aten::sum", x.dtype)) if x.dim() == 2 else None
+
+
+@sized_rule(aten.cummax.default, aten.cummin.default)
+def _cumulative_extreme(func: Any, x: Any, dim: int) -> Any:
+    return empty(x.shape, x.dtype), empty(x.shape, torch.int64)
+
+
+@sized_rule(aten.kthvalue.default)
+def _kth(func: Any, x: Any, k: Int, dim: int = -1, keepdim: bool = False) -> Any:
+    chosen = {wrap_dim(dim, x.dim())}
+    if not x.is_contiguous() or any(k < 1 or k > x.shape[d] for d in chosen):
         return None
-    if not ceil:
-        return reach // stride + 1
-    out = (reach + stride - 1) // stride + 1
-    return out - 1 if (out - 1) * stride >= n + padding else out
+    return reduced(x, chosen, keepdim, x.dtype), reduced(x, chosen, keepdim, torch.int64)
 
 
-def _pair(value: Any, otherwise: Any = None) -> tuple[int, int]:
-    value = otherwise if not isinstance(value, int) and not len(value) else value
-    if isinstance(value, int):
-        return value, value
-    return (value[0], value[0]) if len(value) == 1 else (value[0], value[1])
-
-
-@sized_rule(aten.max_pool2d_with_indices.default, aten.avg_pool2d.default)
-def _pool2d(
-    func: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, *rest: Any, **options: Any
-) -> Any:
-    average = func is aten.avg_pool2d.default
-    if not x.is_contiguous() or options:
+@sized_rule(aten.searchsorted.Tensor, aten.bucketize.Tensor)
+def _searched(func: Any, a: Any, b: Any, *, out_int32: bool = False, **options: Any) -> Any:
+    boundaries, x = (a, b) if func is aten.searchsorted.Tensor else (b, a)
+    if boundaries.dim() != 1:
         return None
-    dilation = _pair(1 if average or not rest else rest[0])
-    ceil = bool(rest[0 if average else 1]) if len(rest) > (0 if average else 1) else False
-    kernel = _pair(kernel)
-    stride, padding = _pair(stride, kernel), _pair(padding)
-    sizes = [
-        _pooled(x.shape[k - 2], kernel[k], stride[k], padding[k], dilation[k], ceil)
-        for k in range(2)
-    ]
-    if None in sizes:
+    return empty(x.shape, torch.int32 if out_int32 else torch.int64)
+
+
+@sized_rule(aten.polar.default, aten.complex.default)
+def _complex(func: Any, a: Any, b: Any) -> Any:
+    shape = broadcast(a.shape, b.shape)
+    if shape is None or not a.is_contiguous() or not b.is_contiguous():
         return None
-    shape = [*x.shape[:-2], *sizes]
-    return empty(shape, x.dtype) if average else (empty(shape, x.dtype), empty(shape, torch.int64))
+    return empty(shape, a.dtype.to_complex()) if a.dtype is b.dtype else None
 
 
-@sized_rule(aten._adaptive_avg_pool2d.default)
-def _adaptive(func: Any, x: Any, size: Sequence[Int]) -> Any:
-    return empty([*x.shape[:-2], *size], x.dtype) if x.is_contiguous() else None
-
-
-@sized_rule(aten.upsample_nearest2d.default, aten.upsample_bilinear2d.default)
-def _upsample(func: Any, x: Any, size: Sequence[Int], *rest: Any) -> Any:
-    return empty([*x.shape[:2], *size], x.dtype) if x.is_contiguous() else None
-
-
-@sized_rule(aten.grid_sampler_2d.default)
-def _grid_sampler(func: Any, x: Any, grid: Any, *rest: Any) -> Any:
-    return empty([*x.shape[:2], *grid.shape[1:3]], x.dtype) if x.is_contiguous() else None
-
-
-@sized_rule(aten.native_group_norm.default)
-def _group_norm(
-    func: Any, x: Any, weight: Any, bias: Any, n: Int, c: Int, hw: Int, groups: int, eps: float
-) -> Any:
-    if not x.is_contiguous() or any(p is not None and p.dtype != x.dtype for p in (weight, bias)):
+@sized_rule(aten._cdist_forward.default)
+def _cdist(func: Any, a: Any, b: Any, *rest: Any) -> Any:
+    lead = broadcast(a.shape[:-2], b.shape[:-2])
+    if lead is None or a.shape[-1] != b.shape[-1]:
         return None
-    return empty(x.shape, x.dtype), empty([n, groups], x.dtype), empty([n, groups], x.dtype)
-
-
-@sized_rule(aten._native_batch_norm_legit_no_training.default)
-def _batch_norm(func: Any, x: Any, *rest: Any) -> Any:
-    plain = x.is_contiguous() and all(p is None or p.dtype == x.dtype for p in rest[:4])
-    return (empty(x.shape, x.dtype), empty(0, x.dtype), empty(0, x.dtype)) if plain else None
-
-
-@sized_rule(aten.native_dropout.default)
-def _dropout(func: Any, x: Any, p: float, train: bool | None) -> Any:
-    return dense_like(x), dense_like(x, torch.bool)
-
-
-# --- attention
-
-
-@sized_rule(aten.scaled_dot_product_attention.default)
-def _attention(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) -> Any:
-    if min(q.dim(), k.dim(), v.dim()) < 2:
-        return None
-    if not same(q.shape[-1], k.shape[-1]) or not same(k.shape[-2], v.shape[-2]):
-        return None
-    heads = q.shape[:-2]
-    if not options.get("enable_gqa"):
-        heads = broadcast(*(t.shape[:-2] for t in (q, k, v)))
-    return None if heads is None else empty([*heads, q.shape[-2], v.shape[-1]], q.dtype)
-
-
-@sized_rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
-def _flash_attention_cpu(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) -> Any:
-    from frameloom.capture.shape_rules import _attention_keeps_layout
-
-    if not _attention_keeps_layout() or q.dim() != 4 or not same(q.shape[3], v.shape[3]):
-        return None
-    b, h, n, _ = q.shape
-    statistics = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
-    sums = strides_of([b, n, h])
-    return dense_like(q), empty_strided([b, h, n], [sums[0], sums[2], sums[1]], statistics)
+    return empty([*lead, a.shape[-2], b.shape[-2]], a.dtype)

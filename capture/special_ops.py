@@ -13,6 +13,7 @@ import torch
 
 from frameloom.capture.functional import reaches_beyond, write
 from frameloom.capture.known import known_mask
+from frameloom.capture.sized_calls import SIZED_CALLS
 from frameloom.errors import Break
 from frameloom.ir.philox import Source
 from frameloom.ir.size import Size
@@ -267,6 +268,7 @@ def _tell_strides(recorder: Any, x: Any, *dim: int) -> Any:
 
 WHOLE: dict[Any, Callable[..., Any]] = {
     torch.Tensor.stride: _tell_strides,
+    **SIZED_CALLS,
     torch.ctc_loss: _record_ctc_loss,
     torch.nn.functional.ctc_loss: _record_ctc_loss,
 }

@@ -365,6 +365,9 @@ class Tracer:
     ) -> Value:
         """Do it now: `fn` is pure and all arguments are constants; otherwise break."""
         if not kwargs and any(is_unsettled(self.look(a)) for a in args):
+            if fn is divmod and len(args) == 2:
+                parts = (operator.floordiv, operator.mod)
+                return TupleValue([self.evaluate(part, args, {}) for part in parts])
             numbers = [self.look(a) for a in args]
             if (size := computed_size(self, fn, numbers)) is not None:
                 return size

@@ -205,10 +205,10 @@ class Source:
 
 def _likewise(tensor: torch.Tensor, d: int) -> range:
     """Dimensions that are likely to vary, where this one does: a batch of sequences changes in both of its sizes sooner or later.  The last one of floats
-    is most often that of features, and images keep their size."""
+    is most often that of features; of images, and of attention's heads, only the batch is likely to."""
     rank = tensor.dim()
     if rank > 3:
-        return range(d)
+        return range(min(d, 1))
     return range(rank - 1 if tensor.is_floating_point() else rank)
 
 

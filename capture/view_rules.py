@@ -187,6 +187,12 @@ def _as_strided(
     return _like(x, shape, strides, offset)
 
 
+@sized_rule(aten.view_as_real.default)
+def _view_as_real(func: Any, x: Any) -> Any:
+    strides = [*(2 * s for s in x.stride()), 1]
+    return empty_strided([*x.shape, 2], strides, x.dtype.to_real(), 2 * x.storage_offset())
+
+
 @sized_rule(aten.diagonal.default)
 def _diagonal(func: Any, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     a, b = wrap_dim(dim1, x.dim()), wrap_dim(dim2, x.dim())

@@ -63,6 +63,7 @@ class Facts:
         self.zero: dict[Size, Any] = {}
         self.not_0: dict[Size, Any] = {}
         self.relaxed = False
+        self.refusing: type[Exception] | None = None  # raised where a size would be settled
         self.soft: set[Size] = set()  # taken for others than 1, in the present call
         self.soft_0: set[Size] = set()  # ... for others than 0
         self.note: Callable[[str], Any] = lambda text: None  # tells where a condition comes from
@@ -463,6 +464,8 @@ class Facts:
         n = self.resolved(n)
         if not isinstance(n, Size):
             return int(n)
+        if self.refusing is not None:
+            raise self.refusing
         if self.has_late and late_in(n):
             self.undecided(n)
         hint = n.hint

@@ -15,7 +15,7 @@ from frameloom.ir.lower.table import Decline, Ref, Result, Update, positions
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kind, Scatter, Store, View
 from frameloom.ir.scatter import guard
-from frameloom.ir.size import number
+from frameloom.ir.size import Size, number
 from frameloom.ir.strides import overlaps
 from frameloom.ir.substitute import space
 
@@ -117,6 +117,14 @@ def devices_of(val: Any) -> Iterator[str]:
     for v in flatten(val):
         if is_tensor(v):
             yield str(v.device)
+
+
+def sizes_in(val: Any) -> Iterator[Size]:
+    """Those that vary."""
+    for v in flatten(val):
+        for n in v.shape if is_tensor(v) else (v,):
+            if isinstance(n, Size):
+                yield n
 
 
 def is_tensor(val: Any) -> bool:

@@ -9,7 +9,8 @@ goes into the same few tables.)
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,6 +40,7 @@ from frameloom.ir.lower.geometry import (
     origin,
     result_of,
     scatter_of,
+    sizes_in,
     store_of,
     torch_dtype_of,
     used_results,
@@ -133,6 +135,8 @@ class Lowering:
         self.visible: set[tuple[torch.fx.Node, int]] = set()  # those of them that the program sees
         self.relays = False  # whether a tensor may lie otherwise than the program sees it
         self.numbers = Numbers(self)
+        sizes = (n for node in graph.nodes for n in sizes_in(node.meta.get("val")))
+        self.facts = next((n.facts for n in sizes), None)
         self.names: dict[str, int] = {}  # how many kernels each op has
         self.channels_last: frozenset[torch.fx.Node] = frozenset()  # convolutions on such tensors
         self.packed: dict[Any, View] = {}  # constants in a library's own layout
@@ -341,7 +345,10 @@ class Lowering:
         empty = all(0 in r.shape for r in results) and IF_EMPTY[name] != "ask"
         if empty and IF_EMPTY[name] == "library" and any(0 not in r.shape for r in flatten(given) if isinstance(r, Ref)):  # fmt: skip
             raise Decline
-        values = [None] * len(metas) if empty else function(call, *given)
+        values: Any = [None] * len(metas)
+        if not empty:
+            with self.sizes_unknown():
+                values = function(call, *given)
         if isinstance(values, Scattered) and (found := in_place(self, node, values)) is not None:
             self.checks(call, node)
             kernels = [self.kernel(name, s, node) for s in found.stores]
@@ -372,6 +379,18 @@ class Lowering:
         self.steps += [*(self.draw(d, node) for d in call.draws), *steps]
         self.checks(call, node)
         return refs if several else refs[0]
+
+    @contextmanager
+    def sizes_unknown(self) -> Iterator[None]:
+        """A lowering that would have to know a size that varies declines."""
+        if self.facts is None:
+            yield
+            return
+        self.facts.refusing = Decline
+        try:
+            yield
+        finally:
+            self.facts.refusing = None
 
     def checks(self, call: Call, node: torch.fx.Node) -> None:
         for k, (bad, exception, message) in enumerate(call.checks):

@@ -19,6 +19,7 @@ from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import Op
 from frameloom.ir.program import is_cuda
+from frameloom.ir.size import is_size
 from frameloom.ir.substitute import TRUE, compare, conjunction, fold, select
 
 LARGEST = 32  # positions of a window that is written out
@@ -145,7 +146,10 @@ def _sliding(
     for position, extent, places, k, s, p, d in zip(
         at[-n:], image, call.results[result].shape[-n:], *given, strict=True
     ):
-        if any(all(not 0 <= o * s - p + t * d < extent for t in range(k)) for o in range(places)):
+        if is_size(extent) or is_size(places):
+            if p >= k or (d > 1 and p):
+                raise Decline  # perhaps a window that is all padding
+        elif any(all(not 0 <= o * s - p + t * d < extent for t in range(k)) for o in range(places)):
             raise Decline  # a window that is all padding
         start = index.add(index.mul(position, s), index.index(-p))
         taps.append(Taps(start, k, extent, d, apart=s >= k))
@@ -224,6 +228,8 @@ def _dividing(call: Call, x: Ref, result: int = 0) -> Window:
     for position, extent, places in zip(
         at[-n:], image, call.results[result].shape[-n:], strict=True
     ):
+        if is_size(extent) or is_size(places):
+            raise Decline
         scaled = index.mul(position, extent)
         start = index.floordiv(scaled, places)
         if extent % places == 0:
