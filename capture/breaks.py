@@ -56,7 +56,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     "data_dependent_branch": (
         "the branch depends on the tensor's data",
-        "use torch.where, or branch on shapes and Python values",
+        "use torch.where, torch.cond or frameloom.cond, or branch on shapes and Python values",
     ),
     "data_pointer": (
         "it reaches behind the tensor to its memory",

@@ -218,7 +218,10 @@ def assumed(recorder: Recorder) -> list[Result]:
 
 
 def avoid_all(recorder: Recorder) -> None:
-    """Capture again with breaks, if there is any."""
+    """Capture again with breaks, if there is any, or a part of the program that is called by the graph."""
+    for node, site in recorder.parts:
+        if not node._erased:
+            raise Avoid(site)
     for source in recorder.late:
         if not source.is_erased:
             raise Avoid(source.site)  # type: ignore[arg-type]

@@ -127,6 +127,8 @@ class Recorder(TorchDispatchMode):
         self.facts = Facts(lambda size: SizeNode(size.facts, size))  # of sizes that vary
         self.facts.note = self._assumed
         self.facts.undecided = functools.partial(undecided, self)
+        # Calls of parts of the program, and the instructions that make them.
+        self.parts: list[tuple[torch.fx.Node, Any]] = []
         self.late: list[Any] = []  # where sizes come from that data decides
         self.counted: dict[torch.fx.Node, tuple[Size, Result]] = {}  # how many are not zero
         self.places: dict[torch.fx.Node, Fake] = {}  # and which, where the program does not see it
@@ -318,6 +320,7 @@ class Recorder(TorchDispatchMode):
         self.soft_sizes.release()
         self.unknown.clear()
         self.late.clear()
+        self.parts.clear()
         self.counted.clear()
         self.places.clear()
         self.numbers.release()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ import torch
 from frameloom.capture import _capture, breaks, effects
 from frameloom.capture.aliases import tell_objects_apart
 from frameloom.capture.assumptions import check_that_rerun_is_possible, rerunning
+from frameloom.capture.branches import calls_in
 from frameloom.capture.builder import CodeBuilder
 from frameloom.capture.freezing import frozen
 from frameloom.capture.instr import argument_names, assemble, decode
@@ -114,6 +116,9 @@ class Piece:
             if t.session.varying.pretends and not facts.hold(lambda s: s.source.actual):
                 raise Pretended
             facts.relaxed = True
+            for call in calls_in(self.graph.graph) if ours else ():
+                for part in call.parts:
+                    part.compile(partial(capture.compiler.compile_part, trail=capture.trail))
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
             if t.went_back and self.graph.backward is None:
                 self.compiled = without_gradients(self.compiled)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frameloom.ir.late import checked, defines
-from frameloom.ir.library import DRAW, OWN
+from frameloom.ir.library import CALLS, DRAW, OWN
 from frameloom.ir.memory import read_by, reads_of, views_in, writes_of
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
 
@@ -221,6 +221,8 @@ def _effects(target: str) -> tuple[bool, bool]:
         op = _operator(target)
         if target in OWN:
             _EFFECTS[target] = (False, target == DRAW)
+        elif target in CALLS:
+            return False, False
         elif op is None:
             _EFFECTS[target] = (True, True)
         else:

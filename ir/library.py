@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 # A step of our own among them: (device, increment) -> seed and offset of the device's generator, which goes on by that much.
 DRAW = "frameloom.draw.default"
 # And one that takes the ints out of a vector: the symbols of its result's shape are these.
 READ = "frameloom.read.default"
 OWN = (DRAW, READ)
+# Calls of what Python has made for one graph, by name.
+CALLS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
 # Calls that write into a given buffer: the result lives in the arena or in a fresh output.
 OUT_FORMS: dict[str, str] = {

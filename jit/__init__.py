@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         reset,
         stats,
     )
+    from frameloom.capture.control import cond
     from frameloom.capture.marks import mark_dynamic, mark_static
     from frameloom.errors import (
         BackendError,
@@ -38,12 +39,12 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "jit": "api", "explain": "api", "disable": "api", "graph_break": "api", "is_compiling": "api",
-    "reset": "api", "stats": "api", "list_backends": "api", "mark_dynamic": "capture.marks", "mark_static": "capture.marks",
+    "reset": "api", "stats": "api", "list_backends": "api", "cond": "capture.control", "mark_dynamic": "capture.marks", "mark_static": "capture.marks",
     "FrameloomError": "errors", "FullGraphError": "errors", "OptionError": "errors", "BackendError": "errors", "BuildError": "errors",
     "VerifyError": "errors", "Explanation": "report",
 }  # fmt: skip
 __all__ = [
-    "BackendError", "BuildError", "Explanation", "FrameloomError", "FullGraphError", "OptionError", "VerifyError", "disable",
+    "BackendError", "BuildError", "Explanation", "FrameloomError", "FullGraphError", "OptionError", "VerifyError", "cond", "disable",
     "explain", "graph_break", "is_compiling", "jit", "list_backends", "mark_dynamic", "mark_static", "reset", "stats",
 ]  # fmt: skip
 

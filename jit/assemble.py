@@ -21,7 +21,7 @@ from frameloom.codegen.extern import callable_for
 from frameloom.codegen.launch import LaunchEntry, LaunchSource, ListEntry
 from frameloom.ir.dtype import DType
 from frameloom.ir.late import defines
-from frameloom.ir.library import DRAW, OUT_FORMS, READ
+from frameloom.ir.library import CALLS, DRAW, OUT_FORMS, READ
 from frameloom.ir.memory import MemoryPlan
 from frameloom.ir.program import (
     Buffer,
@@ -337,6 +337,9 @@ def _torch_dtype(buffer: Buffer) -> torch.dtype:
 
 def _extern_call(step: Extern, numbers: _Numbers) -> ExternCall:
     results = tuple(None if b is None else numbers[b] for b in step.results)
+    if step.target in CALLS:
+        given = tuple(map(numbers.replace, step.args))
+        return ExternCall(step.target, CALLS[step.target], given, {}, results, False)
     out_form = any(b is not None and b.kind is not Kind.EXTERN for b in step.results)
     function = callable_for(OUT_FORMS[step.target] if out_form else step.target)
     args = [numbers.replace(a) for a in step.args]

@@ -250,6 +250,12 @@ class Compiler:
             self._explanation.graphs.append(report)
         return compiled
 
+    def compile_part(self, captured: Any, trail: Trail) -> Any:
+        """Compile what a graph calls."""
+        from frameloom.pipeline import compile_graph
+
+        return compile_graph(captured, self.options, trail)[0]
+
     def add_break(self, report: BreakReport) -> None:
         """A graph break was compiled in; under fullgraph=True it is an error."""
         if self.options.fullgraph:

@@ -17,6 +17,7 @@ import torch.fx
 
 from frameloom.assemble import assemble
 from frameloom.backends import announce, build_all, generate_all, launches
+from frameloom.capture.branches import calls_in
 from frameloom.capture.graph import Backward, CapturedGraph, without_examples
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import Sized
@@ -127,7 +128,7 @@ def _compile_one(
         readable = _readable(captured)
         trail.dump("graph_readable.py", readable)
         log("graph", readable)
-    if config.debug:
+    if config.debug and not calls_in(captured.graph):
         trail.dump("graph_runnable.py", runnable(captured))
     if options.backend == "eager":
         # Its `forward`, past the hooks that a program may set for all modules.

@@ -173,8 +173,10 @@ def as_size(number: SymbolicNumber) -> Int | None:
     if number.settled:
         return number.hint if number.type() is int else None
     if number.sized is None:
-        if number.type() is not int or _is_held(number):
+        if number.type() is not int:
             return None
+        if (taken := number.taken) is not None:
+            return size_of(taken.size(number.t))
         if number.t.session.varying.small_apart and number.hint in (0, 1):
             return number.settle()
         meaning = ARITHMETIC.get(number.fn)
@@ -185,6 +187,8 @@ def as_size(number: SymbolicNumber) -> Int | None:
             and may_apply(number.fn, operands)
         ):
             number.sized = meaning(*operands)
+        elif _is_held(number):
+            return None
         else:
             number.sized = _symbol(number)
     return number.t.recorder.facts.resolved(number.sized)

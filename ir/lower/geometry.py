@@ -37,6 +37,8 @@ _IS_VIEW: dict[Any, bool] = {}
 
 def is_view(target: Any) -> bool:
     """Whether the op's schema says that it returns a view of its first argument."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return False  # made by Python for one graph
     if target not in _IS_VIEW:
         schema = target._schema
         returned = [r.alias_info for r in schema.returns]

@@ -21,7 +21,7 @@ from frameloom.ir import node as ir
 from frameloom.ir.alike import can_be_said
 from frameloom.ir.dtype import DType
 from frameloom.ir.late import defined, forget
-from frameloom.ir.library import DRAW, OUT_FORMS, READ
+from frameloom.ir.library import CALLS, DRAW, OUT_FORMS, READ
 from frameloom.ir.lower import channels_last, lazy, onednn
 from frameloom.ir.lower.convolution import convolution
 from frameloom.ir.lower.convolution_backward import convolution_backward
@@ -252,6 +252,9 @@ class Lowering:
         if is_number(node):
             return self.numbers.computed(node)
         name = str(target)
+        if not isinstance(target, torch._ops.OpOverload):
+            CALLS[name] = target
+            return self.library_call(node, name)
         arguments = arguments_of(target, node.args, node.kwargs)
         if name == WRITE_BACK:
             return write_back(self, node, *arguments[:2])

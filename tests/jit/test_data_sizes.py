@@ -267,6 +267,19 @@ def test_ints_that_a_tensor_holds(name):
     assert (len(found.graphs), len(found.breaks)) == (1, 0), str(found)
 
 
+@pytest.mark.parametrize("fn", [
+    lambda x, n: x[: n.item()] * 2, lambda x, n: torch.zeros(n.item() + 1) + 1, lambda x, n: x[n.item()] + 1,
+    lambda x, n: (torch.ones(2 * int(n), 3) * 2, n.item() + 1),
+])  # fmt: skip
+def test_ints_that_the_call_is_given_in_a_tensor(fn):
+    jitted = jit_for_test(fn)
+    for n in (3, 5, 1, 0, 7):
+        given = torch.randn(10), torch.tensor(n)
+        same(jitted(*given), fn(*given), 1e-5, 1e-5, f"{n}: ")
+    found = jitted.explanation
+    assert (len(found.graphs), len(found.breaks)) == (1, 0), str(found)
+
+
 @pytest.mark.parametrize("counts", [[-1, 3], [11, 2], [0, 0], [12, -12]])
 def test_ints_beyond_what_is_assumed(counts):
     def fn(x, n):

@@ -1,0 +1,66 @@
+"""Control flow that data decides, for programs to call: `frameloom.cond(pred, true_fn, false_fn, operands)`.
+
+Plain Python as it stands here; a jitted function that calls it, or torch.cond and torch.while_loop, has the branches in its graph where it can
+(library/control.py), and interprets this code where not.  Nothing else is imported with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+
+def cond(
+    pred: Any,
+    true_fn: Callable[..., Any],
+    false_fn: Callable[..., Any],
+    operands: Sequence[Any] = (),
+) -> Any:
+    """`true_fn(*operands)` where `pred` is true, else `false_fn(*operands)`; `pred` is a tensor of one element, or a bool."""
+    if not isinstance(pred, (bool, int, float)):
+        if not isinstance(pred, torch.Tensor):
+            raise RuntimeError(f"Expected pred to be bool or tensor, but got {pred}.")
+        if pred.numel() != 1:
+            raise RuntimeError(
+                f"Expected pred to be bool or single-element tensor, but got {pred}."
+            )
+        if not callable(true_fn) or not callable(false_fn):
+            raise RuntimeError("Expect both branches to be callable.")
+        if not isinstance(operands, (tuple, list)) or not all(map(_of_tensors, operands)):
+            raise RuntimeError(
+                "Expect operands to be a tuple of possibly nested dict/list/tuple that only "
+                f"consists of tensor leaves, but got {operands}."
+            )
+    if pred:
+        return true_fn(*operands)
+    return false_fn(*operands)
+
+
+def _of_tensors(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_of_tensors(v) for v in value.values())
+    if isinstance(value, (list, tuple)):
+        return all(_of_tensors(v) for v in value)
+    return isinstance(value, torch.Tensor)
+
+
+def while_loop(
+    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Sequence[Any]
+) -> Any:
+    """What torch.while_loop does."""
+    if not callable(cond_fn) or not callable(body_fn):
+        raise RuntimeError("Expect cond_fn and body_fn to be callable.")
+    if not isinstance(carried_inputs, (tuple, list)):
+        raise RuntimeError(f"carried_inputs must be a tuple or list but got {type(carried_inputs)}")
+    carried = carried_inputs
+    entered = False
+    while cond_fn(*carried):
+        entered = True
+        carried = body_fn(*carried)
+        if not isinstance(carried, (tuple, list)):
+            raise RuntimeError(f"body_fn should return a tuple or list but got {type(carried)}")
+    if entered:
+        return tuple(carried)
+    return tuple(v.clone() if isinstance(v, torch.Tensor) else v for v in carried)

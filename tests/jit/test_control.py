@@ -1,0 +1,241 @@
+"""torch.cond, torch.while_loop and frameloom.cond: part of the graph where the branches only compute, interpreted where not."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import frameloom
+from frameloom.capture import control
+from tests.helpers import jit_for_test
+from tests.observe import assert_same_call, observe
+
+WEIGHT = torch.randn(4, 4)
+CALLS = {"torch": torch.cond, "frameloom": frameloom.cond}
+
+
+def x():
+    return torch.randn(3, 4)
+
+
+def check(fn, *calls, graphs=1, breaks=0):
+    """`fn(cond, ...)` in plain Python, and jitted with each of the functions."""
+    for name, cond in CALLS.items():
+        jitted = jit_for_test(lambda *args, c=cond: fn(c, *args))
+        with torch.no_grad():
+            for args in (*calls, *calls):
+                want = observe(lambda *a: fn(control.cond, *a), args, {})
+                assert_same_call(observe(jitted, args, {}), want, f"{name}: ", 1e-5, 1e-5)
+        found = jitted.explanation
+        if graphs is not None:
+            assert (len(found.graphs), len(found.breaks)) == (graphs, breaks), str(found)
+    return found
+
+
+BOTH = ((x().abs(),), (-x().abs(),))
+
+
+def nested(y):
+    return {"a": (y + 1, [y * 2])}
+
+
+CASES = {
+    "elementwise": lambda cond, x: cond(x.sum() > 0, torch.sin, torch.cos, (x,)),
+    "lambdas": lambda cond, x: cond(x.sum() > 0, lambda y: y + 1, lambda y: y * 2 - 1, (x,)) * 3,
+    "keywords": lambda cond, x: cond(
+        pred=x.sum() > 0, true_fn=lambda y: y + 1, false_fn=lambda y: y - 1, operands=[x]
+    ),
+    "of_one_element": lambda cond, x: cond((x[:1, :1] > 0).view(1), torch.exp, torch.cos, (x,)),
+    "numbers": lambda cond, x: cond(x.sum().relu(), torch.exp, torch.cos, (x,)),
+    "products": lambda cond, x: cond(x.sum() > 0, lambda y: y @ WEIGHT, lambda y: y @ WEIGHT.t(), (x,)),
+    "closures": lambda cond, x: (lambda z: cond(x.sum() > 0, lambda: x + z, lambda: x * z))(x * 2),
+    "intermediates": lambda cond, x: cond(x.sum() > 0, torch.sin, torch.cos, ((x * 2 + 1).t(),)) + 1,
+    "views": lambda cond, x: cond(x.sum() > 0, lambda y: (y + 1).t(), lambda y: (y - 1).t(), (x[1:],)),
+    "nested": lambda cond, x: cond(x.sum() > 0, nested, lambda y: {"a": (y, [y * 3])} and nested(y * 2), (x,)),
+    "several": lambda cond, x: cond(x.sum() > 0, lambda a, b: (a + b, a - b), lambda a, b: (a * b, b - a), (x, x * 2)),
+    "two_calls": lambda cond, x: cond(x.sum() > 0, torch.sin, torch.cos, (cond(x[0, 0] > 0, torch.exp, torch.tanh, (x,)),)),
+    "the_same_outside": lambda cond, x: cond(x.sum() > 0, torch.sin, torch.cos, (x,)) + x.sin() + x.cos() + x.sin(),
+    "the_same_before": lambda cond, x: (x.sin() + x.cos(), cond(x.sum() > 0, torch.sin, torch.cos, (x,))),
+    "written_before": lambda cond, x: (x.add_(1), cond(x.sum() > 0, torch.sin, torch.cos, (x,)), x.mul_(2)),
+    "reduced": lambda cond, x: cond(x.sum() > 0, lambda y: y.sum(0), lambda y: y.amax(0), (x,)).sum() + 1,
+    "constants": lambda cond, x: cond(x.sum() > 0, lambda: torch.ones(3), lambda: torch.zeros(3)) + 1,
+    "writes_inside": lambda cond, x: cond(x.sum() > 0, lambda y: y.clone().add_(1), lambda y: y * 2, (x,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_branches_are_part_of_the_graph(name):
+    check(CASES[name], *BOTH)
+
+
+def test_only_the_chosen_branch_runs():
+    def fn(x):
+        return frameloom.cond(x.sum() > 0, lambda y: y.sort().values, lambda y: y * 2, (x,))
+
+    jitted = jit_for_test(fn)
+    with torch.no_grad():
+        for (given,) in (*BOTH, *BOTH):
+            with torch.profiler.profile() as seen:
+                jitted(given)
+            assert ("aten::sort" in [e.name for e in seen.events()]) is bool(given.sum() > 0)
+
+
+def test_python_bools_choose_at_once():
+    check(lambda cond, x: cond(x.shape[0] == 3, lambda y: y, lambda y: y + 1, (x,)) * 2, *BOTH)
+
+
+def impure(name):
+    log = []
+
+    def logs(y):
+        log.append(len(log))
+        return y + 1
+
+    return {
+        "objects": logs,
+        "tensors": lambda y: y.add_(1) * 1,
+        "same": lambda y: y,
+        "view": lambda y: y[:],
+        "shapes": lambda y: y[:1] + 1,
+        "dtypes": lambda y: (y + 1).double(),
+        "numbers": lambda y: 3,
+        "draws": torch.rand_like,
+    }[name]
+
+
+@pytest.mark.parametrize("name", ["objects", "tensors", "same", "view", "shapes", "dtypes", "numbers", "draws"])  # fmt: skip
+def test_other_branches_break(name):
+    other = impure(name)
+
+    def fn(cond, x):
+        return cond(x.sum() > 0, other, lambda y: y - 1, (x,))
+
+    found = check(fn, *BOTH, graphs=None)
+    assert {b.kind for b in found.breaks} == {"data_dependent_branch"}
+
+
+def test_gradients_go_through_the_branch_that_runs():
+    def fn(x, w):
+        return frameloom.cond(x.sum() > 0, lambda y: (y * w).sin(), lambda y: y * w * 3, (x,)).sum()
+
+    jitted = jit_for_test(fn)
+    for (given,) in BOTH:
+        w = torch.randn(4, requires_grad=True)
+        (want,), (got,) = (torch.autograd.grad(f(given, w), w) for f in (fn, jitted))
+        assert torch.allclose(want, got)
+
+
+def test_beside_gradients():
+    def fn(x, w):
+        return (frameloom.cond(x.sum() > 0, torch.sin, torch.cos, (x,)) * w).sum()
+
+    jitted = jit_for_test(fn)
+    for (given,) in (*BOTH, *BOTH):
+        w = torch.randn(4, requires_grad=True)
+        (want,), (got,) = (torch.autograd.grad(f(given, w), w) for f in (fn, jitted))
+        assert torch.allclose(want, got)
+
+
+@pytest.mark.parametrize("backend", ["eager", lambda gm, examples: gm.forward])
+def test_for_other_backends(backend):
+    def fn(x):
+        return frameloom.cond(x.sum() > 0, torch.sin, torch.cos, (x,)) * 2
+
+    jitted = frameloom.jit(fn, backend=backend)
+    for (given,) in BOTH:
+        assert torch.allclose(jitted(given), fn(given))
+
+
+def test_shapes_that_vary():
+    def fn(x):
+        return frameloom.cond(x.sum() > 0, torch.sin, torch.cos, (x,)) * 2
+
+    jitted = jit_for_test(fn)
+    for n in (3, 5, 9, 4):
+        for sign in (1, -1):
+            y = torch.rand(n, 4) * sign
+            assert torch.allclose(jitted(y), fn(y))
+
+
+def test_errors_are_those_of_torch():
+    y = x()
+    for args, text in (
+        ((torch.tensor([True, False]), torch.sin, torch.cos, (y,)), "single-element"),
+        ((torch.tensor(True), 3, torch.cos, (y,)), "callable"),
+        ((torch.tensor(True), torch.sin, torch.cos, y), "operands"),
+        ((torch.tensor(True), torch.sin, torch.cos, (3,)), "operands"),
+        (("yes", torch.sin, torch.cos, (y,)), "bool or tensor"),
+    ):
+        for cond in CALLS.values():
+            for call in (frameloom.cond, frameloom.jit(lambda *a, c=cond: c(*a) * 2)):
+                with pytest.raises(RuntimeError, match=text):
+                    call(*args)
+
+
+# --- loops
+
+LOOPS = {
+    "count": lambda n, y: torch.while_loop(lambda i, y: i < n, lambda i, y: (i + 1, y * 2), (torch.zeros((), dtype=torch.int64), y)),
+    "converge": lambda n, y: torch.while_loop(lambda y: y.abs().max() > n, lambda y: (y / 2,), (y,))[0] + 1,
+    "products": lambda n, y: torch.while_loop(lambda i, y: i.sum() < n, lambda i, y: (i + 1, (y @ WEIGHT).tanh()), (torch.zeros(1), y))[1],
+    "unchanged": lambda n, y: torch.while_loop(lambda i, y: i < n, lambda i, y: (i + 1, y), (torch.zeros((), dtype=torch.int64), y)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_are_part_of_the_graph(name, monkeypatch):
+    fn = LOOPS[name]
+    jitted = jit_for_test(fn)
+    calls = [(torch.tensor(k), x()) for k in (3, 1, 5, 0 if name != "converge" else 2)]
+    with torch.no_grad():
+        got = [observe(jitted, args, {}) for args in calls]
+        monkeypatch.setattr(torch, "while_loop", control.while_loop)
+        for args, found in zip(calls, got, strict=True):
+            want = observe(fn, args, {})
+            for a, b in zip(flat(found.result), flat(want.result), strict=True):
+                assert torch.allclose(a, b) and a.stride() == b.stride()
+                assert all(a.data_ptr() != g.data_ptr() for g in found.arguments[0])
+    found = jitted.explanation
+    assert (len(found.graphs), len(found.breaks)) == (1, 0), str(found)
+
+
+def flat(value):
+    return [value] if isinstance(value, torch.Tensor) else list(value)
+
+
+def test_loops_that_do_more_break(monkeypatch):
+    log = []
+
+    def body(i):
+        log.append(1)
+        return (i + 1,)
+
+    def fn(y):
+        return torch.while_loop(lambda i: i.sum() < 5, body, (y,))[0] * 2
+
+    with torch.no_grad():
+        got = jit_for_test(fn)(torch.ones(1))
+    assert got.item() == 10 and len(log) == 4
+
+
+def test_advice_names_what_to_write():
+    def fn(x):
+        return x + 1 if x.sum() > 0 else x - 1
+
+    with pytest.raises(frameloom.FullGraphError) as found:
+        frameloom.jit(fn, fullgraph=True)(x())
+    for name in ("torch.where", "torch.cond", "frameloom.cond"):
+        assert name in str(found.value)
+
+
+def test_the_other_compiler_is_not_imported():
+    text = """
+import sys, torch, frameloom
+f = frameloom.jit(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))
+g = frameloom.jit(lambda x: torch.cond(x.sum() > 0, lambda y: y, torch.cos, (x,)))
+f(torch.ones(3)), f(-torch.ones(3)), g(torch.ones(3)), g(-torch.ones(3))
+print([m for m in sys.modules if m.startswith(("torch._dynamo", "torch._inductor"))])
+"""
+    found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
