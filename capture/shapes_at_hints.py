@@ -12,7 +12,7 @@ import torch
 
 from frameloom.capture.shapes import broadcast, infer, sized_rule, wrap_dim
 from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided
-from frameloom.ir.size import Int, hint_of
+from frameloom.ir.size import Int, hint_of, same
 
 aten = torch.ops.aten
 
@@ -61,7 +61,7 @@ def _like(example: torch.Tensor, shape: Sequence[Int]) -> torch.Tensor | None:
 
 @sized_rule(
     aten.flip.default, aten.fill.Scalar, aten.fill.Tensor, aten.bernoulli.p, aten.bernoulli.default, aten.roll.default,
-    aten.copysign.Tensor,
+    aten.copysign.Tensor, aten._safe_softmax.default,
 )  # fmt: skip
 def _as_first(func: Any, x: Any, *args: Any, **options: Any) -> Any:
     return as_at_hints(func, (x, *args), options, [x.shape])
@@ -79,6 +79,38 @@ def _glu(func: Any, x: Any, dim: int = -1) -> Any:
     shape = list(x.shape)
     shape[dim] = shape[dim] // 2
     return as_at_hints(func, (x, dim), {}, [shape])
+
+
+@sized_rule(aten.index.Tensor, aten._unsafe_index.Tensor)
+def _index(func: Any, x: Any, indices: Sequence[Any]) -> Any:
+    at = [d for d, t in enumerate(indices) if t is not None]
+    masks = (torch.bool, torch.uint8)
+    if not at or any(indices[d].dtype in masks for d in at) or len(indices) > x.dim():
+        return None
+    chosen = broadcast(*(indices[d].shape for d in at))
+    if chosen is None:
+        return None
+    rest = [n for d, n in enumerate(x.shape) if d not in at]
+    # Indexed dimensions that are no neighbours come first.
+    before = at[0] if at == list(range(at[0], at[-1] + 1)) else 0
+    shape = [*rest[:before], *chosen, *rest[before:]]
+    return as_at_hints(func, (x, indices), {}, [shape])
+
+
+@sized_rule(aten.cat.default)
+def _cat(func: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
+    # Those without elements and with one dimension are left out, whatever the others have.
+    shapes = [t.shape for t in tensors if t.dim() != 1 or not same(t.shape[0], 0)]
+    if not shapes or any(len(s) != len(shapes[0]) for s in shapes):
+        return None
+    d = wrap_dim(dim, len(shapes[0]))
+    for s in shapes[1:]:
+        if any(k != d and n != m for k, (n, m) in enumerate(zip(s, shapes[0], strict=True))):
+            return None
+    total: Int = 0
+    for s in shapes:
+        total = total + s[d]
+    return as_at_hints(func, (tensors, dim), {}, [[*shapes[0][:d], total, *shapes[0][d + 1 :]]])
 
 
 @sized_rule(aten.new_empty_strided.default)

@@ -207,9 +207,16 @@ def _reduction(
     chosen = _dims(dims, x.dim())
     if name in ("aten::amax", "aten::amin") and not all(x.shape[d] > 0 for d in chosen):
         return None
-    if dtype is None:
+    given = dtype is not None
+    if not given:
         dtype = _dtype_of_fold(name, x.dtype)
-    return None if dtype is None else reduced(x, chosen, keepdim, dtype)
+    if dtype is None:
+        return None
+    found = reduced(x, chosen, keepdim, dtype)
+    if found is None:
+        shape = [1 if d in chosen else n for d, n in enumerate(x.shape)]
+        found = as_at_hints(func, (x, dims, keepdim), {"dtype": dtype} if given else {}, [shape])
+    return found
 
 
 def _dtype_of_fold(name: str, dtype: torch.dtype) -> torch.dtype | None:

@@ -186,6 +186,18 @@ OPS = {
         lambda b, s: (rand(11, 5), torch.randint(0, 11, (b, s))),
     ),
     "rows": (lambda x, i: x[i], lambda b, s: (rand(b, s), torch.randint(0, max(b, 1), (s,)))),
+    "places": (
+        lambda x, i: x[torch.arange(x.shape[0])[:, None, None], i] * 2,
+        lambda b, s: (rand(b, s), torch.randint(0, s, (2, s))),
+    ),
+    "a_list_begun_empty": (
+        lambda x: torch.cat([torch.tensor([]), x.transpose(1, 2), x.transpose(1, 2)], 1).relu(),
+        lambda b, s: (rand(b, s, 3),),
+    ),
+    "kept_dimensions": (
+        lambda x: x.transpose(1, 2) - x.transpose(1, 2).sum(1, keepdim=True),
+        lambda b, s: (rand(b + 1, s + 1, 3),),
+    ),
     "gather": (
         lambda x, i: x.gather(1, i),
         lambda b, s: (rand(b, s), torch.randint(0, s, (b, 4))),
