@@ -93,16 +93,38 @@ def catches(instrs: list[Instr], target: Instr) -> bool:
 
 
 def check_that_rerun_is_possible(t: Tracer, graph: CapturedGraph) -> None:
-    """What the graph has written or drawn before it raises cannot be taken back: then capture breaks at those places instead."""
-    if graph.mutated or any(draws(node) for node in graph.graph.nodes):
+    """What the graph has written before it raises cannot be taken back, and of what it has drawn only what the CPU's own generator gave: then
+    capture breaks at those places instead."""
+    if not may_start_anew(graph):
         raise Avoid(t.rerun_sites[0])
 
 
+def draws_any(graph: CapturedGraph) -> bool:
+    return any(map(draws, graph.graph.nodes))
+
+
+def may_start_anew(graph: CapturedGraph) -> bool:
+    return not graph.mutated and all(map(_is_drawn_from_cpu, graph.graph.nodes))
+
+
+def _is_drawn_from_cpu(node: torch.fx.Node) -> bool:
+    if not draws(node):
+        return True
+    results = node.meta["val"]
+    first = results[0] if isinstance(results, (list, tuple)) else results
+    given = (*node.args, *node.kwargs.values())
+    return first.device.type == "cpu" and not any(isinstance(a, torch.Generator) for a in given)
+
+
 def rerunning(
-    compiled: Callable[..., Any], recorded: Callable[..., Any] | None = None
+    compiled: Callable[..., Any],
+    recorded: Callable[..., Any] | None = None,
+    draws_numbers: bool = False,
 ) -> Callable[..., Any]:
     """The compiled graph, whose exceptions mean that the call starts anew.  With `recorded`, the graph as it was captured, which changes nothing: an
     exception that it does not raise is a fault of ours and comes through."""
+    if draws_numbers:
+        compiled, recorded = _as_if_not_drawn(compiled), recorded and _as_if_not_drawn(recorded)
 
     def run(*inputs: Any) -> Any:
         try:
@@ -113,6 +135,21 @@ def rerunning(
             if recorded is not None and not on_gpu and not _fails(recorded, inputs):
                 raise
             raise _capture.RunPlainly from None
+
+    return run
+
+
+def _as_if_not_drawn(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where it raises, the CPU's generator gives the same numbers again."""
+    generator = torch.default_generator
+
+    def run(*inputs: Any) -> Any:
+        before = generator.get_state()
+        try:
+            return function(*inputs)
+        except BaseException:
+            generator.set_state(before)
+            raise
 
     return run
 
@@ -159,10 +196,12 @@ __all__ = [
     "assumed",
     "catches",
     "check_that_rerun_is_possible",
+    "draws_any",
     "is_asserted",
     "is_caught",
     "may_be_caught",
     "may_fail",
+    "may_start_anew",
     "raises",
     "rerunning",
     "side_that_does_not_raise",

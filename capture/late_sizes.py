@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from frameloom.capture.aten_op import draws
+from frameloom.capture.assumptions import may_start_anew
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
 from frameloom.capture.shapes import empty
@@ -232,11 +232,6 @@ def checks_sizes(t: Tracer, graph: CapturedGraph, ours: bool) -> bool:
     found = assumed(t.recorder)
     if not found:
         return False
-    if (
-        not ours
-        or t.session.per_code
-        or graph.mutated
-        or any(draws(node) for node in graph.graph.nodes)
-    ):
+    if not ours or t.session.per_code or not may_start_anew(graph):
         raise Avoid(found[0].site)  # type: ignore[arg-type]
     return True

@@ -23,7 +23,11 @@ import torch
 
 from frameloom.capture import _capture, breaks, effects
 from frameloom.capture.aliases import tell_objects_apart
-from frameloom.capture.assumptions import check_that_rerun_is_possible, rerunning
+from frameloom.capture.assumptions import (
+    check_that_rerun_is_possible,
+    draws_any,
+    rerunning,
+)
 from frameloom.capture.branches import calls_in
 from frameloom.capture.builder import CodeBuilder
 from frameloom.capture.freezing import frozen
@@ -122,10 +126,9 @@ class Piece:
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
             if t.went_back and self.graph.backward is None:
                 self.compiled = without_gradients(self.compiled)
-            if checks_sizes(t, self.graph, ours):
-                self.compiled = rerunning(self.compiled)
-            elif t.rerun_sites:
-                self.compiled = rerunning(self.compiled, self.graph.gm if config.verify else None)
+            if (sized := checks_sizes(t, self.graph, ours)) or t.rerun_sites:
+                recorded = self.graph.gm if config.verify and not sized else None
+                self.compiled = rerunning(self.compiled, recorded, draws_any(self.graph))
         guard_sizes(t)
         tell_objects_apart(t)
         self.built = t.guards.build(capture.function.__code__, apart)

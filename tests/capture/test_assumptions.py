@@ -1,9 +1,11 @@
 """A compiled graph that raises means another run, unless the fault is our own and somebody looks for such."""
 
 import pytest
+import torch
 
 from frameloom.capture._capture import RunPlainly
 from frameloom.capture.assumptions import rerunning
+from tests.helpers import check
 
 
 def raising(_):
@@ -23,3 +25,31 @@ def test_what_the_recorded_graph_raises_too_means_a_plain_run():
 def test_what_it_does_not_raise_comes_through():
     with pytest.raises(IndexError, match="out of range"):
         rerunning(raising, lambda x: x)(1)
+
+
+def test_what_was_drawn_is_drawn_again():
+    def drawing(_):
+        drawn.append(torch.rand(3))
+        raise IndexError
+
+    drawn: list[torch.Tensor] = []
+    for _ in range(2):
+        with pytest.raises(RunPlainly):
+            rerunning(drawing, drawing, draws_numbers=True)(1)
+    assert len(drawn) == 4
+    assert all(torch.equal(d, drawn[0]) for d in drawn)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_check_between_dropouts(grad):
+    def f(x, n):
+        y = torch.dropout(x * 2, 0.5, True)
+        if (n > 3).any():
+            raise ValueError("too many")
+        return torch.dropout(y.sin(), 0.5, True)
+
+    x = torch.randn(50, requires_grad=grad)
+    explanation = check(f, x, torch.tensor([1, 2]), graphs=1)
+    assert not explanation.breaks
+    for bad in (3, 4):
+        check(f, x, torch.tensor([1, bad]))
