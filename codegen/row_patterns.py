@@ -52,8 +52,6 @@ def aligned_rows(launch: Launch) -> AlignedRows | None:
     if inner is None or len(inner.axes) != 1 or any(d.block > 1 for d in launch.parallel):
         return None
     (a,) = inner.axes
-    if isinstance(a.extent, Size):
-        return None
     weights: dict[tuple[Node, int], int] = {}
     offsets: dict[Node, set[Node]] = {}
     for offset, width in accesses(launch.folds, launch.stores):
@@ -76,11 +74,13 @@ def aligned_rows(launch: Launch) -> AlignedRows | None:
     if (
         not factors
         or all(hint_of(f) % elements == 0 for f in factors)
-        or inner.extent < 4 * elements
+        or hint_of(inner.extent) < 4 * elements
     ):
         return None
-    if launch.persistent and inner.extent + elements - 1 > inner.block:
+    if launch.persistent and hint_of(inner.extent) + elements - 1 > inner.block:
         return None  # what stands before the row takes the places of its end
+    if launch.longer is None and launch.persistent and isinstance(inner.extent, Size):
+        return None
     return AlignedRows(start, frozenset(offsets[start]), elements)
 
 

@@ -17,11 +17,13 @@ from dataclasses import replace
 
 from frameloom.codegen.chip import Chip
 from frameloom.codegen.cost import count, size
-from frameloom.codegen.layout import stride
+from frameloom.codegen.goal import Goal
+from frameloom.codegen.layout import coalesce, stride
 from frameloom.ir.cumulative import prefix
+from frameloom.ir.dtype import DType
 from frameloom.ir.identity import identity
-from frameloom.ir.index import add, mul
-from frameloom.ir.node import Axis, Node, axis, binary, const, index
+from frameloom.ir.index import add, mul, sub
+from frameloom.ir.node import Axis, Node, axis, binary, cast, const, index
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Store
 from frameloom.ir.size import Int, Size, hint_of, same
@@ -33,6 +35,7 @@ LEAST = 1 << 15  # elements; a smaller reduction is over before a second launch 
 CHUNK = 2048  # elements that a block should fold at least
 WAVES = 8  # blocks per multiprocessor to aim for
 COLUMNS = 128  # neighbouring results that one block computes where they are contiguous in memory
+MANY = 8  # times as many chunks as are wanted, where whole positions are chunks
 HELD = 16384  # elements of a chunk, so that it stays in registers for a second pass
 
 
@@ -44,12 +47,24 @@ def split_reductions(store: Store, chip: Chip, materialise: Materialise) -> Stor
         n := next((r for r in reductions(roots)[::-1] if chunks(r, chip) > 1), None)
     ) is not None:
         outer = ordered(n.free, store.axes)
-        if len(outer) < len(store.axes):
+        flat = _flat(n)
+        if flat is not n:
+            made = flat
+        elif len(outer) < len(store.axes):
             made = materialise(n, outer)
         else:
             made = _Split(n, chunks(n, chip), outer, materialise).result()
         roots = transform(roots, lambda m, n=n, made=made: made if m is n else None)
     return replace(store, offset=roots[0], value=roots[1])
+
+
+def _flat(n: Node) -> Node:
+    """With one axis for those that memory sees as one, where their extents vary: chunks need not be whole positions of the first then."""
+    (value,), axes = n.srcs, n.arg.axes
+    if value.bound or not any(isinstance(a.extent, Size) for a in axes):
+        return n
+    (goal,), merged = coalesce([Goal(axes, value)], axes)
+    return fold(n.arg.kind, merged, goal.value) if len(merged) < len(axes) else n
 
 
 def chunks(n: Node, chip: Chip) -> int:
@@ -127,7 +142,7 @@ class _Split:
         for k, a in enumerate(self.n.arg.axes):
             if left <= 1:
                 self.inner.append(a)
-            elif hint_of(a.extent) <= left:
+            elif hint_of(a.extent) <= left or self._whole_positions(k, left):
                 self.chunk.append(a)
                 left = -(-left // hint_of(a.extent))
             else:
@@ -144,11 +159,17 @@ class _Split:
                     self.positions[a] = axis(high)
                 left = 1
 
+    def _whole_positions(self, k: int, left: int) -> bool:
+        """Whether every position of the `k`-th axis, whose extent varies, is to be a chunk: none needs a mask then."""
+        extent = self.n.arg.axes[k].extent
+        rest = count(self.n.arg.axes[k + 1 :])
+        return isinstance(extent, Size) and extent.hint <= MANY * left and rest >= CHUNK
+
     def result(self) -> Node:
         """The reduction, over the chunks' results."""
         kind = self.n.arg.kind
         centre = _centre(self.n)
-        if centre is not None and self.mask is None:
+        if centre is not None:
             return self._centred(*centre)
         value = self._known(self.n.srcs[0])
         return fold(kind, self.chunk, self._part(kind, value))
@@ -174,21 +195,35 @@ class _Split:
 
     def _moved(self, kind: str, value: Node) -> Node:
         """`value` at the positions of a chunk; what folds to nothing behind the end."""
-        value = substitute(value, self.positions)
+        return self._or_nothing(kind, self._masked(substitute(value, self.positions)))
+
+    def _masked(self, value: Node) -> Node:
+        return value if self.mask is None else masked(value, self.mask, self.mask.free)
+
+    def _or_nothing(self, kind: str, value: Node) -> Node:
         if self.mask is None:
             return value
-        value = masked(value, self.mask, self.mask.free)
         nothing = const(identity(kind, value.dtype), value.dtype)
         return Node(Op.WHERE, value.dtype, (self.mask, value, nothing))
 
+    def _count(self, dtype: DType) -> Node:
+        """How many elements a chunk has."""
+        if self.mask is None:
+            return const(size(self.inner), dtype)
+        position, end = self.mask.srcs
+        (low,) = position.free.intersection(self.inner)
+        first = substitute(position, {low: index(0)})
+        inside = binary(Op.MIN, index(low.extent), sub(end, first))
+        return cast(dtype, mul(inside, index(size(a for a in self.inner if a != low))))
+
     def _centred(self, v: Node, g: Node) -> Node:
-        dtype = v.dtype
-        moved = substitute(v, self.positions)
-        count = const(size(self.inner), dtype)
-        total = fold("sum", self.inner, moved)
+        moved = self._masked(substitute(v, self.positions))
+        count = self._count(v.dtype)
+        total = fold("sum", self.inner, self._moved("sum", v))
         mean = binary(Op.DIV, total, count)
         deviation = binary(Op.SUB, moved, mean)
-        own = fold("sum", self.inner, binary(Op.MUL, deviation, deviation))
+        square = binary(Op.MUL, deviation, deviation)
+        own = fold("sum", self.inner, self._or_nothing("sum", square))
         squares = self.materialise(own, self._axes)
         mean = binary(Op.DIV, self.materialise(total, self._axes), count)
         (g,) = transform([g], self._whole(v))
@@ -224,8 +259,8 @@ def ordered(axes: frozenset[Axis], like: Sequence[Axis]) -> tuple[Axis, ...]:
 def _lengths(extent: Int, wanted: int) -> tuple[Int, Int]:
     """How long the chunks of an axis are, and how many.  Where the extent varies, so does their number and not their length."""
     if isinstance(extent, Size):
-        length = 1 << (-(-extent.hint // wanted) - 1).bit_length()
-        return length, -(-extent // length)
+        length = 1 << (extent.hint // wanted).bit_length() - 1
+        return length, (extent + length - 1) // length
     parts = _divisor(extent, wanted)
     if parts is None:
         length = -(-extent // wanted)

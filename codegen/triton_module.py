@@ -131,8 +131,9 @@ def written(
         return lines, list(writer.helpers)
     assert launch.inner is not None
     other = Writer(longer, pointers, checks, writer.named)  # a name has one type, in either branch
+    before = 0 if writer.aligned is None else writer.aligned.width - 1  # the first of a row
     both = [
-        f"    if {launch.inner.extent} <= {launch.inner.block}:", *indented(lines),
+        f"    if {launch.inner.extent} <= {launch.inner.block - before}:", *indented(lines),
         "    else:", *indented(other.body()),
     ]  # fmt: skip
     return both, list(writer.helpers | other.helpers)

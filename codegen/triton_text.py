@@ -227,9 +227,16 @@ class Writer(Ops):
         assert d is not None
         low, end, last = 0, d.extent // d.block * d.block, d.extent
         if isinstance(last, Size):
-            self._loop(0, end, work)
-            if not d.exact:
-                self._step(str(end), False, True, work)
+            if self.aligned is not None:
+                self._step("0", True, True, work)
+                self._loop(d.block, end, work)
+                self.line(f"tail = tl.maximum({end}, {d.block})")
+                self._step("tail", False, True, work)
+                self._step(f"tail + {d.block}", False, True, work)
+            else:
+                self._loop(0, end, work)
+                if not d.exact:
+                    self._step(str(end), False, True, work)
             self.masks.pop(d.name, None)
             return
         if self.aligned is not None:

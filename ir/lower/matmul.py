@@ -9,11 +9,12 @@ from frameloom.ir.lower.expr import Expr, Number
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
 from frameloom.ir.node import Axis, axis
 from frameloom.ir.program import is_cuda
-from frameloom.ir.size import at_most, surely_positive
+from frameloom.ir.size import Size, at_most, surely_positive
 from frameloom.ir.substitute import fold
 
 MOST = 1 << 20  # multiplications
 LONGEST = 1024  # sum
+FEW = 2048  # multiplications of a row
 
 
 def _product(call: Call, a: Ref, b: Ref) -> Expr:
@@ -21,9 +22,12 @@ def _product(call: Call, a: Ref, b: Ref) -> Expr:
     length = a.shape[-1]
     if not is_cuda(a.buffer.device) or a.dtype is None or not a.dtype.is_float:
         raise Decline
-    # Where sizes vary, the library does what may be more.
+    # Where sizes vary, the library does what may be more, but for many rows of few columns.
     total = product(call.shape) * length
-    if not (surely_positive(total) and at_most(total, MOST) and at_most(length, LONGEST)):
+    few = a.ndim == 2 and at_most(length * call.shape[1], FEW)
+    if not (surely_positive(total) and at_most(length, LONGEST)):
+        raise Decline
+    if not (at_most(total, MOST) or (few and isinstance(total, Size))):
         raise Decline
     *batch, row, column = call.at()
     k = Axis("k", length)

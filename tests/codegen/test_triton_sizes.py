@@ -82,16 +82,46 @@ def test_a_decoder():
     compare(Decoder().eval(), make, ((2, 3), (4, 5), (1, 9), (3, 1), (5, 17)))
 
 
+LONG = {
+    "flat": (lambda x: (x * x).sum(), lambda n, m: (rand(n * 1000, m),), ((2, 33), (40, 5), (3, 7), (90, 2))),
+    "rows": (
+        lambda x: x.var(1, correction=0),
+        lambda n, m: (rand(n, m * 3000) + 100,),
+        ((2, 13), (3, 15), (1, 7), (4, 2)),
+    ),
+    "columns": (
+        lambda x: x.var(0, correction=0),
+        lambda n, m: (rand(n * 500, m) + 50,),
+        ((20, 40), (33, 50), (3, 7), (90, 2)),
+    ),
+    "images": (
+        lambda x: F.batch_norm(x, None, None, training=True),
+        lambda n, m: (rand(n, 3, m * 10, 64) + 10,),
+        ((20, 4), (30, 5), (7, 2), (2, 3)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LONG)
 @torch.no_grad()
-def test_long_reductions_are_cut_into_more_chunks():
-    make = lambda n, m: (rand(n * 1000, m),)
-    sources = compare(lambda x: (x * x).sum(), make, ((2, 33), (40, 5), (3, 7), (90, 2)))
-    assert len(sources) == 2
+def test_long_reductions_are_cut_into_more_chunks(name):
+    fn, make, shapes = LONG[name]
+    sources = compare(fn, make, shapes)
+    assert len(sources) >= 2
+
+
+@torch.no_grad()
+def test_rows_that_start_anywhere_are_read_wide():
+    fn = lambda x: torch.softmax(x.float(), -1)
+    make = lambda n, m: (rand(n, m * 100 + 57).bfloat16(),)
+    shapes = ((2, 3), (3, 5), (2, 0), (3, 20), (1, 327), (5, 1), (2, 41))
+    sources = compare(fn, make, shapes, compiled=True)
+    assert any("// 4 * 4" in s.text and "tail" in s.text for s in sources)
 
 
 @torch.no_grad()
 def test_rows_longer_than_the_captured_ones_are_looped_over():
-    (source,) = compare(*CASES["softmax"], ((2, 20), (3, 30), (2, 129), (2, 1000), (1, 5)))
+    (source,) = compare(*CASES["softmax"], ((2, 20), (3, 32), (2, 129), (2, 1000), (1, 5)))
     assert "<= 128:" in source.text and "tl.range" in source.text
 
 

@@ -145,3 +145,43 @@ def test_two_graphs_for_all_shapes(name):
             raise AssertionError(f"{shape}: {error}") from None
     assert frameloom.stats()["graphs"] <= GRAPHS.get(name, 2)
     assert not frameloom.stats()["breaks"]
+
+
+def test_gradients():
+    module = Decoder().cuda()
+
+    def gradients(fn, tokens):
+        module.zero_grad()
+        out = fn(tokens)
+        out.square().mean().backward()
+        return [out.detach(), *(p.grad for p in module.parameters())]
+
+    frameloom.reset()
+    jitted = jit(module.forward)
+    for shape in ((2, 3), (4, 5), (1, 9), (3, 1), (8, 128), (5, 77)):
+        tokens = ids(*shape)
+        found = gradients(jitted, tokens)
+        torch.testing.assert_close(found, gradients(module, tokens), rtol=1e-2, atol=1e-4)
+    assert frameloom.stats()["graphs"] <= 3
+
+
+@torch.no_grad()
+def test_random_numbers_are_eagers():
+    fn = lambda x: F.dropout(x * 2, 0.5, training=True) + torch.rand_like(x)
+    jitted = jit(fn)
+    for shape in ((2, 3), (4, 5), (64, 300), (1, 1)):
+        x = rand(*shape)
+        torch.manual_seed(7)
+        found = jitted(x)
+        torch.manual_seed(7)
+        torch.testing.assert_close(found, fn(x))
+
+
+@torch.no_grad()
+def test_replays_are_of_one_shape():
+    module = Decoder().cuda().eval()
+    frameloom.reset()
+    jitted = jit(module.forward, mode="reduce-overhead")
+    for shape in ((2, 3), (2, 3), (2, 3), (4, 5), (4, 5), (4, 5), (2, 3), (7, 9), (4, 5)):
+        tokens = ids(*shape)
+        torch.testing.assert_close(jitted(tokens), module(tokens), rtol=1e-3, atol=1e-3)
