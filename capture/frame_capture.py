@@ -82,6 +82,7 @@ def _capture_with_retries(
 ) -> Any:
     session = session_of(compiler)
     session.varying.from_the_start = compiler.options.dynamic is True
+    session.varying.lets_lists_grow = not compiler.options.fullgraph
     for _ in range(MAX_ATTEMPTS):
         session.varying.pretends = False
         capture = Capture(function, slots, compiler, trail)

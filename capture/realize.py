@@ -284,6 +284,8 @@ def _tuple(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 def _list(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", list)
+    if t.follows_numbers and t.session.varying.grows(t.roots.function.__code__, origin, len(obj)):
+        return OpaqueValue(obj, origin)
     return ListValue.existing(t, obj, origin)
 
 

@@ -15,7 +15,7 @@ import torch
 from frameloom.capture.marks import marks_of
 from frameloom.capture.sized import SizedMeta
 from frameloom.capture.values.const import ConstValue
-from frameloom.debug import log
+from frameloom.debug import log, notice
 from frameloom.ir.size import Int
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
     from frameloom.capture.values.base import Value
     from frameloom.ir.size_facts import Facts
+
+
+GROWTH = 4  # entries for lengths of a list, one after the other
 
 
 class Pretended(Exception):
@@ -47,7 +50,12 @@ class Varying:
         self.from_the_start = False  # whether all sizes are taken for varying at once
         self.small_apart = False  # whether sizes of 1 have entries of their own
         self.pretends = False  # whether the present capture takes a size of 1 for another one
+        self.lets_lists_grow = True  # whether lists that grow are left to Python
         self._seen: dict[Any, int | float] = {}
+        self._lengths: dict[
+            Any, list[int]
+        ] = {}  # of a list, since it last changed by more than one
+        self._growing: set[Any] = set()
         self._varying: set[Any] = set()
         self._shapes: dict[Any, tuple[tuple[int, ...], tuple[int, ...], set[int]]] = {}
 
@@ -70,6 +78,27 @@ class Varying:
         self.pretends = True
         before = None if origin is None else self._seen.get((code, int, *_links(origin)))
         return before if type(before) is int and before > 1 else 2
+
+    def grows(self, code: CodeType, origin: Origin, length: int) -> bool:
+        """Whether the list at `origin` was longer by one each time it was looked at: then it is left to Python, and what is done beside it is compiled
+        once and not for every length."""
+        if not self.lets_lists_grow:
+            return False
+        place = (code, list, *_links(origin))
+        seen = self._lengths.setdefault(place, [])
+        if not seen or seen[-1] != length:
+            if seen and length != seen[-1] + 1:
+                seen.clear()
+            seen.append(length)
+        if place not in self._growing and len(seen) > (1 if self._growing else GROWTH):
+            if not self._growing:  # behind a break it is met again
+                name = code.co_qualname
+                notice(
+                    f"grows:{id(self)}",
+                    f"{name}: the list {origin.path()} grows with each call, so that what uses it runs as plain Python; try: a tensor that grows",
+                )
+            self._growing.add(place)
+        return place in self._growing
 
     def give_up_sizes(self) -> bool:
         """Every shape is to have an entry of its own from now on; False if none has been taken for varying."""
