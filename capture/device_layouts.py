@@ -14,6 +14,7 @@ import torch._prims_common
 
 from frameloom.capture.fake import Fake
 from frameloom.capture.index_shapes import laid_out
+from frameloom.capture.shapes import empty
 from frameloom.capture.sized import SizedMeta, has_sizes, settled
 from frameloom.ir.size import hint_of
 
@@ -136,6 +137,23 @@ def _interpolated(meta: Any, x: Any, *args: Any) -> Any:
     return torch.empty(meta.shape, dtype=meta.dtype, device="meta", memory_format=form)
 
 
+def _embedding_bag(
+    meta: Any, weight: Any, indices: Any, offsets: Any, scale_grad: bool = False, mode: int = 0, sparse: bool = False,
+    factors: Any = None, *rest: Any,
+) -> Any:  # fmt: skip
+    """What is kept for the backward pass.  Source: `make_offset2bag_out` and `make_max_indices_out` of ATen's EmbeddingBag."""
+    out, bag_of, sizes, largest = meta
+    bags, padding = out.shape[0], rest[1] if len(rest) > 1 else -1
+    quick = (
+        weight.dtype in (torch.float32, *HALVES) and weight.stride(1) == 1 and padding < 0
+        and (factors is None or factors.stride(0) == 1)
+    )  # fmt: skip
+    count = 0 if mode == 0 and quick else indices.shape[0]
+    if mode != 2:
+        largest = empty([bags], largest.dtype)
+    return out, empty([count], bag_of.dtype), empty([bags], sizes.dtype), largest
+
+
 UPSAMPLING = [
     *(f"{mode}{n}d" for n in (1, 2, 3) for mode in ("upsample_nearest", "_upsample_nearest_exact")),
     "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
@@ -172,6 +190,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten.native_layer_norm.default): _layer_norm_on_cpu,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
     ("cpu", aten.multi_margin_loss.default): _multi_margin_loss,
+    ("cpu", aten._embedding_bag.default): _embedding_bag,
     ("cpu", aten.channel_shuffle.default): _channel_shuffle,
     ("cpu", aten.pixel_unshuffle.default): _pixel_unshuffle,
     **{

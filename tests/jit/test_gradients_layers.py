@@ -40,3 +40,23 @@ def test_recurrent(name, whole_step):
         return seen
 
     same_training(program)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("padding", [None, 2])
+def test_bags_of_embeddings(mode, padding):
+    """What they keep for the backward pass differs by all of this."""
+
+    def program(jit):
+        def bags(weight, indices, offsets):
+            return nn.functional.embedding_bag(
+                indices, weight, offsets, mode=mode, padding_idx=padding
+            )
+
+        bags, weight = jit(bags), leaf(11, 5)
+        for _ in range(2):
+            result = bags(weight, torch.arange(8) % 5, torch.tensor([0, 3, 3]))
+            result.square().sum().backward()
+        return facts(weight, result)
+
+    same_training(program)
