@@ -46,6 +46,10 @@ class Conditions:
     zero: tuple[Size, ...]
     not_0: tuple[Size, ...]
 
+    def __str__(self) -> str:
+        kinds = ((self.at_least_0, ">="), (self.zero, "=="), (self.not_0, "!="))
+        return ", ".join(f"{n!r} {sign} 0" for sizes, sign in kinds for n in sizes)
+
     def hold(self, value: Callable[[Symbol], int]) -> bool:
         return (
             all(evaluated(n, value) >= 0 for n in self.at_least_0)

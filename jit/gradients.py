@@ -23,7 +23,7 @@ from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput, ViewSte
 from frameloom.capture.partial import Partial, partial_backward
 from frameloom.capture.spent import TWICE
 from frameloom.config import config
-from frameloom.debug import notice
+from frameloom.debug import log, notice
 from frameloom.errors import FrameloomError
 from frameloom.ir.size import Symbol
 from frameloom.ir.size_facts import Conditions
@@ -129,6 +129,8 @@ class Gradients:
             with self._conditions() as own:
                 found.plan = self._plan(part, (*saved, *found.given(given)))
             found.conditions = own
+            if own and "sizes" in config.logs:
+                log("sizes", f"a backward pass counts on {own[0]}")
             found.consume = getattr(found.plan, "consume", None)
             self._backward[missing] = found
         return found
