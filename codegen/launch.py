@@ -43,6 +43,8 @@ class LaunchSource:
     all pointers, in order, and then `sizes`, those that vary, each as "i32" or "i64"; every other size and stride is a literal in the
     text.  `signature` has their Triton types: "*bf16", "*fp32", "*i64", "*i1" (bool), ...  A size is "i32!" there if it is a multiple of 16, and "i32?" if
     it was in the captured call.  With `debug`, tl.device_assert is compiled in.
+
+    With a `limit`, the text is for that size up to that number, and `general` one with the same parameters for any.
     """
 
     text: str
@@ -53,4 +55,6 @@ class LaunchSource:
     stages: int = 1
     debug: bool = False
     sizes: tuple[tuple[Size, str], ...] = ()
+    limit: tuple[Size, int] | None = None
+    general: str = ""
     entries: tuple[LaunchEntry | ListEntry, ...] = ()

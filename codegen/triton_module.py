@@ -27,6 +27,7 @@ from frameloom.ir.program import Buffer, Kernel, Kind
 from frameloom.ir.size import Size, divides
 from frameloom.ir.substitute import topological
 
+APART = "\n# ---\n"  # between bodies
 ALIGNMENT = 16  # of pointers, and of sizes that are multiples of it
 
 
@@ -88,16 +89,18 @@ class Variants:
         if tuning is not None:
             apply(launch, tuning)
         pointers = {b: f"p{i}" for i, b in enumerate(launch.buffers)}
-        lines, calls = written(launch, pointers, self.checks)
-        body, sizes = named("\n".join(lines))
+        bodies = written(launch, pointers, self.checks)
+        whole, sizes = named(APART.join("\n".join(b.lines) for b in bodies))
         types = tuple("i32" if fits_i32(n) else "i64" for n in sizes)
         symbol = "k_" + re.sub(r"\W", "_", first.name)
         notes = "".join(f"# {line}\n" for text in first.origin for line in text.splitlines())
         buffers = "".join(f"    # {name}: {b.name}\n" for b, name in pointers.items())
         parameters = [*pointers.values(), *(f"{SIZE}{k}" for k in range(len(sizes)))]
         head = f"@triton.jit\ndef {symbol}({', '.join(parameters)}):\n{buffers}"
-        code = f"{notes}{head}{body}\n"
-        helpers = "".join(f"\n\n@triton.jit\n{HELPERS[h]}\n" for h in calls)
+        codes = [f"{notes}{head}{text}\n" for text in whole.split(APART)]
+        helpers = ["".join(f"\n\n@triton.jit\n{HELPERS[h]}\n" for h in b.calls) for b in bodies]
+        code, *_ = codes
+        text, *general = (f"{HEAD}{h}\n\n{c}" for h, c in zip(helpers, codes, strict=True))
         moved = bytes_moved(first)
         entries = []
         for kernel, theirs in self.group:
@@ -105,13 +108,15 @@ class Variants:
             order = tuple(names[b] for b in launch.buffers)
             entries.append(LaunchEntry(kernel.name, order, moved, code))
         return LaunchSource(
-            text=f"{HEAD}{helpers}\n\n{code}",
+            text=text,
             symbol=symbol,
             signature=(
                 *("i64" if b.kind is Kind.NUMBER else POINTERS[b.dtype] for b in launch.buffers),
                 *(kind + _multiple(n) for n, kind in zip(sizes, types, strict=True)),
             ),
             sizes=tuple(zip(sizes, types, strict=True)),
+            limit=bodies[0].limit,
+            general="".join(general),
             grid=(launch.grid, 1, 1),
             warps=launch.warps,
             stages=launch.stages,
@@ -120,23 +125,32 @@ class Variants:
         )
 
 
-def written(
-    launch: Launch, pointers: dict[Buffer, str], checks: frozenset[Buffer]
-) -> tuple[list[str], list[str]]:
-    """The lines of the body, and the helper functions that they call."""
+@dataclass(frozen=True)
+class Body:
+    """The lines of a function, the helper functions that they call, and up to which value of a size they are right."""
+
+    lines: list[str]
+    calls: list[str]
+    limit: tuple[Size, int] | None = None
+
+
+def written(launch: Launch, pointers: dict[Buffer, str], checks: frozenset[Buffer]) -> list[Body]:
+    """The body; where it has a limit, another one behind that has none."""
     writer = Writer(launch, pointers, checks)
     lines = writer.body()
     longer = launch.longer
     if longer is None:
-        return lines, list(writer.helpers)
+        return [Body(lines, list(writer.helpers))]
     assert launch.inner is not None
     other = Writer(longer, pointers, checks, writer.named)  # a name has one type, in either branch
     before = 0 if writer.aligned is None else writer.aligned.width - 1  # the first of a row
+    limit = (launch.inner.extent, launch.inner.block - before)
     both = [
-        f"    if {launch.inner.extent} <= {launch.inner.block - before}:", *indented(lines),
+        f"    if {limit[0]} <= {limit[1]}:", *indented(lines),
         "    else:", *indented(other.body()),
     ]  # fmt: skip
-    return both, list(writer.helpers | other.helpers)
+    general = Body(both, list(writer.helpers | other.helpers))
+    return [Body(lines, list(writer.helpers), limit), general]
 
 
 def indented(lines: list[str]) -> list[str]:

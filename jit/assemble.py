@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -55,7 +55,7 @@ from frameloom.runtime.spec import (
     SizeCall,
     ViewSpec,
 )
-from frameloom.runtime.triton_build import Cubin, unaligned
+from frameloom.runtime.triton_build import Cubin, build, unaligned
 
 _SPEC_KINDS = {
     Kind.INPUT: "input",
@@ -190,7 +190,7 @@ def _kernel_calls(built: Built, numbers: _Numbers) -> dict[str, Callable[[], Any
     for launched, cubin, device in built.cubins:
         index = torch.device(device).index
         function = load(cubin, index)
-        other = partial(_load_unaligned, launched, index)
+        other = partial(_load_general, launched, index)
         for one in launched.entries:
             if isinstance(one, ListEntry):
                 calls[one.name] = partial(_list_call, launched, one, function, device, numbers)
@@ -219,7 +219,7 @@ def _launch_call(
     source: LaunchSource,
     entry: LaunchEntry,
     function: int,
-    other: Callable[[], int],
+    other: Callable[..., int],
     numbers: _Numbers,
 ) -> LaunchCall:
     buffers = tuple(numbers[b] for b in entry.buffers)
@@ -227,7 +227,11 @@ def _launch_call(
     sizes = tuple((numbers.sizes.index(n), kind) for n, kind in source.sizes)
     kinds = source.signature[len(buffers) :]
     even = tuple(k for (k, _), kind in zip(sizes, kinds, strict=True) if kind.endswith("?"))
-    return LaunchCall(function, buffers, (x, y, z), other, entry.name, sizes, even)
+    limit = longer = None
+    if source.limit is not None:
+        size, most = source.limit
+        limit, longer = (numbers.sizes.index(size), most), partial(other, True)
+    return LaunchCall(function, buffers, (x, y, z), other, entry.name, sizes, even, limit, longer)
 
 
 def _list_call(
@@ -253,8 +257,12 @@ def _list_call(
     )
 
 
-def _load_unaligned(source: LaunchSource, device: int) -> int:
-    return load(unaligned(source, chip_of(f"cuda:{device}").arch), device)
+def _load_general(source: LaunchSource, device: int, aligned: bool = False) -> int:
+    """The function for any sizes, and for any pointers or those that are multiples of 16."""
+    if source.general:
+        source = replace(source, text=source.general)
+    arch = chip_of(f"cuda:{device}").arch
+    return load(build([source], arch)[0] if aligned else unaligned(source, arch), device)
 
 
 class _Numbers:

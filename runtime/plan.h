@@ -66,14 +66,19 @@ struct Launch {
     unsigned grid[3];
     int64_t extents[3]; // the grid before it is checked
     int grid_sizes[3] = {-1, -1, -1};
-    std::vector<std::pair<int, bool>> sizes;    // parameters behind the pointers; whether as 32 bits
-    std::vector<void *> values;                 // of them
-    std::vector<int> even;                      // sizes that `function` wants to be multiples of 16
-    bool uneven = false;                        // one of them is none
-    bool skipped = false;                       // no blocks
-    PyObject *name;                             // str
-    PyObject *unaligned;                        // callable that gives the function for any of them, or None
-    mutable const GpuFunction *other = nullptr; // what it gave
+    std::vector<std::pair<int, bool>> sizes; // parameters behind the pointers; whether as 32 bits
+    std::vector<void *> values;              // of them
+    std::vector<int> even;                   // sizes that `function` wants to be multiples of 16
+    bool uneven = false;                     // one of them is none
+    int limited = -1;                        // size that `function` wants to be at most `most`
+    int64_t most = 0;
+    bool beyond = false;        // it is more
+    PyObject *longer = nullptr; // callable that gives the function for any such size, or None
+    mutable const GpuFunction *longest = nullptr; // what it gave
+    bool skipped = false;                         // no blocks
+    PyObject *name;                               // str
+    PyObject *unaligned;                          // callable that gives the function for any of them, or None
+    mutable const GpuFunction *other = nullptr;   // what it gave
 };
 
 // Launches with nothing between them, on one device.

@@ -103,6 +103,7 @@ class Parser {
     static bool grid_of(PyObject *grid, int64_t *extents, int *sizes);
     // The sizes that a kernel on a GPU takes, each as 32 or 64 bits.
     bool launch_sizes(PyObject *sizes, Launch *launch) const;
+    bool launch_limit(PyObject *limit, Launch *launch) const;
     bool launch_step(PyObject *item);
     bool list_step(PyObject *item);
     bool check_step(PyObject *item);

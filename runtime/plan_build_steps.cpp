@@ -59,22 +59,32 @@ bool Parser::launch_sizes(PyObject *sizes, Launch *launch) const {
     return true;
 }
 
+// (size, most), or None.
+bool Parser::launch_limit(PyObject *limit, Launch *launch) const {
+    if (limit == Py_None) return true;
+    if (!PyTuple_Check(limit) || PyTuple_GET_SIZE(limit) != 2 || launch->longer == Py_None)
+        return wrong("the limit of a launch is a size and a number, and there is a function beyond");
+    launch->most = PyLong_AsLongLong(PyTuple_GET_ITEM(limit, 1));
+    return !PyErr_Occurred() && size_number(PyTuple_GET_ITEM(limit, 0), &launch->limited);
+}
+
 bool Parser::launch_step(PyObject *item) {
     Launch launch{};
     long long function;
     PyObject *buffers = field(item, "buffers"), *grid = field(item, "grid"), *sizes = field(item, "sizes");
-    PyObject *even = field(item, "even");
+    PyObject *even = field(item, "even"), *limit = field(item, "limit");
     launch.name = field(item, "name");
     launch.unaligned = field(item, "unaligned");
-    if (!number(item, "function", &function) || !buffers || !grid || !sizes || !even || !launch.name ||
-        !launch.unaligned)
+    launch.longer = field(item, "longer");
+    if (!number(item, "function", &function) || !buffers || !grid || !sizes || !even || !limit ||
+        !launch.longer || !launch.name || !launch.unaligned)
         return false;
     if (function == 0 || !PyTuple_Check(buffers) || !PyUnicode_Check(launch.name))
         return wrong("a launch has a loaded function, a tuple of buffers and a name");
     launch.function = reinterpret_cast<const GpuFunction *>((uintptr_t)function);
     if (!buffer_numbers(buffers, &launch.buffers)) return false;
     if (!grid_of(grid, launch.extents, launch.grid_sizes) || !launch_sizes(sizes, &launch)) return false;
-    if (!size_numbers(even, &launch.even)) return false;
+    if (!size_numbers(even, &launch.even) || !launch_limit(limit, &launch)) return false;
     for (int i = 0; i < 3; i++) launch.grid[i] = (unsigned)launch.extents[i];
     /* Scratch memory and fresh tensors are aligned for any access. */
     for (int number : launch.buffers) {

@@ -139,6 +139,7 @@ int known_after(const Program &program, const Step &step) {
         const Launch &launch = program.launches[step.number];
         for (const auto &given : launch.sizes) add(given.first);
         for (int size : launch.even) add(size);
+        add(launch.limited);
         for (int size : launch.grid_sizes) add(size);
     } else if (step.kind == Step::EXTERN) {
         const Extern &call = program.externs[step.number];

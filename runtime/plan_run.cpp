@@ -83,8 +83,8 @@ struct Call : Frame {
         for (size_t k = 0; k < run.launches.size(); k++) {
             const Launch &launch = program.launches[run.launches[k]];
             const std::vector<int> &buffers = launch.buffers;
-            const GpuFunction *function = launch.function;
-            if (launch.uneven && !unaligned(launch, &function)) return -1;
+            const GpuFunction *function = function_for(launch, !launch.uneven);
+            if (function == nullptr) return -1;
             if (function->extra != launch.function->extra) return 0;
             chain.set_function(k, function);
             for (size_t i = 0; i < buffers.size(); i++) chain.set(k, i, data[buffers[i]]);
@@ -105,9 +105,9 @@ struct Call : Frame {
     }
 
     bool run_launch(const Launch &launch, void **pointers, void **parameters) {
-        const GpuFunction *function = launch.function;
         if (launch.skipped) return true;
-        if (!is_aligned(launch) && !unaligned(launch, &function)) return false;
+        const GpuFunction *function = function_for(launch, is_aligned(launch));
+        if (function == nullptr) return false;
         size_t count = launch.buffers.size();
         for (size_t i = 0; i < count; i++) pointers[i] = data[launch.buffers[i]];
         for (void *value : launch.values) pointers[count++] = value;
@@ -125,17 +125,20 @@ struct Call : Frame {
         return gpu.launch(*list.function, list.grid, parameters, list.name);
     }
 
-    // The function for pointers or sizes that are not multiples of 16: compiled when it is first wanted.
-    static bool unaligned(const Launch &launch, const GpuFunction **function) {
-        if (launch.other == nullptr && launch.unaligned != Py_None) {
-            PyObject *made = PyObject_CallNoArgs(launch.unaligned);
-            if (made == nullptr) return false;
-            launch.other = static_cast<const GpuFunction *>(PyLong_AsVoidPtr(made));
-            Py_DECREF(made);
-            if (PyErr_Occurred()) return false;
-        }
-        if (launch.other) *function = launch.other;
-        return true;
+    // The function for these pointers and sizes; nullptr with an exception set.  Any but the first is
+    // compiled when it is first wanted.
+    static const GpuFunction *function_for(const Launch &launch, bool aligned) {
+        if (!aligned && launch.unaligned != Py_None) return made(launch.unaligned, &launch.other);
+        return launch.beyond ? made(launch.longer, &launch.longest) : launch.function;
+    }
+
+    static const GpuFunction *made(PyObject *by, const GpuFunction **kept) {
+        if (*kept) return *kept;
+        PyObject *handle = PyObject_CallNoArgs(by);
+        if (handle == nullptr) return nullptr;
+        *kept = static_cast<const GpuFunction *>(PyLong_AsVoidPtr(handle));
+        Py_DECREF(handle);
+        return *kept;
     }
 
     bool run_check(const Check &check) {

@@ -186,6 +186,7 @@ class Binder {
         }
         for (const auto &[size, narrow] : launch.sizes) add_once(&group_of(size)->launches, number);
         for (int size : launch.even) add_once(&group_of(size)->launches, number);
+        if (launch.limited >= 0) add_once(&group_of(launch.limited)->launches, number);
     }
 
     void bind_extern(int number) {
@@ -241,6 +242,7 @@ bool settle_launch(const Sizes &sizes, Launch *launch) {
     }
     launch->uneven = false;
     for (int size : launch->even) launch->uneven |= sizes.values[(size_t)size] % (int64_t)GPU_ALIGNMENT != 0;
+    launch->beyond = launch->limited >= 0 && sizes.values[(size_t)launch->limited] > launch->most;
     launch->skipped = false;
     for (int i = 0; i < 3; i++) {
         if (launch->extents[i] < 0) return false;

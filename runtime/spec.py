@@ -84,7 +84,8 @@ class LaunchCall:
     pointers to the first elements of `buffers`, in order.  It is compiled for pointers that are multiples of 16; where one
     is not, `unaligned()` gives the handle of a function for any pointers (asked once; None: `function` takes any).
     `sizes` are parameters behind the pointers: index, and "i32" or "i64".  `function` wants those of `even`, indices as well, to be multiples of 16,
-    too.  Where the grid has no blocks, nothing is launched."""
+    too.  `limit` is an index and the most that `function` takes of that size: beyond, `longer()` gives the function for any (asked once), and what `unaligned`
+    gives takes any as well.  Where the grid has no blocks, nothing is launched."""
 
     function: int
     buffers: tuple[int, ...]
@@ -93,6 +94,8 @@ class LaunchCall:
     name: str = ""
     sizes: tuple[tuple[int, str], ...] = ()
     even: tuple[int, ...] = ()
+    limit: tuple[int, int] | None = None
+    longer: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ def on_a_gpu(compiled=False):
     def built(texts):
         found = [s for _, some in texts.launches for s in some]
         if compiled and found:
-            triton_build.build(found, 90)
+            general = [replace(s, text=s.general) for s in found if s.general]
+            triton_build.build([*found, *general], 90)
         return found
 
     with (
@@ -125,6 +126,8 @@ class InterpretedPlan:
                     interp.run_kernel(kernel, memory)
             elif isinstance(step, Kernel):
                 source, entry = self.sources[step.name]
+                if source.limit is not None and known(source.limit[0]) > source.limit[1]:
+                    source = replace(source, text=source.general)
                 grid = known(source.grid)
                 if math.prod(grid):
                     sizes = [evaluated(n, value) for n, _ in source.sizes]

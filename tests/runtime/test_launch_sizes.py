@@ -68,6 +68,41 @@ def test_sizes_that_are_multiples_have_a_function_of_their_own(gpu, count):
     assert len(asked) == count and log(gpu).graphs == 8
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_large_sizes_have_a_function_of_their_own(gpu, count):
+    asked = []
+
+    def of(threads):
+        def make():
+            asked.append(threads)
+            return load("scale", threads=threads)
+
+        return make
+
+    both = ((LENGTH, "i32"), (1, "i64"))
+    steps = [
+        LaunchCall(load("scale"), (i, i + 1), GRID, of(32), "", both, (LENGTH,), (LENGTH, 48), of(64))
+        for i in range(count)
+    ]  # fmt: skip
+    middle = [flat("output", R(LENGTH)) for _ in range(count - 1)]
+    buffers = [flat("input", R(LENGTH)), *middle, flat("output", R(LENGTH))]
+    p = plan(buffers, SIZES, steps, [view(count, (R(LENGTH),), (1,))])
+    for n in (32, 48, 48, 64, 64, 65, 32, 33, 80):
+        x = torch.randn(n)
+        assert torch.equal(p(x)[0], 8**count * x)
+        assert log(gpu).threads == (32 if n % 16 else 64 if n > 48 else 128)
+        assert log(gpu).last_extra_null
+    assert sorted(asked) == [32] * count + [64] * count and log(gpu).graphs == 8
+    with pytest.raises(ValueError, match="function beyond"):
+        call = LaunchCall(load("scale"), (0, 1), GRID, None, "", both, (), (LENGTH, 48))
+        plan(
+            [flat("input", R(LENGTH)), flat("output", R(LENGTH))],
+            SIZES,
+            [call],
+            [view(1, (R(LENGTH),), (1,))],
+        )
+
+
 def test_nothing_is_launched_without_blocks(gpu):
     p = scaled(count=2)
     for n in (0, 8, 8, 0, 8):
