@@ -184,7 +184,19 @@ def late_result(
 
 
 def is_possible(fakes: Sequence[Fake]) -> bool:
-    return all(f.device.type == "cpu" and not f.requires_grad for f in fakes)
+    followed = torch.is_grad_enabled()
+    return all(f.device.type == "cpu" and not (followed and f.requires_grad) for f in fakes)
+
+
+def check_device(node: torch.fx.Node, meta: Any) -> None:
+    """What a GPU computes does not depend on such sizes."""
+    metas = meta if isinstance(meta, list | tuple) else [meta]
+    sizes = [n.meta.get("val") for n in node.all_input_nodes]
+    for m in metas:
+        if isinstance(m, SizedMeta):
+            sizes += [*m.shape, *m.stride(), m.storage_offset()]
+    if any(map(late_in, sizes)):
+        raise Break("data_dependent", f"{node.target} on a GPU")
 
 
 # --- what is assumed

@@ -48,7 +48,7 @@ from frameloom.capture.functional import (
 )
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.joint import Joint, check_inputs, wants_gradients
-from frameloom.capture.late_sizes import Result, assumed, avoid_all, undecided
+from frameloom.capture.late_sizes import Result, assumed, avoid_all, check_device, undecided
 from frameloom.capture.number_inputs import (
     NumberInputs,
     has_symbols,
@@ -378,6 +378,8 @@ class Recorder(TorchDispatchMode):
             meta = infer_node(func, node_args, node_kwargs)
             if (layout := LAYOUTS.get((device.type, func))) is not None:
                 meta = as_known(layout(meta, *args, **kwargs))
+            if self.facts.has_late and device.type != "cpu":
+                check_device(node, meta)
             like = self._new(meta, device)
         node.meta["val"] = like
         return node

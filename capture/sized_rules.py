@@ -273,9 +273,11 @@ def _var(
 
 
 def _warns(x: Any, dims: set[int], correction: Any) -> bool:
-    """Of too few elements."""
+    """Of too few elements, or none."""
     count = math.prod(x.shape[d] for d in dims)
-    return bool(late_in(count)) and not count > (1 if correction is None else correction)
+    if late_in(count) and not count > (1 if correction is None else correction):
+        return True
+    return bool(late_in(x.numel())) and not x.numel() > 0
 
 
 @sized_rule(aten.var_mean.correction, aten.std_mean.correction)

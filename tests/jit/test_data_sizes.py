@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 import frameloom
 from tests.helpers import jit_for_test
+from tests.jit.random_data import compared
 from tests.observe import assert_same_call, observe, same
 
 
@@ -210,6 +211,19 @@ def test_a_module_with_parameters():
     agree(lambda x, m: model(x[m]).relu(), wide)
 
 
+def test_parameters_without_gradient_mode():
+    weight = torch.nn.Parameter(torch.randn(5, 6))
+    agree(lambda x, m: weight[m] * x[m], x)
+
+
+def test_variances_of_too_few_warn():
+    jitted = jit_for_test(lambda x, m: (x[m].var(0), x[m].std(-1)))
+    for mask in masks(5, 6):
+        given = wide(), mask
+        want = observe(lambda x, m: (x[m].var(0), x[m].std(-1)), given, {})
+        assert_same_call(observe(jitted, given, {}), want, f"{int(mask.sum())}", 1e-5, 1e-5)
+
+
 def test_what_needs_gradients_breaks():
     model = torch.nn.Linear(7, 4)
 
@@ -332,3 +346,8 @@ def test_experts():
             same(jitted(x, chosen), fn(x, chosen), 1e-5, 1e-5, "")
     found = jitted.explanation
     assert (len(found.graphs), len(found.breaks)) == (1, 0), str(found)
+
+
+@pytest.mark.parametrize("seed", range(0, 120, 5))
+def test_random_programs(seed):
+    compared(seed)
