@@ -24,7 +24,7 @@ from frameloom.capture.sized import (
 )
 from frameloom.config import config
 from frameloom.debug import log
-from frameloom.ir.size import Int, Size, equal, hint_of, same
+from frameloom.ir.size import Int, Size, equal, hint_of, late_in, same
 from frameloom.ir.size_node import follows, size_of
 
 aten = torch.ops.aten
@@ -60,7 +60,8 @@ def _is_sized(args: Any) -> bool:
 
 def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where no rule says it for sizes that vary, they are settled."""
-    rule = SIZED_RULES.get(func) or RULES.get(func)
+    exact = RULES.get(func) if func in ALSO_LATE and _has_late(args) else None
+    rule = exact or SIZED_RULES.get(func) or RULES.get(func)
     if rule is None and (torch.Tag.pointwise in func.tags or func in UNTAGGED):
         rule = _pointwise
     if rule is not None:
@@ -71,6 +72,17 @@ def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         log("sizes", f"{func} has to know the sizes")
     args, kwargs = torch.fx.node.map_aggregate((args, kwargs), _settled)  # type: ignore[assignment, misc]
     return infer(func, tuple(args), dict(kwargs))
+
+
+# Whose rules among RULES say the layout for each size, where others take that of the captured call.
+ALSO_LATE = (aten.cat.default, aten.index.Tensor, aten._unsafe_index.Tensor)
+
+
+def _has_late(value: Any) -> bool:
+    """Whether sizes among the arguments are known only behind an op of the graph."""
+    if isinstance(value, list | tuple):
+        return any(map(_has_late, value))
+    return isinstance(value, SizedMeta) and any(map(late_in, (*value.shape, *value.stride())))
 
 
 def _settled(a: Any) -> Any:

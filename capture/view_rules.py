@@ -9,7 +9,7 @@ import torch
 
 from frameloom.capture.shapes import empty, sized_rule, wrap_dim
 from frameloom.capture.sized import empty_strided
-from frameloom.ir.size import Int, Size, bounds, equal, fits, largest, late_in, same, smallest
+from frameloom.ir.size import Int, Size, bounds, equal, fits, largest, same, smallest
 
 aten = torch.ops.aten
 
@@ -32,7 +32,7 @@ def infer_size(shape: Sequence[Int], numel: Int) -> list[Int] | None:
     free = [d for d, n in enumerate(shape) if not isinstance(n, Size) and n == -1]
     if not free:
         return list(shape) if equal(known, numel) else None
-    if len(free) > 1 or ((late_in(known) or not isinstance(known, Size)) and known <= 0):
+    if len(free) > 1 or known <= 0:
         return None
     if not equal(numel % known, 0):
         return None

@@ -328,6 +328,14 @@ def test_ints_that_have_to_be_known_break():
     assert {b.kind for b in jitted.explanation.breaks} == {"item"}
 
 
+def test_what_is_left_over_of_no_elements_is_ambiguous():
+    jitted = jit_for_test(lambda x, n: x[:n].reshape(n, -1) * 2)
+    for n in (2, 3, 0, 1):
+        given = torch.randn(5), n
+        want = observe(lambda x, n: x[:n].reshape(n, -1) * 2, given, {})
+        assert_same_call(observe(jitted, given, {}), want, f"{n}", 1e-5, 1e-5)
+
+
 def test_experts():
     """Tokens sorted by expert, each expert on its own tokens."""
     experts = torch.nn.ModuleList([torch.nn.Linear(7, 7) for _ in range(4)])
