@@ -325,20 +325,26 @@ def constant(n: int) -> dict[Monomial, int]:
 
 def linear(facts: Facts, parts: tuple[tuple[Int, int], ...]) -> Int:
     """The sum of `factor * number`."""
-    total: dict[Monomial, int] = {}
-    for n, factor in parts:
-        for monomial, c in terms_of(n).items():
-            total[monomial] = total.get(monomial, 0) + factor * c
-    return facts.make(total)
+    found = facts.computed.get(parts)
+    if found is None:
+        total: dict[Monomial, int] = {}
+        for n, factor in parts:
+            for monomial, c in terms_of(n).items():
+                total[monomial] = total.get(monomial, 0) + factor * c
+        found = facts.computed[parts] = facts.make(total)
+    return found
 
 
 def product(facts: Facts, a: Int, b: Int) -> Int:
-    total: dict[Monomial, int] = {}
-    for x, c in terms_of(a).items():
-        for y, d in terms_of(b).items():
-            monomial = tuple(sorted((*x, *y))) if x and y else x or y
-            total[monomial] = total.get(monomial, 0) + c * d
-    return facts.make(total)
+    found = facts.computed.get((a, b))
+    if found is None:
+        total: dict[Monomial, int] = {}
+        for x, c in terms_of(a).items():
+            for y, d in terms_of(b).items():
+                monomial = tuple(sorted((*x, *y))) if x and y else x or y
+                total[monomial] = total.get(monomial, 0) + c * d
+        found = facts.computed[a, b] = facts.make(total)
+    return found
 
 
 def atoms_of(n: Int) -> Iterator[Atom]:

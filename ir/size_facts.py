@@ -82,6 +82,8 @@ class Facts:
         self._most: dict[Monomial, float] = {}  # of products
         self._same: dict[Symbol, Int] = {}  # a symbol and what it equals
         self._resolved: dict[Size, Int] = {}
+        self.computed: dict[Any, Int] = {}  # sums and products
+        self._found: dict[Size, Range] = {}  # ranges, as long as nothing more is assumed
         self._undo: list[Callable[[], Any]] = []
 
     def mark(self) -> int:
@@ -92,6 +94,7 @@ class Facts:
         """Forget what was assumed since then, with everything that was made under it."""
         while len(self._undo) > mark:
             self._undo.pop()()
+            self._found.clear()
 
     def release(self) -> None:
         """The capture is over: what the symbols come from is not kept alive by them."""
@@ -115,6 +118,7 @@ class Facts:
     def late_symbol(self, source: Any, bound: Int | None, least: int | None = 0) -> Size:
         """... of what is at most `bound`, at least `least`, and known only behind an op of the graph."""
         self.has_late = True
+        self._found.clear()
         most = math.inf if bound is None else self.range_of(bound)[1]
         # Sizes to think of: not too small, and differences of two are none.
         hint = 7 + 4 * len(self.symbols)
@@ -125,6 +129,7 @@ class Facts:
         lone.late = True
         if isinstance(bound, Size):
             self._sure.add(bound - made)
+            self._found.clear()
         return made
 
     def symbol_within(self, hint: int, source: Any, least: int | None, most: int | None) -> Size:
@@ -206,6 +211,12 @@ class Facts:
         """Least and greatest value."""
         if not isinstance(n, Size):
             return n, n
+        found = self._found.get(n)
+        if found is None:
+            found = self._found[n] = self._range_of(n)
+        return found
+
+    def _range_of(self, n: Size) -> Range:
         total: dict[Monomial, int] = {}
         for monomial, factor in terms_of(n).items():
             for product, times in self._above_least(monomial).items():
@@ -367,8 +378,10 @@ class Facts:
             if any(high < least for _, high in before.values()):
                 return False
             self._ranges.update({s: (max(low, least), high) for s, (low, high) in before.items()})
+            self._found.clear()
             decided = decides(*self.range_of(n))
             self._ranges.update(before)
+            self._found.clear()
             if decided:
                 for s, (low, _) in before.items():
                     if low < least:
@@ -441,8 +454,10 @@ class Facts:
     def _range_above_1(self, n: Size, symbols: set[Atom]) -> Range:
         before = {s: self._ranges[s] for s in symbols}
         self._ranges.update({s: (max(low, 2), high) for s, (low, high) in before.items()})
+        kept, self._found = self._found, {}
         found = self.range_of(n)
         self._ranges.update(before)
+        self._found = kept
         return found
 
     def is_less_softly(self, a: Int, b: Int) -> bool:
@@ -490,6 +505,7 @@ class Facts:
         ranges, most = self._ranges, self._most
         self.at_least_0, self.zero, self.not_0 = ({**known} for known in before)
         self._ranges, self._most = {**ranges}, {**most}
+        self._found.clear()
         try:
             yield own
         finally:
@@ -499,6 +515,7 @@ class Facts:
             self.at_least_0, self.zero, self.not_0 = before
             made = [atom for atom in self._ranges if atom not in ranges]
             self._ranges, self._most = ranges, most
+            self._found.clear()
             for atom in made:
                 assert isinstance(atom, Apply)
                 ranges[atom] = self._range_applied(atom)
@@ -545,7 +562,8 @@ class Facts:
                 self._ranges[monomial[0]] = (low, high)
 
     def _keep(self, table: dict[Any, Any], key: Any) -> None:
-        """What `take_back` puts into the table again."""
+        """What `take_back` puts into the table again: before it changes."""
+        self._found.clear()
         if key in table:
             self._undo.append(partial(table.__setitem__, key, table[key]))
         else:
@@ -554,6 +572,8 @@ class Facts:
     def _equal_again(self, same: dict[Symbol, Int]) -> None:
         self._same = same
         self._resolved.clear()
+        self.computed.clear()
+        self._found.clear()
 
     def _equate(self, n: Size) -> None:
         """`n == 0` from now on."""
@@ -579,6 +599,8 @@ class Facts:
         for known in list(self._same):
             self._same[known] = substitute(self, self._same[known], self._value)
         self._resolved.clear()
+        self.computed.clear()
+        self._found.clear()
         if (
             isinstance(other, Size)
             and len(other.terms) == 1
@@ -591,6 +613,7 @@ class Facts:
             self._ranges[atom] = (max(low, own[0]), min(high, own[1]))
         elif isinstance(other, Size) and symbol.late and low > -math.inf:
             self._sure.add(other - int(low))
+            self._found.clear()
 
 
 def _undecided(n: Size) -> NoReturn:
