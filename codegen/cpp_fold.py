@@ -15,6 +15,7 @@ from frameloom.codegen.cpp_value import Value
 from frameloom.codegen.layout import row_major
 from frameloom.codegen.looptree import Accumulate, Fold, Pass
 from frameloom.codegen.prelude import ELEMENTS
+from frameloom.codegen.sizes import narrow
 from frameloom.ir.dtype import DType
 from frameloom.ir.identity import identity
 from frameloom.ir.index import linear
@@ -78,7 +79,8 @@ class Folds(Rows):
         places: tuple[str, ...] = ()
         place = DType.I64
         if fold.node.arg.kind in ARG_KINDS:
-            place = DType.I32 if size(fold.axes) < 1 << 31 else DType.I64
+            count = size(fold.axes)
+            place = DType.I32 if narrow((count, count)) else DType.I64
             places = tuple(f"{name}_at" for name in names)
             for name in places:
                 self.line(f"{self.type_of(place, width)} {name} = {{}};")

@@ -9,12 +9,13 @@ import math
 from collections.abc import Callable
 
 from frameloom.codegen.prelude import ELEMENTS, Prelude
+from frameloom.codegen.sizes import narrow
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds
 from frameloom.ir.node import Node
 from frameloom.ir.numbers import single
 from frameloom.ir.ops import COMPARES, TRANSCENDENTAL, Op
-from frameloom.ir.size import Size, at_most, surely_positive, within
+from frameloom.ir.size import Size, at_most, surely_positive
 
 INFIX = {
     Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.DIV: "/", Op.AND: "&", Op.OR: "|", Op.XOR: "^", Op.SHL: "<<",
@@ -201,7 +202,7 @@ class Ops:
 
 def fits_i32(n: Node) -> bool:
     known = bounds(n)
-    return known is not None and within(known, 1 << 31)
+    return known is not None and narrow(known)
 
 
 def in_unit(n: Node) -> bool:
@@ -220,7 +221,7 @@ def constant(value: bool | int | float, dtype: DType) -> str:
     if isinstance(value, Size):
         if dtype is DType.I64:
             return str(value)
-        if dtype is not DType.I32 or not within((value, value), 1 << 31):
+        if dtype is not DType.I32 or not narrow((value, value)):
             raise AssertionError(f"a size as {dtype}")
         return f"(i32){value}"
     if dtype is DType.BOOL:

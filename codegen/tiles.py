@@ -24,13 +24,14 @@ from frameloom.codegen.looptree import (
     items,
     nodes,
 )
+from frameloom.codegen.sizes import narrow
 from frameloom.codegen.threads import share
 from frameloom.codegen.vector import Isa
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
-from frameloom.ir.size import hint_of, within
+from frameloom.ir.size import hint_of
 
 L2_BYTES = 1 << 20  # of a core, about
 SPAN = 256  # lane positions of a tile of transposed squares, so that runs of memory are long
@@ -217,7 +218,7 @@ def _order_inside(p: Pass) -> None:
 def element_bytes(n: Node) -> int:
     if is_index(n) or (n.op is Op.WHERE and n.dtype is DType.I64):
         known = bounds(n)
-        if known is not None and within(known, 1 << 31):
+        if known is not None and narrow(known):
             return 1  # computed in 32 bits, or only an address
     if n.op is Op.LOAD and n.dtype is DType.BOOL:
         return 1

@@ -295,13 +295,6 @@ def divides(a: Int, n: Int) -> bool:
     return same(n % a, 0)
 
 
-def within(range_: tuple[Int, Int], limit: int) -> bool:
-    """Whether -limit <= n < limit, of all in the range: a condition where it depends on sizes that a call knows before it begins."""
-    if late_in(range_[0]) or late_in(range_[1]):
-        return at_most(-limit, range_[0]) and less(range_[1], limit)
-    return bool(range_[0] >= -limit and range_[1] < limit)
-
-
 def is_int(n: object) -> bool:
     return isinstance(n, int | Size)
 

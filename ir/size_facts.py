@@ -360,6 +360,8 @@ class Facts:
         if low > 0 or high <= 0:
             return low > 0
         assert isinstance(n, Size)
+        if n - 1 in self.at_least_0 or -n in self.at_least_0:
+            return n - 1 in self.at_least_0
         if self.has_late and late_in(n):
             if not self._suppose(n, lambda low, high: low > 0 or high <= 0):
                 self.undecided(n)
