@@ -216,6 +216,7 @@ typedef struct {
     PyObject *target; /* the plan, the function of the rewritten code, or the reason for running plainly */
     Recipe *recipe;
     Py_ssize_t calls;
+    char varies; /* it serves several shapes */
 } Entry;
 extern PyTypeObject Entry_Type;
 

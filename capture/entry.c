@@ -202,6 +202,7 @@ static PyObject *entry_new(EntryKind kind, PyObject *guards, PyObject *target, P
     entry->target = Py_NewRef(target);
     entry->recipe = parsed;
     entry->calls = 0;
+    entry->varies = 0;
     PyObject_GC_Track(entry);
     return (PyObject *)entry;
 }
@@ -278,6 +279,7 @@ static PyMemberDef Entry_members[] = {
     {"target", T_OBJECT, offsetof(Entry, target), READONLY,
      "the plan, the function of the rewritten code, or the reason"},
     {"calls", T_PYSSIZET, offsetof(Entry, calls), 0, "how often the guards passed"},
+    {"varies", T_BOOL, offsetof(Entry, varies), 0, "true: it serves several shapes"},
     {NULL, 0, 0, 0, NULL},
 };
 

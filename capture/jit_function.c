@@ -1,6 +1,6 @@
 /* JitFunction: the callable that stands for a jitted function.
  *
- * A call binds its arguments, tries the entries from the newest to the oldest, and asks `on_miss` for another
+ * A call binds its arguments, tries the entries from the last to the first, and asks `on_miss` for another
  * one when no guards pass.  Everything else (attributes, binding as a method, pickling) makes it look like
  * the function it wraps.
  */
@@ -235,9 +235,11 @@ static PyObject *JitFunction_add(JitFunction *self, PyObject *entry) {
     Py_ssize_t count = PyTuple_GET_SIZE(self->entries);
     PyObject *longer = PyTuple_New(count + 1);
     if (longer == NULL) return NULL;
+    /* Those for one shape are faster where they serve: they are tried before those whose sizes vary. */
+    Py_ssize_t place = ((Entry *)entry)->varies ? 0 : count;
     for (Py_ssize_t i = 0; i < count; i++)
-        PyTuple_SET_ITEM(longer, i, Py_NewRef(PyTuple_GET_ITEM(self->entries, i)));
-    PyTuple_SET_ITEM(longer, count, Py_NewRef(entry));
+        PyTuple_SET_ITEM(longer, i < place ? i : i + 1, Py_NewRef(PyTuple_GET_ITEM(self->entries, i)));
+    PyTuple_SET_ITEM(longer, place, Py_NewRef(entry));
     Py_SETREF(self->entries, longer);
     Py_RETURN_NONE;
 }
@@ -260,7 +262,8 @@ static PyObject *JitFunction_entries(JitFunction *self, void *Py_UNUSED(closure)
 }
 
 static PyMethodDef JitFunction_methods[] = {
-    {"add", (PyCFunction)JitFunction_add, METH_O, "add(entry): tried before those added earlier"},
+    {"add", (PyCFunction)JitFunction_add, METH_O,
+     "add(entry): tried before those added earlier, if its sizes do not vary, else after them"},
     {"clear", (PyCFunction)JitFunction_clear_entries, METH_NOARGS, "clear(): forget all entries"},
     {"__copy__", JitFunction_same, METH_NOARGS, "functions are not copied"},
     {"__deepcopy__", JitFunction_same, METH_O, "functions are not copied"},
@@ -278,8 +281,7 @@ static PyMemberDef JitFunction_members[] = {
 };
 
 static PyGetSetDef JitFunction_getset[] = {
-    {"entries", (getter)JitFunction_entries, NULL, "the entries, oldest first (the newest is tried first)",
-     NULL},
+    {"entries", (getter)JitFunction_entries, NULL, "the entries, the last of which is tried first", NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -357,3 +357,12 @@ def test_sizes_as_numbers(name):
         x = make(n, 3)
         torch.testing.assert_close(jitted(x), fn(x))
     assert frameloom.stats()["graphs"] == 2
+
+
+def test_an_entry_for_one_shape_goes_before_those_whose_sizes_vary():
+    """It is faster, on a GPU by much where products are small."""
+    f = jit(lambda x: x.sin() * 2)
+    for n in (4, 6, 9, 4, 5, 4):
+        x = torch.randn(n)
+        torch.testing.assert_close(f(x), x.sin() * 2)
+    assert [(e.varies, e.calls) for e in f.entries] == [(True, 3), (False, 3)]
