@@ -360,7 +360,7 @@ def import_in_the_function(x):
     return y * math.pi
 
 
-@program(graphs=2, breaks="item")
+@program(graphs=1)
 def shape_from_data(x):
     n = int((x > 0).sum())
     return torch.zeros(n) + 1

@@ -109,7 +109,7 @@ def flag_that_is_checked(x, fine):
     return x + 1
 
 
-@program(args=(X, LENGTHS), graphs=2, breaks="item")
+@program(args=(X, LENGTHS))
 def number_that_is_checked_and_used(x, lengths):
     n = lengths.max().item()
     assert n <= 4
