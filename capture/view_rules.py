@@ -9,7 +9,18 @@ import torch
 
 from frameloom.capture.shapes import empty, sized_rule, wrap_dim
 from frameloom.capture.sized import empty_strided
-from frameloom.ir.size import Int, Size, bounds, equal, fits, largest, same, smallest
+from frameloom.ir.size import (
+    Int,
+    Size,
+    bounds,
+    equal,
+    fits,
+    hint_of,
+    largest,
+    late_in,
+    same,
+    smallest,
+)
 
 aten = torch.ops.aten
 
@@ -21,6 +32,24 @@ def _like(x: Any, shape: Sequence[Int], strides: Sequence[Int], offset: Int | No
 def is_one(n: Int) -> bool:
     """Whether it is surely 1; a size that varies is taken for another."""
     return not isinstance(n, Size) and n == 1
+
+
+def expect_own(shape: Sequence[Int], own: Sequence[Int]) -> None:
+    """Of a view with -1 among its sizes, which do not divide the tensor for sure: that leading ones which are the tensor's own in this call
+    are in all (a batch that is told by another tensor)."""
+    known: Int = 1
+    total: Int = 1
+    for n in shape:
+        if isinstance(n, Size) or n != -1:
+            known = known * n
+    for n in own:
+        total = total * n
+    if not isinstance(known, Size) or same(total % known, 0):
+        return
+    for n, mine in zip(shape, own, strict=False):
+        if late_in(n) or late_in(mine) or hint_of(n) != hint_of(mine):
+            break
+        equal(n, mine)
 
 
 def infer_size(shape: Sequence[Int], numel: Int) -> list[Int] | None:
@@ -68,6 +97,7 @@ def view_strides(
 
 @sized_rule(aten.view.default, aten._unsafe_view.default)
 def _view(func: Any, x: Any, shape: Sequence[Int]) -> Any:
+    expect_own(shape, x.shape)
     sizes = infer_size(shape, x.numel())
     if sizes is None:
         return None
@@ -77,6 +107,7 @@ def _view(func: Any, x: Any, shape: Sequence[Int]) -> Any:
 
 @sized_rule(aten.reshape.default)
 def _reshape(func: Any, x: Any, shape: Sequence[Int]) -> Any:
+    expect_own(shape, x.shape)
     sizes = infer_size(shape, x.numel())
     if sizes is None:
         return None

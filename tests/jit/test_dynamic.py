@@ -366,3 +366,17 @@ def test_an_entry_for_one_shape_goes_before_those_whose_sizes_vary():
         x = torch.randn(n)
         torch.testing.assert_close(f(x), x.sin() * 2)
     assert [(e.varies, e.calls) for e in f.entries] == [(True, 3), (False, 3)]
+
+
+def test_a_mask_whose_batch_is_told_by_another_tensor():
+    """`view(batch, -1)` of it: that its own batch is the same becomes a condition, and its sizes stay open."""
+
+    @jit
+    def f(ids, mask):
+        flat = mask.view(ids.shape[0], -1)[:, None]
+        return ids[..., None] * flat.transpose(1, 2)
+
+    for batch, length in [(3, 7), (4, 9), (2, 5), (8, 3), (5, 16)]:
+        ids, mask = torch.randn(batch, length), torch.ones(batch, length)
+        torch.testing.assert_close(f(ids, mask), ids[..., None])
+    assert len(f.entries) == 2
