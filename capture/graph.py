@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -170,3 +170,18 @@ def function_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> Callable[.
 def without_examples(captured: CapturedGraph) -> CapturedGraph:
     """For keeping: the user's tensors should not live as long as a report does."""
     return replace(captured, examples=())
+
+
+def graph_of(
+    inputs: Iterable[torch.fx.Node], own: Iterable[torch.fx.Node], ends: Iterable[torch.fx.Node]
+) -> torch.fx.Graph:
+    """A graph that computes `ends` as the nodes `own` of another one do, from `inputs`."""
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in inputs:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta.update(node.meta)
+    for node in own:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(copies[n] for n in ends))
+    return graph

@@ -142,7 +142,7 @@ class Piece:
             entry = _capture.Entry.direct(built.guards, self.compiled, recipe)
         else:
             entry = _capture.Entry.code(built.guards, function)
-        entry.varies = bool(self.tracer.recorder.facts.symbols)
+        entry.varies = not all(s.late for s in self.tracer.recorder.facts.symbols)
         self.capture.compiler.add_guards(built.guards)
         return entry
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,35 +35,21 @@ def is_one(n: Int) -> bool:
     return not isinstance(n, Size) and n == 1
 
 
-def expect_own(shape: Sequence[Int], own: Sequence[Int]) -> None:
-    """Of a view with -1 among its sizes, which do not divide the tensor for sure: that leading ones which are the tensor's own in this call
-    are in all (a batch that is told by another tensor)."""
-    known: Int = 1
-    total: Int = 1
-    for n in shape:
-        if isinstance(n, Size) or n != -1:
-            known = known * n
-    for n in own:
-        total = total * n
-    if not isinstance(known, Size) or same(total % known, 0):
-        return
-    for n, mine in zip(shape, own, strict=False):
-        if late_in(n) or late_in(mine) or hint_of(n) != hint_of(mine):
-            break
-        equal(n, mine)
-
-
-def infer_size(shape: Sequence[Int], numel: Int) -> list[Int] | None:
-    """With -1 replaced; None where it does not fit."""
-    known: Int = 1
-    for n in shape:
-        if isinstance(n, Size) or n != -1:
-            known = known * n
+def infer_size(shape: Sequence[Int], own: Sequence[Int]) -> list[Int] | None:
+    """The sizes of a view of a tensor of sizes `own`, with -1 replaced; None where they do not fit.  Where those given do not divide the tensor for sure,
+    leading ones that are its own in this call are so in all (a batch that is told by another tensor)."""
+    numel: Int = math.prod(own)
     free = [d for d, n in enumerate(shape) if not isinstance(n, Size) and n == -1]
+    known: Int = math.prod(n for d, n in enumerate(shape) if d not in free)
     if not free:
         return list(shape) if equal(known, numel) else None
     if len(free) > 1 or known <= 0:
         return None
+    if isinstance(known, Size) and not same(numel % known, 0):
+        for n, mine in zip(shape, own, strict=False):
+            if late_in(n) or late_in(mine) or hint_of(n) != hint_of(mine):
+                break
+            equal(n, mine)
     if not equal(numel % known, 0):
         return None
     return [numel // known if d == free[0] else n for d, n in enumerate(shape)]
@@ -97,8 +84,7 @@ def view_strides(
 
 @sized_rule(aten.view.default, aten._unsafe_view.default)
 def _view(func: Any, x: Any, shape: Sequence[Int]) -> Any:
-    expect_own(shape, x.shape)
-    sizes = infer_size(shape, x.numel())
+    sizes = infer_size(shape, x.shape)
     if sizes is None:
         return None
     strides = view_strides(sizes, x.shape, x.stride())
@@ -107,8 +93,7 @@ def _view(func: Any, x: Any, shape: Sequence[Int]) -> Any:
 
 @sized_rule(aten.reshape.default)
 def _reshape(func: Any, x: Any, shape: Sequence[Int]) -> Any:
-    expect_own(shape, x.shape)
-    sizes = infer_size(shape, x.numel())
+    sizes = infer_size(shape, x.shape)
     if sizes is None:
         return None
     seen = _view(func, x, sizes)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from frameloom.codegen.prelude import ELEMENTS, Prelude
-from frameloom.codegen.sizes import narrow
+from frameloom.codegen.sizes import fits_i32
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds
 from frameloom.ir.node import Node
@@ -200,11 +200,6 @@ class Ops:
         return f"{call}(splat<{p.vector(element, wide)}>(({element})({a})))[0]"
 
 
-def fits_i32(n: Node) -> bool:
-    known = bounds(n)
-    return known is not None and narrow(known)
-
-
 def in_unit(n: Node) -> bool:
     """Known to be in [-1, 1] or NaN."""
     if n.op in (Op.NEG, Op.ABS):
@@ -221,7 +216,7 @@ def constant(value: bool | int | float, dtype: DType) -> str:
     if isinstance(value, Size):
         if dtype is DType.I64:
             return str(value)
-        if dtype is not DType.I32 or not narrow((value, value)):
+        if dtype is not DType.I32 or not fits_i32(value):
             raise AssertionError(f"a size as {dtype}")
         return f"(i32){value}"
     if dtype is DType.BOOL:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from frameloom.codegen.cpp_ops import Ops, constant, fits_i32
+from frameloom.codegen.cpp_ops import Ops, constant
 from frameloom.codegen.layout import is_index, stride
 from frameloom.codegen.prelude import ELEMENTS, Prelude
+from frameloom.codegen.sizes import index_fits_i32
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds, sum_of, terms_of
 from frameloom.ir.node import Axis, Node
@@ -264,7 +265,7 @@ class Values(Ops):
         if is_index(n):
             found = stride(n, lanes.axis)
             if found is not None:
-                dtype = DType.I32 if fits_i32(n) else DType.I64
+                dtype = DType.I32 if index_fits_i32(n) else DType.I64
                 return dtype, self._index_texts(dtype, *found)
         if n.op is Op.CONST:
             raise AssertionError("constants are scalars")
@@ -272,7 +273,9 @@ class Values(Ops):
         positions = n.srcs if n.op in COMPARES else (n, *n.srcs) if is_index(n) else ()
         if n.op is Op.WHERE:
             positions = (n, *n.srcs[1:])
-        narrow = bool(positions) and all(s.dtype is DType.I64 and fits_i32(s) for s in positions)
+        narrow = bool(positions) and all(
+            s.dtype is DType.I64 and index_fits_i32(s) for s in positions
+        )
         args = [self.vector(s, narrow and s.dtype is not DType.BOOL) for s in n.srcs]
         if not narrow and n.op is not Op.CAST:  # a narrow position is converted as such
             args = [self.as_dtype(a, s.dtype) for a, s in zip(args, n.srcs, strict=True)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from frameloom.ir.index import bounds
+from frameloom.ir.node import Node
 from frameloom.ir.size import Int, Size, at_most, hint_of, late_in, size_called
 
 SIZE = "size_"
@@ -39,6 +41,12 @@ def narrow(range_: tuple[Int, Int]) -> bool:
     if max(hint_of(high), -hint_of(low)) > MOST - SPARE:
         return False
     return bool(high <= MOST - SPARE) and bool(low >= SPARE - MOST)
+
+
+def index_fits_i32(n: Node) -> bool:
+    """... for an index, wherever its axes are."""
+    known = bounds(n)
+    return known is not None and narrow(known)
 
 
 def _simpler(n: Int) -> Int:

@@ -24,11 +24,10 @@ from frameloom.codegen.looptree import (
     items,
     nodes,
 )
-from frameloom.codegen.sizes import narrow
+from frameloom.codegen.sizes import index_fits_i32
 from frameloom.codegen.threads import share
 from frameloom.codegen.vector import Isa
 from frameloom.ir.dtype import DType
-from frameloom.ir.index import bounds
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
 from frameloom.ir.size import hint_of
@@ -216,10 +215,8 @@ def _order_inside(p: Pass) -> None:
 
 
 def element_bytes(n: Node) -> int:
-    if is_index(n) or (n.op is Op.WHERE and n.dtype is DType.I64):
-        known = bounds(n)
-        if known is not None and narrow(known):
-            return 1  # computed in 32 bits, or only an address
+    if (is_index(n) or (n.op is Op.WHERE and n.dtype is DType.I64)) and index_fits_i32(n):
+        return 1  # computed in 32 bits, or only an address
     if n.op is Op.LOAD and n.dtype is DType.BOOL:
         return 1
     return 1 if n.dtype is DType.BOOL else n.dtype.bytes

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from frameloom.codegen.grid import Dimension, Fold, Launch, is_result
 from frameloom.codegen.layout import is_index, row_major
 from frameloom.codegen.row_patterns import LOWEST, aligned_rows, online_sums, tolerant
-from frameloom.codegen.sizes import fits_i32, narrow
+from frameloom.codegen.sizes import fits_i32, index_fits_i32
 from frameloom.codegen.triton_numbers import operands_of, random_number
 from frameloom.codegen.triton_ops import TYPES, Ops, full, literal
 from frameloom.codegen.triton_scatter import write_scatter
@@ -454,7 +454,7 @@ class Writer(Ops):
             self.top.names[n] = Value(literal(n.arg, n.dtype), n.dtype, True)
             return
         if n.op is Op.AXIS:
-            scope.names[n] = Value(self._axis(n.arg), DType.I32 if _narrow(n) else DType.I64)
+            scope.names[n] = Value(self._axis(n.arg), DType.I32 if index_fits_i32(n) else DType.I64)
             return
         if n.op is Op.LOAD:
             dtype, text = n.dtype, self._load(n)
@@ -469,7 +469,9 @@ class Writer(Ops):
     def _computed(self, n: Node) -> tuple[DType, str]:
         values = [self.value(s) for s in n.srcs]
         narrow = (
-            is_index(n) and _narrow(n) and all(v.literal or v.dtype is DType.I32 for v in values)
+            is_index(n)
+            and index_fits_i32(n)
+            and all(v.literal or v.dtype is DType.I32 for v in values)
         )
         compared = n.op in COMPARES and n.srcs[0].dtype is DType.I64
         narrow |= compared and all(v.literal or v.dtype is DType.I32 for v in values)
@@ -552,8 +554,3 @@ class Writer(Ops):
 def number_text(bits: str, dtype: DType) -> str:
     """The number of which a 64-bit integer has the bits."""
     return f"{bits}.to(tl.float64, bitcast=True)" if dtype is DType.F64 else bits
-
-
-def _narrow(n: Node) -> bool:
-    known = bounds(n)
-    return known is not None and narrow(known)

@@ -18,7 +18,7 @@ from frameloom.capture.aten_op import draws
 from frameloom.capture.autograd_functions import Derivative, attach
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.functional import current
-from frameloom.capture.graph import Layout
+from frameloom.capture.graph import Layout, graph_of
 from frameloom.capture.history import without_autocast
 from frameloom.capture.library import interpreted
 from frameloom.capture.library.stand_ins import interpret
@@ -241,14 +241,7 @@ class _Call:
         if any(n.target is ASSERTION or draws(n) or is_checked(n) for n in own):
             raise self.left("whose backward checks data or draws random numbers")
         reads = list(dict.fromkeys(a for n in own for a in n.all_input_nodes if a not in inside))
-        graph = torch.fx.Graph()
-        copies: dict[torch.fx.Node, torch.fx.Node] = {}
-        for node in (*reads, *gradients):
-            copies[node] = graph.placeholder(node.name)
-            copies[node].meta.update(node.meta)
-        for node in own:
-            copies[node] = graph.node_copy(node, copies.__getitem__)
-        graph.output(tuple(copies[n] for n in ends))
+        graph = graph_of((*reads, *gradients), own, ends)
         return graph, reads
 
 

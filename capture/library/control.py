@@ -19,7 +19,7 @@ from frameloom.capture.branches import Call, Choice, Loop, Part
 from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
-from frameloom.capture.graph import Layout
+from frameloom.capture.graph import Layout, graph_of
 from frameloom.capture.known import known_value
 from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.library.watched import Watched
@@ -201,14 +201,7 @@ class _Outlined:
                 raise Unfit
             if not any(isinstance(p, Fake) for p in parts) or isinstance(n.target, Call):
                 raise Unfit  # a number, or a part inside a part
-        graph = torch.fx.Graph()
-        copies: dict[torch.fx.Node, torch.fx.Node] = {}
-        for node in (*starts, *reads):
-            copies[node] = graph.placeholder(node.name)
-            copies[node].meta.update(node.meta)
-        for node in own:
-            copies[node] = graph.node_copy(node, copies.__getitem__)
-        graph.output(tuple(copies[n] for n in ends))
+        graph = graph_of((*starts, *reads), own, ends)
         return Part(graph, self.t.recorder._constants, reads, n_ops)
 
 
