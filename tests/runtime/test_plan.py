@@ -766,9 +766,11 @@ def test_calls_do_not_leak(kernel):
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1])
 
-    for _ in range(2000):
-        p(x, y)
-    before = pages()
-    for _ in range(10000):
-        p(x, y)
-    assert (pages() - before) * 4 < 512
+    def grown():
+        before = pages()
+        for _ in range(5000):
+            p(x, y)
+        return (pages() - before) * 4
+
+    # a leak grows every time, an allocator only now and then
+    assert min(grown() for _ in range(4)) < 256
