@@ -15,6 +15,7 @@ from frameloom.capture.aten_op import tensors_of
 from frameloom.capture.fake import Fake
 from frameloom.capture.known import MAX_ELEMENTS, known_value
 from frameloom.capture.late_sizes import is_possible, late_result, places
+from frameloom.capture.record_views import view
 from frameloom.capture.shapes import broadcast
 from frameloom.errors import Break
 from frameloom.ir.size import equal
@@ -80,7 +81,7 @@ def _index(recorder: Recorder, values: Values, x: Fake, indices: list[Fake | Non
             return None
     inside = all(i is None or i.dtype is torch.bool for i in indices)
     func = aten._unsafe_index.Tensor if inside else aten.index.Tensor
-    return recorder._pure(func, (x, found), {})
+    return recorder.pure(func, (x, found), {})
 
 
 def _masked_select(recorder: Recorder, values: Values, x: Fake, mask: Fake) -> Any:
@@ -90,12 +91,12 @@ def _masked_select(recorder: Recorder, values: Values, x: Fake, mask: Fake) -> A
     shape = broadcast(x.shape, mask.shape)
     if not shape:
         return None
-    wide = recorder._view(aten.expand.default, (x, list(shape)), {})
+    wide = view(recorder, aten.expand.default, (x, list(shape)), {})
     if known is not None:
         at = _places(recorder, known.expand(shape))
     else:
-        at = places(recorder, recorder._view(aten.expand.default, (mask, list(shape)), {}))
-    return recorder._pure(aten._unsafe_index.Tensor, (wide, at), {})
+        at = places(recorder, view(recorder, aten.expand.default, (mask, list(shape)), {}))
+    return recorder.pure(aten._unsafe_index.Tensor, (wide, at), {})
 
 
 def _places(recorder: Recorder, mask: torch.Tensor) -> list[Fake]:
@@ -113,7 +114,7 @@ def _is_true(recorder: Recorder, values: Values, a: Fake, b: Fake) -> Any:
         return None
     asked = str(a.node.target).partition(".")[2]
     expected = not asked.startswith(("lt", "le"))
-    _assume(recorder, a if expected else recorder._pure(aten.logical_not.default, (a,), {}))
+    _assume(recorder, a if expected else recorder.pure(aten.logical_not.default, (a,), {}))
     return expected
 
 
@@ -124,10 +125,10 @@ def _lstsq(
     if a.device.type != "cpu" or a.shape[:-2] != b.shape[: a.dim() - 2]:
         return None
     rows, columns = a.shape[-2:]
-    results = recorder._pure(aten.linalg_lstsq.default, (a, b, rcond), {"driver": driver})
+    results = recorder.pure(aten.linalg_lstsq.default, (a, b, rcond), {"driver": driver})
     if driver in ("gelss", "gelsd") and rows > columns:
-        full = recorder._pure(aten.eq.Scalar, (results[2], columns), {})
-        _assume(recorder, recorder._pure(aten.all.default, (full,), {}))
+        full = recorder.pure(aten.eq.Scalar, (results[2], columns), {})
+        _assume(recorder, recorder.pure(aten.all.default, (full,), {}))
     return results
 
 

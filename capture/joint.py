@@ -64,8 +64,8 @@ class Joint:
         self.outputs = outputs
         self.results = outputs.results
         self.tangents = [n for n, f in enumerate(self.results) if f.requires_grad]
-        self.inputs = [n for n, (_, _, f) in enumerate(recorder._inputs) if f.requires_grad]
-        if any(recorder._inputs[n][2].memory.version for n in self.inputs):
+        self.inputs = [n for n, (_, _, f) in enumerate(recorder.inputs) if f.requires_grad]
+        if any(recorder.inputs[n][2].memory.version for n in self.inputs):
             raise Break("gradient", "an input that needs a gradient is changed in place")
         if recorder.hidden_writes:
             raise Break("gradient", "a tensor is changed in place behind autograd's back")
@@ -86,14 +86,14 @@ class Joint:
 
     def _differentiate(self) -> list[Fake | None]:
         roots = [self.results[n] for n in self.tangents]
-        leaves = [self.recorder._inputs[n][2] for n in self.inputs]
+        leaves = [self.recorder.inputs[n][2] for n in self.inputs]
 
         def gradients() -> Any:
             # In this thread: the dispatch mode is its own.
             with torch.autograd.set_multithreading_enabled(False):
                 return torch.autograd.grad(roots, leaves, self.seeds, allow_unused=True)
 
-        self.recorder.function, self.recorder._where = torch.autograd.grad, ""
+        self.recorder.function, self.recorder.where = torch.autograd.grad, ""
         self.recorder.soft_sizes.begin()
         try:
             with without_autocast():
@@ -167,7 +167,7 @@ class Joint:
         whole = None
         if recorder.functions:
             recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
-            whole = with_functions(list(recorded), recorder.functions, results, recorder._constants)
+            whole = with_functions(list(recorded), recorder.functions, results, recorder.constants)
         for n in reversed(recorder.graph.nodes):
             if n in later:
                 recorder.graph.erase_node(n)
@@ -195,7 +195,7 @@ class Joint:
         """Both, ordered for autograd."""
         at = {n: place for place, n in enumerate(self.recorder.graph.nodes)}
         pairs = sorted(zip(wanted, ends, strict=True), key=lambda pair: at[pair[1]])
-        inputs = self.recorder._inputs
+        inputs = self.recorder.inputs
         leaves = [p for p in pairs if inputs[self.inputs[p[0]]][1].is_leaf]
         others = [p for p in pairs if not inputs[self.inputs[p[0]]][1].is_leaf]
         ordered = handed_over(leaves, others)
@@ -205,13 +205,13 @@ class Joint:
         """What autograd itself would save are the tensors whose values it reads."""
         recorder = self.recorder
         seen = {id(f.memory) for f in self.results}
-        seen.update(id(f.memory) for _, _, f in recorder._inputs)
+        seen.update(id(f.memory) for _, _, f in recorder.inputs)
         eager = {id(memory) for n in read if (memory := _memory(n)) is not None}
         visible = [n for n in forward if id(_memory(n)) in seen]
-        held = {*recorder._placeholders, *results}
+        held = {*recorder.placeholders, *results}
         changed = {
             p
-            for p, (_, _, f) in zip(recorder._placeholders, recorder._inputs, strict=True)
+            for p, (_, _, f) in zip(recorder.placeholders, recorder.inputs, strict=True)
             if f.memory.version
         }
         free = {n for n in visible if n in held - changed and id(_memory(n)) in eager}

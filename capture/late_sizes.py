@@ -16,6 +16,7 @@ import torch
 from frameloom.capture.assumptions import may_start_anew
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
+from frameloom.capture.record_views import view
 from frameloom.capture.shapes import empty
 from frameloom.capture.sized import SizedMeta, strides_of
 from frameloom.capture.values.base import Avoid
@@ -71,7 +72,7 @@ def places(recorder: Recorder, mask: Fake) -> list[Fake]:
     found = recorder.places.get(node)
     if found is None or found.node._erased:
         found = recorder.places[node] = nonzero(recorder, mask)
-    return [recorder._view(aten.select.int, (found, 1, d), {}) for d in range(mask.dim())]
+    return [view(recorder, aten.select.int, (found, 1, d), {}) for d in range(mask.dim())]
 
 
 def nonzero(recorder: Recorder, x: Fake) -> Fake:
@@ -98,7 +99,7 @@ def _made(
 ) -> Any:
     """The op, whose results have these geometries."""
     recorder.looks_at_data = True
-    made = recorder._pure(func, args, kwargs, recorder._new(metas, CPU))
+    made = recorder.pure(func, args, kwargs, recorder.new(metas, CPU))
     if source is not None:
         source.fake = made if isinstance(made, Fake) else made[0]
         source.node = source.fake.node

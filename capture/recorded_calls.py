@@ -181,7 +181,7 @@ class Calls:
             cls = type(a)
             if cls is _Given:
                 found = fakes[a.k]
-                return found.node if type(found) is Fake else recorder._node(found)
+                return found.node if type(found) is Fake else recorder.node_of(found)
             if cls is _Made:
                 return nodes[a.k]
             if cls in (list, tuple):
@@ -204,20 +204,20 @@ class Calls:
             if op.kwargs:
                 node.kwargs = {name: node_of(a) for name, a in op.kwargs.items()}
             node.meta["val"] = value_of(op.val)
-            node.meta["stack"] = recorder._where
+            node.meta["stack"] = recorder.where
             if op.grad:
                 node.meta["grad"] = False
             nodes.append(node)
         for fake, new in zip(news, script.news, strict=True):
             if new.alias is None:
-                fake.memory = recorder._memory(fake)
+                fake.memory = recorder.memory_of(fake)
             else:
                 parent = news[new.parent]
                 fake.memory, fake.view_of = parent.memory, replace(new.alias, parent=parent)
             fake.node = nodes[new.node]
             fake.version = new.version
             fake.memory.version = max(fake.memory.version, new.version)
-        recorder._fakes += news
+        recorder.fakes += news
         recorder.n_ops += script.n_ops
         for k, value, count in script.writes:
             target = fakes[k]
@@ -246,13 +246,13 @@ class Calls:
             raise _Unfit
         nodes = list(_since(recorder.graph, before[0]))
         place = {node: k for k, node in enumerate(nodes)}
-        news = recorder._fakes[recorder._old :]
+        news = recorder.fakes[recorder.old :]
         made = {id(fake): k for k, fake in enumerate(news)}
         fakes = given.given
         numbers = {}
         for k, a in enumerate(fakes):
             if type(a) is not Fake:
-                node = recorder._node(a)
+                node = recorder.node_of(a)
                 if a.node.number.settled or not isinstance(node, torch.fx.Node):
                     raise _Unfit
                 if node in numbers:
@@ -362,9 +362,9 @@ class Calls:
     def _written(self, given: _Arguments, before: Any) -> dict[int, tuple[Any, int]]:
         """The arguments that the call has written, each once: the node before, and how often autograd counted it."""
         found: dict[int, tuple[Any, int]] = {}
-        own = {id(fake) for fake in self.recorder._fakes[self.recorder._old :]}
+        own = {id(fake) for fake in self.recorder.fakes[self.recorder.old :]}
         roots = {id(a.memory.root) for a in given.given if type(a) is Fake}
-        for fake, node, version, _ in self.recorder._undo[before[2] :]:
+        for fake, node, version, _ in self.recorder.undo[before[2] :]:
             if id(fake) in own:
                 continue
             k = given.place.get(id(fake))

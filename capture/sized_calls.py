@@ -105,7 +105,7 @@ def _linspace(recorder: Any, start: Any, end: Any, steps: Any = None, **options:
         return recorder.run(torch.linspace, (start, end, steps), options)
     dtype = options.get("dtype") or torch.get_default_dtype()
     named = {"dtype": dtype, "device": torch.get_default_device()}
-    return recorder._pure(aten.linspace.default, (start, end, steps), named)
+    return recorder.pure(aten.linspace.default, (start, end, steps), named)
 
 
 # --- recurrent layers
@@ -121,7 +121,7 @@ def _recurrent(fn: Callable[..., Any], op: Any) -> Callable[..., Any]:
             return recorder.run(fn, given, {})
         if torch.is_autocast_enabled(input.device.type):
             return recorder.run(fn, given, {})
-        return recorder._pure(op, given, {})
+        return recorder.pure(op, given, {})
 
     return record
 

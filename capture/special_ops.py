@@ -13,6 +13,7 @@ import torch
 
 from frameloom.capture.functional import reaches_beyond, write
 from frameloom.capture.known import known_mask
+from frameloom.capture.record_writes import conform
 from frameloom.capture.sized_calls import SIZED_CALLS
 from frameloom.errors import Break
 from frameloom.ir.philox import Source
@@ -29,21 +30,21 @@ def _record_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if len(dtypes) > 1 and x.dtype.itemsize == 2:
         raise Break("op_error", f"{func}: parameters of several dtypes")  # which the CPU refuses
     if not training:
-        out, *saved = recorder._pure(
+        out, *saved = recorder.pure(
             aten._native_batch_norm_legit_no_training.default,
             (x, weight, bias, mean, var, momentum, eps),
             {},
         )
         return out, *saved
     if mean is None:
-        return recorder._pure(
+        return recorder.pure(
             aten._native_batch_norm_legit.no_stats, (x, weight, bias, True, momentum, eps), {}
         )
-    out, save_mean, save_invstd, new_mean, new_var = recorder._pure(
+    out, save_mean, save_invstd, new_mean, new_var = recorder.pure(
         aten._native_batch_norm_legit_functional.default, args, {}
     )
     for target, value in ((mean, new_mean), (var, new_var)):
-        write(target, recorder._conform(value, target, func), recorder)
+        write(target, conform(recorder, value, target, func), recorder)
     return out, save_mean, save_invstd
 
 
@@ -51,7 +52,7 @@ def _record_cudnn_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -
     """cuDNN's batch norm is recorded as the plain one: in one kernel with what surrounds it, it moves fewer bytes.  Its fourth
     result is cuDNN's own memory for its own backward."""
     out, mean, invstd = _record_batch_norm(recorder, func, args, kwargs)
-    empty = recorder._pure(
+    empty = recorder.pure(
         aten.empty.memory_format, ([0],), {"dtype": torch.uint8, "device": out.device}
     )
     return out, mean, invstd, empty
@@ -63,14 +64,14 @@ def _record_batch_norm_backward(recorder: Any, func: Any, args: Any, kwargs: Any
     if training:
         mean = var = None
     given = (grad, x, weight, mean, var, save_mean, save_invstd, training, eps, mask)
-    return recorder._pure(aten.native_batch_norm_backward.default, given, {})
+    return recorder.pure(aten.native_batch_norm_backward.default, given, {})
 
 
 def _record_cudnn_batch_norm_backward(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     x, grad, weight, _, _, save_mean, save_invstd, eps, _ = args
     mask = [True, True, True]
     given = (grad, x, weight, None, None, save_mean, save_invstd, True, eps, mask)
-    return recorder._pure(aten.native_batch_norm_backward.default, given, {})
+    return recorder.pure(aten.native_batch_norm_backward.default, given, {})
 
 
 def _record_as_strided_scatter(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -79,7 +80,7 @@ def _record_as_strided_scatter(recorder: Any, func: Any, args: Any, kwargs: Any)
     beyond = reaches_beyond(x, *args[2:], **kwargs)
     if beyond or not x.is_contiguous() or x.storage_offset() or overlaps(size, stride):
         raise Break("unsupported_op", f"{func} on memory that is not one contiguous tensor")
-    return recorder._pure(func, args, kwargs)
+    return recorder.pure(func, args, kwargs)
 
 
 def _record_assertion(recorder: Any, func: Any, args: Any, kwargs: Any) -> None:
@@ -90,7 +91,7 @@ def _record_assertion(recorder: Any, func: Any, args: Any, kwargs: Any) -> None:
 def _record_dropout(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Which random numbers its kernel draws depends on how its input lies in memory."""
     x = args[0]
-    results = recorder._pure(func, args, kwargs)
+    results = recorder.pure(func, args, kwargs)
     number = x.memory.input
     name = None if number is None else f"input_{number}"
     node = results[0].node.args[0]
@@ -120,8 +121,8 @@ def is_checked(node: torch.fx.Node) -> bool:
 def _record_svd(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if recorder.function in ONLY_VALUES and not args[0].requires_grad:
         x, full, *_ = (*args, False)
-        return recorder._pure(func, (x, full, False), kwargs)
-    return recorder._pure(func, args, kwargs)
+        return recorder.pure(func, (x, full, False), kwargs)
+    return recorder.pure(func, args, kwargs)
 
 
 def _quantized(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -134,26 +135,26 @@ def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     x, kernel, *_ = args
     if kernel[0] == 1 and x.device.type == "cpu" and not x.dtype.is_floating_point:
         raise Break("op_error", f"{func}: one-dimensional, of integers")
-    return recorder._pure(func, args, kwargs)
+    return recorder.pure(func, args, kwargs)
 
 
 def _record_convolution(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if not args[1].shape[0]:
         raise Break("op_error", f"{func}: no channels in the weight")  # which only kernels look at
-    return recorder._pure(func, args, kwargs)
+    return recorder.pure(func, args, kwargs)
 
 
 def _record_channel_shuffle(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if not args[0].numel():
         raise Break("unsupported_op", f"{func} of nothing, which is the tensor itself")
-    return recorder._pure(func, args, kwargs)
+    return recorder.pure(func, args, kwargs)
 
 
 def _record_rnn(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """oneDNN makes what its derivative needs only where gradient mode is on, which is off while a graph runs."""
     if recorder.is_followed:
         raise Break("unsupported_op", f"{func}, whose gradient is needed")
-    return recorder._pure(func, args, kwargs)
+    return recorder.pure(func, args, kwargs)
 
 
 SPECIAL: dict[Any, Callable[..., Any]] = {
@@ -213,7 +214,7 @@ def _record_attention(
             else t
             for t in (query, key, value, attn_mask)
         )
-    return recorder._pure(
+    return recorder.pure(
         aten.scaled_dot_product_attention.default,
         (query, key, value, attn_mask, 0.0, is_causal),
         options,
@@ -255,7 +256,7 @@ def _record_ctc_loss(
         func, lengths = aten.ctc_loss.IntList, (list(input_lengths), list(target_lengths))
     if x.requires_grad:
         raise Break("data_dependent", str(func))
-    return recorder._pure(func, (x, targets, *lengths, blank, reduction, zero_infinity), {})
+    return recorder.pure(func, (x, targets, *lengths, blank, reduction, zero_infinity), {})
 
 
 def _tell_strides(recorder: Any, x: Any, *dim: int) -> Any:

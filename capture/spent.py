@@ -67,7 +67,7 @@ def spent(t: Tracer, outputs: list[TensorValue]) -> tuple[int, ...]:
 
 def _is_freed(t: Tracer, value: TensorValue) -> bool:
     recorder, before = t.recorder, t.recorder.snapshot()
-    leaves = [f for _, _, f in recorder._inputs if f.requires_grad]
+    leaves = [f for _, _, f in recorder.inputs if f.requires_grad]
     leaves += [f for f, _ in t.leaves.values()]
 
     def ask() -> Any:

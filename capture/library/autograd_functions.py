@@ -160,7 +160,7 @@ class _Call:
         if not any(has_gradient):
             raise self.left("none of whose results has a gradient")
         mark, last, sites = t.mark(), recorder.graph._root.prev, len(t.rerun_sites)
-        places = {f.node: f for f in recorder._fakes if f.memory is not None}
+        places = {f.node: f for f in recorder.fakes if f.memory is not None}
         before = {id(f.memory) for f in places.values()}
         gradients: list[Value] = []
         for v, has in zip(self.results, has_gradient, strict=True):

@@ -126,7 +126,7 @@ class _Outlined:
         functions, n_ops = len(recorder.functions), recorder.n_ops
         last = recorder.graph._root.prev
         others = [t.torch_call(_like, [v], {}) for v in stands]
-        before = {id(f.memory) for f in recorder._fakes if f.memory is not None}
+        before = {id(f.memory) for f in recorder.fakes if f.memory is not None}
         given = [others[stands.index(v)] if v in stands else v for v in args]
         watched = Watched(t, [fn, *given])
         result = t.look(calls.call(t, fn, given, {}))
@@ -202,7 +202,7 @@ class _Outlined:
             if not any(isinstance(p, Fake) for p in parts) or isinstance(n.target, Call):
                 raise Unfit  # a number, or a part inside a part
         graph = graph_of((*starts, *reads), own, ends)
-        return Part(graph, self.t.recorder._constants, reads, n_ops)
+        return Part(graph, self.t.recorder.constants, reads, n_ops)
 
 
 def _read(node: torch.fx.Node, own: list[torch.fx.Node]) -> list[torch.fx.Node]:

@@ -25,7 +25,7 @@ class Watched:
         self.settings = {key: read(key) for key in t.settings.start}
         self.turns = t.settings.turns
         self.memories = {
-            id(f.memory): (f.memory, f.memory.version) for f in t.recorder._fakes if f.memory
+            id(f.memory): (f.memory, f.memory.version) for f in t.recorder.fakes if f.memory
         }
         self.seen: dict[int, Value] = {}
         self._reach(given)
@@ -51,7 +51,7 @@ class Watched:
         values = [entry[0] for entry in t._journal[self.mark :] if isinstance(entry, tuple)]
         if any(v.origin is not None or id(v) in self.seen for v in values):
             return "objects"
-        fresh = [f.memory for _, _, f in t.recorder._inputs if id(f.memory) not in self.memories]
+        fresh = [f.memory for _, _, f in t.recorder.inputs if id(f.memory) not in self.memories]
         if any(memory.version != version for memory, version in self.memories.values()) or any(
             memory.version for memory in fresh
         ):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frameloom.capture import record, tracer
+from frameloom.capture import record_views, tracer
 from tests.capture.capturing import captured
 
 X = torch.ones(2)
@@ -13,7 +13,7 @@ X = torch.ones(2)
 def small(monkeypatch):
     monkeypatch.setattr(tracer, "MAX_TORCH_CALLS", 50)
     monkeypatch.setattr(tracer, "MAX_IDLE_STEPS", 500)
-    monkeypatch.setattr(record, "MAX_VIEWS", 20)
+    monkeypatch.setattr(record_views, "MAX_VIEWS", 20)
 
 
 def test_many_operations():

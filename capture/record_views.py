@@ -1,0 +1,85 @@
+"""Ops that give views of tensors, and those that turn a tensor into another view of its memory, as the recorder meets them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.aten_op import SPLITS
+from frameloom.capture.fake import Fake
+from frameloom.capture.functional import ViewOf, functional_form_of_view, reaches_beyond
+from frameloom.capture.sized import SizedFake
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.record import Recorder
+
+aten = torch.ops.aten
+MAX_VIEWS = 500  # of views
+
+
+def view(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The Fake of a view of the first argument; a list of them where the op splits."""
+    parent, *rest = args
+    if func in SPLITS:
+        return [
+            view(recorder, f, (parent, *a), {}) for f, a in SPLITS[func](parent, *rest, **kwargs)
+        ]
+    if func is aten._unsafe_view.default:
+        func = aten.view.default
+    if func is aten.as_strided.default and reaches_beyond(parent, *rest, **kwargs):
+        raise Break("data_pointer", "as_strided(...) beyond the tensor")
+    if func is aten.lift_fresh.default:
+        func = aten.alias.default
+    node = recorder.emit(func, args, kwargs)
+    fake = node.meta["val"]
+    if not isinstance(fake, Fake):
+        raise Break("unsupported_op", f"{func} returns several views")
+    fake.node, fake.memory = node, parent.memory
+    depth = 1 if parent.view_of is None else parent.view_of.depth + 1
+    if depth > MAX_VIEWS:  # PyTorch takes ever longer for each
+        raise Break("too_large", f"views of views, {depth} deep")
+    grad = torch.is_grad_enabled()
+    fake.view_of = ViewOf(parent, func, tuple(rest), dict(kwargs), depth, grad)
+    fake.version = parent.memory.version
+    return fake
+
+
+def reshape(recorder: Recorder, func: Any, fake: Fake, *args: Any, **kwargs: Any) -> Fake:
+    """`squeeze_`, `as_strided_` and the like on a fresh result, as PyTorch's own functions use them: the tensor becomes a view of what it was."""
+    fresh = recorder.fakes[recorder.old :]
+    form = functional_form_of_view(func)
+    if form is None or not any(f is fake for f in fresh) or fake.version != fake.memory.version:
+        raise Break("metadata_mutation", str(func))
+    before = Fake(fake.meta, fake.device)
+    before.node, before.memory, before.view_of = fake.node, fake.memory, fake.view_of
+    before.version = fake.version
+    _rename(recorder, fake, before)
+    if fake.memory.root is fake:
+        fake.memory.root = before
+    for f in fresh:
+        if f.view_of is not None and f.view_of.parent is fake:
+            f.view_of = replace(f.view_of, parent=before)
+    recorder.fakes.append(before)
+    seen = view(recorder, form, (before, *args), kwargs)
+    with torch._C._DisableTorchDispatch():
+        torch.as_strided_(fake, seen.shape, seen.stride(), seen.storage_offset())
+    if isinstance(fake, SizedFake):
+        fake.lie_as(seen)
+    fake.meta, fake.node, fake.view_of = seen.meta, seen.node, seen.view_of
+    fake.node.meta["val"] = fake
+    return fake
+
+
+def _rename(recorder: Recorder, fake: Fake, other: Fake) -> None:
+    """The nodes of the current call whose value is `fake` have `other`, which stands for what it was."""
+    for node in reversed(recorder.graph.nodes):
+        if node is recorder.last:
+            return
+        val = node.meta.get("val")
+        if val is fake:
+            node.meta["val"] = other
+        elif isinstance(val, tuple):
+            node.meta["val"] = tuple(other if v is fake else v for v in val)
