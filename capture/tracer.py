@@ -2,12 +2,12 @@
 
 A `Tracer` holds the recorder, the guards, the roots of all origins and a journal of changes, so that an instruction that cannot be captured is
 taken back whole.  `wrap` stands for an object without looking; `look` finds out what it is (`realize.py`) and notes the guards.
-How calls are carried out is in `calls.py`, questions about two values in `questions.py`; what the instructions do in `handlers/`.
+How calls are carried out is in `calls.py` and `torch_calls.py`, how objects become values and back in `convert.py`, questions about two values in
+`questions.py`; what the instructions do in `handlers/`.
 """
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from types import CellType, FunctionType
@@ -15,25 +15,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from frameloom.capture import _capture, calls, questions
-from frameloom.capture.assumptions import assumed, is_caught, may_be_caught, may_fail
-from frameloom.capture.fake import Fake
+from frameloom.capture import _capture, calls, convert, questions, torch_calls
 from frameloom.capture.guard import GuardSet
-from frameloom.capture.late_sizes import found_at
-from frameloom.capture.leaves import is_leaf, note_leaf
 from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute
-from frameloom.capture.number_inputs import has_symbols, without_symbols
 from frameloom.capture.origin import Origin, Roots
-from frameloom.capture.policy import may_be_given_numbers
 from frameloom.capture.realize import realize
 from frameloom.capture.record import Recorder
 from frameloom.capture.settings import Settings
 from frameloom.capture.values.base import LazyValue, NotConstant, Raised, Value
-from frameloom.capture.values.const import ConstValue, boolean, is_constant, is_none
+from frameloom.capture.values.const import ConstValue, boolean, is_constant
 from frameloom.capture.values.container import (
-    ListValue,
     SequenceValue,
-    SliceValue,
     TupleValue,
     plain_inside,
 )
@@ -48,14 +40,11 @@ from frameloom.capture.values.function import (
 )
 from frameloom.capture.values.iterator import IteratorValue
 from frameloom.capture.values.module import ModuleValue
-from frameloom.capture.values.number import NumberValue
 from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, concerns_numpy
 from frameloom.capture.values.opaque import OpaqueValue
-from frameloom.capture.values.sets import SetValue, is_own
-from frameloom.capture.values.size import as_size, computed_size, size_value
+from frameloom.capture.values.size import computed_size
 from frameloom.capture.values.static import ClassValue, PyModuleValue
 from frameloom.capture.values.symbolic import (
-    SYMBOLS,
     SymbolicNumber,
     computed,
     is_unsettled,
@@ -64,7 +53,6 @@ from frameloom.capture.values.symbolic import (
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.capture.varying import Pattern
 from frameloom.errors import Break, Skip, Where
-from frameloom.ir.size_node import SizeNode, size_of
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
@@ -76,7 +64,6 @@ STEPS_PER_TENSOR = 100
 MAX_IDLE_STEPS = 50_000  # without any tensor operation: such code is faster run than followed
 MAX_TORCH_CALLS = 20_000
 MAX_DEPTH = 60
-AS_TENSOR = (torch.tensor, torch.as_tensor)
 
 
 class Tracer:
@@ -93,9 +80,8 @@ class Tracer:
         self.torch_calls = 0
         self.step_limit = MAX_IDLE_STEPS
         self.settled_numbers: list[SymbolicNumber] = []  # in the order in which they were
-        self.rerun_sites: list[
-            tuple[Any, int]
-        ] = []  # where an exception of the graph would mean plain Python
+        # Where an exception of the graph would mean plain Python.
+        self.rerun_sites: list[tuple[Any, int]] = []
         self.told_compiling = False  # whether the program asked if it is being compiled
         self.follows_iterators = False  # that existed
         self.follows_numbers = False  # whether numbers that vary become inputs
@@ -111,10 +97,9 @@ class Tracer:
         self.handling: list[Raised] = []  # exceptions of the program whose handlers are running
         self._journal: list[tuple[Value, Any] | Callable[[], Any]] = []
         self._wrapped: dict[int, LazyValue] = {}
-        self._known: dict[
-            int, Value
-        ] = {}  # by id of the object, for objects whose identity matters
-        self._tensors: dict[int, TensorValue] = {}  # by id of the fake
+        # By id of the object, for objects whose identity matters.
+        self._known: dict[int, Value] = {}
+        self.tensors: dict[int, TensorValue] = {}  # by id of the fake
         self._cells: dict[int, CellValue] = {}
         self._globals: dict[int, DictValue] = {}
         self._pins: dict[int, Any] = {}
@@ -242,53 +227,15 @@ class Tracer:
         fake = self.recorder.input(real, origin, pattern)
         self.guards.add_tensor(origin, real if pattern is None else pattern.guard(real))
         value = TensorValue(fake, real, origin)
-        self._tensors[id(fake)] = value
+        self.tensors[id(fake)] = value
         return value
 
     def tensor_of(self, fake: Any) -> TensorValue | None:
         """The value that stands for a Fake of the recorder."""
-        return self._tensors.get(id(fake))
+        return self.tensors.get(id(fake))
 
     def from_python(self, obj: Any) -> Value:
-        """A value for an object made during the capture: a constant, a fake tensor, or a container of them."""
-        if isinstance(obj, Fake):
-            known = self._tensors.get(id(obj))
-            if known is None:
-                if is_leaf(obj):
-                    note_leaf(self, obj)
-                known = self._tensors[id(obj)] = TensorValue(obj)
-            return known
-        if type(obj) is bool:
-            return boolean(obj)
-        if isinstance(obj, SYMBOLS):
-            if isinstance(obj, torch.SymInt) and isinstance(obj.node, SizeNode):
-                return size_value(self, size_of(obj))
-            return obj.node.number  # type: ignore[no-any-return]
-        if is_constant(obj):
-            return ConstValue(obj)
-        if isinstance(obj, tuple):
-            return TupleValue([self.from_python(item) for item in obj], type(obj))
-        if type(obj) is list:
-            return ListValue([self.from_python(item) for item in obj])
-        if type(obj) is slice:
-            return SliceValue(
-                self.from_python(obj.start), self.from_python(obj.stop), self.from_python(obj.step)
-            )
-        if type(obj) is dict:
-            table = DictValue()
-            for key, item in obj.items():
-                name = self.from_python(key)
-                table.written[name.key(self)] = (name, self.from_python(item))
-            return table
-        if isinstance(obj, set | frozenset):
-            collection = SetValue(type(obj))
-            for item in obj:
-                element = self.from_python(item)
-                collection.entries[element.key(self)] = element
-            own = all(is_own(key) for key in collection.entries)
-            collection.twin = obj.copy() if own else None
-            return collection
-        return self.pinned(obj)
+        return convert.from_python(self, obj)
 
     def table_of(self, entries: dict[str, Value]) -> DictValue:
         """A new dictionary with these items."""
@@ -402,95 +349,10 @@ class Tracer:
     def torch_call(
         self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
     ) -> Value:
-        """Record a call of a torch function."""
-        known, facts = len(self.settled_numbers), self.recorder.facts
-        assumed = facts.mark()
-        try:
-            return self._recorded(fn, args, kwargs)
-        except Break:
-            # Plain Python takes the call, whatever its numbers are.
-            while len(self.settled_numbers) > known:
-                self.settled_numbers.pop().unsettle()
-            facts.take_back(assumed)
-            raise
-
-    def _recorded(
-        self,
-        fn: Callable[..., Any],
-        args: list[Value],
-        kwargs: dict[str, Value],
-        settle: bool = False,
-    ) -> Value:
-        made = self._number_as_tensor(args, kwargs) if fn in AS_TENSOR else None
-        if made is not None:
-            return made
-        plain_args = tuple(self.to_torch(a, fn) for a in args)
-        plain_kwargs = {name: self.to_torch(a, fn) for name, a in kwargs.items()}
-        if settle:
-            plain_args = tuple(map(without_symbols, plain_args))
-            plain_kwargs = {name: without_symbols(a) for name, a in plain_kwargs.items()}
-        self.torch_calls += 1
-        if self.torch_calls > MAX_TORCH_CALLS:
-            self._too_large(f"more than {MAX_TORCH_CALLS} calls of PyTorch")
-        self.step_limit = min(MAX_STEPS, self.steps + MAX_IDLE_STEPS)
-        mark = self.mark()
-        self._journal.append(functools.partial(self.recorder.restore, self.recorder.snapshot()))
-        last, n_late = next(iter(reversed(self.recorder.graph.nodes))), len(self.recorder.late)
-        try:
-            result = self.recorder.call(fn, plain_args, plain_kwargs, self.where())
-        except Break:
-            if settle or not has_symbols((*plain_args, *plain_kwargs.values())):
-                raise
-            # Perhaps it has to know the number: then once more with that.
-            self.take_back(mark)
-            return self._recorded(fn, args, kwargs, settle=True)
-        for tells in self.recorder.relies_on:
-            self.guards.returns(tells, (), tells())
-        if late := self.recorder.late[n_late:]:
-            found_at(self, late, f"{getattr(fn, '__name__', fn)}(...)")
-        if self.recorder.assumes:
-            assumed(self, f"{getattr(fn, '__name__', fn)}(...)")
-        elif is_caught(self.frame) and may_fail(last):
-            may_be_caught(self, f"{getattr(fn, '__name__', fn)}(...)")
-        return self.from_python(result)
-
-    def _number_as_tensor(self, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-        """`torch.tensor(number)` as an op."""
-        number = self.look(args[0]) if args else ConstValue(None)
-        if len(args) > 1 or not is_unsettled(number) or not kwargs.keys() <= {"dtype", "device"}:
-            return None
-        default = torch.get_default_dtype() if number.type() is float else torch.int64
-        dtype = self.look(kwargs.get("dtype", ConstValue(None)))
-        if is_none(dtype):
-            dtype = ConstValue(default)
-        return self.torch_call(torch.scalar_tensor, [number], {**kwargs, "dtype": dtype})
+        return torch_calls.torch_call(self, fn, args, kwargs)
 
     def to_torch(self, value: Value, fn: Any = None) -> Any:
-        """The argument as the recorder takes it: fakes, plain Python values and containers of them."""
-        value = self.look(value)
-        if isinstance(value, TensorValue):
-            return value.fake
-        if isinstance(value, NumberValue) and value.cls is int:
-            value = value.size(self)
-        if isinstance(value, SymbolicNumber):
-            if value.is_size or may_be_given_numbers(fn):
-                return value.symbol()
-            size = as_size(value)
-            return value.real if size is None else size
-        if isinstance(value, ConstValue | ClassValue | BuiltinValue):
-            return value.real
-        if isinstance(value, TupleValue):
-            items = [self.to_torch(item, fn) for item in value.items]
-            return tuple(items) if value.cls is tuple else value.cls(items)
-        if isinstance(value, ListValue) and value.type() is list:
-            return [self.to_torch(item, fn) for item in value.items]
-        if isinstance(value, SliceValue):
-            return slice(*(self.to_torch(bound, fn) for bound in value.bounds))
-        if isinstance(value, DictValue):
-            return {
-                self.to_torch(k, fn): self.to_torch(v, fn) for k, v in value.entries(self).values()
-            }
-        raise Break(call_kind(fn, [value]), f"{getattr(fn, '__name__', fn)}({value.describe()})")
+        return convert.to_torch(self, value, fn)
 
     def call(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return calls.call(self, callee, args, kwargs)
@@ -577,7 +439,7 @@ class Tracer:
         for table in (
             self._wrapped,
             self._known,
-            self._tensors,
+            self.tensors,
             self._cells,
             self._globals,
             self.changed,
@@ -595,6 +457,12 @@ class Tracer:
         self.handling.clear()
 
     # --- where we are
+    def count_torch_call(self) -> None:
+        self.torch_calls += 1
+        if self.torch_calls > MAX_TORCH_CALLS:
+            self._too_large(f"more than {MAX_TORCH_CALLS} calls of PyTorch")
+        self.step_limit = min(MAX_STEPS, self.steps + MAX_IDLE_STEPS)
+
     def count_step(self) -> None:
         """One instruction, or one item of a loop inside a builtin."""
         self.steps += 1
