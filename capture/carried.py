@@ -1,8 +1,8 @@
 """Sizes that vary, in a backward graph: ints that a call's forward pass hands on, beside what it saves.
 
 The tensors that a backward pass gets do not show every size that it needs, and which of them it gets differs.  So each symbol that the graph depends on
-is an input of it: the forward pass reads them from its own inputs (`Carried`), and what else is computed from them is computed by nodes of the
-graph (`SizeNodes`).
+is an input of it: the forward pass reads them from its own inputs, or returns those that data decides (`Carried`), and what else is computed from
+them is computed by nodes of the graph (`SizeNodes`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ Node = torch.fx.Node
 
 @dataclass(frozen=True, eq=False)
 class Carried:
-    """The size ("dim") or stride of a dimension of an input of the forward graph, or that input itself ("int")."""
+    """The size ("dim") or stride of a dimension of an input of the forward graph, or that input itself ("int"); or what the graph returns at
+    that place ("late")."""
 
     symbol: Symbol
     kind: str
     input: int
     dim: int
 
-    def read(self, inputs: Sequence[Any]) -> int:
+    def read(self, inputs: Sequence[Any], results: Sequence[Any]) -> int:
+        if self.kind == "late":
+            return results[self.input]  # type: ignore[no-any-return]
         tensor = inputs[self.input]
         if self.kind == "int":
             return tensor  # type: ignore[no-any-return]

@@ -42,7 +42,8 @@ class Layout:
             shape, strides = tensor.shape, dense_strides(tensor.shape, self.order)
         if tensor.stride() == strides and not tensor.is_conj() and not tensor.is_neg():
             return tensor
-        made = torch.empty_strided(shape, strides, dtype=self.dtype, device=self.device)
+        # Of the tensor: it may be a batch of gradients.
+        made = tensor.new_empty_strided(shape, strides, dtype=self.dtype, device=self.device)
         return made.copy_(tensor)
 
 
@@ -69,8 +70,8 @@ class ViewOutput:
 class Backward:
     """How gradients are computed.
 
-    The forward graph returns `n_results` tensors that become the program's `outputs`, and then what is saved.  `graph` takes what
-    was saved, then `sizes`, then a gradient per entry of `tangents`, and returns a gradient per entry of `inputs`."""
+    The forward graph returns `n_results` tensors that become the program's `outputs`, `n_late` sizes, and then what is saved.  `graph` takes
+    what was saved, then `sizes`, then a gradient per entry of `tangents`, and returns a gradient per entry of `inputs`."""
 
     graph: torch.fx.Graph
     outputs: tuple[int | ViewOutput, ...]  # numbers are those of results
@@ -86,6 +87,7 @@ class Backward:
     # Per entry of `tangents`: those after whose backward pass eager could not go through this one's history again.
     frees: tuple[frozenset[int], ...]
     sizes: tuple[Carried, ...] = ()  # that vary
+    n_late: int = 0
     turns_on: bool = False  # whether the program turns gradient mode on itself
     reentrant: bool = (
         False  # whether it has checkpointed regions of the kind that autograd.grad refuses
@@ -104,7 +106,9 @@ class Backward:
             self,
             saved_inputs=tuple(place[i] for i in self.saved_inputs),
             inputs=tuple(place[i] for i in self.inputs),
-            sizes=tuple(replace(s, input=place[s.input]) for s in self.sizes),
+            sizes=tuple(
+                s if s.kind == "late" else replace(s, input=place[s.input]) for s in self.sizes
+            ),
             outputs=tuple(
                 replace(o, number=place[o.number])
                 if isinstance(o, ViewOutput) and o.of_input
@@ -114,9 +118,14 @@ class Backward:
             n_inputs=len(used),
         )
 
-    def sizes_of(self, inputs: Sequence[Any]) -> dict[Symbol, int]:
+    @property
+    def n_told(self) -> int:
+        """How much of what the forward graph returns a call needs behind it."""
+        return self.n_results + self.n_late
+
+    def sizes_of(self, inputs: Sequence[Any], results: Sequence[Any]) -> dict[Symbol, int]:
         """What they are in a call of the forward graph."""
-        return {size.symbol: size.read(inputs) for size in self.sizes}
+        return {size.symbol: size.read(inputs, results) for size in self.sizes}
 
     def read_inputs(self) -> set[int]:
         """Inputs that a call needs beside those that the forward graph reads."""
@@ -124,7 +133,7 @@ class Backward:
         graph = self.with_functions
         nodes = [] if graph is None else graph.find_nodes(op="placeholder")
         called = (k for k, node in enumerate(nodes) if node.users)
-        sizes = (s.input for s in self.sizes)
+        sizes = (s.input for s in self.sizes if s.kind != "late")
         return {*self.saved_inputs, *self.inputs, *views, *called, *sizes}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -135,13 +135,14 @@ class Joint:
         position = {p: k for k, p in enumerate(placeholders)}
         from_inputs = [n for n in forward if n in saved and n in position]
         from_outputs = [n for n in forward if n in saved and n not in position]
-        returned = list(results)
+        carried = self._carried(order, later)
+        late = [self._late(c.symbol) for c in carried if c.kind == "late"]
+        returned = [*results, *late]
         places = []
         for n in from_outputs:
             if n not in results:
                 returned.append(self._copy(n) if n in self.copied else n)
             places.append(results.index(n) if n in results else len(returned) - 1)
-        carried = self._carried(order)
         symbols: dict[Symbol, Node] = {}
 
         def placeholder(n: Node) -> None:
@@ -167,7 +168,9 @@ class Joint:
         whole = None
         if recorder.functions:
             recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
-            whole = with_functions(list(recorded), recorder.functions, results, recorder.constants)
+            told = returned[: len(results) + len(late)]
+            nodes = [*recorded, *late]
+            whole = with_functions(nodes, recorder.functions, told, recorder.constants)
         for n in reversed(recorder.graph.nodes):
             if n in later:
                 recorder.graph.erase_node(n)
@@ -182,6 +185,7 @@ class Joint:
             n_inputs=len(placeholders),
             layouts=tuple(map(Layout.of, self.seeds)),
             sizes=carried,
+            n_late=len(late),
             needs=tuple(frozenset(reach.get(e, ())) for e in ends),
             frees=self.frees,
             turns_on=not torch.is_grad_enabled(),
@@ -256,7 +260,14 @@ class Joint:
             node = node.next
         return later
 
-    def _carried(self, order: Sequence[Node]) -> tuple[Carried, ...]:
+    def _late(self, symbol: Symbol) -> Node:
+        """What data decides, as a result of the forward graph."""
+        graph = self.recorder.graph
+        node = graph.create_node("call_function", *symbol.source.read(), name="size")
+        node.meta.update(val=self.recorder.facts.make({(symbol,): 1}), stack="")
+        return node
+
+    def _carried(self, order: Sequence[Node], later: Collection[Node]) -> tuple[Carried, ...]:
         """What the backward graph, and the views that are made behind the node, need of sizes that vary."""
         if not self.recorder.facts.symbols:
             return ()
@@ -265,8 +276,14 @@ class Joint:
         values = [n.meta.get("val") for n in (*order, *(s.node for s in self.seeds))]
         found: dict[Symbol, None] = dict.fromkeys(symbols_in([*given, *values]))
         number = {p: k for k, p in enumerate(self.recorder.all_placeholders())}
+        behind = itertools.count(len(self.results))
+        if any(s.late and s.source.node in later for s in found):
+            raise Break("gradient", "sizes that data decides in the backward pass")
         return tuple(
-            Carried(s, s.source.kind, number[s.source.placeholder], s.source.dim) for s in found
+            Carried(s, "late", next(behind), 0)
+            if s.late
+            else Carried(s, s.source.kind, number[s.source.placeholder], s.source.dim)
+            for s in found
         )
 
     def _reach(self, order: Sequence[Node]) -> dict[Node, set[int]]:

@@ -2,7 +2,7 @@
 
 In: such an op as the recorder meets it.  Out: its result, a tensor with a late symbol as one of its sizes (ir/size.py): the number is known only
 behind the op.  What has to be assumed of it (size_facts.py) the plan checks there; where it does not hold the call starts anew as plain Python, for
-which nothing may have been changed before.  Otherwise, and where gradients flow or a GPU computes, the graph breaks at the op.
+which nothing may have been changed before.  Otherwise, and where a GPU computes, the graph breaks at the op.
 """
 
 from __future__ import annotations
@@ -185,8 +185,7 @@ def late_result(
 
 
 def is_possible(fakes: Sequence[Fake]) -> bool:
-    followed = torch.is_grad_enabled()
-    return all(f.device.type == "cpu" and not (followed and f.requires_grad) for f in fakes)
+    return all(f.device.type == "cpu" for f in fakes)
 
 
 def check_device(node: torch.fx.Node, meta: Any) -> None:
@@ -230,11 +229,15 @@ def assumed(recorder: Recorder) -> list[Result]:
     return [s.source for s in dict.fromkeys(symbols) if not s.source.is_erased]
 
 
-def avoid_all(recorder: Recorder) -> None:
-    """Capture again with breaks, if there is any, or a part of the program that is called by the graph."""
+def avoid_parts(recorder: Recorder) -> None:
+    """Capture again with breaks where a part of the program is called by the graph, if any is."""
     for node, site in recorder.parts:
         if not node._erased:
             raise Avoid(site)
+
+
+def avoid_late(recorder: Recorder) -> None:
+    """... where there is such a size."""
     for source in recorder.late:
         if not source.is_erased:
             raise Avoid(source.site)  # type: ignore[arg-type]

@@ -37,7 +37,14 @@ from frameloom.capture.functional import (
 )
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.joint import Joint, check_inputs, wants_gradients
-from frameloom.capture.late_sizes import Result, assumed, avoid_all, check_device, undecided
+from frameloom.capture.late_sizes import (
+    Result,
+    assumed,
+    avoid_late,
+    avoid_parts,
+    check_device,
+    undecided,
+)
 from frameloom.capture.number_inputs import (
     NumberInputs,
     has_symbols,
@@ -259,7 +266,7 @@ class Recorder(TorchDispatchMode):
     def finish(self, outputs: Sequence[Fake]) -> CapturedGraph:
         """Close the graph.  Outputs alias inputs and each other as the program's tensors do."""
         if wants_gradients(outputs):
-            avoid_all(self)
+            avoid_parts(self)
         self.soft_sizes.settle(outputs)
         mutated = write_back(self)
         for fake in outputs:
@@ -271,7 +278,11 @@ class Recorder(TorchDispatchMode):
         if wants_gradients(outputs):
             # A backward graph is given what the call has, and nothing that is computed from that.
             self.facts.settle_some(lambda symbol: symbol.source.origin is None)
-            nodes, backward = Joint(self, Outputs(outputs)).cut()
+            try:
+                nodes, backward = Joint(self, Outputs(outputs)).cut()
+            except Break:
+                avoid_late(self)
+                raise
         else:
             nodes = [current(fake, self) for fake in outputs]
         self.graph.output(tuple(nodes))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from frameloom.ir.node import Node
@@ -18,12 +18,12 @@ from frameloom.ir.substitute import topological
 _DEFINED: weakref.WeakKeyDictionary[Symbol, Buffer] = weakref.WeakKeyDictionary()
 
 
-def defined(results: Iterable[Buffer | None]) -> None:
-    """Sizes of results of a library call, met for the first time."""
+def defined(results: Iterable[Buffer | None], given: Container[Symbol] = ()) -> None:
+    """Sizes of results of a library call, met for the first time; but for those that the program is given."""
     for buffer in results:
         for n in buffer.shape if buffer is not None else ():
             symbol = lone_symbol(n) if isinstance(n, Size) else None
-            if symbol is not None and buffer is not None and symbol.late:
+            if symbol is not None and buffer is not None and symbol.late and symbol not in given:
                 _DEFINED.setdefault(symbol, buffer)
 
 

@@ -70,6 +70,7 @@ class Facts(Ranges):
         self.soft_0: set[Size] = set()  # ... for others than 0
         self.note: Callable[[str], Any] = lambda text: None  # tells where a condition comes from
         self.undecided: Callable[[Size], NoReturn] = _undecided
+        self.knows_late = False  # whether late symbols are numbers that code is given
         self._node_of = node_of
         self._nodes: dict[Size, Any] = {}
         self._sizes: dict[tuple[tuple[Monomial, int], ...], Size] = {}
@@ -221,9 +222,10 @@ class Facts(Ranges):
         if low > 0 or high < 0 or n in self.not_0 or -n in self.not_0 or self.relaxed:
             return False
         if self.has_late and late_in(n):
-            if not self._suppose(n, lambda low, high: low > 0 or high < 0 or low == high):
+            if self._suppose(n, lambda low, high: low > 0 or high < 0 or low == high):
+                return self.range_of(n) == (0, 0)
+            if not self.knows_late:
                 self.undecided(n)
-            return self.range_of(n) == (0, 0)
         if n.hint:
             self._keep(self.not_0, n)
             self.not_0[n] = self.note(f"{n!r} != 0")
@@ -240,9 +242,10 @@ class Facts(Ranges):
         if n - 1 in self.at_least_0 or -n in self.at_least_0:
             return n - 1 in self.at_least_0
         if self.has_late and late_in(n):
-            if not self._suppose(n, lambda low, high: low > 0 or high <= 0):
+            if self._suppose(n, lambda low, high: low > 0 or high <= 0):
+                return self.range_of(n)[0] > 0
+            if not self.knows_late:
                 self.undecided(n)
-            return self.range_of(n)[0] > 0
         if n.hint > 0:
             self._require(n - 1)
             return True
@@ -355,7 +358,7 @@ class Facts(Ranges):
             return int(n)
         if self.refusing is not None:
             raise self.refusing
-        if self.has_late and late_in(n):
+        if self.has_late and late_in(n) and not self.knows_late:
             self.undecided(n)
         hint = n.hint
         self._equate(n - hint)
@@ -368,14 +371,15 @@ class Facts(Ranges):
 
     @contextmanager
     def apart(self) -> Iterator[list[Conditions]]:
-        """For code that is compiled when the guards are made already: the conditions that come meanwhile are its own.  They are in the list
-        behind, if there are any."""
+        """For code that is compiled when the guards are made already, and given all sizes: the conditions that come meanwhile are its own.  They
+        are in the list behind, if there are any."""
         own: list[Conditions] = []
         before = self.at_least_0, self.zero, self.not_0
         ranges, most = self._ranges, self._most
         self.at_least_0, self.zero, self.not_0 = ({**known} for known in before)
         self._ranges, self._most = {**ranges}, {**most}
         self._found.clear()
+        self.knows_late = True
         try:
             yield own
         finally:
@@ -383,6 +387,7 @@ class Facts(Ranges):
             new = (tuple(n for n in a if n not in b) for a, b in zip(now, before, strict=True))
             found = Conditions(*new)
             self.at_least_0, self.zero, self.not_0 = before
+            self.knows_late = False
             made = [atom for atom in self._ranges if atom not in ranges]
             self._ranges, self._most = ranges, most
             self._found.clear()

@@ -136,11 +136,11 @@ def _leaf(
     symbol: Symbol,
 ) -> SizeCall:
     """Where a call has a size: in a number, in what an input tells of itself, or behind a step."""
-    if symbol.late:
-        return late[symbol]
     number = numbers.get(symbol)
     if number is not None:
         return SizeCall("number", (number,))
+    if symbol.late:
+        return late[symbol]
     position = inputs.index(symbol.source.origin)
     return SizeCall(symbol.source.kind, (position, symbol.source.dim))
 

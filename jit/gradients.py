@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from frameloom.capture import _capture
 from frameloom.capture.carried import at_sizes, symbols_in
 from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput, ViewStep
 from frameloom.capture.partial import Partial, partial_backward
@@ -77,6 +78,8 @@ class Gradients:
         self.views_vary = any(
             any(symbols_in((s.args, *s.kwargs.values()))) for o in views for s in o.steps
         )
+        # Whether the compiled graph looks at sizes that data decides, as running it op by op would not.
+        self.checks_sizes = bool(captured.facts is not None and captured.facts.late_conditions())
         self.nothing = (None, None, *[None] * len(how.inputs))
         self.on_gpu = any(layout.device.type == "cuda" for layout in how.layouts)
 
@@ -90,12 +93,14 @@ class Gradients:
         wanted = self._wanted(inputs)
         if self.uneven and any(map(_has_hooks, wanted)):
             # Autograd calls hooks for each input of a node, also where no gradient comes.
+            if self.checks_sizes:
+                raise _capture.RunPlainly
             results = self.op_by_op.program(inputs)
         else:
             results = apply(self, inputs, *wanted)
         if self._plain_outputs:
-            return results
-        sizes = self.how.sizes_of(inputs) if self.views_vary else NO_SIZES
+            return results[: self.how.n_results] if self.how.n_late else results
+        sizes = self.how.sizes_of(inputs, results) if self.views_vary else NO_SIZES
         return tuple(
             _viewed(inputs[o.number] if o.of_input else results[o.number], o.steps, sizes)
             if isinstance(o, ViewOutput)
@@ -112,11 +117,11 @@ class Gradients:
             saved = [*saved]
             context.numbers = [saved.pop(place) for place in reversed(self.numbers)]
         if how.sizes:
-            context.sizes = [size.read(inputs) for size in how.sizes]
+            context.sizes = [size.read(inputs, results) for size in how.sizes]
         context.save_for_backward(*saved, *self._saved_outputs(results))
         if self._constant:
             context.mark_non_differentiable(*[results[k] for k in self._constant])
-        return results[: how.n_results]
+        return results[: how.n_told]
 
     def pass_for(
         self, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any]

@@ -118,7 +118,7 @@ class OpByOp:
         copies: dict[Node, Node] = {}
         for node in self._graph.nodes:
             if node.op == "output":
-                graph.output(tuple(copies[n] for n in node.args[0][: self._how.n_results]))
+                graph.output(tuple(copies[n] for n in node.args[0][: self._how.n_told]))
                 continue
             if node.target is aten.copy_.default:
                 if not writes:

@@ -18,7 +18,7 @@ from frameloom.capture.history import history, without_autocast
 from frameloom.capture.leaves import require_gradient
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.special_ops import is_checked
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, is_none
 from frameloom.capture.values.container import ListValue, SequenceValue, TupleValue
 from frameloom.capture.values.tensor import TensorValue
@@ -48,9 +48,8 @@ def _backward(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     leaves = _leaves(t, [loss])
     for leaf in leaves:
         _check_leaf(t, leaf)
-    t.went_back = True
-    found = t.torch_call(
-        _gradients, [loss, ListValue(list(leaves)), gradient, ConstValue(keeps)], {}
+    found = _followed_back(
+        t, _gradients, [loss, ListValue(list(leaves)), gradient, ConstValue(keeps)]
     )
     new = t.recorder.made_in_call()
     for leaf, made in zip(leaves, t.items(found), strict=True):
@@ -75,13 +74,24 @@ def _grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         seeds = TupleValue([seeds])
     creates = _flag(t, given, "create_graph")
     keeps = _flag(t, given, "retain_graph", creates)
-    t.went_back = True
-    return t.torch_call(
-        _asked,
+    return _followed_back(
+        t, _asked,
         [ListValue(list(outputs)), ListValue(list(inputs)), seeds, ConstValue(keeps), ConstValue(creates),
          ConstValue(_flag(t, given, "allow_unused")), ConstValue(_flag(t, given, "materialize_grads"))],
-        {},
     )  # fmt: skip
+
+
+def _followed_back(t: Tracer, fn: Any, args: list[Value]) -> Value:
+    """Recorded; where that fails, autograd has let go of a part of the histories already, and capture starts again with a break here."""
+    assert t.frame is not None
+    site = (t.frame.code, t.frame.at.index)
+    if t.session.is_avoided(*site):
+        raise Break("autograd", "a backward pass that cannot be recorded")
+    t.went_back = True
+    try:
+        return t.torch_call(fn, args, {})
+    except Break as cause:
+        raise Avoid(site) from cause
 
 
 def _gradients(loss: Any, leaves: Any, gradient: Any, keeps: bool) -> Any:

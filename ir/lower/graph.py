@@ -500,7 +500,7 @@ class Lowering:
             buffer = self.buffer(f"{node.name}_{k}" if several else node.name, v, kind)
             refs.append(self.ref(buffer, v))
             results.append(buffer if k in used or any(map(late_in, buffer.shape)) else None)
-        defined(results)
+        defined(results, self.numbers.symbols)
         self.steps.append(Extern(name, args, kwargs, tuple(results), origin(node)))
         refs = [ref and as_returned(self, node, ref, k) for k, ref in enumerate(refs)]
         return refs if several else refs[0]

@@ -224,22 +224,6 @@ def test_variances_of_too_few_warn():
         assert_same_call(observe(jitted, given, {}), want, f"{int(mask.sum())}", 1e-5, 1e-5)
 
 
-def test_what_needs_gradients_breaks():
-    model = torch.nn.Linear(7, 4)
-
-    def fn(x, m):
-        return model(x[m].cos()).sum()
-
-    jitted = jit_for_test(fn)
-    for mask in masks(5, 6):
-        x = wide()
-        want, got = fn(x, mask), jitted(x, mask)
-        assert torch.allclose(want, got, equal_nan=True)
-        wanted, found = (torch.autograd.grad(y, model.parameters()) for y in (want, got))
-        for a, b in zip(wanted, found, strict=True):
-            assert torch.allclose(a, b, atol=1e-5)
-
-
 # --- ints that tensors hold
 
 COUNTS = ([3, 1, 2, 4, 0], [5, 5, 5, 5, 5], [1, 0, 2, 7, 0], [4, 2, 3, 1, 0])
