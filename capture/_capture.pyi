@@ -51,7 +51,8 @@ class Guards:
         "type" T          type(obj) is T
         "is" o            obj is o
         "equal" c         same exact type and equal: None, bool, int, float (by bits), complex, str, bytes, and tuples of them
-        "length" n        len of a list, tuple, dict, set, str
+        "length" n        len of a list, tuple, dict, set, str; (n, l): and `l` is told
+        "new_length" l    `l.is_new` says so of the len of a list, tuple, dict, set, deque
         "keys" t          dict's keys are t, in this order (compared as in "key")
         "no_key" k        dict does not have k
         "no_attr" name    instance dict has no such name
@@ -74,6 +75,21 @@ class Guards:
         """The first failing check in words with expected and found values, or None if all pass."""
     def texts(self) -> list[str]:
         """Every check in words, for `explain` and guards.txt."""
+
+class Lengths:
+    """The lengths that a container was met with: those compiled for, and some of the others, the newest ones."""
+
+    def is_new(self, length: int) -> bool:
+        """Whether a call with this length is to run plainly; it is remembered.  Not one that is compiled for, nor one that comes
+        back after another one, or has stayed for many calls."""
+    def add(self, length: int) -> None:
+        """It has an entry of its own."""
+    def grows(self) -> bool:
+        """Whether it was longer each time, for some calls.  Said once; until it is asked for, no further length is new."""
+    def close(self) -> None:
+        """Nothing is new any more."""
+    def known(self) -> list[int]:
+        """Those that have one."""
 
 class Entry:
     """One compiled case: guards and what to do when they pass."""

@@ -105,6 +105,7 @@ typedef enum {
     CHECK_UNCHANGED,
     CHECK_OUTCOME,
     CHECK_SIZES,
+    CHECK_NEW_LENGTH,
     CHECK_NO_OVERLAP,
 } StepKind;
 
@@ -115,7 +116,7 @@ typedef struct {
     int32_t node;      /* the node that is loaded, or checked */
     int32_t parent;    /* loads: the node it comes from.  "same", "different": the other node */
     Py_ssize_t number; /* position, length, or hash of `object` */
-    PyObject *object;  /* key, name, constant, pinned object, or tuple of keys; may be NULL */
+    PyObject *object;  /* key, name, constant, pinned object, tuple of keys, or Lengths; may be NULL */
     TensorSpec *tensor;
     Py_ssize_t *order; /* no overlap: `number` nodes, as sorted by address the last time */
 } Step;
@@ -186,6 +187,10 @@ int guard_outcome_fits(PyObject *value);
 /* guard_sizes.c: (text, program) */
 int guard_sizes(const Step *step, PyObject **values);
 int guard_sizes_fit(PyObject *value);
+/* guard_lengths.c */
+extern PyTypeObject Lengths_Type;
+int guard_new_length(const Step *step, PyObject *object);
+void guard_known_length(const Step *step);
 extern PyObject *guard_no_attributes; /* the dictionary of all instances that have none yet */
 static inline PyObject *guard_dict_of(PyObject *object) { return instance_dict(object, guard_no_attributes); }
 /* Walks all steps in the order of creation.  `values` has room for every node and receives borrowed
@@ -258,5 +263,7 @@ void hook_end(PyObject *previous);
 int hook_has_callback(void);
 /* This thread's next frame of this code runs as it is; borrowed, never followed. */
 void hook_pass_next(PyObject *code);
+/* Whether frames of this thread that have no entry stay without; what it was before. */
+int hook_ask_nothing(int yes);
 
 #endif

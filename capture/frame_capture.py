@@ -13,6 +13,7 @@ from typing import Any
 from frameloom.capture import _capture, copying, library, methods, policy, rewrite
 from frameloom.capture.frame import Broken, Frame, broken_at
 from frameloom.capture.instr import slot_names
+from frameloom.capture.lengths import NewLength
 from frameloom.capture.lookup import noting
 from frameloom.capture.rebuild import settled
 from frameloom.capture.resume import ResumeSpec, enter, spec_of
@@ -82,7 +83,7 @@ def _capture_with_retries(
 ) -> Any:
     session = session_of(compiler)
     session.varying.from_the_start = compiler.options.dynamic is True
-    session.varying.lets_lists_grow = not compiler.options.fullgraph
+    session.varying.lengths.may_break = not compiler.options.fullgraph
     for _ in range(MAX_ATTEMPTS):
         session.varying.pretends = False
         capture = Capture(function, slots, compiler, trail)
@@ -91,6 +92,7 @@ def _capture_with_retries(
             compiler.options.dynamic is not False and not session.per_code
         )
         capture.tracer.follows_elements = not session.per_code
+        capture.tracer.follows_lengths = compiler.options.dynamic is not False
         try:
             return capture.run()
         except Avoid as avoid:
@@ -153,6 +155,11 @@ class Capture:
             if isinstance(end, Skip):
                 raise end
             return self._broken(end) if isinstance(end, Broken) else self._returned(end)
+        except NewLength as new:
+            self.tracer.guards.add(new.origin, "new_length", new.lengths)
+            entry = self._plain(new.reason)
+            entry.varies = True
+            return entry
         except Skip as skip:
             return self._plain(skip.reason)
         finally:
@@ -189,6 +196,7 @@ class Capture:
     def _returned(self, result: Value) -> Any:
         if self.tracer.recorder.n_ops == 0 and not self.session.forced:
             return self._plain("no tensor operations")
+        self._count_ops()
         return rewrite.entry_for_return(self, result)
 
     def _broken(self, broken: Broken) -> Any:
@@ -198,7 +206,12 @@ class Capture:
             return self._plain(f"what the program does while it is compiled fails ({broken.cause})")
         if broken.cause.kind == "gradient":
             return self._plain("a gradient is needed")
+        self._count_ops()
         return rewrite.entry_for_break(self, broken)
+
+    def _count_ops(self) -> None:
+        n_ops = self.tracer.recorder.n_ops
+        self.session.varying.lengths.count(self.function.__code__, n_ops)
 
     def _plain(self, reason: str) -> Any:
         guard_sizes(self.tracer)

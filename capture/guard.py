@@ -29,7 +29,8 @@ class GuardSet:
             return  # the guards hold the object itself
         if kind == "no_attr":
             origin, kind = origin.child("dict"), "no_key"
-        key = value if kind in ("length", "no_key") and isinstance(value, str | int) else id(value)
+        by_value = kind == "length" or (kind == "no_key" and isinstance(value, str | int))
+        key = value if by_value else id(value)
         self._checks.setdefault((id(origin), kind, key), (origin, kind, value))
 
     def forget(self, origin: Origin, kind: str, value: Any) -> None:

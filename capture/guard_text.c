@@ -147,6 +147,8 @@ static PyObject *demand(Guards *guards, const Step *step) {
                                     PyTuple_GET_ITEM(step->object, 2));
     case CHECK_SIZES:
         return Py_NewRef(PyTuple_GET_ITEM(step->object, 0));
+    case CHECK_NEW_LENGTH:
+        return PyUnicode_FromString("a length that is met for the first time");
     case CHECK_RETURNS:
         return PyUnicode_FromFormat("%R", PyTuple_GET_ITEM(step->object, 1));
     case CHECK_SAME:
@@ -200,6 +202,7 @@ static PyObject *found_text(const Step *step, PyObject *object) {
         return PyUnicode_FromString("another");
     case CHECK_UNCHANGED:
         return PyUnicode_FromFormat("version %lld", (long long)tensor_version(object));
+    case CHECK_NEW_LENGTH:
     case CHECK_LENGTH: {
         Py_ssize_t length = PyObject_Size(object);
         if (length >= 0) return PyUnicode_FromFormat("length %zd", length);

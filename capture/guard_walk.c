@@ -237,7 +237,9 @@ static inline int check(const Step *step, PyObject **values) {
     case CHECK_EQUAL:
         return constant_equal(object, step->object);
     case CHECK_LENGTH:
-        return length_is(object, step->number);
+        if (!length_is(object, step->number)) return 0;
+        if (step->object) guard_known_length(step);
+        return 1;
     case CHECK_KEYS:
         return keys_are(step, object);
     case CHECK_MEMBERS:
@@ -255,6 +257,8 @@ static inline int check(const Step *step, PyObject **values) {
         return guard_outcome(step, values);
     case CHECK_SIZES:
         return guard_sizes(step, values);
+    case CHECK_NEW_LENGTH:
+        return guard_new_length(step, object);
     case CHECK_RETURNS:
         return guard_returns(object, step->object);
     case CHECK_SUBCLASS:

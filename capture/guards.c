@@ -50,6 +50,7 @@ static const struct {
       {"unchanged", CHECK_UNCHANGED},
       {"outcome", CHECK_OUTCOME},
       {"sizes", CHECK_SIZES},
+      {"new_length", CHECK_NEW_LENGTH},
   };
 
 /* Makes room for one more element of `size` bytes in a growing array; 0, or -1 with an exception set. */
@@ -329,8 +330,14 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         if (!constant_supported(value)) break;
         step->object = Py_NewRef(value);
         return 0;
+    case CHECK_LENGTH: /* or (length, Lengths) */
+        if (PyTuple_CheckExact(value)) {
+            if (PyTuple_GET_SIZE(value) != 2 || !Py_IS_TYPE(PyTuple_GET_ITEM(value, 1), &Lengths_Type)) break;
+            step->object = Py_NewRef(PyTuple_GET_ITEM(value, 1));
+            value = PyTuple_GET_ITEM(value, 0);
+        }
+        /* fall through */
     case CHECK_OFFSET:
-    case CHECK_LENGTH:
         step->number = PyLong_AsSsize_t(value);
         return step->number == -1 && PyErr_Occurred() ? -1 : 0;
     case CHECK_KEYS:
@@ -374,6 +381,10 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         return 0;
     case CHECK_SIZES:
         if (!guard_sizes_fit(value)) break;
+        step->object = Py_NewRef(value);
+        return 0;
+    case CHECK_NEW_LENGTH:
+        if (!Py_IS_TYPE(value, &Lengths_Type)) break;
         step->object = Py_NewRef(value);
         return 0;
     case CHECK_TENSOR:

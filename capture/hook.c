@@ -28,6 +28,7 @@ static struct {
 static __thread int entered;         /* users in this thread */
 static __thread int hook_off;        /* frames of this thread are passed on, e.g. while compiling */
 static __thread int depth;           /* of the frames that were passed on */
+static __thread int asks_nothing;    /* the callback is not asked for entries */
 static __thread PyObject *pass_next; /* borrowed, only compared */
 static __thread PyObject *owner;     /* the jitted function whose Python runs; borrowed from its caller */
 
@@ -146,7 +147,7 @@ static int take_frame(PyThreadState *thread, _PyInterpreterFrame *frame, PyCodeO
         tried = entry_try(entry, &call, result);
     }
     const int room_for_callback = 100;
-    if (tried == TRIED_MISS && hook.callback && !(state && state->closed) &&
+    if (tried == TRIED_MISS && hook.callback && !asks_nothing && !(state && state->closed) &&
         frame_stack_room(thread) >= room_for_callback) {
         entry = ask_callback((PyObject *)code, &call);
         owned = (PyObject *)entry;
@@ -235,6 +236,12 @@ PyObject *hook_begin(PyObject *new_owner) {
 void hook_end(PyObject *previous) {
     owner = previous;
     hook_exit();
+}
+
+int hook_ask_nothing(int yes) {
+    int previous = asks_nothing;
+    asks_nothing = yes;
+    return previous;
 }
 
 void hook_pass_next(PyObject *code) {

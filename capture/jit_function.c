@@ -122,10 +122,13 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
         /* Rewritten code calls what could not be inlined: these frames are the hook's. */
         int hooked = (tried == TRIED_CODE || self->look_inside) && hook_has_callback();
         Py_INCREF(target);
+        /* A case that is not worth an entry is none to its callees. */
+        int asked_nothing = hook_ask_nothing(tried == TRIED_PLAIN && entry && entry->varies);
         PyObject *previous = hooked ? hook_begin((PyObject *)self) : NULL;
         if (tried == TRIED_PLAIN) hook_pass_next(self->code);
         result = PyObject_Vectorcall(target, args, nargsf, names);
         if (hooked) hook_end(previous);
+        hook_ask_nothing(asked_nothing);
         Py_DECREF(target);
     }
     Py_XDECREF(entries);

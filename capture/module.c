@@ -50,8 +50,8 @@ PyMODINIT_FUNC PyInit__capture(void) {
     deque_type = collections ? (PyTypeObject *)PyObject_GetAttrString(collections, "deque") : NULL;
     Py_XDECREF(collections);
     if (deque_type == NULL || PyModule_AddType(module, &Guards_Type) < 0 ||
-        PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &JitFunction_Type) < 0 ||
-        hook_setup(module) < 0)
+        PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &Lengths_Type) < 0 ||
+        PyModule_AddType(module, &JitFunction_Type) < 0 || hook_setup(module) < 0)
         Py_CLEAR(module);
     return module;
 }

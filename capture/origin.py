@@ -129,6 +129,16 @@ class Origin:
             else f"{base}[{getattr(self.key, '__name__', '...')}]"
         )
 
+    def links(self) -> list[Any]:
+        """Equal for the same place, in whichever capture."""
+        links: list[Any] = []
+        place: Origin | None = self
+        while place is not None:
+            key = place.key
+            links.append((place.kind, key if isinstance(key, str | int | None) else id(key)))
+            place = place.base
+        return links
+
     def __repr__(self) -> str:
         return f"<{self.path()}>"
 

@@ -131,7 +131,7 @@ def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
 def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
     cls = type(obj)
     if issubclass(cls, tuple):
-        t.guards.add(origin, "length", len(obj))
+        t.guard_length(origin, cls, len(obj))
         kind = "item" if cls.__getitem__ is tuple.__getitem__ else "base_item"
         items = [t.wrap(tuple.__getitem__(obj, i), origin.child(kind, i)) for i in range(len(obj))]
         if is_plain_tuple_class(cls):
@@ -276,7 +276,7 @@ def _bound_builtin(t: Tracer, obj: Any, owner: Any, origin: Origin) -> Value | N
 
 def _tuple(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", tuple)
-    t.guards.add(origin, "length", len(obj))
+    t.guard_length(origin, tuple, len(obj))
     return TupleValue(
         [t.wrap(item, origin.child("item", i)) for i, item in enumerate(obj)], tuple, obj, origin
     )
@@ -284,7 +284,7 @@ def _tuple(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 def _list(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", list)
-    if t.follows_numbers and t.session.varying.grows(t.roots.function.__code__, origin, len(obj)):
+    if t.is_one_thing(origin):
         return OpaqueValue(obj, origin)
     return ListValue.existing(t, obj, origin)
 

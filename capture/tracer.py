@@ -85,6 +85,7 @@ class Tracer:
         self.told_compiling = False  # whether the program asked if it is being compiled
         self.follows_iterators = False  # that existed
         self.follows_numbers = False  # whether numbers that vary become inputs
+        self.follows_lengths = False  # whether new lengths of containers may be left to Python
         self.follows_elements = False  # whether numbers in tensors of the CPU do
         self.resumed = False  # the captured function is a resume function
         self.settings = Settings()
@@ -455,6 +456,22 @@ class Tracer:
         self.raised.clear()
         self.generators.clear()
         self.handling.clear()
+
+    # --- lengths of containers
+    def note_length(self, origin: Origin, kind: type, length: int) -> Any:
+        """The capture is about to depend on the length of the container at `origin`."""
+        if not self.follows_lengths:
+            return None
+        return self.session.varying.lengths.note(self, origin, kind, length)
+
+    def guard_length(self, origin: Origin, kind: type, length: int) -> None:
+        """The capture depends on the length of the container at `origin`, and on nothing else of it so far."""
+        told = self.note_length(origin, kind, length)
+        self.guards.add(origin, "length", length if told is None else (length, told))
+
+    def is_one_thing(self, origin: Origin) -> bool:
+        """Whether nobody looks into the list at `origin`, since it grows with each call."""
+        return self.session.varying.lengths.is_one_thing(self.roots.function.__code__, origin)
 
     # --- where we are
     def count_torch_call(self) -> None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.lengths import Lengths
 from frameloom.capture.marks import marks_of
 from frameloom.capture.sized import SizedMeta
 from frameloom.capture.values.const import ConstValue
-from frameloom.debug import log, notice
+from frameloom.debug import log
 from frameloom.ir.size import Int
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
     from frameloom.capture.values.base import Value
     from frameloom.ir.size_facts import Facts
-
-
-GROWTH = 4  # entries for lengths of a list, one after the other
 
 
 class Pretended(Exception):
@@ -44,24 +42,20 @@ class Varying:
 
     def __init__(self) -> None:
         self.follows_sizes = True
+        self.lengths = Lengths()
         self.follows_late = True  # whether sizes that data decides may be in a graph
         self.has_late = False  # whether any was
         self._with_sizes = False  # whether any size was a symbol so far
         self.from_the_start = False  # whether all sizes are taken for varying at once
         self.small_apart = False  # whether sizes of 1 have entries of their own
         self.pretends = False  # whether the present capture takes a size of 1 for another one
-        self.lets_lists_grow = True  # whether lists that grow are left to Python
         self._seen: dict[Any, int | float] = {}
-        self._lengths: dict[
-            Any, list[int]
-        ] = {}  # of a list, since it last changed by more than one
-        self._growing: set[Any] = set()
         self._varying: set[Any] = set()
         self._shapes: dict[Any, tuple[tuple[int, ...], tuple[int, ...], set[int]]] = {}
 
     def varies(self, code: CodeType, origin: Origin, number: int | float) -> bool:
         """Whether the number at `origin` is to be an input."""
-        place = (code, type(number), *_links(origin))
+        place = (code, type(number), *origin.links())
         if place in self._varying:
             return True
         before = self._seen.setdefault(place, number)
@@ -76,29 +70,8 @@ class Varying:
         if self.small_apart or number not in (0, 1):
             return number
         self.pretends = True
-        before = None if origin is None else self._seen.get((code, int, *_links(origin)))
+        before = None if origin is None else self._seen.get((code, int, *origin.links()))
         return before if type(before) is int and before > 1 else 2
-
-    def grows(self, code: CodeType, origin: Origin, length: int) -> bool:
-        """Whether the list at `origin` was longer by one each time it was looked at: then it is left to Python, and what is done beside it is compiled
-        once and not for every length."""
-        if not self.lets_lists_grow:
-            return False
-        place = (code, list, *_links(origin))
-        seen = self._lengths.setdefault(place, [])
-        if not seen or seen[-1] != length:
-            if seen and length != seen[-1] + 1:
-                seen.clear()
-            seen.append(length)
-        if place not in self._growing and len(seen) > (1 if self._growing else GROWTH):
-            if not self._growing:  # behind a break it is met again
-                name = code.co_qualname
-                notice(
-                    f"grows:{id(self)}",
-                    f"{name}: the list {origin.path()} grows with each call, so that what uses it runs as plain Python; try: a tensor that grows",
-                )
-            self._growing.add(place)
-        return place in self._growing
 
     def give_up_sizes(self) -> bool:
         """Every shape is to have an entry of its own from now on; False if none has been taken for varying."""
@@ -112,7 +85,7 @@ class Varying:
             return None
         if tensor.is_conj() or tensor.is_neg() or tensor.is_quantized:
             return None
-        links = _links(origin)
+        links = origin.links()
         place = (code, torch.Tensor, *links)
         shape, strides = tuple(tensor.shape), tensor.stride()
         marks = marks_of(tensor)
@@ -265,14 +238,3 @@ def _order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | None:
         else:
             return order
     return None
-
-
-def _links(origin: Origin) -> list[Any]:
-    """Equal for the same place, in whichever capture."""
-    links: list[Any] = []
-    place: Origin | None = origin
-    while place is not None:
-        key = place.key
-        links.append((place.kind, key if isinstance(key, str | int | None) else id(key)))
-        place = place.base
-    return links

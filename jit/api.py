@@ -66,7 +66,9 @@ def jit(
     fullgraph: raise FullGraphError instead of breaking the graph.
     dynamic: None: a Python int or float, and a size of a tensor, that differs from what it was is left open in the next entry.
         True: sizes are from the start.  False: each number and each shape has an entry of its own.  Advice about one
-        tensor: `frameloom.mark_dynamic`, `frameloom.mark_static`.
+        tensor: `frameloom.mark_dynamic`, `frameloom.mark_static`.  A list, tuple or dict is compiled for two lengths; calls
+        with a third one run as plain Python until it comes back or stays, so that one that grows with each call makes two
+        compiles (False: each length has an entry).  `FRAMELOOM_LOGS=recompiles` tells.
     mode: None or "default"; for GPUs also "max-autotune-no-cudagraphs" (kernels are launched in the way that is fastest
         when tried; found once per machine), "reduce-overhead" (calls replay a CUDA graph where that is safe), and
         "max-autotune" (both).  On the CPU they change nothing.

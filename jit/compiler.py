@@ -206,7 +206,8 @@ class Compiler:
                 f"{type(error).__name__}: {error}. Please report it (FRAMELOOM_VERIFY=1 shows the traceback).",
             )
             return self._give_up(jitted, f"internal error: {type(error).__name__}: {error}")
-        if why is not None and outcome is not None:
+        is_new_length = outcome is not None and outcome.kind == "plain" and outcome.varies
+        if why is not None and outcome is not None and not is_new_length:
             _counts["recompiles"] += 1
             log("recompiles", f"{name}: {why}")
         self._dump_entry(outcome, name, trail)

@@ -48,7 +48,8 @@ class FrameCompiler(Compiler):
         entry = self(Target(function, self), slots, None)
         if entry is None and self.too_deep:
             return False
-        if entry is not None and entry.kind == "plain" and "gradient" in entry.target:
+        plain = entry is not None and entry.kind == "plain"
+        if plain and ("gradient" in entry.target or entry.varies):  # other calls are worth it
             return entry
         return entry if self.graphs > graphs else None
 

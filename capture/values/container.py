@@ -160,7 +160,7 @@ class ListValue(SequenceValue):
             t, origin = self._t, self.origin
             assert t is not None
             assert origin is not None
-            t.guards.add(origin, "length", len(list_items(self.real)))
+            t.guard_length(origin, type(self.real), len(list_items(self.real)))
             kind = "item" if type(self.real).__getitem__ in PLAIN_READERS else "base_item"
             items = [
                 t.wrap(item, origin.child(kind, i)) for i, item in enumerate(list_items(self.real))

@@ -132,6 +132,7 @@ class DictValue(Value):
                 raise Break(
                     "opaque_iterable", f"iteration over {self.describe()} with an order of its own"
                 )
+            t.note_length(self.origin, dict, len(keys))
             t.guards.add(self.origin, "keys", t.pin(self, keys))
             for key in keys:
                 if key not in self.written or (
@@ -157,7 +158,7 @@ class DictValue(Value):
 
     def length(self, t: Tracer) -> int:
         if self.real is not None and self.origin is not None and not self.written:
-            t.guards.add(self.origin, "length", len(self.real))
+            t.guard_length(self.origin, dict, len(self.real))
             return len(self.real)
         return len(self.entries(t))
 

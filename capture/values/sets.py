@@ -40,6 +40,7 @@ class SetValue(Value):
             return None
         value = SetValue(type(real))
         value.real, value.origin = real, origin
+        t.note_length(origin, set, len(members))
         t.guards.add(origin, "members", members)
         for member in members:
             item = t.from_python(member)

@@ -254,45 +254,6 @@ def test_random_programs(first):
         assert (found := difference(seed)) is None, found
 
 
-def averages(x, kept):
-    kept.append(x.cos())
-    return torch.stack(kept).mean(0) * 2 + 1
-
-
-def chained(x, kept):
-    for y in kept:
-        x = x + y / len(kept)
-    kept.append(x.tanh())
-    return kept[-1] * 2 + 1
-
-
-@pytest.mark.parametrize("fn", [averages, chained])
-@torch.no_grad()
-def test_a_list_that_grows(fn):
-    frameloom.reset()
-    jitted = jit(fn)
-    mine, own = [], []
-    with pytest.warns(RuntimeWarning, match="grows with each call") as told:
-        for n in range(16):
-            x = rand(3)
-            torch.testing.assert_close(jitted(x, mine), fn(x, own))
-            torch.testing.assert_close(mine, own)
-            if n == 11:
-                graphs = frameloom.stats()["graphs"]
-    assert frameloom.stats()["graphs"] == graphs
-    assert len(told) == 1
-
-
-@torch.no_grad()
-def test_lists_of_some_lengths_are_compiled():
-    frameloom.reset()
-    jitted = jit(lambda xs: torch.stack(xs).sum(0) * 2)
-    for n in (2, 3, 4, 5, 2, 4, 3):
-        jitted([rand(3) for _ in range(n)])
-    assert frameloom.stats()["graphs"] == 4
-    assert not frameloom.stats()["breaks"]
-
-
 @torch.no_grad()
 def test_a_cache_that_grows():
     step = nn.Linear(8, 8)

@@ -1,0 +1,113 @@
+/* Lengths: with which lengths a container was compiled for, and which others it was met with lately.
+ *
+ * A container that grows with each call would have an entry for every length.  So from the third on a length
+ * is compiled only if it comes back, or stays; until then a plain entry accepts it, whose check
+ * ("new_length") remembers it here.  What is remembered decides about speed alone: a plain entry is right for
+ * every call.
+ */
+#include "capture.h"
+
+enum { RECENT = 16, KNOWN = 64, PATIENCE = 32, GROWTH = 6 };
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t known[KNOWN], recent[RECENT];
+    int known_count, recent_count;
+    int last; /* the newest of `recent`; -1 after a call with another length */
+    int newest;
+    int staying; /* calls in a row with the newest */
+    int rising;  /* new lengths in a row, each greater than the one before */
+    char told;   /* that it grows */
+    char closed; /* no call is to run plainly */
+} Lengths;
+
+static Py_ssize_t length_of(PyObject *object) {
+    if (PyList_Check(object) || PyTuple_Check(object) || Py_IS_TYPE(object, deque_type))
+        return Py_SIZE(object);
+    if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
+    return PyAnySet_Check(object) ? PySet_GET_SIZE(object) : -1;
+}
+
+static int is_known(const Lengths *self, Py_ssize_t length) {
+    for (int i = 0; i < self->known_count; i++)
+        if (self->known[i] == length) return 1;
+    return 0;
+}
+
+/* Whether a call with this length is to run plainly. */
+static int is_new(Lengths *self, Py_ssize_t length) {
+    if (length < 0 || self->closed || is_known(self, length)) return 0;
+    for (int i = 0; i < self->recent_count; i++) {
+        if (self->recent[i] != length) continue;
+        return i == self->last && self->staying < PATIENCE && ++self->staying;
+    }
+    int rises = self->recent_count && length > self->recent[self->newest];
+    if (rises && self->rising >= GROWTH && !self->told) return 0; /* Python is to know */
+    self->rising = rises ? self->rising + 1 : 1;
+    self->newest = (self->newest + 1) % RECENT;
+    if (self->recent_count < RECENT) self->newest = self->recent_count++;
+    self->recent[self->newest] = length;
+    self->last = self->newest;
+    self->staying = 1;
+    return 1;
+}
+
+/* An entry that demands a length has met it. */
+void guard_known_length(const Step *step) { ((Lengths *)step->object)->last = -1; }
+
+int guard_new_length(const Step *step, PyObject *object) {
+    return is_new((Lengths *)step->object, length_of(object));
+}
+
+static PyObject *Lengths_is_new(Lengths *self, PyObject *number) {
+    Py_ssize_t length = PyLong_AsSsize_t(number);
+    return length == -1 && PyErr_Occurred() ? NULL : PyBool_FromLong(is_new(self, length));
+}
+
+static PyObject *Lengths_add(Lengths *self, PyObject *number) {
+    Py_ssize_t length = PyLong_AsSsize_t(number);
+    if (length == -1 && PyErr_Occurred()) return NULL;
+    if (!is_known(self, length) && self->known_count < KNOWN) self->known[self->known_count++] = length;
+    Py_RETURN_NONE;
+}
+
+static PyObject *Lengths_grows(Lengths *self, PyObject *Py_UNUSED(ignored)) {
+    int news = self->rising >= GROWTH && !self->told;
+    if (news) self->told = 1;
+    return PyBool_FromLong(news);
+}
+
+static PyObject *Lengths_close(Lengths *self, PyObject *Py_UNUSED(ignored)) {
+    self->closed = 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *Lengths_known(Lengths *self, PyObject *Py_UNUSED(ignored)) {
+    PyObject *list = PyList_New(self->known_count);
+    for (int i = 0; list && i < self->known_count; i++) {
+        PyObject *length = PyLong_FromSsize_t(self->known[i]);
+        if (length == NULL) Py_CLEAR(list);
+        if (length) PyList_SET_ITEM(list, i, length);
+    }
+    return list;
+}
+
+static PyMethodDef Lengths_methods[] = {
+    {"is_new", (PyCFunction)Lengths_is_new, METH_O,
+     "is_new(length) -> bool: a call with it is to run plainly; it is remembered"},
+    {"add", (PyCFunction)Lengths_add, METH_O, "add(length): it has an entry of its own"},
+    {"grows", (PyCFunction)Lengths_grows, METH_NOARGS,
+     "grows() -> bool: it grows with each call; said once, and nothing is new before"},
+    {"close", (PyCFunction)Lengths_close, METH_NOARGS, "close(): nothing is new any more"},
+    {"known", (PyCFunction)Lengths_known, METH_NOARGS, "known() -> list[int]: those with an entry"},
+    {NULL, NULL, 0, NULL},
+};
+
+PyTypeObject Lengths_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "frameloom.capture._capture.Lengths",
+    .tp_basicsize = sizeof(Lengths),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "The lengths that a container was met with.",
+    .tp_new = PyType_GenericNew,
+    .tp_methods = Lengths_methods,
+};
