@@ -25,7 +25,7 @@ from frameloom.capture.numbers_given import has_number, with_number
 from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, OPERATORS, PY312, SPECIAL_METHODS
 from frameloom.capture.values import number
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import TRUE, ConstValue, boolean
+from frameloom.capture.values.const import ConstValue, boolean
 from frameloom.capture.values.container import (
     SequenceValue,
     SliceValue,
@@ -33,6 +33,7 @@ from frameloom.capture.values.container import (
     plain,
 )
 from frameloom.capture.values.dictionary import DictValue, ViewValue
+from frameloom.capture.values.draw import compared
 from frameloom.capture.values.function import (
     BoundMethodValue,
     BuiltinValue,
@@ -147,8 +148,7 @@ def call_function(
             t.guards.add(function._own(t).child("func_code"), "is", real.__code__)
             return wrapper(t, function, args, kwargs)
         if real.__module__ == "frameloom.api":
-            t.told_compiling |= real.__name__ == "is_compiling"
-            return front_door(real.__name__)
+            return front_door(t, real.__name__)
         if getattr(real, "__frameloom_disable__", False):
             raise Break("disabled", f"{function.name}(...)")
         if real.__qualname__ == "singledispatch.<locals>.dispatch":
@@ -178,10 +178,10 @@ def call_function(
     return inline(t, function, args, kwargs, resumable)
 
 
-def front_door(name: str) -> Value:
+def front_door(t: Tracer, name: str) -> Value:
     """Frameloom's own functions, called by the program."""
     if name == "is_compiling":
-        return TRUE
+        return t.tell_compiling()
     raise Break(
         "graph_break" if name == "graph_break" else "library_call", f"frameloom.{name}(...)"
     )
@@ -376,6 +376,8 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
     known = container_operator(t, fn, left, right)
     if known is not None:
         return known
+    if (answer := compared(fn, left, right)) is not None:
+        return boolean(answer)
     if fn in (operator.eq, operator.ne):
         equal = _default_equal(t, left, right)
         return ConstValue(equal if fn is operator.eq else not equal)

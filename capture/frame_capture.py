@@ -99,6 +99,8 @@ def _capture_with_retries(
             session.avoid(*avoid.site)
         except BreaksAgain:
             follows_iterators = False
+        except FailsWhenTold:
+            session.tells_compiling = False
         except Pretended:
             session.varying.small_apart = True
         finally:
@@ -111,6 +113,10 @@ FAILURES = ("op_error", "exception")
 
 class BreaksAgain(Exception):
     """A loop over an iterator from before breaks in a later round: likely in each of them, so that one entry should serve all."""
+
+
+class FailsWhenTold(Exception):
+    """The program asks whether it is being compiled, and what it does then fails: it is captured as if it were not."""
 
 
 def _stacks(broken: Broken) -> list[Value]:
@@ -203,7 +209,7 @@ class Capture:
         if self.tracer.follows_iterators and any(map(_is_followed, _stacks(broken))):
             raise BreaksAgain
         if broken.cause.kind in FAILURES and self.tracer.told_compiling and self.spec is None:
-            return self._plain(f"what the program does while it is compiled fails ({broken.cause})")
+            raise FailsWhenTold
         if broken.cause.kind == "gradient":
             return self._plain("a gradient is needed")
         self._count_ops()

@@ -39,6 +39,7 @@ class Session:
     def __init__(self) -> None:
         self.resumes: dict[Any, Any] = {}
         self.varying = Varying()
+        self.tells_compiling = True  # to a program that asks, unless what it does then fails
         self._avoided: set[tuple[int, int]] = set()
         self._functions: list[FunctionType] = []
         self._codes: list[CodeType] = []  # keeps the ids in `_avoided` meaningful

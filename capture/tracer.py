@@ -235,6 +235,11 @@ class Tracer:
         """The value that stands for a Fake of the recorder."""
         return self.tensors.get(id(fake))
 
+    def tell_compiling(self) -> Value:
+        """The program asks whether it is being compiled."""
+        self.told_compiling |= self.session.tells_compiling
+        return boolean(self.session.tells_compiling)
+
     def from_python(self, obj: Any) -> Value:
         return convert.from_python(self, obj)
 

@@ -26,9 +26,10 @@ from frameloom.errors import BuildError, KernelError
 from frameloom.runtime.cache import DiskCache, digest, shared_cache
 
 # -ffast-math must never come here: linked with it, a library switches denormals off for the whole process.
+# Vectors are explicit in what is compiled, and looking for more of them (SLP) takes GCC minutes for kernels with many strided loads.
 FLAGS = (
     "-O2", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
-    "-fno-strict-aliasing", "-fwrapv", "-fno-exceptions", "-fno-rtti", "-w",
+    "-fno-strict-aliasing", "-fwrapv", "-fno-exceptions", "-fno-rtti", "-fno-tree-slp-vectorize", "-w",
 )  # fmt: skip
 _LAST_COMPILER = digest("the compiler of the last build")
 

@@ -1,7 +1,7 @@
 """Random numbers that the program draws in Python: `random.uniform(0, 1)`, `np.random.rand()`.
 
 New code draws them, in the same order, so that the stream goes on as in plain Python.  What was drawn is not known while capturing: it can be
-handed around, and whatever asks for it breaks the graph.
+handed around and compared with what is out of its range (`values/draw.py`), and whatever else asks for it breaks the graph.
 """
 
 from __future__ import annotations
@@ -15,39 +15,31 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs
 from frameloom.capture.values.base import NotConstant, Value
+from frameloom.capture.values.draw import DrawValue, Range
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
-
-
-class DrawValue(Value):
-    """A number that new code draws."""
-
-    def __init__(self, function: Any, args: tuple[Any, ...], cls: type) -> None:
-        self.function = function
-        self.args = args
-        self.cls = cls
-
-    def type(self) -> type:
-        return self.cls
-
-    def describe(self) -> str:
-        return "a random number"
-
-    def rebuild(self, r: Rebuilder) -> None:
-        r.code.call_const(self.function, *self.args)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """`valid`: whether a call with these arguments cannot fail."""
+    """`valid`: whether a call with these arguments cannot fail.  `range`: what the number is from and to."""
 
     cls: type
     least: int
     most: int
     valid: Callable[..., bool] = lambda *args: True
+    range: Callable[..., Range | None] = lambda *args: None
+
+
+def _unit(*args: Any) -> Range:
+    return 0.0, 1.0
+
+
+def _uniform(low: Any = 0.0, high: Any = 1.0) -> Range | None:
+    """From elsewhere than 0, rounding may go beyond the end."""
+    return None if low or not math.isfinite(high) else (min(0.0, high), max(0.0, high))
 
 
 def _is_span(*args: Any) -> bool:
@@ -71,19 +63,19 @@ def _is_small_range(*args: Any) -> bool:
 
 
 PYTHON = {
-    "random": Draw(float, 0, 0),
-    "uniform": Draw(float, 2, 2),
+    "random": Draw(float, 0, 0, range=_unit),
+    "uniform": Draw(float, 2, 2, range=_uniform),
     "gauss": Draw(float, 0, 2, _is_spread),
     "normalvariate": Draw(float, 0, 2, _is_spread),
     "randint": Draw(int, 2, 2, _is_span),
     "randrange": Draw(int, 1, 2, _is_range),
 }
 NUMPY = {
-    "random": Draw(float, 0, 0),
-    "random_sample": Draw(float, 0, 0),
-    "rand": Draw(float, 0, 0),
+    "random": Draw(float, 0, 0, range=_unit),
+    "random_sample": Draw(float, 0, 0, range=_unit),
+    "rand": Draw(float, 0, 0, range=_unit),
     "randn": Draw(float, 0, 0),
-    "uniform": Draw(float, 0, 2, _is_finite),
+    "uniform": Draw(float, 0, 2, _is_finite, _uniform),
     "normal": Draw(float, 0, 2, _is_spread),
     "randint": Draw(int, 1, 2, _is_small_range),
 }
@@ -100,7 +92,7 @@ def _drawing(function: Any, draw: Draw) -> Known:
             raise Break("unknown_call", name)
         if any(type(arg) not in (int, float) for arg in plain) or not draw.valid(*plain):
             raise Break("unknown_call", name)
-        value = DrawValue(function, plain, draw.cls)
+        value = DrawValue(function, plain, draw.cls, draw.range(*plain))
         t.draws.append(value)
         t.on_undo(t.draws.pop)
         return value

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from frameloom.capture.assumptions import assume
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import FALSE, NONE, TRUE, ConstValue, boolean
+from frameloom.capture.values.const import FALSE, NONE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
@@ -29,12 +29,21 @@ def _is_compiling(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if str(t.frame.globals.real.get("__name__")).startswith("torch.optim."):
         # Optimizers compute with other numbers there: float32 in place of Python's.
         return FALSE
-    t.told_compiling = True
-    return TRUE
+    return t.tell_compiling()
 
 
 for _name in ("is_compiling", "is_dynamo_compiling"):
     FUNCTIONS[getattr(torch.compiler, _name)] = _is_compiling
+
+
+def _is_capturing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """In a PyTorch without that kind of device, a class stands for what it asks, which refuses to be called."""
+    t.raise_unworded(RuntimeError, "is_current_stream_capturing()")
+
+
+for _kind in ("cuda", "xpu"):
+    if isinstance(getattr(torch._C, f"_{_kind}_isCurrentStreamCapturing", None), type):
+        FUNCTIONS[getattr(torch, _kind).is_current_stream_capturing] = _is_capturing
 
 
 @knows(

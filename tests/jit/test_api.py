@@ -230,6 +230,25 @@ def test_graph_break_and_is_compiling():
     assert not frameloom.is_compiling()
 
 
+def test_streams_of_devices_that_pytorch_was_not_built_for():
+    """Asking whether one is being captured raises there."""
+
+    def f(x):
+        try:
+            captured = torch.xpu.is_current_stream_capturing()
+        except Exception:
+            captured = False
+        return x + 1 if captured else x - 1
+
+    def g(x):
+        y = x + 1
+        torch.xpu.is_current_stream_capturing()
+        return y
+
+    check(f, torch.randn(3), graphs=1, breaks=0)
+    check(g, torch.randn(3))
+
+
 def test_fullgraph_names_the_break():
     @jit(fullgraph=True)
     def f(x):

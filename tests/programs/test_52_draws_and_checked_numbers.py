@@ -49,6 +49,20 @@ def drawn_and_compared(x):
     return y - 2
 
 
+@program(before=seed, state=streams, graphs=1)
+def drawn_and_compared_with_what_is_out_of_range(x):
+    p = random.uniform(0, 1)
+    if p < 0.0 or np.random.rand() > 1 or not 2 > np.random.uniform(0, 1.5):
+        return x - 2
+    return x * 2 if random.random() >= 0 else x
+
+
+@program(before=seed, state=streams, graphs=2, breaks="unknown_call")
+def drawn_and_compared_with_an_end_of_its_range(x):
+    y = x + 1
+    return y * 2 if random.random() <= 0 else y - 2
+
+
 @program(before=seed, state=streams, graphs=2, breaks="graph_break")
 def drawn_on_both_sides_of_a_break(x):
     a = random.gauss(0, 1)

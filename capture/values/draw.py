@@ -1,0 +1,55 @@
+"""A random number that the program draws in Python (library/draws.py): only the range that it lies in is known while capturing."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+
+if TYPE_CHECKING:
+    from frameloom.capture.rebuild import Rebuilder
+
+ORDERINGS = (operator.lt, operator.le, operator.gt, operator.ge)
+Range = tuple[float, float]  # with both ends
+
+
+class DrawValue(Value):
+    """A number that new code draws, in `range`, which is None where nothing is known about it."""
+
+    def __init__(
+        self, function: Any, args: tuple[Any, ...], cls: type, range: Range | None
+    ) -> None:
+        self.function = function
+        self.args = args
+        self.cls = cls
+        self.range = range
+
+    def type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return "a random number"
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.call_const(self.function, *self.args)
+
+
+def compared(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> bool | None:
+    """What comparing a random number with a known one gives, where that is the same for all that may be drawn."""
+    ends = [_ends(value) for value in (left, right)]
+    if fn not in ORDERINGS or None in ends:
+        return None
+    answers = {bool(fn(a, b)) for a in ends[0] or () for b in ends[1] or ()}
+    return answers.pop() if len(answers) == 1 else None
+
+
+def _ends(value: Value) -> Range | None:
+    if isinstance(value, DrawValue):
+        return value.range
+    if isinstance(value, ConstValue) and getattr(value, "settled", True):
+        known = value.real
+        return (known, known) if type(known) in (int, float) else None
+    return None
