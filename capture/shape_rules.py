@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from frameloom.capture.device_layouts import HALVES
 from frameloom.capture.shapes import broadcast, empty, is_dense, like, rule, wrap_dim
 from frameloom.ir.lower.foreach import PLAIN
 from frameloom.ir.size import equal
@@ -61,7 +62,9 @@ def _native_layer_norm(
         return None
     if any(p is not None and list(p.shape) != list(normalized) for p in (weight, bias)):
         return None
-    if any(p is not None and p.dtype != x.dtype for p in (weight, bias)):
+    # What the statistics are of is the device's affair (device_layouts.py).
+    dtypes = {p.dtype for p in (weight, bias) if p is not None}
+    if dtypes != {x.dtype} and dtypes and not (x.dtype in HALVES and dtypes == {torch.float32}):
         return None
     statistics = [*x.shape[:-rank], *([1] * rank)]
     return empty(x.shape, x.dtype), empty(statistics, x.dtype), empty(statistics, x.dtype)

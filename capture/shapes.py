@@ -28,6 +28,7 @@ from frameloom.ir.size import Int, Size, equal, hint_of, late_in, same
 from frameloom.ir.size_node import follows, size_of
 
 aten = torch.ops.aten
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd  # made of other ops
 Rule = Callable[..., Any]
 RULES: dict[Any, Rule] = {}
 SIZED_RULES: dict[Any, Rule] = {}  # for tensors whose sizes vary; others have kernels that know
@@ -68,6 +69,8 @@ def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         result = rule(func, *args, **kwargs)
         if result is not None:
             return as_known(result)
+    if func.has_kernel_for_dispatch_key(COMPOSITE):
+        return as_known(func.decompose(*args, **kwargs))
     if "sizes" in config.logs:
         log("sizes", f"{func} has to know the sizes")
     args, kwargs = torch.fx.node.map_aggregate((args, kwargs), _settled)  # type: ignore[assignment, misc]

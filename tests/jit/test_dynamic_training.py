@@ -162,6 +162,10 @@ def doubled(x):
 
 OPS = {
     "variance": (lambda x: x.var(-1), lambda b, s: (rand(b, s),)),
+    "mixed_layer_norm": (
+        lambda x: F.layer_norm(x.bfloat16(), (4,), torch.ones(4), torch.ones(4)),
+        lambda b, s: (rand(b, s, 4),),
+    ),
     "deviation": (lambda x: x.std(0, correction=0), lambda b, s: (rand(b, s),)),
     "squared_error": (F.mse_loss, lambda b, s: (rand(b, s), rand(b, s))),
     "huber": (F.smooth_l1_loss, lambda b, s: (rand(b, s), rand(b, s))),
