@@ -104,7 +104,11 @@ def draws_any(graph: CapturedGraph) -> bool:
 
 
 def may_start_anew(graph: CapturedGraph) -> bool:
-    return not graph.mutated and all(map(_is_drawn_from_cpu, graph.graph.nodes))
+    return not graph.mutated and may_draw_again(graph)
+
+
+def may_draw_again(graph: CapturedGraph) -> bool:
+    return all(map(_is_drawn_from_cpu, graph.graph.nodes))
 
 
 def _is_drawn_from_cpu(node: torch.fx.Node) -> bool:
@@ -139,7 +143,14 @@ def rerunning(
     return run
 
 
-def _as_if_not_drawn(function: Callable[..., Any]) -> Callable[..., Any]:
+def drawing_again(compiled: Callable[..., Any], draws_numbers: bool) -> Callable[..., Any]:
+    """The compiled graph, which starts a call anew before it writes anything."""
+    return _as_if_not_drawn(compiled, _capture.RunPlainly) if draws_numbers else compiled
+
+
+def _as_if_not_drawn(
+    function: Callable[..., Any], where: type[BaseException] = BaseException
+) -> Callable[..., Any]:
     """Where it raises, the CPU's generator gives the same numbers again."""
     generator = torch.default_generator
 
@@ -147,7 +158,7 @@ def _as_if_not_drawn(function: Callable[..., Any]) -> Callable[..., Any]:
         before = generator.get_state()
         try:
             return function(*inputs)
-        except BaseException:
+        except where:
             generator.set_state(before)
             raise
 
@@ -196,10 +207,12 @@ __all__ = [
     "assumed",
     "catches",
     "check_that_rerun_is_possible",
+    "drawing_again",
     "draws_any",
     "is_asserted",
     "is_caught",
     "may_be_caught",
+    "may_draw_again",
     "may_fail",
     "may_start_anew",
     "raises",

@@ -16,6 +16,7 @@ import torch.fx
 from frameloom.capture.aten_op import facts_of
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
+from frameloom.ir.size import Size
 
 if TYPE_CHECKING:
     from frameloom.capture.record import Recorder
@@ -80,7 +81,7 @@ def _evaluated(
 
 def _is_discrete(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
-    if not isinstance(value, Fake) or value.numel() > MAX_MASK:
+    if not isinstance(value, Fake) or _has_more(value, MAX_MASK):
         return False
     if value.dtype.is_floating_point or value.dtype.is_complex or node.op != "call_function":
         return node.op == "get_attr" and not value.dtype.is_complex
@@ -124,7 +125,8 @@ def _ancestors(
 def _is_fixed(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
     parts = value if isinstance(value, tuple) else (value,)
-    if any(isinstance(v, Fake) and (v.numel() > MAX_ELEMENTS or v.device.type != "cpu") for v in parts):  # fmt: skip
+    fakes = [v for v in parts if isinstance(v, Fake)]
+    if any(_has_more(v, MAX_ELEMENTS) or v.device.type != "cpu" for v in fakes):
         return False
     if node.op == "get_attr" or node.target is operator.getitem:
         return True
@@ -135,6 +137,12 @@ def _is_fixed(node: torch.fx.Node) -> bool:
         and torch.Tag.nondeterministic_seeded not in target.tags
         and not facts_of(target).name.startswith(UNINITIALISED)
     )
+
+
+def _has_more(fake: Fake, most: int) -> bool:
+    """... elements, or another number of them in another call."""
+    count = fake.numel()
+    return isinstance(count, Size) or count > most
 
 
 def _run(

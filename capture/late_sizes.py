@@ -1,8 +1,8 @@
 """Sizes that the data decides: `nonzero`, masks that select, `unique`, counts of repetitions.
 
 In: such an op as the recorder meets it.  Out: its result, a tensor with a late symbol as one of its sizes (ir/size.py): the number is known only
-behind the op.  What has to be assumed of it (size_facts.py) the plan checks there; where it does not hold the call starts anew as plain Python, for
-which nothing may have been changed before.  Otherwise, and where a GPU computes, the graph breaks at the op.
+behind the op.  What has to be assumed of it (size_facts.py) the plan checks there, before it writes to any input; where it does not hold the call
+starts anew as plain Python.  Where that is impossible, and where a GPU computes, the graph breaks at the op.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from frameloom.capture.assumptions import may_start_anew
+from frameloom.capture.assumptions import may_draw_again
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
 from frameloom.capture.record_views import view
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 CPU = torch.device("cpu")
+COPIES = (aten.clone.default, aten.detach.default, aten.alias.default)
 
 
 @dataclass(eq=False)
@@ -68,27 +69,47 @@ class Result:
 
 def places(recorder: Recorder, mask: Fake) -> list[Fake]:
     """The indices of its ones, one tensor per dimension."""
-    node = current(mask, recorder)
-    found = recorder.places.get(node)
+    value = _value_of(current(mask, recorder))
+    found = recorder.places.get(value)
     if found is None or found.node._erased:
-        found = recorder.places[node] = nonzero(recorder, mask)
+        found = recorder.places[value] = nonzero(recorder, mask)
     return [view(recorder, aten.select.int, (found, 1, d), {}) for d in range(mask.dim())]
 
 
 def nonzero(recorder: Recorder, x: Fake) -> Fake:
-    """As many rows as of the same tensor before."""
-    node, source = current(x, recorder), None
-    known = recorder.counted.get(node)
+    """As many rows as of the same values before."""
+    value, source = _value_of(current(x, recorder)), None
+    known = recorder.counted.get(value)
+    size: Int
     if known is None or known[1].is_erased:
         size, source = _new_size(recorder, x.numel(), 0)
-        recorder.counted[node] = size, source
+        if source is not None:
+            recorder.counted[value] = size, source
     else:
         size = known[0]
     meta = SizedMeta((size, x.dim()), (1, size), torch.int64)
     return _made(recorder, aten.nonzero.default, (x,), {}, meta, source)
 
 
-def _new_size(recorder: Recorder, bound: Int | None, dim: int) -> tuple[Size, Result]:
+def _value_of(node: Any, depth: int = 4) -> Any:
+    """Equal for nodes of the same values: `x[x > 0]` and then `y[x > 0]` have the same size."""
+    if not isinstance(node, torch.fx.Node):
+        same = tuple(_value_of(a, depth) for a in node) if isinstance(node, list | tuple) else None
+        return (type(node), repr(node)) if same is None else same
+    target = node.target
+    if target in COPIES:
+        return _value_of(node.args[0], depth)
+    if not depth or not isinstance(target, torch._ops.OpOverload):
+        return node
+    if torch.Tag.pointwise not in target.tags or torch.Tag.nondeterministic_seeded in target.tags:
+        return node
+    given = [*node.args, *node.kwargs.items()]
+    return (target, *(_value_of(a, depth - 1) for a in given))
+
+
+def _new_size(recorder: Recorder, bound: Int | None, dim: int) -> tuple[Int, Result | None]:
+    if isinstance(bound, int) and not bound:
+        return 0, None
     source = Result(dim)
     recorder.late.append(source)
     return recorder.facts.late_symbol(source, bound), source
@@ -244,10 +265,10 @@ def avoid_late(recorder: Recorder) -> None:
 
 
 def checks_sizes(t: Tracer, graph: CapturedGraph, ours: bool) -> bool:
-    """Whether calls of the graph may have to start anew.  `ours`: our own plan runs it."""
+    """Whether calls of the graph may have to start anew.  `ours`: our own plan runs it, which writes nothing before it has looked."""
     found = assumed(t.recorder)
     if not found:
         return False
-    if not ours or t.session.per_code or not may_start_anew(graph):
+    if not ours or t.session.per_code or not may_draw_again(graph):
         raise Avoid(found[0].site)  # type: ignore[arg-type]
     return True

@@ -67,7 +67,7 @@ from frameloom.capture.varying import Pattern
 from frameloom.config import config
 from frameloom.debug import log
 from frameloom.errors import Break
-from frameloom.ir.size import Size
+from frameloom.ir.size import Int, Size
 from frameloom.ir.size_facts import Facts
 from frameloom.ir.size_node import SizeNode
 
@@ -124,8 +124,8 @@ class Recorder(TorchDispatchMode):
         # Calls of parts of the program, and the instructions that make them.
         self.parts: list[tuple[torch.fx.Node, Any]] = []
         self.late: list[Any] = []  # where sizes come from that data decides
-        self.counted: dict[torch.fx.Node, tuple[Size, Result]] = {}  # how many are not zero
-        self.places: dict[torch.fx.Node, Fake] = {}  # and which, where the program does not see it
+        self.counted: dict[Any, tuple[Int, Result]] = {}  # how many are not zero
+        self.places: dict[Any, Fake] = {}  # and which, where the program does not see it
         self.soft_sizes = SoftSizes(self.facts)
 
     @classmethod

@@ -25,6 +25,7 @@ from frameloom.capture import _capture, breaks, effects
 from frameloom.capture.aliases import tell_objects_apart
 from frameloom.capture.assumptions import (
     check_that_rerun_is_possible,
+    drawing_again,
     draws_any,
     rerunning,
 )
@@ -126,7 +127,10 @@ class Piece:
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
             if t.went_back and self.graph.backward is None:
                 self.compiled = without_gradients(self.compiled)
-            if (sized := checks_sizes(t, self.graph, ours)) or t.rerun_sites:
+            sized = checks_sizes(t, self.graph, ours)
+            if sized and self.graph.mutated:
+                self.compiled = drawing_again(self.compiled, draws_any(self.graph))
+            elif sized or t.rerun_sites:
                 recorded = self.graph.gm if config.verify and not sized else None
                 self.compiled = rerunning(self.compiled, recorded, draws_any(self.graph))
         guard_sizes(t)

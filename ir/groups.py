@@ -170,13 +170,11 @@ class Order:
         self.last_write: dict[Buffer, int] = {}
         self.reads_since: dict[Buffer, list[int]] = {}
         self.effect: int | None = None
-        self.checks: list[int] = []
+        self.checks: list[int] = []  # and what decides sizes, behind which these are checked
 
     def needs(self, number: int, step: Step) -> set[int]:
         found: set[int] = set()
-        changed = set(writes_of(step))
-        if isinstance(step, Extern) and is_mutating(step.target):
-            changed.update(v.buffer for v in views_in([*step.args, *(v for _, v in step.kwargs)]))
+        changed = _changed_by(step)
         for buffer in reads_of(step):
             if buffer in self.last_write:
                 found.add(self.last_write[buffer])
@@ -187,8 +185,8 @@ class Order:
                 found.add(self.last_write[buffer])
             self.last_write[buffer] = number
         if any(b.kind is Kind.INPUT for b in changed):
-            found.update(self.checks)  # eager raises before it writes
-        if isinstance(step, Check):
+            found.update(self.checks)  # nothing is written where the call raises, or starts anew
+        if isinstance(step, Check) or defines(step):
             self.checks.append(number)
         if isinstance(step, Extern) and has_effect(step.target):
             if self.effect is not None:
@@ -196,6 +194,19 @@ class Order:
             self.effect = number
         found.discard(number)
         return found
+
+
+def _changed_by(step: Step) -> set[Buffer]:
+    changed = set(writes_of(step))
+    if isinstance(step, Extern) and is_mutating(step.target):
+        changed.update(v.buffer for v in views_in([*step.args, *(v for _, v in step.kwargs)]))
+    return changed
+
+
+def writes_first(program: Program) -> bool:
+    """Whether an input is written before all sizes are known that data decides."""
+    last = max((k for k, step in enumerate(program.steps) if defines(step)), default=0)
+    return any(b.kind is Kind.INPUT for step in program.steps[:last] for b in _changed_by(step))
 
 
 # --- what library calls do

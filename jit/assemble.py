@@ -20,6 +20,7 @@ from frameloom.codegen.cpp_module import KernelEntry, SourceFile
 from frameloom.codegen.extern import callable_for
 from frameloom.codegen.launch import LaunchEntry, LaunchSource, ListEntry
 from frameloom.ir.dtype import DType
+from frameloom.ir.groups import writes_first
 from frameloom.ir.late import defines
 from frameloom.ir.library import CALLS, DRAW, OUT_FORMS, READ
 from frameloom.ir.memory import MemoryPlan
@@ -109,7 +110,9 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
         numbers.view(o) if isinstance(o, View) else numbers.replace(o) for o in program.outputs
     )
     arena_bytes = numbers.sizes.ref(memory.arena_bytes)
-    for n in captured.facts.late_conditions() if captured.facts is not None else ():
+    conditions = captured.facts.late_conditions() if captured.facts is not None else ()
+    assert not conditions or not writes_first(program), "a call that starts anew has written"
+    for n in conditions:
         if all(s in numbers.late for s in late_in(n)):
             numbers.sizes.require(n)
     spec = PlanSpec(
@@ -117,6 +120,7 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
         numbers=tuple(_number_call(n, numbers) for n in program.numbers),
         sizes=tuple(numbers.sizes.calls),
         refused=_capture.RunPlainly,
+        starts_anew=bool(conditions),
         buffers=tuple(numbers.specs),
         steps=tuple(steps),
         outputs=outputs,

@@ -208,7 +208,8 @@ struct Output {
 
 struct Program {
     int input_count = 0;
-    bool owned = false; // calls are expected to own their inputs
+    bool owned = false;       // calls are expected to own their inputs
+    bool starts_anew = false; // a call is refused behind a step that decides sizes, too
     std::vector<Buffer> buffers;
     std::vector<View> views;
     std::vector<Kernel> kernels;

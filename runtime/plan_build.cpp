@@ -30,6 +30,8 @@ bool Parser::parse() {
     program->input_count = (int)inputs;
     PyObject *owned = field(spec, "owned");
     program->owned = owned == Py_True;
+    PyObject *starts_anew = field(spec, "starts_anew");
+    program->starts_anew = starts_anew == Py_True;
     program->otherwise = field(spec, "otherwise");
     program->refused = field(spec, "refused");
     if (program->otherwise == nullptr || program->refused == nullptr) return false;

@@ -86,8 +86,9 @@ struct Frame {
             scratch->forget(sized->sizes.groups[group]);
             scratch->stamp = sized->sizes.stamp;
         }
-        if (done == 0 && group == 0) PyErr_SetNone(program.refused);
-        if (done == 0 && group > 0)
+        if (done == 0 && (group == 0 || program.starts_anew))
+            PyErr_SetNone(program.refused);
+        else if (done == 0)
             PyErr_SetString(PyExc_RuntimeError, "what a library call returned leads to impossible sizes");
         return done > 0;
     }

@@ -209,6 +209,7 @@ class PlanSpec:
     refused: type[BaseException] | None = (
         None  # raised before anything is done, where a number or size cannot be computed
     )
+    starts_anew: bool = False  # ... or behind a step that decides sizes: nothing is written before
     owned: bool = False
     sizes: tuple[SizeCall, ...] = ()
     keep: tuple[Any, ...] = ()  # objects that must live as long as the plan (loaded libraries)

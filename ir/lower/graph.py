@@ -133,6 +133,7 @@ class Lowering:
             set()
         )  # results whose buffers outlive the call
         self.visible: set[tuple[torch.fx.Node, int]] = set()  # those of them that the program sees
+        self.has_late = False  # whether data decides sizes
         self.relays = False  # whether a tensor may lie otherwise than the program sees it
         self.numbers = Numbers(self)
         sizes = (n for node in graph.nodes for n in sizes_in(node.meta.get("val")))
@@ -151,7 +152,9 @@ class Lowering:
     def run(self, once: bool = False) -> Program:
         """`once`: parts that are alike are lowered once (repeats.py), or Unfit."""
         nodes = list(self.graph.nodes)
-        forget(s for n in nodes for s in late_in(n.meta.get("val")))
+        late = [s for n in nodes for s in late_in(n.meta.get("val"))]
+        self.has_late = bool(late)
+        forget(late)
         ends = nodes[-1].args[0]
         self.returned = {base_of(n) for n in flatten(ends) if isinstance(n, torch.fx.Node)}
         seen = flatten(ends if self.n_visible is None else ends[: self.n_visible])

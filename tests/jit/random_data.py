@@ -92,16 +92,86 @@ def argument(seed: int, k: int) -> torch.Tensor:
     return x.abs() + 0.4 if k == 3 else x
 
 
-def compared(seed: int, calls: int = 6) -> int:
+# --- what is done with a program
+
+Function = Callable[[Any], Any]
+
+
+def tensors_in(value: Any) -> list[Any]:
+    if isinstance(value, torch.Tensor):
+        return [value] if value.requires_grad else []
+    return [t for v in value for t in tensors_in(v)] if isinstance(value, list | tuple) else []
+
+
+def loss_of(value: Any) -> Any:
+    parts = tensors_in(value)
+    return sum((t * torch.linspace(-1, 1, t.numel()).view(t.shape)).sum() for t in parts)
+
+
+def leaf_of(x: Any) -> Any:
+    return x.double().requires_grad_()
+
+
+def gradient(result: Any, x: Any, **options: Any) -> Any:
+    loss = loss_of(result)
+    return torch.autograd.grad(loss, x, **options)[0] if isinstance(loss, torch.Tensor) else None
+
+
+def differentiated(f: Function, x: Any) -> Any:
+    x = leaf_of(x)
+    made = f(x)
+    return made, gradient(made, x)
+
+
+def twice(f: Function, x: Any) -> Any:
+    x = leaf_of(x)
+    made = f(x.sin())
+    first = gradient(made, x, create_graph=True)
+    return made, first, None if first is None or not first.requires_grad else gradient(first, x)
+
+
+def written_before(f: Function, x: Any) -> Any:
+    x.mul_(1.25)
+    return f(x)
+
+
+def written_behind(f: Function, x: Any) -> Any:
+    made = f(x)
+    x.add_(1)
+    return made
+
+
+def written_in_between(f: Function, x: Any) -> Any:
+    first = f(x)
+    x[x > 1] -= 0.5
+    return first, f(x)
+
+
+# Name -> what calls the jitted program, what is jitted with it.
+USES: dict[str, tuple[Any, Any]] = {
+    "called": (None, None), "differentiated": (differentiated, None), "twice": (twice, None), "step": (None, differentiated),
+    "written before": (None, written_before), "written behind": (None, written_behind), "written": (None, written_in_between),
+}  # fmt: skip
+
+
+def use_of(seed: int) -> str:
+    return random.Random(seed * 3).choice([*USES, "called", "differentiated"])
+
+
+def compared(seed: int, calls: int = 6, use: str = "called") -> int:
     """How often a program breaks that does what it does plainly."""
     fn, names = program(seed)
+    outside, inside = USES[use]
+    whole = fn if inside is None else lambda x: inside(fn, x)
     frameloom.reset()
-    jitted = jit_for_test(fn)
-    with torch.no_grad():
-        for k in range(calls):
-            given = (argument(seed, k),)
-            want, got = observe(fn, given, {}), observe(jitted, given, {})
-            assert_same_call(got, want, f"program {seed} ({names}), call {k}: ", 1e-4, 1e-4)
+    jitted = jit_for_test(whole)
+    called = [f if outside is None else lambda x, f=f: outside(f, x) for f in (whole, jitted)]
+    for k in range(calls):
+        given = (argument(seed, k),)
+        grad = use in ("differentiated", "twice", "step")
+        want, got = (observe(f, given, {}, grad=grad) for f in called)
+        where = f"program {seed} ({names}, {use}), call {k}: "
+        assert_same_call(got, want, where, 1e-4, 1e-4)
     return len(jitted.explanation.breaks)
 
 
@@ -109,15 +179,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=500)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--use", choices=list(USES), help="default: any")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     whole = wrong = 0
     for seed in range(options.first, options.first + options.programs):
         try:
-            whole += compared(seed) == 0
-        except AssertionError as error:
+            whole += compared(seed, use=options.use or use_of(seed)) == 0
+        except Exception as error:
             wrong += 1
-            print(str(error)[:400], flush=True)
+            print(f"{seed}: {type(error).__name__}: {error!s:.400}", flush=True)
     print(f"{options.programs} programs, {wrong} wrong, {whole} without a break")
 
 
