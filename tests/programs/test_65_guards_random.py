@@ -325,5 +325,5 @@ def test_no_change_is_missed(seed):
                 jitted = _capture.JitFunction(w.program, runner)
     globals().update(FACTOR=1.0)
     GLOBAL["scale"] = 1.0
-    assert not runner.plain, runner.plain
+    assert all("until one comes back" in reason for reason in runner.plain), runner.plain
     assert compiled > CHANGES // 4, "hardly anything was captured"
