@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.opcodes import IN_PLACE
+from frameloom.capture.short_circuits import decided_later
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.symbolic import MAX_PROGRAM, SymbolicNumber
@@ -237,7 +238,8 @@ def computed_size(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> V
     if not sizes or any(n is None for n in sizes) or not any(isinstance(n, Size) for n in sizes):
         return None
     if fn in COMPARED:
-        return ConstValue(bool(fn(*sizes)))
+        known = None if t.frame is None else decided_later(t.frame)
+        return ConstValue(bool(fn(*sizes)) if known is None else known)
     meaning = ARITHMETIC.get(fn)
     if meaning is None or not may_apply(fn, sizes):
         return None
