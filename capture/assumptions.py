@@ -14,15 +14,15 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.aten_op import draws, may_raise
-from frameloom.capture.generator import Avoid
 from frameloom.capture.instr import Instr
-from frameloom.capture.values.tensor import TensorValue
+from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
     from frameloom.capture.graph import CapturedGraph
     from frameloom.capture.tracer import Tracer
+    from frameloom.capture.values.tensor import TensorValue
 
 MESSAGE = "a condition does not hold"
 

@@ -22,6 +22,7 @@ from frameloom.capture.caches import cached
 from frameloom.capture.container_operators import container_operator
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.numbers_given import has_number, with_number
+from frameloom.capture.numpy_functions import chains_in
 from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, OPERATORS, PY312, SPECIAL_METHODS
 from frameloom.capture.values import number
 from frameloom.capture.values.base import Value
@@ -175,6 +176,12 @@ def call_function(
             if late is not None:
                 return late(t, args, kwargs)
             raise Break("library_call", f"{real.__module__}.{function.name}(...)")
+        if chains_in(real.__code__) is not None:
+            from frameloom.capture.outside import array_of
+
+            array = array_of(t, function, args, kwargs)
+            if array is not None:
+                return array
     return inline(t, function, args, kwargs, resumable)
 
 

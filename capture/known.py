@@ -40,10 +40,10 @@ def known_value(fake: Fake, recorder: Recorder) -> torch.Tensor | None:
     recorder.looks_at_data = True
     values = recorder.known
     node = current(fake, recorder)
-    order = _ancestors(node, _is_fixed, values, recorder.unknown)
+    order = ancestors(node, is_fixed, values, recorder.unknown)
     if order is None:
         return None
-    return _evaluated(node, order, values, recorder)
+    return evaluated(node, order, values, recorder)
 
 
 def known_mask(mask: Fake, recorder: Recorder) -> torch.Tensor | None:
@@ -54,13 +54,13 @@ def known_mask(mask: Fake, recorder: Recorder) -> torch.Tensor | None:
     recorder.looks_at_data = True
     values = dict[Any, Any]()
     node = current(mask, recorder)
-    order = _ancestors(node, _is_discrete, values, set())
+    order = ancestors(node, _is_discrete, values, set())
     if order is None:
         return None
-    return _evaluated(node, order, values, recorder, "cpu")
+    return evaluated(node, order, values, recorder, "cpu")
 
 
-def _evaluated(
+def evaluated(
     node: torch.fx.Node, order: Sequence[torch.fx.Node], values: dict[Any, Any], recorder: Recorder,
     device: str | None = None,
 ) -> torch.Tensor | None:  # fmt: skip
@@ -90,7 +90,7 @@ def _is_discrete(node: torch.fx.Node) -> bool:
     return not is_random and not facts_of(target).name.startswith(UNINITIALISED)
 
 
-def _ancestors(
+def ancestors(
     node: torch.fx.Node,
     is_fixed: Callable[[torch.fx.Node], bool],
     known: dict[Any, Any],
@@ -122,7 +122,7 @@ def _ancestors(
     return list(order)
 
 
-def _is_fixed(node: torch.fx.Node) -> bool:
+def is_fixed(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
     parts = value if isinstance(value, tuple) else (value,)
     fakes = [v for v in parts if isinstance(v, Fake)]

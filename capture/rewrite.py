@@ -37,6 +37,7 @@ from frameloom.capture.late_sizes import checks_sizes
 from frameloom.capture.leave import Leaver, frame_spec
 from frameloom.capture.leaves import check_that_leaves_stay_inside, leaves_or
 from frameloom.capture.lifetime import Lifetimes
+from frameloom.capture.outside import ArrayOrigin, with_arrays
 from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
 from frameloom.capture.resume import STATE, FrameWriter
 from frameloom.capture.shown import choose_shown
@@ -48,7 +49,7 @@ from frameloom.capture.spent import (
     without_histories,
 )
 from frameloom.capture.surroundings import watch_autograd
-from frameloom.capture.values.base import NULL, LazyValue, Value
+from frameloom.capture.values.base import NULL, Avoid, LazyValue, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
@@ -133,6 +134,10 @@ class Piece:
             elif sized or t.rerun_sites:
                 recorded = self.graph.gm if config.verify and not sized else None
                 self.compiled = rerunning(self.compiled, recorded, draws_any(self.graph))
+        if t.arrays:
+            if self.graph is None:
+                raise Avoid(t.arrays[0].site)
+            self.compiled = with_arrays(self.compiled, t.arrays, self.graph.inputs)
         guard_sizes(t)
         tell_objects_apart(t)
         self.built = t.guards.build(capture.function.__code__, apart)
@@ -205,6 +210,7 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
         and not piece.spent
         and piece.inferred is None
         and not capture.tracer.draws
+        and not capture.tracer.arrays
         and not capture.tracer.settings.differ
         and piece.graph is not None
     ):
@@ -354,9 +360,10 @@ class RootWriter:
                 code.load_const(piece.inferred)
             else:
                 code.start_call(piece.compiled)
-            for origin in piece.graph.inputs:
+            given = [o for o in piece.graph.inputs if not isinstance(o, ArrayOrigin)]
+            for origin in given:
                 r.load_origin(origin)
-            code.call(len(piece.graph.inputs) + 2 * (piece.inferred is not None))
+            code.call(len(given) + 2 * (piece.inferred is not None))
             if piece.detached:
                 code.call_const_after(detach_some, (piece.detached,))
             if piece.spent:

@@ -6,6 +6,7 @@ library call; WHOLE_ON_GPU: those that are one there.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 from frameloom.capture.functional import reaches_beyond, write
 from frameloom.capture.known import known_mask
+from frameloom.capture.masked_writes import record_setitem
 from frameloom.capture.record_writes import conform
 from frameloom.capture.sized_calls import SIZED_CALLS
 from frameloom.errors import Break
@@ -269,6 +271,7 @@ def _tell_strides(recorder: Any, x: Any, *dim: int) -> Any:
 
 WHOLE: dict[Any, Callable[..., Any]] = {
     torch.Tensor.stride: _tell_strides,
+    operator.setitem: record_setitem,
     **SIZED_CALLS,
     torch.ctc_loss: _record_ctc_loss,
     torch.nn.functional.ctc_loss: _record_ctc_loss,

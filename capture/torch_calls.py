@@ -11,6 +11,7 @@ import torch
 from frameloom.capture.assumptions import assumed, is_caught, may_be_caught, may_fail
 from frameloom.capture.late_sizes import found_at
 from frameloom.capture.number_inputs import has_symbols, without_symbols
+from frameloom.capture.outside import tensor_of
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue, is_none
 from frameloom.capture.values.symbolic import is_unsettled
@@ -46,6 +47,8 @@ def _recorded(
     settle: bool = False,
 ) -> Value:
     made = _number_as_tensor(t, args, kwargs) if fn in AS_TENSOR else None
+    if fn is torch.tensor and made is None:
+        made = tensor_of(t, args, kwargs)
     if made is not None:
         return made
     plain_args = tuple(t.to_torch(a, fn) for a in args)

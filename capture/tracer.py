@@ -90,6 +90,9 @@ class Tracer:
         self.resumed = False  # the captured function is a resume function
         self.settings = Settings()
         self.draws: list[Value] = []  # random numbers that Python draws, in order
+        self.arrays: list[Any] = []  # calls that compute arrays before the graph (outside.py)
+        self.choices: dict[Any, bool] = {}  # that random numbers of the graph decide (likely.py)
+        self.chance = 1.0  # that all of them are as they were taken
         self.regions: list[bool] = []  # checkpointed ones around here: whether reentrant
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
         self.has_token_keys = False  # whether an identity was looked up or kept somewhere

@@ -13,6 +13,7 @@ import torch
 
 from frameloom.capture.known import known_value
 from frameloom.capture.leaves import is_leaf, require_gradient
+from frameloom.capture.likely import likely_truth
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue
@@ -153,7 +154,7 @@ class TensorValue(Value):
     def truth(self, t: Tracer) -> bool:
         known = self.known_truth(t)
         if known is None:
-            raise Break("data_dependent_branch", "bool(tensor)")
+            return likely_truth(t, self, Break("data_dependent_branch", "bool(tensor)"))
         return known
 
     def known_truth(self, t: Tracer) -> bool | None:
