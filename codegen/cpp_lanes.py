@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from frameloom.codegen.cpp_fold import Folds
 from frameloom.codegen.cpp_value import Lanes
-from frameloom.codegen.looptree import Accumulate, Assign, Pass
+from frameloom.codegen.looptree import Accumulate, Assign, Pass, is_blocked
 from frameloom.ir.size import Size
 
 
@@ -38,7 +38,7 @@ class LaneLoops(Folds):
         last = end or str(a.extent)
         self.line(f"i64 {v} = {start};")
         step = width * unroll
-        varies = isinstance(a.extent, Size)
+        varies = isinstance(a.extent, Size) or is_blocked(p, a)
         if unroll > 1 and (varies or a.extent >= step):
             self.open(f"for (; {v} <= {last} - {step}; {v} += {step})", {a: v})
             self._lane_body(p, Lanes(a, width, unroll, width, v), body)
@@ -49,9 +49,10 @@ class LaneLoops(Folds):
             self._lane_body(p, Lanes(a, width, 1, width, v), body)
             self.close()
         rest = a.extent % width
-        if isinstance(rest, Size):
+        if isinstance(rest, Size) or is_blocked(p, a):
             self.open(f"if ({v} < {last})", {a: v})
             count = self.fresh("count")
+            self.prelude.function("parts", "", 0)
             self.line(f"const i64 {count} = {last} - {v};")
             self._lane_body(p, Lanes(a, width, 1, count, v), body)
             self.close()

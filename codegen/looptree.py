@@ -68,6 +68,15 @@ class Transposed:
     span: int  # lane positions of one tile
 
 
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Positions of `within` are taken block by block; all blocks together have `extent`, so that the last may have fewer."""
+
+    blocks: Axis
+    within: Axis
+    extent: Int
+
+
 @dataclass(eq=False, slots=True)
 class Pass:
     """`vector` is None or the last of `axes`, whose positions are then lanes in everything inside.
@@ -92,10 +101,16 @@ class Pass:
     strip: int = (
         0  # lane positions whose accumulators the passes inside keep in the cache (cpp_strips.py)
     )
+    blocked: Blocked | None = None
     keeps: list[Row] = field(default_factory=list)  # rows that this pass writes
     reads: list[Row] = field(
         default_factory=list
     )  # rows that it reads instead of computing the node
+
+
+def is_blocked(p: Pass, a: Axis) -> bool:
+    """Whether there may be fewer positions of `a` than it says."""
+    return p.blocked is not None and p.blocked.within == a
 
 
 @dataclass(eq=False, slots=True)

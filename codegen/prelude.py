@@ -46,7 +46,7 @@ def sections() -> dict[str, tuple[str, tuple[str, ...]]]:
     return found
 
 
-UNTYPED = frozenset({"convert", "torch", "threads"})  # sections for all types at once
+UNTYPED = frozenset({"convert", "parts", "torch", "threads"})  # sections for all types at once
 
 
 class Prelude:
@@ -90,7 +90,7 @@ class Prelude:
         if found is not None:
             return found
         if name == "transpose":
-            return transpose(lanes), ()
+            return transpose(lanes), ("parts",)
         if name.startswith("across_"):
             return across(name.removeprefix("across_"), lanes)
         if name.startswith("so_far_"):

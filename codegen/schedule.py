@@ -19,6 +19,7 @@ from frameloom.codegen.cost import count
 from frameloom.codegen.goal import Goal
 from frameloom.codegen.layout import coalesce
 from frameloom.codegen.looptree import Accumulate, Assign, Fold, Pass, Tree
+from frameloom.codegen.pieces import row_by_row
 from frameloom.codegen.repeated import repeated
 from frameloom.codegen.scans import Scan, steps_of
 from frameloom.codegen.scratch import is_scratch, materialise
@@ -80,7 +81,7 @@ class _Block:
 
     def build(self, goals: Sequence[Goal]) -> list[Pass | Assign | Accumulate]:
         goals = self._with_reductions(goals)
-        goals = [self._planned(g) for g in goals]
+        goals = row_by_row([self._planned(g) for g in goals])
         goals = self._shared_names(goals)
         self._set_stages(goals)
         body: list[Pass | Assign | Accumulate] = []

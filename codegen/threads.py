@@ -26,7 +26,7 @@ def share(body: Sequence[Item]) -> None:
         has_inner = any(isinstance(i, Pass) for i in p.body)
         split, items = _leading(p)
         block = 0
-        if p.vector is not None and p.transposed is None and items < CHUNKS:
+        if p.vector is not None and p.transposed is None and p.blocked is None and items < CHUNKS:
             block = _block(p, items, has_inner)
             items *= -(-hint_of(p.vector.extent) // block)
         few = items < ROWS_ENOUGH and not isinstance(size(p.axes), Size)
@@ -42,6 +42,8 @@ def share(body: Sequence[Item]) -> None:
 def _leading(p: Pass) -> tuple[int, int]:
     """How many of the outer loops make enough work items together, and how many those are."""
     loops = p.axes[:-1] if p.vector else p.axes
+    if p.blocked is not None and p.blocked.within in loops:
+        loops = loops[: loops.index(p.blocked.within)]  # of a work item's own number
     split, items = 0, 1
     while split < len(loops) and items < CHUNKS:
         items *= hint_of(loops[split].extent)

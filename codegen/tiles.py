@@ -62,8 +62,8 @@ def _lanes(body: Sequence[Item], isa: Isa) -> None:
                 _lanes(item.body, isa)
             else:
                 _vectorise(item, axis, isa)
-                if item.transposed is None and sum(isinstance(i, Pass) for i in body) == 1:
-                    block(item)
+            if sum(isinstance(i, Pass) for i in body) == 1:
+                block(item)
 
 
 def _best(p: Pass, isa: Isa, start: int = 0) -> tuple[float, Axis | None]:

@@ -54,29 +54,50 @@ template <class V, int N, class E> FN V load_strided(const E *p, i64 s) {
 }
 template <int N, class E, class V> FN void store_strided(E *p, i64 s, V v) { EACH for (int l = 0; l < N; l++) p[l * s] = v[l]; }
 template <int N, class E, class V, class O> FN void store_at(E *p, O o, V v) { EACH for (int l = 0; l < N; l++) p[o[l]] = v[l]; }
-// Parts of a vector whose length is known only at run time.
-template <class V, class E> FN V load_part(const E *p, i64 n) {
-  constexpr int L = sizeof(V) / sizeof(E);
-  E e[L]; for (int l = 0; l < L; l++) e[l] = l < n ? p[l] : E(0); return load<V>(e);
-}
-template <class E, class V> FN void store_part(E *p, V v, i64 n) {
-  constexpr int L = sizeof(V) / sizeof(E);
-  E e[L]; store(e, v); for (int l = 0; l < L; l++) if (l < n) p[l] = e[l];
-}
-template <class V, class E> FN V load_strided(const E *p, i64 s, i64 n) {
-  constexpr int L = sizeof(V) / sizeof(E);
-  E e[L]; for (int l = 0; l < L; l++) e[l] = l < n ? p[l * s] : E(0); return load<V>(e);
-}
-template <class E, class V> FN void store_strided(E *p, i64 s, V v, i64 n) {
-  constexpr int L = sizeof(V) / sizeof(E);
-  E e[L]; store(e, v); for (int l = 0; l < L; l++) if (l < n) p[l * s] = e[l];
-}
-template <class E, class V, class O> FN void store_at(E *p, O o, V v, i64 n) {
-  constexpr int L = sizeof(V) / sizeof(E);
-  EACH for (int l = 0; l < L; l++) if (l < n) p[o[l]] = v[l];
-}
 template <class V, class E> FN V splat(E x) { return x - (V){}; }
 template <class T, class F> FN T as(F x) { T t; static_assert(sizeof t == sizeof x, ""); __builtin_memcpy(&t, &x, sizeof t); return t; }
+
+//@ parts
+// Parts of a vector whose length is known only at run time: 1 lane at least.
+#if defined(__AVX512VL__) && defined(__AVX512BW__) && !defined(__clang__)
+#define BY_MASK(DO) \
+  const u64 m = ~(u64)0 >> (64 - n); \
+  DO(ups512, 4, 64, f32) DO(ups256, 4, 32, f32) DO(upd512, 8, 64, f64) DO(upd256, 8, 32, f64) \
+  DO(dquhi512, 2, 64, i16) DO(dquhi256, 2, 32, i16) DO(dquhi128, 2, 16, i16) \
+  DO(dquqi512, 1, 64, char) DO(dquqi256, 1, 32, char) DO(dquqi128, 1, 16, char)
+#define LOAD_PART(name, one, all, type) \
+  if constexpr (sizeof(F) == one && sizeof(T) == all) { \
+    typedef type W __attribute__((vector_size(all))); \
+    return (T)__builtin_ia32_load##name##_mask((const type *)p, W{}, m); \
+  } else
+#define STORE_PART(name, one, all, type) \
+  if constexpr (sizeof(F) == one && sizeof(T) == all) { \
+    typedef type W __attribute__((vector_size(all))); \
+    __builtin_ia32_store##name##_mask((type *)p, (W)v, m); \
+  } else
+#else
+#define BY_MASK(DO)
+#endif
+template <class T, class F> FN T load_part(const F *p, i64 n) {
+  constexpr int N = sizeof(T) / sizeof(F);
+  BY_MASK(LOAD_PART) { F e[N]; for (int l = 0; l < N; l++) e[l] = l < n ? p[l] : F(0); return load<T>(e); }
+}
+template <class F, class T> FN void store_part(F *p, T v, i64 n) {
+  constexpr int N = sizeof(T) / sizeof(F);
+  BY_MASK(STORE_PART) { F e[N]; store(e, v); for (int l = 0; l < N; l++) if (l < n) p[l] = e[l]; }
+}
+template <class T, class F> FN T load_strided(const F *p, i64 s, i64 n) {
+  constexpr int N = sizeof(T) / sizeof(F);
+  F e[N]; for (int l = 0; l < N; l++) e[l] = l < n ? p[l * s] : F(0); return load<T>(e);
+}
+template <class F, class T> FN void store_strided(F *p, i64 s, T v, i64 n) {
+  constexpr int N = sizeof(T) / sizeof(F);
+  F e[N]; store(e, v); for (int l = 0; l < N; l++) if (l < n) p[l * s] = e[l];
+}
+template <class F, class T, class O> FN void store_at(F *p, O o, T v, i64 n) {
+  constexpr int N = sizeof(T) / sizeof(F);
+  EACH for (int l = 0; l < N; l++) if (l < n) p[o[l]] = v[l];
+}
 
 //@ convert
 // __builtin_convertvector, by the instruction where GCC 12 takes ten to sixty of them

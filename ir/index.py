@@ -20,9 +20,11 @@ from frameloom.ir.ops import Op
 from frameloom.ir.size import (
     Int,
     Size,
+    at_most,
     gcd,
     hint_of,
     largest,
+    less,
     may_exceed_1,
     number,
     same,
@@ -342,9 +344,8 @@ def _divide(node: Node, c: int, ranges: Ranges | None) -> tuple[Node, Node]:
             rest[t] = f
     whole_constant, rest_constant = divmod(constant, c)
     remainder = sum_of(rest, rest_constant)
-    span = bounds(remainder, ranges)
-    if span is not None and same(span[0] // c, span[1] // c):
-        k = span[0] // c
+    k = _common_quotient(bounds(remainder, ranges), c)
+    if k is not None:
         return sum_of(whole, whole_constant + k), sum_of(rest, rest_constant - k * c)
     divisors = {gcd(f, c) for f in rest.values()} - {1}
     for g in sorted(divisors, key=hint_of, reverse=True):
@@ -352,10 +353,9 @@ def _divide(node: Node, c: int, ranges: Ranges | None) -> tuple[Node, Node]:
         high = {t: f // g for t, f in rest.items() if f % g == 0}
         high_constant, low_constant = divmod(rest_constant, g)
         low_node = sum_of(low, low_constant)
-        low_span = bounds(low_node, ranges)
-        if low_span is None or not same(low_span[0] // g, low_span[1] // g):
+        k = _common_quotient(bounds(low_node, ranges), g)
+        if k is None:
             continue
-        k = low_span[0] // g
         q, r = _divide(sum_of(high, high_constant + k), c // g, ranges)
         return (
             add(sum_of(whole, whole_constant), q),
@@ -370,6 +370,16 @@ def _divide(node: Node, c: int, ranges: Ranges | None) -> tuple[Node, Node]:
         add(sum_of(whole, whole_constant), _quotient(rest, rest_constant, c, ranges)),
         _remainder(rest, rest_constant, c, ranges),
     )
+
+
+def _common_quotient(span: Range | None, c: Int) -> Int | None:
+    """What everything in the range is, divided by `c`; None where it is not known to be the same."""
+    if span is None:
+        return None
+    low, high = span
+    if isinstance(c, Size) and at_most(0, low) and less(high, c):
+        return 0  # also where `c` may be 0, which divisions of sizes do not resolve
+    return low // c if same(low // c, high // c) else None
 
 
 def _quotient(rest: dict[Node, int], constant: int, c: int, ranges: Ranges | None) -> Node:

@@ -58,7 +58,7 @@ class Ranges(ABC):
             low = max(low, 0)
         if self.has_late and high > 0 and ((m := -n) in self.at_least_0 or m in self._sure):
             high = 0
-        if self.has_late and low <= 0:
+        if low <= 0:
             low, high = self._by_extremes(n, low, high)
         if low == -math.inf or high == math.inf:
             other = self._without_quotient(n)
@@ -69,14 +69,14 @@ class Ranges(ABC):
         return low, high
 
     def _by_extremes(self, n: Size, low: float, high: float) -> Range:
-        """... by what is known of a maximum: it is one of two, and at least the other."""
+        """... by what is known of a maximum: it is one of two, and at least the other; of a minimum, at most."""
         for monomial, factor in n.terms:
             atom = monomial[0] if len(monomial) == 1 else None
-            if not isinstance(atom, Apply) or atom.op != "max":
+            if not isinstance(atom, Apply) or atom.op not in ("max", "min"):
                 continue
             rest = n - self.make({monomial: factor})
             a, b = (self.range_of(rest + factor * arg) for arg in atom.args)
-            if factor > 0:
+            if (factor > 0) == (atom.op == "max"):
                 return max(low, a[0], b[0]), min(high, max(a[1], b[1]))
             return max(low, min(a[0], b[0])), min(high, a[1], b[1])
         return low, high

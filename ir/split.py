@@ -15,7 +15,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Store
-from frameloom.ir.size import Size
+from frameloom.ir.size import Int, at_most, hint_of
 from frameloom.ir.substitute import loads, substitute, topological
 
 SHORTEST = 8  # elements of a piece
@@ -35,31 +35,31 @@ def split(store: Store) -> list[Store]:
     ):
         return [store]
     for a in store.axes:
-        if isinstance(a.extent, Size):
-            continue
-        cuts = sorted(_cuts(tests, a))
+        cuts = sorted(_cuts(tests, a), key=hint_of)
         edges = [0, *cuts, a.extent]
+        if not all(at_most(low, high) for low, high in itertools.pairwise(edges)):
+            continue  # sizes of which only the captured call's are known to lie so
         lengths = [high - low for low, high in itertools.pairwise(edges)]
-        if cuts and len(lengths) <= MOST and min(lengths) >= SHORTEST:
+        if cuts and len(lengths) <= MOST and min(map(hint_of, lengths)) >= SHORTEST:
             return [
                 _piece(store, a, low, length) for low, length in zip(edges, lengths, strict=False)
             ]
     return [store]
 
 
-def _cuts(tests: Sequence[Node], a: Axis) -> set[int]:
+def _cuts(tests: Sequence[Node], a: Axis) -> set[Int]:
     """Positions on `a` at which a comparison changes."""
-    found: set[int] = set()
+    found: set[Int] = set()
     for n in tests:
         form = index.affine(index.sub(n.srcs[0], n.srcs[1]))
-        if form is None or form[0] != {a: 1} or isinstance(form[1], Size):
+        if form is None or form[0] != {a: 1}:
             continue
-        if 0 < -form[1] < a.extent:
+        if 0 < -hint_of(form[1]) < hint_of(a.extent):
             found.add(-form[1])
     return found
 
 
-def _piece(store: Store, a: Axis, low: int, length: int) -> Store:
+def _piece(store: Store, a: Axis, low: Int, length: Int) -> Store:
     k = store.axes.index(a)
     part = Axis(f"{a.name.split('x')[0]}x{length}", length)
     at = {a: index.add(axis(part), index.index(low))}
