@@ -18,15 +18,16 @@ import frameloom
 
 
 class Net(nn.Module):
+    # Smooth all through: where a ReLU has its kink, the last bit of a sum may decide, and float32 and float64 part after 100 steps, too.
     def __init__(self):
         super().__init__()
         self.features = nn.Sequential(
             nn.Conv2d(1, 16, 3, padding=1),
             nn.BatchNorm2d(16),
-            nn.ReLU(),
+            nn.GELU(),
             nn.Conv2d(16, 32, 3, stride=2, padding=1),
             nn.BatchNorm2d(32),
-            nn.ReLU(),
+            nn.GELU(),
         )
         self.classes = nn.Linear(32 * 4 * 4, 10)
 
@@ -103,7 +104,7 @@ def main() -> None:
         )
     apart = max(abs(a - b) / abs(a) for a, b in zip(curves["plain"], curves["jitted"], strict=True))
     print(f"largest relative difference of two losses: {apart:.1e}")
-    print("same curve:", apart < 1e-2, "over", len(curves["plain"]), "steps")
+    print("same curve:", apart < 1e-4, "over", len(curves["plain"]), "steps")
     if options.plot:
         plot(options.plot, curves)
 

@@ -434,6 +434,10 @@ def divide(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
         return a // b, a % b
     if not isinstance(b, Size) and b == 1:
         return a, 0
+    shared = _shared(facts, a, b)
+    if (isinstance(shared, Size) or shared > 1) and facts.surely_positive(shared):
+        whole, rest = divide(facts, *(_whole(facts, n, shared)[0] for n in (a, b)))
+        return whole, rest * shared
     whole, rest = _whole(facts, a, b)
     if not isinstance(rest, Size) and rest == 0:
         return whole, 0
@@ -448,10 +452,18 @@ def divide(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
 def _whole(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
     """`a == whole * b + rest`, as far as the forms tell."""
     if not isinstance(b, Size):
-        whole, rest = {}, {}
+        whole: dict[Monomial, int] = {}
+        rest: dict[Monomial, int] = {}
         for monomial, factor in terms_of(a).items():
-            q, r = divmod(factor, b) if factor % b == 0 or not monomial else (0, factor)
-            whole[monomial], rest[monomial] = q, r
+            if monomial and factor % b:
+                known = facts.quotient(monomial, factor, b)
+                if known is None:
+                    rest[monomial] = factor
+                    continue
+                monomial, factor = known
+            q, r = divmod(factor, b)
+            whole[monomial] = whole.get(monomial, 0) + q
+            rest[monomial] = rest.get(monomial, 0) + r
         return facts.make(whole), facts.make(rest)
     divisor = dict(terms_of(b))
     lead = max(divisor, key=lambda m: (len(m), [a.name for a in m]))
@@ -485,10 +497,17 @@ def gcd(a: Int, b: Int) -> Int:
     if not isinstance(a, Size) and not isinstance(b, Size):
         return math.gcd(a, b)
     facts = a.facts if isinstance(a, Size) else b.facts
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, Size) and facts.surely_zero(divide(facts, other, one)[1]):
+            return one
+    return _shared(facts, a, b)
+
+
+def _shared(facts: Facts, a: Int, b: Int) -> Int:
+    """The product of the factors that all parts of the two sums have."""
     monomials = [*terms_of(a).items(), *terms_of(b).items()]
     if not terms_of(a) or not terms_of(b):
         return a if terms_of(a) else b
-    factor = math.gcd(*(c for _, c in monomials))
     common = list(monomials[0][0])
     for monomial, _ in monomials[1:]:
         rest, kept = list(monomial), []
@@ -497,11 +516,7 @@ def gcd(a: Int, b: Int) -> Int:
                 rest.remove(atom)
                 kept.append(atom)
         common = kept
-    shared = facts.make({tuple(common): factor})
-    for one, other in ((a, b), (b, a)):
-        if isinstance(one, Size) and facts.surely_zero(divide(facts, other, one)[1]):
-            return one
-    return shared
+    return facts.make({tuple(common): math.gcd(*(c for _, c in monomials))})
 
 
 def largest(a: Int, *more: Int) -> Int:

@@ -27,12 +27,14 @@ from frameloom.ir.size import (
     Size,
     Symbol,
     atoms_of,
+    divide,
     evaluated,
     late_in,
     linear,
     numbered,
     substitute,
 )
+from frameloom.ir.size_division import Pair, divisions, undivided
 from frameloom.ir.size_ranges import Range, Ranges
 
 
@@ -77,6 +79,8 @@ class Facts(Ranges):
         self._applied: dict[Any, Apply] = {}
         self._same: dict[Symbol, Int] = {}  # a symbol and what it equals
         self._resolved: dict[Size, Int] = {}
+        self._exact: dict[Pair, None] = {}  # divisions that leave no rest
+        self._exact_now: set[Pair] | None = None  # ... of what the symbols equal now
         self.computed: dict[Any, Int] = {}  # sums and products
         self._undo: list[Callable[[], Any]] = []
 
@@ -186,16 +190,44 @@ class Facts(Ranges):
     # ---- what is known
 
     def resolved(self, n: Int) -> Int:
-        """With symbols that turned out to equal others, or a number, replaced."""
-        if not self._same or not isinstance(n, Size):
+        """With symbols that turned out to equal others, or a number, replaced, and without divisions that leave no rest."""
+        if not isinstance(n, Size) or not (self._same or self._exact):
             return n
         found = self._resolved.get(n)
         if found is None:
             found = n
             if any(s in self._same for s in atoms_of(n)):
                 found = substitute(self, n, self._value)
-            self._resolved[n] = found
+            found = self._resolved[n] = undivided(found, self._known_exact())
         return found
+
+    def _known_exact(self) -> set[Pair]:
+        if self._exact_now is None:
+            self._exact_now = set()  # for sizes that are asked about meanwhile
+            for a, k in self._exact:
+                rest = divide(self, substitute(self, a, self._value), k)[1]
+                if isinstance(rest, Size) and isinstance(atom := rest.terms[0][0][0], Apply):
+                    self._exact_now.add(atom.args)
+            self._resolved.clear()
+        return self._exact_now
+
+    def quotient(self, monomial: Monomial, factor: int, k: int) -> tuple[Monomial, int] | None:
+        """The product, by as many divisions that leave no rest as show that `k` divides it."""
+        for place, atom in enumerate(monomial):
+            for a, d in self._known_exact():
+                if (
+                    a is self.make({(atom,): 1})
+                    and type(d) is int
+                    and math.gcd(k // math.gcd(k, factor), d) > 1
+                ):
+                    part = self.apply("floordiv", a, d)
+                    assert isinstance(part, Size)
+                    monomial = (*monomial[:place], part.terms[0][0][0], *monomial[place + 1 :])
+                    factor *= d
+                    break
+            if factor % k == 0:
+                return tuple(sorted(monomial)), factor
+        return None
 
     def _value(self, symbol: Symbol) -> Int:
         found = self._same.get(symbol)
@@ -226,11 +258,34 @@ class Facts(Ranges):
                 return self.range_of(n) == (0, 0)
             if not self.knows_late:
                 self.undecided(n)
+        n = self._without_positive(n)
         if n.hint:
             self._keep(self.not_0, n)
             self.not_0[n] = self.note(f"{n!r} != 0")
             return False
-        self._equate(n)
+        if not self._divides(n):
+            self._equate(n)
+        return True
+
+    def _without_positive(self, n: Size) -> Size:
+        """A product without those of its factors that are not 0 for sure."""
+        if len(n.terms) > 1:
+            return n
+        atoms = [a for a in n.terms[0][0] if self._ranges[a][0] < 1]
+        kept = self.make({tuple(atoms): 1}) if atoms else n
+        assert isinstance(kept, Size)
+        return kept
+
+    def _divides(self, n: Size) -> bool:
+        """Whether `n` is 0 if those divisions leave no rest that leave none in the captured call, which then becomes the condition."""
+        found = divisions(n)
+        rest = undivided(n, {*found, *self._known_exact()}) if found else n
+        if isinstance(rest, Size) or rest:
+            return False
+        for a, k in found:
+            rest = self.resolved(self.apply("mod", a, k))
+            if isinstance(rest, Size):
+                self._equate(rest)
         return True
 
     def is_positive(self, n: Int) -> bool:
@@ -446,9 +501,7 @@ class Facts(Ranges):
 
     def _equal_again(self, same: dict[Symbol, Int]) -> None:
         self._same = same
-        self._resolved.clear()
-        self.computed.clear()
-        self._found.clear()
+        self._forget_forms()
 
     def _equate(self, n: Size) -> None:
         """`n == 0` from now on."""
@@ -466,6 +519,19 @@ class Facts(Ranges):
                 continue
             self._replace(symbol, other)
             return
+        if len(n.terms) == 1 and len(n.terms[0][0]) == 1:
+            atom = n.terms[0][0][0]
+            if isinstance(atom, Apply) and atom.op == "mod":
+                self._undo.append(self._forget_forms)
+                self._keep(self._exact, atom.args)
+                self._exact[atom.args] = None
+                self._forget_forms()
+
+    def _forget_forms(self) -> None:
+        self._resolved.clear()
+        self.computed.clear()
+        self._found.clear()
+        self._exact_now = None
 
     def _replace(self, symbol: Symbol, other: Int) -> None:
         self._undo.append(partial(self._equal_again, dict(self._same)))
@@ -473,9 +539,7 @@ class Facts(Ranges):
         low, high = self._ranges[symbol]
         for known in list(self._same):
             self._same[known] = substitute(self, self._same[known], self._value)
-        self._resolved.clear()
-        self.computed.clear()
-        self._found.clear()
+        self._forget_forms()
         if (
             isinstance(other, Size)
             and len(other.terms) == 1

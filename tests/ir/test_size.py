@@ -80,6 +80,39 @@ def test_random_formulas_agree_with_ints():
         assert not (facts.zero or facts.not_0 or facts.at_least_0)
 
 
+def test_formulas_where_divisions_leave_no_rest():
+    """That s0 is divided by 4, and s1 by 6, is a condition: what follows from it holds wherever it does."""
+    rng = random.Random(1)
+    for _ in range(200):
+        facts = Facts()
+        symbols = [facts.symbol(h, None) for h in (8, 12, 5)]
+        for n, k in zip(symbols, (4, 6), strict=False):
+            assert n % k == 0
+        points = [
+            {"s0": 4 * rng.randint(1, 5), "s1": 6 * rng.randint(1, 3), "s2": rng.randint(1, 7)}
+            for _ in range(6)
+        ]
+        made, plain = 1, [1] * len(points)
+        for _ in range(6):
+            op = rng.choice([operator.mul, operator.mul, operator.floordiv, operator.mod])
+            by = rng.choice(
+                [*symbols, 2, 3, 4, 6, 8, 12, 24] if op is not operator.mod else [2, 3, 4, 12]
+            )
+            made, plain = op(made, by), [op(v, value(by, p)) for v, p in zip(plain, points)]
+            assert [value(facts.resolved(made), p) for p in points] == plain
+    facts, a, b = sizes(8, 12)
+    assert a % 4 == 0 and b % 4 == 0
+    assert same((a // 4) * 4, a)
+    assert same(a * b // 16 * 16, a * b) and same(a * b % 16, 0)
+    assert len(facts.zero) == 2
+
+
+def test_a_sum_of_quotients_that_has_to_be_0_tells_what_they_leave():
+    facts, a, b = sizes(8, 12)
+    assert 16 * (a // 4) * (b // 4) == a * b
+    assert {repr(n) for n in facts.zero} == {"mod(s0, 4)", "mod(s1, 4)"}
+
+
 def sizes(*hints):
     facts = Facts()
     return facts, *(facts.symbol(h, None) for h in hints)

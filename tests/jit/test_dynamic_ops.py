@@ -76,6 +76,25 @@ def causal(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
+def windows(x):
+    """Shifted windows of 4 x 4, as a Swin transformer has them."""
+    b, h, w, c = x.shape
+    parts = x.roll((-2, -2), (1, 2)).view(b, h // 4, 4, w // 4, 4, c).transpose(2, 3)
+    mixed = parts.reshape(-1, 16, c).softmax(1)
+    return mixed.view(b, h // 4, w // 4, 4, 4, c).transpose(2, 3).reshape(b, h, w, c)
+
+
+def patch_tokens(x):
+    b, c, h, w = x.shape
+    parts = x.reshape(b, c, h // 2, 2, w // 2, 2).permute(0, 2, 4, 1, 3, 5)
+    return parts.reshape(b, (h // 2) * (w // 2), c * 4) * 2
+
+
+def split_heads(x):
+    b, s, width = x.shape
+    return x.view(b, s, 4, width // 4).transpose(1, 2).reshape(b * 4, s, width // 4) + 1
+
+
 LAYERS = {
     "gru": (nn.GRU(8, 16, batch_first=True), tokens, lambda y: y[0] + 1),
     "lstm": (nn.LSTM(8, 16, 2, bidirectional=True), tokens, lambda y: y[0] + 1),
@@ -128,6 +147,11 @@ OPS = {
     "rotated": (rotated, tokens),
     "positions": (positions, tokens),
     "buckets": (buckets, tokens),
+    "windows": (windows, lambda b, s: (rand(b, 4 * s, 8, 3),)),
+    "patch_tokens": (patch_tokens, lambda b, s: (rand(b, 3, 2 * s, 4),)),
+    "split_heads": (split_heads, lambda b, s: (rand(b + 1, s + 1, 4 * s + 8),)),
+    "in_fours": (lambda x: x.reshape(4, -1).sum(0), lambda b, s: (rand(b, 4 * s),)),
+    "means_of_fours": (lambda x: x.view(x.shape[0], -1, 4).mean(-1), lambda b, s: (rand(b, 4 * s),)),
     "shares": (lambda x: x.sum() / math.prod(x.shape) + sum(divmod(x.shape[1], 3)) + max(x.shape[0], 3), rows),
 }  # fmt: skip
 
