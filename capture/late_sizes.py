@@ -264,6 +264,14 @@ def avoid_late(recorder: Recorder) -> None:
             raise Avoid(source.site)  # type: ignore[arg-type]
 
 
+def check_returned(recorder: Recorder, nodes: Sequence[torch.fx.Node]) -> None:
+    """No step of a plan makes a tensor that never has elements: it would be there before its size is known."""
+    for node in nodes if recorder.late else ():
+        shape = getattr(node.meta.get("val"), "shape", ())
+        if any(map(late_in, shape)) and any(not isinstance(n, Size) and n == 0 for n in shape):
+            avoid_late(recorder)
+
+
 def checks_sizes(t: Tracer, graph: CapturedGraph, ours: bool) -> bool:
     """Whether calls of the graph may have to start anew.  `ours`: our own plan runs it, which writes nothing before it has looked."""
     found = assumed(t.recorder)

@@ -43,6 +43,7 @@ from frameloom.capture.late_sizes import (
     avoid_late,
     avoid_parts,
     check_device,
+    check_returned,
     undecided,
 )
 from frameloom.capture.number_inputs import (
@@ -285,6 +286,7 @@ class Recorder(TorchDispatchMode):
                 raise
         else:
             nodes = [current(fake, self) for fake in outputs]
+        check_returned(self, nodes)
         self.graph.output(tuple(nodes))
         self._drop_dead()
         read = backward.read_inputs() if backward is not None else ()

@@ -14,6 +14,7 @@ from frameloom.codegen.cpp_strips import TERM
 from frameloom.codegen.cpp_threads import Threads
 from frameloom.codegen.looptree import Accumulate, Assign, Blocked, Pass, Tree, is_blocked
 from frameloom.codegen.prelude import ELEMENTS, Prelude
+from frameloom.codegen.scratch import is_scratch
 from frameloom.codegen.sizes import SIZE, named
 from frameloom.ir.node import Axis, axis
 from frameloom.ir.program import Buffer, Kernel, Kind
@@ -51,7 +52,7 @@ class Loops(Threads, Squares):
 
     def block(self, body: list[Pass | Assign | Accumulate], scan: bool = False) -> None:
         stores = [i for i in body if isinstance(i, Assign)]
-        written = {i.buffer for i in stores}
+        written = {i.buffer for i in stores if not is_scratch(i.buffer)}
         # What several read and one overwrites (elementwise.py) is read first.
         if any(n.arg in written and n.arg != i.buffer for i in stores for n in loads([i.value])):
             for item in stores:

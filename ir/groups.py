@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from frameloom.ir.late import checked, defines
+from frameloom.ir.late import checked, defines, told
 from frameloom.ir.library import CALLS, DRAW, OWN
 from frameloom.ir.memory import read_by, reads_of, views_in, writes_of
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
@@ -257,6 +257,7 @@ def has_effect(target: str) -> bool:
 def live_steps(program: Program) -> list[Step]:
     """The steps that outputs, inputs or effects depend on."""
     needed: set[Buffer] = {o.buffer for o in program.outputs if not isinstance(o, (int, tuple))}
+    needed.update(told(program.outputs))
     needed.update(checked(s for step in program.steps for s, _, _ in defines(step)))
     kept: list[Step] = []
     for step in reversed(program.steps):

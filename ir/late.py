@@ -52,6 +52,12 @@ def awaited(step: Step) -> list[Buffer]:
     return [b for s in symbols if (b := _DEFINED.get(s)) is not None and b not in own]
 
 
+def told(outputs: Any) -> list[Buffer]:
+    """Results whose sizes the outputs of a program show."""
+    symbols = {s: None for n in _sizes_among(outputs) for s in late_in(n)} if _DEFINED else ()
+    return [b for s in symbols if (b := _DEFINED.get(s)) is not None]
+
+
 def checked(symbols: Iterable[Symbol]) -> list[Buffer]:
     """Results whose sizes are checked, whether anything else needs them or not."""
     facts = {id(s.facts): s.facts for s in symbols}

@@ -490,6 +490,9 @@ class Facts(Ranges):
                 else:
                     high = min(high, offset // -factor)
                 self._ranges[monomial[0]] = (low, high)
+                lone = monomial[0]
+                if low == high and isinstance(lone, Symbol) and lone.late and not self.relaxed:
+                    self._replace(lone, int(low))
 
     def _keep(self, table: dict[Any, Any], key: Any) -> None:
         """What `take_back` puts into the table again: before it changes."""

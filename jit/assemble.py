@@ -110,10 +110,13 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
         numbers.view(o) if isinstance(o, View) else numbers.replace(o) for o in program.outputs
     )
     arena_bytes = numbers.sizes.ref(memory.arena_bytes)
-    conditions = captured.facts.late_conditions() if captured.facts is not None else ()
+    # A backward pass is given what data has decided, and checked, in the forward pass.
+    conditions = captured.facts.late_conditions() if captured.facts and not captured.owned else ()
     assert not conditions or not writes_first(program), "a call that starts anew has written"
     for n in conditions:
-        if all(s in numbers.late for s in late_in(n)):
+        missing = [s for s in late_in(n) if s not in numbers.late]
+        assert all(s.source.is_erased for s in missing), f"nothing tells {missing}"
+        if not missing:
             numbers.sizes.require(n)
     spec = PlanSpec(
         n_inputs=len(program.inputs),

@@ -15,7 +15,7 @@ from frameloom.ir.lower.table import Decline, Ref, Result, Update, positions
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kind, Scatter, Store, View
 from frameloom.ir.scatter import guard
-from frameloom.ir.size import Size, number
+from frameloom.ir.size import Size, late_in, number
 from frameloom.ir.strides import overlaps
 from frameloom.ir.substitute import space
 
@@ -126,6 +126,14 @@ def sizes_in(val: Any) -> Iterator[Size]:
     for v in flatten(val):
         for n in v.shape if is_tensor(v) else (v,):
             if isinstance(n, Size):
+                yield n
+
+
+def late_sizes_in(val: Any) -> Iterator[Size]:
+    """Those that data decides, as they are called where they come from, though they turned out to equal others."""
+    for v in flatten(val):
+        for n in getattr(v, "own_shape", ()) if is_tensor(v) else (v,):
+            if isinstance(n, Size) and late_in(n):
                 yield n
 
 

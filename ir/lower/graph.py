@@ -37,6 +37,7 @@ from frameloom.ir.lower.geometry import (
     is_only_stored,
     is_tensor,
     is_view,
+    late_sizes_in,
     origin,
     result_of,
     scatter_of,
@@ -152,9 +153,9 @@ class Lowering:
     def run(self, once: bool = False) -> Program:
         """`once`: parts that are alike are lowered once (repeats.py), or Unfit."""
         nodes = list(self.graph.nodes)
-        late = [s for n in nodes for s in late_in(n.meta.get("val"))]
+        late = {n.facts for node in nodes for n in late_sizes_in(node.meta.get("val"))}
         self.has_late = bool(late)
-        forget(late)
+        forget(s for facts in late for s in facts.symbols)
         ends = nodes[-1].args[0]
         self.returned = {base_of(n) for n in flatten(ends) if isinstance(n, torch.fx.Node)}
         seen = flatten(ends if self.n_visible is None else ends[: self.n_visible])
@@ -502,6 +503,8 @@ class Lowering:
                 kind = Kind.OUTPUT if (node, k) in self.returned else Kind.TEMP
             buffer = self.buffer(f"{node.name}_{k}" if several else node.name, v, kind)
             refs.append(self.ref(buffer, v))
+            if any(n.facts.resolved(n) is not n for n in late_sizes_in(v)):
+                buffer = replace(buffer, shape=v.own_shape, strides=v.own_strides)
             results.append(buffer if k in used or any(map(late_in, buffer.shape)) else None)
         defined(results, self.numbers.symbols)
         self.steps.append(Extern(name, args, kwargs, tuple(results), origin(node)))

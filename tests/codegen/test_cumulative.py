@@ -115,3 +115,12 @@ def test_what_reads_it_anywhere_does_not_repeat_it(fn):
     stores = [s for k in report.graphs[0].fused.steps if isinstance(k, Kernel) for s in k.stores]
     folds = [n for n in topological(s.value for s in stores) if n.op is Op.REDUCE and n.arg.kind == "sum"]  # fmt: skip
     assert folds and all(prefix(n) is not None for n in folds)
+
+
+def test_reductions_of_reductions_before_it():
+    def fn(x):
+        y = x.softmax(-1)
+        return y, (y.mean(0, keepdim=True) + y).cumsum(0)
+
+    check(fn, torch.randn(13), graphs=1)
+    check(fn, torch.randn(130, dtype=torch.float64), graphs=1)

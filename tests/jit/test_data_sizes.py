@@ -175,6 +175,61 @@ def test_sizes_that_have_to_be_equal_break():
         jitted(x, x > 3)
 
 
+def same_calls(fn, *calls):
+    """... of one graph, whatever the call's data is."""
+    jitted = jit_for_test(fn)
+    for given in calls:
+        want, got = observe(fn, given, {}), observe(jitted, given, {})
+        assert_same_call(got, want, str(given), 1e-5, 1e-5)
+    found = jitted.explanation
+    assert (len(found.graphs), len(found.breaks)) == (1, 0), str(found)
+
+
+def test_sizes_that_have_to_be_equal_are_compared():
+    """... where the tensors of which they are the sizes are not needed otherwise, too."""
+    x = torch.tensor([0.5, -3.0, 2.0])
+    some, other = torch.tensor([True, False, True]), torch.tensor([True, True, True])
+
+    def added(x, m):
+        x.add_(1)
+        return (x[m] + x[x > 0]) * 2
+
+    def split(x, m):
+        return torch.zeros(x[m].shape[0]).split([2, 1])
+
+    same_calls(added, (x, some), (x, other), (x, some))
+    same_calls(split, (x, other), (x, some), (x, other))
+
+
+def test_a_mask_that_is_computed_twice_has_one_size():
+    def fn(x):
+        x[x > 0] = x[x > 0] * 3
+        return x[x * 2 > 1] + x[x * 2 > 1]
+
+    same_calls(fn, (torch.randn(5, 6),), (-torch.ones(5, 6),), (torch.ones(5, 6),))
+
+
+def test_a_size_that_can_only_be_one_number():
+    def fn(x):
+        n = int((x > 0).sum())
+        return torch.cat([part + 1 for part in x.split([n, 1 - n])])
+
+    jitted = jit_for_test(fn)
+    for given in (torch.ones(1), -torch.ones(1), torch.ones(1)):
+        assert torch.equal(jitted(given), fn(given))
+
+
+def test_rows_without_elements():
+    def fn(x, m):
+        return x[m] * 2, x[m].shape[0], x + 1
+
+    jitted = jit_for_test(fn)
+    for mask in ([True, False], [True, True], [False, False]):
+        given = torch.zeros(2, 0), torch.tensor(mask)
+        want, got = observe(fn, given, {}), observe(jitted, given, {})
+        assert_same_call(got, want, str(mask))
+
+
 def test_in_a_try_block():
     def fn(x, repeats):
         try:
@@ -343,3 +398,9 @@ def test_experts():
 @pytest.mark.parametrize("seed", range(0, 120, 5))
 def test_random_programs(seed):
     compared(seed)
+
+
+@pytest.mark.parametrize("use", ["differentiated", "twice", "step", "written"])
+@pytest.mark.parametrize("seed", range(0, 60, 12))
+def test_random_programs_in_use(seed, use):
+    compared(seed, use=use)
