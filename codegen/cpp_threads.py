@@ -138,7 +138,7 @@ class Threads(Strips):
         names = {a: self.fresh("n") for a in leading}
         counted = isinstance(_items(p), Size) and not pragma
         start, end = "0", None
-        block = self.fresh("b") if p.block else ""
+        block = self.fresh("block") if p.block else ""
         digits = [(names[a], a.extent) for a in leading] + ([(block, _blocks(p))] if block else [])
         if counted:
             self.open(f"if ({first} < {last})")
@@ -164,7 +164,7 @@ class Threads(Strips):
         """Variables for `number`, each digit as far as its extent, the last one first."""
         rest = number
         for name, extent in reversed(digits[1:]):
-            before = self.fresh("d")
+            before = self.fresh("number")
             self.line(f"const i64 {before} = {rest};")
             self.line(f"i64 {name} = {before} % {extent};")
             rest = f"{before} / {extent}"

@@ -19,6 +19,8 @@ from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Buffer
 from frameloom.ir.size import at_most
 
+_TYPES = frozenset(ELEMENTS.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -67,7 +69,8 @@ class Values(Ops):
 
     def fresh(self, stem: str) -> str:
         self._count += 1
-        return f"{stem}{self._count}"
+        name = f"{stem}{self._count}"
+        return self.fresh(stem) if name in _TYPES else name
 
     def line(self, text: str, level: int = -1) -> None:
         scope = self.scopes[level]

@@ -6,8 +6,11 @@ import pytest
 import torch
 
 from frameloom.codegen import generate
+from frameloom.codegen.cpp import Loops
 from frameloom.codegen.cpp_module import structure
 from frameloom.codegen.extern import callable_for
+from frameloom.codegen.prelude import ELEMENTS, Prelude
+from frameloom.codegen.vector import host_isa
 from frameloom.errors import FrameloomError
 from frameloom.ir.node import binary, unary
 from frameloom.ir.ops import Op
@@ -85,3 +88,11 @@ def test_names_are_not_types():
     for source in generate(kernels):
         for name in ("i8", "i16", "i32", "i64", "u8", "u16", "f32", "f64", "b8"):
             assert f" {name} = " not in source.text
+
+
+def test_no_variable_is_called_as_a_type():
+    isa = host_isa()
+    assert isa is not None
+    values = Loops(Prelude(isa))
+    names = {values.fresh(stem) for stem in "biuf" for _ in range(70)}
+    assert len(names) == 280 and names.isdisjoint(ELEMENTS.values())
