@@ -83,7 +83,8 @@ def mish_backward(grad: Expr, x: Expr) -> Expr:
 
 @pointwise("aten.hardsigmoid_backward.default")
 def hardsigmoid_backward(grad: Expr, x: Expr) -> Expr:
-    return where((x > -3) & (x < 3), grad * (1 / 6), 0.0)
+    one_sixth = 11184811 / 2**26  # ATen's is rounded to float32, whatever the dtype
+    return where((x > -3) & (x < 3), grad * one_sixth, 0.0)
 
 
 @pointwise("aten.hardswish_backward.default", by_device=True)

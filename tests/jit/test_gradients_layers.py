@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from tests.jit.training import facts, leaf, same_training
 
@@ -60,3 +61,15 @@ def test_bags_of_embeddings(mode, padding):
         return facts(weight, result)
 
     same_training(program)
+
+
+def test_hard_sigmoid_in_double_precision():
+    """Its derivative is eager's, which is one sixth in single precision."""
+
+    def program(jit):
+        f = jit(lambda x: F.hardsigmoid(x) * 3)
+        x = torch.linspace(-4, 4, 33, dtype=torch.float64, requires_grad=True)
+        f(x).sum().backward()
+        return x.grad
+
+    same_training(program, graphs=1, rtol=1e-14, atol=0)

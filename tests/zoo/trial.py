@@ -196,12 +196,12 @@ def check_in_float64(model: Model, original: Any, far: Disagreement) -> None:
     moved = copy.deepcopy(plain)
     with torch.no_grad():
         for p in moved.parameters():
-            p *= 1 + torch.finfo(torch.float64).eps
+            p *= 1 + torch.finfo(torch.float64).eps * torch.randn_like(p)
     frameloom.jit(compiled)
     for seed in SEEDS:
         inputs = {name: widened(v) for name, v in batch(model, seed).items()}
         want = step(plain, inputs)
-        # How far plain PyTorch is from itself where each parameter is the next number.
+        # How far plain PyTorch is from itself where each parameter is a neighbouring number.
         apart = compare_training(step(moved, inputs), want, math.inf)
         try:
             compare_training(step(compiled, inputs), want, max(1e-7, 10 * apart))
