@@ -12,9 +12,11 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.effects import pending
+from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import LITERALS, ConstValue
 from frameloom.capture.values.container import TupleValue, plain
+from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -27,8 +29,8 @@ ABSENT = object()
 def cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The result of a call; equal arguments give the same one while the cache has it."""
     try:
-        given = tuple(plain(t.look(arg)) for arg in args)
-        named = {name: plain(t.look(value)) for name, value in kwargs.items()}
+        given = tuple(argument(t, arg) for arg in args)
+        named = {name: argument(t, value) for name, value in kwargs.items()}
     except NotConstant:
         raise Break("unknown_call", f"{name_of(fn)}(...)") from None
     table, separator = parts_of(fn)
@@ -44,6 +46,17 @@ def cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> V
         raise Break("unknown_call", f"{name_of(fn)}(...) returns an object")
     guard(t, fn, table, key, result)
     return value
+
+
+def argument(t: Tracer, value: Value) -> Any:
+    """A constant, or an object that is only equal to itself, which the guards hold."""
+    value = t.look(value)
+    if isinstance(value, ObjectValue) and value.real is not None and value.origin is not None:
+        methods = (class_attribute(value.cls, name) for name in ("__hash__", "__eq__"))
+        if tuple(methods) == (object.__hash__, object.__eq__):
+            t.guards.add(value.origin, "is", value.real)
+            return value.real
+    return plain(value)
 
 
 def guard(t: Tracer, fn: Any, table: dict[Any, Any], key: Any, result: Any) -> None:

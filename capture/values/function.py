@@ -5,7 +5,7 @@ How a call is carried out (interpreted, recorded, evaluated, or a break) is deci
 
 from __future__ import annotations
 
-from functools import partial
+from functools import _lru_cache_wrapper, partial
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -299,7 +299,12 @@ class BoundMethodValue(Value):
         self.real = real
 
     def type(self) -> type:
-        return MethodType if isinstance(self.func, FunctionValue) else type([].append)
+        is_method = isinstance(self.func, FunctionValue)
+        return (
+            MethodType
+            if is_method or type(self.func.real) is _lru_cache_wrapper
+            else type([].append)
+        )
 
     def describe(self) -> str:
         return f"{self.owner.describe()}.{getattr(self.func, 'name', '?')}"

@@ -8,7 +8,7 @@ kept in `attributes` and written back at its end.
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import cached_property
+from functools import _lru_cache_wrapper, cached_property
 from types import (
     FunctionType,
     MemberDescriptorType,
@@ -170,6 +170,8 @@ class ObjectValue(Value):
             if not issubclass(self.cls, found.__objclass__):
                 raise Break("exception", f"{self.describe()}.{name} of another class")
             return BoundMethodValue(BuiltinValue(found), self)
+        if type(found) is _lru_cache_wrapper:
+            return BoundMethodValue(t.pinned(found), self)
         if type(found) is cached_property and found.attrname is not None:
             value = t.call(t.pinned(found.func), [self], {})
             self.setattr_generic(t, name, value)

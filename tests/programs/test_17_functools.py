@@ -211,6 +211,42 @@ def keys_of_a_typed_cache(x):
     return x + 1, kind_of(1), kind_of(1.0), kind_of(True), kind_of("a", k=1), kind_of(k=1, m=2)
 
 
+class Reporter:
+    def __init__(self):
+        self.level = 2
+
+    def note(self, text, more=""):
+        SEEN.append(f"{text} {self.level}{more}")
+
+    @lru_cache(None)
+    def note_once(self, *args, **kwargs):
+        self.note(*args, **kwargs)
+
+
+REPORTER = Reporter()
+
+
+def _forget():
+    SEEN[:] = [1.0]
+    Reporter.note_once.cache_clear()
+
+
+@program(before=_forget, state=lambda: SEEN, graphs=2)
+def method_that_does_something_once(x):
+    y = x + 1
+    REPORTER.note_once("seen", more="!")
+    once = REPORTER.note_once
+    once("seen again")
+    return y * 2, once.__self__ is REPORTER, type(once)
+
+
+@program(before=_forget, state=lambda: SEEN, graphs=2, breaks="unknown_call")
+def cached_method_of_a_new_object(x):
+    y = x + 1
+    Reporter().note_once("new")
+    return y * 2
+
+
 @singledispatch
 def describe(v):
     return "object"
