@@ -227,7 +227,7 @@ def undecided(recorder: Recorder, size: Size) -> NoReturn:
     """Code depends on a size that is not known."""
     sources = [s.source for s in late_in(size)]
     for source in sources:
-        if source.is_item or recorder.facts.relaxed:
+        if source.site is not None and (source.is_item or recorder.facts.relaxed):
             raise Avoid(source.site)
     raise Break("data_dependent", f"the size {size!r} has to be known")
 

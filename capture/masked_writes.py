@@ -1,9 +1,13 @@
-"""`x[mask] = value` where gradients are needed: written as a choice for each element, whose derivative does not depend on how many ones the
-mask has."""
+"""`x[mask] = value` and `index_put` where gradients are needed.
+
+Where all places get the same, it is a choice for each element, whose derivative does not depend on how many ones the mask has.  Otherwise the
+places are looked for in the forward pass, so that the backward pass need not do it.
+"""
 
 from __future__ import annotations
 
 import operator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,9 +19,56 @@ if TYPE_CHECKING:
     from frameloom.capture.record import Recorder
 
 
+INDICES = (torch.int64, torch.int32)
+
+
 def record_setitem(recorder: Recorder, x: Any, key: Any, value: Any) -> Any:
-    chosen = recorder.is_followed and _is_a_choice(x, key, value)
-    return recorder.run(_choose if chosen else operator.setitem, (x, key, value), {})
+    if recorder.is_followed and _is_a_choice(x, key, value):
+        return recorder.run(_choose, (x, key, value), {})
+    places = partial(_set_places, operator.setitem)
+    keys = key if isinstance(key, tuple) else (key,)
+    chosen = recorder.is_followed and _has_masks_that_fit(x, keys)
+    return recorder.run(places if chosen else operator.setitem, (x, key, value), {})
+
+
+def record_index_put(fn: Any) -> Any:
+    def record(recorder: Recorder, x: Any, indices: Any, values: Any, accumulate: Any = False) -> Any:  # fmt: skip
+        chosen = recorder.is_followed and _has_masks_that_fit(x, indices)
+        return recorder.run(
+            partial(_set_places, fn) if chosen else fn, (x, indices, values, accumulate), {}
+        )
+
+    return record
+
+
+def _has_masks_that_fit(x: Any, keys: Any) -> bool:
+    """Whether there are masks among them; one of another shape than what it selects from is refused by PyTorch."""
+    if Ellipsis in map(type, keys) or not isinstance(x, Fake):
+        return False
+    at, found = 0, False
+    for key in keys:
+        if key is None and not isinstance(keys, tuple):
+            at += 1  # in a list of indices, a dimension without one
+        elif isinstance(key, Fake) and key.dtype is torch.bool:
+            rank = key.dim()
+            if not rank or at + rank > x.dim():
+                return False
+            if not all(map(equal, key.shape, x.shape[at : at + rank])):
+                return False
+            at, found = at + rank, True
+        elif type(key) in (slice, int) or (isinstance(key, Fake) and key.dtype in INDICES):
+            at += 1
+        else:
+            return False
+    return found
+
+
+def _set_places(fn: Any, x: torch.Tensor, keys: Any, *rest: Any) -> Any:
+    found: list[Any] = []
+    for key in keys if isinstance(keys, tuple | list) else (keys,):
+        is_mask = isinstance(key, torch.Tensor) and key.dtype is torch.bool
+        found += key.nonzero(as_tuple=True) if is_mask else (key,)
+    return fn(x, tuple(found), *rest)
 
 
 def _is_a_choice(x: Any, mask: Any, value: Any) -> bool:

@@ -14,7 +14,7 @@ import torch
 
 from frameloom.capture.functional import reaches_beyond, write
 from frameloom.capture.known import known_mask
-from frameloom.capture.masked_writes import record_setitem
+from frameloom.capture.masked_writes import record_index_put, record_setitem
 from frameloom.capture.record_writes import conform
 from frameloom.capture.sized_calls import SIZED_CALLS
 from frameloom.errors import Break
@@ -261,6 +261,25 @@ def _record_ctc_loss(
     return recorder.pure(func, (x, targets, *lengths, blank, reduction, zero_infinity), {})
 
 
+def _record_cosine_similarity(
+    recorder: Any, x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8
+) -> Any:
+    if not recorder.is_followed:
+        return recorder.run(torch.cosine_similarity, (x1, x2, dim, eps), {})
+    return recorder.run(_cosine_similarity, (x1, x2, dim, eps), {})
+
+
+def _cosine_similarity(x1: torch.Tensor, x2: torch.Tensor, dim: int, eps: float) -> torch.Tensor:
+    """As PyTorch has it, except that norms are raised to `eps` in the open: there that is hidden from autograd, so that gradients pass."""
+    dtype = torch.result_type(x1, x2)
+    given = [x.to(dtype) for x in torch.broadcast_tensors(x1, x2)]
+    directions = []
+    for x in given:
+        norm = torch.linalg.vector_norm(x, 2, dim, True)
+        directions.append(x / torch.where(norm < eps, norm - norm.detach() + eps, norm))
+    return (directions[0] * directions[1]).sum(dim)
+
+
 def _tell_strides(recorder: Any, x: Any, *dim: int) -> Any:
     """Those of a tensor without elements are others."""
     for n in x.shape:
@@ -269,10 +288,13 @@ def _tell_strides(recorder: Any, x: Any, *dim: int) -> Any:
     return x.stride(*dim)
 
 
+INDEX_PUTS = (torch.index_put, torch.index_put_, torch.Tensor.index_put, torch.Tensor.index_put_)
 WHOLE: dict[Any, Callable[..., Any]] = {
     torch.Tensor.stride: _tell_strides,
     operator.setitem: record_setitem,
+    **{fn: record_index_put(fn) for fn in INDEX_PUTS},
     **SIZED_CALLS,
+    torch.cosine_similarity: _record_cosine_similarity,
     torch.ctc_loss: _record_ctc_loss,
     torch.nn.functional.ctc_loss: _record_ctc_loss,
 }

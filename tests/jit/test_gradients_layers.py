@@ -73,3 +73,28 @@ def test_hard_sigmoid_in_double_precision():
         return x.grad
 
     same_training(program, graphs=1, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("near_zero", [False, True])
+@pytest.mark.parametrize("twice", [False, True])
+def test_cosine_similarity(twice, near_zero):
+    """Its gradient passes where norms are raised to eps."""
+
+    def program(jit):
+        f = jit(lambda x, y: F.cosine_similarity(x, y, dim=-1, eps=1e-6) * 2)
+        seen = []
+        for _ in range(2):
+            x, y = leaf(3, 1, 5, dtype=torch.float64), leaf(4, 5, dtype=torch.float64)
+            if near_zero:
+                with torch.no_grad():
+                    x[0], y[1] = 0, y[1] * 1e-8
+            out = f(x, y)
+            if twice:
+                first = torch.autograd.grad(out.sum(), (x, y), create_graph=True)
+                (first[0].sum() + first[1].square().sum()).backward()
+            else:
+                out.sum().backward()
+            seen += [out, x.grad, y.grad]
+        return seen
+
+    same_training(program, graphs=None if twice else 1)
