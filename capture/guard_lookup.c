@@ -33,7 +33,8 @@ static int binds_natively(PyObject *descriptor) {
 
 static PyObject *bind(PyObject *descriptor, PyObject *object, PyObject *type) {
     descrgetfunc get = Py_TYPE(descriptor)->tp_descr_get;
-    if (get == NULL) return Py_NewRef(descriptor);
+    if (get == NULL || (object == NULL && Py_IS_TYPE(descriptor, &PyProperty_Type)))
+        return Py_NewRef(descriptor);
     if (!binds_natively(descriptor)) return NULL;
     PyObject *bound = get(descriptor, object, type);
     if (bound == NULL) PyErr_Clear();

@@ -74,7 +74,7 @@ INTERPRETED_TOP_LEVEL = frozenset({
 })  # fmt: skip
 INTERPRETED_TORCH = (
     "torch.nn.modules", "torch.nn.utils", "torch.__future__", "torch.nn.parameter", "torch.utils._pytree", "torch.nn.attention",
-    "torch.ao.nn", "torch._library.custom_ops", "torch.utils._contextlib", "torch.utils.hooks", "torch.utils._foreach_utils", "torch.autograd.grad_mode", "torch.amp.autocast_mode", "torch.optim",
+    "torch.ao.nn", "torch._library.custom_ops", "torch.utils._contextlib", "torch.utils.hooks", "torch.utils._foreach_utils", "torch.autograd.grad_mode", "torch.amp.autocast_mode", "torch.optim", "torch.distributions",
 )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ INTERPRETED_FUNCTIONS = frozenset(
     getattr(F, name)
     for name in ("gaussian_nll_loss", "triplet_margin_with_distance_loss", "linear_cross_entropy")
     if hasattr(F, name)  # the last is from PyTorch 2.13 on
-) | {torch.func.functional_call}
+) | {torch.func.functional_call, torch.overrides.is_tensor_like}
 
 
 def function_verdict(function: FunctionType) -> Verdict:

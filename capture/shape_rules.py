@@ -53,6 +53,16 @@ def _mean(func: Any, x: torch.Tensor, *, dtype: torch.dtype | None = None) -> An
     return _reduction(aten.mean.dim, x, None, dtype=dtype)
 
 
+@rule(aten.one_hot.default)
+def _one_hot(func: Any, index: torch.Tensor, classes: int) -> Any:
+    return empty((*index.shape, classes), torch.int64)
+
+
+@rule(aten._is_all_true.default, aten._is_any_true.default)
+def _truth(func: Any, x: torch.Tensor) -> Any:
+    return empty((), torch.bool)
+
+
 @rule(aten.native_layer_norm.default)
 def _native_layer_norm(
     func: Any, x: torch.Tensor, normalized: list[int], weight: Any, bias: Any, eps: float

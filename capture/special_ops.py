@@ -289,7 +289,18 @@ def _tell_strides(recorder: Any, x: Any, *dim: int) -> Any:
 
 
 INDEX_PUTS = (torch.index_put, torch.index_put_, torch.Tensor.index_put, torch.Tensor.index_put_)
+
+
+def _record_one_hot(recorder: Any, index: Any, num_classes: Any = -1) -> Any:
+    """Of tensors that hold nothing PyTorch compares with all classes: that checks nothing, and its result lies otherwise."""
+    is_known = isinstance(num_classes, Size) or num_classes > 0
+    if not is_known or index.dtype != torch.int64:
+        return recorder.run(torch.nn.functional.one_hot, (index, num_classes), {})
+    return recorder.pure(aten.one_hot.default, (index, num_classes), {})
+
+
 WHOLE: dict[Any, Callable[..., Any]] = {
+    torch.nn.functional.one_hot: _record_one_hot,
     torch.Tensor.stride: _tell_strides,
     operator.setitem: record_setitem,
     **{fn: record_index_put(fn) for fn in INDEX_PUTS},

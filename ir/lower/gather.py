@@ -68,6 +68,16 @@ def index_select(call: Call, x: Ref, dim: int, indices: Ref) -> Expr:
     return read(x, at, mask)
 
 
+@lowering("aten.one_hot.default", if_empty="library")
+def one_hot(call: Call, indices: Ref, classes: int) -> Expr:
+    at = call.at()
+    chosen = data_index(indices, at[:-1])
+    call.check(chosen >= 0, "RuntimeError", "Class values must be non-negative.")
+    few = Expr(compare(Op.LT, chosen.node, index(classes)))
+    call.check(few, "RuntimeError", "Class values must be smaller than num_classes.")
+    return Expr(compare(Op.EQ, chosen.node, at[-1])).cast(DType.I64)
+
+
 @lowering("aten.gather.default", if_empty="library")
 def gather(call: Call, x: Ref, dim: int, indices: Ref, sparse_grad: bool) -> Expr:
     if x.ndim == 0 or indices.ndim == 0:

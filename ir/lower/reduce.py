@@ -230,10 +230,16 @@ def argmin(call: Call, x: Ref, dim: int | None, keepdim: bool) -> Expr:
 
 def _truth(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
     over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
-    return over.fold(call.target.split(".")[1], read(x, over.at).cast(DType.BOOL))
+    kind = "all" if "all" in call.target else "any"
+    return over.fold(kind, read(x, over.at).cast(DType.BOOL))
 
 
-@lowering("aten.any.default", "aten.all.default")
+@lowering(
+    "aten.any.default",
+    "aten.all.default",
+    "aten._is_any_true.default",
+    "aten._is_all_true.default",
+)
 def truth_default(call: Call, x: Ref) -> Expr:
     return _truth(call, x, None, False)
 

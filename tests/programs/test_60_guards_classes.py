@@ -400,3 +400,19 @@ def descriptors_written_in_python():
     yield
     Descriptor.__get__ = lambda self, instance, owner: 7.0
     yield
+
+
+@changes
+def properties_asked_of_the_class():
+    class A:
+        @property
+        def p(self):
+            return 1
+
+    class B(A):
+        pass
+
+    yield lambda x: x + (1 if isinstance(getattr(B, "p"), property) else 2)
+    yield SAME
+    B.p = 3
+    yield
