@@ -55,6 +55,7 @@ from frameloom.capture.number_inputs import (
 )
 from frameloom.capture.outputs import Outputs
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
+from frameloom.capture.products import products_over
 from frameloom.capture.record_views import reshape, view
 from frameloom.capture.record_writes import forget_views, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
@@ -244,9 +245,9 @@ class Recorder(TorchDispatchMode):
         """`fn(*args, **kwargs)`, every op of it recorded."""
         if self.inference:
             # Inference mode hides the decomposition of composite ops from dispatch modes.
-            with torch.inference_mode(False), torch.no_grad(), self:
+            with torch.inference_mode(False), torch.no_grad(), products_over(self.facts), self:
                 return fn(*args, **kwargs)
-        with self:
+        with products_over(self.facts), self:
             return fn(*args, **kwargs)
 
     def made_in_call(self) -> set[int]:

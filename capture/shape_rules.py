@@ -12,7 +12,15 @@ from typing import Any
 import torch
 
 from frameloom.capture.device_layouts import HALVES
-from frameloom.capture.shapes import broadcast, empty, is_dense, like, rule, wrap_dim
+from frameloom.capture.shapes import (
+    broadcast,
+    empty,
+    is_dense,
+    iterator_strides,
+    like,
+    rule,
+    wrap_dim,
+)
 from frameloom.ir.lower.foreach import PLAIN
 from frameloom.ir.size import equal
 
@@ -148,6 +156,20 @@ def _bmm(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
     return empty((a.shape[0], a.shape[1], b.shape[2]), a.dtype)
 
 
+@rule(aten.mv.default)
+def _mv(func: Any, a: torch.Tensor, x: torch.Tensor) -> Any:
+    if a.dim() != 2 or x.dim() != 1 or a.shape[1] != x.shape[0] or not _same_dtype(a, x):
+        return None
+    return empty((a.shape[0],), a.dtype)
+
+
+@rule(aten.dot.default)
+def _dot(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
+    if a.dim() != 1 or b.dim() != 1 or a.shape[0] != b.shape[0] or not _same_dtype(a, b):
+        return None
+    return empty((), a.dtype)
+
+
 @rule(aten.embedding.default)
 def _embedding(func: Any, weight: torch.Tensor, indices: torch.Tensor, *rest: Any) -> Any:
     if weight.dim() != 2 or not indices.is_contiguous():
@@ -168,11 +190,15 @@ def _attention_keeps_layout() -> bool:
 def _flash_attention_cpu(
     func: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **kwargs: Any
 ) -> Any:
-    if not _attention_keeps_layout() or q.shape[3] != v.shape[3] or not is_dense(q):
+    if not _attention_keeps_layout() or q.shape[3] != v.shape[3]:
         return None
     b, h, n, _ = q.shape
     statistics = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
-    out = torch.empty_strided(q.shape, q.stride(), dtype=q.dtype, device="meta")
+    dense = is_dense(q)
+    if not dense and 0 in q.stride():
+        return None
+    strides = q.stride() if dense else iterator_strides(tuple(q.shape), [q], False)
+    out = torch.empty_strided(q.shape, strides, dtype=q.dtype, device="meta")
     return out, empty((b, n, h), statistics).transpose(1, 2)
 
 
