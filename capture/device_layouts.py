@@ -21,22 +21,22 @@ from frameloom.ir.size import hint_of
 aten = torch.ops.aten
 
 
-def _convolution(
-    meta: Any, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
-    transposed: bool, output_padding: Any, groups: int,
-) -> Any:  # fmt: skip
+def _convolution(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
     """As the library that PyTorch would choose wants it: channels last if input or weight is."""
     if x.dim() == 3 or (x.device.type == "cpu" and x.is_contiguous() and weight.is_contiguous()):
         return meta
     if has_sizes(x.shape, weight.shape):
-        x, weight = (_as_captured(t) for t in (x, weight))
-        form = _convolution(x.meta, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)  # fmt: skip
-        return meta if groups == 1 and form.is_contiguous() else settled(meta)
-    backend = torch._C._select_conv_backend(
-        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, None
-    )
-    form = torch._C._conv_determine_backend_memory_format(x, weight, backend)
-    return meta.contiguous(memory_format=form)
+        form = _convolution_format(_as_captured(x), _as_captured(weight), bias, *options)
+        if options[-1] == 1 and form is torch.contiguous_format:
+            return meta
+        return settled(meta).contiguous(memory_format=form)
+    return meta.contiguous(memory_format=_convolution_format(x, weight, bias, *options))
+
+
+def _convolution_format(x: Any, weight: Any, bias: Any, *options: Any) -> Any:
+    """`options`: stride, padding, dilation, whether it is transposed, the padding of results, the number of groups."""
+    backend = torch._C._select_conv_backend(x, weight, bias, *options, None)
+    return torch._C._conv_determine_backend_memory_format(x, weight, backend)
 
 
 def _as_captured(x: Any) -> Fake:

@@ -15,6 +15,7 @@ from frameloom.capture.aten_op import (
     tensors_of,
 )
 from frameloom.capture.fake import Fake
+from frameloom.capture.fill_order import in_memory_order
 from frameloom.capture.functional import current, functional_form, write
 from frameloom.errors import Break
 
@@ -38,6 +39,9 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
             own = (a[k : k + 1] if isinstance(a, list | tuple) else a for a in args)
             write_op(recorder, func, tuple(own), kwargs)
         return args[0] if schema.returns else None
+    if (permuted := in_memory_order(recorder, func, targets[0])) is not None:
+        write_op(recorder, func, (permuted, *args[1:]), kwargs)
+        return targets[0]
     if (reason := refusal(func, targets, tensors_of(func, args, kwargs))) is not None:
         raise Break("unsupported_op", f"{func} {reason}")
     if func is aten.copy_.default:

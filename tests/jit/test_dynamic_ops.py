@@ -186,3 +186,15 @@ def check(fn, make, most=3):
 def test_layout_of_a_norm_of_what_is_transposed():
     norm = nn.BatchNorm1d(8).eval()
     check(lambda x: norm(x.transpose(1, 2)).relu(), tokens)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("sizes", [(6, 5, 4, 3), (3, 4, 9)])
+def test_convolutions_of_images_laid_out_channels_last(groups, sizes):
+    """Their results lie so, too, whatever their sizes."""
+    layer = nn.Conv2d(6, 8, 3, groups=groups)
+    compiled = jit(lambda x: layer(x))
+    with torch.no_grad():
+        for n in sizes:
+            x = torch.randn(2, 6, n, n).contiguous(memory_format=torch.channels_last)
+            same(compiled(x), layer(x))

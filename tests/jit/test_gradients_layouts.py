@@ -9,6 +9,7 @@ from torch import nn
 
 import frameloom
 from frameloom.ir.lower import channels_last
+from tests.jit.training import leaf, same_training
 
 
 @pytest.fixture(autouse=True)
@@ -110,3 +111,27 @@ def test_each_channel_by_itself(kernel, stride, padding, dilation, each):
     for a, b in zip(mine, other, strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=2e-4)
         assert a.grad.stride() == b.grad.stride()
+
+
+@pytest.mark.parametrize(
+    "laid",
+    [
+        lambda x: x.contiguous(memory_format=torch.channels_last),
+        lambda x: x.transpose(1, 3),
+        lambda x: x.permute(3, 0, 2, 1),
+        lambda x: x[:, :, ::2],
+        lambda x: x[:1].transpose(1, 2),
+    ],
+)
+def test_dropout_draws_in_the_order_of_memory(laid):
+    def program(jit):
+        f = jit(lambda x: torch.dropout(laid(x).exp(), 0.3, True) * 2)
+        seen = []
+        for _ in range(2):
+            x = leaf(2, 6, 4, 5)
+            y = f(x)
+            y.square().sum().backward()
+            seen += [y, x.grad]
+        return seen
+
+    same_training(program, graphs=1)
