@@ -230,6 +230,8 @@ static PyObject *found_text(const Step *step, PyObject *object) {
     }
     case CHECK_TENSOR:
         return tensor_text(step->tensor, object);
+    case CHECK_SIZES:
+        return tensor_text(NULL, object);
     default:
         return short_repr(object);
     }

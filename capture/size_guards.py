@@ -33,7 +33,7 @@ def guard_sizes(t: Tracer) -> None:
                 continue
             origins: list[Origin] = []
             program = [*_program(size, origins), (op, 0, 0)]
-            t.guards.sizes(origins[0], f"{text(size)} {sign} 0", tuple(program))
+            t.guards.sizes(origins[0], condition(size, sign), tuple(program))
 
 
 def _guard_computed(t: Tracer, size: Size, sign: str) -> None:
@@ -42,7 +42,7 @@ def _guard_computed(t: Tracer, size: Size, sign: str) -> None:
     if postfix(t, size, program) is None:
         raise Skip(f"{size!r} is too long for a guard")
     program += [(0,), (SIGNS[sign], 2)]
-    t.guards.outcome(f"{text(size)} {sign} 0", tuple(program), True)
+    t.guards.outcome(condition(size, sign), tuple(program), True)
 
 
 def _program(n: Int, origins: list[Origin]) -> list[tuple[Any, Any, Any]]:
@@ -68,9 +68,30 @@ def _program(n: Int, origins: list[Origin]) -> list[tuple[Any, Any, Any]]:
     return steps
 
 
-def text(size: Size) -> str:
+MIRRORED = {"==": "==", "!=": "!=", ">=": "<="}
+
+
+def condition(size: Size, sign: str) -> str:
+    """`size` compared with 0, as one would write it: what is subtracted is on the other side."""
+    terms = dict(size.terms)
+    constant = terms.pop((), 0)
+    sides = [
+        {m: abs(c) for m, c in terms.items() if (c < 0) == negative} for negative in (False, True)
+    ]
+    if not sides[0]:  # `5 - n >= 0` is `n <= 5`
+        sides.reverse()
+        constant, sign = -constant, MIRRORED[sign]
+    to_the_right = constant < 0 or not sides[1]
+    sides[to_the_right][()] = -constant if to_the_right else constant
+    left, right = (size.facts.make(side) for side in sides)
+    return f"{text(left)} {sign} {text(right)}"
+
+
+def text(size: Int) -> str:
     """As the user would write it."""
     shown = repr(size)
+    if not isinstance(size, Size):
+        return shown
     for symbol in sorted(set(atoms_of(size)), key=lambda s: -len(s.name)):
         shown = shown.replace(symbol.name, symbol.source.text())
     return shown

@@ -281,7 +281,7 @@ PyObject *tensor_text(const TensorSpec *spec, PyObject *object) {
         return PyUnicode_FromFormat("a %s", Py_TYPE(object)->tp_name);
     }
     PyObject *text = describe(object);
-    if (text && PyUnicode_Compare(text, spec->text) == 0) { /* only the keys differ */
+    if (text && spec && PyUnicode_Compare(text, spec->text) == 0) { /* only the keys differ */
         PyObject *keys = NULL, *longer = NULL, *c = PyObject_GetAttrString(torch_header.torch, "_C");
         if (c) keys = PyObject_CallMethod(c, "_dispatch_keys", "O", object);
         if (keys) longer = PyUnicode_FromFormat("%U with dispatch keys %S", text, keys);

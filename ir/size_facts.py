@@ -278,9 +278,17 @@ class Facts(Ranges):
 
     def _divides(self, n: Size) -> bool:
         """Whether `n` is 0 if those divisions leave no rest that leave none in the captured call, which then becomes the condition."""
-        found = divisions(n)
-        rest = undivided(n, {*found, *self._known_exact()}) if found else n
-        if isinstance(rest, Size) or rest:
+        atom = n.terms[0][0][0]
+        if len(n.terms) == 1 and isinstance(atom, Apply) and atom.op == "mod":
+            found = [
+                pair for part in atom.args if isinstance(part, Size) for pair in divisions(part)
+            ]
+            exact = {*found, *self._known_exact()}
+            rest = divide(self, *(undivided(part, exact) for part in atom.args))[1]
+        else:
+            found = divisions(n)
+            rest = undivided(n, {*found, *self._known_exact()})
+        if not found or isinstance(rest, Size) or rest:
             return False
         for a, k in found:
             rest = self.resolved(self.apply("mod", a, k))

@@ -175,3 +175,11 @@ def test_is_given_to_pytorch():
     assert isinstance(a, torch.SymInt)
     with pytest.raises(TypeError):
         Size()
+
+
+def test_a_quotient_among_the_factors_of_a_divisor():
+    """`x.view(n // 4, 4, -1)`: the condition is that 4 divides n, whatever the other sizes are."""
+    facts, n, m = sizes(8, 5)
+    assert (n * m) % (4 * (n // 4)) == 0
+    assert [repr(z) for z in facts.zero] == ["mod(s0, 4)"]
+    assert same(n * m // (4 * (n // 4)), m)
