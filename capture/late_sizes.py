@@ -88,7 +88,7 @@ def nonzero(recorder: Recorder, x: Fake) -> Fake:
     else:
         size = known[0]
     meta = SizedMeta((size, x.dim()), (1, size), torch.int64)
-    return _made(recorder, aten.nonzero.default, (x,), {}, meta, source)
+    return made(recorder, aten.nonzero.default, (x,), meta, source=source)
 
 
 def _value_of(node: Any, depth: int = 4) -> Any:
@@ -115,16 +115,16 @@ def _new_size(recorder: Recorder, bound: Int | None, dim: int) -> tuple[Int, Res
     return recorder.facts.late_symbol(source, bound), source
 
 
-def _made(
-    recorder: Recorder, func: Any, args: Any, kwargs: Any, metas: Any, source: Result | None
-) -> Any:
+def made(
+    recorder: Recorder, func: Any, args: Any, metas: Any, kwargs: Any = None, source: Result | None = None
+) -> Any:  # fmt: skip
     """The op, whose results have these geometries."""
     recorder.looks_at_data = True
-    made = recorder.pure(func, args, kwargs, recorder.new(metas, CPU))
+    found = recorder.pure(func, args, kwargs or {}, recorder.new(metas, CPU))
     if source is not None:
-        source.fake = made if isinstance(made, Fake) else made[0]
+        source.fake = found if isinstance(found, Fake) else found[0]
         source.node = source.fake.node
-    return made
+    return found
 
 
 def _nonzero(recorder: Recorder, func: Any, x: Fake) -> Any:
@@ -141,7 +141,7 @@ def _unique(
         empty(x.shape if inverse else (0,), torch.int64),
         empty((size if counts else 0,), torch.int64),
     )
-    return _made(recorder, func, (x, *first, inverse, counts), {}, metas, source)
+    return made(recorder, func, (x, *first, inverse, counts), metas, source=source)
 
 
 def _unique2(
@@ -172,7 +172,7 @@ def _unique_dim(
         empty((x.shape[dim],), torch.int64),
         empty((size,), torch.int64),
     )
-    return _made(recorder, func, (x, dim, sorted, inverse, counts), {}, metas, source)
+    return made(recorder, func, (x, dim, sorted, inverse, counts), metas, source=source)
 
 
 def _repeated(
@@ -185,7 +185,23 @@ def _repeated(
     else:
         size, source = _new_size(recorder, None, 0)
         meta = empty((size,), repeats.dtype)
-    return _made(recorder, func, (repeats,), {"output_size": output_size}, meta, source)
+    return made(recorder, func, (repeats,), meta, {"output_size": output_size}, source)
+
+
+def _bincount(
+    recorder: Recorder, func: Any, x: Fake, weights: Fake | None = None, minlength: Int = 0
+) -> Any:
+    """Who says how many counts there are at least likely means that there are so many."""
+    if x.dim() != 1:
+        return None
+    size, source = _new_size(recorder, None, 0)
+    kind = torch.int64 if weights is None else torch.float64
+    if weights is not None and weights.dtype is torch.float32:
+        kind = torch.float32
+    found = made(recorder, func, (x, weights, minlength), empty((size,), kind), source=source)
+    if minlength > 0 and isinstance(size, Size):
+        recorder.facts.expect_0(size - minlength)
+    return found
 
 
 OPS: dict[Any, Callable[..., Any]] = {
@@ -194,6 +210,7 @@ OPS: dict[Any, Callable[..., Any]] = {
     aten.unique_consecutive.default: _unique_consecutive,
     aten.unique_dim.default: _unique_dim,
     aten.repeat_interleave.Tensor: _repeated,
+    aten.bincount.default: _bincount,
 }
 
 

@@ -40,7 +40,6 @@ from frameloom.capture.joint import Joint, check_inputs, wants_gradients
 from frameloom.capture.late_sizes import (
     Result,
     assumed,
-    avoid_late,
     avoid_parts,
     check_device,
     check_returned,
@@ -280,11 +279,7 @@ class Recorder(TorchDispatchMode):
         if wants_gradients(outputs):
             # A backward graph is given what the call has, and nothing that is computed from that.
             self.facts.settle_some(lambda symbol: symbol.source.origin is None)
-            try:
-                nodes, backward = Joint(self, Outputs(outputs)).cut()
-            except Break:
-                avoid_late(self)
-                raise
+            nodes, backward = Joint(self, Outputs(outputs)).cut()
         else:
             nodes = [current(fake, self) for fake in outputs]
         check_returned(self, nodes)

@@ -33,7 +33,7 @@ from frameloom.capture.branches import calls_in
 from frameloom.capture.builder import CodeBuilder
 from frameloom.capture.freezing import frozen
 from frameloom.capture.instr import argument_names, assemble, decode
-from frameloom.capture.late_sizes import checks_sizes
+from frameloom.capture.late_sizes import avoid_late, checks_sizes
 from frameloom.capture.leave import Leaver, frame_spec
 from frameloom.capture.leaves import check_that_leaves_stay_inside, leaves_or
 from frameloom.capture.lifetime import Lifetimes
@@ -104,6 +104,7 @@ class Piece:
             try:
                 self.graph = t.recorder.finish(without_histories(t, self.outputs, self.spent))
             except Break as cause:
+                avoid_late(t.recorder)
                 raise leaves_or(t, Skip(f"a gradient is needed: {cause}")) from cause
             if self.graph.backward is not None:
                 watch_autograd(t)

@@ -360,10 +360,10 @@ def _gather(func: Any, x: Any, dim: int, index: Any, *, sparse_grad: bool = Fals
 
 @sized_rule(
     aten.scatter.src, aten.scatter.value, aten.scatter_add.default, aten.index_put.default, aten.index_add.default, aten.index_copy.default,
-    aten.index_fill.int_Scalar, aten.select_scatter.default, aten.slice_scatter.default, aten.masked_scatter.default,
+    aten.index_fill.int_Scalar, aten.select_scatter.default, aten.slice_scatter.default, aten.masked_scatter.default, aten._unsafe_index_put.default,
 )  # fmt: skip
 def _changed(func: Any, x: Any, *args: Any, **options: Any) -> Any:
-    if func is aten.index_put.default:
+    if func in (aten.index_put.default, aten._unsafe_index_put.default):
         return dense_like(x)
     return empty(x.shape, x.dtype) if x.is_contiguous() else None
 
@@ -399,7 +399,11 @@ def _pad(func: Any, x: Any, pads: Sequence[Int], value: Any = 0) -> Any:
         shape[d] = shape[d] + pads[2 * k] + pads[2 * k + 1]
         if not shape[d] >= 0:
             return None
-    return empty(shape, x.dtype) if x.is_contiguous() else None
+    grows = any(
+        isinstance(p, int) and p > 0 for p in pads
+    )  # otherwise it is a part, copied as it lies
+    fresh = x.is_contiguous() or x.dim() == 1 or (grows and x.dim() < 4)
+    return empty(shape, x.dtype) if fresh else None
 
 
 @sized_rule(aten.where.self)

@@ -14,6 +14,7 @@ import torch
 
 from frameloom.capture.functional import reaches_beyond, write
 from frameloom.capture.known import known_mask
+from frameloom.capture.masked_scatter import record_masked_scatter
 from frameloom.capture.masked_writes import record_index_put, record_setitem
 from frameloom.capture.record_writes import conform
 from frameloom.capture.sized_calls import SIZED_CALLS
@@ -306,6 +307,8 @@ WHOLE: dict[Any, Callable[..., Any]] = {
     **{fn: record_index_put(fn) for fn in INDEX_PUTS},
     **SIZED_CALLS,
     torch.cosine_similarity: _record_cosine_similarity,
+    torch.masked_scatter: record_masked_scatter,
+    torch.Tensor.masked_scatter: record_masked_scatter,
     torch.ctc_loss: _record_ctc_loss,
     torch.nn.functional.ctc_loss: _record_ctc_loss,
 }

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.history import without_autocast
+from frameloom.capture.late_sizes import avoid_late
+from frameloom.errors import Break, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
@@ -82,6 +84,9 @@ def _is_freed(t: Tracer, value: TensorValue) -> bool:
             recorder.run(ask, (), {})
     except RuntimeError as error:
         return "a second time" in str(error)
+    except Break as cause:
+        avoid_late(recorder)
+        raise Skip(f"a history that cannot be followed: {cause}") from cause
     finally:
         recorder.restore(before)
     return False

@@ -367,7 +367,7 @@ class Facts(Ranges):
         n = self.resolved(n)
         if not isinstance(n, Size):
             return bool(n == 1)
-        if n.hint == 1:
+        if n.hint == 1 and not late_in(n):
             return self.is_zero(n - 1)
         if self.range_of(n)[0] <= 1:
             self.soft.add(n)

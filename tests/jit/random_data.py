@@ -114,7 +114,10 @@ def leaf_of(x: Any) -> Any:
 
 def gradient(result: Any, x: Any, **options: Any) -> Any:
     loss = loss_of(result)
-    return torch.autograd.grad(loss, x, **options)[0] if isinstance(loss, torch.Tensor) else None
+    if not isinstance(loss, torch.Tensor):
+        return None
+    # How it lies in memory is up to the order in which autograd adds.
+    return torch.autograd.grad(loss, x, **options)[0].contiguous()
 
 
 def differentiated(f: Function, x: Any) -> Any:

@@ -291,7 +291,24 @@ def training(kind, whole, optimizer=torch.optim.SGD):
     return program
 
 
-KINDS = (Experts, Assigned, Packed, Repeated, Unique, Chosen)
+class Sorted(Experts):
+    def forward(self, x):
+        h = x.reshape(-1, x.shape[-1])
+        weights, chosen = self.gate(h).softmax(-1).max(-1)
+        counts = torch.bincount(chosen, minlength=self.n).tolist()
+        order = chosen.argsort(stable=True)
+        parts = zip(self.experts, h[order].split(counts), strict=True)
+        made = torch.cat([expert(part) for expert, part in parts])
+        return torch.zeros_like(h).index_add(0, order, made * weights[order][:, None])
+
+
+class Scattered(Packed):
+    def forward(self, x):
+        m = x[..., 0] > 0
+        return x.masked_scatter(m[..., None], self.linear(x)[m])
+
+
+KINDS = (Experts, Assigned, Sorted, Packed, Repeated, Unique, Chosen, Scattered)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -309,15 +326,38 @@ def test_whole_steps(kind, optimizer):
     assert not frameloom.stats()["breaks"]
 
 
+@pytest.mark.parametrize("shapes", [
+    ((4, 5), (4, 5), (4, 5)), ((4, 5), (4, 1), (20, 1)), ((4, 5), (4, 5), (3, 3)), ((4, 1), (4, 5), (4, 6)),
+])  # fmt: skip
+@pytest.mark.parametrize("fn", [
+    lambda x, m, s: x.masked_scatter(m, s), lambda x, m, s: x.t().masked_scatter(m.t(), s.t().exp()) * 2,
+])  # fmt: skip
+def test_masked_scatter(fn, shapes):
+    """Where the source has too few elements, it raises as plain code does."""
+
+    def program(jit):
+        f, seen = jit(lambda x, m, s: fn(x, m, s)), []
+        for share in (0.5, 0, 1, 0.2):
+            x, m, s = (torch.randn(shape, requires_grad=True) for shape in shapes)
+            y = caught(f, x, m > torch.quantile(m, 1 - share) if share < 1 else m < 100, s)
+            if isinstance(y, torch.Tensor):
+                y.cos().sum().backward()
+            seen += [y, x.grad, s.grad]
+        return seen
+
+    same_training(program, graphs=1)
+
+
 def test_a_backward_pass_that_cannot_be_recorded():
     """Histories are whole behind the break."""
 
-    class Scattered(Packed):
+    class Written(Packed):
         def forward(self, x):
             m = x[..., 0] > 0
-            return x.masked_scatter(m[..., None], self.linear(x)[m])
+            return x.clone().masked_scatter_(m[..., None], self.linear(x)[m])
 
-    same_training(training(Scattered, whole=True))
+    same_training(training(Written, whole=True))
+    assert frameloom.stats()["breaks"]
 
 
 def test_another_number_of_rows_is_no_other_entry():

@@ -230,6 +230,20 @@ def test_rows_without_elements():
         assert_same_call(got, want, str(mask))
 
 
+@pytest.mark.parametrize("fn", [
+    lambda x, w: torch.bincount(x, minlength=4) * 2, lambda x, w: torch.bincount(x) + 1, lambda x, w: torch.bincount(x, w),
+    lambda x, w: torch.bincount(x, w.double(), 6).cumsum(0), lambda x, w: (x.add_(1), torch.bincount(x, minlength=4) * 2),
+    lambda x, w: [w[:n].sum() for n in torch.bincount(x, minlength=4).tolist()],
+])  # fmt: skip
+def test_counts_of_numbers(fn):
+    jitted = jit_for_test(fn)
+    for numbers in ([0, 1, 2], [3, 3], [], [0], [5, 1], [-1, 2], [1, 1, 1, 1, 2]):
+        given = torch.tensor(numbers, dtype=torch.long), torch.randn(len(numbers))
+        want, got = observe(fn, given, {}), observe(jitted, given, {})
+        assert_same_call(got, want, str(numbers), 1e-5, 1e-5)
+    assert not jitted.explanation.breaks
+
+
 def test_in_a_try_block():
     def fn(x, repeats):
         try:
