@@ -409,7 +409,7 @@ SYMBOLS = {fn: symbol for symbol, fn in {**OPERATORS, **COMPARISONS}.items()}
 def _comparable_to_tensor(left: Value, right: Value) -> bool:
     other = right if isinstance(left, TensorValue) else left
     return isinstance(other, TensorValue) or (
-        isinstance(other, ConstValue) and isinstance(other.real, int | float | complex)
+        isinstance(other, ConstValue) and issubclass(other.type(), int | float | complex)
     )
 
 

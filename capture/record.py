@@ -232,7 +232,9 @@ class Recorder(TorchDispatchMode):
             ) from error
         check_result(result, fn)
         if self.facts.soft or self.facts.soft_0:
-            self.soft_sizes.end(fn, tuple(fakes_in((args, kwargs))), tuple(fakes_in((result,))))
+            self.soft_sizes.end(
+                fn, (args, kwargs), tuple(fakes_in((args, kwargs))), tuple(fakes_in((result,)))
+            )
         if any(id(f) not in self.outs for f in fakes_in((kwargs.get("out"),))):
             # Composite functions handle tensors that are not plain ones otherwise, and may leave `out` alone.
             raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)} with out=")

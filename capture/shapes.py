@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from frameloom.capture.shape_trials import by_trials
 from frameloom.capture.sized import (
     Sized,
     SizedMeta,
@@ -71,6 +72,10 @@ def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
             return as_known(result)
     if func.has_kernel_for_dispatch_key(COMPOSITE):
         return as_known(func.decompose(*args, **kwargs))
+    if not func._schema.returns:
+        return None
+    if (found := by_trials(func, args, kwargs, infer)) is not None:
+        return as_known(found)
     if "sizes" in config.logs:
         log("sizes", f"{func} has to know the sizes")
     args, kwargs = torch.fx.node.map_aggregate((args, kwargs), _settled)  # type: ignore[assignment, misc]
@@ -252,7 +257,10 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
             if _is_zero(a) or _is_zero(b):
                 continue
             if not same(a, b):
-                return -1 if is_less(a, b) else 1
+                if is_less(a, b):
+                    return -1
+                if is_less(b, a):
+                    return 1
             if not same(shape[i], shape[j]) and is_less(shape[j], shape[i]):
                 return 1
         return 0
@@ -278,7 +286,7 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
 
 
 def is_less(a: Int, b: Int) -> bool:
-    """Of strides and sizes that differ."""
+    """Of strides and sizes."""
     facts = next((n.facts for n in (a, b) if isinstance(n, Size)), None)
     return bool(a < b) if facts is None else facts.is_less_softly(a, b)
 

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 
 from frameloom.capture.fake import Fake
+from frameloom.capture.layout_trials import can_be_tried, lies_alike
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import SizedFake, strides_of
 from frameloom.capture.values.size import lone_symbol
-from frameloom.ir.size import Int, Size, Symbol, largest, may_exceed_1, same, substitute
+from frameloom.ir.size import Int, Size, Symbol, largest, late_in, may_exceed_1, same, substitute
 from frameloom.ir.size_facts import Facts
 
 # Their result shares memory with the argument or not, as its layout allows.
@@ -36,15 +37,17 @@ FRESH = frozenset({
 COPYING = frozenset({torch.repeat_interleave, torch.Tensor.repeat_interleave})
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Assumption:
     """Made in a call of `fn`, from tensors over `sources`."""
 
     sizes: frozenset[Size]
     not_0: frozenset[Size]
     fn: Callable[..., Any]
+    given: tuple[Any, Any]  # the arguments
     sources: tuple[Any, ...]
     results: tuple[Fake, ...]
+    sharing: bool = False  # whether it shows what shares memory with what
 
     def is_0_visible(self, outputs: Sequence[Fake]) -> bool:
         seen = {id(f.memory) for f in outputs}
@@ -55,18 +58,26 @@ class Assumption:
         made = [f.memory for f in self.results]
         shares = self.fn in ALIASING or any(m is s for m in made for s in self.sources)
         if shares and any(m.version for m in (*self.sources, *made)):
+            self.sharing = True
             return True
         shown = [f for f in self.results if id(f.memory) in seen]
         if not shown:
             return self.shapes(outputs)
         if self.fn in ALIASING and any(m.input is not None or id(m) in seen for m in self.sources):
+            self.sharing = True
             return True
-        return any(not is_plain(f) for f in shown)
+        if not all(map(is_plain, shown)):
+            return True
+        if any(map(late_in, self.sizes)) or not can_be_tried(self.fn):
+            return False
+        own = {f.node for f in outputs if isinstance(f, SizedFake)}
+        return any(f.node in own for f in shown)
 
     def note(self) -> None:
-        """It becomes a condition."""
+        """It becomes a condition, for those sizes for which PyTorch gives something else where they are 1."""
         for n in self.sizes:
-            n.facts.assume_not_0(n - 1)
+            if not lies_alike(n, self.fn, *self.given, self.results, self.sharing):
+                n.facts.assume_not_0(n - 1)
 
     def shapes(self, outputs: Sequence[Fake]) -> bool:
         """Whether the layout of an output may follow from that of a result."""
@@ -140,13 +151,17 @@ class SoftSizes:
         self._facts.soft_0.clear()
 
     def end(
-        self, fn: Callable[..., Any], arguments: Sequence[Fake], results: Sequence[Fake]
+        self,
+        fn: Callable[..., Any],
+        given: tuple[Any, Any],
+        arguments: Sequence[Fake],
+        results: Sequence[Fake],
     ) -> None:
         """`fn` has been recorded."""
         sizes, not_0 = frozenset(self._facts.soft), frozenset(self._facts.soft_0)
         if sizes or not_0:
             sources = tuple(f.memory for f in arguments)
-            self._found.append(Assumption(sizes, not_0, fn, sources, tuple(results)))
+            self._found.append(Assumption(sizes, not_0, fn, given, sources, tuple(results)))
 
     def settle(self, outputs: Sequence[Fake]) -> None:
         """The recording is over."""

@@ -225,6 +225,8 @@ class TruthNode(Node):
         a, b = self.operands
         if self.fn in (operator.eq, operator.ne) and type(b) is int and b == 1:
             return self.facts.is_one_softly(a) is (self.fn is operator.eq)
+        if self.fn in (operator.eq, operator.ne) and not isinstance(a + b, float):
+            return self.facts.differ_softly(a, b) is (self.fn is operator.ne)
         return bool(self.fn(a, b))
 
     def known(self) -> bool | None:

@@ -95,7 +95,7 @@ def test_two_entries_for_all_shapes(name):
         args = make(*shape)
         torch.testing.assert_close(jitted(*args), fn(*args), rtol=1e-4, atol=1e-5)
     # How a transposed result lies in memory depends on which sizes are 1, and the caller sees it.
-    assert frameloom.stats()["graphs"] <= (4 if name == "transposed" else 2)
+    assert frameloom.stats()["graphs"] <= {"transposed": 4, "viewed": 3}.get(name, 2)
     assert not frameloom.stats()["breaks"]
 
 

@@ -1,0 +1,105 @@
+"""Sizes of 1 are served by the entry for all, where PyTorch's layouts say nothing else; and ops without a rule are told from trials."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import frameloom
+from frameloom import jit
+
+SHAPES = [(4, 9), (3, 7), (1, 5), (6, 1), (1, 1), (5, 12), (2, 30), (7, 2)]
+ATTENTION = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+LAYER = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+
+
+def heads(x):
+    return x.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2)
+
+
+def written_attention(x):
+    b, s, d = x.shape
+    q = k = v = heads(x)
+    weights = q @ k.transpose(-1, -2) / 2
+    later = torch.ones(s, s, dtype=torch.bool).triu(1)
+    return (weights.masked_fill(later, -torch.inf).softmax(-1) @ v).transpose(1, 2).reshape(b, s, d)
+
+
+def rotated(x):
+    angles = torch.arange(x.shape[1]).float()[:, None] / 10 ** torch.arange(0, 8, 2)
+    a, b = x[..., ::2], x[..., 1::2]
+    cos, sin = angles.cos(), angles.sin()
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+
+
+def flat(x):
+    return x.flatten(1)
+
+
+PROGRAMS = {
+    "rms_norm": lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5),
+    "softmax": lambda x: x.softmax(-1),
+    "layer_norm": lambda x: F.layer_norm(x, (8,)),
+    "swiglu": lambda x: F.silu(x[..., :4]) * x[..., 4:],
+    "rows": lambda x: x.reshape(-1, 8) * 2,
+    "flat": lambda x: flat(x) * 2,
+    "strided": lambda x: x[:, :, ::2] + 1,
+    "written_attention": written_attention,
+    "sdpa": lambda x: F.scaled_dot_product_attention(heads(x), heads(x), heads(x)),
+    "causal": lambda x: F.scaled_dot_product_attention(heads(x), heads(x), heads(x), is_causal=True),
+    "rotated": rotated,
+    "multihead": lambda x: ATTENTION(x, x, x)[0],
+    "multihead_weights": lambda x: ATTENTION(x, x, x, need_weights=True),
+    "layer": lambda x: LAYER(x),
+    # without rules
+    "mv": lambda x: flat(x) @ flat(x)[0],
+    "dot": lambda x: flat(x)[0] @ flat(x)[0],
+    "bilinear": lambda x: F.bilinear(x, x, torch.ones(3, 8, 8)),
+    "rot90": lambda x: flat(x).rot90(),
+    "diag_embed": lambda x: x.diag_embed(),
+    "searchsorted": lambda x: torch.searchsorted(x.sort(-1).values, x),
+    "histc": lambda x: x.histc(5),
+    "cross": lambda x: torch.linalg.cross(x[..., :3], x[..., 3:6]),
+    "inv": lambda x: torch.linalg.inv(x @ x.mT + torch.eye(x.shape[1])),
+    "renorm": lambda x: torch.renorm(x, 2, 0, 1.0),
+    "isin": lambda x: torch.isin(x.mul(3).long(), torch.tensor([1, 2])),
+    "block_diag": lambda x: torch.block_diag(x[0], x[0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@torch.no_grad()
+def test_two_graphs_serve_all_sizes(name):
+    frameloom.reset()
+    fn = PROGRAMS[name]
+    jitted = jit(fn)
+    for b, s in SHAPES:
+        x = torch.rand(b, s, 8)
+        found, want = jitted(x), fn(x)
+        torch.testing.assert_close(found, want, atol=1e-5, rtol=1e-4)
+        if isinstance(want, torch.Tensor):
+            assert found.stride() == want.stride(), (b, s)
+    assert frameloom.stats()["graphs"] <= 2
+
+
+@torch.no_grad()
+def test_strides_that_are_equal_for_some_sizes():
+    def fn(x):
+        return x[:, ::2] + 1
+
+    for shapes in ([(4, 9), (3, 7), (7, 2), (6, 1)], [(4, 9), (7, 2), (5, 2)]):
+        jitted = jit(fn)
+        for shape in shapes:
+            x = torch.rand(shape)
+            assert jitted(x).stride() == fn(x).stride(), shape
+
+
+@torch.no_grad()
+def test_an_int_that_a_tensor_is_compared_with():
+    frameloom.reset()
+    x = torch.randint(0, 20, (24,))
+    equal, other = jit(lambda n: (x == n).sum()), jit(lambda n: (x != n) * x)
+    for n in (5, 3, 8, 1, 0, 12):
+        assert torch.equal(equal(n), (x == n).sum())
+        assert torch.equal(other(n), (x != n) * x)
+    assert frameloom.stats()["graphs"] == 4
