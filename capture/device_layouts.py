@@ -23,14 +23,25 @@ aten = torch.ops.aten
 
 def _convolution(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
     """As the library that PyTorch would choose wants it: channels last if input or weight is."""
-    if x.dim() == 3 or (x.device.type == "cpu" and x.is_contiguous() and weight.is_contiguous()):
+    if x.dim() == 3 or (x.device.type == "cpu" and _is_plain(x) and _is_plain(weight)):
         return meta
     if has_sizes(x.shape, weight.shape):
         form = _convolution_format(_as_captured(x), _as_captured(weight), bias, *options)
         if options[-1] == 1 and form is torch.contiguous_format:
             return meta
-        return settled(meta).contiguous(memory_format=form)
-    return meta.contiguous(memory_format=_convolution_format(x, weight, bias, *options))
+        return _laid_out(settled(meta), form)
+    return _laid_out(meta, _convolution_format(x, weight, bias, *options))
+
+
+def _is_plain(t: Any) -> bool:
+    """Contiguous, and laid out so where dimensions of size 1 leave a choice: PyTorch looks at their strides, too."""
+    shape, strides = ([hint_of(n) for n in numbers] for numbers in (t.shape, t.stride()))
+    return t.is_contiguous() and strides == list(torch.empty(shape, device="meta").stride())
+
+
+def _laid_out(meta: Any, form: torch.memory_format) -> torch.Tensor:
+    """Afresh: of tensors with sizes of 1, several formats are contiguous."""
+    return torch.empty(meta.shape, dtype=meta.dtype, device="meta", memory_format=form)
 
 
 def _convolution_format(x: Any, weight: Any, bias: Any, *options: Any) -> Any:

@@ -317,9 +317,9 @@ def _where(func: Any, condition: torch.Tensor, a: torch.Tensor, b: torch.Tensor)
     shape = broadcast(condition.shape, a.shape, b.shape)
     if shape is None:
         return None
-    if any(t.shape == shape and not t.is_contiguous() for t in (condition, a, b)):
-        return None
-    return empty(shape, a.dtype) if any(t.shape == shape for t in (condition, a, b)) else None
+    alike = all(t.shape == shape for t in (condition, a, b))
+    strides = iterator_strides(tuple(shape), [condition, a, b], alike)
+    return torch.empty_strided(shape, strides, dtype=a.dtype, device="meta")
 
 
 @rule(aten.scalar_tensor.default)

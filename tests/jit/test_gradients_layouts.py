@@ -135,3 +135,30 @@ def test_dropout_draws_in_the_order_of_memory(laid):
         return seen
 
     same_training(program, graphs=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_convolutions_where_sizes_of_1_leave_a_choice(dtype):
+    """Whether a tensor is taken to lie channels-last, its strides say there."""
+
+    def images(*shape, last):
+        x = torch.randn(shape, dtype=dtype)
+        if last:
+            n, c, h, w = shape
+            x = torch.empty_strided(shape, (c * h * w, 1, c * w, c), dtype=dtype).copy_(x)
+        return x
+
+    for shape, kernel in (
+        ((2, 8, 1, 1), (4, 8, 1, 1)),
+        ((2, 8, 5, 5), (4, 8, 1, 1)),
+        ((2, 1, 4, 4), (4, 1, 3, 3)),
+        ((2, 8, 3, 3), (4, 8, 3, 3)),
+    ):
+        fn = frameloom.jit(lambda x, w: torch.where(F.conv2d(x, w) > 0, F.conv2d(x, w) * 2, 0.0))
+        for last_x in (False, True, False):
+            for last_w in (False, True):
+                x, w = images(*shape, last=last_x), images(*kernel, last=last_w)
+                want = torch.where(F.conv2d(x, w) > 0, F.conv2d(x, w) * 2, 0.0)
+                got = fn(x, w)
+                torch.testing.assert_close(got, want)
+                assert got.stride() == want.stride(), (shape, kernel, last_x, last_w)
