@@ -135,7 +135,7 @@ class Origin:
         place: Origin | None = self
         while place is not None:
             key = place.key
-            links.append((place.kind, key if isinstance(key, str | int | None) else id(key)))
+            links.append((place.kind, key if key is None or isinstance(key, NAMES) else id(key)))
             place = place.base
         return links
 
@@ -143,6 +143,7 @@ class Origin:
         return f"<{self.path()}>"
 
 
+NAMES = (str, int)
 REGISTRIES = frozenset({"_modules", "_parameters", "_buffers"})
 ATTRIBUTES = {
     "cell_contents": "cell_contents",

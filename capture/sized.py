@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.fake import Fake
-from frameloom.ir.size import Int, Size, fits, hint_of, is_size, late_in
+from frameloom.ir.size import Int, Size, fits, hint_of, is_size, late_in, linear
 from frameloom.ir.size_node import follows
 
 
@@ -30,13 +30,13 @@ class Sized:
 
     @property
     def shape(self) -> tuple[Int, ...]:
-        return torch.Size(tuple(map(resolved, self.own_shape)))
+        return torch.Size([n if type(n) is int else resolved(n) for n in self.own_shape])
 
     def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[dim]
 
     def stride(self, dim: int | None = None) -> Any:
-        strides = tuple(map(resolved, self.own_strides))
+        strides = tuple([n if type(n) is int else resolved(n) for n in self.own_strides])
         return strides if dim is None else strides[dim]
 
     def storage_offset(self) -> Int:
@@ -108,15 +108,17 @@ class SizedFake(Sized, Fake):
         plain = settled_if_known(meta)
         if not isinstance(plain, SizedMeta):
             return Fake(plain, device, requires_grad)
+        shape, strides, offset = meta.shape, meta.stride(), meta.storage_offset()
         fake: SizedFake = torch.Tensor._make_wrapper_subclass(
             cls,
-            list(meta.shape),
-            strides=list(meta.stride()),
-            storage_offset=meta.storage_offset(),
+            list(shape),
+            strides=list(strides),
+            storage_offset=offset,
             dtype=meta.dtype,
             layout=torch.strided,
             device=device,
             requires_grad=requires_grad,
+            storage_size=_extent(shape, strides, offset) * meta.dtype.itemsize,
         )
         fake.lie_as(meta)
         fake.meta = meta
@@ -126,6 +128,13 @@ class SizedFake(Sized, Fake):
 
 
 SizedMeta.fake_class = SizedFake
+
+
+def _extent(shape: Sequence[Int], strides: Sequence[Int], offset: Int) -> Int:
+    """Elements of the storage, at least.  PyTorch would find out in many more steps."""
+    facts = next(n.facts for n in (*shape, *strides, offset) if isinstance(n, Size))
+    parts = [(n * s, 1) for n, s in zip(shape, strides, strict=True)] + [(s, -1) for s in strides]
+    return linear(facts, ((offset, 1), (1, 1), *parts))
 
 
 def resolved(n: Int) -> Int:

@@ -148,15 +148,27 @@ class Size(torch.SymInt):
     # ---- arithmetic
 
     def __add__(self, other: Int) -> Int:
-        return linear(self.facts, ((self, 1), (other, 1))) if is_int(other) else NotImplemented
+        return (
+            linear(self.facts, ((self, 1), (other, 1)))
+            if isinstance(other, INTS)
+            else NotImplemented
+        )
 
     __radd__ = __add__
 
     def __sub__(self, other: Int) -> Int:
-        return linear(self.facts, ((self, 1), (other, -1))) if is_int(other) else NotImplemented
+        return (
+            linear(self.facts, ((self, 1), (other, -1)))
+            if isinstance(other, INTS)
+            else NotImplemented
+        )
 
     def __rsub__(self, other: Int) -> Int:
-        return linear(self.facts, ((self, -1), (other, 1))) if is_int(other) else NotImplemented
+        return (
+            linear(self.facts, ((self, -1), (other, 1)))
+            if isinstance(other, INTS)
+            else NotImplemented
+        )
 
     def __neg__(self) -> Int:
         return linear(self.facts, ((self, -1),))
@@ -168,7 +180,7 @@ class Size(torch.SymInt):
         return self if self >= 0 else -self
 
     def __mul__(self, other: Int) -> Int:
-        return product(self.facts, self, other) if is_int(other) else NotImplemented
+        return product(self.facts, self, other) if isinstance(other, INTS) else NotImplemented
 
     __rmul__ = __mul__
 
@@ -181,16 +193,16 @@ class Size(torch.SymInt):
         return result
 
     def __floordiv__(self, other: Int) -> Int:
-        return divide(self.facts, self, other)[0] if is_int(other) else NotImplemented
+        return divide(self.facts, self, other)[0] if isinstance(other, INTS) else NotImplemented
 
     def __rfloordiv__(self, other: Int) -> Int:
-        return divide(self.facts, other, self)[0] if is_int(other) else NotImplemented
+        return divide(self.facts, other, self)[0] if isinstance(other, INTS) else NotImplemented
 
     def __mod__(self, other: Int) -> Int:
-        return divide(self.facts, self, other)[1] if is_int(other) else NotImplemented
+        return divide(self.facts, self, other)[1] if isinstance(other, INTS) else NotImplemented
 
     def __rmod__(self, other: Int) -> Int:
-        return divide(self.facts, other, self)[1] if is_int(other) else NotImplemented
+        return divide(self.facts, other, self)[1] if isinstance(other, INTS) else NotImplemented
 
     def __divmod__(self, other: Int) -> tuple[Int, Int]:
         return divide(self.facts, self, other)
@@ -220,13 +232,12 @@ class Size(torch.SymInt):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return self.facts.is_zero(self - other) if is_int(other) else NotImplemented
+        return self.facts.is_zero(self - other) if isinstance(other, INTS) else NotImplemented
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    def __hash__(self) -> int:
-        return id(self) >> 4
+    __hash__ = object.__hash__
 
     def __lt__(self, other: Int) -> bool:
         return self.facts.is_positive(other - self)
@@ -295,8 +306,7 @@ def divides(a: Int, n: Int) -> bool:
     return same(n % a, 0)
 
 
-def is_int(n: object) -> bool:
-    return isinstance(n, int | Size)
+INTS = (int, Size)
 
 
 # --- sums and products
@@ -434,6 +444,10 @@ def divide(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
         return a // b, a % b
     if not isinstance(b, Size) and b == 1:
         return a, 0
+    return facts.as_known(_divide, a, b)  # type: ignore[no-any-return]
+
+
+def _divide(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
     shared = _shared(facts, a, b)
     if (isinstance(shared, Size) or shared > 1) and facts.surely_positive(shared):
         whole, rest = divide(facts, *(_whole(facts, n, shared)[0] for n in (a, b)))

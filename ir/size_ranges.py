@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from frameloom.ir.size import Apply, Atom, Int, Monomial, Size, terms_of
@@ -24,7 +25,7 @@ class Ranges(ABC):
         self._ranges: dict[Atom, Range] = {}
         self._sure: set[Size] = set()
         self._most: dict[Monomial, float] = {}  # of products
-        self._found: dict[Size, Range] = {}  # as long as nothing more is assumed
+        self._found: dict[Any, Any] = {}  # as long as nothing more is assumed
 
     @abstractmethod
     def make(self, terms: dict[Monomial, int]) -> Int:
@@ -37,6 +38,13 @@ class Ranges(ABC):
         found = self._found.get(n)
         if found is None:
             found = self._found[n] = self._range_of(n)
+        return found
+
+    def as_known(self, fn: Callable[..., Any], *sizes: Int) -> Any:
+        """`fn` of facts and sizes, computed again when more is assumed."""
+        found = self._found.get((fn, sizes))
+        if found is None:
+            found = self._found[fn, sizes] = fn(self, *sizes)
         return found
 
     def _range_of(self, n: Size) -> Range:
