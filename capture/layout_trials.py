@@ -19,7 +19,7 @@ import torch.utils._pytree as pytree
 
 from frameloom.capture.fake import Fake
 from frameloom.capture.values.symbolic import SYMBOLS
-from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated
+from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated, same
 from frameloom.ir.size_node import size_of
 
 TRIALS = 128  # of one call
@@ -37,20 +37,24 @@ def can_be_tried(fn: Callable[..., Any]) -> bool:
 
 def lies_alike(
     size: Size,
+    others: Iterable[Size],
     fn: Callable[..., Any],
     args: Any,
     kwargs: Any,
     results: Sequence[Fake],
     sharing: bool,
 ) -> bool:
-    """Whether the results of `fn(*args, **kwargs)` are as recorded wherever `size` is 1.  `sharing`: what they share memory with, too."""
+    """Whether the results of `fn(*args, **kwargs)` are as recorded wherever `size` is 1; where PyTorch refuses, one of `others` that is 1 may be the reason.
+    `sharing`: what they share memory with, too."""
     known = size.facts.resolved(size)
     if not isinstance(known, Size):
         return known != 1
-    size = known
+    size, others = known, [size.facts.resolved(n) for n in others]
     given = [a for a in pytree.tree_leaves((args, kwargs)) if isinstance(a, Fake)]
     numbers = [n for f in (*given, *results) for n in (*f.shape, *f.stride()) if isinstance(n, Size)]  # fmt: skip
-    symbols = sorted({s for n in (*numbers, size) for s in atoms_of(n)}, key=lambda s: s.name)
+    symbols = sorted(
+        {s for n in (*numbers, size, *others) for s in atoms_of(n)}, key=lambda s: s.name
+    )
     if not given or any(not isinstance(s, Symbol) or s.late for s in symbols):
         return False
     on_cpu = all(f.device.type == "cpu" for f in given)
@@ -66,11 +70,15 @@ def lies_alike(
                 continue
             if any(math.prod(_at(f.shape, at)) > SMALL for f in (*given, *results)):
                 continue
-            trials += 1
-            if trials > TRIALS or not _as_recorded(at, fn, args, kwargs, given, results, sharing):
+            try:
+                alike = _as_recorded(at, fn, args, kwargs, given, results, sharing)
+            except Exception:  # another case, unless it is that of another size
+                if any(not same(n, size) and evaluated(n, at) == 1 for n in others):
+                    continue
                 return False
-    except Exception:  # whatever PyTorch has to say about such sizes: they are another case
-        return False
+            trials += 1
+            if trials > TRIALS or not alike:
+                return False
     finally:
         torch.set_rng_state(random_state)
     return trials > 0

@@ -76,7 +76,7 @@ class Assumption:
     def note(self) -> None:
         """It becomes a condition, for those sizes for which PyTorch gives something else where they are 1."""
         for n in self.sizes:
-            if not lies_alike(n, self.fn, *self.given, self.results, self.sharing):
+            if not lies_alike(n, self.sizes, self.fn, *self.given, self.results, self.sharing):
                 n.facts.assume_not_0(n - 1)
 
     def shapes(self, outputs: Sequence[Fake]) -> bool:

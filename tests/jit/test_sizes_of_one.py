@@ -40,6 +40,7 @@ PROGRAMS = {
     "rms_norm": lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5),
     "softmax": lambda x: x.softmax(-1),
     "layer_norm": lambda x: F.layer_norm(x, (8,)),
+    "group_norm": lambda x: F.group_norm(x[:, None, :, :], 1),
     "swiglu": lambda x: F.silu(x[..., :4]) * x[..., 4:],
     "rows": lambda x: x.reshape(-1, 8) * 2,
     "flat": lambda x: flat(x) * 2,
