@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.functional import current
+from frameloom.capture.known import known_value
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.container import TupleValue
 from frameloom.capture.values.size import SymbolicSize
 from frameloom.ir.size import Size
 
@@ -97,6 +99,22 @@ def sizes_in(t: Tracer, tensor: TensorValue, site: tuple[CodeType, int]) -> list
     return made
 
 
+def positions(t: Tracer, key: Value) -> Value:
+    """Of what is indexed: tensors of one int in the place of that."""
+    if isinstance(key, TupleValue) and key.type() is tuple:
+        found = [positions(t, t.look(item)) for item in key.items]
+        return TupleValue(found) if any(map(operator.is_not, found, key.items)) else key
+    fake = getattr(key, "fake", None)
+    if fake is None or t.frame is None or fake.dim() or fake.dtype is torch.uint8:
+        return key
+    site = (t.frame.code, t.frame.at.index)
+    if t.session.is_avoided(*site) or not may_be_sizes(t, fake):
+        return key
+    if known_value(fake, t.recorder) is not None:
+        return key
+    return sizes_in(t, key, site)[0]  # type: ignore[arg-type]
+
+
 def _vector(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().reshape(-1).to(torch.int64, copy=True)
 
@@ -114,4 +132,4 @@ def may_be_sizes(t: Tracer, fake: Any) -> bool:
     )
 
 
-__all__ = ["Item", "Items", "may_be_sizes", "sizes_in"]
+__all__ = ["Item", "Items", "may_be_sizes", "positions", "sizes_in"]

@@ -1,4 +1,4 @@
-"""Indexing by ints that vary: PyTorch's own indexing asks what an int is, a view does not."""
+"""Indexing by ints that vary, to read or to write: PyTorch's own indexing asks what an int is, a view does not."""
 
 from __future__ import annotations
 
@@ -19,8 +19,17 @@ if TYPE_CHECKING:
 
 def getter(t: Tracer, key: Value) -> Any:
     """The function to record for `x[key]`."""
+    return by_views if _has_ints(t, key) else operator.getitem
+
+
+def setter(t: Tracer, key: Value) -> Any:
+    """... for `x[key] = value`."""
+    return set_by_views if _has_ints(t, key) else operator.setitem
+
+
+def _has_ints(t: Tracer, key: Value) -> bool:
     items = key.items if isinstance(key, TupleValue) else [key]
-    return by_views if any(_varies(t.look(item)) for item in items) else operator.getitem
+    return any(_varies(t.look(item)) for item in items)
 
 
 def _varies(value: Value) -> bool:
@@ -29,6 +38,18 @@ def _varies(value: Value) -> bool:
 
 def by_views(x: torch.Tensor, key: Any) -> torch.Tensor:
     """`x[key]`, with a view for each int that varies."""
+    x, rest = _selected(x, key)
+    whole = all(i is Ellipsis or (isinstance(i, slice) and i == slice(None)) for i in rest)
+    return x if whole else x[tuple(rest)]
+
+
+def set_by_views(x: torch.Tensor, key: Any, value: Any) -> None:
+    x, rest = _selected(x, key)
+    x[tuple(rest) if rest else ...] = value
+
+
+def _selected(x: torch.Tensor, key: Any) -> tuple[torch.Tensor, list[Any]]:
+    """The view that the ints select, and the rest of the key."""
     items = list(key) if isinstance(key, tuple) else [key]
     hidden = x.dim() - sum(map(_dimensions, items))  # what an ellipsis stands for
     rest: list[Any] = []
@@ -39,8 +60,7 @@ def by_views(x: torch.Tensor, key: Any) -> torch.Tensor:
             continue
         rest.append(item)
         at += hidden if item is Ellipsis else _dimensions(item)
-    whole = all(i is Ellipsis or (isinstance(i, slice) and i == slice(None)) for i in rest)
-    return x if whole else x[tuple(rest)]
+    return x, rest
 
 
 def _dimensions(item: Any) -> int:

@@ -5,7 +5,6 @@ Facts that are fixed by the guards (shape, dtype, device...) are plain constants
 
 from __future__ import annotations
 
-import operator
 from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -173,12 +172,18 @@ class TensorValue(Value):
         return t.torch_call(torch.Tensor.unbind, [self, ConstValue(0)], {}).iterate(t)
 
     def getitem(self, t: Tracer, key: Value) -> Value:
+        from frameloom.capture.late_items import positions
         from frameloom.capture.sized_index import getter
 
+        key = positions(t, key)
         return t.torch_call(getter(t, key), [self, key], {})
 
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
-        t.torch_call(operator.setitem, [self, key, value], {})
+        from frameloom.capture.late_items import positions
+        from frameloom.capture.sized_index import setter
+
+        key = positions(t, key)
+        t.torch_call(setter(t, key), [self, key, value], {})
 
     def key(self, t: Tracer) -> Any:
         return self.fake  # one for all ways to the same tensor

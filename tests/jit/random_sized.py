@@ -54,7 +54,8 @@ def steps_of(rng: random.Random) -> list[Step]:
         ("split", lambda x: torch.cat(x.chunk(2, -1)[::-1], -1)),
         ("roll", lambda x: x.roll(k, -1)),
         ("clamped", lambda x: x.clamp(-3, 3)),
-        ("counted", lambda x: x + (x > 0).sum(-1, keepdim=True)),
+        # Not those above 0: what is left of centred numbers there is how they were rounded.
+        ("counted", lambda x: x + (x > 1e-3).sum(-1, keepdim=True)),
     ]  # fmt: skip
 
 

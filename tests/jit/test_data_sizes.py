@@ -347,6 +347,39 @@ def test_ints_that_the_call_is_given_in_a_tensor(fn):
     assert (len(found.graphs), len(found.breaks)) == (1, 0), str(found)
 
 
+def written_at(x, i):
+    x[i, 1:] = x[0, 1:]
+    x[..., i] += 1
+    x[i] = 2.0
+    return x * 2
+
+
+def written_through_a_view(x, i):
+    x[i].add_(1)
+    return x[:, 0].sum()
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, i: x[i] * 2, lambda x, i: x[i, 0] + 1, lambda x, i: x[0, i] + 1, lambda x, i: x[i, 1:] * 2, lambda x, i: x[i, i] + 1,
+    lambda x, i: x[i, torch.tensor([0, 1])] + 1, lambda x, i: x[x.sum(1).argmax()] * 2, written_at, written_through_a_view,
+])  # fmt: skip
+def test_positions_that_the_call_is_given_in_a_tensor(fn):
+    same_calls(fn, *((torch.randn(3, 4), torch.tensor(i)) for i in (0, 2, -1, 3, 1, -9)))
+
+
+def test_gradients_at_such_positions():
+    def fn(x, i):
+        return (x[i].exp() * x[0, i]).sum() + x[x.sum(1).argmax()].sin().sum()
+
+    jitted = jit_for_test(fn)
+    for i in (0, 2, -1, 1):
+        x = torch.randn(3, 4, requires_grad=True)
+        found = [torch.autograd.grad(f(x, torch.tensor(i)), x) for f in (fn, jitted)]
+        same(found[1], found[0], 1e-5, 1e-5, f"{i}: ")
+    found = jitted.explanation
+    assert (len(found.graphs), len(found.breaks)) == (1, 0), str(found)
+
+
 @pytest.mark.parametrize("counts", [[-1, 3], [11, 2], [0, 0], [12, -12]])
 def test_ints_beyond_what_is_assumed(counts):
     def fn(x, n):
