@@ -71,6 +71,14 @@ PROGRAMS = {
 }
 
 
+LAYER = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+PROGRAMS["layer"] = (lambda x: LAYER(x, x, x)[0], lambda b, s: (torch.randn(b, s, 8),))
+PROGRAMS["layer_without_weights"] = (
+    lambda x: LAYER(x, x, x, need_weights=False)[0],
+    lambda b, s: (torch.randn(b, s, 8),),
+)
+
+
 @pytest.mark.parametrize("asks", (False, True))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_two_compiles(name, asks, monkeypatch):
