@@ -109,10 +109,12 @@ def _batch_norm(meta: Any, x: Any, *parameters: Any) -> Any:
     return out, *(s.to(own) if s.dtype.is_floating_point else s for s in statistics)
 
 
-def _batch_norm_evaluation(meta: Any, x: Any, *parameters: Any) -> Any:
-    """Only images keep an order of their own."""
+def _batch_norm_on_cpu(meta: Any, x: Any, *parameters: Any) -> Any:
+    """Channels last stay so, any other order is that of a fresh tensor."""
     out, *statistics = _batch_norm(meta, x, *parameters)
-    return (out if x.dim() in (4, 5) else out.contiguous()), *statistics
+    if not out.is_contiguous():
+        out = out.contiguous(memory_format=torch._prims_common.suggest_memory_format(x))
+    return out, *statistics
 
 
 def _layer_norm_on_cpu(meta: Any, x: Any, shape: Any, *parameters: Any) -> Any:
@@ -194,9 +196,9 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten._linalg_svd.default): _svd,
     ("cpu", aten.linalg_eig.default): _eig,
     ("cpu", aten.max_unpool2d.default): _max_unpool2d,
-    ("cpu", aten._native_batch_norm_legit.no_stats): _batch_norm,
-    ("cpu", aten._native_batch_norm_legit_no_training.default): _batch_norm_evaluation,
-    ("cpu", aten._native_batch_norm_legit_functional.default): _batch_norm,
+    ("cpu", aten._native_batch_norm_legit.no_stats): _batch_norm_on_cpu,
+    ("cpu", aten._native_batch_norm_legit_no_training.default): _batch_norm_on_cpu,
+    ("cpu", aten._native_batch_norm_legit_functional.default): _batch_norm_on_cpu,
     ("cpu", aten._batch_norm_with_update_functional.default): _batch_norm,
     ("cpu", aten.native_layer_norm.default): _layer_norm_on_cpu,
     ("cpu", aten.nonzero_static.default): _nonzero_static,

@@ -104,3 +104,23 @@ def test_an_int_that_a_tensor_is_compared_with():
         assert torch.equal(equal(n), (x == n).sum())
         assert torch.equal(other(n), (x != n) * x)
     assert frameloom.stats()["graphs"] == 4
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1), (2, 0, 1), (0, 2, 3, 1), (1, 2, 3, 0)])
+@pytest.mark.parametrize("training", [False, True])
+def test_batch_norm_keeps_the_order_of_channels_last_alone(order, training):
+    statistics = torch.rand(2, 4)
+
+    def fn(x):
+        mean, variance = statistics.clone()
+        return F.batch_norm(x, mean, variance, training=training)
+
+    x = torch.rand([(3, 4, 5, 6)[d] for d in order]).permute([order.index(d) for d in range(len(order))])  # fmt: skip
+    mine, own = x.detach().requires_grad_(), x.detach().requires_grad_()
+    found, want = jit(fn)(mine), fn(own)
+    torch.testing.assert_close(found, want)
+    assert found.stride() == want.stride()
+    weights = torch.rand(found.shape)
+    gradients = [torch.autograd.grad((y * weights).sum(), z)[0] for y, z in ((found, mine), (want, own))]  # fmt: skip
+    torch.testing.assert_close(*gradients)
+    assert gradients[0].stride() == gradients[1].stride()
