@@ -21,7 +21,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("FRAMELOOM_VERIFY", "0")
 
 from tests.zoo.models import Model, all_models
-from tests.zoo.report import markdown
+from tests.zoo.report import markdown, training
 from tests.zoo.torchvision_ops import declare
 from tests.zoo.trial import Result, train_model, try_model
 
@@ -82,7 +82,9 @@ def line(result: Result, train: bool) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--only", default="", help="models whose name contains one of these, separated by commas"
+        "--only",
+        default="",
+        help="models whose name contains one of these, separated by commas; - for none",
     )
     parser.add_argument(
         "--backend", default=None, help="eager: only capture, run the graph as it is"
@@ -96,6 +98,12 @@ def main() -> int:
         "--json", default="", help="write all results with tracebacks there as they come"
     )
     parser.add_argument("--output", default="", help="write the table there")
+    parser.add_argument(
+        "--known", default="", help="files written by --json: models not run now are told from them"
+    )
+    parser.add_argument(
+        "--notes", default="", help="what the table of training says about how it was made"
+    )
     options = parser.parse_args()
 
     declare()
@@ -106,7 +114,9 @@ def main() -> int:
 
     load_rules()
 
-    wanted = [m for m in all_models() if any(part in m.key for part in options.only.split(","))]
+    models = all_models()
+    parts = options.only.split(",")
+    wanted = [m for m in models if any(part in m.key for part in parts) and parts != ["-"]]
     import importlib
 
     for package in {m.package for m in wanted}:
@@ -126,10 +136,16 @@ def main() -> int:
                         json.dumps([asdict(r) for r in results], indent=1)
                     )
                 print(f"{len(results)}/{len(wanted)} {line(result, options.train)}", flush=True)
-    order = {m.key: i for i, m in enumerate(wanted)}
+    own = {r.key for r in results}
+    for file in reversed(list(filter(None, options.known.split(",")))):
+        known = [Result(**fields) for fields in json.loads(Path(file).read_text())]
+        results += [r for r in known if r.key not in own]
+        own.update(r.key for r in known)
+    order = {m.key: i for i, m in enumerate(models)}
     results.sort(key=lambda r: order[r.key])
     if options.output:
-        Path(options.output).write_text(markdown(results, "make zoo"))
+        table = training(results, options.notes) if options.train else markdown(results, "make zoo")
+        Path(options.output).write_text(table)
     passed = sum(r.state == "passed" for r in results)
     print(f"{passed} of {len(results)} passed")
     if options.train:

@@ -194,12 +194,15 @@ def check_in_float64(model: Model, original: Any, far: Disagreement) -> None:
 
     plain, compiled = original.double(), copy.deepcopy(original).double()
     moved = copy.deepcopy(plain)
-    with torch.no_grad():
-        for p in moved.parameters():
-            p *= 1 + torch.finfo(torch.float64).eps * torch.randn_like(p)
     frameloom.jit(compiled)
     for seed in SEEDS:
         inputs = {name: widened(v) for name, v in batch(model, seed).items()}
+        # Each step starts from the same: what steps make of a difference is not asked.
+        for other in (compiled, moved):
+            other.load_state_dict(plain.state_dict())
+        with torch.no_grad():
+            for p in moved.parameters():
+                p *= 1 + torch.finfo(torch.float64).eps * torch.randn_like(p)
         want = step(plain, inputs)
         # How far plain PyTorch is from itself where each parameter is a neighbouring number.
         apart = compare_training(step(moved, inputs), want, math.inf)
