@@ -120,6 +120,7 @@ def load_rules() -> None:
     import frameloom.capture.index_shapes
     import frameloom.capture.layer_shapes
     import frameloom.capture.library_shapes
+    import frameloom.capture.scatter_shapes
     import frameloom.capture.shape_rules
     import frameloom.capture.sized_rules
     import frameloom.capture.view_rules  # noqa: F401

@@ -12,7 +12,7 @@ import torch
 
 from frameloom.capture.shapes import broadcast, infer, sized_rule, wrap_dim
 from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided
-from frameloom.ir.size import Int, hint_of, same
+from frameloom.ir.size import Int, equal, hint_of, same
 
 aten = torch.ops.aten
 
@@ -142,6 +142,8 @@ def _nll_loss(
     if len(wanted) != target.dim() or any(
         n != m for n, m in zip(wanted, target.shape, strict=True)
     ):
+        return None
+    if weight is not None and not (weight.dim() == 1 and equal(weight.shape[0], x.shape[classes])):
         return None
     shape = () if reduction else target.shape
     return as_at_hints(func, (x, target, weight, reduction, ignore_index), {}, [shape, ()])

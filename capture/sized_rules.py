@@ -353,21 +353,6 @@ def _index_select(func: Any, x: Any, dim: int, index: Any) -> Any:
     return empty([index.shape[0] if d == dim else n for d, n in enumerate(x.shape)], x.dtype)
 
 
-@sized_rule(aten.gather.default)
-def _gather(func: Any, x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
-    return empty(index.shape, x.dtype) if index.dim() == x.dim() and index.is_contiguous() else None
-
-
-@sized_rule(
-    aten.scatter.src, aten.scatter.value, aten.scatter_add.default, aten.index_put.default, aten.index_add.default, aten.index_copy.default,
-    aten.index_fill.int_Scalar, aten.select_scatter.default, aten.slice_scatter.default, aten.masked_scatter.default, aten._unsafe_index_put.default,
-)  # fmt: skip
-def _changed(func: Any, x: Any, *args: Any, **options: Any) -> Any:
-    if func in (aten.index_put.default, aten._unsafe_index_put.default):
-        return dense_like(x)
-    return empty(x.shape, x.dtype) if x.is_contiguous() else None
-
-
 @sized_rule(aten.embedding.default)
 def _embedding(func: Any, weight: Any, indices: Any, *rest: Any) -> Any:
     return empty([*indices.shape, weight.shape[1]], weight.dtype) if weight.dim() == 2 else None

@@ -1,0 +1,89 @@
+"""Sizes and strides of gather, scatter and whatever else gives a tensor with some elements changed, over sizes that vary.
+
+PyTorch's kernels trust what its shape functions have checked: an index that reaches beyond the tensor it is for would read or write other memory.
+So each rule asks what those ask, and the answers become conditions of the code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from frameloom.capture.library_shapes import PARTS
+from frameloom.capture.shapes import broadcast, empty, rule, sized_rule, wrap_dim
+from frameloom.capture.sized_rules import dense_like
+from frameloom.ir.size import equal, fits
+
+aten = torch.ops.aten
+
+
+def _inside(index: Any, other: Any, dim: int | None = None) -> bool:
+    """Whether it is no larger than the other tensor, along `dim` excepted."""
+    return index.dim() == other.dim() and all(
+        d == dim or fits(n, m)
+        for d, (n, m) in enumerate(zip(index.shape, other.shape, strict=True))
+    )
+
+
+def _alike(shape: Any, other: Any) -> bool:
+    return len(shape) == len(other) and all(map(equal, shape, other))
+
+
+def _changed(x: Any) -> Any:
+    return empty(x.shape, x.dtype) if x.is_contiguous() else None
+
+
+@sized_rule(aten.gather.default)
+def _gather(func: Any, x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
+    return empty(index.shape, x.dtype) if _inside(index, x, wrap_dim(dim, x.dim())) else None
+
+
+@sized_rule(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
+def _scatter(func: Any, x: Any, dim: int, index: Any, source: Any) -> Any:
+    if not _inside(index, x, wrap_dim(dim, x.dim())):
+        return None
+    if isinstance(source, torch.Tensor) and not _inside(index, source):
+        return None
+    return _changed(x)
+
+
+@rule(aten.index_add.default, aten.index_copy.default)
+def _index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: Any) -> Any:
+    """Meta kernels take a source of any size."""
+    if not _fits_index(x, dim, index, source):
+        raise RuntimeError("source and index do not fit the tensor")
+    return None
+
+
+@sized_rule(aten.index_add.default, aten.index_copy.default)
+def _sized_index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: Any) -> Any:
+    return _changed(x) if _fits_index(x, dim, index, source) else None
+
+
+def _fits_index(x: Any, dim: int, index: Any, source: Any) -> bool:
+    if not x.dim() or index.dim() != 1:
+        return False
+    dim = wrap_dim(dim, x.dim())
+    return _alike(source.shape, [index.shape[0] if d == dim else n for d, n in enumerate(x.shape)])
+
+
+@sized_rule(aten.select_scatter.default, aten.slice_scatter.default)
+def _part_put_back(func: Any, x: Any, part: Any, *where: Any, **named: Any) -> Any:
+    return _changed(x) if _alike(part.shape, PARTS[func](x, *where, **named).shape) else None
+
+
+@sized_rule(aten.masked_scatter.default)
+def _masked_scatter(func: Any, x: Any, mask: Any, source: Any) -> Any:
+    shape = broadcast(x.shape, mask.shape)
+    return _changed(x) if shape is not None and _alike(shape, x.shape) else None
+
+
+@sized_rule(aten.index_fill.int_Scalar)
+def _index_fill(func: Any, x: Any, *args: Any) -> Any:
+    return _changed(x)
+
+
+@sized_rule(aten.index_put.default, aten._unsafe_index_put.default)
+def _index_put(func: Any, x: Any, *args: Any, **options: Any) -> Any:
+    return dense_like(x)
