@@ -68,9 +68,9 @@ def _attention(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) ->
 
 @sized_rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
 def _flash_attention_cpu(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) -> Any:
-    from frameloom.capture.shape_rules import _attention_keeps_layout
+    from frameloom.capture.layer_rules import attention_keeps_layout
 
-    if not _attention_keeps_layout() or q.dim() != 4 or not same(q.shape[3], v.shape[3]):
+    if not attention_keeps_layout() or q.dim() != 4 or not same(q.shape[3], v.shape[3]):
         return None
     b, h, n, _ = q.shape
     statistics = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype

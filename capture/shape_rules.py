@@ -6,12 +6,10 @@ raises PyTorch's own error.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 
-from frameloom.capture.device_layouts import HALVES
 from frameloom.capture.shapes import (
     broadcast,
     empty,
@@ -71,32 +69,6 @@ def _truth(func: Any, x: torch.Tensor) -> Any:
     return empty((), torch.bool)
 
 
-@rule(aten.native_layer_norm.default)
-def _native_layer_norm(
-    func: Any, x: torch.Tensor, normalized: list[int], weight: Any, bias: Any, eps: float
-) -> Any:
-    rank = len(normalized)
-    if not rank or list(x.shape[-rank:]) != list(normalized) or not x.is_contiguous():
-        return None
-    if any(p is not None and list(p.shape) != list(normalized) for p in (weight, bias)):
-        return None
-    # What the statistics are of is the device's affair (device_layouts.py).
-    dtypes = {p.dtype for p in (weight, bias) if p is not None}
-    if dtypes != {x.dtype} and dtypes and not (x.dtype in HALVES and dtypes == {torch.float32}):
-        return None
-    statistics = [*x.shape[:-rank], *([1] * rank)]
-    return empty(x.shape, x.dtype), empty(statistics, x.dtype), empty(statistics, x.dtype)
-
-
-@rule(aten._native_batch_norm_legit_no_training.default)
-def _batch_norm_evaluation(func: Any, x: torch.Tensor, *rest: Any) -> Any:
-    """The library keeps no statistics then, whatever its meta kernel says."""
-    parameters = rest[:4]
-    plain = x.is_contiguous() and all(p is None or p.dtype == x.dtype for p in parameters)
-    out = empty(x.shape, x.dtype) if plain else func(x, *rest)[0]
-    return out, empty(0, x.dtype), empty(0, x.dtype)
-
-
 def _maybe_channels_last(t: torch.Tensor) -> bool:
     return not t.is_contiguous() and t.dim() in (4, 5) and t.stride(1) <= t.stride(-1)
 
@@ -116,134 +88,6 @@ def _cat(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
     shape = list(first.shape)
     shape[dim] = sum(t.shape[dim] for t in tensors)
     return empty(shape, first.dtype)
-
-
-def _same_dtype(*tensors: torch.Tensor) -> bool:
-    return len({t.dtype for t in tensors}) == 1
-
-
-@rule(aten.mm.default)
-def _mm(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
-    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or not _same_dtype(a, b):
-        return None
-    return empty((a.shape[0], b.shape[1]), a.dtype)
-
-
-@rule(aten.addmm.default)
-def _addmm(
-    func: Any,
-    bias: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    *,
-    beta: Any = 1,
-    alpha: Any = 1,
-) -> Any:
-    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or not _same_dtype(a, b, bias):
-        return None
-    shape = (a.shape[0], b.shape[1])
-    if broadcast(bias.shape, shape) != shape:
-        return None
-    return empty(shape, a.dtype)
-
-
-@rule(aten.bmm.default)
-def _bmm(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
-    if a.dim() != 3 or b.dim() != 3 or not _same_dtype(a, b):
-        return None
-    if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
-        return None
-    return empty((a.shape[0], a.shape[1], b.shape[2]), a.dtype)
-
-
-@rule(aten.mv.default)
-def _mv(func: Any, a: torch.Tensor, x: torch.Tensor) -> Any:
-    if a.dim() != 2 or x.dim() != 1 or a.shape[1] != x.shape[0] or not _same_dtype(a, x):
-        return None
-    return empty((a.shape[0],), a.dtype)
-
-
-@rule(aten.dot.default)
-def _dot(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
-    if a.dim() != 1 or b.dim() != 1 or a.shape[0] != b.shape[0] or not _same_dtype(a, b):
-        return None
-    return empty((), a.dtype)
-
-
-@rule(aten.embedding.default)
-def _embedding(func: Any, weight: torch.Tensor, indices: torch.Tensor, *rest: Any) -> Any:
-    if weight.dim() != 2 or not indices.is_contiguous():
-        return None
-    return empty((*indices.shape, weight.shape[1]), weight.dtype)
-
-
-@functools.cache
-def _attention_keeps_layout() -> bool:
-    """Whether flash attention's output has the strides of the query; in older PyTorch it had those of (batch, length, heads, depth)."""
-    q = torch.ones(1, 2, 3, 4, device="cpu")
-    with torch.inference_mode():
-        out = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(q, q, q)[0]
-    return out.stride() == q.stride()
-
-
-@rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
-def _flash_attention_cpu(
-    func: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **kwargs: Any
-) -> Any:
-    if not _attention_keeps_layout() or q.shape[3] != v.shape[3]:
-        return None
-    b, h, n, _ = q.shape
-    statistics = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
-    dense = is_dense(q)
-    if not dense and 0 in q.stride():
-        return None
-    strides = q.stride() if dense else iterator_strides(tuple(q.shape), [q], False)
-    out = torch.empty_strided(q.shape, strides, dtype=q.dtype, device="meta")
-    return out, empty((b, n, h), statistics).transpose(1, 2)
-
-
-@rule(aten.scaled_dot_product_attention.default)
-def _attention(
-    func: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **kwargs: Any
-) -> Any:
-    if (
-        min(q.dim(), k.dim(), v.dim()) < 2
-        or q.shape[-1] != k.shape[-1]
-        or k.shape[-2] != v.shape[-2]
-    ):
-        raise RuntimeError("sizes of query, key and value do not fit")
-    heads = q.shape[:-2] if kwargs.get("enable_gqa") else _broadcast(q, k, v)
-    return empty((*heads, q.shape[-2], v.shape[-1]), q.dtype)
-
-
-def _broadcast(*tensors: torch.Tensor) -> tuple[int, ...]:
-    return tuple(torch.broadcast_shapes(*(t.shape[:-2] for t in tensors)))
-
-
-@rule(aten.convolution.default)
-def _convolution(
-    func: Any,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: Any,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    transposed: bool,
-    output_padding: list[int],
-    groups: int,
-) -> Any:
-    """Sizes by the usual formula; contiguous in, contiguous out.  Other layouts: the library is asked (see record.py)."""
-    if transposed or not x.is_contiguous() or not weight.is_contiguous() or x.dim() != weight.dim():
-        return None
-    spatial = [
-        (x.shape[2 + i] + 2 * padding[i % len(padding)]
-         - dilation[i % len(dilation)] * (weight.shape[2 + i] - 1) - 1) // stride[i % len(stride)] + 1
-        for i in range(x.dim() - 2)
-    ]  # fmt: skip
-    if any(n <= 0 for n in spatial) or x.shape[1] != weight.shape[1] * groups:
-        return None
-    return empty((x.shape[0], weight.shape[0], *spatial), x.dtype)
 
 
 @rule(
@@ -312,7 +156,7 @@ def _sort(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
 
 @rule(aten.where.self)
 def _where(func: Any, condition: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Any:
-    if condition.dtype is not torch.bool or not _same_dtype(a, b):
+    if condition.dtype is not torch.bool or a.dtype != b.dtype:
         return None
     shape = broadcast(condition.shape, a.shape, b.shape)
     if shape is None:
@@ -327,53 +171,6 @@ def _scalar_tensor(
     func: Any, value: Any, *, dtype: torch.dtype | None = None, **kwargs: Any
 ) -> Any:
     return empty((), dtype or torch.get_default_dtype())
-
-
-@rule(aten.nll_loss_forward.default)
-def _nll_loss_forward(
-    func: Any, x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, ignore_index: int
-) -> Any:
-    if x.dim() != 2 or target.shape != x.shape[:1] or weight is not None:
-        return None
-    return empty(target.shape if reduction == 0 else (), x.dtype), empty((), x.dtype)
-
-
-@rule(aten.native_group_norm.default)
-def _native_group_norm(
-    func: Any,
-    x: torch.Tensor,
-    weight: Any,
-    bias: Any,
-    n: int,
-    c: int,
-    hw: int,
-    groups: int,
-    eps: float,
-) -> Any:
-    if not x.is_contiguous() or any(p is not None and p.dtype != x.dtype for p in (weight, bias)):
-        return None
-    return empty(x.shape, x.dtype), empty((n, groups), x.dtype), empty((n, groups), x.dtype)
-
-
-@rule(aten._native_batch_norm_legit_functional.default)
-def _batch_norm_training(
-    func: Any,
-    x: torch.Tensor,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    var: Any,
-    training: bool,
-    *rest: Any,
-) -> Any:
-    parameters = (weight, bias, mean, var)
-    if not training:
-        out, _, _, *running = func(x, *parameters, training, *rest)
-        return out, empty(0, x.dtype), empty(0, x.dtype), *running
-    if any(p is None or p.dtype != x.dtype for p in parameters) or not x.is_contiguous():
-        return None
-    channels = x.shape[1:2]
-    return empty(x.shape, x.dtype), *(empty(channels, x.dtype) for _ in range(4))
 
 
 @rule(aten.var.correction, aten.std.correction)
@@ -421,22 +218,6 @@ def _stack(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
         return None
     dim = wrap_dim(dim, first.dim() + 1)
     return empty((*first.shape[:dim], len(tensors), *first.shape[dim:]), first.dtype)
-
-
-@rule(aten.baddbmm.default)
-def _baddbmm(
-    func: Any, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
-) -> Any:
-    out = _bmm(aten.bmm.default, a, b)
-    if out is None or x.dtype != out.dtype or broadcast(x.shape, out.shape) != tuple(out.shape):
-        return None
-    return out
-
-
-@rule(aten._transformer_encoder_layer_fwd.default)
-def _encoder_layer(func: Any, x: torch.Tensor, *rest: Any, **options: Any) -> Any:
-    """Without a meta kernel before PyTorch 2.13."""
-    return empty(x.shape, x.dtype)
 
 
 @rule(aten.clone.default)

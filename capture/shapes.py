@@ -118,8 +118,10 @@ def load_rules() -> None:
     import frameloom.capture.derivative_shapes
     import frameloom.capture.image_shapes
     import frameloom.capture.index_shapes
+    import frameloom.capture.layer_rules
     import frameloom.capture.layer_shapes
     import frameloom.capture.library_shapes
+    import frameloom.capture.product_shapes
     import frameloom.capture.scatter_shapes
     import frameloom.capture.shape_rules
     import frameloom.capture.sized_rules

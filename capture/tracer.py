@@ -3,7 +3,7 @@
 A `Tracer` holds the recorder, the guards, the roots of all origins and a journal of changes, so that an instruction that cannot be captured is
 taken back whole.  `wrap` stands for an object without looking; `look` finds out what it is (`realize.py`) and notes the guards.
 How calls are carried out is in `calls.py` and `torch_calls.py`, how objects become values and back in `convert.py`, questions about two values in
-`questions.py`; what the instructions do in `handlers/`.
+`questions.py`; what the instructions do in `handlers/`.  (One class: everything here is the state of one capture, and is let go of as a whole.)
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ in the captured call.  Equal sizes of one capture are the same object.  What the
 and noted as a condition of the compiled code by its `facts` (size_facts.py): comparing (`<`), asking for its truth, `int(n)`.
 Decisions that only cost time if wrong ask `hint_of(n)` and note nothing.
 
+(One file: the operators of a Size are its algebra, and each is made of others.)
+
 Inside loops and for strides, what comes out of divisions by a size holds where that is at least 1: a loop over an empty dimension does nothing.
 """
 

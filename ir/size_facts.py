@@ -5,6 +5,8 @@ answered; anything else is answered by the hints, and becomes a condition that a
 While the loop IR is built and compiled (`relaxed`), two sizes that are not the same in form count as different: the general code is right
 for equal ones as well.
 
+(One class: an answer becomes a fact, and what is made of sizes from then on depends on it.)
+
 Of what is known only behind an op of the graph (`late` symbols, which may be 0) nothing is guessed: an answer is given if all such sizes
 from 0, 1 or 2 on have the same one, and that they are is a condition that the call checks there.  Otherwise `undecided` raises.
 """
