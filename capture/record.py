@@ -28,6 +28,7 @@ from frameloom.capture.aten_op import (
     selects_by_mask,
     tensors_of,
 )
+from frameloom.capture.attention_masks import check_mask
 from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.device_layouts import LAYOUTS
 from frameloom.capture.fake import Fake, fake_like
@@ -199,6 +200,8 @@ class Recorder(TorchDispatchMode):
         self.last, self.outs, self.assumes = self.graph._root.prev, set(), False
         self.inference = torch.is_inference_mode_enabled()
         self.relies_on = set(ATTENTION_SETTINGS) if fn in ATTENTION else set()
+        if fn is F.scaled_dot_product_attention:
+            check_mask(*args, **kwargs)
         if fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values()))):
             self.relies_on.add(CURRENT_DEVICE)
         wanted = torch.is_grad_enabled() and any(f.requires_grad for f in fakes_in((args, kwargs)))

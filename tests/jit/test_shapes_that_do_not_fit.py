@@ -28,6 +28,10 @@ CASES = {
     "index_copy": (lambda x, i, y: x.index_copy(0, i, y), ((4, 6), [2], (2, 6)), ((4, 5), [2], (2, 6)), ((4, 6), [1], (2, 6))),
     "select_scatter": (lambda x, y: x.select_scatter(y, 0, 0), ((4, 6), (6,)), ((4, 5), (6,)), ((4, 1), (6,))),
     "slice_scatter": (lambda x, y: x.slice_scatter(y, 1, 1), ((4, 7), (4, 6)), ((4, 8), (4, 6)), ((3, 7), (4, 6))),
+    "attention_mask": (
+        lambda q, k, m: F.scaled_dot_product_attention(q, k, k, attn_mask=m),
+        ((2, 3, 4, 8), (2, 3, 5, 8), (4, 5)), ((2, 3, 1, 8), (2, 3, 5, 8), (4, 5)), ((2, 3, 4, 8), (2, 3, 1, 8), (4, 5)),
+    ),
     "loss_weights": (lambda x, i, w: F.cross_entropy(x, i, w), ((4, 6), [4], (6,)), ((4, 5), [4], (6,)), ((4, 7), [4], (6,))),
 }  # fmt: skip
 
