@@ -10,7 +10,7 @@ import torch
 
 from frameloom.capture.record_views import view
 from frameloom.capture.shapes import is_dense
-from frameloom.capture.sized import SizedFake
+from frameloom.ir.size import hint_of
 
 if TYPE_CHECKING:
     from frameloom.capture.fake import Fake
@@ -23,11 +23,13 @@ def in_memory_order(recorder: Recorder, func: Any, target: Any) -> Fake | None:
     """A contiguous view of `target`, which the op fills alike; None where there is none, or `target` is contiguous itself."""
     if func is not aten.bernoulli_.float or target.device.type != "cpu":
         return None
-    if isinstance(target, SizedFake) or target.is_contiguous() or not is_dense(target):
+    if target.is_contiguous() or not is_dense(target):
         return None
     if not _is_that_of_memory():
         return None
-    order = sorted(range(target.dim()), key=lambda d: (-target.stride(d), -target.shape[d], d))
+    # Where sizes vary, that the view is contiguous says that the order is right for all.
+    shape, strides = (list(map(hint_of, some)) for some in (target.shape, target.stride()))
+    order = sorted(range(target.dim()), key=lambda d: (-strides[d], -shape[d], d))
     seen: Fake = view(recorder, aten.permute.default, (target, order), {})
     return seen if seen.is_contiguous() else None
 

@@ -162,6 +162,10 @@ def doubled(x):
 
 OPS = {
     "variance": (lambda x: x.var(-1), lambda b, s: (rand(b, s),)),
+    "dropped_transposed": (
+        lambda x: F.dropout((x * 2).transpose(0, 1), 0.5) + 1,
+        lambda b, s: (rand(b + 1, s + 1, 4),),
+    ),
     "deviation": (lambda x: x.std(0, correction=0), lambda b, s: (rand(b, s),)),
     "squared_error": (F.mse_loss, lambda b, s: (rand(b, s), rand(b, s))),
     "huber": (F.smooth_l1_loss, lambda b, s: (rand(b, s), rand(b, s))),
