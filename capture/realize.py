@@ -189,7 +189,8 @@ def is_python_class(cls: type) -> bool:
         for base in cls.__mro__
     )
     key = id(cls)
-    _python_classes[key] = weakref.ref(cls, lambda _: _python_classes.pop(key, None)), answer
+    forget = _python_classes.pop  # which outlives this module's names when Python ends
+    _python_classes[key] = weakref.ref(cls, lambda _: forget(key, None)), answer
     return answer
 
 

@@ -133,7 +133,8 @@ def _compiler_of(function: FunctionType, owner: Compiler) -> FrameCompiler:
     if found is not None and found[0]() is code:
         return found[1]
     compiler, key = FrameCompiler(function, owner), id(code)
-    _compilers[key] = (weakref.ref(code, lambda _: _compilers.pop(key, None)), compiler)
+    forget = _compilers.pop  # which outlives this module's names when Python ends
+    _compilers[key] = (weakref.ref(code, lambda _: forget(key, None)), compiler)
     return compiler
 
 
