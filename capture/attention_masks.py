@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes import broadcast
+from frameloom.capture.shapes import expands_to
 from frameloom.errors import Break
-from frameloom.ir.size import equal
 
 
 def check_mask(
@@ -19,6 +18,5 @@ def check_mask(
     if not all(isinstance(t, torch.Tensor) for t in tensors) or min(query.dim(), key.dim()) < 2:
         return
     scores = (query.shape[-2], key.shape[-2])
-    shape = broadcast(scores, attn_mask.shape[-2:])
-    if shape is None or not all(map(equal, shape, scores)):
+    if not expands_to(attn_mask.shape[-2:], scores):
         raise Break("op_error", "attention with a mask that does not fit")

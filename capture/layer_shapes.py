@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from frameloom.capture.layer_rules import attention_keeps_layout
 from frameloom.capture.shapes import broadcast, empty, sized_rule
 from frameloom.capture.sized import empty_strided, strides_of
 from frameloom.capture.sized_rules import as_suggested, dense_like
@@ -68,8 +69,6 @@ def _attention(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) ->
 
 @sized_rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
 def _flash_attention_cpu(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) -> Any:
-    from frameloom.capture.layer_rules import attention_keeps_layout
-
     if not attention_keeps_layout() or q.dim() != 4 or not same(q.shape[3], v.shape[3]):
         return None
     b, h, n, _ = q.shape

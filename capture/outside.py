@@ -188,12 +188,12 @@ def with_arrays(
         before = random.get_state()
         try:
             made = [call() for call in calls]
-            every = list(given)
-            for position, call, number in places:
-                every.insert(position, made[call][number])
         except Exception:
             random.set_state(before)
             raise _capture.RunPlainly from None
+        every = list(given)
+        for position, call, number in places:
+            every.insert(position, made[call][number])
         try:
             return compiled(*every)
         except BaseException:

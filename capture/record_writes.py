@@ -17,9 +17,8 @@ from frameloom.capture.aten_op import (
 from frameloom.capture.fake import Fake
 from frameloom.capture.fill_order import in_memory_order
 from frameloom.capture.functional import current, functional_form, write
-from frameloom.capture.shapes import broadcast
+from frameloom.capture.shapes import expands_to
 from frameloom.errors import Break
-from frameloom.ir.size import equal
 
 if TYPE_CHECKING:
     from frameloom.capture.record import Recorder
@@ -99,8 +98,7 @@ def conform(recorder: Recorder, value: Fake, target: Fake, func: Any) -> Any:
 def _copied(recorder: Recorder, target: Fake, source: Any) -> Any:
     if not isinstance(source, Fake) or source.device != target.device:
         raise Break("unsupported_op", "copy_ between devices")
-    shape = broadcast(target.shape, source.shape)
-    if shape is None or len(shape) != target.dim() or not all(map(equal, shape, target.shape)):
+    if not expands_to(source.shape, target.shape):
         raise Break("op_error", f"copy_ of {list(source.shape)} into {list(target.shape)}")
     recorder.n_ops += 1
     if (

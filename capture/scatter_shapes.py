@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.library_shapes import PARTS
-from frameloom.capture.shapes import broadcast, empty, rule, sized_rule, wrap_dim
+from frameloom.capture.shapes import empty, expands_to, rule, sized_rule, wrap_dim
 from frameloom.capture.sized_rules import dense_like
 from frameloom.ir.size import equal, fits
 
@@ -75,8 +75,7 @@ def _part_put_back(func: Any, x: Any, part: Any, *where: Any, **named: Any) -> A
 
 @sized_rule(aten.masked_scatter.default)
 def _masked_scatter(func: Any, x: Any, mask: Any, source: Any) -> Any:
-    shape = broadcast(x.shape, mask.shape)
-    return _changed(x) if shape is not None and _alike(shape, x.shape) else None
+    return _changed(x) if expands_to(mask.shape, x.shape) else None
 
 
 @sized_rule(aten.index_fill.int_Scalar)

@@ -230,6 +230,12 @@ def broadcast(*shapes: Sequence[Int]) -> tuple[Int, ...] | None:
     return tuple(result)
 
 
+def expands_to(shape: Sequence[Int], wanted: Sequence[Int]) -> bool:
+    """Whether a tensor of this shape can be expanded to the other."""
+    common = broadcast(wanted, shape)
+    return common is not None and len(common) == len(wanted) and all(map(equal, common, wanted))
+
+
 def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike: bool) -> list[int]:
     """Strides of a fresh result: dense, its dimensions ordered as the inputs' strides are.  `alike`: all operands have this shape.
 

@@ -374,6 +374,14 @@ def lone_symbol(size: Size) -> Symbol | None:
     return monomial[0] if one else None  # type: ignore[return-value]
 
 
+def lone_apply(n: Int, op: str) -> Apply | None:
+    """The division, maximum or minimum of which it is a multiple."""
+    if not isinstance(n, Size) or len(n.terms) != 1 or len(n.terms[0][0]) != 1:
+        return None
+    atom = n.terms[0][0][0]
+    return atom if isinstance(atom, Apply) and atom.op == op else None
+
+
 def atoms_inside(atom: Atom) -> Iterator[Atom]:
     if isinstance(atom, Apply):
         for a in atom.args:

@@ -33,6 +33,7 @@ from frameloom.ir.size import (
     evaluated,
     late_in,
     linear,
+    lone_apply,
     numbered,
     substitute,
 )
@@ -208,8 +209,8 @@ class Facts(Ranges):
             self._exact_now = set()  # for sizes that are asked about meanwhile
             for a, k in self._exact:
                 rest = divide(self, substitute(self, a, self._value), k)[1]
-                if isinstance(rest, Size) and isinstance(atom := rest.terms[0][0][0], Apply):
-                    self._exact_now.add(atom.args)
+                if (modulo := lone_apply(rest, "mod")) is not None:
+                    self._exact_now.add(modulo.args)
             self._resolved.clear()
         return self._exact_now
 
@@ -280,8 +281,7 @@ class Facts(Ranges):
 
     def _divides(self, n: Size) -> bool:
         """Whether `n` is 0 if those divisions leave no rest that leave none in the captured call, which then becomes the condition."""
-        atom = n.terms[0][0][0]
-        if len(n.terms) == 1 and isinstance(atom, Apply) and atom.op == "mod":
+        if (atom := lone_apply(n, "mod")) is not None:
             found = [
                 pair for part in atom.args if isinstance(part, Size) for pair in divisions(part)
             ]
@@ -532,13 +532,11 @@ class Facts(Ranges):
                 continue
             self._replace(symbol, other)
             return
-        if len(n.terms) == 1 and len(n.terms[0][0]) == 1:
-            atom = n.terms[0][0][0]
-            if isinstance(atom, Apply) and atom.op == "mod":
-                self._undo.append(self._forget_forms)
-                self._keep(self._exact, atom.args)
-                self._exact[atom.args] = None
-                self._forget_forms()
+        if (modulo := lone_apply(n, "mod")) is not None:
+            self._undo.append(self._forget_forms)
+            self._keep(self._exact, modulo.args)
+            self._exact[modulo.args] = None
+            self._forget_forms()
 
     def _forget_forms(self) -> None:
         self._resolved.clear()

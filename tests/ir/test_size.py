@@ -183,3 +183,11 @@ def test_a_quotient_among_the_factors_of_a_divisor():
     assert (n * m) % (4 * (n // 4)) == 0
     assert [repr(z) for z in facts.zero] == ["mod(s0, 4)"]
     assert same(n * m // (4 * (n // 4)), m)
+
+
+def test_a_rest_that_is_a_quotient_says_nothing_about_its_own_rest():
+    facts, m, q = sizes(4, 1)
+    n = facts.symbol_within(5, None, None, 31)
+    assert m % 4 == 0
+    assert m == 4 * q + n // 8  # so the rest by 4 is n // 8
+    assert not same(8 * (n // 8), n)
