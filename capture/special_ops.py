@@ -17,6 +17,7 @@ from frameloom.capture.known import known_mask
 from frameloom.capture.masked_scatter import record_masked_scatter
 from frameloom.capture.masked_writes import record_index_put, record_setitem
 from frameloom.capture.record_writes import conform
+from frameloom.capture.recurrent import record_rnn
 from frameloom.capture.sized_calls import SIZED_CALLS
 from frameloom.errors import Break
 from frameloom.ir.philox import Source
@@ -153,15 +154,8 @@ def _record_channel_shuffle(recorder: Any, func: Any, args: Any, kwargs: Any) ->
     return recorder.pure(func, args, kwargs)
 
 
-def _record_rnn(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """oneDNN makes what its derivative needs only where gradient mode is on, which is off while a graph runs."""
-    if recorder.is_followed:
-        raise Break("unsupported_op", f"{func}, whose gradient is needed")
-    return recorder.pure(func, args, kwargs)
-
-
 SPECIAL: dict[Any, Callable[..., Any]] = {
-    aten.mkldnn_rnn_layer.default: _record_rnn,
+    aten.mkldnn_rnn_layer.default: record_rnn,
     **{
         getattr(packet, overload): _quantized
         for packet in (

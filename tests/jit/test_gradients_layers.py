@@ -43,6 +43,41 @@ def test_recurrent(name, whole_step):
     same_training(program)
 
 
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_layers_are_one_graph(name, twice, kept):
+    def program(jit):
+        model = RECURRENT[name]()
+        f = jit(lambda x: model(x * 2)[0] * 3)
+        for _ in range(2):
+            x = leaf(4, 3, 6)
+            loss = f(x).square().sum()
+            if twice:
+                given = [x, *model.parameters()]
+                first = torch.autograd.grad(loss, given, create_graph=True)
+                loss = sum(g.square().sum() for g in first)
+            if kept:
+                loss.backward(retain_graph=True)
+            loss.backward()
+        return facts(x, loss), [p.grad for p in model.parameters()]
+
+    same_training(program, graphs=None if twice else 1)
+
+
+def test_dropout_between_recurrent_layers():
+    def program(jit):
+        model = nn.LSTM(6, 5, num_layers=3, dropout=0.5)
+        jit(model)
+        torch.manual_seed(0)
+        x = leaf(4, 3, 6)
+        out, state = model(x)
+        out.square().sum().backward()
+        return facts(x, out), state, [p.grad for p in model.parameters()], torch.rand(2)
+
+    same_training(program, graphs=1)
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("padding", [None, 2])
 def test_bags_of_embeddings(mode, padding):
