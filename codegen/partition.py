@@ -12,7 +12,7 @@ The semantics stay those of the loop IR: `partition` takes a Program and returns
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from frameloom.codegen.chip import Chip
@@ -27,7 +27,7 @@ from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, S
 from frameloom.ir.renamed import nameless, renamed
 from frameloom.ir.scatter import is_scatter
 from frameloom.ir.size import Int, may_exceed_1
-from frameloom.ir.substitute import fold, loads, space, substitute, transform
+from frameloom.ir.substitute import fold, loads, space, substitute, transform, without_reductions
 
 MANY = 1000  # stores of one kernel: beyond, cutting goes round in circles
 BORDER = 1 / 3  # of an axis: a shorter piece is a mask's business, as the border of a window is
@@ -101,7 +101,7 @@ def without_unit_axes(store: Store) -> Store:
             return fold(n.arg.kind, kept, value)
         return index(0) if n.arg.kind in ("argmax", "argmin") else value
 
-    offset, value = transform((store.offset, store.value), visit)
+    offset, value = transform((store.offset, store.value), visit, without_reductions)
     units = {a: index(0) for a in store.axes if not may_exceed_1(a.extent)}
     offset, value = substitute(offset, units), substitute(value, units)
     axes = tuple(a for a in store.axes if may_exceed_1(a.extent))
@@ -183,7 +183,7 @@ class _Cutter:
             read = self._materialise(found.up_to(axis(along)), (*outside, along))
             return at(found, read, along)
 
-        offset, value = transform((store.offset, store.value), visit)
+        offset, value = transform((store.offset, store.value), visit, without_reductions)
         return replace(store, offset=offset, value=value)
 
     def _flat(self, store: Store) -> Store:
@@ -212,7 +212,7 @@ class _Cutter:
             outside = ordered(n.free, store.axes)
             return fold(n.arg.kind, first, self._materialise(source, (*outside, *first)))
 
-        offset, value = transform((store.offset, store.value), visit)
+        offset, value = transform((store.offset, store.value), visit, without_reductions)
         return replace(store, offset=offset, value=value)
 
     def _common(self, n: Node, store: Store) -> Node | None:
@@ -224,7 +224,7 @@ class _Cutter:
                 axes = (*ordered(r.free - own, store.axes), *n.arg.axes)
                 if self._uses[_canonical(r, axes)] > 1:
                     read = self._materialise(r, axes)
-                    (value,) = transform(n.srcs, lambda m, r=r, v=read: v if m is r else None)
+                    (value,) = _replaced(n.srcs, {r: read})
                     return value
         return None
 
@@ -238,6 +238,8 @@ class _Cutter:
             if n in seen:
                 continue
             seen.add(n)
+            if not n.bound:
+                continue
             if n.op is not Op.REDUCE:
                 stack.extend(n.srcs)
                 continue
@@ -252,7 +254,7 @@ class _Cutter:
         offset, value = transform(
             (store.offset, store.value),
             replaced.get,
-            lambda n: n.op is Op.REDUCE and n not in replaced,
+            lambda n: not n.bound or (n.op is Op.REDUCE and n not in replaced),
         )
         return replace(store, offset=offset, value=value)
 
@@ -272,9 +274,7 @@ class _Cutter:
             misfit = next(iter(reductions(misfit.srcs)), misfit)
             free = tuple(a for a in store.axes if a in misfit.free)
             read = self._materialise(misfit, free)
-            offset, value = transform(
-                (store.offset, store.value), lambda n, r=misfit, v=read: v if n is r else None
-            )
+            offset, value = _replaced((store.offset, store.value), {misfit: read})
             store = replace(store, offset=offset, value=value)
         return store
 
@@ -291,6 +291,11 @@ class _Cutter:
             self._made[canonical] = buffer
             self.add(Store(buffer, linear(map(axis, own), strides), canonical, own))
         return load(buffer, linear(map(axis, axes), strides))
+
+
+def _replaced(roots: Sequence[Node], instead: Mapping[Node, Node]) -> list[Node]:
+    """`roots` with others for some of their reductions."""
+    return transform(roots, instead.get, without_reductions)
 
 
 def _canonical(value: Node, axes: Sequence[Axis]) -> Node:

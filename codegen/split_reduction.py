@@ -27,7 +27,14 @@ from frameloom.ir.node import Axis, Node, axis, binary, cast, const, index
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Store
 from frameloom.ir.size import Int, Size, hint_of, same
-from frameloom.ir.substitute import fold, loads, masked, substitute, topological, transform
+from frameloom.ir.substitute import (
+    fold,
+    loads,
+    masked,
+    substitute,
+    transform,
+    without_reductions,
+)
 
 Materialise = Callable[[Node, Sequence[Axis]], Node]
 
@@ -54,7 +61,7 @@ def split_reductions(store: Store, chip: Chip, materialise: Materialise) -> Stor
             made = materialise(n, outer)
         else:
             made = _Split(n, chunks(n, chip), outer, materialise).result()
-        roots = transform(roots, lambda m, n=n, made=made: made if m is n else None)
+        roots = transform(roots, {n: made}.get, without_reductions)
     return replace(store, offset=roots[0], value=roots[1])
 
 
@@ -179,7 +186,7 @@ class _Split:
         while value.bound:
             r = next(r for r in reductions([value]) if r.bound == frozenset(r.arg.axes))
             read = self.materialise(r, [a for a in self.outer if a in r.free])
-            (value,) = transform([value], lambda n, r=r, v=read: v if n is r else None)
+            (value,) = transform([value], {r: read}.get, without_reductions)
         return value
 
     def _part(self, kind: str, value: Node) -> Node:
@@ -226,7 +233,7 @@ class _Split:
         own = fold("sum", self.inner, self._or_nothing("sum", square))
         squares = self.materialise(own, self._axes)
         mean = binary(Op.DIV, self.materialise(total, self._axes), count)
-        (g,) = transform([g], self._whole(v))
+        (g,) = transform([g], self._whole(v), without_reductions)
         away = binary(Op.SUB, mean, g)
         between = binary(Op.MUL, count, binary(Op.MUL, away, away))
         return fold("sum", self.chunk, binary(Op.ADD, squares, between))
@@ -247,7 +254,20 @@ class _Split:
 
 def reductions(roots: Sequence[Node]) -> list[Node]:
     """Every REDUCE below `roots`, inner ones first."""
-    return [n for n in topological(roots) if n.op is Op.REDUCE]
+    found: list[Node] = []
+    seen: set[Node] = set()
+    # As `topological`, past what has none inside.
+    stack: list[Node | tuple[Node]] = [*list(roots)[::-1]]
+    while stack:
+        n = stack.pop()
+        if isinstance(n, tuple):
+            found.append(n[0])
+        elif n.bound and n not in seen:
+            seen.add(n)
+            if n.op is Op.REDUCE:
+                stack.append((n,))
+            stack.extend(n.srcs[::-1])
+    return found
 
 
 def ordered(axes: frozenset[Axis], like: Sequence[Axis]) -> tuple[Axis, ...]:

@@ -9,7 +9,7 @@ sources = generate(kernels, chip)       # LaunchSource(text, symbol, signature, 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from frameloom.codegen.chip import Chip
@@ -32,14 +32,22 @@ ALIGNMENT = 16  # of pointers, and of sizes that are multiples of it
 
 
 def generate(
-    kernels: Sequence[Kernel], chip: Chip, checks: frozenset[Buffer] = frozenset()
+    kernels: Sequence[Kernel],
+    chip: Chip,
+    checks: frozenset[Buffer] = frozenset(),
+    begin: Callable[[LaunchSource], object] | None = None,
 ) -> list[LaunchSource]:
     """A source for every different kernel; kernels that differ only in their buffers share one.
 
     `checks`: buffers of which every element has to be false; the kernel itself stops the program if one is not, as
-    eager does on a GPU.
+    eager does on a GPU.  `begin` is given each source as soon as it is written.
     """
-    return [v.source() for v in variants(kernels, chip, checks)]
+    made = []
+    for v in variants(kernels, chip, checks):
+        made.append(v.source())
+        if begin is not None:
+            begin(made[-1])
+    return made
 
 
 def variants(

@@ -44,6 +44,8 @@ _I64: Range = (-(1 << 63), (1 << 63) - 1)
 
 def terms_of(node: Node) -> tuple[dict[Node, int], int]:
     """`node` as (coefficient per term, constant); terms are neither sums nor multiples of constants."""
+    if node.op is Op.AXIS:
+        return {node: 1}, 0
     terms: dict[Node, int] = {}
     constant = 0
     stack = [(node, 1)]
@@ -92,8 +94,15 @@ def _wrap(value: Int) -> Int:
 def _sorted(terms: Mapping[Node, int]) -> list[tuple[Node, int]]:
     items = list(terms.items())
     if len(items) > 1:
-        items.sort(key=lambda item: (-abs(hint_of(item[1])), -hint_of(item[1]), _text(item[0])))
+        items.sort(key=_place)
     return items
+
+
+def _place(item: tuple[Node, int]) -> tuple[int, int, str]:
+    node, factor = item
+    if type(factor) is not int:
+        factor = hint_of(factor)
+    return -abs(factor), -factor, node.arg.name if node.op is Op.AXIS else _text(node)
 
 
 LONG_TEXT = 1000
@@ -103,7 +112,7 @@ _TEXTS: weakref.WeakKeyDictionary[Node, str] = weakref.WeakKeyDictionary()
 def _text(node: Node) -> str:
     # A sort key that is the same in every process, unlike identity.
     if node.op is Op.AXIS:
-        return str(node.arg.name)
+        return node.arg.name  # type: ignore[no-any-return]
     stack = [node]
     while stack:
         n = stack[-1]
@@ -131,6 +140,24 @@ def add(*nodes: Node) -> Node:
         for term, factor in more.items():
             terms[term] = terms.get(term, 0) + factor
     return sum_of(terms, constant + _recombine(terms))
+
+
+def replaced(terms: Mapping[Node, int], constant: int, instead: Mapping[Node, Node]) -> Node | None:
+    """The sum of the terms with others instead; None where a remainder among them may become one with a quotient, which is
+    looked at from sum to sum."""
+    total: dict[Node, int] = {}
+    for term, factor in terms.items():
+        node = instead[term]
+        if node.op is Op.AXIS:
+            total[node] = total.get(node, 0) + factor
+            continue
+        more, c = terms_of(node)
+        constant += factor * c
+        for t, f in more.items():
+            if t.op is Op.MOD:
+                return None
+            total[t] = total.get(t, 0) + factor * f
+    return sum_of(total, constant)
 
 
 def sub(a: Node, b: Node) -> Node:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import functools
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from frameloom.ir.dtype import DType
 from frameloom.ir.ops import COMPARES, PREDICATES, Op
@@ -38,9 +38,8 @@ from frameloom.ir.size import Int, Size
 REDUCE_KINDS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "logaddexp")
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """A loop variable 0 <= name < extent.  Names are unique within a program."""
+class Axis(NamedTuple):
+    """A loop variable 0 <= name < extent.  Names are unique within a program.  (A tuple, for C to hash and compare.)"""
 
     name: str
     extent: int
@@ -74,18 +73,19 @@ class Node:
     _interned: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
 
     def __new__(cls, op: Op, dtype: DType, srcs: tuple[Node, ...] = (), arg: Any = None) -> Node:
-        key = (op, dtype, srcs, _arg_key(arg))
-        found = cls._interned.get(key)
+        key = (op, dtype, srcs, None if arg is None else _arg_key(arg))
+        known = _known(key)
+        found: Node | None = None if known is None else known()
         if found is not None:
             return found
-        node = object.__new__(cls)
-        object.__setattr__(node, "op", op)
-        object.__setattr__(node, "dtype", dtype)
-        object.__setattr__(node, "srcs", srcs)
-        object.__setattr__(node, "arg", arg)
+        node: Node = _new(cls)
+        _set_op(node, op)
+        _set_dtype(node, dtype)
+        _set_srcs(node, srcs)
+        _set_arg(node, arg)
         free, bound = _axes_of(op, srcs, arg)
-        object.__setattr__(node, "free", free)
-        object.__setattr__(node, "bound", bound)
+        _set_free(node, free)
+        _set_bound(node, bound)
         cls._interned[key] = node
         return node
 
@@ -104,6 +104,12 @@ class Node:
         return f"{self.op.value}.{self.dtype.text}({', '.join(inside)})"
 
 
+# Nodes are made by the hundred thousand: their fields are set past `__setattr__`, and looked up past WeakValueDictionary.get.
+_new = object.__new__
+_known: Any = vars(Node._interned)["data"].get
+_set_op, _set_dtype, _set_srcs, _set_arg, _set_free, _set_bound = (
+    Node.__dict__[name].__set__ for name in ("op", "dtype", "srcs", "arg", "free", "bound")
+)
 _NO_AXES: frozenset[Axis] = frozenset()
 
 

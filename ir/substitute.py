@@ -33,9 +33,12 @@ def topological(roots: Iterable[Node]) -> list[Node]:
             order.append(n[0])
         elif n not in seen:
             seen.add(n)
-            if n.srcs:
+            if srcs := n.srcs:
                 stack.append((n,))
-                stack.extend(n.srcs[::-1])
+                if len(srcs) == 1:
+                    stack.append(srcs[0])
+                else:
+                    stack.extend(srcs[::-1])
             else:
                 order.append(n)
     return order
@@ -95,6 +98,18 @@ def substitute(node: Node, mapping: Mapping[Axis, Node]) -> Node:
             done[n] = mapping[n.arg]
             stack.pop()
             continue
+        if n.op is Op.ADD and n.dtype is DType.I64:
+            # The whole sum at once.
+            terms, constant = index.terms_of(n)
+            waiting = [t for t in terms if t not in done]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            found = index.replaced(terms, constant, done)
+            if found is not None:
+                stack.pop()
+                done[n] = found
+                continue
         same = n
         if n.op is Op.REDUCE:
             same = opened.get(n) or _open(n, mapping, incoming)
@@ -104,7 +119,7 @@ def substitute(node: Node, mapping: Mapping[Axis, Node]) -> Node:
             stack.extend(waiting)
             continue
         stack.pop()
-        done[n] = rebuild(same, tuple(done[s] for s in same.srcs))
+        done[n] = rebuild(same, tuple([done[s] for s in same.srcs]))
     return done[node]
 
 
@@ -139,14 +154,24 @@ def transform(
             done[n] = n
             stack.pop()
             continue
-        waiting = [s for s in n.srcs if s not in done]
+        srcs = n.srcs
+        waiting = [s for s in srcs if s not in done]
         if waiting:
             stack.extend(waiting)
             continue
         stack.pop()
-        built = rebuild(n, tuple(done[s] for s in n.srcs))
+        built = n
+        for s in srcs:
+            if done[s] is not s:
+                built = rebuild(n, tuple([done[s] for s in srcs]))
+                break
         done[n] = visit(built) or built
     return [done[r] for r in roots]
+
+
+def without_reductions(n: Node) -> bool:
+    """For `skip` of a transform that is about REDUCEs alone."""
+    return not n.bound
 
 
 def masked(node: Node, mask: Node, unsafe: frozenset[Axis]) -> Node:

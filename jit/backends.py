@@ -6,8 +6,8 @@ Nothing of Triton's side is imported before a program has a kernel on a GPU, nor
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ class Texts:
 
     files: Sequence[Any]
     launches: Sequence[tuple[str, Sequence[Any]]]
+    begun: Mapping[str, Any] = field(default_factory=dict)  # by device: a Building
 
     def entries(self) -> Iterator[Any]:
         """What each kernel became: `name` and `code`."""
@@ -73,16 +74,34 @@ def launches(program: Program) -> Program:
     return lists(partition(program, chip_of))
 
 
-def generate_all(program: Program, tune: bool = False) -> Texts:
-    """The sources of all kernels; with `tune`, the fastest of several for a GPU (autotune.py)."""
+def generate_all(program: Program, tune: bool = False, ahead: bool = False) -> Texts:
+    """The sources of all kernels; with `tune`, the fastest of several for a GPU (autotune.py).  `ahead`: compiling those for a
+    GPU begins as soon as each is written."""
     by_device: dict[str, list[Kernel | KernelList]] = {}
     for step in program.steps:
         if isinstance(step, Kernel | KernelList):
             by_device.setdefault(step.device, []).append(step)
     checks = frozenset(s.buffer for s in program.steps if isinstance(s, Check))
     cpu = [k for k in by_device.pop("cpu", []) if isinstance(k, Kernel)]
-    texts = [(device, _triton(steps, device, checks, tune)) for device, steps in by_device.items()]
-    return Texts(_cpp(cpu) if cpu else (), texts)
+    begun: dict[str, Any] = {}
+    texts = []
+    try:
+        for device, steps in by_device.items():
+            if ahead and not tune:
+                begun[device] = _building(device)
+            texts.append((device, _triton(steps, device, checks, tune, begun.get(device))))
+        return Texts(_cpp(cpu) if cpu else (), texts, begun)
+    except BaseException:
+        for building in begun.values():
+            building.close()
+        raise
+
+
+def _building(device: str) -> Any:
+    from frameloom.codegen.chip import chip_of
+    from frameloom.runtime.triton_build import Building
+
+    return Building(chip_of(device).arch)
 
 
 def _cpp(kernels: Sequence[Kernel]) -> Sequence[Any]:
@@ -92,7 +111,11 @@ def _cpp(kernels: Sequence[Kernel]) -> Sequence[Any]:
 
 
 def _triton(
-    steps: Sequence[Kernel | KernelList], device: str, checks: frozenset[Buffer], tune: bool
+    steps: Sequence[Kernel | KernelList],
+    device: str,
+    checks: frozenset[Buffer],
+    tune: bool,
+    building: Any,
 ) -> Sequence[Any]:
     from frameloom.codegen.chip import chip_of
     from frameloom.codegen.triton_module import generate
@@ -103,7 +126,7 @@ def _triton(
     if tune:
         sources = _tuned(kernels, chip, device, checks)
     else:
-        sources = generate(kernels, chip, checks)
+        sources = generate(kernels, chip, checks, building and building.add)
     return [*sources, *_lists(steps, chip)]
 
 
@@ -137,6 +160,10 @@ def build_all(texts: Texts) -> Built:
         from frameloom.codegen.chip import chip_of
         from frameloom.runtime.triton_build import build as build_triton
 
-        made = build_triton(sources, chip_of(device).arch)
+        building = texts.begun.get(device)
+        if building is not None:
+            made = building.result(sources)
+        else:
+            made = build_triton(sources, chip_of(device).arch)
         cubins += [(s, cubin, device) for s, cubin in zip(sources, made, strict=True)]
     return Built(libraries, cubins)

@@ -161,7 +161,7 @@ def _run_stages(
         memory = plan_memory(program)
     kernels = [s for s in program.steps if isinstance(s, Kernel | KernelList)]
     with trail.stage("generate"):
-        texts = generate_all(program, options.tune)
+        texts = generate_all(program, options.tune, ahead=True)
     for name, text in texts.readable():
         trail.dump(name, text)
         log("kernels", text)

@@ -1,6 +1,7 @@
 """Compiles Triton sources to cubins: in worker processes (triton_pool.py), each content once (cache.py).
 
     cubins = build(sources, 90)            # for pointers and sizes that are multiples of 16
+    building = Building(90)                # the same while sources are written: add(source), ..., result(sources)
     unaligned(source, 90)                  # the same kernel for any of them; wanted rarely, so compiled when wanted
 
 A source has `text`, `symbol`, `signature`, `warps`, `stages` and `debug`.  The signature has the type of each parameter; "i32?" is a size that
@@ -19,7 +20,7 @@ from typing import Any, Protocol
 
 from frameloom.debug import log
 from frameloom.runtime.cache import DiskCache, digest, shared_cache
-from frameloom.runtime.triton_pool import shared_pool, triton_identity
+from frameloom.runtime.triton_pool import Round, shared_pool, triton_identity
 
 
 class Source(Protocol):
@@ -86,12 +87,9 @@ def _build(
     sources: Sequence[Source], arch: int, aligned: bool, cache: DiskCache | None, tolerant: bool
 ) -> list[Cubin | None]:
     cache = cache or shared_cache()
-    identity = _identity()
     requests = [_request(s, arch, aligned) for s in sources]
-    keys = [digest("cubin", json.dumps(r, sort_keys=True), identity) for r in requests]
-    found = {k: cache.get(k, ".cubin") for k in keys}
-    for k, data in found.items():
-        log("cache", f"{k}: {'found' if data else 'not in the cache'}")
+    keys = [_key(r) for r in requests]
+    found = {k: _looked_up(cache, k) for k in dict.fromkeys(keys)}
     missing = {k: r for k, r in zip(keys, requests, strict=True) if not found[k]}
     if missing:
         started = time.perf_counter()
@@ -99,11 +97,55 @@ def _build(
         for k, (facts, data) in zip(missing, answers, strict=True):
             if "error" in facts:
                 continue
-            found[k] = _packed(facts, data)
-            cache.put(k, ".cubin", found[k])
+            found[k] = _kept(cache, k, facts, data)
         seconds = time.perf_counter() - started
         log("cache", f"compiled {len(missing)} Triton kernel(s) in {1e3 * seconds:.0f} ms")
     return [_unpacked(found[k]) if found[k] else None for k in keys]
+
+
+class Building:
+    """Sources that are compiled while more of them are written."""
+
+    def __init__(self, arch: int, cache: DiskCache | None = None) -> None:
+        self.arch = arch
+        self._cache = cache or shared_cache()
+        self._keys: dict[Source, str] = {}
+        self._found: dict[str, Any] = {}
+        self._asked: list[str] = []
+        self._round: Round | None = None
+
+    def add(self, source: Source) -> None:
+        """Its compile begins, if it never was compiled before."""
+        request = _request(source, self.arch, True)
+        key = self._keys[source] = _key(request)
+        if key in self._found:
+            return
+        self._found[key] = _looked_up(self._cache, key)
+        if not self._found[key]:
+            self._asked.append(key)
+            if self._round is None:
+                self._round = shared_pool().round()
+            self._round.add(request)
+
+    def result(self, sources: Sequence[Source]) -> list[Cubin]:
+        """A cubin per source; those that were not added are, now.  KernelError with Triton's words."""
+        for source in sources:
+            if source not in self._keys:
+                self.add(source)
+        if self._round is not None:
+            started = time.perf_counter()
+            for key, answer in zip(self._asked, self._round.finish(), strict=True):
+                self._found[key] = _kept(self._cache, key, *answer)
+            seconds = time.perf_counter() - started
+            log("cache", f"waited {1e3 * seconds:.0f} ms for {len(self._asked)} Triton kernel(s)")
+            self._round = None
+        return [_unpacked(self._found[self._keys[s]]) for s in sources]
+
+    def close(self) -> None:
+        """Nobody will ask for the result."""
+        if self._round is not None:
+            self._round.close()
+            self._round = None
 
 
 def unaligned(source: Source, arch: int) -> Cubin:
@@ -112,6 +154,22 @@ def unaligned(source: Source, arch: int) -> Cubin:
 
 
 _identity = functools.cache(triton_identity)
+
+
+def _key(request: dict[str, Any]) -> str:
+    return digest("cubin", json.dumps(request, sort_keys=True), _identity())
+
+
+def _looked_up(cache: DiskCache, key: str) -> bytes | None:
+    found = cache.get(key, ".cubin")
+    log("cache", f"{key}: {'found' if found else 'not in the cache'}")
+    return found
+
+
+def _kept(cache: DiskCache, key: str, facts: dict[str, Any], data: bytes) -> bytes:
+    packed = _packed(facts, data)
+    cache.put(key, ".cubin", packed)
+    return packed
 
 
 def _request(source: Source, arch: int, aligned: bool) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
     shared_pool().prewarm(90)                   # a process begins to import Triton
     answers = shared_pool().compile(requests)   # one (facts, cubin) per request, in order
+    round = shared_pool().round()               # the same for requests that come one after the other:
+    round.add(request)                          # it is worked on from now on
+    answers = round.finish()
 
 They import no PyTorch and share no memory with this process.  A process that dies is replaced once per kernel; one
 that is silent for too long is killed; nothing waits without a limit.
@@ -12,6 +15,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
+import heapq
 import importlib.util
 import json
 import os
@@ -23,7 +27,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -172,12 +175,24 @@ class Pool:
     ) -> list[tuple[dict[str, Any], bytes]]:
         """Answers in the order of the requests; KernelError with Triton's words for the first that fails.  `tolerant`:
         what fails has {"error": Triton's words} as its answer instead."""
+        made = self.round(tolerant)
+        for request in requests:
+            made.add(request, now=False)
+        return made.finish()
+
+    def round(self, tolerant: bool = False) -> Round:
+        """Has the workers until it is finished; who asks meanwhile gets others."""
         with self._lock:
             self._drop_dead()
-            wanted = min(len(requests), WORKERS, os.cpu_count() or 1)
-            while len(self._workers) < wanted:
-                self._workers.append(Worker(requests[0]["arch"]))
-            return _Round(self._workers, requests, tolerant).run()
+            taken, self._workers = self._workers, []
+            return Round(self, taken, tolerant)
+
+    def give_back(self, workers: list[Worker]) -> None:
+        with self._lock:
+            room = WORKERS - len(self._workers)
+            self._workers += workers[:room]
+        for worker in workers[room:]:
+            worker.end()
 
     def end(self) -> None:
         with self._lock:
@@ -190,46 +205,72 @@ class Pool:
             worker.forget()
 
 
-class _Round:
-    """One call of Pool.compile.  Work goes to the workers that are ready: one that is importing Triton still may never be needed."""
+class Round:
+    """One call of Pool.compile, or what comes to the same.  Work goes to the workers that are ready, what looks longest first:
+    one that is importing Triton still may never be needed."""
 
-    def __init__(
-        self, workers: list[Worker], requests: Sequence[dict[str, Any]], tolerant: bool
-    ) -> None:
+    def __init__(self, pool: Pool, workers: list[Worker], tolerant: bool) -> None:
+        self.pool = pool
         self.workers = workers
         self.tolerant = tolerant
-        self.requests = requests
-        self.waiting = deque(range(len(requests)))
+        self.requests: list[dict[str, Any]] = []
+        self.waiting: list[tuple[int, int]] = []  # a heap
         self.busy: dict[Worker, int] = {}
         self.answers: dict[int, tuple[dict[str, Any], bytes]] = {}
         self.lost: set[int] = set()  # requests that a worker died of
         self.stillborn = 0  # workers that died before they were ready
 
-    def run(self) -> list[tuple[dict[str, Any], bytes]]:
+    def add(self, request: dict[str, Any], now: bool = True) -> None:
+        """One more; with `now`, workers that have nothing to do get work, and nothing is waited for."""
+        heapq.heappush(self.waiting, (-_length(request), len(self.requests)))
+        self.requests.append(request)
+        if now:
+            self._start_workers()
+            self._hand_out()
+            self._collect(0.0)
+            self._hand_out()
+
+    def finish(self) -> list[tuple[dict[str, Any], bytes]]:
+        """The answers in the order of the requests."""
         try:
+            self._start_workers()
             while len(self.answers) < len(self.requests):
                 self._hand_out()
                 self._collect()
         finally:
-            for worker in self.busy:  # after an error: nobody will read their answers
-                worker.end()
-                self.workers.remove(worker)
+            self.close()
         return [self.answers[i] for i in range(len(self.requests))]
+
+    def close(self) -> None:
+        """Gives the workers back."""
+        workers, self.workers = self.workers, []
+        for worker in self.busy:  # nobody will read their answers
+            worker.end()
+            workers.remove(worker)
+        self.busy.clear()
+        self.pool.give_back(workers)
+
+    def _start_workers(self) -> None:
+        unanswered = len(self.requests) - len(self.answers)
+        while len(self.workers) < min(unanswered, WORKERS, os.cpu_count() or 1):
+            self.workers.append(Worker(self.requests[0]["arch"]))
 
     def _hand_out(self) -> None:
         for worker in [w for w in self.workers if w.ready and w not in self.busy]:
             if not self.waiting:
                 return
-            number = self.waiting.popleft()
+            _, number = heapq.heappop(self.waiting)
             self.busy[worker] = number
             try:
                 worker.ask(self.requests[number])
             except Dead as dead:
                 self._replace(worker, dead)
 
-    def _collect(self) -> None:
+    def _collect(self, most: float = PATIENCE) -> None:
+        """Takes the answers that are there; waits for one for `most` seconds."""
         watched = [w for w in self.workers if w in self.busy or not w.ready]
         seconds = min((w.seconds_left() for w in watched), default=0.0)
+        seconds = min(seconds, most)
         readable = select.select([w.out for w in watched], [], [], seconds)[0]
         for worker in watched:
             try:
@@ -264,8 +305,14 @@ class _Round:
             self.answers[number] = {"error": error}, b""
         else:
             self.lost.add(number)
-            self.waiting.appendleft(number)
+            heapq.heappush(self.waiting, (-sys.maxsize, number))  # first
         self.workers.append(Worker(self.requests[0]["arch"]))
+
+
+def _length(request: dict[str, Any]) -> int:
+    """Of the code: what takes long should not be begun last."""
+    lines: list[str] = request["text"].splitlines()
+    return sum(len(line) for line in lines if not line.lstrip().startswith("#"))
 
 
 def _message(error: str, request: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ def on_a_gpu(compiled=False):
     stages[0] = (name, lambda captured: lower(relocated(captured)), file)
     generate = pipeline.generate_all
 
-    def generate_all(program, tune=False):
+    def generate_all(program, tune=False, ahead=False):
         texts = generate(program, tune)
         sources.append([s for _, some in texts.launches for s in some])
         return texts

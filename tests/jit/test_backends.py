@@ -33,7 +33,7 @@ class Generator:
     def __init__(self):
         self.asked = []
 
-    def __call__(self, kernels, chip, checks):
+    def __call__(self, kernels, chip, checks, begin=None):
         self.asked.append((kernels, chip, checks))
         made = []
         for number, kernel in enumerate(kernels):
