@@ -22,6 +22,7 @@ from frameloom.ir.substitute import loads, masked, select, substitute, topologic
 
 CHEAP_OPS = 24  # more arithmetic than this is not repeated where that can be avoided
 FEW_OPS = 4  # so little that repeating it costs less than a load
+SLOW = EXPENSIVE | {Op.SQRT, Op.RSQRT}  # in F64: hundreds of instructions
 SMALL_SPACE = 4096  # elements; below this a kernel launch costs more than repeated arithmetic
 
 
@@ -39,6 +40,7 @@ class Summary:
 
     ops: int  # scalar operations, without index arithmetic
     expensive: bool  # has transcendental functions or random numbers
+    slow: bool  # has some, or roots, in F64
     reductions: tuple[Node, ...]  # the outermost ones
     expensive_axes: frozenset[frozenset[Axis]]  # what those outside of reductions depend on
     buffers: frozenset[Buffer]
@@ -58,6 +60,7 @@ def summary(value: Node) -> Summary:
         found = Summary(
             len(arithmetic),
             any(n.op in EXPENSIVE for n in arithmetic),
+            any(n.dtype is DType.F64 and n.op in SLOW for n in arithmetic),
             tuple(outermost_reductions(value)),
             frozenset(n.free for n in arithmetic if n.op in EXPENSIVE and n.free <= value.free),
             frozenset(n.arg for n in loads([value])),
@@ -169,6 +172,10 @@ def worthwhile(consumer: Store, uses: Sequence[Use], producer: Store, kept: bool
     """
     cost = summary(producer.value)
     size = _extent(producer.axes)
+    alone = size == 1 and not cost.reductions and is_cuda(producer.buffer.device)
+    if cost.slow and alone and _extent(consumer.axes) > 1:
+        # Every thread would compute it.  Also where that is little: the consumer may stand for larger ones (alike.py).
+        return False
     evaluations = 0
     for use in uses:
         at = positions(use.load, producer)

@@ -76,29 +76,40 @@ def _step(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Val
     return interpret(t, interpreted.step_with_gradients_as_asked, [wrapped, *args], kwargs)
 
 
-def _fused(function: Any, stand_in: Any, *first: Value) -> None:
-    """A fused kernel, which updates all tensors at once: on the CPU as ops for each of them."""
+def _fused(function: Any, on_cpu: Any, on_gpu: Any, *first: Value) -> None:
+    """A fused kernel, which updates all tensors at once: as ops for each of them."""
 
     def called(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         scaled = any(not is_none(t.look(kwargs.get(name, NONE))) for name in ("grad_scale", "found_inf"))  # fmt: skip
         tensors = [t.look(item) for given in args for item in t.list_items(given)]
-        plain = all(
-            isinstance(a, TensorValue)
-            and a.fake.device.type == "cpu"
-            and a.fake.dtype in (torch.float32, torch.float64)  # others are not rounded in between
-            for a in tensors
-        )
-        if scaled or not plain or isinstance(t.look(kwargs.get("lr", NONE)), TensorValue):
+        fakes = [a.fake for a in tensors if isinstance(a, TensorValue)]
+        devices = {fake.device for fake in fakes}
+        lr = t.look(kwargs.get("lr", NONE))
+        if scaled or len(fakes) < len(tensors) or len(devices) != 1:
             return t.torch_call(function, args, kwargs)
+        (device,) = devices
+        if device.type == "cuda":
+            plain = all(fake.dtype.is_floating_point for fake in fakes)
+            plain = plain and (not isinstance(lr, TensorValue) or lr.fake.device == device)
+        else:
+            # Others are not rounded in between.
+            plain = all(fake.dtype in (torch.float32, torch.float64) for fake in fakes)
+            plain = plain and device.type == "cpu" and not isinstance(lr, TensorValue)
+        if not plain:
+            return t.torch_call(function, args, kwargs)
+        stand_in = on_gpu if device.type == "cuda" else on_cpu
         return interpret(t, stand_in, [*first, *args], kwargs)
 
     knows(function, least=3, most=6, keywords="*")(called)
 
 
-_fused(torch._fused_adam_, interpreted_steps.fused_adam, FALSE)
-_fused(torch._fused_adamw_, interpreted_steps.fused_adam, TRUE)
-_fused(torch._fused_sgd_, interpreted_steps.fused_sgd)
-_fused(torch._fused_adagrad_, interpreted_steps.fused_adagrad)
+_ADAM = interpreted_steps.fused_adam, interpreted_steps.fused_adam_on_gpu
+_fused(torch._fused_adam_, *_ADAM, FALSE)
+_fused(torch._fused_adamw_, *_ADAM, TRUE)
+_fused(torch._fused_sgd_, interpreted_steps.fused_sgd, interpreted_steps.fused_sgd_on_gpu)
+_fused(
+    torch._fused_adagrad_, interpreted_steps.fused_adagrad, interpreted_steps.fused_adagrad_on_gpu
+)
 
 
 def _health_check(t: Tracer, args: Args, kwargs: Kwargs) -> Value:

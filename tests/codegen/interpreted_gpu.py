@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import math
+import struct
 from dataclasses import replace
 from unittest import mock
 
 import torch
 
+import frameloom
 from frameloom import pipeline
 from frameloom.capture.fake import Fake
 from frameloom.ir import interp
 from frameloom.ir.forms import kernels_of
 from frameloom.ir.lower.onednn import OneDnn
+from frameloom.ir.memory import buffers_of
 from frameloom.ir.numbers import MEANING
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, KernelList, Kind, View
 from frameloom.ir.size import Size, evaluated
@@ -96,6 +99,8 @@ class InterpretedPlan:
             for a in {*numbers, *_symbols(program)}
         }
 
+    @frameloom.disable
+    @torch.no_grad()
     def __call__(self, *inputs):
         def value(symbol):
             kind, place, dim = self.leaves[symbol]
@@ -123,7 +128,12 @@ class InterpretedPlan:
         for step in program.steps:
             if isinstance(step, KernelList):
                 for kernel in kernels_of(step):
-                    interp.run_kernel(kernel, memory)
+                    touched = {b: memory[b] for b in buffers_of(kernel)}
+                    numbers = {b: x for b, x in touched.items() if b.kind is Kind.NUMBER}
+                    touched.update(
+                        (b, torch.tensor(x, dtype=b.dtype.to_torch())) for b, x in numbers.items()
+                    )
+                    interp.run_kernel(kernel, touched)
             elif isinstance(step, Kernel):
                 source, entry = self.sources[step.name]
                 if source.limit is not None and known(source.limit[0]) > source.limit[1]:
@@ -132,7 +142,7 @@ class InterpretedPlan:
                 if math.prod(grid):
                     sizes = [evaluated(n, value) for n, _ in source.sizes]
                     given = [
-                        memory.tensors[b] if b.kind is Kind.NUMBER else memory.flat(b)
+                        _bits(memory.tensors[b]) if b.kind is Kind.NUMBER else memory.flat(b)
                         for b in entry.buffers
                     ]
                     load(source)[grid](*given, *sizes)
@@ -193,6 +203,11 @@ def _seen(memory, v, known):
     return base.as_strided(
         known(v.shape), known(v.strides), known(v.offset) + base.storage_offset()
     )
+
+
+def _bits(number):
+    """As a kernel gets it."""
+    return struct.unpack("<q", struct.pack("<d", number))[0] if type(number) is float else number
 
 
 def _symbols(program):

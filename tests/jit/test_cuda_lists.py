@@ -100,6 +100,44 @@ def test_adam_in_one_launch():
         assert_lists(launches(lambda: jitted(*lists)), 1)
 
 
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("AdamW", {}), ("AdamW", {"amsgrad": True, "maximize": True}), ("Adam", {"weight_decay": 0.1}), ("Adagrad", {"lr_decay": 0.1}),
+        ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}), ("SGD", {"momentum": 0.9, "dampening": 0.5}),
+        ("AdamW", {"lr": torch.tensor(0.01)}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_fused_optimizers(name, options, dtype):
+    sides = []
+    lr = options.get("lr", 0.01)
+    for _ in range(2):
+        given = lr.cuda() if isinstance(lr, torch.Tensor) else lr
+        parameters = [torch.nn.Parameter(t) for t in tensors(60, dtype=dtype)]
+        made = getattr(torch.optim, name)(parameters, **{**options, "lr": given}, fused=True)
+        sides.append((parameters, made))
+    frameloom.reset()
+    jitted = jit_for_test(sides[0][1].step)
+    for k in range(5):
+        for run, (parameters, made) in zip((jitted, sides[1][1].step), sides, strict=True):
+            for p, g in zip(parameters, tensors(60, k + 1, dtype), strict=True):
+                p.grad = g
+            if not isinstance(lr, torch.Tensor):
+                made.param_groups[0]["lr"] = 0.01 / (k + 1)
+            run()
+    assert frameloom.stats()["breaks"] == 0
+    (mine, own), (theirs, plain) = sides
+    close = (
+        {"rtol": 1e-2, "atol": 1e-3} if dtype is torch.bfloat16 else {"rtol": 2e-6, "atol": 2e-6}
+    )
+    torch.testing.assert_close(mine, theirs, **close)
+    for p, w in zip(mine, theirs, strict=True):
+        for key, value in plain.state[w].items():
+            if value is not None:
+                torch.testing.assert_close(own.state[p][key], value, **close)
+
+
 def test_addresses_that_change():
     jitted = jit_for_test(loop)
     ps = tensors(50)

@@ -11,6 +11,7 @@ OPTIMIZERS = [
     ("AdamW", {}), ("AdamW", {"foreach": False}), ("AdamW", {"maximize": True, "foreach": True}), ("Adagrad", {"lr_decay": 0.1}),
     ("Adadelta", {}), ("Adamax", {}), ("NAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}), ("RAdam", {}), ("RAdam", {"foreach": True}),
     ("Adafactor", {}), ("Adafactor", {"foreach": True, "weight_decay": 0.1}), ("Adafactor", {"maximize": True, "foreach": False}), ("ASGD", {}), ("RMSprop", {"centered": True, "momentum": 0.5}), ("Rprop", {}), ("Adam", {"foreach": True, "betas": (0.0, 0.99)}),
+    ("AdamW", {"fused": True, "amsgrad": True}), ("SGD", {"fused": True, "momentum": 0.9, "weight_decay": 0.1}), ("Adagrad", {"fused": True, "lr_decay": 0.1}),
 ]  # fmt: skip
 
 
