@@ -5,16 +5,23 @@ What was one object during capture is one value, and guarded to be one; here are
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
 from frameloom.capture.attributes import instance_dict
+from frameloom.capture.outside import ArrayOrigin
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.container import ListValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.sets import SetValue
+from frameloom.errors import Skip
 
 if TYPE_CHECKING:
+    from frameloom.capture.graph import CapturedGraph
     from frameloom.capture.origin import Origin
     from frameloom.capture.tracer import Tracer
 
@@ -49,3 +56,30 @@ def dictionary(value: Value) -> Origin | None:
     if not isinstance(value, ObjectValue) or value.origin is None or not instance_dict(value.real):
         return None
     return value.origin.child("dict")
+
+
+def apart_in_memory(graph: CapturedGraph) -> list[Origin]:
+    """The tensors that are given to a graph which changes some; those that are made in front of it share memory with nothing."""
+    given = [
+        (origin, example)
+        for origin, example in zip(graph.inputs, graph.examples, strict=True)
+        if isinstance(example, torch.Tensor) and not isinstance(origin, ArrayOrigin)
+    ]
+    if _share_memory([example for _, example in given]):
+        raise Skip("inputs share memory, and one is changed")
+    return [origin for origin, _ in given]
+
+
+def _share_memory(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether any two of the tensors overlap."""
+    extents = []
+    for tensor in tensors:
+        if tensor.numel():
+            low = tensor.data_ptr()
+            steps = sum(
+                (size - 1) * stride
+                for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+            )
+            extents.append((low, low + (steps + 1) * tensor.element_size()))
+    extents.sort()
+    return any(after[0] < before[1] for before, after in itertools.pairwise(extents))

@@ -17,14 +17,13 @@ from frameloom.capture.aten_op import draws, may_raise
 from frameloom.capture.instr import Instr
 from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break
+from frameloom.ir.program import ASSUMED
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
     from frameloom.capture.graph import CapturedGraph
     from frameloom.capture.tracer import Tracer
     from frameloom.capture.values.tensor import TensorValue
-
-MESSAGE = "a condition does not hold"
 
 
 def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Exception) -> None:
@@ -34,15 +33,15 @@ def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Excepti
     if t.session.per_code or t.session.is_avoided(*site) or condition.fake.numel() != 1:
         raise otherwise
     t.torch_call(_hold if expected else _fail, [condition], {})
-    t.rerun_sites.append(site)
+    t.rerun_sites.append((site, True))
 
 
 def _hold(condition: torch.Tensor) -> None:
-    torch.ops.aten._assert_async.msg(condition.reshape(()).to(torch.bool), MESSAGE)
+    torch.ops.aten._assert_async.msg(condition.reshape(()).to(torch.bool), ASSUMED)
 
 
 def _fail(condition: torch.Tensor) -> None:
-    torch.ops.aten._assert_async.msg(condition.reshape(()).to(torch.bool).logical_not(), MESSAGE)
+    torch.ops.aten._assert_async.msg(condition.reshape(()).to(torch.bool).logical_not(), ASSUMED)
 
 
 def may_be_caught(t: Tracer, what: str) -> None:
@@ -60,7 +59,7 @@ def _start_anew(t: Tracer, otherwise: Break) -> None:
     site = (t.frame.code, t.frame.at.index)
     if t.session.per_code or t.session.is_avoided(*site):
         raise otherwise
-    t.rerun_sites.append(site)
+    t.rerun_sites.append((site, False))
 
 
 def may_fail(node: torch.fx.Node) -> bool:
@@ -92,11 +91,14 @@ def catches(instrs: list[Instr], target: Instr) -> bool:
     return instrs[at].op == "CHECK_EXC_MATCH"
 
 
-def check_that_rerun_is_possible(t: Tracer, graph: CapturedGraph) -> None:
+def check_that_rerun_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) -> None:
     """What the graph has written before it raises cannot be taken back, and of what it has drawn only what the CPU's own generator gave: then
-    capture breaks at those places instead."""
+    capture breaks at those places instead.  `ours`: our own plan runs it, which writes nothing before all conditions were checked."""
+    may_write = ours and may_draw_again(graph)
     if not may_start_anew(graph):
-        raise Avoid(t.rerun_sites[0])
+        for site, early in t.rerun_sites:
+            if not (early and may_write):
+                raise Avoid(site)
 
 
 def draws_any(graph: CapturedGraph) -> bool:
@@ -143,9 +145,18 @@ def rerunning(
     return run
 
 
-def drawing_again(compiled: Callable[..., Any], draws_numbers: bool) -> Callable[..., Any]:
-    """The compiled graph, which starts a call anew before it writes anything."""
-    return _as_if_not_drawn(compiled, _capture.RunPlainly) if draws_numbers else compiled
+def before_it_writes(compiled: Callable[..., Any], draws_numbers: bool) -> Callable[..., Any]:
+    """The compiled graph, which starts a call anew before it writes anything; what else it raises, the program does, too."""
+
+    def run(*inputs: Any) -> Any:
+        try:
+            return compiled(*inputs)
+        except RuntimeError as error:
+            if str(error) != ASSUMED:
+                raise
+            raise _capture.RunPlainly from None
+
+    return _as_if_not_drawn(run, _capture.RunPlainly) if draws_numbers else run
 
 
 def _as_if_not_drawn(
@@ -205,9 +216,9 @@ def is_asserted(frame: Frame | None) -> bool:
 __all__ = [
     "assume",
     "assumed",
+    "before_it_writes",
     "catches",
     "check_that_rerun_is_possible",
-    "drawing_again",
     "draws_any",
     "is_asserted",
     "is_caught",

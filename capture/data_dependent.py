@@ -18,6 +18,7 @@ from frameloom.capture.late_sizes import is_possible, late_result, places
 from frameloom.capture.record_views import view
 from frameloom.capture.shapes import broadcast
 from frameloom.errors import Break
+from frameloom.ir.program import ASSUMED
 from frameloom.ir.size import equal
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 MASKS = (torch.bool, torch.uint8)
-MESSAGE = "a condition does not hold"
 
 
 def asks_for_data(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
@@ -133,7 +133,7 @@ def _lstsq(
 
 
 def _assume(recorder: Recorder, condition: Fake) -> None:
-    recorder.emit(aten._assert_async.msg, (condition, MESSAGE), {})
+    recorder.emit(aten._assert_async.msg, (condition, ASSUMED), {})
     recorder.n_ops += 1
     recorder.assumes = True
 

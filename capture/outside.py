@@ -112,7 +112,7 @@ def array_of(
     if not _try(made, numpy):
         return None
     t.arrays.append(made)
-    t.rerun_sites.append(site)
+    t.rerun_sites.append((site, True))
     t.on_undo(t.arrays.pop)
     return ArrayValue(made)
 
@@ -196,7 +196,7 @@ def with_arrays(
             every.insert(position, made[call][number])
         try:
             return compiled(*every)
-        except BaseException:
+        except _capture.RunPlainly:
             random.set_state(before)
             raise
 

@@ -13,8 +13,6 @@ returns its state as a `Live` tuple (`chain.py`).
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from functools import partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -22,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import _capture, breaks, effects
-from frameloom.capture.aliases import tell_objects_apart
+from frameloom.capture.aliases import apart_in_memory, tell_objects_apart
 from frameloom.capture.assumptions import (
+    before_it_writes,
     check_that_rerun_is_possible,
-    drawing_again,
     draws_any,
     rerunning,
 )
@@ -109,15 +107,12 @@ class Piece:
             if self.graph.backward is not None:
                 watch_autograd(t)
             if self.graph.mutated:
-                tensors = [isinstance(x, torch.Tensor) for x in self.graph.examples]
-                apart = list(itertools.compress(self.graph.inputs, tensors))
-                if share_memory(list(itertools.compress(self.graph.examples, tensors))):
-                    raise Skip("inputs share memory, and one is changed")
+                apart = apart_in_memory(self.graph)
             if capture.compiler.options.freezing and self.graph.backward is None:
                 self.graph = frozen(t, self.graph)
-            if t.rerun_sites:
-                check_that_rerun_is_possible(t, self.graph)
             ours = getattr(capture.compiler.options, "backend", None) is None
+            if t.rerun_sites:
+                check_that_rerun_is_possible(t, self.graph, ours)
             checks_sizes(t, self.graph, ours)
             facts = t.recorder.facts
             if t.session.varying.pretends and not facts.hold(lambda s: s.source.actual):
@@ -130,9 +125,11 @@ class Piece:
             if t.went_back and self.graph.backward is None:
                 self.compiled = without_gradients(self.compiled)
             sized = checks_sizes(t, self.graph, ours)
-            if sized and self.graph.mutated:
-                self.compiled = drawing_again(self.compiled, draws_any(self.graph))
-            elif sized or t.rerun_sites:
+            if not (sized or t.rerun_sites):
+                pass
+            elif self.graph.mutated:
+                self.compiled = before_it_writes(self.compiled, draws_any(self.graph))
+            else:
                 recorded = self.graph.gm if config.verify and not sized else None
                 self.compiled = rerunning(self.compiled, recorded, draws_any(self.graph))
         if t.arrays:
@@ -315,21 +312,6 @@ def _state_values(state: FrameState, spec: Any) -> list[Value]:
         *(state.slots[name] for name in spec.slots),
         *(value for value in state.stack if value is not NULL),
     ]
-
-
-def share_memory(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether any two of the tensors overlap."""
-    extents = []
-    for tensor in tensors:
-        if tensor.numel():
-            low = tensor.data_ptr()
-            steps = sum(
-                (size - 1) * stride
-                for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-            )
-            extents.append((low, low + (steps + 1) * tensor.element_size()))
-    extents.sort()
-    return any(after[0] < before[1] for before, after in itertools.pairwise(extents))
 
 
 class RootWriter:

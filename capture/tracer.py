@@ -80,8 +80,8 @@ class Tracer:
         self.torch_calls = 0
         self.step_limit = MAX_IDLE_STEPS
         self.settled_numbers: list[SymbolicNumber] = []  # in the order in which they were
-        # Where an exception of the graph would mean plain Python.
-        self.rerun_sites: list[tuple[Any, int]] = []
+        # Where an exception of the graph would mean plain Python, and whether it comes before anything is written.
+        self.rerun_sites: list[tuple[tuple[Any, int], bool]] = []
         self.told_compiling = False  # whether the program asked if it is being compiled
         self.follows_iterators = False  # that existed
         self.follows_numbers = False  # whether numbers that vary become inputs

@@ -55,9 +55,10 @@ class Graph:
         )  # by library calls or scatters: not what their store says any more
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
-        order = Order()
+        steps = live_steps(program)
+        order = Order(any(b.kind is Kind.INPUT for step in steps for b in _changed_by(step)))
         direct: dict[int, set[int]] = {}
-        for number, step in enumerate(live_steps(program)):
+        for number, step in enumerate(steps):
             stores = list(step.stores) if isinstance(step, Kernel) else []
             group = Group(number, number, None if stores else step, stores, set(reads_of(step)))
             if isinstance(step, Kernel):
@@ -164,13 +165,15 @@ def _bits(mask: int) -> Iterator[int]:
 
 
 class Order:
-    """What each step must wait for."""
+    """What each step must wait for.  `writes`: whether any of them writes to an input."""
 
-    def __init__(self) -> None:
+    def __init__(self, writes: bool) -> None:
+        self.writes = writes
         self.last_write: dict[Buffer, int] = {}
         self.reads_since: dict[Buffer, list[int]] = {}
         self.effect: int | None = None
         self.checks: list[int] = []  # and what decides sizes, behind which these are checked
+        self.conditions: list[int] = []  # checks for which the call starts anew
 
     def needs(self, number: int, step: Step) -> set[int]:
         found: set[int] = set()
@@ -186,8 +189,13 @@ class Order:
             self.last_write[buffer] = number
         if any(b.kind is Kind.INPUT for b in changed):
             found.update(self.checks)  # nothing is written where the call raises, or starts anew
+        # What raises in a call that writes does so in the program, too: before it, the call would have started anew.
+        if self.writes and isinstance(step, Check | Extern):
+            found.update(self.conditions)
         if isinstance(step, Check) or defines(step):
             self.checks.append(number)
+        if isinstance(step, Check) and step.starts_anew:
+            self.conditions.append(number)
         if isinstance(step, Extern) and has_effect(step.target):
             if self.effect is not None:
                 found.add(self.effect)
@@ -204,8 +212,11 @@ def _changed_by(step: Step) -> set[Buffer]:
 
 
 def writes_first(program: Program) -> bool:
-    """Whether an input is written before all sizes are known that data decides."""
-    last = max((k for k, step in enumerate(program.steps) if defines(step)), default=0)
+    """Whether an input is written before all sizes are known that data decides, and all conditions for which the call starts anew."""
+    last = 0
+    for k, step in enumerate(program.steps):
+        if defines(step) or (isinstance(step, Check) and step.starts_anew):
+            last = k
     return any(b.kind is Kind.INPUT for step in program.steps[:last] for b in _changed_by(step))
 
 

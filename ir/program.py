@@ -20,6 +20,9 @@ from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
 from frameloom.ir.size import Symbol
 
+# What a check says for which the call starts anew as plain Python.
+ASSUMED = "a condition does not hold"
+
 
 class Kind(enum.Enum):
     INPUT = (
@@ -182,6 +185,11 @@ class Check:
     buffer: Buffer
     exception: str
     message: str
+
+    @property
+    def starts_anew(self) -> bool:
+        """Whether the call starts anew as plain Python where it fails."""
+        return self.message == ASSUMED
 
 
 @dataclass(frozen=True, slots=True)

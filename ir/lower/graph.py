@@ -69,6 +69,7 @@ from frameloom.ir.node import Node
 from frameloom.ir.numbers import is_number
 from frameloom.ir.philox import Generator
 from frameloom.ir.program import (
+    ASSUMED,
     Alike,
     Buffer,
     Check,
@@ -134,7 +135,7 @@ class Lowering:
             set()
         )  # results whose buffers outlive the call
         self.visible: set[tuple[torch.fx.Node, int]] = set()  # those of them that the program sees
-        self.has_late = False  # whether data decides sizes
+        self.starts_anew = False  # whether data decides that the call does
         self.relays = False  # whether a tensor may lie otherwise than the program sees it
         self.numbers = Numbers(self)
         sizes = (n for node in graph.nodes for n in sizes_in(node.meta.get("val")))
@@ -154,7 +155,7 @@ class Lowering:
         """`once`: parts that are alike are lowered once (repeats.py), or Unfit."""
         nodes = list(self.graph.nodes)
         late = {n.facts for node in nodes for n in late_sizes_in(node.meta.get("val"))}
-        self.has_late = bool(late)
+        self.starts_anew = bool(late) or any(n.args[1:] == (ASSUMED,) for n in nodes)
         forget(s for facts in late for s in facts.symbols)
         ends = nodes[-1].args[0]
         self.returned = {base_of(n) for n in flatten(ends) if isinstance(n, torch.fx.Node)}

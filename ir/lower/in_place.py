@@ -26,7 +26,7 @@ class Lowering(Protocol):
     values: dict[torch.fx.Node, Any]
     base_offset: dict[Buffer, int]
     channels_last: frozenset[torch.fx.Node]
-    has_late: bool
+    starts_anew: bool
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def in_place(graph: Lowering, node: torch.fx.Node, value: Scattered) -> InPlace 
         # Others may be written before: nothing of them may be read then.
         read_here = {n.arg for s in stores for n in loads([s.value, s.offset])}
         return InPlace(into, stores, False) if changed.isdisjoint(read_here) else None
-    if graph.channels_last or graph.has_late:  # before sizes are checked, nothing is written
+    if graph.channels_last or graph.starts_anew:  # nothing is written before it has to
         return None
     at_once = _same_place(graph, node, into) and _is_over(node, end)
     return InPlace(into, stores, True) if at_once else None

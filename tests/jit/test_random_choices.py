@@ -52,23 +52,81 @@ def test_many_layers_are_not_likely_all_there():
     assert frameloom.stats()["breaks"] > 0
 
 
-def test_what_a_choice_by_chance_has_changed_before():
-    """A call cannot start anew there."""
+def test_what_a_choice_by_chance_changes_before_and_behind():
+    """A call that starts anew has written nothing."""
+
+    def program(jit):
+        first, second, count = nn.BatchNorm1d(6), nn.BatchNorm1d(6), torch.zeros(8)
+
+        @jit
+        def f(x, at):
+            count[at] += 1
+            x = F.dropout(first(x), 0.2)
+            if torch.rand([]) < 0.1:
+                return x
+            return second(x[:, at]) * 2
+
+        seen = []
+        for k in range(30):
+            x = leaf(4, 6)
+            y = f(x, torch.tensor([k % 6, 1, 2, 3, 4, 5]))
+            y.sum().backward()
+            seen += [y, x.grad, count.clone(), torch.rand(1), count._version]
+        return seen, dict(first.named_buffers()), dict(second.named_buffers())
+
+    same_training(program, graphs=1)
+    assert not frameloom.stats()["breaks"]
+
+
+def test_what_raises_behind_a_choice_by_chance():
+    """Only where the program comes to it."""
 
     def program(jit):
         norm = nn.BatchNorm1d(6)
 
         @jit
-        def f(x):
+        def f(x, at):
             x = norm(x)
-            if torch.rand([]) < 0.1:
+            if torch.rand([]) < 0.2:
                 return x
-            return x * 2
+            return x[:, at] * 2
 
-        return [f(leaf(4, 6)) for _ in range(20)], dict(norm.named_buffers())
+        seen = []
+        for k in range(30):
+            try:
+                seen.append(f(leaf(4, 6), torch.tensor([0, 7 if k % 3 else 5])))
+            except IndexError:
+                seen.append("raised")
+            seen.append(torch.rand(1))
+        return seen
 
-    same_training(program, graphs=None)
-    assert frameloom.stats()["breaks"] == 1
+    same_training(program, graphs=1)
+
+
+def test_a_mask_drawn_by_numpy_beside_what_is_written():
+    def program(jit):
+        np.random.seed(0)
+        norm, mark = nn.BatchNorm1d(6), nn.Parameter(torch.randn(6))
+
+        @jit
+        def f(x, at):
+            mask = spans((2, 8), 0.4, 2, least=1)
+            x = x + 1
+            x[torch.tensor(mask)] = mark
+            return norm(x.view(16, 6))[:, at] * 2
+
+        seen = []
+        for k in range(9):
+            try:
+                y = f(torch.randn(2, 8, 6), torch.tensor([7 if k % 3 == 2 else 5]))
+                y.square().sum().backward()
+                seen += [y, mark.grad.clone()]
+            except IndexError:
+                seen.append("raised")
+            seen.append(np.random.rand())
+        return seen
+
+    same_training(program, graphs=1)
 
 
 def spans(shape, share, length, least=0, raises=False):
