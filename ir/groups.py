@@ -56,7 +56,7 @@ class Graph:
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
         steps = live_steps(program)
-        order = Order(any(b.kind is Kind.INPUT for step in steps for b in _changed_by(step)))
+        order = Order(steps)
         direct: dict[int, set[int]] = {}
         for number, step in enumerate(steps):
             stores = list(step.stores) if isinstance(step, Kernel) else []
@@ -165,10 +165,10 @@ def _bits(mask: int) -> Iterator[int]:
 
 
 class Order:
-    """What each step must wait for.  `writes`: whether any of them writes to an input."""
+    """What each of a program's steps must wait for."""
 
-    def __init__(self, writes: bool) -> None:
-        self.writes = writes
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self.writes = any(b.kind is Kind.INPUT for step in steps for b in _changed_by(step))
         self.last_write: dict[Buffer, int] = {}
         self.reads_since: dict[Buffer, list[int]] = {}
         self.effect: int | None = None
