@@ -19,13 +19,17 @@ from frameloom.codegen.triton_text import HEAD, Value, Writer, number_text
 from frameloom.ir.dtype import DType
 from frameloom.ir.forms import ALONG, FIRST
 from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
-from frameloom.ir.node import load
+from frameloom.ir.node import Node, load
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, KernelList, Kind
+from frameloom.ir.program import Buffer, KernelList, Kind, Store
 from frameloom.ir.substitute import topological
 
 WARPS = 8
 ALIGNMENT = 16
+# Choices about speed, each of which can be taken back:
+ACCESSES = 1  # wide ones of each tensor that a thread has
+LOADS_FIRST = True  # all tensors are read before anything is computed: loads are not moved over the branches of a division
+STREAMED: int | None = None  # bytes; what lists of more touch is not kept in the second-level cache
 
 
 def generate_lists(lists: Sequence[KernelList], chip: Chip) -> list[LaunchSource]:
@@ -34,20 +38,23 @@ def generate_lists(lists: Sequence[KernelList], chip: Chip) -> list[LaunchSource
 
 
 def blocks_of(one: KernelList, chip: Chip) -> tuple[int, int]:
-    """Elements and warps of a block.  A thread has one wide access of each tensor: with more, a kernel of many tensors
+    """Elements and warps of a block.  A thread has few wide accesses of each tensor: with more, a kernel of many tensors
     needs so many registers that few blocks fit on a multiprocessor.  Few elements altogether make small blocks, so that
     all of the chip has some."""
     moving = [b for b in one.columns if b.kind is not Kind.NUMBER]
     widest = max(b.dtype.bytes for b in moving if b.dtype is not None)
     each = 32 * max(1, ALIGNMENT // widest)
     total = sum(r.extent for r in one.rows)
-    warps = WARPS if total >= 2 * WARPS * each * chip.multiprocessors else WARPS // 2
-    return warps * each, warps
+    if total >= 2 * WARPS * each * ACCESSES * chip.multiprocessors:
+        return WARPS * each * ACCESSES, WARPS
+    return WARPS // 2 * each, WARPS // 2
 
 
 def _source(one: KernelList, chip: Chip) -> LaunchSource:
     block, warps = blocks_of(one, chip)
-    lines, helpers = _lines(one, block)
+    touched = [*reads_of(one), *writes_of(one)]
+    moved = sum(map(size_in_bytes, touched))
+    lines, helpers = _lines(one, block, STREAMED is not None and moved > STREAMED)
     stem = re.sub(r"\W", "_", re.sub(r"_\d+_list$", "", one.name))
     symbol = f"k_{stem}_list"
     code = f"@triton.jit\ndef {symbol}(table, fixed, blocks):\n" + "\n".join(lines) + "\n"
@@ -56,8 +63,6 @@ def _source(one: KernelList, chip: Chip) -> LaunchSource:
         (r.extent, *(_word(v, b.dtype) for v, b in zip(r.numbers, one.numbers, strict=True)))
         for r in one.rows
     )
-    touched = [*reads_of(one), *writes_of(one)]
-    moved = sum(map(size_in_bytes, touched))
     columns = tuple(r.columns for r in one.rows)
     return LaunchSource(
         text=f"{HEAD}{texts}\n\n{code}",
@@ -90,7 +95,7 @@ def _number(text: str, dtype: DType | None) -> str:
     return f"{text}{narrow}.to({TYPES[dtype]}, bitcast=True)"
 
 
-def _lines(one: KernelList, block: int) -> tuple[list[str], list[str]]:
+def _lines(one: KernelList, block: int, streamed: bool) -> tuple[list[str], list[str]]:
     """The body, and the helper functions it calls."""
     nodes = topological([s.value for s in one.stores])
     along = {n.arg for n in nodes if n.op is Op.LOAD and n.srcs[0] is not FIRST}
@@ -125,7 +130,7 @@ def _lines(one: KernelList, block: int) -> tuple[list[str], list[str]]:
             if full:
                 pointer = f"tl.multiple_of({pointer}, {ALIGNMENT})"
             lines.append(f"    p{k} = {pointer} + at")
-        writer = _ListWriter(one, block, {b: f"p{k}" for k, b in moving}, full)
+        writer = _ListWriter(one, block, {b: f"p{k}" for k, b in moving}, full, streamed)
         writer.top.names.update(known)
         lines += writer.body()
         helpers |= writer.helpers
@@ -143,11 +148,32 @@ class _ListWriter(Writer):
     """Writes the elements of a block, whose positions are counted from its start."""
 
     def __init__(
-        self, one: KernelList, block: int, pointers: dict[Buffer, str], full: bool
+        self,
+        one: KernelList,
+        block: int,
+        pointers: dict[Buffer, str],
+        full: bool,
+        streamed: bool,
     ) -> None:
         launch = Launch([Dimension("x", (ALONG,), block)], None, [], list(one.stores))
         super().__init__(launch, pointers)
         self.full = full
+        self.hint = ', eviction_policy="evict_first")' if streamed else ")"
+
+    def _loads_first(self) -> None:
+        if not LOADS_FIRST:
+            return
+        for n in topological([s.value for s in self.launch.stores]):
+            if n.op is Op.LOAD and n.srcs[0] is not FIRST:
+                self.value(n)
+
+    def _load(self, n: Node) -> str:
+        return super()._load(n).removesuffix(")") + self.hint
+
+    def _store(self, s: Store) -> None:
+        super()._store(s)
+        lines = self.top.lines
+        lines[-1] = lines[-1].removesuffix(")") + self.hint
 
     def _positions(self) -> None:
         (d,) = self.dims

@@ -99,6 +99,22 @@ def test_numbers_that_differ_are_looked_up():
     assert "c0" in source.text
 
 
+def test_everything_is_read_before_anything_is_computed():
+    """Loads are not moved over the branches of a division."""
+
+    def quotient(k, p, g):
+        axes = space(p.shape)
+        into, by = read(p, *axes), read(g, *axes)
+        half = binary(Op.DIV, const(0.5, F32), binary(Op.MUL, by, by))
+        return Kernel(f"div_{k}", (Store(p, into.srcs[0], binary(Op.MUL, half, into), axes),))
+
+    (source,) = check_list(quotient, SHAPES)
+    lines = [line.strip() for line in source.text.splitlines()]
+    reads = [k for k, line in enumerate(lines) if "tl.load(p" in line]
+    assert len(reads) == 4
+    assert not any("div" in line for k in (0, 2) for line in lines[reads[k] : reads[k + 1]])
+
+
 def test_one_text_serves_all_sizes_and_lengths():
     (one,) = check_list(update, SHAPES)
     (other,) = check_list(update, [(9,)] * 5)
