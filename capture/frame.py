@@ -154,6 +154,8 @@ class Frame:
 
     def _stopped(self, cause: Exception) -> None:
         """The current instruction did not come to its end: go to the program's handler, or end the capture."""
+        if self.t.trying:
+            raise cause
         if isinstance(cause, Raised):
             if cause.point is None:
                 site = self.code, self.at.index

@@ -204,7 +204,7 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
         return empty_strided(shape, iterator_strides(shape, tensors, alike), dtype)
     if alike and all(t.is_contiguous() for t in tensors):
         result = empty(shape, dtype)
-        usual = 0 not in shape and all(t.stride() == result.stride() for t in tensors)
+        usual = 0 not in shape and all(alike_shapes(t.stride(), result.stride()) for t in tensors)
         if 1 not in shape or usual:
             return result
     alike = alike and not wraps

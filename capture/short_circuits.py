@@ -1,14 +1,17 @@
 """`n > 1 and mask is None and causal`: what the rest of a condition decides, whatever the comparison of a size in front of it says.
 
-In: the frame, which stands at a comparison.  Out: what it may be taken for, so that it needs no guard: False where a later operand of the same `and` is
-False, True where one of an `or` is True.  The operands between are loads of variables and constants, `is` and `not`, which have no effect.
+In: the frame, and the jump that asks for the truth of a comparison.  Out: what it may be taken for, so that it needs no guard: False where a later operand
+of the same `and` is False, True where one of an `or` is True; or where the whole ends, if its value is that of the comparison: all others of an `and` are True.
+The operands between are loads of variables and constants, `is`, `not` and comparisons of sizes, which have no effect.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from frameloom.capture.opcodes import COMPARE_OPS, compare_index
 from frameloom.capture.values.const import ConstValue, boolean
+from frameloom.capture.values.size_truth import compared_sizes
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
@@ -20,11 +23,10 @@ KEEPS = {"JUMP_IF_FALSE_OR_POP": False, "JUMP_IF_TRUE_OR_POP": True}  # CPython 
 LONGEST = 24  # instructions
 
 
-def decided_later(frame: Frame) -> bool | None:
-    """What the comparison at which the frame stands may be taken for; None where it matters."""
-    if frame.at.op != "COMPARE_OP":
-        return None
-    first = _jump(frame.at.next)
+def decided_later(frame: Frame, asked: Instr | None) -> bool | Instr | None:
+    """What the comparison whose truth is asked for at that instruction may be taken for; the instruction that goes on with the comparison as it is; None
+    where neither is so."""
+    first = _jump(asked)
     if first is None:
         return None
     answer, target, at, keeps = first.when, first.target, first.next, first.keeps
@@ -33,7 +35,8 @@ def decided_later(frame: Frame) -> bool | None:
         if at is None:
             return None
         if at is target:  # the last operand is the value
-            return answer if len(stack) == 1 and _truth(stack[0]) is answer else None
+            truth = _truth(stack[0]) if len(stack) == 1 else None
+            return answer if truth is answer else None if truth is None else target
         jump = _jump(at) if stack else None
         if jump is None:
             if not _step(frame, at, stack):
@@ -92,10 +95,16 @@ def _step(frame: Frame, at: Instr, stack: list[Value]) -> bool:
     elif at.op == "LOAD_FAST" and at.arg in frame.slots:
         stack.append(frame.t.look(frame.slots[at.arg]))
     elif at.op == "IS_OP" and len(stack) > 1:
-        right, left = _is_none(stack.pop()), _is_none(stack.pop())
-        if right is None or left is None or not (right or left):
+        others = [_is_none(stack.pop()) for _ in range(2)]
+        if None in others or True not in others:
             return False
-        stack.append(boolean((right and left) is not bool(at.arg)))
+        stack.append(boolean(all(others) is not bool(at.arg)))
+    elif at.op == "COMPARE_OP" and len(stack) > 1:
+        right, left = stack.pop(), stack.pop()
+        found = compared_sizes(frame.t, COMPARE_OPS[compare_index(at.arg)], [left, right])
+        if found is None:
+            return False
+        stack.append(found)
     elif at.op == "UNARY_NOT" and stack:
         truth = _truth(stack.pop())
         if truth is None:

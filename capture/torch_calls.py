@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 
 from frameloom.capture.assumptions import assumed, is_caught, may_be_caught, may_fail
+from frameloom.capture.attention_masks import with_causality
 from frameloom.capture.late_sizes import found_at
 from frameloom.capture.number_inputs import has_symbols, without_symbols
 from frameloom.capture.outside import tensor_of
@@ -27,6 +29,8 @@ def torch_call(
     t: Tracer, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     """Record a call of a torch function."""
+    if t.trying:
+        raise Break("too_large", "a question that computes with tensors")
     known, facts = len(t.settled_numbers), t.recorder.facts
     assumed = facts.mark()
     try:
@@ -46,6 +50,8 @@ def _recorded(
     kwargs: dict[str, Value],
     settle: bool = False,
 ) -> Value:
+    if fn is F.scaled_dot_product_attention:
+        args, kwargs = with_causality(t, args, kwargs)
     made = _number_as_tensor(t, args, kwargs) if fn in AS_TENSOR else None
     if fn is torch.tensor and made is None:
         made = tensor_of(t, args, kwargs)

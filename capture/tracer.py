@@ -43,6 +43,7 @@ from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, concerns_numpy
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.size import computed_size
+from frameloom.capture.values.size_truth import compared_sizes
 from frameloom.capture.values.static import ClassValue, PyModuleValue
 from frameloom.capture.values.symbolic import (
     SymbolicNumber,
@@ -79,6 +80,7 @@ class Tracer:
         self.steps = 0
         self.torch_calls = 0
         self.step_limit = MAX_IDLE_STEPS
+        self.trying = False  # whether what runs may be taken back (detours.py)
         self.settled_numbers: list[SymbolicNumber] = []  # in the order in which they were
         # Where an exception of the graph would mean plain Python, and whether it comes before anything is written.
         self.rerun_sites: list[tuple[tuple[Any, int], bool]] = []
@@ -325,6 +327,8 @@ class Tracer:
                 parts = (operator.floordiv, operator.mod)
                 return TupleValue([self.evaluate(part, args, {}) for part in parts])
             numbers = [self.look(a) for a in args]
+            if (truth := compared_sizes(self, fn, numbers)) is not None:
+                return truth
             if (size := computed_size(self, fn, numbers)) is not None:
                 return size
             if (known := outcome(self, fn, numbers)) is not None:

@@ -36,23 +36,30 @@ def is_one(n: Int) -> bool:
 
 
 def infer_size(shape: Sequence[Int], own: Sequence[Int]) -> list[Int] | None:
-    """The sizes of a view of a tensor of sizes `own`, with -1 replaced; None where they do not fit.  Where those given do not divide the tensor for sure,
-    leading ones that are its own in this call are so in all (a batch that is told by another tensor)."""
+    """The sizes of a view of a tensor of sizes `own`, with -1 replaced; None where they do not fit.  Where it is not sure that they do,
+    those that are its own in this call are so in all (a batch that is told by another tensor)."""
     numel: Int = math.prod(own)
     free = [d for d, n in enumerate(shape) if not isinstance(n, Size) and n == -1]
     known: Int = math.prod(n for d, n in enumerate(shape) if d not in free)
     if not free:
+        if not same(known, numel):
+            _equal_each([n for n in shape if not is_one(n)], [n for n in own if not is_one(n)])
         return list(shape) if equal(known, numel) else None
     if len(free) > 1 or known <= 0:
         return None
     if isinstance(known, Size) and not same(numel % known, 0):
-        for n, mine in zip(shape, own, strict=False):
-            if late_in(n) or late_in(mine) or hint_of(n) != hint_of(mine):
-                break
-            equal(n, mine)
+        _equal_each(shape, own)
     if not equal(numel % known, 0):
         return None
     return [numel // known if d == free[0] else n for d, n in enumerate(shape)]
+
+
+def _equal_each(shape: Sequence[Int], own: Sequence[Int]) -> None:
+    """Leading sizes that are equal in this call become so in all."""
+    for n, mine in zip(shape, own, strict=False):
+        if late_in(n) or late_in(mine) or hint_of(n) != hint_of(mine):
+            break
+        equal(n, mine)
 
 
 def view_strides(

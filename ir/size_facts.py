@@ -253,6 +253,7 @@ class Facts(Ranges):
         n = self.resolved(n)
         if not isinstance(n, Size):
             return bool(n == 0)
+        n = self._without_positive(n)
         low, high = self.range_of(n)
         if low > 0 or high < 0 or n in self.not_0 or -n in self.not_0 or self.relaxed:
             return False
@@ -261,7 +262,6 @@ class Facts(Ranges):
                 return self.range_of(n) == (0, 0)
             if not self.knows_late:
                 self.undecided(n)
-        n = self._without_positive(n)
         if n.hint:
             self._keep(self.not_0, n)
             self.not_0[n] = self.note(f"{n!r} != 0")
@@ -271,13 +271,27 @@ class Facts(Ranges):
         return True
 
     def _without_positive(self, n: Size) -> Size:
-        """A product without those of its factors that are not 0 for sure."""
-        if len(n.terms) > 1:
+        """Without the factors of all its parts that are positive for sure: it is 0 where what is left is, and has the same sign."""
+        shared = list(n.terms[0][0])
+        for monomial, _ in n.terms[1:]:
+            rest, kept = list(monomial), []
+            for atom in shared:
+                if atom in rest:
+                    rest.remove(atom)
+                    kept.append(atom)
+            shared = kept
+        shared = [atom for atom in shared if self._ranges[atom][0] >= 1]
+        divisor = math.gcd(*(c for _, c in n.terms))
+        if divisor == 1 and not shared:
             return n
-        atoms = [a for a in n.terms[0][0] if self._ranges[a][0] < 1]
-        kept = self.make({tuple(atoms): 1}) if atoms else n
-        assert isinstance(kept, Size)
-        return kept
+        terms: dict[Monomial, int] = {}
+        for monomial, factor in n.terms:
+            left = list(monomial)
+            for atom in shared:
+                left.remove(atom)
+            terms[tuple(left)] = factor // divisor
+        made = self.make(terms)
+        return made if isinstance(made, Size) else n
 
     def _divides(self, n: Size) -> bool:
         """Whether `n` is 0 if those divisions leave no rest that leave none in the captured call, which then becomes the condition."""
@@ -300,6 +314,8 @@ class Facts(Ranges):
 
     def is_positive(self, n: Int) -> bool:
         n = self.resolved(n)
+        if isinstance(n, Size):
+            n = self._without_positive(n)
         low, high = self.range_of(n)
         if low > 0 or high <= 0:
             return low > 0

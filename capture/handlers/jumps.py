@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frameloom.capture.assumptions import assume, side_that_does_not_raise
+from frameloom.capture.detours import taken_for
 from frameloom.capture.handlers.registry import handles
 from frameloom.capture.opcodes import END_FOR_LENGTH
+from frameloom.capture.short_circuits import decided_later
 from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import ConstValue, is_none
 from frameloom.capture.values.iterator import IteratorValue
 from frameloom.capture.values.number import NumberValue
 from frameloom.capture.values.object import UserIterator
+from frameloom.capture.values.size_truth import SizeTruth
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -46,6 +49,12 @@ def holds(frame: Frame, ins: Instr, jumps_if: bool) -> bool:
                 condition, otherwise = condition.tensor, Avoid(condition.site)
             assume(frame.t, condition, expected, otherwise)
             return expected
+    if isinstance(condition, SizeTruth) and not condition.settled:
+        decided = decided_later(frame, ins)
+        if not isinstance(decided, bool):
+            decided = taken_for(frame, ins, jumps_if, condition.likely())
+        if decided is not None:
+            return decided
     return condition.truth(frame.t)
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture import calls
 from frameloom.capture.handlers.registry import handles
 from frameloom.capture.opcodes import BINARY_OPS, COMPARE_OPS, compare_index
+from frameloom.capture.short_circuits import decided_later
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue, boolean
 from frameloom.capture.values.container import SliceValue
+from frameloom.capture.values.size_truth import SizeTruth
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.capture.values.text import TensorTextValue
 
@@ -34,7 +36,11 @@ def unary(frame: Frame, ins: Instr) -> None:
 
 @handles("UNARY_NOT")
 def unary_not(frame: Frame, ins: Instr) -> None:
-    frame.push(boolean(not frame.pop().truth(frame.t)))
+    value = frame.pop()
+    if isinstance(value, SizeTruth) and not value.settled:
+        frame.push(value.negated())
+    else:
+        frame.push(boolean(not value.truth(frame.t)))
 
 
 @handles("BINARY_OP")
@@ -44,9 +50,15 @@ def binary_op(frame: Frame, ins: Instr) -> None:
 
 
 @handles("COMPARE_OP")
-def compare_op(frame: Frame, ins: Instr) -> None:
+def compare_op(frame: Frame, ins: Instr) -> Instr | None:
     right, left = frame.pop_raw(), frame.pop_raw()
-    frame.push(calls.binary(frame.t, COMPARE_OPS[compare_index(ins.arg)], left, right))
+    found = calls.binary(frame.t, COMPARE_OPS[compare_index(ins.arg)], left, right)
+    if not isinstance(found, SizeTruth) or found.settled:
+        frame.push(found)
+        return None
+    decided = decided_later(frame, ins.next)
+    frame.push(boolean(decided) if isinstance(decided, bool) else found)
+    return None if isinstance(decided, bool) else decided
 
 
 @handles("IS_OP")

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.opcodes import IN_PLACE
-from frameloom.capture.short_circuits import decided_later
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.symbolic import MAX_PROGRAM, SymbolicNumber
@@ -29,7 +28,6 @@ ARITHMETIC: dict[Any, Callable[..., Int]] = {
     operator.mod: operator.mod, operator.neg: operator.neg, operator.pos: operator.pos, max: largest, min: smallest,
     int: operator.pos, operator.index: operator.pos, operator.pow: operator.pow, pow: operator.pow, abs: abs, operator.abs: abs,
 }  # fmt: skip
-COMPARED = {operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne}
 DIVISIONS = (operator.floordiv, operator.mod)
 OPS = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
 
@@ -237,9 +235,6 @@ def computed_size(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> V
     sizes = [size_of(a) for a in args]
     if not sizes or any(n is None for n in sizes) or not any(isinstance(n, Size) for n in sizes):
         return None
-    if fn in COMPARED:
-        known = None if t.frame is None else decided_later(t.frame)
-        return ConstValue(bool(fn(*sizes)) if known is None else known)
     meaning = ARITHMETIC.get(fn)
     if meaning is None or not may_apply(fn, sizes):
         return None
