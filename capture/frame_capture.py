@@ -23,7 +23,7 @@ from frameloom.capture.surroundings import obstacle, watch
 from frameloom.capture.tracer import Tracer
 from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
 from frameloom.capture.values.iterator import SequenceIterator
-from frameloom.capture.varying import Empty, Pretended
+from frameloom.capture.varying import Empty, Pretended, Related
 from frameloom.errors import Break, Skip
 
 MAX_ATTEMPTS = 20
@@ -85,7 +85,7 @@ def _capture_with_retries(
     session.varying.from_the_start = compiler.options.dynamic is True
     session.varying.lengths.may_break = not compiler.options.fullgraph
     for _ in range(MAX_ATTEMPTS):
-        session.varying.pretends = False
+        session.varying.begin()
         capture = Capture(function, slots, compiler, trail)
         capture.tracer.follows_iterators = follows_iterators
         capture.tracer.follows_numbers = (
@@ -101,6 +101,8 @@ def _capture_with_retries(
             follows_iterators = False
         except FailsWhenTold:
             session.tells_compiling = False
+        except Related:
+            pass
         except Pretended:
             session.varying.small_apart = True
         finally:

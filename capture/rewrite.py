@@ -55,7 +55,7 @@ from frameloom.capture.values.function import CellValue
 from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.symbolic import is_unsettled
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.capture.varying import Pretended
+from frameloom.capture.varying import Pretended, Related
 from frameloom.config import config
 from frameloom.errors import Break, Skip
 
@@ -115,6 +115,8 @@ class Piece:
                 check_that_rerun_is_possible(t, self.graph, ours)
             checks_sizes(t, self.graph, ours)
             facts = t.recorder.facts
+            if t.session.varying.relate(facts):
+                raise Related
             if t.session.varying.pretends and not facts.hold(lambda s: s.source.actual):
                 raise Pretended
             facts.relaxed = True

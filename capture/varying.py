@@ -17,7 +17,7 @@ from frameloom.capture.marks import marks_of
 from frameloom.capture.sized import SizedMeta
 from frameloom.capture.values.const import ConstValue
 from frameloom.debug import log
-from frameloom.ir.size import Int
+from frameloom.ir.size import Int, Size
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 class Pretended(Exception):
     """Sizes of 1 were taken for others, and the code depends on that."""
+
+
+class Related(Exception):
+    """A size that varies was the same as one that was taken for constant: both are to vary."""
 
 
 class Empty(Exception):
@@ -52,6 +56,20 @@ class Varying:
         self._seen: dict[Any, int | float] = {}
         self._varying: set[Any] = set()
         self._shapes: dict[Any, tuple[tuple[int, ...], tuple[int, ...], set[int]]] = {}
+        self._constant: dict[Any, int] = {}  # leading sizes of arguments that the present capture takes for such
+
+    def begin(self) -> None:
+        """A capture begins."""
+        self.pretends = False
+        self._constant.clear()
+
+    def relate(self, facts: Facts) -> bool:
+        """Whether leading sizes are to vary, too, that were taken for constant: those that are what a size that varies had to be."""
+        found = {c for n in facts.zero if (c := _constant_of(n)) is not None}
+        related = [place for place, n in self._constant.items() if n in found]
+        for place in related:
+            self._shapes[place][2].add(0)
+        return bool(related)
 
     def varies(self, code: CodeType, origin: Origin, number: int | float) -> bool:
         """Whether the number at `origin` is to be an input."""
@@ -103,6 +121,8 @@ class Varying:
         if marks is not None:
             varying.update(marks.varying)
             varying -= marks.static
+        if shape and 0 not in varying and not of_a_module and not isinstance(tensor, torch.nn.Parameter) and (marks is None or 0 not in marks.static):
+            self._constant[place] = shape[0]
         if not varying or not self.follows_sizes:
             return None
         self._with_sizes = True
@@ -203,6 +223,16 @@ class Source:
         tensor = t.tensor_of(self.pattern.placeholder.meta["val"])
         assert tensor is not None
         return self.reader, [tensor, ConstValue(self.dim)]
+
+
+def _constant_of(n: Size) -> int | None:
+    """What a dimension has to be."""
+    terms = dict(n.terms)
+    constant = terms.pop((), 0)
+    symbols = [m[0] for m, c in terms.items() if len(m) == 1 and abs(c) == 1]
+    if len(terms) != 1 or not symbols or not isinstance(getattr(symbols[0], "source", None), Source):
+        return None
+    return abs(constant)
 
 
 def _likewise(tensor: torch.Tensor, d: int) -> range:

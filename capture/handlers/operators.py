@@ -15,7 +15,7 @@ from frameloom.capture.values.const import ConstValue, boolean
 from frameloom.capture.values.container import SliceValue
 from frameloom.capture.values.size_truth import SizeTruth
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.capture.values.text import TensorTextValue
+from frameloom.capture.values.text import SizeTextValue, TensorTextValue, joined, shows_sizes
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
@@ -133,6 +133,11 @@ def format_value(frame: Frame, ins: Instr) -> None:
         frame.push(value)
         return
     convert = (None, str, repr, ascii)[ins.arg & 3]
+    if shows_sizes(frame.t, value) and isinstance(spec, ConstValue):
+        if convert is not None:
+            value = SizeTextValue(frame.t, convert, [value])
+        frame.push(SizeTextValue(frame.t, format, [value, spec]))
+        return
     if convert is not None:
         value = frame.t.call_builtin(convert, [value], {})
     frame.push(frame.t.call_builtin(format, [value, spec], {}))
@@ -145,6 +150,9 @@ def build_string(frame: Frame, ins: Instr) -> None:
         if isinstance(piece, TensorTextValue):
             frame.push(piece)
             return
+    if any(shows_sizes(frame.t, piece) for piece in pieces):
+        frame.push(SizeTextValue(frame.t, joined, pieces))
+        return
     frame.push(ConstValue("".join(frame.t.look(piece).constant() for piece in pieces)))
 
 

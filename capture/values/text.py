@@ -1,11 +1,24 @@
-"""Text that shows tensors' data, such as the message of a check: it can be handed around, but not looked at."""
+"""Text that is made where it may not be needed, such as the message of a check: of tensors' data it can be handed around, but not looked at; of sizes that vary
+it settles them where it is looked at.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from frameloom.capture.generator import Avoid
 from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.container import TupleValue, plain
+from frameloom.capture.values.symbolic import SymbolicNumber, is_unsettled
+
+if TYPE_CHECKING:
+    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.tracer import Tracer
 
 
 class TensorTextValue(Value):
@@ -22,3 +35,59 @@ class TensorTextValue(Value):
 
     def check_rebuild(self) -> None:
         raise Avoid(self.site)
+
+
+class SizeTextValue(SymbolicNumber):
+    """`fn(*pieces)`, a string, of sizes and numbers that vary."""
+
+    def __init__(self, t: Tracer, fn: Callable[..., str], pieces: Sequence[Value]) -> None:
+        super().__init__(t, 0, None, fn)
+        self.pieces = list(pieces)
+
+    @property
+    def settled(self) -> bool:  # type: ignore[override]
+        return not any(shows_sizes(self.t, piece) for piece in self.pieces)
+
+    @settled.setter
+    def settled(self, value: bool) -> None:
+        pass
+
+    def type(self) -> type:
+        return str
+
+    def describe(self) -> str:
+        return "text that shows a size"
+
+    def settle(self) -> Any:
+        return self.fn(*(plain(self.t.look(piece)) for piece in self.pieces))
+
+    def symbol(self) -> Any:
+        return self.settle()
+
+    def truth(self, t: Tracer) -> bool:
+        return bool(self.settle())
+
+    def postfix(self, program: list[Any]) -> str | None:
+        return None
+
+    def parts(self) -> list[Value]:
+        return self.pieces
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(self.fn)
+        r.load_all(self.pieces)
+        r.code.call(len(self.pieces))
+
+
+def joined(*pieces: str) -> str:
+    return "".join(pieces)
+
+
+def shows_sizes(t: Tracer, value: Value) -> bool:
+    """Whether it is a size or number that varies, text with one, or a tuple of constants with one."""
+    value = t.look(value)
+    if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
+        items = [t.look(item) for item in value.items]
+        known = all(isinstance(item, ConstValue) for item in items)
+        return known and any(map(is_unsettled, items))
+    return is_unsettled(value)
