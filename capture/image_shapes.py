@@ -67,7 +67,10 @@ def _results(x: Any, shape: Sequence[Int], with_places: bool) -> Any:
     return values, as_suggested(x, shape, torch.int64)
 
 
-@sized_rule(*(getattr(aten, name).default for name in UPSAMPLING))
+SMOOTHED = ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
+
+
+@sized_rule(*(getattr(aten, name).default for name in (*UPSAMPLING, *SMOOTHED)))
 def _upsample(func: Any, x: Any, size: Sequence[Int], *rest: Any) -> Any:
     if x.dim() != len(size) + 2 or not all(n > 0 for n in size):
         return None

@@ -37,6 +37,11 @@ RESIZING: dict[tuple[str, int], Any] = {
 }  # fmt: skip
 
 
+SMOOTHING = {
+    "bilinear": aten._upsample_bilinear2d_aa.default, "bicubic": aten._upsample_bicubic2d_aa.default,
+}  # fmt: skip
+
+
 def _interpolate(
     recorder: Any,
     input: Any,
@@ -49,7 +54,9 @@ def _interpolate(
 ) -> Any:
     n = input.dim() - 2
     op, is_nearest = RESIZING.get((mode, n)), mode.startswith("nearest")
-    odd = recompute_scale_factor or antialias or (is_nearest and align_corners is not None)
+    if antialias:
+        op = SMOOTHING.get(mode) if n == 2 else None
+    odd = recompute_scale_factor or (is_nearest and align_corners is not None)
     one = (size is None) is not (scale_factor is None)
     if not has_sizes((input, size)) or odd or not one or op is None or torch.are_deterministic_algorithms_enabled():  # fmt: skip
         given = (input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
