@@ -84,9 +84,11 @@ def _capture_with_retries(
     session = session_of(compiler)
     session.varying.from_the_start = compiler.options.dynamic is True
     session.varying.lengths.may_break = not compiler.options.fullgraph
+    has_failed = False
     for _ in range(MAX_ATTEMPTS):
         session.varying.begin()
         capture = Capture(function, slots, compiler, trail)
+        capture.has_failed = has_failed
         capture.tracer.follows_iterators = follows_iterators
         capture.tracer.follows_numbers = (
             compiler.options.dynamic is not False and not session.per_code
@@ -100,7 +102,7 @@ def _capture_with_retries(
         except BreaksAgain:
             follows_iterators = False
         except FailsWhenTold:
-            session.tells_compiling = False
+            session.tells_compiling, has_failed = False, True
         except Related:
             pass
         except Pretended:
@@ -141,6 +143,7 @@ class Capture:
         self.trail = trail
         self.spec: ResumeSpec | None = spec_of(function)
         self.session = session_of(compiler)
+        self.has_failed = False  # when it was told that it is being compiled
         self.tracer = Tracer(function, self.session)
         self.tracer.recorder.budget = compiler.options.memory_budget
         watch(self.tracer)
@@ -210,8 +213,13 @@ class Capture:
     def _broken(self, broken: Broken) -> Any:
         if self.tracer.follows_iterators and any(map(_is_followed, _stacks(broken))):
             raise BreaksAgain
-        if broken.cause.kind in FAILURES and self.tracer.told_compiling and self.spec is None:
-            raise FailsWhenTold
+        if broken.cause.kind in FAILURES and self.spec is None:
+            if self.tracer.recorder.is_given_nothing():
+                return self._plain("a call on a tensor without elements, which fails")
+            if self.tracer.told_compiling:
+                raise FailsWhenTold
+            if self.has_failed:  # so it does anyway
+                self.session.tells_compiling = True
         if broken.cause.kind == "gradient":
             return self._plain("a gradient is needed")
         self._count_ops()

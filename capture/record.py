@@ -173,6 +173,14 @@ class Recorder(TorchDispatchMode):
     def n_inputs(self) -> int:
         return len(self.inputs)
 
+    def is_given_nothing(self) -> bool:
+        """Whether an input, which is no module's own, has no elements."""
+        own = ("_buffers", "_parameters")
+        return any(
+            0 in tensor.shape and not any(link in own for _, link in key.links())
+            for key, tensor, _ in self.inputs
+        )
+
     def adopt(self, fake: Fake, node: torch.fx.Node) -> None:
         """A tensor of its own that `node` makes."""
         fake.node, fake.memory = node, self.memory_of(fake)
