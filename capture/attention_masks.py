@@ -48,8 +48,7 @@ def with_causality(
     if ("attn_mask" in given and not is_none(t.look(given["attn_mask"]))) or query.fake.dim() < 2:
         return args, kwargs
     queries, keys = query.fake.shape[-2], key.fake.shape[-2]
-    bound = causal.bound()
-    if bound is None or not same(queries, keys) or not at_most(queries - 1, bound):
+    if not same(queries, keys) or not any(at_most(queries - 1, n) for n in causal.bounds()):
         return args, kwargs
     if len(args) > CAUSAL:
         return [*args[:CAUSAL], TRUE, *args[CAUSAL + 1 :]], kwargs

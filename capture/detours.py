@@ -16,16 +16,20 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
 LONGEST = 48  # instructions
+DEEPEST = 3  # questions that are asked to answer others
 QUESTIONS = frozenset({
     "LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF", "PUSH_NULL", "PRECALL", "KW_NAMES", "CALL", "IS_OP", "CONTAINS_OP",
-    "COMPARE_OP", "UNARY_NOT", "POP_TOP", "COPY", "SWAP", "JUMP_FORWARD", "CACHE", "NOP", "RESUME",
+    "COMPARE_OP", "UNARY_NOT", "BINARY_SUBSCR", "BINARY_OP", "POP_TOP", "COPY", "SWAP", "JUMP_FORWARD", "CACHE", "NOP", "RESUME",
 })  # fmt: skip
 
 
 def taken_for(frame: Frame, jump: Instr, jumps_if: bool, likely: bool) -> bool | None:
     """What the condition of `jump` may be taken for, which is `likely` in the captured call; None where it matters.  It is off the stack already."""
-    if frame.t.trying:
-        raise Break("too_large", "a size is asked for in a question that only decides whether another one matters")
+    if frame.t.trying >= DEEPEST:
+        raise Break(
+            "too_large",
+            "a size is asked for in a question that only decides whether another one matters",
+        )
     sides = {jumps_if: jump.target, not jumps_if: jump.next}
     for answer in (likely, not likely):
         if _may_come_to(sides[not answer], sides[answer]) and _comes_to(
@@ -62,7 +66,7 @@ def _comes_to(frame: Frame, start: Instr | None, goal: Instr | None) -> bool:
     mark, assumed, known = t.mark(), t.recorder.facts.mark(), len(t.settled_numbers)
     kept = frame.at, frame.before, frame.mark, frame.kwnames
     stack = list(frame.stack)
-    t.trying = True
+    t.trying += 1
     at, arrives = start, False
     try:
         for _ in range(LONGEST):
@@ -76,7 +80,7 @@ def _comes_to(frame: Frame, start: Instr | None, goal: Instr | None) -> bool:
     except Exception:
         pass  # what it asks cannot be told, or ends the program
     finally:
-        t.trying = False
+        t.trying -= 1
         frame.at, frame.before, frame.mark, frame.kwnames = kept
         frame.stack[:] = stack
         frame.call_base = None

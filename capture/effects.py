@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from frameloom.capture.attributes import delete_attribute, instance_dict, write_attribute
 from frameloom.capture.rebuild import settled
 from frameloom.capture.values.base import LazyValue, Value
@@ -147,6 +149,8 @@ def _unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
     new = settled(new)
     if before is MISSING:
         return False
+    if isinstance(new, TensorValue) and isinstance(before, torch.Tensor):
+        t.session.varying.outgrow(t.roots.function.__code__, place, new.fake.shape)
     if new.origin is place:
         return True
     if isinstance(

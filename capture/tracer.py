@@ -80,7 +80,7 @@ class Tracer:
         self.steps = 0
         self.torch_calls = 0
         self.step_limit = MAX_IDLE_STEPS
-        self.trying = False  # whether what runs may be taken back (detours.py)
+        self.trying = 0  # whether what runs may be taken back (detours.py)
         self.settled_numbers: list[SymbolicNumber] = []  # in the order in which they were
         # Where an exception of the graph would mean plain Python, and whether it comes before anything is written.
         self.rerun_sites: list[tuple[tuple[Any, int], bool]] = []

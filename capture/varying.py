@@ -17,7 +17,7 @@ from frameloom.capture.marks import marks_of
 from frameloom.capture.sized import SizedMeta
 from frameloom.capture.values.const import ConstValue
 from frameloom.debug import log
-from frameloom.ir.size import Int, Size
+from frameloom.ir.size import Int, Size, same
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -56,20 +56,39 @@ class Varying:
         self._seen: dict[Any, int | float] = {}
         self._varying: set[Any] = set()
         self._shapes: dict[Any, tuple[tuple[int, ...], tuple[int, ...], set[int]]] = {}
-        self._constant: dict[Any, int] = {}  # leading sizes of arguments that the present capture takes for such
+        self._constant: dict[
+            Any, tuple[int, ...]
+        ] = {}  # shapes of which the present capture takes some sizes for such
+        self._outgrown = False  # whether one of them is another one after the call
 
     def begin(self) -> None:
         """A capture begins."""
         self.pretends = False
+        self._outgrown = False
         self._constant.clear()
 
     def relate(self, facts: Facts) -> bool:
         """Whether leading sizes are to vary, too, that were taken for constant: those that are what a size that varies had to be."""
         found = {c for n in facts.zero if (c := _constant_of(n)) is not None}
-        related = [place for place, n in self._constant.items() if n in found]
+        related = [
+            place
+            for place, shape in self._constant.items()
+            if shape and shape[0] in found and 0 not in self._shapes[place][2]
+        ]
         for place in related:
             self._shapes[place][2].add(0)
-        return bool(related)
+        return bool(related) or self._outgrown
+
+    def outgrow(self, code: CodeType, origin: Origin, shape: Sequence[Int]) -> None:
+        """The call leaves a tensor of other sizes at `origin` than it found there: they vary, as a cache's do that grows."""
+        place = (code, torch.Tensor, *origin.links())
+        before = self._constant.get(place)
+        if before is None or len(before) != len(shape) or not self.follows_sizes:
+            return
+        varying = self._shapes[place][2]
+        new = {d for d, n in enumerate(before) if d not in varying and not same(n, shape[d])}
+        varying |= new
+        self._outgrown = self._outgrown or bool(new)
 
     def varies(self, code: CodeType, origin: Origin, number: int | float) -> bool:
         """Whether the number at `origin` is to be an input."""
@@ -115,14 +134,16 @@ class Varying:
                 varying.add(d)
                 varying.update(e for e in _likewise(tensor, d) if shape[e] > 1)
                 log("recompiles", f"{origin.path()}.shape[{d}] varies: it was {m} and is {n}")
-        of_a_module = any(key in ("_buffers", "_parameters") for _, key in links)
-        if self.from_the_start and not of_a_module and not isinstance(tensor, torch.nn.Parameter):
+        own = isinstance(tensor, torch.nn.Parameter) or any(
+            key in ("_buffers", "_parameters") for _, key in links
+        )
+        if self.from_the_start and not own:
             varying.update(d for d, n in enumerate(shape) if n > 1)
         if marks is not None:
             varying.update(marks.varying)
             varying -= marks.static
-        if shape and 0 not in varying and not of_a_module and not isinstance(tensor, torch.nn.Parameter) and (marks is None or 0 not in marks.static):
-            self._constant[place] = shape[0]
+        if not own and 0 not in shape and (marks is None or not marks.static):
+            self._constant[place] = shape
         if not varying or not self.follows_sizes:
             return None
         self._with_sizes = True
@@ -230,7 +251,11 @@ def _constant_of(n: Size) -> int | None:
     terms = dict(n.terms)
     constant = terms.pop((), 0)
     symbols = [m[0] for m, c in terms.items() if len(m) == 1 and abs(c) == 1]
-    if len(terms) != 1 or not symbols or not isinstance(getattr(symbols[0], "source", None), Source):
+    if (
+        len(terms) != 1
+        or not symbols
+        or not isinstance(getattr(symbols[0], "source", None), Source)
+    ):
         return None
     return abs(constant)
 

@@ -61,11 +61,11 @@ class SizeTruth(SymbolicNumber):
         """What it is in the captured call."""
         return bool(self.fn(*map(hint_of, self.sizes)))
 
-    def bound(self) -> Int | None:
-        """What is at most 0 where the comparison is False, and only there; None for those of another kind."""
+    def bounds(self) -> tuple[Int, ...]:
+        """What is at most 0 where the comparison is False."""
         a, b = self.sizes
-        forms = {operator.gt: a - b, operator.ge: a - b + 1, operator.lt: b - a, operator.le: b - a + 1}  # fmt: skip
-        return forms.get(self.fn)
+        forms = {operator.gt: (a - b,), operator.ge: (a - b + 1,), operator.lt: (b - a,), operator.le: (b - a + 1,), operator.ne: (a - b, b - a)}  # fmt: skip
+        return forms.get(self.fn, ())
 
     def negated(self) -> SizeTruth:
         return SizeTruth(self.t, NEGATED[self.fn], self.sizes)
