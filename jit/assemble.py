@@ -57,6 +57,7 @@ from frameloom.runtime.spec import (
     ViewSpec,
 )
 from frameloom.runtime.triton_build import Cubin, build, unaligned
+from frameloom.steady import Steady
 
 _SPEC_KINDS = {
     Kind.INPUT: "input",
@@ -77,8 +78,14 @@ class Built:
     cubins: Sequence[tuple[LaunchSource, Cubin, str]] = ()
 
 
-def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, built: Built) -> Any:
-    """The native plan of a program whose kernels are `built`."""
+def assemble(
+    captured: CapturedGraph,
+    program: Program,
+    memory: MemoryPlan,
+    built: Built,
+    steady: Steady | None = None,
+) -> Any:
+    """The native plan of a program whose kernels are `built`.  `steady` is told which sizes keep coming."""
     numbers = _Numbers(program, memory, captured)
     calls = _kernel_calls(built, numbers)
     steps: list[Any] = []
@@ -118,9 +125,12 @@ def assemble(captured: CapturedGraph, program: Program, memory: MemoryPlan, buil
         assert all(s.source.is_erased for s in missing), f"nothing tells {missing}"
         if not missing:
             numbers.sizes.require(n)
+    keys = tuple(map(numbers.sizes.symbol, steady.symbols if steady else ()))
     spec = PlanSpec(
         n_inputs=len(program.inputs),
         numbers=tuple(_number_call(n, numbers) for n in program.numbers),
+        keys=keys,
+        steady=steady,
         sizes=tuple(numbers.sizes.calls),
         refused=_capture.RunPlainly,
         starts_anew=bool(conditions),

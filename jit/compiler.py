@@ -6,16 +6,14 @@ FRAMELOOM_VERIFY=1, otherwise one warning, and the function runs plainly from th
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 from frameloom.capture import _capture
 from frameloom.collector import collector_off
+from frameloom.compile_lock import compile_lock, others_may_compile
 from frameloom.config import config
 from frameloom.debug import Trail, forget_notices, log, notice
 from frameloom.errors import BuildError, FrameloomError, FullGraphError, KernelError
@@ -24,35 +22,14 @@ from frameloom.report import BreakReport, Explanation, bytecode_text
 
 compilers: weakref.WeakKeyDictionary[Any, Compiler] = weakref.WeakKeyDictionary()
 _counts = {"graphs": 0, "breaks": 0, "recompiles": 0, "plain": 0}
-_lock = threading.RLock()
 PATIENCE = 60.0  # seconds to wait for another thread's compile; a backend may itself be waiting for this thread
 CHANGES = 4  # of frozen tensors, that make new entries; from then on they are not frozen
 STACK = 100  # calls that the recursion limit must leave room for: with less, a capture is not even begun
 
 
-def _new_lock() -> None:
-    """In a forked child: whoever held the lock is not here any more."""
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_new_lock)
-
-
 def unsupported_reason() -> str | None:
     """Why this interpreter cannot be compiled for, or None."""
     return _capture.supported()
-
-
-@contextmanager
-def others_may_compile() -> Iterator[None]:
-    """A user's backend runs without the lock: it may wait for a thread that calls jitted functions."""
-    lock = _lock
-    lock.release()
-    try:
-        yield
-    finally:
-        lock.acquire()
 
 
 def load_compiler() -> None:
@@ -124,7 +101,7 @@ class Compiler:
         if self.too_deep:
             return None
         suspended = _capture.hook_suspend()
-        lock = _lock
+        lock = compile_lock()
         waited = not lock.acquire(blocking=False)
         try:
             if waited and not lock.acquire(timeout=PATIENCE):

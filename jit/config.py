@@ -83,6 +83,7 @@ class Config:
     frames: bool = (
         True  # FRAMELOOM_FRAMES: 0 leaves what only uncaptured Python calls to plain Python
     )
+    background: bool = True  # FRAMELOOM_BACKGROUND: 0 builds nothing beside the program
     entries: int = (
         16  # FRAMELOOM_ENTRIES: compiled entries per jitted object before new cases run plainly
     )
@@ -98,6 +99,7 @@ class Config:
             fuel=_number("FRAMELOOM_FUEL", None),
             cache=_flag("FRAMELOOM_CACHE", "1"),
             frames=_flag("FRAMELOOM_FRAMES", "1"),
+            background=_flag("FRAMELOOM_BACKGROUND", "1"),
             gradients=_flag("FRAMELOOM_GRADIENTS", "1"),
             cache_dir=_cache_dir(),
             cache_bytes=_number("FRAMELOOM_CACHE_BYTES", 2 << 30) or 0,

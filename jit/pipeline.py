@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from frameloom.capture.graph import Backward, CapturedGraph, without_examples
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import Sized
 from frameloom.capture.written_attention import recognised
+from frameloom.compile_lock import others_may_compile
 from frameloom.config import config
 from frameloom.cuda_graphs import replayed
 from frameloom.debug import Trail, log
@@ -43,6 +45,7 @@ from frameloom.onednn import onednn
 from frameloom.options import Options
 from frameloom.report import GraphReport, KernelReport
 from frameloom.runnable import runnable
+from frameloom.steady import steady
 
 Compiled = Callable[..., Any]
 
@@ -138,8 +141,15 @@ def _compile_one(
     return _run_stages(captured, options, trail)
 
 
+def _compile_steady(captured: CapturedGraph, options: Options, trail: Trail) -> Compiled:
+    return _run_stages(captured, options, trail, others_may_compile)[0]
+
+
 def _run_stages(
-    captured: CapturedGraph, options: Options, trail: Trail
+    captured: CapturedGraph,
+    options: Options,
+    trail: Trail,
+    while_building: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> tuple[Compiled, GraphReport]:
     program: Any = captured
     programs = []
@@ -165,10 +175,11 @@ def _run_stages(
     for name, text in texts.readable():
         trail.dump(name, text)
         log("kernels", text)
-    with trail.stage("build"):
+    with trail.stage("build"), while_building():
         built = build_all(texts)
     with trail.stage("plan"):
-        plan = assemble(captured, program, memory, built)
+        told = steady(captured, options, trail.name, _compile_steady)
+        plan = assemble(captured, program, memory, built, told)
         if options.replay:
             plan = replayed(plan, program, captured)
     origins = {k.name: k.origin for k in kernels}

@@ -38,6 +38,11 @@ class PlanSizes:
             found = self._known[n] = total
         return found
 
+    def symbol(self, symbol: Symbol) -> int:
+        """The place of a symbol's value."""
+        call = self._leaf(symbol)
+        return self._call(call.op, *call.operands)
+
     def require(self, n: Size) -> None:
         """A call is refused where it is negative."""
         # Not `n + 1`: symbols that are taken for equal to others would give way to these.
@@ -61,8 +66,7 @@ class PlanSizes:
                 b = self._call("max", b, self.index(1))
             return self._call(atom.op, a, b)
         assert isinstance(atom, Symbol)
-        call = self._leaf(atom)
-        return self._call(call.op, *call.operands)
+        return self.symbol(atom)
 
     def _call(self, op: str, *operands: int) -> int:
         found = self._known.get((op, operands))

@@ -19,6 +19,7 @@ PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     if (plan == nullptr) return nullptr;
     plan->vectorcall = reinterpret_cast<vectorcallfunc>(plan_run);
     plan->spec = Py_NewRef(spec);
+    if (program->steady) plan->regulars = new Regulars;
     plan->program = program.release();
     return reinterpret_cast<PyObject *>(plan);
 }
@@ -26,7 +27,7 @@ PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
 int plan_traverse(Plan *plan, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(plan));
     Py_VISIT(plan->spec);
-    return 0;
+    return plan->regulars ? plan->regulars->traverse(visit, arg) : 0;
 }
 
 // The program borrows from the spec, so both go together; a call that runs keeps the plan alive and is never
@@ -36,6 +37,8 @@ int plan_clear(Plan *plan) {
     plan->scratch = nullptr;
     delete plan->program;
     plan->program = nullptr;
+    delete plan->regulars;
+    plan->regulars = nullptr;
     Py_CLEAR(plan->spec);
     return 0;
 }
@@ -48,6 +51,13 @@ void plan_dealloc(PyObject *self) {
     Py_DECREF(type);
 }
 
+PyObject *plan_settle(Plan *plan, PyObject *args) {
+    PyObject *values, *other;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &values, Py_TYPE(plan), &other)) return nullptr;
+    if (plan->regulars == nullptr) return wrong("this plan never asked for another"), nullptr;
+    return plan->regulars->settle(values, other) ? Py_NewRef(Py_None) : nullptr;
+}
+
 PyObject *plan_arena_bytes(Plan *plan, void *) {
     return PyLong_FromLongLong(plan->program ? plan->program->arena_bytes : 0);
 }
@@ -55,6 +65,10 @@ PyObject *plan_arena_bytes(Plan *plan, void *) {
 PyMethodDef methods[] = {
     {"consume", reinterpret_cast<PyCFunction>(plan_consume), METH_O,
      "A call with the inputs in a list, which is emptied: each input is let go of after its last use."},
+    {"settle", reinterpret_cast<PyCFunction>(plan_settle), METH_VARARGS,
+     "settle(values, plan): calls whose sizes have these values, as `steady` of the spec was told them, run "
+     "that "
+     "plan."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -6,6 +6,7 @@
 
 #include "chain.h"
 #include "cuda.h"
+#include "regulars.h"
 #include "shims.h"
 #include "sizes.h"
 #include "tensors.h"
@@ -234,6 +235,8 @@ struct Program {
     int64_t arena_bytes = 0;        // of all arenas
     int arena_bytes_size = -1;
     Sizes sizes;
+    std::vector<int> keys;         // sizes that decide all others
+    PyObject *steady = nullptr;    // told which of their values keep coming; nullptr: nobody wants to know
     bool is_sized = false;         // it has sizes
     bool in_use = false;           // with sizes: by a call
     std::unique_ptr<Program> next; // with sizes: for a call while this one is in use
@@ -288,7 +291,8 @@ struct Plan {
     vectorcallfunc vectorcall;
     PyObject *spec;
     Program *program;
-    Scratch *scratch; // kept between calls; nullptr while none was made or a call has it
+    Scratch *scratch;   // kept between calls; nullptr while none was made or a call has it
+    Regulars *regulars; // nullptr where nobody wants to know
     Py_ssize_t calls;
 };
 

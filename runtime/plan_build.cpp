@@ -34,10 +34,13 @@ bool Parser::parse() {
     program->starts_anew = starts_anew == Py_True;
     program->otherwise = field(spec, "otherwise");
     program->refused = field(spec, "refused");
-    if (program->otherwise == nullptr || program->refused == nullptr) return false;
+    PyObject *steady = field(spec, "steady");
+    if (program->otherwise == nullptr || program->refused == nullptr || steady == nullptr) return false;
+    if (steady != Py_None) program->steady = steady;
     return each("buffers", [&](PyObject *item) { return buffer(item); }) && inputs_come_first() &&
            each("numbers", [&](PyObject *item) { return number_step(item); }) &&
            each("sizes", [&](PyObject *item) { return size(item); }) && can_refuse() &&
+           size_numbers(field(spec, "keys"), &program->keys) &&
            each("steps",
                 [&](PyObject *item) {
                     PyObject *type = (PyObject *)Py_TYPE(item);

@@ -244,8 +244,24 @@ bool takes(const Plan *plan, Py_ssize_t given) {
     return program;
 }
 
+PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned);
+
+// The plan that is made for a call's sizes alone.
+PyObject *run_other(PyObject *plan, PyObject *const *inputs) {
+    Py_INCREF(plan);
+    PyObject *results = run(reinterpret_cast<Plan *>(plan), inputs, nullptr);
+    Py_DECREF(plan);
+    return results;
+}
+
 // `owned`: null, or the inputs as a call finds them that is to let go of them.
 PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
+    plan->calls++;
+    PyObject *usual = plan->regulars ? plan->regulars->usual(plan->program->sizes.stamp) : nullptr;
+    if (usual) {
+        int same = sizes_same(plan->program, inputs);
+        if (same != 0) return same > 0 ? run_other(usual, inputs) : nullptr;
+    }
     constexpr size_t ON_STACK = 256;
     size_t buffers = plan->program->buffers.size(), count = buffers + plan->program->views.size();
     size_t bytes = count * sizeof(Tensor) + buffers * sizeof(void *);
@@ -253,7 +269,6 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     char *room = on_heap ? on_heap.get() : static_cast<char *>(alloca(bytes));
     std::memset(room, 0, bytes);
     Tensor *tensors = reinterpret_cast<Tensor *>(room);
-    plan->calls++;
     Program *sized = plan->program->is_sized ? program_alone(plan) : nullptr;
     const Program &program = sized ? *sized : *plan->program;
     Call frame(plan, program, sized, inputs, tensors, tensors + buffers,
@@ -262,6 +277,10 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     if (program.is_sized && !sized) return nullptr;
     if (!frame.take_inputs() || !frame.find_addresses() || !frame.find_numbers()) return nullptr;
     if (sized && !frame.find_sizes(0)) return nullptr;
+    if (sized && plan->regulars) {
+        PyObject *other = plan->regulars->meet(reinterpret_cast<PyObject *>(plan), program);
+        if (other) return run_other(other, inputs);
+    }
     if (!program.draws.empty()) {
         int otherwise = frame.draws_otherwise();
         if (otherwise < 0) return nullptr;

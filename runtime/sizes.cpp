@@ -207,16 +207,21 @@ class Binder {
     }
 };
 
+// What a tensor tells; nullptr with an exception set.
+const int64_t *read_tensor(SizeSource *source, const Tensor &tensor) {
+    Form form = source->kind == Size::STRIDES  ? Form::STRIDES
+                : source->kind == Size::OFFSET ? Form::OFFSET
+                                               : Form::SHAPE;
+    return tensor_form(tensor, form, &source->room);
+}
+
 // 1: another value than in the last call, 0: the same, -1: exception.
 int read(Sizes *sizes, SizeSource *source, const Tensor *tensors, void *const *data) {
     const int64_t *from = reinterpret_cast<const int64_t *>(&data[source->buffer]);
     if (source->kind == Size::ITEM) {
         from = static_cast<const int64_t *>(data[source->buffer]);
     } else if (source->kind != Size::NUMBER) {
-        Form form = source->kind == Size::STRIDES  ? Form::STRIDES
-                    : source->kind == Size::OFFSET ? Form::OFFSET
-                                                   : Form::SHAPE;
-        from = tensor_form(tensors[source->buffer], form, &source->room);
+        from = read_tensor(source, tensors[source->buffer]);
         if (from == nullptr) return -1;
     }
     int64_t other = 0;
@@ -311,6 +316,20 @@ int64_t argument_bytes(const Program &program, const Argument &argument) {
     }
     for (const Argument &item : argument.items) bytes += argument_bytes(program, item);
     return bytes;
+}
+
+int sizes_same(Program *program, PyObject *const *inputs) {
+    const Sizes &sizes = program->sizes;
+    for (SizeSource &source : program->sizes.groups[0].sources) {
+        if (source.kind == Size::NUMBER) continue;
+        Tensor tensor;
+        const int64_t *from =
+            tensor_borrow(inputs[source.buffer], &tensor) ? read_tensor(&source, tensor) : nullptr;
+        if (from == nullptr) return -1;
+        for (const auto &[dimension, size] : source.wanted)
+            if (sizes.values[size] != from[dimension]) return 0;
+    }
+    return 1;
 }
 
 int sizes_update(Program *program, SizeGroup *group, const Tensor *tensors, void *const *data) {

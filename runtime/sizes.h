@@ -60,4 +60,8 @@ bool sizes_bind(Program *program);
 // 1: brought up to date, 0: these sizes have to be refused, -1: exception.  `tensors` and `data`: per buffer.
 int sizes_update(Program *program, SizeGroup *group, const Tensor *tensors, void *const *data);
 
+// 1: the inputs' sizes are those that the program has been brought up to date with, 0: they are not,
+// -1: exception.
+int sizes_same(Program *program, PyObject *const *inputs);
+
 } // namespace frameloom

@@ -212,4 +212,7 @@ class PlanSpec:
     starts_anew: bool = False  # ... or behind a step that decides sizes: nothing is written before
     owned: bool = False
     sizes: tuple[SizeCall, ...] = ()
+    keys: tuple[int, ...] = ()  # those of `sizes` that decide the others
+    # Called once, with the plan and the values of `keys`, when the same come often; Plan.settle takes what is made of that.
+    steady: Callable[[Any, tuple[int, ...]], object] | None = None
     keep: tuple[Any, ...] = ()  # objects that must live as long as the plan (loaded libraries)

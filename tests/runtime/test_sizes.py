@@ -2,6 +2,7 @@
 
 import itertools
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -626,3 +627,54 @@ def test_sizes_that_a_tensor_holds(kernel):
 def test_reads_that_make_no_sense(sizes, message):
     with pytest.raises(ValueError, match=message):
         plan([flat("input", 2, dtype=I64), flat("input", 2, dtype=I64)], sizes, [ReadCall(0)], [])
+
+
+def test_sizes_that_come_often_are_told_and_can_have_a_plan_of_their_own(kernel):
+    told = []
+    p = plan(
+        [flat("input", R(0)), flat("output", R(0))],
+        [("dim", 0, 0)],
+        [KernelCall(kernel("twice"), (0, 1), sizes=(0,))],
+        [view(1, (R(0),), (1,))],
+        keys=(0,),
+        steady=lambda *args: told.append(args),
+    )
+    own = plan([flat("input", 5)], [], [], [0])
+    for n in (5, 6):
+        for _ in range(100):
+            p(torch.randn(n))
+    assert told == [(p, (5,)), (p, (6,))]
+    p.settle((5,), own)
+    x, y = torch.randn(5), torch.randn(6)
+    for _ in range(2):
+        assert p(x)[0] is x and p(x)[0] is x
+        assert torch.equal(p(y)[0], 2 * y)
+    with pytest.raises(ValueError, match="never had these sizes"):
+        p.settle((7,), own)
+    with pytest.raises(TypeError):
+        p.settle((5,), None)
+    with pytest.raises(TypeError, match="expected a tensor"):
+        p("no tensor")
+    with pytest.raises(ValueError, match="never asked"):
+        own.settle((5,), own)
+
+
+def test_what_goes_wrong_beside_a_call_does_not_concern_it(kernel, monkeypatch):
+    lost = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda u: lost.append(str(u.exc_value)))
+
+    def steady(*args):
+        raise ValueError("beside")
+
+    p = plan(
+        [flat("input", R(0)), flat("output", R(0))],
+        [("dim", 0, 0)],
+        [KernelCall(kernel("twice"), (0, 1), sizes=(0,))],
+        [view(1, (R(0),), (1,))],
+        keys=(0,),
+        steady=steady,
+    )
+    x = torch.randn(4)
+    for _ in range(100):
+        assert torch.equal(p(x)[0], 2 * x)
+    assert lost == ["beside"]
