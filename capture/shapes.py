@@ -8,6 +8,7 @@ Input: meta tensors; output: meta tensors.  A rule may return None: "ask the met
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -260,6 +261,10 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
         ]
         operands.append([0] * lead + own)
 
+    sizes = [n for some in (shape, *operands) for n in some if isinstance(n, Size)]
+    if sizes and not any(map(late_in, sizes)) and all(_in_order(shape, o) for o in operands):
+        return strides_of(shape)
+
     def order(i: int, j: int) -> int:
         for strides in operands:
             a, b = strides[i], strides[j]
@@ -292,6 +297,13 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
         strides[d] = step
         step = step * shape[d]
     return strides
+
+
+def _in_order(shape: Sequence[Int], strides: Sequence[Int]) -> bool:
+    """Whether each dimension steps over all of the next one: then none is exchanged, whichever has a size of 1."""
+    there = [d for d in range(len(shape)) if not _is_zero(strides[d])]
+    pairs = [(strides[j] * shape[j], strides[i]) for i, j in pairwise(there)]
+    return all(hint_of(a) <= hint_of(b) for a, b in pairs) and all(a <= b for a, b in pairs)
 
 
 def is_less(a: Int, b: Int) -> bool:

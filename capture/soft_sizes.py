@@ -98,8 +98,8 @@ class Assumption:
         return False
 
     def _counts_in(self, fake: SizedFake) -> bool:
-        """Whether the order of the dimensions says something where one of the sizes is 1."""
-        return any(_order_counts(fake.shape, n) for n in self.sizes)
+        """Whether the order of the dimensions says something where one of the sizes is 1.  With one dimension left, PyTorch lays out anew."""
+        return not is_plain(fake) or any(_order_counts(fake.shape, n) for n in self.sizes)
 
 
 def _base(node: Any) -> Any:

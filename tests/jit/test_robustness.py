@@ -13,6 +13,7 @@ import torch
 import frameloom
 from frameloom import jit
 from frameloom.capture import _capture
+from frameloom.compile_lock import compile_lock
 
 PROGRAM = """
 import torch, frameloom
@@ -152,7 +153,7 @@ def test_fork_while_another_thread_compiles():
     held, done = threading.Event(), threading.Event()
 
     def hold():
-        with frameloom.compiler._lock:
+        with compile_lock():
             held.set()
             done.wait(60)
 

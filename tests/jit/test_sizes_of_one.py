@@ -124,3 +124,25 @@ def test_batch_norm_keeps_the_order_of_channels_last_alone(order, training):
     gradients = [torch.autograd.grad((y * weights).sum(), z)[0] for y, z in ((found, mine), (want, own))]  # fmt: skip
     torch.testing.assert_close(*gradients)
     assert gradients[0].stride() == gradients[1].stride()
+
+
+@torch.no_grad()
+def test_rows_with_gaps():
+    frameloom.reset()
+    jitted = jit(lambda x: x.sin() * 2)
+    for b, s in ((2, 3), (4, 5), (7, 2), (1, 9), (3, 1), (1, 1), (64, 3), (0, 5), (4, 0)):
+        x = torch.rand(b, 2 * s)[:, ::2]
+        assert jitted(x).stride() == (x.sin() * 2).stride(), (b, s)
+    assert frameloom.stats()["graphs"] == 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("order", [(0, 2, 1), (2, 0, 1), (2, 1, 0)])
+def test_strides_of_dimensions_of_size_1_are_eagers(order):
+    def fn(x):
+        return x.sin() * 2
+
+    jitted = jit(fn)
+    for shape in ((4, 6, 8), (6, 4, 2), (4, 2, 6), (2, 4, 6), (2, 2, 2), (2, 8, 2), (8, 2, 2), (2, 2, 8)):  # fmt: skip
+        x = torch.rand(shape)[::2, 1:].permute(order)
+        assert jitted(x).stride() == fn(x).stride(), x.shape
