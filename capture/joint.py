@@ -49,10 +49,11 @@ def wants_gradients(outputs: Sequence[Fake]) -> bool:
     return any(has_history(f) for f in outputs)
 
 
-def check_inputs(inputs: Sequence[tuple[Any, torch.Tensor, Fake]]) -> None:
+def check_inputs(recorder: Recorder) -> None:
     """A history that the program gives to a tensor from before the call is left to autograd itself."""
-    for _, real, fake in inputs:
-        if fake.grad_fn is not None or (fake.requires_grad and not real.requires_grad):
+    for _, real, fake in recorder.inputs:
+        requires = real.requires_grad or id(fake) in recorder.turned_on
+        if fake.grad_fn is not None or (fake.requires_grad and not requires):
             raise Break("gradient", "an input gets a history by being changed in place")
 
 

@@ -2,19 +2,24 @@
 
 Histories may begin there as long as nobody outside sees the tensor itself.  One that is seen outside, or to which alone the history of a result
 leads, is made by plain Python: by a break where it was made, so that it is an input of what follows.
+
+A tensor that is given to captured code, and of which that has computed nothing yet, is made a leaf right before the graph is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture import _capture
+from frameloom.capture.aten_op import may_raise
 from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.fake import Fake
+    from frameloom.capture.graph import CapturedGraph
     from frameloom.capture.tracer import Tracer
     from frameloom.capture.values.tensor import TensorValue
 
@@ -27,14 +32,53 @@ def is_leaf(fake: Fake) -> bool:
 
 
 def require_gradient(t: Tracer, value: TensorValue) -> None:
-    """`requires_grad_()` on a tensor that the captured code has made."""
+    """`requires_grad_()` on a tensor without."""
     fake: Any = value.fake
     possible = fake.is_floating_point() or fake.is_complex()
-    if value.real is not None or not possible or fake.memory.inference:
+    if not possible or fake.memory.inference:
         raise Break("autograd", "tensor.requires_grad_(...)")
-    note_leaf(t, fake)
+    if value.real is None:
+        note_leaf(t, fake)
+    else:
+        _note_given(t, value, fake)
     fake.requires_grad_()
     t.on_undo(partial(fake.requires_grad_, False))
+
+
+def _note_given(t: Tracer, value: TensorValue, fake: Any) -> None:
+    """What comes before may neither depend on the tensor nor raise: it comes behind, there."""
+    assert t.frame is not None
+    site, recorder = (t.frame.code, t.frame.at.index), t.recorder
+    is_used = fake.memory.version or fake.node.users or fake.grad_fn is not None
+    views = any(f.view_of is not None and f.view_of.parent is fake for f in recorder.fakes)
+    avoided = t.session.forced or t.session.is_avoided(*site) or value.origin is None
+    if avoided or is_used or views or any(map(may_raise, recorder.graph.nodes)):
+        raise Break("autograd", "tensor.requires_grad_(...)")
+    recorder.turned_on[id(fake)] = fake, value.origin, site
+    t.on_undo(partial(recorder.turned_on.pop, id(fake)))
+
+
+def turning_on(
+    t: Tracer, graph: CapturedGraph | None, compiled: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The graph, in front of whose call inputs are made to require gradients."""
+    places = []
+    for _, origin, site in t.recorder.turned_on.values():
+        if graph is None or t.arrays or origin not in graph.inputs:
+            raise Avoid(site)
+        places.append(graph.inputs.index(origin))
+
+    def run(*inputs: Any) -> Any:
+        for place in places:
+            inputs[place].requires_grad_()
+        try:
+            return compiled(*inputs)
+        except _capture.RunPlainly:
+            for place in places:
+                inputs[place].requires_grad_(False)
+            raise
+
+    return run if places else compiled
 
 
 def note_leaf(t: Tracer, fake: Fake) -> None:
@@ -61,4 +105,5 @@ def check_that_leaves_stay_inside(t: Tracer, outputs: Sequence[TensorValue]) -> 
 
 def leaves_or(t: Tracer, cause: Exception) -> Exception:
     """What to raise where the history of a result cannot be kept for `cause`: perhaps it can with the leaves as inputs."""
-    return Avoid(next(iter(t.leaves.values()))[1]) if t.leaves else cause
+    made = [*t.leaves.values(), *t.recorder.turned_on.values()]
+    return Avoid(made[0][-1]) if made else cause

@@ -111,6 +111,8 @@ class Recorder(TorchDispatchMode):
         self.old = 0  # how many Fakes there were before the current call
         # C functions that tell settings on which the current call depends
         self.relies_on: set[Any] = set()
+        # Inputs that the program makes leaves of autograd's (leaves.py).
+        self.turned_on: dict[int, Any] = {}
         self.is_followed = False  # whether autograd follows the current call
         self.looks_at_data = False  # whether what was recorded follows from what tensors hold
         self.assumes = False  # whether the current call is recorded as if a condition held
@@ -288,7 +290,7 @@ class Recorder(TorchDispatchMode):
                 forget_views(fake)
         backward = None
         if config.gradients:
-            check_inputs(self.inputs)
+            check_inputs(self)
         if wants_gradients(outputs):
             # A backward graph is given what the call has, and nothing that is computed from that.
             self.facts.settle_some(lambda symbol: symbol.source.origin is None)
@@ -331,6 +333,7 @@ class Recorder(TorchDispatchMode):
         self.parts.clear()
         self.counted.clear()
         self.places.clear()
+        self.turned_on.clear()
         self.numbers.release()
 
     # ---- recording

@@ -33,7 +33,7 @@ from frameloom.capture.freezing import frozen
 from frameloom.capture.instr import argument_names, assemble, decode
 from frameloom.capture.late_sizes import avoid_late, checks_sizes
 from frameloom.capture.leave import Leaver, frame_spec
-from frameloom.capture.leaves import check_that_leaves_stay_inside, leaves_or
+from frameloom.capture.leaves import check_that_leaves_stay_inside, leaves_or, turning_on
 from frameloom.capture.lifetime import Lifetimes
 from frameloom.capture.outside import ArrayOrigin, with_arrays
 from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
@@ -138,6 +138,7 @@ class Piece:
             if self.graph is None:
                 raise Avoid(t.arrays[0].site)
             self.compiled = with_arrays(self.compiled, t.arrays, self.graph.inputs)
+        self.compiled = turning_on(t, self.graph, self.compiled)
         guard_sizes(t)
         tell_objects_apart(t)
         self.built = t.guards.build(capture.function.__code__, apart)

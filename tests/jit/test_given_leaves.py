@@ -1,0 +1,247 @@
+"""`x.requires_grad_()` inside the captured function, on a tensor that it is given: the caller sees it, too."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import frameloom
+from tests.jit.training import caught, facts, same_training
+
+
+def state(*tensors):
+    return [(t.requires_grad, t.is_leaf, t.grad_fn is None, t.grad) for t in tensors]
+
+
+def called(fn, make=lambda k: (torch.randn(4, 3),), calls=3, backward=True):
+    """A program that calls `fn` with fresh tensors, and again with the same ones."""
+
+    def program(jit):
+        net = nn.Linear(3, 2)
+        f, seen = jit(lambda *args: fn(net, *args)), []
+        for k in range(calls):
+            given = make(k)
+            for _ in range(2):
+                result = caught(f, *given)
+                seen += [result, state(*given)]
+                if backward and isinstance(result, torch.Tensor) and result.requires_grad:
+                    net.zero_grad()
+                    result.sum().backward()
+                    seen += [*state(*given), [p.grad for p in net.parameters()]]
+        return seen
+
+    return program
+
+
+def residual(net, x):
+    x.requires_grad_()
+    u = net(x).tanh()
+    (du,) = torch.autograd.grad(u, x, torch.ones_like(u), create_graph=True)
+    (ddu,) = torch.autograd.grad(du[:, 0].sum(), x, create_graph=True)
+    return (du[:, 1] - ddu[:, 0] + u[:, 0] * du[:, 0]).square().mean()
+
+
+def test_a_differential_equation():
+    same_training(called(residual), graphs=2)
+    assert not frameloom.stats()["breaks"]
+
+
+def test_a_step_with_its_backward_pass():
+    def step(net, x):
+        loss = residual(net, x)
+        loss.backward()
+        return loss.detach()
+
+    same_training(called(step))
+
+
+def assigned(net, x):
+    x.requires_grad = True
+    return net(x)
+
+
+def asked(net, x):
+    was = x.requires_grad
+    x.requires_grad_()
+    y = net(x) * (2 if x.requires_grad and x.is_leaf and not was else 3)
+    return y if x.grad is None else y * 5
+
+
+def unused(net, x):
+    x.requires_grad_()
+    return net(torch.ones(3))
+
+
+def alone(net, x):
+    x.requires_grad_()
+
+
+def used_before(net, x):
+    y = x * 2
+    x.requires_grad_()
+    return net(x) + y[:, :2]
+
+
+def seen_before(net, x):
+    y = x[:, 1:]
+    x.requires_grad_()
+    return net(x) + y
+
+
+def written_before(net, x):
+    x.mul_(2)
+    x.requires_grad_()
+    return net(x)
+
+
+def written_behind(net, x):
+    x.requires_grad_()
+    y = net(x)
+    x.mul_(2)
+    return y
+
+
+def without_gradients(net, x):
+    with torch.no_grad():
+        x.requires_grad_()
+        y = x * 2
+    return net(x) + y[:, :2]
+
+
+def with_a_break(net, x):
+    x.requires_grad_()
+    y = net(x)
+    print(end="")
+    return y * x.sum()
+
+
+def broken_in_front(net, x):
+    y = net(torch.ones(3))
+    print(end="")
+    x.requires_grad_()
+    return y * x.sum()
+
+
+def turned_off(net, x):
+    x.requires_grad_()
+    y = net(x)
+    x.requires_grad_(False)
+    return y
+
+
+def of_an_alias(net, x):
+    y = x.detach()
+    x.requires_grad_()
+    return net(x) + y[:, :2]
+
+
+def unfrozen(net, x):
+    net.weight.requires_grad_(False)
+    y = net(x)
+    net.weight.requires_grad_(True)
+    return y + net(x * 2)
+
+
+def returned(net, x):
+    return x.requires_grad_()
+
+
+def a_view_returned(net, x):
+    x.requires_grad_()
+    return x.view(-1)
+
+
+FUNCTIONS = (
+    assigned, asked, unused, alone, used_before, seen_before, written_before, written_behind, without_gradients, with_a_break, broken_in_front,
+    turned_off, of_an_alias, unfrozen, returned, a_view_returned,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
+def test_programs(fn):
+    same_training(called(fn), plain=None)
+
+
+def test_what_raises_in_front_and_behind():
+    def fn(net, x, i, j):
+        table = torch.ones(5, 2)
+        y = table[i]
+        x.requires_grad_()
+        return net(x) + y + table[j]
+
+    def make(k):
+        return torch.randn(4, 3), torch.tensor(k % 2 * 7), torch.tensor(k // 2 * 7)
+
+    same_training(called(fn, make, 4), plain=None)
+
+    def behind(net, x, j):
+        x.requires_grad_()
+        return net(x) + torch.ones(5, 2)[j]
+
+    same_training(called(behind, lambda k: (torch.randn(4, 3), torch.tensor(k * 7))), plain=None)
+
+
+def test_integers():
+    same_training(called(lambda net, x: x.requires_grad_(), lambda k: (torch.arange(3),)))
+
+
+def test_one_tensor_twice():
+    def fn(net, x, y):
+        x.requires_grad_()
+        return net(x) * y.sum()
+
+    def make(k):
+        x = torch.randn(4, 3)
+        return (x, x) if k else (x, torch.randn(3))
+
+    same_training(called(fn, make))
+
+
+def test_a_view_beside_it():
+    def fn(net, x, y):
+        x.requires_grad_()
+        return net(x) * y.sum()
+
+    def make(k):
+        x = torch.randn(4, 3)
+        return (x[:2], x) if k else (x, x[1])
+
+    same_training(called(fn, make))
+
+
+def test_a_call_that_starts_anew():
+    def fn(net, x):
+        was = x.requires_grad
+        x.requires_grad_()
+        y = F.dropout(net(x), 0.2)
+        if torch.rand([]) < 0.2:
+            return y * 3 if was else y
+        return y * 2
+
+    same_training(called(fn, calls=10))
+
+
+def test_forces():
+    def fn(net, x):
+        x.requires_grad_(True)
+        d = (x[:, None] - x[None]).square().sum(-1)
+        energy = (net.weight.sum() * torch.exp(-d)).sum()
+        return -torch.autograd.grad(energy, x)[0]
+
+    same_training(called(fn), graphs=2)
+
+
+def test_a_penalty_outside():
+    def program(jit):
+        net = nn.Sequential(nn.Linear(3, 8), nn.SiLU(), nn.Linear(8, 1))
+        f, seen = jit(lambda x: net(x.requires_grad_())), []
+        for _ in range(3):
+            x = torch.randn(4, 3)
+            y = f(x)
+            (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+            net.zero_grad()
+            (g.norm(dim=1) - 1).square().mean().backward()
+            seen += [facts(y, x, g), [p.grad for p in net.parameters()]]
+        return seen
+
+    same_training(program)
