@@ -55,7 +55,10 @@ PyObject *plan_settle(Plan *plan, PyObject *args) {
     PyObject *values, *other;
     if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &values, Py_TYPE(plan), &other)) return nullptr;
     if (plan->regulars == nullptr) return wrong("this plan never asked for another"), nullptr;
-    return plan->regulars->settle(values, other) ? Py_NewRef(Py_None) : nullptr;
+    if (!plan->regulars->settle(values, other)) return nullptr;
+    delete plan->scratch; // which calls with other sizes may never need again
+    plan->scratch = nullptr;
+    return Py_NewRef(Py_None);
 }
 
 PyObject *plan_arena_bytes(Plan *plan, void *) {
