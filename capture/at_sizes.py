@@ -5,6 +5,7 @@ Sizes in its nodes' arguments and in the shapes of its tensors become ints; numb
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from frameloom.capture.carried import symbols_in
 from frameloom.capture.fake import Fake
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.sized import Sized, empty_strided, resolved
-from frameloom.ir.size import Int, Size, Symbol, substitute
+from frameloom.ir.size import Int, Size, Symbol, lone_symbol, substitute
 
 Node = torch.fx.Node
 
@@ -45,7 +46,7 @@ def at_sizes(captured: CapturedGraph, known: Mapping[Symbol, int]) -> CapturedGr
 class _Copy:
     def __init__(self, captured: CapturedGraph, known: Mapping[Symbol, int]) -> None:
         self._facts = captured.facts
-        self._known = known
+        self._known = dict(known)
         self._nodes: dict[Node, Any] = {}
         self.graph = torch.fx.Graph()
         for node in captured.graph.nodes:
@@ -66,6 +67,9 @@ class _Copy:
         if node.op != "call_function" or isinstance(value, torch.Tensor):
             return None
         if isinstance(value, Size):
+            symbol = lone_symbol(value)
+            if symbol is not None and node.target is operator.index and type(args[0]) is int:
+                self._known[symbol] = args[0]  # computed from others
             known = self._int(value)
             return None if isinstance(known, Size) else int(known)
         if type(value) not in (int, float) or any(type(a) not in (int, float) for a in args):

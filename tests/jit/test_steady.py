@@ -121,6 +121,15 @@ def test_numbers_that_vary_stay_arguments(built):
     assert len(names(built)) == 1
 
 
+def test_numbers_computed_from_sizes_are_known(built):
+    def fn(x):
+        n = x.shape[0] + 1
+        return x * (1.0 / n) + n / 3, x[: int(n * 0.5)] * 2, n / 2
+
+    often(jit(fn, dynamic=True), fn, torch.randn(5, 6))
+    assert len(names(built)) == 1
+
+
 def test_inference_tensors(built):
     def fn(x):
         return x.add_(1).relu()
