@@ -8,6 +8,7 @@ handles the exception in the right place.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +18,7 @@ from frameloom.capture.aten_op import draws, may_raise
 from frameloom.capture.instr import Instr
 from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break
-from frameloom.ir.program import ASSUMED
+from frameloom.ir.program import ANEW, ASSUMED
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
@@ -32,16 +33,14 @@ def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Excepti
     site = (t.frame.code, t.frame.at.index)
     if t.session.per_code or t.session.is_avoided(*site) or condition.fake.numel() != 1:
         raise otherwise
-    t.torch_call(_hold if expected else _fail, [condition], {})
+    t.torch_call(partial(hold, expected=expected), [condition], {})
     t.rerun_sites.append((site, True))
 
 
-def _hold(condition: torch.Tensor) -> None:
-    torch.ops.aten._assert_async.msg(condition.reshape(()).to(torch.bool), ASSUMED)
-
-
-def _fail(condition: torch.Tensor) -> None:
-    torch.ops.aten._assert_async.msg(condition.reshape(()).to(torch.bool).logical_not(), ASSUMED)
+def hold(condition: torch.Tensor, expected: bool, message: str = ASSUMED) -> None:
+    """Check the truth of a tensor of one element."""
+    holds = condition.reshape(()).to(torch.bool)
+    torch.ops.aten._assert_async.msg(holds if expected else holds.logical_not(), message)
 
 
 def may_be_caught(t: Tracer, what: str) -> None:
@@ -152,7 +151,7 @@ def before_it_writes(compiled: Callable[..., Any], draws_numbers: bool) -> Calla
         try:
             return compiled(*inputs)
         except RuntimeError as error:
-            if str(error) != ASSUMED:
+            if str(error) not in ANEW:
                 raise
             raise _capture.RunPlainly from None
 
@@ -220,6 +219,7 @@ __all__ = [
     "catches",
     "check_that_rerun_is_possible",
     "draws_any",
+    "hold",
     "is_asserted",
     "is_caught",
     "may_be_caught",

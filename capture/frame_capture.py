@@ -7,6 +7,7 @@ function), or None when this case runs plainly.  The interpreter is in `tracer.p
 from __future__ import annotations
 
 import sys
+import weakref
 from types import FunctionType
 from typing import Any
 
@@ -38,6 +39,7 @@ def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail:
     if (reason := obstacle()) is not None:
         compiler.add_plain(f"{function.__qualname__}: {reason}")
         return None
+    session_of(compiler).capturing = weakref.ref(jitted)
     try:
         _check(function)
         follow = len(jitted.entries) < MAX_POSITIONS
@@ -95,6 +97,9 @@ def _capture_with_retries(
         )
         capture.tracer.follows_elements = not session.per_code
         capture.tracer.follows_lengths = compiler.options.dynamic is not False
+        capture.tracer.foresees = not (
+            session.per_code or session.forced or compiler.options.fullgraph
+        )
         try:
             return capture.run()
         except Avoid as avoid:

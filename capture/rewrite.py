@@ -29,6 +29,7 @@ from frameloom.capture.assumptions import (
 )
 from frameloom.capture.branches import calls_in
 from frameloom.capture.builder import CodeBuilder
+from frameloom.capture.foreseen import forgetting
 from frameloom.capture.freezing import frozen
 from frameloom.capture.instr import argument_names, assemble, decode
 from frameloom.capture.late_sizes import avoid_late, checks_sizes
@@ -124,6 +125,8 @@ class Piece:
                 for part in call.parts:
                     part.compile(partial(capture.compiler.compile_part, trail=capture.trail))
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
+            if t.foreseen:
+                self.compiled = forgetting(t, self.compiled)
             if t.went_back and self.graph.backward is None:
                 self.compiled = without_gradients(self.compiled)
             sized = checks_sizes(t, self.graph, ours)

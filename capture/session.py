@@ -41,6 +41,8 @@ class Session:
         self.varying = Varying()
         self.tells_compiling = True  # to a program that asks, unless what it does then fails
         self._avoided: set[tuple[int, int]] = set()
+        self._certain: set[tuple[int, int]] = set()
+        self.capturing: weakref.ref[Any] | None = None  # the jitted function
         self._functions: list[FunctionType] = []
         self._codes: list[CodeType] = []  # keeps the ids in `_avoided` meaningful
 
@@ -48,9 +50,15 @@ class Session:
         self.__init__()  # type: ignore[misc]
 
     def avoid(self, code: CodeType, index: int) -> None:
-        """Break at this instruction from now on."""
+        """Break at this instruction from now on; told twice, also where it could be foreseen what the data decides there."""
         self._codes.append(code)
-        self._avoided.add((id(code), index))
+        key = (id(code), index)
+        if key in self._avoided:
+            self._certain.add(key)
+        self._avoided.add(key)
+
+    def is_certain(self, code: CodeType, index: int) -> bool:
+        return (id(code), index) in self._certain
 
     def is_avoided(self, code: CodeType, index: int) -> bool:
         return (id(code), index) in self._avoided

@@ -89,6 +89,8 @@ class Tracer:
         self.follows_numbers = False  # whether numbers that vary become inputs
         self.follows_lengths = False  # whether new lengths of containers may be left to Python
         self.follows_elements = False  # whether numbers in tensors of the CPU do
+        self.foresees = False  # whether choices of data may be taken as they are in this call
+        self.foreseen: list[Any] = []  # those that were (foreseen.py)
         self.resumed = False  # the captured function is a resume function
         self.settings = Settings()
         self.draws: list[Value] = []  # random numbers that Python draws, in order

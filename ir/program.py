@@ -20,8 +20,10 @@ from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
 from frameloom.ir.size import Symbol
 
-# What a check says for which the call starts anew as plain Python.
+# What checks say for which the call starts anew as plain Python.
 ASSUMED = "a condition does not hold"
+FORESEEN = "a choice is another one than in the captured call"
+ANEW = (ASSUMED, FORESEEN)
 
 
 class Kind(enum.Enum):
@@ -189,7 +191,7 @@ class Check:
     @property
     def starts_anew(self) -> bool:
         """Whether the call starts anew as plain Python where it fails."""
-        return self.message == ASSUMED
+        return self.message in ANEW
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import torch
 
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.elements import element_of
+from frameloom.capture.foreseen import foreseen_truth
 from frameloom.capture.known import known_value
 from frameloom.capture.late_items import MOST, may_be_sizes, sizes_in
 from frameloom.capture.values.base import Value
@@ -97,7 +98,10 @@ def _taken_out(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
     assert t.frame is not None
     site, dtype = (t.frame.code, t.frame.at.index), tensor.fake.dtype
     if dtype is torch.uint64 or t.session.is_avoided(*site):
-        raise broken
+        told = foreseen_truth(t, tensor, True) if dtype is torch.bool else None
+        if told is None:
+            raise broken
+        return ConstValue(told)
     if (element := element_of(t, tensor.fake, site)) is not None:  # type: ignore[arg-type]
         return element
     cls, wide = next((c, w) for kinds, c, w in NUMBERS if kinds(dtype))

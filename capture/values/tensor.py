@@ -152,14 +152,27 @@ class TensorValue(Value):
 
     def truth(self, t: Tracer) -> bool:
         known = self.known_truth(t)
-        if known is None:
-            return likely_truth(t, self, Break("data_dependent_branch", "bool(tensor)"))
-        return known
+        if known is not None:
+            return known
+        from frameloom.capture.foreseen import foreseen_truth
+
+        told = foreseen_truth(t, self)
+        if told is not None:
+            return told
+        return likely_truth(t, self, Break("data_dependent_branch", "bool(tensor)"))
 
     def known_truth(self, t: Tracer) -> bool | None:
         """Its truth, where that follows from no input."""
         known = known_value(self.fake, t.recorder)  # type: ignore[arg-type]
         return bool(known) if known is not None and known.numel() == 1 else None
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        found = class_attribute(self.type(), "__contains__")  # noted: methods can be replaced
+        if found is not CONTAINS or not isinstance(item, ConstValue | TensorValue):
+            return super().contains(t, item)
+        if not issubclass(item.type(), int | float | torch.Tensor):
+            return super().contains(t, item)
+        return t.torch_call(_contains, [self, item], {}).truth(t)
 
     def length(self, t: Tracer) -> int:
         if self.fake.ndim == 0:
@@ -190,3 +203,10 @@ class TensorValue(Value):
 
     def rebuild(self, r: Rebuilder) -> None:
         r.load_output(self)
+
+
+CONTAINS = class_attribute(torch.Tensor, "__contains__")
+
+
+def _contains(tensor: torch.Tensor, item: Any) -> torch.Tensor:
+    return (item == tensor).any()

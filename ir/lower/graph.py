@@ -69,7 +69,7 @@ from frameloom.ir.node import Node
 from frameloom.ir.numbers import is_number
 from frameloom.ir.philox import Generator
 from frameloom.ir.program import (
-    ASSUMED,
+    ANEW,
     Alike,
     Buffer,
     Check,
@@ -155,7 +155,9 @@ class Lowering:
         """`once`: parts that are alike are lowered once (repeats.py), or Unfit."""
         nodes = list(self.graph.nodes)
         late = {n.facts for node in nodes for n in late_sizes_in(node.meta.get("val"))}
-        self.starts_anew = bool(late) or any(n.args[1:] == (ASSUMED,) for n in nodes)
+        self.starts_anew = bool(late) or any(
+            n.args[1:] in {(text,) for text in ANEW} for n in nodes
+        )
         forget(s for facts in late for s in facts.symbols)
         ends = nodes[-1].args[0]
         self.returned = {base_of(n) for n in flatten(ends) if isinstance(n, torch.fx.Node)}

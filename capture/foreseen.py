@@ -1,0 +1,109 @@
+"""What small tensors of ints and bools decide that the program is given (`if mask.any():`, `if pad in ids:`): taken as it is in the captured call.
+
+Masks and flags of that kind are mostly the same from call to call.  The graph checks it (assumptions.py); the first call for which it is otherwise
+starts anew as plain Python, and from then on the graph breaks there.  What floating point numbers decide breaks the graph at once.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.assumptions import hold
+from frameloom.capture.fake import Fake
+from frameloom.capture.functional import current
+from frameloom.capture.known import MAX_ELEMENTS, ancestors, evaluated, is_fixed
+from frameloom.capture.outside import ArrayOrigin
+from frameloom.config import config
+from frameloom.debug import log
+from frameloom.ir.program import FORESEEN
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from frameloom.capture.session import Session
+    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.values.tensor import TensorValue
+
+MOST = 64  # choices of one graph
+MOST_HERE = 2  # by one instruction of one frame, which may stand in a loop that the data ends
+
+
+def foreseen_truth(t: Tracer, condition: TensorValue, taken_out: bool = False) -> bool | None:
+    """The truth of a condition in the captured call, None where it is not counted on.  `taken_out`: as a number, which needs no break as long as
+    nobody asks for it."""
+    frame = t.frame
+    if frame is None or not t.foresees or condition.fake.numel() != 1:
+        return None
+    site = (frame.code, frame.at.index)
+    refused = t.session.is_certain if taken_out else t.session.is_avoided
+    here = (id(frame), frame.at.index)
+    if refused(*site) or len(t.foreseen) >= MOST or t.foreseen.count((here, site)) >= MOST_HERE:
+        return None
+    value = _value(t, condition)
+    if value is None:
+        return None
+    expected = bool(value)
+    t.torch_call(partial(hold, expected=expected, message=FORESEEN), [condition], {})
+    t.rerun_sites.append((site, True))
+    t.foreseen.append((here, site))
+    t.on_undo(t.foreseen.pop)
+    return expected
+
+
+def _value(t: Tracer, condition: TensorValue) -> torch.Tensor | None:
+    recorder = t.recorder
+    if condition.fake.device.type != "cpu":
+        return None
+    node = current(condition.fake, recorder)  # type: ignore[arg-type]
+    values: dict[Any, Any] = {}
+    for place in recorder.graph.find_nodes(op="placeholder"):
+        if isinstance(fake := place.meta.get("val"), Fake):
+            key, real, _ = recorder.inputs[fake.memory.input]  # type: ignore[index, union-attr]
+            if _is_discrete(real) and not isinstance(key, ArrayOrigin):
+                values[place] = real
+    order = ancestors(node, is_fixed, values, set())
+    return None if order is None else evaluated(node, order, values, recorder)
+
+
+def _is_discrete(tensor: torch.Tensor) -> bool:
+    kind = tensor.dtype
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.device.type == "cpu"
+        and not (kind.is_floating_point or kind.is_complex)
+        and tensor.numel() <= MAX_ELEMENTS
+    )
+
+
+def forgetting(t: Tracer, compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """The graph; where a call is another than was foreseen, what was compiled so is forgotten."""
+    session, jitted = t.session, t.session.capturing
+    sites = [site for _, site in t.foreseen]
+
+    def run(*inputs: Any) -> Any:
+        try:
+            return compiled(*inputs)
+        except RuntimeError as error:
+            if str(error) == FORESEEN:
+                _forget(session, sites, jitted)
+            raise
+
+    return run
+
+
+def _forget(
+    session: Session, sites: list[tuple[CodeType, int]], jitted: weakref.ref[Any] | None
+) -> None:
+    if "recompiles" in config.logs:
+        log("recompiles", f"{sites[0][0].co_qualname}: a choice by data is another one: a break")
+    for code, index in sites:
+        session.avoid(code, index)
+        session.avoid(code, index)
+    owner = jitted() if jitted is not None else None
+    if owner is not None:
+        owner.clear()
