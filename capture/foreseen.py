@@ -1,11 +1,13 @@
 """What small tensors of ints and bools decide that the program is given (`if mask.any():`, `if pad in ids:`): taken as it is in the captured call.
 
-Masks and flags of that kind are mostly the same from call to call.  The graph checks it (assumptions.py); the first call for which it is otherwise
-starts anew as plain Python, and from then on the graph breaks there.  What floating point numbers decide breaks the graph at once.
+Masks and flags of that kind are mostly the same from call to call.  So is whether numbers are finite (`if x.isnan().any():`): they are taken to be.
+The graph checks it (assumptions.py); the first call for which it is otherwise starts anew as plain Python, and from then on the graph breaks there.
+What else floating point numbers decide breaks the graph at once.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
     from frameloom.capture.values.tensor import TensorValue
 
+SAME = ("aten.all.default", "aten.any.default", "aten.all.dim", "aten.any.dim", "aten.clone.default", "aten.detach.default", "aten.view.default")  # fmt: skip
+NOT = ("aten.logical_not.default", "aten.bitwise_not.default")
+AND = ("aten.mul.Tensor", "aten.logical_and.default", "aten.bitwise_and.Tensor")
+OR = ("aten.logical_or.default", "aten.bitwise_or.Tensor")
 MOST = 64  # choices of one graph
 MOST_HERE = 2  # by one instruction of one frame, which may stand in a loop that the data ends
 
@@ -44,10 +50,9 @@ def foreseen_truth(t: Tracer, condition: TensorValue, taken_out: bool = False) -
     here = (id(frame), frame.at.index)
     if refused(*site) or len(t.foreseen) >= MOST or t.foreseen.count((here, site)) >= MOST_HERE:
         return None
-    value = _value(t, condition)
-    if value is None:
+    expected = _expected(t, condition)
+    if expected is None:
         return None
-    expected = bool(value)
     t.torch_call(partial(hold, expected=expected, message=FORESEEN), [condition], {})
     t.rerun_sites.append((site, True))
     t.foreseen.append((here, site))
@@ -55,11 +60,17 @@ def foreseen_truth(t: Tracer, condition: TensorValue, taken_out: bool = False) -
     return expected
 
 
-def _value(t: Tracer, condition: TensorValue) -> torch.Tensor | None:
-    recorder = t.recorder
+def _expected(t: Tracer, condition: TensorValue) -> bool | None:
     if condition.fake.device.type != "cpu":
         return None
-    node = current(condition.fake, recorder)  # type: ignore[arg-type]
+    node = current(condition.fake, t.recorder)  # type: ignore[arg-type]
+    value = _value(t, node)
+    return if_finite(node) if value is None else bool(value)
+
+
+def _value(t: Tracer, node: torch.fx.Node) -> torch.Tensor | None:
+    """What it is in the captured call, where that is soon told."""
+    recorder = t.recorder
     values: dict[Any, Any] = {}
     for place in recorder.graph.find_nodes(op="placeholder"):
         if isinstance(fake := place.meta.get("val"), Fake):
@@ -78,6 +89,28 @@ def _is_discrete(tensor: torch.Tensor) -> bool:
         and not (kind.is_floating_point or kind.is_complex)
         and tensor.numel() <= MAX_ELEMENTS
     )
+
+
+def if_finite(node: torch.fx.Node, depth: int = 8) -> bool | None:
+    """What a condition is if all numbers are finite that it asks about; None where it asks about anything else."""
+    name, args = str(node.target), node.args
+    if name in ("aten.isnan.default", "aten.isinf.default"):
+        return False
+    if name in ("aten.eq.Tensor", "aten.ne.Tensor"):
+        same = args[0] is args[1] and args[0].meta["val"].is_floating_point()  # type: ignore[union-attr]
+        return name == "aten.eq.Tensor" if same else None
+    if name in ("aten.eq.Scalar", "aten.ne.Scalar"):
+        of_sizes = str(getattr(args[0], "target", "")) == "aten.abs.default"
+        return name == "aten.ne.Scalar" if of_sizes and args[1] == math.inf else None
+    is_bool = getattr(node.meta.get("val"), "dtype", None) is torch.bool
+    if not is_bool or not depth or name not in (*SAME, *NOT, *AND, *OR):
+        return None
+    told = [if_finite(a, depth - 1) for a in node.all_input_nodes]
+    if None in told:
+        return None
+    if name in NOT:
+        return not told[0]
+    return any(told) if name in OR else all(told)
 
 
 def forgetting(t: Tracer, compiled: Callable[..., Any]) -> Callable[..., Any]:

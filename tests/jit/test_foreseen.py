@@ -106,6 +106,39 @@ def test_what_floats_decide_breaks_at_once():
     assert frameloom.stats()["breaks"] == 1
 
 
+def clamped(net, norm, x, m):
+    y = norm(net(x))
+    if not torch.isfinite(y).all():
+        y = torch.clamp(y, -1, 1)
+    return y * 2
+
+
+def skipped(net, norm, x, m):
+    loss = net(x).square().mean()
+    if torch.isnan(loss) or torch.isinf(loss):
+        return loss.detach() * 0
+    return loss * 2
+
+
+def told(net, norm, x, m):
+    y = net(x)
+    bad = torch.isnan(y).any() | (y != y).any().logical_not().logical_not()
+    return y.nan_to_num() if bad.item() else y * 2
+
+
+@pytest.mark.parametrize("fn", [clamped, skipped, told], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("bad", [torch.inf, torch.nan, None])
+def test_numbers_that_are_not_finite(fn, bad):
+    def poisoned(net, norm, x, m):
+        return fn(net, norm, x * m.select(0, 0), m)
+
+    masks = [[1.0]] * 3 if bad is None else [[1.0], [bad], [1.0], [bad], [1.0]]
+    same_training(called(poisoned, masks, torch.float), plain=None)
+    stats = frameloom.stats()
+    assert (stats["breaks"] > 0) is (bad is not None), stats
+    assert bad is not None or stats["graphs"] == 1, stats
+
+
 def test_members():
     def fn(net, norm, x, m):
         return net(x) * (2 if 1 in m else 3) * (2 if 1.5 in m else 3), True in m, m[0] in m
