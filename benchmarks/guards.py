@@ -62,14 +62,16 @@ def walk():
         "encoder, 6 layers": (hf.BertModel, hf.BertConfig(num_hidden_layers=6, **sizes), {}),
     }  # fmt: skip
     for name, (cls, config, options) in models.items():
-        model = cls(config).eval()
-        modules = sum(1 for _ in model.modules())
-        jit(model)
-        model(ids, **options)
-        jitted = model._compiled_call_impl.__func__
-        checks = len(jitted.entries[-1].guards.texts())
-        cost = walk_time(jitted, (model, (ids,), options)) / 1000
-        print(f"walk    {name}: {modules} modules, {checks} checks: {cost:.1f} us")
+        for dynamic in (False, True):
+            model = cls(config).eval()
+            modules = sum(1 for _ in model.modules())
+            jit(model, dynamic=dynamic)
+            model(ids, **options)
+            jitted = model._compiled_call_impl.__func__
+            checks = len(jitted.entries[-1].guards.texts())
+            cost = walk_time(jitted, (model, (ids,), options)) / 1000
+            kind = "sizes vary" if dynamic else "sizes as they are"
+            print(f"walk    {name}, {kind}: {modules} modules, {checks} checks: {cost:.1f} us")
 
 
 def positional(x):
@@ -106,7 +108,7 @@ def call():
 
 
 def miss():
-    jitted = jit(positional)
+    jitted = jit(positional, dynamic=False)
     xs = [torch.randn(n + 1) for n in range(16)]
     for x in xs:
         jitted(x)
