@@ -181,6 +181,17 @@ def without_examples(captured: CapturedGraph) -> CapturedGraph:
     return replace(captured, examples=())
 
 
+def copy_node(
+    graph: torch.fx.Graph, node: torch.fx.Node, instead: Callable[[torch.fx.Node], Any]
+) -> torch.fx.Node:
+    """As `graph.node_copy`, which searches the arguments for symbolic sizes."""
+    made = graph.create_node(node.op, node.target, name=node.name, type_expr=node.type)
+    made.args = torch.fx.node.map_arg(node.args, instead)
+    made.kwargs = torch.fx.node.map_arg(node.kwargs, instead)
+    made.meta = dict(node.meta)
+    return made
+
+
 def graph_of(
     inputs: Iterable[torch.fx.Node], own: Iterable[torch.fx.Node], ends: Iterable[torch.fx.Node]
 ) -> torch.fx.Graph:
@@ -191,6 +202,6 @@ def graph_of(
         copies[node] = graph.placeholder(node.name)
         copies[node].meta.update(node.meta)
     for node in own:
-        copies[node] = graph.node_copy(node, copies.__getitem__)
+        copies[node] = copy_node(graph, node, copies.__getitem__)
     graph.output(tuple(copies[n] for n in ends))
     return graph

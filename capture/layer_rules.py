@@ -161,10 +161,35 @@ def _batch_norm_training(
     if not training:
         out, _, _, *running = func(x, *parameters, training, *rest)
         return out, empty(0, x.dtype), empty(0, x.dtype), *running
-    if any(p is None or p.dtype != x.dtype for p in parameters) or not x.is_contiguous():
+    dtypes = {None if p is None else p.dtype for p in parameters}
+    mixed = x.dtype in HALVES and dtypes == {torch.float32} and 1 not in x.shape
+    if not (dtypes == {x.dtype} or mixed) or not x.is_contiguous():
+        return None
+    channels, dtype = x.shape[1:2], torch.float32 if mixed else x.dtype
+    return empty(x.shape, x.dtype), *(empty(channels, dtype) for _ in range(4))
+
+
+@rule(aten.native_batch_norm_backward.default)
+def _batch_norm_derivative(
+    func: Any,
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    weight: Any,
+    mean: Any,
+    var: Any,
+    save_mean: Any,
+    save_invstd: Any,
+    training: bool,
+    eps: float,
+    mask: list[bool],
+) -> Any:
+    if not training or weight is None or not all(mask) or 1 in x.shape or x.dim() < 2:
+        return None
+    like = grad.shape == x.shape and grad.dtype == x.dtype
+    if not like or not grad.is_contiguous() or not x.is_contiguous():
         return None
     channels = x.shape[1:2]
-    return empty(x.shape, x.dtype), *(empty(channels, x.dtype) for _ in range(4))
+    return empty(x.shape, x.dtype), empty(channels, weight.dtype), empty(channels, weight.dtype)
 
 
 @rule(aten._transformer_encoder_layer_fwd.default)

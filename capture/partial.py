@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 from frameloom.capture.carried import given_sizes
-from frameloom.capture.graph import Backward
+from frameloom.capture.graph import Backward, copy_node
 
 Node = torch.fx.Node
 aten = torch.ops.aten
@@ -54,7 +54,7 @@ def partial_backward(how: Backward, missing: Set[int]) -> Partial:
         if (other := _other_summand(n, is_gone)) is not None:
             copies[n] = copies[other]
         else:
-            copies[n] = graph.node_copy(n, operand)
+            copies[n] = copy_node(graph, n, operand)
     results = nodes[-1].args[0]
     ends = tuple(k for k, n in enumerate(results) if not is_gone(n))
     graph.output(tuple(copies[results[k]] for k in ends))

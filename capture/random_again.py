@@ -16,6 +16,7 @@ import torch.fx
 
 from frameloom.capture.aten_op import draws
 from frameloom.capture.fake import Fake
+from frameloom.capture.graph import copy_node
 from frameloom.ir.size import hint_of
 
 aten = torch.ops.aten
@@ -85,14 +86,14 @@ def copied_again(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) ->
     if STATE in node.meta and node.target is operator.getitem:
         drawn = node.args[0]
         if drawn in copies:
-            return graph.node_copy(node, copies.__getitem__)
+            return copy_node(graph, node, copies.__getitem__)
     spare = drawn.args[0] if drawn is not node or node.target in LIKE else None
 
     def operand(n: Node) -> Node:
         return _stand_in(graph, n) if n is spare and n not in copies else copies[n]
 
     if STATE not in node.meta:
-        return graph.node_copy(node, operand)
+        return copy_node(graph, node, operand)
     made = _drawn_again(graph, drawn, operand)
     if drawn is not node:
         made = graph.call_function(operator.getitem, (made, node.args[1]))

@@ -6,7 +6,7 @@ Nothing of Triton's side is imported before a program has a kernel on a GPU, nor
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,15 @@ class Texts:
     files: Sequence[Any]
     launches: Sequence[tuple[str, Sequence[Any]]]
     begun: Mapping[str, Any] = field(default_factory=dict)  # by device: a Building
+
+    def go_on(self) -> int:
+        """Keeps what compiles these busy; how many of them it still has to do."""
+        return sum(building.go_on() for building in self.begun.values())
+
+    def close(self) -> None:
+        """Nobody will build them."""
+        for building in self.begun.values():
+            building.close()
 
     def entries(self) -> Iterator[Any]:
         """What each kernel became: `name` and `code`."""
@@ -74,9 +83,14 @@ def launches(program: Program) -> Program:
     return lists(partition(program, chip_of))
 
 
-def generate_all(program: Program, tune: bool = False, ahead: bool = False) -> Texts:
+def generate_all(
+    program: Program,
+    tune: bool = False,
+    ahead: bool = False,
+    between: Callable[..., object] | None = None,
+) -> Texts:
     """The sources of all kernels; with `tune`, the fastest of several for a GPU (autotune.py).  `ahead`: compiling those for a
-    GPU begins as soon as each is written."""
+    GPU begins as soon as each is written.  `between` is called after each of them otherwise."""
     by_device: dict[str, list[Kernel | KernelList]] = {}
     for step in program.steps:
         if isinstance(step, Kernel | KernelList):
@@ -89,7 +103,8 @@ def generate_all(program: Program, tune: bool = False, ahead: bool = False) -> T
         for device, steps in by_device.items():
             if ahead and not tune:
                 begun[device] = _building(device)
-            texts.append((device, _triton(steps, device, checks, tune, begun.get(device))))
+            begin = begun[device].add if device in begun else between
+            texts.append((device, _triton(steps, device, checks, tune, begin)))
         return Texts(_cpp(cpu) if cpu else (), texts, begun)
     except BaseException:
         for building in begun.values():
@@ -115,7 +130,7 @@ def _triton(
     device: str,
     checks: frozenset[Buffer],
     tune: bool,
-    building: Any,
+    begin: Callable[[Any], object] | None,
 ) -> Sequence[Any]:
     from frameloom.codegen.chip import chip_of
     from frameloom.codegen.triton_module import generate
@@ -126,7 +141,7 @@ def _triton(
     if tune:
         sources = _tuned(kernels, chip, device, checks)
     else:
-        sources = generate(kernels, chip, checks, building and building.add)
+        sources = generate(kernels, chip, checks, begin)
     return [*sources, *_lists(steps, chip)]
 
 
@@ -160,8 +175,7 @@ def build_all(texts: Texts) -> Built:
         from frameloom.codegen.chip import chip_of
         from frameloom.runtime.triton_build import build as build_triton
 
-        building = texts.begun.get(device)
-        if building is not None:
+        if (building := texts.begun.get(device)) is not None:
             made = building.result(sources)
         else:
             made = build_triton(sources, chip_of(device).arch)

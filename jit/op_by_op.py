@@ -12,7 +12,7 @@ import torch.fx
 
 from frameloom.capture.aten_op import draws
 from frameloom.capture.autograd_functions import copied
-from frameloom.capture.graph import CapturedGraph, function_of
+from frameloom.capture.graph import CapturedGraph, copy_node, function_of
 from frameloom.ir.numbers import is_number
 
 aten = torch.ops.aten
@@ -127,7 +127,7 @@ class OpByOp:
                 value = graph.call_function(aten.detach.default, (value,))
                 copies[node] = graph.call_function(node.target, (target, value))
                 continue
-            copies[node] = graph.node_copy(node, copies.__getitem__)
+            copies[node] = copy_node(graph, node, copies.__getitem__)
             if node.target is aten.copy.default:
                 copies[node].target = copied
             is_tensor = isinstance(node.meta.get("val"), torch.Tensor)

@@ -2,24 +2,25 @@
 
     captured graph -> recognise -> lower -> fuse -> launches -> plan memory -> generate -> build -> plan
 
-`run_stages` times, dumps and verifies around every stage; the stages themselves do none of that.
+`_written` and `_assembled` time, dump and verify around every stage; the stages themselves do none of that.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.fx
 
 from frameloom.assemble import assemble
-from frameloom.backends import announce, build_all, generate_all, launches
+from frameloom.backends import Texts, announce, build_all, generate_all, launches
 from frameloom.capture.branches import calls_in
 from frameloom.capture.graph import Backward, CapturedGraph, without_examples
+from frameloom.capture.partial import partial_backward
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import Sized
 from frameloom.capture.written_attention import recognised
@@ -36,7 +37,7 @@ from frameloom.ir.lower import lower
 from frameloom.ir.lower.batch_norm import fold_batch_norms
 from frameloom.ir.lower.channels_last import LAID
 from frameloom.ir.lower.constants import Constants, evaluate
-from frameloom.ir.memory import plan_memory
+from frameloom.ir.memory import MemoryPlan, plan_memory
 from frameloom.ir.program import Extern, Kernel, KernelList, Program, View
 from frameloom.ir.size import Int, same
 from frameloom.ir.text import show
@@ -48,6 +49,7 @@ from frameloom.runnable import runnable
 from frameloom.steady import steady
 
 Compiled = Callable[..., Any]
+MUCH = 16  # kernels that are waited for, for which other work is brought forward
 
 
 def _lower(captured: CapturedGraph) -> Program:
@@ -77,22 +79,66 @@ def compile_graph(
     # What is only saved between the passes lies in memory as suits our own kernels.
     n_results = captured.backward.n_results
     alone = replace(captured, backward=None, visible=n_results)
-    forward, report = _compile_one(alone, options, trail)
-    laid = _laid(report, captured.backward)
-    told = weakref.ref(report)  # nobody may want to know
+    half = _BackwardHalf(captured, captured.backward, options, Trail(f"{trail.name} backward"))
+    forward, report = _compile_one(alone, options, trail, half.prepare)
+    half.laid = _laid(report, captured.backward)
+    half.report = weakref.ref(report)  # nobody may want to know
+    captured = half.captured = replace(without_examples(captured), inputs=())
+    return Gradients(forward, half.compile, captured), report
 
-    def compile_backward(graph: torch.fx.Graph, examples: tuple[Any, ...]) -> Compiled:
-        """Called when the first backward pass comes."""
-        own = Trail(f"{trail.name} backward")
-        for k, node in enumerate(graph.find_nodes(op="placeholder")):
-            like, example = node.meta["val"], examples[k]
-            if not isinstance(example, torch.Tensor):
-                continue
-            strides = laid.get(k, like.stride()) if isinstance(like, Sized) else example.stride()
-            if not all(map(same, strides, like.stride())):
-                node.meta[LAID] = strides
-        behind = replace(
-            captured,
+
+class _BackwardHalf:
+    """Compiles the backward graph when the first backward pass comes.  Where many kernels of the forward graph are still being compiled
+    when there is nothing else to do, its texts are written then."""
+
+    def __init__(
+        self, captured: CapturedGraph, how: Backward, options: Options, trail: Trail
+    ) -> None:
+        self.captured, self.how, self.options, self.trail = captured, how, options, trail
+        self.laid: Mapping[int, tuple[Int, ...]] = {}
+        self.report: Callable[[], GraphReport | None] = lambda: None
+        self._prepared: tuple[Hashable, Written] | None = None
+
+    def prepare(self, forward: Written) -> None:
+        if self.how.sizes or self.options.tune:
+            return
+        graph = partial_backward(self.how, frozenset()).graph
+        examples = self.captured.examples
+        outputs = [forward.programs[-1].outputs[k] for k in self.how.saved_outputs]
+        strides = [
+            *(_strides(examples[k]) for k in self.how.saved_inputs),
+            *(o.strides if isinstance(o, View) else _strides(examples[o]) if isinstance(o, int) else None for o in outputs),
+            *(layout.strides for layout in self.how.layouts),
+        ]  # fmt: skip
+        _lay(graph, strides)
+        with torch._C._DisableAutocast(), torch.no_grad():
+            behind = self._behind(graph, ())
+            written = _written(behind, self.options, self.trail, lambda *_: forward.texts.go_on())
+        self._prepared = _key(graph, strides), written
+
+    def compile(self, graph: torch.fx.Graph, examples: tuple[Any, ...]) -> Compiled:
+        places = graph.find_nodes(op="placeholder")
+        strides = [_strides(example) for example in examples]
+        for k, node in enumerate(places):
+            if strides[k] is not None and isinstance(like := node.meta["val"], Sized):
+                strides[k] = self.laid.get(k, like.stride())
+        _lay(graph, strides)
+        written = None
+        if self._prepared is not None and self._prepared[0] == _key(graph, strides):
+            (_, written), self._prepared = self._prepared, None
+        trail = self.trail if written is not None else Trail(self.trail.name)
+        try:
+            behind = self._behind(graph, examples)
+            compiled, part = _compile_one(behind, self.options, trail, written=written)
+        finally:
+            trail.close()
+        if (whole := self.report()) is not None:
+            whole.backward.append(part)
+        return compiled
+
+    def _behind(self, graph: torch.fx.Graph, examples: tuple[Any, ...]) -> CapturedGraph:
+        return replace(
+            self.captured,
             graph=graph,
             inputs=(),
             examples=examples,
@@ -103,16 +149,22 @@ def compile_graph(
             n_ops=sum(n.op == "call_function" and not is_view(n) for n in graph.nodes),
             backward=None,
         )
-        try:
-            compiled, part = _compile_one(behind, options, own)
-        finally:
-            own.close()
-        if (whole := told()) is not None:
-            whole.backward.append(part)
-        return compiled
 
-    captured = replace(without_examples(captured), inputs=())
-    return Gradients(forward, compile_backward, captured), report
+
+def _strides(value: Any) -> tuple[Int, ...] | None:
+    return value.stride() if isinstance(value, torch.Tensor) else None
+
+
+def _lay(graph: torch.fx.Graph, strides: Sequence[tuple[Int, ...] | None]) -> None:
+    """Notes at the inputs how they really lie in memory."""
+    for node, own in zip(graph.find_nodes(op="placeholder"), strides, strict=True):
+        if own is not None and not all(map(same, own, node.meta["val"].stride())):
+            node.meta[LAID] = own
+
+
+def _key(graph: torch.fx.Graph, strides: Sequence[tuple[Int, ...] | None]) -> Hashable:
+    """Equal for equal parts of one backward graph."""
+    return tuple(node.name for node in graph.nodes), tuple(strides)
 
 
 def _laid(report: GraphReport, how: Backward) -> dict[int, tuple[Int, ...]]:
@@ -125,8 +177,13 @@ def _laid(report: GraphReport, how: Backward) -> dict[int, tuple[Int, ...]]:
 
 
 def _compile_one(
-    captured: CapturedGraph, options: Options, trail: Trail
+    captured: CapturedGraph,
+    options: Options,
+    trail: Trail,
+    meanwhile: Callable[[Written], object] | None = None,
+    written: Written | None = None,
 ) -> tuple[Compiled, GraphReport]:
+    """`meanwhile`: what to do where much is to be waited for.  `written`: the texts, where they are there already."""
     if config.debug or "graph" in config.logs:
         readable = _readable(captured)
         trail.dump("graph_readable.py", readable)
@@ -138,26 +195,52 @@ def _compile_one(
         return captured.gm.forward, GraphReport(without_examples(captured))
     if options.backend is not None:
         return _call_backend(captured, options), GraphReport(without_examples(captured))
-    return _run_stages(captured, options, trail)
+    if written is None:
+        announce(captured)
+        written = _written(captured, options, trail)
+    if meanwhile is not None and written.texts.go_on() >= MUCH:
+        try:
+            meanwhile(written)
+        except Exception:
+            # What cannot be done now is tried again, and told, when it has to be.
+            if config.verify:
+                raise
+        except BaseException:
+            written.texts.close()
+            raise
+    return _assembled(captured, options, trail, written)
 
 
 def _compile_steady(captured: CapturedGraph, options: Options, trail: Trail) -> Compiled:
-    return _run_stages(captured, options, trail, others_may_compile)[0]
+    announce(captured)
+    written = _written(captured, options, trail)
+    return _assembled(captured, options, trail, written, others_may_compile)[0]
 
 
-def _run_stages(
+@dataclass(frozen=True)
+class Written:
+    """What is made of a graph before its kernels are compiled."""
+
+    programs: Sequence[Program]  # after each stage
+    memory: MemoryPlan
+    texts: Texts
+
+
+def _written(
     captured: CapturedGraph,
     options: Options,
     trail: Trail,
-    while_building: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> tuple[Compiled, GraphReport]:
+    between: Callable[..., object] | None = None,
+) -> Written:
+    """`between`: called again and again; without it, what is written begins to be compiled."""
     program: Any = captured
     programs = []
-    announce(captured)
     for name, stage, file in PROGRAM_STAGES:
         before = program
         with trail.stage(name):
             program = stage(program)
+        if between is not None:
+            between()
         if program is before:
             continue
         if config.verify:
@@ -169,28 +252,40 @@ def _run_stages(
             log("loops", f"after {name}\n{text}")
     with trail.stage("memory"):
         memory = plan_memory(program)
-    kernels = [s for s in program.steps if isinstance(s, Kernel | KernelList)]
     with trail.stage("generate"):
-        texts = generate_all(program, options.tune, ahead=True)
+        texts = generate_all(program, options.tune, between is None, between)
     for name, text in texts.readable():
         trail.dump(name, text)
         log("kernels", text)
+    return Written(programs, memory, texts)
+
+
+def _assembled(
+    captured: CapturedGraph,
+    options: Options,
+    trail: Trail,
+    written: Written,
+    while_building: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> tuple[Compiled, GraphReport]:
+    program = written.programs[-1]
+    kernels = [s for s in program.steps if isinstance(s, Kernel | KernelList)]
     with trail.stage("build"), while_building():
-        built = build_all(texts)
+        built = build_all(written.texts)
     with trail.stage("plan"):
         told = steady(captured, options, trail.name, _compile_steady)
-        plan = assemble(captured, program, memory, built, told)
+        plan = assemble(captured, program, written.memory, built, told)
         if options.replay:
             plan = replayed(plan, program, captured)
     origins = {k.name: k.origin for k in kernels}
+    entries = written.texts.entries()
     report = GraphReport(
         without_examples(captured),
-        kernels=tuple(KernelReport(e.name, e.code, origins[e.name]) for e in texts.entries()),
+        kernels=tuple(KernelReport(e.name, e.code, origins[e.name]) for e in entries),
         library_calls=tuple(
             s.target for s in program.steps if isinstance(s, Extern) and s.target not in OWN
         ),
-        lowered=programs[0],
-        fused=programs[-1],
+        lowered=written.programs[0],
+        fused=program,
         seconds=dict(trail.seconds),
     )
     return plan, report

@@ -141,6 +141,13 @@ class Building:
             self._round = None
         return [_unpacked(self._found[self._keys[s]]) for s in sources]
 
+    def go_on(self) -> int:
+        """Keeps the processes busy; how many sources they still have to do."""
+        if self._round is None:
+            return 0
+        self._round.go_on()
+        return self._round.unanswered
+
     def close(self) -> None:
         """Nobody will ask for the result."""
         if self._round is not None:

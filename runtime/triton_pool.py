@@ -29,12 +29,13 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from frameloom.errors import BuildError, KernelError
 
 WORKERS = 16  # at most, and no more than there are CPUs
 CPUS_EACH = 8  # so many of them for each worker that is started before there is work, 1 or 2
+AHEAD = 3  # kernels that a worker knows of where nobody may be there when it has done one
 PATIENCE = 180.0  # seconds for one kernel
 PATIENCE_AT_START = 120.0
 _WORKER = Path(__file__).with_name("triton_worker.py")
@@ -72,7 +73,7 @@ class Dead(Exception):
 
 
 class Worker:
-    """One process.  `answer` returns None until the whole answer is there; the first one says that it is `ready`."""
+    """One process, which answers in the order in which it is asked; the first answer says that it is `ready`."""
 
     def __init__(self, arch: int) -> None:
         folder = triton_folder().parent
@@ -111,21 +112,23 @@ class Worker:
     def seconds_left(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
 
-    def answer(self) -> tuple[dict[str, Any], bytes] | None:
-        """To be called when `out` can be read."""
+    def answers(self) -> list[tuple[dict[str, Any], bytes]]:
+        """Those that are whole, oldest first.  To be called when `out` can be read."""
         part = os.read(self.out, 1 << 20)
         if not part:
             raise Dead(self.last_words())
-        self._received += part
-        if len(self._received) < 8:
-            return None
-        size, extra = struct.unpack("<II", self._received[:8])
-        if len(self._received) < 8 + size + extra:
-            return None
-        message = json.loads(self._received[8 : 8 + size])
-        data = bytes(self._received[8 + size :])
-        self._received.clear()
-        return message, data
+        received = self._received
+        received += part
+        found = []
+        while len(received) >= 8:
+            size, extra = struct.unpack("<II", received[:8])
+            end = 8 + size + extra
+            if len(received) < end:
+                break
+            found.append((json.loads(received[8 : 8 + size]), bytes(received[8 + size : end])))
+            del received[:end]
+            self._deadline = time.monotonic() + PATIENCE
+        return found
 
     def last_words(self) -> str:
         with contextlib.suppress(OSError, ValueError):
@@ -215,10 +218,11 @@ class Round:
         self.tolerant = tolerant
         self.requests: list[dict[str, Any]] = []
         self.waiting: list[tuple[int, int]] = []  # a heap
-        self.busy: dict[Worker, int] = {}
+        self.busy: dict[Worker, list[int]] = {}  # what a worker has been asked, oldest first
         self.answers: dict[int, tuple[dict[str, Any], bytes]] = {}
         self.lost: set[int] = set()  # requests that a worker died of
         self.stillborn = 0  # workers that died before they were ready
+        self.failed: BuildError | None = None  # what is raised when it is finished
 
     def add(self, request: dict[str, Any], now: bool = True) -> None:
         """One more; with `now`, workers that have nothing to do get work, and nothing is waited for."""
@@ -226,15 +230,25 @@ class Round:
         self.requests.append(request)
         if now:
             self._start_workers()
-            self._hand_out()
+            self.go_on(1)
+
+    def go_on(self, each: int = AHEAD) -> None:
+        """Takes what answers there are, and has every worker that is ready know of so many requests; waits for nothing."""
+        if self.failed is None:
             self._collect(0.0)
-            self._hand_out()
+            self._hand_out(each)
+
+    @property
+    def unanswered(self) -> int:
+        return len(self.requests) - len(self.answers)
 
     def finish(self) -> list[tuple[dict[str, Any], bytes]]:
         """The answers in the order of the requests."""
         try:
+            if self.failed is not None:
+                raise self.failed
             self._start_workers()
-            while len(self.answers) < len(self.requests):
+            while self.unanswered:
                 self._hand_out()
                 self._collect()
         finally:
@@ -251,20 +265,22 @@ class Round:
         self.pool.give_back(workers)
 
     def _start_workers(self) -> None:
-        unanswered = len(self.requests) - len(self.answers)
-        while len(self.workers) < min(unanswered, WORKERS, os.cpu_count() or 1):
+        while len(self.workers) < min(self.unanswered, WORKERS, os.cpu_count() or 1):
             self.workers.append(Worker(self.requests[0]["arch"]))
 
-    def _hand_out(self) -> None:
-        for worker in [w for w in self.workers if w.ready and w not in self.busy]:
-            if not self.waiting:
-                return
-            _, number = heapq.heappop(self.waiting)
-            self.busy[worker] = number
-            try:
-                worker.ask(self.requests[number])
-            except Dead as dead:
-                self._replace(worker, dead)
+    def _hand_out(self, each: int = 1) -> None:
+        for count in range(each):
+            for worker in [
+                w for w in self.workers if w.ready and len(self.busy.get(w, ())) <= count
+            ]:
+                if not self.waiting:
+                    return
+                _, number = heapq.heappop(self.waiting)
+                self.busy.setdefault(worker, []).append(number)
+                try:
+                    worker.ask(self.requests[number])
+                except Dead as dead:
+                    self._replace(worker, dead)
 
     def _collect(self, most: float = PATIENCE) -> None:
         """Takes the answers that are there; waits for one for `most` seconds."""
@@ -274,34 +290,42 @@ class Round:
         readable = select.select([w.out for w in watched], [], [], seconds)[0]
         for worker in watched:
             try:
-                answer = worker.answer() if worker.out in readable else None
-                if answer is None and not worker.seconds_left():
+                answers = worker.answers() if worker.out in readable else []
+                if not answers and not worker.seconds_left():
                     raise Dead("no answer for too long")
             except Dead as dead:
                 self._replace(worker, dead)
                 continue
-            if answer is None:
-                continue
-            if not worker.ready:
-                worker.ready = True
-                continue
-            number = self.busy.pop(worker)
-            if "error" in answer[0] and not self.tolerant:
-                raise KernelError(_message(answer[0]["error"], self.requests[number]))
-            self.answers[number] = answer
+            for answer in answers:
+                if not worker.ready:
+                    worker.ready = True
+                    continue
+                number = self.busy[worker].pop(0)
+                if not self.busy[worker]:
+                    del self.busy[worker]
+                if "error" in answer[0] and not self.tolerant:
+                    self._fail(KernelError(_message(answer[0]["error"], self.requests[number])))
+                self.answers[number] = answer
+
+    def _fail(self, error: BuildError) -> NoReturn:
+        self.failed = error
+        raise error
 
     def _replace(self, worker: Worker, dead: Dead) -> None:
         self.workers.remove(worker)
-        number = self.busy.pop(worker, None)
+        asked = self.busy.pop(worker, [])
         worker.end()
+        for number in asked[1:]:  # which it had not begun
+            heapq.heappush(self.waiting, (-sys.maxsize, number))
+        number = asked[0] if asked else None
         if number is None:
             self.stillborn += 1
             if self.stillborn > 1:
-                raise BuildError(f"Triton cannot be started in a process of its own: {dead}")
+                self._fail(BuildError(f"Triton cannot be started in a process of its own: {dead}"))
         elif number in self.lost:
             error = f"the process that runs Triton died: {dead}"
             if not self.tolerant:
-                raise KernelError(_message(error, self.requests[number]))
+                self._fail(KernelError(_message(error, self.requests[number])))
             self.answers[number] = {"error": error}, b""
         else:
             self.lost.add(number)

@@ -40,8 +40,8 @@ def on_a_gpu(compiled=False):
     stages[0] = (name, lambda captured: lower(relocated(captured)), file)
     generate = pipeline.generate_all
 
-    def generate_all(program, tune=False, ahead=False):
-        texts = generate(program, tune)
+    def generate_all(program, *_):
+        texts = generate(program)
         sources.append([s for _, some in texts.launches for s in some])
         return texts
 

@@ -1,0 +1,43 @@
+"""Rules for the shapes of layers say what PyTorch's meta kernels say."""
+
+import itertools
+
+import pytest
+import torch
+
+from frameloom.capture.shapes import infer
+
+aten = torch.ops.aten
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+SHAPES = [(4, 8, 5, 6), (4, 8), (4, 8, 1, 6), (1, 8, 3), (2, 8, 3, 4, 5)]
+
+
+def told(results):
+    return [(r.dtype, r.shape, r.stride()) if isinstance(r, torch.Tensor) else r for r in results]
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype, own", itertools.product(FLOATS, (*FLOATS, None)))
+def test_batch_norm(dtype, own, shape, last):
+    x = torch.empty(shape, dtype=dtype, device="meta")
+    if last:
+        if x.dim() != 4:
+            return
+        x = x.to(memory_format=torch.channels_last)
+    w = None if own is None else torch.empty(8, dtype=own, device="meta")
+    given = torch.empty(8, dtype=own or torch.float32, device="meta")
+    forward = aten._native_batch_norm_legit_functional.default
+    args = (x, w, w, given, given, True, 0.1, 1e-5)
+    wanted = forward(*args)
+    if own is not None and own != dtype and own != torch.float32:
+        return
+    got = infer(forward, args, {})
+    if own == dtype != torch.float32:
+        wanted = [wanted[0], *(t.to(dtype) for t in wanted[1:])]  # which the devices settle
+        got = [got[0], *(t.to(dtype) for t in got[1:])]
+    assert told(got) == told(wanted)
+    backward = aten.native_batch_norm_backward.default
+    for mask in ([True, w is not None, w is not None], [True, False, False]):
+        args = (x, x, w, None, None, wanted[1], wanted[2], True, 1e-5, mask)
+        assert told(infer(backward, args, {})) == told(backward(*args))
