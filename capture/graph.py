@@ -185,10 +185,10 @@ def copy_node(
     graph: torch.fx.Graph, node: torch.fx.Node, instead: Callable[[torch.fx.Node], Any]
 ) -> torch.fx.Node:
     """As `graph.node_copy`, which searches the arguments for symbolic sizes."""
+    # First: what stands instead may be made only now.
+    args, kwargs = (torch.fx.node.map_arg(x, instead) for x in (node.args, node.kwargs))
     made = graph.create_node(node.op, node.target, name=node.name, type_expr=node.type)
-    made.args = torch.fx.node.map_arg(node.args, instead)
-    made.kwargs = torch.fx.node.map_arg(node.kwargs, instead)
-    made.meta = dict(node.meta)
+    made.args, made.kwargs, made.meta = args, kwargs, dict(node.meta)
     return made
 
 

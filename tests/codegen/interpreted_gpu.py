@@ -87,7 +87,7 @@ def _device(value):
 class InterpretedPlan:
     """In the place of the native plan."""
 
-    def __init__(self, captured, program, memory, sources):
+    def __init__(self, captured, program, memory, sources, *_):
         self.program = program
         self.origins = captured.inputs
         self.sources = {e.name: (s, e) for s in sources for e in s.entries}
