@@ -181,7 +181,7 @@ def _kept(cache: DiskCache, key: str, facts: dict[str, Any], data: bytes) -> byt
 
 def _request(source: Source, arch: int, aligned: bool) -> dict[str, Any]:
     return {
-        "text": source.text,
+        "text": _code(source.text),
         "symbol": source.symbol,
         "signature": list(source.signature),
         "aligned": aligned,
@@ -190,6 +190,12 @@ def _request(source: Source, arch: int, aligned: bool) -> dict[str, Any]:
         "debug": source.debug,
         "arch": arch,
     }
+
+
+def _code(text: str) -> str:
+    """Without comments, which tell where in the program a kernel comes from: lines that move there change no machine code."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.lstrip().startswith("#"))
 
 
 def _packed(facts: dict[str, Any], data: bytes) -> bytes:

@@ -81,6 +81,15 @@ def test_what_decides_the_code_decides_the_key(cache):
         assert build([other], arch, cache=cache)[0].data != a.data
 
 
+def test_where_a_kernel_comes_from_does_not_decide(cache, pool, monkeypatch):
+    (first,) = build([source()], 90, cache=cache)
+    monkeypatch.setattr(pool, "round", None)
+    moved = source(
+        text="# model.py:7 in forward\n" + source().text.replace("    x =", "    # p0: y\n    x =")
+    )
+    assert build([moved], 90, cache=cache) == [first]
+
+
 def test_only_aligned_pointers_are_read_wide(cache):
     wide, narrow = (
         build([source()], 90, aligned=aligned, cache=cache)[0] for aligned in (True, False)
