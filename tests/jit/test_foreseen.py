@@ -80,7 +80,33 @@ def inside_a_try(net, norm, x, m):
         return x
 
 
-FUNCTIONS = (branch, branch_behind_writes, flag, member, of_floats, repeated, of_what_is_written, inside_a_try)  # fmt: skip
+def behind_a_break(net, norm, x, m):
+    y, seen = net(x), [m]
+    print(end="")
+    seen.append(y)
+    if m.all():
+        seen.append(norm(y) * 2)
+    return seen[-1] * len(seen), seen
+
+
+def between_breaks(net, norm, x, m):
+    total = 0
+    for part in (m[:1], m[1:], m):
+        y = net(x) * 2
+        total = total + (y if part.any() else y.sin())
+        print(end="")
+    return total
+
+
+def in_a_callee(net, norm, x, m):
+    def chosen(part):
+        y = net(x)
+        return norm(y) if part else y * 2
+
+    return sum(chosen(part) for part in m.bool())
+
+
+FUNCTIONS = (behind_a_break, between_breaks, in_a_callee, branch, branch_behind_writes, flag, member, of_floats, repeated, of_what_is_written, inside_a_try)  # fmt: skip
 
 
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
@@ -137,6 +163,43 @@ def test_numbers_that_are_not_finite(fn, bad):
     stats = frameloom.stats()
     assert (stats["breaks"] > 0) is (bad is not None), stats
     assert bad is not None or stats["graphs"] == 1, stats
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+def test_steps_that_are_left_out(name, raises):
+    """Nothing of the model or the optimizer is written before it is known."""
+
+    def program(jit):
+        net = nn.Sequential(
+            nn.BatchNorm1d(3), nn.Linear(3, 4), nn.Tanh(), nn.Dropout(0.2), nn.Linear(4, 1)
+        )
+        opt = getattr(torch.optim, name)(net.parameters(), lr=0.1)
+
+        @jit
+        def step(x):
+            opt.zero_grad()
+            loss = net(x).square().mean()
+            if raises and torch.isnan(loss):
+                raise ValueError("not finite")
+            if not torch.isfinite(loss):
+                return loss.detach()
+            loss.backward()
+            opt.step()
+            return loss.detach()
+
+        seen = []
+        for k in range(8):
+            x = torch.randn(4, 3)
+            if k in (3, 4, 6):
+                x[0] = torch.nan if raises else torch.inf
+            seen += [caught(step, x), [p.detach().clone() for p in net.parameters()]]
+            seen += [torch.rand(1), [b.clone() for b in net.buffers()]]
+        return seen
+
+    same_training(program, plain=None)
+    if raises:
+        assert not frameloom.stats()["breaks"]
 
 
 def test_members():
