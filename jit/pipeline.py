@@ -18,6 +18,7 @@ import torch.fx
 
 from frameloom.assemble import assemble
 from frameloom.backends import Texts, announce, build_all, generate_all, launches
+from frameloom.capture import _capture
 from frameloom.capture.branches import calls_in
 from frameloom.capture.graph import Backward, CapturedGraph, without_examples
 from frameloom.capture.partial import partial_backward
@@ -192,9 +193,10 @@ def _compile_one(
         trail.dump("graph_runnable.py", runnable(captured))
     if options.backend == "eager":
         # Its `forward`, past the hooks that a program may set for all modules.
-        return captured.gm.forward, GraphReport(without_examples(captured))
+        return _left_alone(captured.gm.forward), GraphReport(without_examples(captured))
     if options.backend is not None:
-        return _call_backend(captured, options), GraphReport(without_examples(captured))
+        made = _left_alone(_call_backend(captured, options))
+        return made, GraphReport(without_examples(captured))
     if written is None:
         announce(captured)
         written = _written(captured, options, trail)
@@ -304,6 +306,19 @@ def _call_backend(captured: CapturedGraph, options: Options) -> Compiled:
             f"backend {options.backend!r} returned {type(compiled).__name__}; expected a function of the example inputs"
         )
     return compiled
+
+
+def _left_alone(compiled: Compiled) -> Compiled:
+    """What a backend runs is no code of the program: the frame hook would compile it for that backend, over and over."""
+
+    def run(*inputs: Any) -> Any:
+        suspended = _capture.hook_suspend()
+        try:
+            return compiled(*inputs)
+        finally:
+            _capture.hook_restore(suspended)
+
+    return run
 
 
 def _readable(captured: CapturedGraph) -> str:

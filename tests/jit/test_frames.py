@@ -224,3 +224,17 @@ def test_what_implements_an_operator_is_left_alone():
     report = explain(f)(X, torch.tensor([0, 2]))
     assert len(report.breaks) == 1, report
     check(f, X, torch.tensor([0, 2]))
+
+
+@pytest.mark.parametrize("backend", ["eager", lambda gm, inputs: lambda *given: gm(*given)])
+def test_what_a_backend_runs_is_left_alone(backend):
+    def f(x):
+        y = x + 1
+        print(end="")
+        return y * 2 if y.sum() > 0 else y
+
+    frameloom.reset()
+    g = jit(f, backend=backend)
+    for k in range(3):
+        assert torch.equal(g(torch.full((3,), k - 1.0)), f(torch.full((3,), k - 1.0)))
+    assert frameloom.stats()["graphs"] <= 4
