@@ -24,14 +24,12 @@ Node = torch.fx.Node
 
 
 def sizes_of(captured: CapturedGraph) -> tuple[Symbol, ...]:
-    """Those of the tensors that it is given, on which it depends; none where it cannot be had for fixed ones."""
+    """Those of the tensors that it is given; none where it cannot be had for fixed ones."""
     if captured.facts is None or captured.facts.has_late or calls_in(captured.graph):
         return ()
     found: dict[Symbol, None] = {}
-    for node in captured.graph.nodes:
-        found |= dict.fromkeys(
-            symbols_in((node.meta.get("val"), *node.args, *node.kwargs.values()))
-        )
+    for node in captured.graph.find_nodes(op="placeholder"):
+        found |= dict.fromkeys(symbols_in(node.meta.get("val")))
     given = set(captured.inputs)
     return tuple(
         s for s in found if s.source.kind in ("dim", "stride") and s.source.origin in given
