@@ -109,6 +109,23 @@ def _base(node: Any) -> Any:
     return node
 
 
+def _lies_unsummed(gradient: Fake, n: Size) -> bool:
+    """Whether it is a sum over a dimension of size n, where autograd sums nothing if that is 1, and whose operand lies otherwise."""
+    node = _base(gradient.node)
+    if node.target is not aten.sum.dim_IntList or not node.args[2:3] == (True,):
+        return False
+    summed, found = node.args[0].meta["val"], node.meta["val"]
+    if not any(same(summed.shape[d], n) for d in node.args[1]):
+        return False
+    facts, symbol = n.facts, lone_symbol(n)
+
+    def value(s: Symbol) -> Int:
+        return 1 if s is symbol else facts.make({(s,): 1})
+
+    strides = [[substitute(facts, s, value) for s in fake.stride()] for fake in (summed, found)]
+    return not all(map(same, *strides))
+
+
 def _order_counts(shape: Sequence[Int], n: Size) -> bool:
     """Whether a tensor has elements, and several dimensions of more than one, where n is 1."""
     facts, symbol = n.facts, lone_symbol(n)
@@ -177,6 +194,10 @@ class SoftSizes:
 
     def settle_gradients(self, gradients: Sequence[Fake]) -> None:
         """Those of inputs are recorded, too: tensors of which autograd lays out anew what leaves get."""
+        own = tuple(self._facts.soft)  # of the derivatives themselves
         for assumption in self._found:
             if assumption.shapes(gradients):
                 assumption.note()
+        for n in own:
+            if any(_lies_unsummed(gradient, n) for gradient in gradients):
+                n.facts.assume_not_0(n - 1)

@@ -119,3 +119,20 @@ def test_a_first_call_that_fails(first):
         x = torch.rand(b, 12)
         assert torch.equal(jitted(x), x[:, 8:] * 2)
     assert frameloom.stats()["graphs"] - graphs <= 2
+
+
+def test_gradients_lie_as_where_one_batch_is_not_summed():
+    def fn(x, token, table):
+        return torch.cat([token.expand(x.shape[0], -1, -1), x], 1) * 2 + table
+
+    jitted = jit(fn)
+    for b in (3, 4, 1, 2):
+        x, token, table = torch.rand(b, 4, 8), torch.rand(1, 1, 8), torch.rand(1, 5, 8)
+        found = []
+        for call in (jitted, fn):
+            given = [p.detach().requires_grad_() for p in (token, table)]
+            call(x, *given).square().sum().backward()
+            found.append([p.grad for p in given])
+        for mine, own in zip(*found, strict=True):
+            torch.testing.assert_close(mine, own)
+            assert mine.stride() == own.stride(), b
