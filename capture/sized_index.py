@@ -1,4 +1,4 @@
-"""Indexing by ints that vary, to read or to write: PyTorch's own indexing asks what an int is, a view does not."""
+"""Indexing by ints that vary, or in steps of such, to read or to write: PyTorch's own indexing asks what they are, a view does not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.container import TupleValue
+from frameloom.capture.values.container import SliceValue, TupleValue
 from frameloom.capture.values.number import NumberValue
 from frameloom.capture.values.symbolic import is_unsettled
 from frameloom.ir.size import Size
@@ -29,7 +29,8 @@ def setter(t: Tracer, key: Value) -> Any:
 
 def _has_ints(t: Tracer, key: Value) -> bool:
     items = key.items if isinstance(key, TupleValue) else [key]
-    return any(_varies(t.look(item)) for item in items)
+    looked = map(t.look, items)
+    return any(_varies(t.look(v.bounds[2]) if isinstance(v, SliceValue) else v) for v in looked)
 
 
 def _varies(value: Value) -> bool:
@@ -49,7 +50,7 @@ def set_by_views(x: torch.Tensor, key: Any, value: Any) -> None:
 
 
 def _selected(x: torch.Tensor, key: Any) -> tuple[torch.Tensor, list[Any]]:
-    """The view that the ints select, and the rest of the key."""
+    """The view that the ints and steps select, and the rest of the key."""
     items = list(key) if isinstance(key, tuple) else [key]
     hidden = x.dim() - sum(map(_dimensions, items))  # what an ellipsis stands for
     rest: list[Any] = []
@@ -58,6 +59,9 @@ def _selected(x: torch.Tensor, key: Any) -> tuple[torch.Tensor, list[Any]]:
         if isinstance(item, Size):
             x = x.select(at, item)
             continue
+        if isinstance(item, slice) and isinstance(item.step, Size):
+            x = torch.ops.aten.slice.Tensor(x, at, item.start, item.stop, item.step)
+            item = slice(None)
         rest.append(item)
         at += hidden if item is Ellipsis else _dimensions(item)
     return x, rest

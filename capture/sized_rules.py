@@ -137,7 +137,7 @@ def _arange(func: Any, *args: Any, dtype: Any = None, **options: Any) -> Any:
         return None
     start, end = (0, args[0]) if len(args) == 1 else args[:2]
     step = args[2] if len(args) > 2 else 1
-    if isinstance(step, Size) or step == 0:
+    if step == 0:
         return None
     count = (end - start + step - (1 if step > 0 else -1)) // step
     return empty([count], dtype or torch.int64) if count >= 0 else None

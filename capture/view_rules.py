@@ -193,7 +193,7 @@ def _slice(
     func: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
     dim = wrap_dim(dim, x.dim())
-    if not x.dim() or isinstance(step, Size) or step < 1:
+    if not x.dim() or step < 1:
         return None
     n = x.shape[dim]
     first, last = bounds(start, end, n)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TypeAlias
 
-from frameloom.ir.size import Apply, Int, Monomial, Size, hint_of
+from frameloom.ir.size import Apply, Int, Monomial, Size, hint_of, terms_of
 
 Pair: TypeAlias = tuple[Int, Int]
 
@@ -31,26 +31,42 @@ def undivided(n: Int, exact: Container[Pair]) -> Int:
         return n
     terms = dict(n.terms)
     while (found := _divided(terms, exact)) is not None:
-        monomial, place = found
+        monomial, place, others = found
         factor, atom = terms.pop(monomial), monomial[place]
         assert isinstance(atom, Apply)
         a, k = atom.args
         if atom.op == "mod":
             continue
-        assert isinstance(a, Size) and type(k) is int
-        others = (*monomial[:place], *monomial[place + 1 :])
-        for part, times in a.terms:
+        divisor = k if type(k) is int else 1
+        for part, times in terms_of(a).items():
             product = tuple(sorted((*others, *part)))
-            terms[product] = terms.get(product, 0) + times * factor // k
+            terms[product] = terms.get(product, 0) + times * factor // divisor
     return n.facts.make(terms)
 
 
-def _divided(terms: dict[Monomial, int], exact: Container[Pair]) -> tuple[Monomial, int] | None:
-    """A product, and which of its factors can be written without a division."""
+def _divided(
+    terms: dict[Monomial, int], exact: Container[Pair]
+) -> tuple[Monomial, int, Monomial] | None:
+    """A product, which of its factors can be written without a division, and the others, without the divisor where that is a size."""
     for monomial, factor in terms.items():
         for place, atom in enumerate(monomial):
             if isinstance(atom, Apply) and atom.op in ("floordiv", "mod") and atom.args in exact:
                 k = atom.args[1]
+                others = (*monomial[:place], *monomial[place + 1 :])
                 if atom.op == "mod" or (type(k) is int and factor % k == 0):
-                    return monomial, place
+                    return monomial, place, others
+                if isinstance(k, Size) and (rest := _without(others, k)) is not None:
+                    return monomial, place, rest
     return None
+
+
+def _without(monomial: Monomial, k: Size) -> Monomial | None:
+    """The product divided by `k`, where that is a product, too."""
+    rest = list(monomial)
+    if len(k.terms) > 1 or k.terms[0][1] != 1:
+        return None
+    for atom in k.terms[0][0]:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
