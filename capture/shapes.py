@@ -201,7 +201,7 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     # A number in the place of a tensor takes part as a tensor without dimensions.
     wraps = bool(shape) and len(tensors) == 1 < len(args) and func._overloadname in WRAPPING
     if has_sizes(shape):
-        alike = alike and not (wraps and any(map(_is_one, shape)))
+        alike = alike and not (wraps and any(map(_is_one_here, shape)))
         return empty_strided(shape, iterator_strides(shape, tensors, alike), dtype)
     if alike and all(t.is_contiguous() for t in tensors):
         result = empty(shape, dtype)
@@ -318,6 +318,11 @@ def _is_zero(n: Int) -> bool:
 
 def _is_one(n: Int) -> bool:
     return not isinstance(n, Size) and n == 1
+
+
+def _is_one_here(n: Int) -> bool:
+    """Whether it is 1 in the captured call, which then is a condition."""
+    return n.facts.is_one_softly(n) if isinstance(n, Size) and hint_of(n) == 1 else _is_one(n)
 
 
 def is_dense(t: torch.Tensor) -> bool:

@@ -115,6 +115,49 @@ def _linspace(recorder: Any, start: Any, end: Any, steps: Any = None, **options:
     return recorder.pure(aten.linspace.default, (start, end, steps), named)
 
 
+def _histc(recorder: Any, input: Any, bins: Any = 100, min: Any = 0, max: Any = 0) -> Any:
+    plain = all(type(n) in (int, float) for n in (min, max)) and not recorder.is_followed
+    if not isinstance(bins, Size) or not plain:
+        return recorder.run(torch.histc, (input, bins, min, max), {})
+    return recorder.pure(aten.histc.default, (input, bins, min, max), {})
+
+
+# --- views
+
+
+def _diagonal(function: Any) -> Callable[..., Any]:
+    def record(recorder: Any, input: Any, offset: Any = 0, dim1: int = 0, dim2: int = 1) -> Any:
+        if not isinstance(offset, Size):
+            return recorder.run(function, (input, offset, dim1, dim2), {})
+        return recorder.run(diagonal_of_rest, (input, offset, dim1, dim2), {})
+
+    return record
+
+
+def diagonal_of_rest(x: Any, offset: Any, dim1: int, dim2: int) -> Any:
+    """The diagonal of what is left of the tensor without the rows or columns before it."""
+    x = x[(slice(None),) * ((dim1 if offset < 0 else dim2) % x.dim()) + (slice(abs(offset), None),)]
+    return x.diagonal(0, dim1, dim2)
+
+
+def _unfold(recorder: Any, input: Any, dimension: int, size: Any, step: Any) -> Any:
+    if not has_sizes((size, step)) or recorder.is_followed or not input.dim():
+        return recorder.run(torch.Tensor.unfold, (input, dimension, size, step), {})
+    return recorder.run(windows, (input, dimension, size, step), {})
+
+
+def windows(x: Any, dim: int, size: Any, step: Any) -> Any:
+    """`x.unfold(dim, size, step)`."""
+    shape, strides = list(x.shape), list(x.stride())
+    dim = range(len(shape))[dim]
+    n = shape[dim]
+    if size < 0 or size > n or step < 1:
+        raise RuntimeError("sizes of windows do not fit")
+    shape[dim] = (n - size) // step + 1
+    strides = [*strides[:dim], strides[dim] * step, *strides[dim + 1 :], strides[dim]]
+    return x.as_strided([*shape, size], strides, x.storage_offset())
+
+
 # --- recurrent layers
 
 
@@ -147,6 +190,11 @@ SIZED_CALLS: dict[Any, Callable[..., Any]] = {
     F.interpolate: _interpolate,
     F.max_pool1d: _max_pool1d,
     torch.linspace: _linspace,
+    torch.histc: _histc,
+    torch.Tensor.histc: _histc,
+    torch.diagonal: _diagonal(torch.diagonal),
+    torch.Tensor.diagonal: _diagonal(torch.Tensor.diagonal),
+    torch.Tensor.unfold: _unfold,
     **{
         getattr(torch, name): _recurrent(getattr(torch, name), getattr(aten, name).input)
         for name in ("gru", "lstm", "rnn_tanh", "rnn_relu")

@@ -3,6 +3,7 @@ know.  A rule returns None where it is not sure: then the sizes are settled."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -150,6 +151,11 @@ def _linspace(
     return empty([steps], dtype or torch.get_default_dtype())
 
 
+@sized_rule(aten.histc.default)
+def _histc(func: Any, x: Any, bins: Int, *rest: Any) -> Any:
+    return empty([bins], x.dtype) if bins > 0 else None
+
+
 @sized_rule(aten.eye.default, aten.eye.m)
 def _eye(func: Any, rows: Int, columns: Any = None, *, dtype: Any = None, **options: Any) -> Any:
     return empty([rows, rows if columns is None else columns], dtype or torch.get_default_dtype())
@@ -164,14 +170,21 @@ def _dims(dims: Any, rank: int) -> set[int]:
     return {wrap_dim(d, rank) for d in ([dims] if isinstance(dims, int) else dims)}
 
 
+@functools.cache
+def folds_keep_order() -> bool:
+    """Whether reductions lay out their results in the order of the operand's strides; newer PyTorch makes them contiguous."""
+    with torch.inference_mode():
+        return not torch.ones(2, 3, 4, device="cpu").permute(2, 0, 1).sum(-1).is_contiguous()
+
+
 def reduced(x: Any, dims: set[int], keepdim: bool, dtype: torch.dtype) -> Any:
-    """As TensorIterator lays it out: in the order of what is left of the strides."""
+    """Contiguous, or in the order of what is left of the strides."""
     kept = [d for d in range(x.dim()) if d not in dims]
     if keepdim:
         shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
     else:
         shape = [x.shape[d] for d in kept]
-    if x.is_contiguous() or not kept:
+    if not folds_keep_order() or x.is_contiguous() or not kept:
         return empty(shape, dtype)
     if keepdim:
         return None

@@ -81,6 +81,7 @@ class Facts(Ranges):
         self._sizes: dict[tuple[tuple[Monomial, int], ...], Size] = {}
         self._applied: dict[Any, Apply] = {}
         self._same: dict[Symbol, Int] = {}  # a symbol and what it equals
+        self._fixed: dict[Atom, int] = {}  # quotients and extremes that are a number
         self._resolved: dict[Size, Int] = {}
         self._exact: dict[Pair, None] = {}  # divisions that leave no rest
         self._exact_now: set[Pair] | None = None  # ... of what the symbols equal now
@@ -194,15 +195,26 @@ class Facts(Ranges):
 
     def resolved(self, n: Int) -> Int:
         """With symbols that turned out to equal others, or a number, replaced, and without divisions that leave no rest."""
-        if not isinstance(n, Size) or not (self._same or self._exact):
+        if not isinstance(n, Size) or not (self._same or self._exact or self._fixed):
             return n
         found = self._resolved.get(n)
         if found is None:
             found = n
             if any(s in self._same for s in atoms_of(n)):
                 found = substitute(self, n, self._value)
+            if self._fixed and isinstance(found, Size):
+                found = self._with_fixed(found)
             found = self._resolved[n] = undivided(found, self._known_exact())
         return found
+
+    def _with_fixed(self, n: Size) -> Int:
+        """With numbers in the place of those factors.  (On terms, since arithmetic asks this.)"""
+        terms: dict[Monomial, int] = {}
+        for monomial, factor in n.terms:
+            factor *= math.prod(self._fixed.get(atom, 1) for atom in monomial)
+            left = tuple(atom for atom in monomial if atom not in self._fixed)
+            terms[left] = terms.get(left, 0) + factor
+        return self.make(terms)
 
     def _known_exact(self) -> set[Pair]:
         if self._exact_now is None:
@@ -552,6 +564,14 @@ class Facts(Ranges):
             self._undo.append(self._forget_forms)
             self._keep(self._exact, modulo.args)
             self._exact[modulo.args] = None
+            self._forget_forms()
+            return
+        monomial, factor = n.terms[0]
+        others = dict(n.terms[1:])
+        if len(monomial) == 1 and abs(factor) == 1 and others.keys() <= {()}:
+            self._undo.append(self._forget_forms)
+            self._keep(self._fixed, monomial[0])
+            self._fixed[monomial[0]] = -others.get((), 0) * factor
             self._forget_forms()
 
     def _forget_forms(self) -> None:
