@@ -20,6 +20,7 @@ from frameloom.capture.sized import (
     dense_strides,
     empty_strided,
     has_sizes,
+    resolved,
     settled,
     settled_if_known,
     strides_of,
@@ -202,6 +203,7 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     wraps = bool(shape) and len(tensors) == 1 < len(args) and func._overloadname in WRAPPING
     if has_sizes(shape):
         alike = alike and not (wraps and any(map(_is_one_here, shape)))
+        shape = tuple(map(resolved, shape))
         return empty_strided(shape, iterator_strides(shape, tensors, alike), dtype)
     if alike and all(t.is_contiguous() for t in tensors):
         result = empty(shape, dtype)

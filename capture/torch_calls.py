@@ -16,6 +16,8 @@ from frameloom.capture.number_inputs import has_symbols, without_symbols
 from frameloom.capture.outside import tensor_of
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue, is_none
+from frameloom.capture.values.container import ListValue, TupleValue
+from frameloom.capture.values.size import SymbolicSize
 from frameloom.capture.values.symbolic import is_unsettled
 from frameloom.errors import Break
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
 AS_TENSOR = (torch.tensor, torch.as_tensor)
+MOST = 32  # numbers of a list that become ops
 
 
 def torch_call(
@@ -86,8 +89,10 @@ def _recorded(
 
 
 def _number_as_tensor(t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """`torch.tensor(number)` as an op."""
+    """`torch.tensor(number)` as an op, and of a list with such numbers as several."""
     number = t.look(args[0]) if args else ConstValue(None)
+    if isinstance(number, ListValue | TupleValue) and len(args) == 1:
+        return _numbers_as_tensor(t, number, kwargs)
     if len(args) > 1 or not is_unsettled(number) or not kwargs.keys() <= {"dtype", "device"}:
         return None
     default = torch.get_default_dtype() if number.type() is float else torch.int64
@@ -95,3 +100,43 @@ def _number_as_tensor(t: Tracer, args: list[Value], kwargs: dict[str, Value]) ->
     if is_none(dtype):
         dtype = ConstValue(default)
     return torch_call(t, torch.scalar_tensor, [number], {**kwargs, "dtype": dtype})
+
+
+def _numbers_as_tensor(t: Tracer, rows: Value, kwargs: dict[str, Value]) -> Value | None:
+    leaves: list[Value] = []
+    shape = _shape_of(t, rows, leaves)
+    varies = len(leaves) <= MOST and any(map(is_unsettled, leaves))
+    if shape is None or not varies or not kwargs.keys() <= {"dtype", "device"}:
+        return None
+    has_floats = any(leaf.type() is float for leaf in leaves)
+    dtype = t.look(kwargs.get("dtype", ConstValue(None)))
+    if is_none(dtype):
+        dtype = ConstValue(torch.get_default_dtype() if has_floats else torch.int64)
+    wanted = dtype.constant()
+    if not wanted.is_floating_point and (has_floats or wanted is not torch.int64):
+        return None
+    if wanted.is_floating_point:  # as Python rounds a large int
+        leaves = [t.evaluate(float, [a], {}) if _may_be_large(a) else a for a in leaves]
+    options = {**kwargs, "dtype": dtype}
+    each = [torch_call(t, torch.scalar_tensor, [leaf], options) for leaf in leaves]
+    row = torch_call(t, torch.stack, [ListValue(each)], {})
+    if len(shape) == 1:
+        return row
+    return torch_call(t, torch.Tensor.reshape, [row, *map(ConstValue, shape)], {})
+
+
+def _may_be_large(leaf: Value) -> bool:
+    return leaf.type() is int and is_unsettled(leaf) and not isinstance(leaf, SymbolicSize)
+
+
+def _shape_of(t: Tracer, rows: Value, leaves: list[Value]) -> tuple[int, ...] | None:
+    """The sizes of nested lists of ints and floats, which go to `leaves`; None for anything else."""
+    if not isinstance(rows, ListValue | TupleValue):
+        leaves.append(rows)
+        is_number = isinstance(rows, ConstValue) and rows.type() in (int, float)
+        return () if is_number else None
+    if rows.type() not in (list, tuple, torch.Size) or not rows.items:
+        return None
+    shapes = {_shape_of(t, t.look(item), leaves) for item in rows.items}
+    (shape,) = shapes if len(shapes) == 1 else (None,)
+    return None if shape is None else (len(rows.items), *shape)

@@ -194,3 +194,64 @@ def test_gradients(name):
             found.append((y.detach(), w.grad))
         same(*found)
     assert frameloom.stats()["graphs"] <= most
+
+
+SQUARE = torch.rand(12, 12)
+BY_AN_INT = {
+    "step": (lambda x, n: x[1::n] * 2, 3),
+    "steps": (lambda x, n: x[None, ::n, ..., 1:-1:n].sin(), 3),
+    "written": (lambda x, n: x.index_fill(0, torch.tensor([n, 1]), 2.0), 2),
+    "range": (lambda x, n: torch.arange(0, 30, n) * 2, 2),
+    "rows": (lambda x, n: x.reshape(n, -1).sin().sum(0), 2),
+    "unflattened": (lambda x, n: x.unflatten(1, (n, -1)) + 1, 2),
+    "diagonal": (lambda x, n: x.diagonal(n) * 2, 3),
+    "below": (lambda x, n: x[None].diagonal(-n, -1, 1) * 2, 3),
+    "windows": (lambda x, n: x.unfold(0, n, 1) * 2, 3),
+    "windows_apart": (lambda x, n: x.t().unfold(-1, 2, n).sum(-1), 3),
+    "bins": (lambda x, n: x.histc(n, 0, 1) + 0, 2),
+    "listed": (lambda x, n: x + torch.tensor([n]), 2),
+    "nested": (lambda x, n: x.sum() * torch.tensor([[n, 1], [2.5, n / 3]]), 2),
+    "as_float": (lambda x, n: torch.as_tensor((n, x.shape[0]), dtype=torch.float32) / 7, 2),
+    "shape": (lambda x, n: torch.tensor(x[:n].shape) * 2, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_AN_INT)
+@pytest.mark.parametrize("gradient", [False, True])
+def test_views_and_tensors_by_an_int(name, gradient):
+    if gradient and name.startswith(("range", "bins", "as_float", "shape", "windows")):
+        pytest.skip("no gradient flows, or an entry for each")
+    frameloom.reset()
+    fn, graphs = BY_AN_INT[name]
+    jitted = frameloom.jit(fn)
+    for n in (2, 3, 4, 1, 6, 2, 11):
+        mine, own = (SQUARE.detach().clone().requires_grad_(gradient) for _ in range(2))
+        try:
+            wanted = fn(own, n)
+        except RuntimeError:
+            with pytest.raises(RuntimeError):
+                jitted(mine, n)
+            continue
+        found = jitted(mine, n)
+        torch.testing.assert_close(found, wanted)
+        assert found.stride() == wanted.stride(), n
+        if gradient:
+            found.square().sum().backward()
+            wanted.square().sum().backward()
+            torch.testing.assert_close(mine.grad, own.grad)
+    assert frameloom.stats()["graphs"] <= graphs
+
+
+@torch.no_grad()
+def test_writes_in_steps_of_an_int():
+    def fn(x, n):
+        x[::n] = 0
+        y = x * 1
+        y[1::2, ::n] += 3
+        y.diagonal(n).fill_(7)
+        return y
+
+    jitted = frameloom.jit(fn)
+    for n in (2, 3, 4, 1, 6):
+        mine, own = SQUARE.clone(), SQUARE.clone()
+        assert torch.equal(jitted(mine, n), fn(own, n)) and torch.equal(mine, own)

@@ -136,3 +136,16 @@ def test_gradients_lie_as_where_one_batch_is_not_summed():
         for mine, own in zip(*found, strict=True):
             torch.testing.assert_close(mine, own)
             assert mine.stride() == own.stride(), b
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@torch.no_grad()
+def test_folds_of_permuted_tensors_lie_as_eager(keepdim):
+    def fn(x):
+        y = x.permute(2, 0, 1)
+        return y.sum(-1, keepdim), y.mean(1, keepdim), y.amax(0, keepdim), y.max(2, keepdim), y.any(1, keepdim)  # fmt: skip
+
+    jitted = jit(fn)
+    for shape in [(3, 4, 5), (4, 6, 7), (2, 3, 9)]:
+        x = torch.rand(shape)
+        assert_same_call(observe(jitted, (x,), {}), observe(fn, (x,), {}), str(shape))
