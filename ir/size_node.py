@@ -278,6 +278,8 @@ class TruthNode(Node):
     def expect_true(self, file: Any, line: Any) -> bool:
         """PyTorch raises otherwise."""
         known = self.known()
+        if known is None and self.fn is operator.and_:
+            return all(o.expect_true(file, line) for o in self.operands)
         if known is None and self.fn in EXPECTED:
             a, b = self.operands
             if late_in(a - b):

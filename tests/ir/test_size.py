@@ -18,6 +18,7 @@ from frameloom.ir.size import (
     smallest,
 )
 from frameloom.ir.size_facts import Facts
+from frameloom.ir.size_node import TruthNode
 
 
 def value(n, at):
@@ -191,3 +192,15 @@ def test_a_rest_that_is_a_quotient_says_nothing_about_its_own_rest():
     assert m % 4 == 0
     assert m == 4 * q + n // 8  # so the rest by 4 is n // 8
     assert not same(8 * (n // 8), n)
+
+
+def test_what_torch_expects_of_late_sizes():
+    """Each part of it is believed, and a condition for the call."""
+    facts = Facts()
+    a, b = (facts.late_symbol(name, None) for name in "ab")
+    start = 48 - a - b
+    inside = TruthNode(facts, operator.le, (-48, start)).and_(
+        TruthNode(facts, operator.le, (start, 48))
+    )
+    assert inside.expect_true("", 0)
+    assert start + 48 in facts.late_conditions()
