@@ -15,10 +15,12 @@ import torch._prims_common
 from frameloom.capture.fake import Fake
 from frameloom.capture.index_shapes import laid_out
 from frameloom.capture.shapes import empty
-from frameloom.capture.sized import SizedMeta, has_sizes, settled
-from frameloom.ir.size import hint_of
+from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided, has_sizes, settled
+from frameloom.ir.size import Int, Size, atoms_of, evaluated, hint_of, late_in
 
 aten = torch.ops.aten
+TRIED = (1, 2, 7, 40)  # sizes
+MOST = 3  # symbols
 
 
 def _convolution(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
@@ -29,6 +31,10 @@ def _convolution(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> An
         form = _convolution_format(_as_captured(x), _as_captured(weight), bias, *options)
         if options[-1] == 1 and form is torch.contiguous_format:
             return meta
+        if x.device.type == "cpu" and _has_format_for_all(form, x, weight, bias, *options):
+            rank = meta.dim()
+            order = range(rank - 1, -1, -1) if form is torch.contiguous_format else (1, *range(rank - 1, 1, -1), 0)  # fmt: skip
+            return empty_strided(meta.shape, dense_strides(meta.shape, order), meta.dtype)
         return _laid_out(settled(meta), form)
     return _laid_out(meta, _convolution_format(x, weight, bias, *options))
 
@@ -50,9 +56,33 @@ def _convolution_format(x: Any, weight: Any, bias: Any, *options: Any) -> Any:
     return torch._C._conv_determine_backend_memory_format(x, weight, backend)
 
 
+def _has_format_for_all(form: Any, x: Any, weight: Any, *options: Any) -> bool:
+    """Whether PyTorch chooses that format for other sizes, too: a few of each kind are tried."""
+    numbers = [n for t in (x, weight) for n in (*t.shape, *t.stride()) if isinstance(n, Size)]
+    symbols = sorted({s for n in numbers for s in atoms_of(n)}, key=lambda s: s.name)
+    if len(symbols) > MOST or any(map(late_in, numbers)):
+        return False
+    for values in itertools.product(TRIED, repeat=len(symbols)):
+        at = dict(zip(symbols, values, strict=True)).__getitem__
+        tensors = [_with_sizes(t, lambda n: evaluated(n, at)) for t in (x, weight)]
+        if any(t.numel() == 0 for t in tensors):
+            continue
+        try:
+            other = _convolution_format(*tensors, *options)
+        except RuntimeError:  # too small for the kernel
+            continue
+        if other is not form:
+            return False
+    return True
+
+
 def _as_captured(x: Any) -> Fake:
     """With the sizes of the captured call, which nothing is noted of."""
-    shape, strides = ([hint_of(n) for n in numbers] for numbers in (x.shape, x.stride()))
+    return _with_sizes(x, hint_of)
+
+
+def _with_sizes(x: Any, value: Callable[[Int], int]) -> Fake:
+    shape, strides = ([value(n) for n in numbers] for numbers in (x.shape, x.stride()))
     return Fake(torch.empty_strided(shape, strides, dtype=x.dtype, device="meta"), x.device)
 
 

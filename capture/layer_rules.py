@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 
 @rule(aten.native_layer_norm.default)
-def _native_layer_norm(
+def native_layer_norm(
     func: Any, x: torch.Tensor, normalized: list[int], weight: Any, bias: Any, eps: float
 ) -> Any:
     rank = len(normalized)

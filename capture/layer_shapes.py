@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from frameloom.capture.layer_rules import attention_keeps_layout
+from frameloom.capture.layer_rules import attention_keeps_layout, native_layer_norm
 from frameloom.capture.shapes import broadcast, empty, sized_rule
+from frameloom.capture.shapes_at_hints import as_at_hints
 from frameloom.capture.sized import empty_strided, strides_of
 from frameloom.capture.sized_rules import as_suggested, dense_like
 from frameloom.ir.size import Int, same
@@ -22,6 +24,21 @@ def _group_norm(
     if not x.is_contiguous() or any(p is not None and p.dtype != x.dtype for p in (weight, bias)):
         return None
     return empty(x.shape, x.dtype), empty([n, groups], x.dtype), empty([n, groups], x.dtype)
+
+
+@sized_rule(aten.native_layer_norm.default)
+def _layer_norm(
+    func: Any, x: Any, normalized: Sequence[Int], weight: Any, bias: Any, eps: float
+) -> Any:
+    plain = native_layer_norm(func, x, normalized, weight, bias, eps)
+    rank = len(normalized)
+    if plain is not None or not 0 < rank <= x.dim():
+        return plain
+    if not all(map(same, x.shape[-rank:], normalized)):
+        return None
+    statistics = [*x.shape[:-rank], *([1] * rank)]
+    given = (x, normalized, weight, bias, eps)
+    return as_at_hints(func, given, {}, [x.shape, statistics, statistics])
 
 
 @sized_rule(aten._native_batch_norm_legit_no_training.default)

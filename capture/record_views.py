@@ -23,6 +23,8 @@ MAX_VIEWS = 500  # of views
 def view(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The Fake of a view of the first argument; a list of them where the op splits."""
     parent, *rest = args
+    if not isinstance(parent, Fake):  # a number of which autograd takes the conjugate
+        return recorder.new_constant(func(torch.tensor(parent), *rest, **kwargs).resolve_conj())
     if func in SPLITS:
         return [
             view(recorder, f, (parent, *a), {}) for f, a in SPLITS[func](parent, *rest, **kwargs)

@@ -24,6 +24,7 @@ from frameloom.ir.size import (
 )
 
 aten = torch.ops.aten
+COMPLEX = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}  # fmt: skip
 
 
 def _like(x: Any, shape: Sequence[Int], strides: Sequence[Int], offset: Int | None = None) -> Any:
@@ -214,6 +215,17 @@ def _as_strided(
 def _view_as_real(func: Any, x: Any) -> Any:
     strides = [*(2 * s for s in x.stride()), 1]
     return empty_strided([*x.shape, 2], strides, x.dtype.to_real(), 2 * x.storage_offset())
+
+
+@sized_rule(aten.view_as_complex.default)
+def _view_as_complex(func: Any, x: Any) -> Any:
+    if not x.dim() or not same(x.shape[-1], 2) or not same(x.stride(-1), 1):
+        return None
+    halves = [*x.stride()[:-1], x.storage_offset()]
+    if x.dtype not in COMPLEX or not all(same(n % 2, 0) for n in halves):
+        return None
+    *strides, offset = (n // 2 for n in halves)
+    return empty_strided(x.shape[:-1], strides, COMPLEX[x.dtype], offset)
 
 
 @sized_rule(aten.diagonal.default)
