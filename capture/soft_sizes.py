@@ -110,12 +110,12 @@ def _base(node: Any) -> Any:
 
 
 def _lies_unsummed(gradient: Fake, n: Size) -> bool:
-    """Whether it is a sum over a dimension of size n, where autograd sums nothing if that is 1, and whose operand lies otherwise."""
+    """Whether it is a sum over nothing but a dimension of size n, where autograd sums nothing if that is 1, and whose operand lies otherwise."""
     node = _base(gradient.node)
     if node.target is not aten.sum.dim_IntList or node.args[2:3] != (True,):
         return False
     summed, found = node.args[0].meta["val"], node.meta["val"]
-    if not any(same(summed.shape[d], n) for d in node.args[1]):
+    if not all(same(summed.shape[d], n) for d in node.args[1]):
         return False
     facts, symbol = n.facts, lone_symbol(n)
 
