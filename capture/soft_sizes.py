@@ -60,7 +60,7 @@ class Assumption:
         if shares and any(m.version for m in (*self.sources, *made)):
             self.sharing = True
             return True
-        shown = [f for f in self.results if id(f.memory) in seen]
+        shown = [f for f in self.results if any(_leads_to(o, f) for o in outputs)]
         if not shown:
             return self.shapes(outputs)
         if self.fn in ALIASING and any(m.input is not None or id(m) in seen for m in self.sources):
@@ -100,6 +100,19 @@ class Assumption:
     def _counts_in(self, fake: SizedFake) -> bool:
         """Whether the order of the dimensions says something where one of the sizes is 1.  With one dimension left, PyTorch lays out anew."""
         return not is_plain(fake) or any(_order_counts(fake.shape, n) for n in self.sizes)
+
+
+def _leads_to(output: Fake, fake: Fake) -> bool:
+    """Whether a result of the program is that tensor, or a view of it; other views of its memory are what they are, wherever that tensor lies."""
+    if output.memory is not fake.memory:
+        return False
+    node: Any = output.node
+    while node is not fake.node:
+        if not is_view(node):
+            # What was written is a new node.
+            return bool(fake.memory.version)
+        node = node.args[0]
+    return True
 
 
 def _base(node: Any) -> Any:

@@ -146,3 +146,20 @@ def test_strides_of_dimensions_of_size_1_are_eagers(order):
     for shape in ((4, 6, 8), (6, 4, 2), (4, 2, 6), (2, 4, 6), (2, 2, 2), (2, 8, 2), (8, 2, 2), (2, 2, 8)):  # fmt: skip
         x = torch.rand(shape)[::2, 1:].permute(order)
         assert jitted(x).stride() == fn(x).stride(), x.shape
+
+
+@torch.no_grad()
+def test_a_view_beside_what_the_program_gets():
+    def fn(x):
+        keys = x[:, None] * 2
+        both = keys[:, :, None].expand(-1, -1, 2, -1, -1).reshape(x.shape[0], 2, x.shape[1], 8)
+        return keys, F.linear(both.transpose(1, 2).reshape(-1, 16), torch.ones(3, 16))
+
+    frameloom.reset()
+    jitted = jit(fn)
+    for b, s in SHAPES:
+        x = torch.rand(b, s, 8)
+        for found, want in zip(jitted(x), fn(x), strict=True):
+            torch.testing.assert_close(found, want)
+            assert found.stride() == want.stride(), (b, s)
+    assert frameloom.stats()["graphs"] <= 2
