@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from frameloom.ir.late import awaited
@@ -28,6 +29,7 @@ from frameloom.ir.size import Int, Size, hint_of, largest, late_in, same
 from frameloom.ir.substitute import loads
 
 ALIGNMENT = 64
+SMALL = 4096  # bytes
 LARGE = 1 << 20  # bytes; PyTorch's allocator keeps smaller blocks by themselves
 
 
@@ -52,22 +54,37 @@ def plan_memory(program: Program) -> MemoryPlan:
     lives = {b: life for b, life in lives.items() if b not in sized}
     offsets: dict[Buffer, Int] = {}
     totals: dict[str, Int] = {}
-    placed: dict[tuple[str, int], list[Buffer]] = {}  # by device and step that needs them
-    for buffer in sorted(lives, key=lambda b: (-size_in_bytes(b), lives[b], b.name)):
-        size = _aligned(size_in_bytes(buffer))
-        first, last = lives[buffer]
-        during = [placed.setdefault((buffer.device, k), []) for k in range(first, last + 1)]
-        others = {other for there in during for other in there}
-        neighbours = sorted((offsets[other], _aligned(size_in_bytes(other))) for other in others)
-        total = totals.get(buffer.device, 0)
-        offsets[buffer] = _tightest_gap(neighbours, size, total)
-        totals[buffer.device] = max(total, offsets[buffer] + size)
+    # By device and step that needs them: where each of the blocks begins, and how long it is.
+    placed: dict[tuple[str, int], dict[Buffer, tuple[int, int]]] = {}
+    for block in _blocks(lives):
+        lengths = [_aligned(size_in_bytes(b)) for b in block]
+        head, size = block[0], sum(lengths)
+        first, last = lives[head]
+        during = [placed.setdefault((head.device, k), {}) for k in range(first, last + 1)]
+        neighbours = {other: place for there in during for other, place in there.items()}
+        total = totals.get(head.device, 0)
+        start = _tightest_gap(sorted(neighbours.values()), size, total)
+        offsets |= zip(block, accumulate(lengths[:-1], initial=start), strict=True)
+        totals[head.device] = max(total, start + size)
         for there in during:
-            there.append(buffer)
+            there[head] = (start, size)
     for device in dict.fromkeys(b.device for b in sized):
         own = {b: life for b, life in sized.items() if b.device == device}
         totals[device] = _place_sized(own, offsets, totals.get(device, 0))
     return MemoryPlan(offsets, sum(totals.values()))
+
+
+def _blocks(lives: dict[Buffer, tuple[int, int]]) -> list[list[Buffer]]:
+    """What gets a place, the largest first: small buffers with one life lie together, of which steps over lists have thousands."""
+    blocks: dict[Any, list[Buffer]] = {}
+    for buffer, life in lives.items():
+        key = (buffer.device, life) if size_in_bytes(buffer) <= SMALL else buffer
+        blocks.setdefault(key, []).append(buffer)
+
+    def order(block: list[Buffer]) -> Any:
+        return -sum(map(size_in_bytes, block)), lives[block[0]], block[0].name
+
+    return sorted(blocks.values(), key=order)
 
 
 def _place_sized(

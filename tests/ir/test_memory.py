@@ -1,10 +1,12 @@
 """Arena plans: no two live buffers overlap, and memory is reused."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.memory import ALIGNMENT, LARGE, plan_memory, size_in_bytes
+from frameloom.ir.memory import ALIGNMENT, LARGE, SMALL, plan_memory, size_in_bytes
 from frameloom.ir.program import Buffer, Extern, Kind, Program, View
 
 
@@ -63,3 +65,17 @@ def test_each_device_has_an_arena_of_its_own():
     assert (plan.offsets[first], plan.offsets[other]) != (plan.offsets[second], plan.offsets[other])
     assert plan.offsets[other] == 0
     assert plan.arena_bytes == 3 * 4032
+
+
+def test_small_buffers_with_one_life_lie_together():
+    """As those of a step over a list do, beside one whose life is another."""
+    small = [Buffer(f"s{k}", DType.F32, (k,), (1,), Kind.TEMP) for k in range(1, 2000)]
+    small = [b for b in small if size_in_bytes(b) <= SMALL]
+    large = Buffer("large", DType.F32, (100000,), (1,), Kind.TEMP)
+    views = tuple(View(b, b.shape, (1,)) for b in small)
+    made = Extern("aten.mm.default", (), (), (*small, large))
+    steps = (made, Extern("aten.mm.default", views, (), ()), Extern("aten.mm.default", (View(large, (100000,), (1,)),), (), ()))  # fmt: skip
+    plan = plan_memory(Program((), steps, ()))
+    places = sorted((plan.offsets[b], size_in_bytes(b)) for b in [*small, large])
+    assert all(a + n <= b for (a, n), (b, _) in pairwise(places))
+    assert plan.arena_bytes == sum(-(-n // ALIGNMENT) * ALIGNMENT for _, n in places)
