@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frameloom.ir.dtype import DType
@@ -23,6 +23,7 @@ def chain(sizes, uses, device="cpu"):
     return buffers, Program((), tuple(steps), ())
 
 
+@settings(deadline=None)
 @given(st.data(), st.lists(st.integers(0, 100), min_size=1, max_size=12))
 def test_live_buffers_do_not_overlap(data, sizes):
     uses = [
