@@ -340,6 +340,7 @@ int sizes_update(Program *program, SizeGroup *group, const Tensor *tensors, void
         int found = read(&sizes, &source, tensors, data);
         if (found < 0) {
             group->known = false;
+            sizes.stamp = ++changes; // some may be this call's already
             return -1;
         }
         other |= found > 0;
