@@ -103,7 +103,7 @@ def test_adam_in_one_launch():
 @pytest.mark.parametrize(
     "name, options",
     [
-        ("AdamW", {}), ("AdamW", {"amsgrad": True, "maximize": True}), ("Adam", {"weight_decay": 0.1}),
+        ("AdamW", {}), ("AdamW", {"amsgrad": True, "maximize": True}), ("Adam", {"weight_decay": 0.1}), ("Adagrad", {"lr_decay": 0.1}),
         ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}), ("SGD", {"momentum": 0.9, "dampening": 0.5}),
         ("AdamW", {"lr": torch.tensor(0.01)}),
     ],
@@ -111,6 +111,12 @@ def test_adam_in_one_launch():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_fused_optimizers(name, options, dtype):
     sides = []
+    probe = torch.nn.Parameter(torch.ones(1, device="cuda"))
+    probe.grad = torch.ones_like(probe)
+    try:
+        getattr(torch.optim, name)([probe], fused=True).step()
+    except RuntimeError as error:  # of 2.11 where Adagrad is on CUDA
+        pytest.skip(str(error))
     lr = options.get("lr", 0.01)
     for _ in range(2):
         given = lr.cuda() if isinstance(lr, torch.Tensor) else lr
