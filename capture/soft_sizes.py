@@ -19,7 +19,7 @@ from frameloom.capture.layout_trials import can_be_tried, lies_alike
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import SizedFake, strides_of
 from frameloom.capture.values.size import lone_symbol
-from frameloom.ir.size import Int, Size, Symbol, largest, late_in, may_exceed_1, same, substitute
+from frameloom.ir.size import Int, Size, largest, late_in, may_exceed_1, same, substitute
 from frameloom.ir.size_facts import Facts
 
 # Their result shares memory with the argument or not, as its layout allows.
@@ -130,23 +130,19 @@ def _lies_unsummed(gradient: Fake, n: Size) -> bool:
     summed, found = node.args[0].meta["val"], node.meta["val"]
     if not all(same(summed.shape[d], n) for d in node.args[1]):
         return False
-    facts, symbol = n.facts, lone_symbol(n)
-
-    def value(s: Symbol) -> Int:
-        return 1 if s is symbol else facts.make({(s,): 1})
-
-    strides = [[substitute(facts, s, value) for s in fake.stride()] for fake in (summed, found)]
+    strides = [[_where_1(n, s) for s in fake.stride()] for fake in (summed, found)]
     return not all(map(same, *strides))
+
+
+def _where_1(n: Size, size: Int) -> Int:
+    """A size where n, which is a symbol alone, is 1."""
+    facts, symbol = n.facts, lone_symbol(n)
+    return substitute(facts, size, lambda s: 1 if s is symbol else facts.make({(s,): 1}))
 
 
 def _order_counts(shape: Sequence[Int], n: Size) -> bool:
     """Whether a tensor has elements, and several dimensions of more than one, where n is 1."""
-    facts, symbol = n.facts, lone_symbol(n)
-
-    def value(s: Symbol) -> Int:
-        return 1 if s is symbol else facts.make({(s,): 1})
-
-    left = [1 if same(m, n) else substitute(facts, m, value) for m in shape]
+    left = [1 if same(m, n) else _where_1(n, m) for m in shape]
     return not any(same(m, 0) for m in left) and sum(map(may_exceed_1, left)) > 1
 
 

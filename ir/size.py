@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -532,15 +532,21 @@ def _shared(facts: Facts, a: Int, b: Int) -> Int:
     monomials = [*terms_of(a).items(), *terms_of(b).items()]
     if not terms_of(a) or not terms_of(b):
         return a if terms_of(a) else b
-    common = list(monomials[0][0])
-    for monomial, _ in monomials[1:]:
+    common = shared_atoms([monomial for monomial, _ in monomials])
+    return facts.make({tuple(common): math.gcd(*(c for _, c in monomials))})
+
+
+def shared_atoms(monomials: Sequence[Monomial]) -> list[Atom]:
+    """The factors that all of the products have."""
+    common = list(monomials[0])
+    for monomial in monomials[1:]:
         rest, kept = list(monomial), []
         for atom in common:
             if atom in rest:
                 rest.remove(atom)
                 kept.append(atom)
         common = kept
-    return facts.make({tuple(common): math.gcd(*(c for _, c in monomials))})
+    return common
 
 
 def largest(a: Int, *more: Int) -> Int:

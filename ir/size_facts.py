@@ -35,6 +35,7 @@ from frameloom.ir.size import (
     linear,
     lone_apply,
     numbered,
+    shared_atoms,
     substitute,
 )
 from frameloom.ir.size_division import Pair, divisions, undivided
@@ -284,15 +285,8 @@ class Facts(Ranges):
 
     def _without_positive(self, n: Size) -> Size:
         """Without the factors of all its parts that are positive for sure: it is 0 where what is left is, and has the same sign."""
-        shared = list(n.terms[0][0])
-        for monomial, _ in n.terms[1:]:
-            rest, kept = list(monomial), []
-            for atom in shared:
-                if atom in rest:
-                    rest.remove(atom)
-                    kept.append(atom)
-            shared = kept
-        shared = [atom for atom in shared if self._ranges[atom][0] >= 1]
+        common = shared_atoms([monomial for monomial, _ in n.terms])
+        shared = [atom for atom in common if self._ranges[atom][0] >= 1]
         divisor = math.gcd(*(c for _, c in n.terms))
         if divisor == 1 and not shared:
             return n

@@ -70,8 +70,7 @@ PyMethodDef methods[] = {
      "A call with the inputs in a list, which is emptied: each input is let go of after its last use."},
     {"settle", reinterpret_cast<PyCFunction>(plan_settle), METH_VARARGS,
      "settle(values, plan): calls whose sizes have these values, as `steady` of the spec was told them, run "
-     "that "
-     "plan."},
+     "that plan."},
     {nullptr, nullptr, 0, nullptr},
 };
 

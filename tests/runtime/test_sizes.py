@@ -83,8 +83,9 @@ def doubled(kernel, **more):
     return plan(
         [flat("input", R(0)), flat("output", R(0))],
         [("dim", 0, 0)],
-        [KernelCall(kernel("twice"), (0, 1), sizes=(0,), **more)],
+        [KernelCall(kernel("twice"), (0, 1), sizes=(0,))],
         [view(1, (R(0),), (1,))],
+        **more,
     )
 
 
@@ -631,14 +632,7 @@ def test_reads_that_make_no_sense(sizes, message):
 
 def test_sizes_that_come_often_are_told_and_can_have_a_plan_of_their_own(kernel):
     told = []
-    p = plan(
-        [flat("input", R(0)), flat("output", R(0))],
-        [("dim", 0, 0)],
-        [KernelCall(kernel("twice"), (0, 1), sizes=(0,))],
-        [view(1, (R(0),), (1,))],
-        keys=(0,),
-        steady=lambda *args: told.append(args),
-    )
+    p = doubled(kernel, keys=(0,), steady=lambda *args: told.append(args))
     own = plan([flat("input", 5)], [], [], [0])
     for n in (5, 6):
         for _ in range(100):
@@ -666,14 +660,7 @@ def test_what_goes_wrong_beside_a_call_does_not_concern_it(kernel, monkeypatch):
     def steady(*args):
         raise ValueError("beside")
 
-    p = plan(
-        [flat("input", R(0)), flat("output", R(0))],
-        [("dim", 0, 0)],
-        [KernelCall(kernel("twice"), (0, 1), sizes=(0,))],
-        [view(1, (R(0),), (1,))],
-        keys=(0,),
-        steady=steady,
-    )
+    p = doubled(kernel, keys=(0,), steady=steady)
     x = torch.randn(4)
     for _ in range(100):
         assert torch.equal(p(x)[0], 2 * x)
