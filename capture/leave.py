@@ -131,7 +131,7 @@ class Leaver:
         return len(self.ways) + len(self.states) - 2 - level
 
     def _link(self, spec: ResumeSpec) -> Any:
-        jitted = self.session.resume(spec.key, lambda: make_resume(spec), self.capture.compiler)
+        jitted = self.session.resume(spec, lambda: make_resume(spec), self.capture.compiler)
         return weakref.ref(jitted)
 
     # --- code

@@ -50,6 +50,7 @@ class Rebuilder:
         self._outputs = {id(value): position for position, value in enumerate(outputs)}
         self._kept: dict[int, str] = {}
         self._origins: dict[int, str] = {}
+        self._named: list[Any] = [outputs]  # what the three name by identity has to stay alive
 
     def load(self, value: Value) -> None:
         """Push the object of `value`; the second time it is the same object."""
@@ -104,6 +105,7 @@ class Rebuilder:
         contain themselves."""
         if id(value) not in self._kept:
             name = self._kept[id(value)] = self.code.temporary()
+            self._named.append(value)
             self.code.emit("COPY", 1)
             self.code.store(name)
 
@@ -142,6 +144,7 @@ class Rebuilder:
         self.load_origin(base)
         if base.base is not None and id(base) not in self._origins:
             name = self._origins[id(base)] = self.code.temporary()
+            self._named.append(base)
             self.code.emit("COPY", 1)
             self.code.store(name)
         origin.load(self.code)
@@ -164,13 +167,13 @@ def settled(value: Value) -> Value:
 
 def reachable(roots: Iterable[Value]) -> Iterable[Value]:
     """The values that rebuilding `roots` loads; those with an origin are not looked into."""
-    seen: set[int] = set()
+    seen: dict[int, Value] = {}  # alive as long as they are named by identity
     pending = list(roots)[::-1]
     while pending:
         value = settled(pending.pop())
         if id(value) in seen:
             continue
-        seen.add(id(value))
+        seen[id(value)] = value
         yield value
         if value.origin is None:
             pending.extend(reversed(value.parts()))

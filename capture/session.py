@@ -8,10 +8,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from types import CodeType, FunctionType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from frameloom.capture import _capture
 from frameloom.capture.varying import Varying
+
+if TYPE_CHECKING:
+    from frameloom.capture.resume import ResumeSpec
 
 MAX_PIECES = 128  # of one jitted function; what lies behind later breaks runs plainly
 
@@ -37,7 +40,7 @@ class Session:
     forced = False  # for tests: code without tensor operations is rewritten too
 
     def __init__(self) -> None:
-        self.resumes: dict[Any, Any] = {}
+        self.resumes: dict[Any, tuple[ResumeSpec, Any]] = {}
         self.varying = Varying()
         self.tells_compiling = True  # to a program that asks, unless what it does then fails
         self._avoided: set[tuple[int, int]] = set()
@@ -67,12 +70,13 @@ class Session:
         """Own a break function, which new code holds only weakly."""
         self._functions.append(function)
 
-    def resume(self, key: Any, make: Callable[[], FunctionType], compiler: Compiler) -> Any:
-        found = self.resumes.get(key)
-        if found is None:
-            found = self.resumes[key] = _capture.JitFunction(make(), compiler, takes_state=True)
-            found.enabled = len(self.resumes) <= MAX_PIECES
-        return found
+    def resume(self, spec: ResumeSpec, make: Callable[[], FunctionType], compiler: Compiler) -> Any:
+        known = self.resumes.get(spec.key)
+        if known is None:
+            made = _capture.JitFunction(make(), compiler, takes_state=True)
+            made.enabled = len(self.resumes) < MAX_PIECES
+            known = self.resumes[spec.key] = spec, made  # which keeps the ids in its key meaningful
+        return known[1]
 
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from frameloom.capture.inferred import inferred
 from frameloom.capture.shape_trials import by_trials
 from frameloom.capture.sized import (
     Sized,
@@ -44,7 +45,7 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not _loaded:
         load_rules()
     if _is_sized(args) or (kwargs and _is_sized(kwargs.values())):
-        return _infer_sized(func, args, kwargs)
+        return inferred(_infer_sized, func, args, kwargs)
     rule = RULES.get(func)
     if rule is None and torch.Tag.pointwise in func.tags:
         rule = _pointwise

@@ -87,6 +87,7 @@ class Facts(Ranges):
         self._exact: dict[Pair, None] = {}  # divisions that leave no rest
         self._exact_now: set[Pair] | None = None  # ... of what the symbols equal now
         self.computed: dict[Any, Int] = {}  # sums and products
+        self.inferred: dict[Any, Any] = {}  # what followed for ops (capture/inferred.py)
         self._undo: list[Callable[[], Any]] = []
 
     def mark(self) -> int:
@@ -95,6 +96,8 @@ class Facts(Ranges):
 
     def take_back(self, mark: int) -> None:
         """Forget what was assumed since then, with everything that was made under it."""
+        if len(self._undo) > mark:
+            self.inferred.clear()
         while len(self._undo) > mark:
             self._undo.pop()()
             self._found.clear()
@@ -103,6 +106,7 @@ class Facts(Ranges):
         """The capture is over: what the symbols come from is not kept alive by them."""
         self.note = lambda text: None
         self._undo.clear()
+        self.inferred.clear()
         self.undecided = _undecided
         for symbol in self.symbols:
             symbol.source = None

@@ -33,6 +33,7 @@ class SizeTruth(SymbolicNumber):
     def __init__(self, t: Tracer, fn: Callable[..., Any], sizes: Sequence[Int]) -> None:
         super().__init__(t, False, None, fn)
         self.sizes = tuple(sizes)
+        self._parts: list[Value] = [size_value(t, n) for n in sizes]
 
     @property
     def settled(self) -> bool:  # type: ignore[override]
@@ -74,7 +75,7 @@ class SizeTruth(SymbolicNumber):
         return None
 
     def parts(self) -> list[Value]:
-        return [size_value(self.t, n) for n in self.sizes]
+        return self._parts
 
     def rebuild(self, r: Rebuilder) -> None:
         r.code.start_call(self.fn)

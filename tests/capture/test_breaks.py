@@ -510,7 +510,12 @@ def test_deleting_the_function_frees_everything():
     target(X), target(X)
     alive = [
         weakref.ref(o)
-        for o in (target, runner, scope["f"], *runner.capture_session.resumes.values())
+        for o in (
+            target,
+            runner,
+            scope["f"],
+            *(made for _, made in runner.capture_session.resumes.values()),
+        )
     ]
     assert len(alive) >= 5 and isinstance(scope["g"], types.FunctionType)
     del target, runner, scope

@@ -79,6 +79,25 @@ def told(x):
     return x * 2, x.shape[0] > 1, not x.shape[1] == 3, (x.shape[0], x.shape[1] < 2)
 
 
+def told_often(x):
+    a, b, _ = x.shape
+    return (
+        x * 2,
+        a < 2,
+        b < 2,
+        a < 3,
+        b < 3,
+        a < 4,
+        b < 4,
+        a > 2,
+        b > 2,
+        a > 3,
+        b > 3,
+        a == 4,
+        b == 4,
+    )
+
+
 def in_a_variable(x):
     several = x.shape[0] > 1
     y = x * 2
@@ -104,7 +123,7 @@ def text_that_decides(x):
 
 CASES = {
     causal: 2, causal_in_place: 2, causal_as_a_value: 2, causal_from_three_on: 4, causal_with_more_keys: 3, not_causal: 3, asks_more: 2,
-    asks_more_first: 2, asks_elsewhere: 3, told: 2, in_a_variable: 3, counted: 6, in_a_text: 2, text: 2, text_that_decides: 12,
+    asks_more_first: 2, asks_elsewhere: 3, told: 2, told_often: 2, in_a_variable: 3, counted: 6, in_a_text: 2, text: 2, text_that_decides: 12,
 }  # fmt: skip
 
 
