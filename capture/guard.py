@@ -47,12 +47,13 @@ class GuardSet:
     def outcome(self, text: str, program: tuple[Any, ...], expected: bool) -> None:
         """What numbers that vary come to: `program` is in postfix form, of origins, (constant,) and (function, operands)."""
         origin = next(item for item in program if isinstance(item, Origin))
-        key = ("outcome", tuple(id(x) if isinstance(x, Origin) else x for x in program), expected)
+        key = ("outcome", tuple(map(_identity, program)), expected)
         self._checks.setdefault(key, (origin, "outcome", (text, program, expected)))
 
     def sizes(self, origin: Origin, text: str, program: tuple[Any, ...]) -> None:
         """What sizes that vary come to: triples of an operation and two operands, of which the first may be an origin."""
-        self._checks.setdefault(("sizes", text), (origin, "sizes", (text, program)))
+        key = ("sizes", tuple(_identity(x) for step in program for x in step))
+        self._checks.setdefault(key, (origin, "sizes", (text, program)))
 
     def subclass(self, cls: type, abstract: type, answer: bool) -> None:
         """What an abstract class says about a class, which a registration can change."""
@@ -135,6 +136,11 @@ class BuiltGuards:
         if origin.kind == "globals":
             return self.guards.globals()
         return self.guards.object(origin.key)
+
+
+def _identity(item: Any) -> Any:
+    """Of a part of a program: two origins may have one name, and numbers that are equal be different ones."""
+    return id(item) if isinstance(item, Origin) else (item, repr(item))
 
 
 LITERALS = (bool, int, float, complex, str, bytes)

@@ -121,6 +121,23 @@ def test_a_branch_on_a_size():
     assert frameloom.stats()["graphs"] <= 4
 
 
+x = torch.rand(5)
+
+
+def rows_of_the_global():
+    return 1 if x.shape[0] > 3 else 2
+
+
+def test_two_tensors_of_one_name():
+    global x
+    f = jit(lambda x: (x * (3 if x.shape[0] > 3 else 4), rows_of_the_global()), dynamic=True)
+    for own, other in ((5, 5), (6, 7), (6, 2), (2, 6), (2, 2)):
+        x = torch.rand(other)
+        got, told = f(torch.ones(own))
+        assert told == (1 if other > 3 else 2)
+        assert torch.equal(got, torch.full((own,), 3.0 if own > 3 else 4.0))
+
+
 def test_a_size_that_has_to_be_known():
     def fn(x):
         for _ in range(x.shape[0]):
