@@ -37,9 +37,11 @@ class OpFacts:
     takes_device: bool
     returns_list: bool
     name: str  # of its nodes
+    scalars: tuple[tuple[int, str], ...]  # arguments that may be numbers of any type
 
 
 _FACTS: dict[Any, OpFacts] = {}
+SCALARS = ("number", "Optional[number]", "Tensor", "Optional[Tensor]")
 MASKED = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default)
 
 
@@ -64,6 +66,9 @@ def _read_facts(func: Any) -> OpFacts:
         takes_device=any(a.name == "device" for a in schema.arguments),
         returns_list=len(schema.returns) == 1 and str(schema.returns[0].type).endswith("[]"),
         name=f"{schema.name.partition('::')[2].strip('_')}_{func._overloadname}".lower(),
+        scalars=tuple(
+            (k, a.name) for k, a in enumerate(schema.arguments) if str(a.type) in SCALARS
+        ),
     )
 
 

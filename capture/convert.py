@@ -78,7 +78,7 @@ def to_torch(t: Tracer, value: Value, fn: Any = None) -> Any:
     if isinstance(value, NumberValue) and value.cls is int:
         value = value.size(t)
     if isinstance(value, SymbolicNumber):
-        if value.is_size or may_be_given_numbers(fn):
+        if value.is_size or may_be_given_numbers(fn, value.type()):
             return value.symbol()
         size = as_size(value)
         return value.real if size is None else size

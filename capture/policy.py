@@ -284,12 +284,21 @@ NUMERIC = frozenset([
     "le", "gt", "ge", "fill", "masked_fill", "full_like", "scalar_tensor", "copysign", "atan2", "xlogy", "heaviside",
     "truediv", "floordiv", "mod", "radd", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rdiv", "iadd", "isub", "imul", "itruediv",
     "ifloordiv", "imod", "ipow", "idiv", "addmm", "baddbmm", "addmv", "leaky_relu", "elu", "threshold", "hardshrink", "softshrink",
+    "softplus", "celu",
 ])  # fmt: skip
+# Their floats are such; ints may be sizes or places.
+NUMERIC_FLOATS = frozenset(["full", "new_full", "setitem"])
 
 
-def may_be_given_numbers(fn: Any) -> bool:
-    """Whether a recorded function may be called with torch.SymInt and SymFloat for numbers that vary."""
+THIN = ("torch._tensor", "torch.nn.functional")  # whose functions with these names hand numbers on
+
+
+def may_be_given_numbers(fn: Any, cls: type) -> bool:
+    """Whether a recorded function may be called with torch.SymInt and SymFloat for numbers of that type that vary."""
     name = str(getattr(fn, "__name__", ""))
-    if isinstance(fn, FunctionType) and fn.__module__ != "torch._tensor":
+    if isinstance(fn, FunctionType) and fn.__module__ not in THIN:
         return False
-    return name.strip("_") in NUMERIC or name.startswith("_foreach_")
+    name = name.strip("_")
+    return (
+        name in NUMERIC or (cls is float and name in NUMERIC_FLOATS) or name.startswith("foreach_")
+    )

@@ -53,6 +53,7 @@ from frameloom.capture.number_inputs import (
     with_sizes,
     without_numbers,
 )
+from frameloom.capture.number_ranges import check_numbers, guard_ranges
 from frameloom.capture.outputs import Outputs
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.products import products_over
@@ -374,6 +375,8 @@ class Recorder(TorchDispatchMode):
         if names_no_index(kwargs.get("device")):
             self.relies_on.add(CURRENT_DEVICE)
             kwargs = {**kwargs, "device": torch.device("cuda", torch.cuda.current_device())}
+        if has_symbols(args):
+            guard_ranges(func, args, kwargs)
         node_args = torch.fx.node.map_aggregate(args, self.node_of)
         node_kwargs = torch.fx.node.map_aggregate(kwargs, self.node_of) if kwargs else kwargs
         # Arguments are set afterwards: handed over here, they would be searched for symbolic sizes.
@@ -392,6 +395,7 @@ class Recorder(TorchDispatchMode):
             if self.facts.has_late and device.type != "cpu":
                 check_device(node, meta)
             like = self.new(meta, device)
+        check_numbers(func, args, kwargs, like)
         node.meta["val"] = like
         return node
 

@@ -67,7 +67,7 @@ def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     """Where no rule says it for sizes that vary, they are settled."""
     exact = RULES.get(func) if func in ALSO_LATE and _has_late(args) else None
     rule = exact or SIZED_RULES.get(func) or RULES.get(func)
-    if rule is None and (torch.Tag.pointwise in func.tags or func in UNTAGGED):
+    if rule is None and is_pointwise(func):
         rule = _pointwise
     if rule is not None:
         result = rule(func, *args, **kwargs)
@@ -182,6 +182,10 @@ PRESERVING = (
     aten.hardtanh.default, aten.relu6.default, aten.nan_to_num.default, aten.deg2rad.default,
     aten.rad2deg.default,
 )  # fmt: skip
+
+
+def is_pointwise(func: Any) -> bool:
+    return torch.Tag.pointwise in func.tags or func in UNTAGGED
 
 
 def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.opcodes import IN_PLACE
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.symbolic import MAX_PROGRAM, SymbolicNumber
+from frameloom.capture.values.symbolic import LARGEST, MAX_PROGRAM, SymbolicNumber
 from frameloom.ir.size import Apply, Int, Size, largest, lone_symbol, smallest
 
 if TYPE_CHECKING:
@@ -176,7 +176,8 @@ def as_size(number: SymbolicNumber) -> Int | None:
             return None
         if (taken := number.taken) is not None:
             return size_of(taken.size(number.t))
-        if number.t.session.varying.small_apart and number.hint in (0, 1):
+        small_apart = number.t.session.varying.small_apart and number.hint in (0, 1)
+        if small_apart or abs(number.hint) >= LARGEST:
             return number.settle()
         meaning = ARITHMETIC.get(number.fn)
         operands = [size_of(operand) for operand in number.operands]

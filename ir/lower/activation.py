@@ -63,7 +63,8 @@ def hardswish(x: Expr) -> Expr:
 
 @pointwise("aten.elu.default")
 def elu(x: Expr, alpha: Number, scale: Number, input_scale: Number) -> Expr:
-    return where(x <= 0, expm1(x * input_scale) * (alpha * scale), x * scale)
+    lower = x.constant(alpha * scale)
+    return where(x <= 0, expm1(x * x.constant(input_scale)) * lower, x * x.constant(scale))
 
 
 @pointwise("aten.celu.default")
@@ -73,7 +74,7 @@ def celu(x: Expr, alpha: Number) -> Expr:
 
 @pointwise("aten.leaky_relu.default")
 def leaky_relu(x: Expr, slope: Number) -> Expr:
-    return where(x > 0, x, x * slope)
+    return where(x > 0, x, x * x.constant(slope))
 
 
 @pointwise("aten._prelu_kernel.default")
@@ -83,24 +84,26 @@ def prelu(x: Expr, weight: Expr) -> Expr:
 
 @pointwise("aten.threshold.default")
 def threshold(x: Expr, limit: Number, value: Number) -> Expr:
-    return where(x <= limit, value, x)
+    return where(x <= x.constant(limit), x.constant(value), x)
 
 
-@pointwise("aten.hardshrink.default")
+@pointwise("aten.hardshrink.default", rounded="lambd")
 def hardshrink(x: Expr, limit: Number) -> Expr:
-    return where((x >= -limit) & (x <= limit), 0.0, x)
+    return where((x >= x.constant(-limit)) & (x <= x.constant(limit)), 0.0, x)
 
 
 @pointwise("aten.softshrink.default")
 def softshrink(x: Expr, limit: Number) -> Expr:
-    if not limit >= 0:
-        raise Decline  # which eager refuses
+    if isinstance(limit, Expr) or not limit >= 0:
+        raise Decline  # eager refuses negative ones
     return where(x > limit, x - limit, where(x < -limit, x + limit, x * 0.0))
 
 
 @pointwise("aten.softplus.default")
 def softplus(x: Expr, beta: Number, limit: Number) -> Expr:
-    return where(x * beta > limit, x, log1p(exp(x * beta)) / beta)
+    factor = x.constant(beta)
+    z = x * factor
+    return where(z > x.constant(limit), x, log1p(exp(z)) / factor)
 
 
 @lowering("aten.log_sigmoid_forward.default")

@@ -45,7 +45,7 @@ def _rounded_on_gpu(value: Expr, call: Call) -> Expr:
 
 @pointwise("aten.threshold_backward.default")
 def threshold_backward(grad: Expr, x: Expr, limit: Number) -> Expr:
-    return where(x <= limit, 0.0, grad)
+    return where(x <= x.constant(limit), 0.0, grad)
 
 
 @pointwise("aten.hardtanh_backward.default", by_device=True)
@@ -99,19 +99,20 @@ def elu_backward(
     grad: Expr, alpha: Number, scale: Number, input_scale: Number, is_result: bool, x: Expr,
     on_gpu: bool,
 ) -> Expr:  # fmt: skip
-    lower = alpha * scale
+    lower = x.constant(alpha * scale)
+    upper, factor = x.constant(scale), x.constant(input_scale)
     if is_result:
-        negative = grad * input_scale * (x + lower)
+        negative = grad * factor * (x + lower)
     else:
-        negative = grad * input_scale * lower * exp(x * input_scale)
+        negative = grad * factor * lower * exp(x * factor)
     if on_gpu:
-        return where(x <= 0, negative, grad * scale)
-    return where(x > 0, grad * scale, negative)
+        return where(x <= 0, negative, grad * upper)
+    return where(x > 0, grad * upper, negative)
 
 
 @pointwise("aten.leaky_relu_backward.default")
 def leaky_relu_backward(grad: Expr, x: Expr, slope: Number, is_result: bool) -> Expr:
-    return where(x > 0, grad, grad * slope)
+    return where(x > 0, grad, grad * grad.constant(slope))
 
 
 @pointwise("aten._prelu_kernel_backward.default")
@@ -119,17 +120,22 @@ def prelu_backward(grad: Expr, x: Expr, weight: Expr) -> list[Expr]:
     return [where(x > 0, grad, weight * grad), where(x > 0, 0.0, x * grad)]
 
 
-@pointwise("aten.hardshrink_backward.default", "aten.softshrink_backward.default", by_device=True)
+@pointwise(
+    "aten.hardshrink_backward.default", "aten.softshrink_backward.default", by_device=True,
+    rounded="lambd",
+)  # fmt: skip
 def shrink_backward(grad: Expr, x: Expr, limit: Number, on_gpu: bool) -> Expr:
+    low, high = x.constant(-limit), x.constant(limit)
     if on_gpu:
-        return where((x >= -limit) & (x <= limit), 0.0, grad)
-    return where((x < -limit) | (x > limit), grad, 0.0)
+        return where((x >= low) & (x <= high), 0.0, grad)
+    return where((x < low) | (x > high), grad, 0.0)
 
 
 @pointwise("aten.softplus_backward.default")
 def softplus_backward(grad: Expr, x: Expr, beta: Number, limit: Number) -> Expr:
-    z = exp(x * beta)
-    return where(x * beta > limit, grad, grad * z / (z + 1))
+    scaled = x * x.constant(beta)
+    z = exp(scaled)
+    return where(scaled > x.constant(limit), grad, grad * z / (z + 1))
 
 
 @lowering("aten.log_sigmoid_backward.default")

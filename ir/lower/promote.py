@@ -91,11 +91,12 @@ def operand(x: Ref | Number, call: Call, common: DType, exact: bool = False) -> 
 
 
 def pointwise(
-    *targets: str, exact: bool = False, by_device: bool = False
+    *targets: str, exact: bool = False, by_device: bool = False, rounded: str = "alpha"
 ) -> Callable[[Function], Function]:
     """Register `formula(*arguments)`: tensors and promoted numbers arrive as Exprs, other arguments as they are.
 
     `exact`: a number on the right stays in float beside a 16-bit tensor, as eager has it for mul and div only.
+    `rounded`: the number that is, to the dtype of 16-bit tensors.
     `by_device`: the formula also gets, as `on_gpu`, whether CUDA's kernel is the one to follow.
     """
 
@@ -111,10 +112,10 @@ def pointwise(
             for k, (x, name) in enumerate(zip(args, call.names, strict=True)):
                 if _joins(x, name):
                     x = operand(x, call, common, exact and k == 1)
-                elif isinstance(x, Scalar | Size) and (name == "alpha" or isinstance(x, Scalar)):
+                elif isinstance(x, Scalar | Size) and (name == rounded or isinstance(x, Scalar)):
                     _check_range(common)
-                    x = _rounded(x, common) if name == "alpha" else Expr(x.node)
-                elif name == "alpha":
+                    x = _rounded(x, common) if name == rounded else Expr(x.node)
+                elif name == rounded:
                     x = round_number(x, common)
                 given.append(x)
             return formula(*given, on_gpu=is_cuda(call.device)) if by_device else formula(*given)

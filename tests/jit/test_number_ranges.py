@@ -1,0 +1,75 @@
+"""Numbers that a dtype does not hold: PyTorch raises, or wraps them around, and so does a compiled call."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import frameloom
+from frameloom import jit
+from tests.observe import assert_same_call, observe
+
+X = torch.tensor([0.5, -1.0, 2.0])
+FLOATS = (1.5, 2.5, 1e300, -1e300, 7e4, float("inf"), 3.5)
+INTS = (3, 5, 300, -200, 2**40, 2**70, -5)
+
+
+def bytes_(x):
+    return x.to(torch.int8)
+
+
+PROGRAMS = {
+    "full": lambda x, n: torch.full((2,), n),
+    "full of halves": lambda x, n: torch.full((2,), n, dtype=torch.float16),
+    "full of bytes": lambda x, n: torch.full((2,), n, dtype=torch.int8),
+    "full_like": lambda x, n: torch.full_like(x, n),
+    "fill_": lambda x, n: (x + 1).fill_(n),
+    "an item": lambda x, n: x.clone().index_fill(0, torch.tensor([0]), n),
+    "masked_fill": lambda x, n: x.masked_fill(x > 0, n),
+    "masked_fill of halves": lambda x, n: x.half().masked_fill(x > 0, n),
+    "masked_fill of bytes": lambda x, n: bytes_(x).masked_fill(x > 0, n),
+    "where": lambda x, n: torch.where(x > 0, x, n),
+    "add": lambda x, n: x + n,
+    "alpha": lambda x, n: torch.add(x, x, alpha=n),
+    "clamp": lambda x, n: x.clamp(max=n),
+    "pad": lambda x, n: F.pad(x, (1, 1), value=n),
+    "leaky_relu": lambda x, n: F.leaky_relu(x, n),
+    "full of ints": lambda x, n: torch.full((n, 2) if n in (3, 5) else (2,), n),
+    "divided": lambda x, n: x // n,
+    "halves": lambda x, n: x.half() * n,
+    "bytes added": lambda x, n: bytes_(x) + n,
+    "bytes compared": lambda x, n: bytes_(x) > n,
+    "bytes clamped": lambda x, n: bytes_(x).clamp(max=n),
+    "bytes chosen": lambda x, n: torch.where(x > 0, bytes_(x), n),
+}
+
+
+@pytest.mark.parametrize("numbers", [FLOATS, INTS], ids=["floats", "ints"])
+@pytest.mark.parametrize("dynamic", [False, None])
+@pytest.mark.parametrize("name", PROGRAMS)
+@torch.no_grad()
+def test_numbers_beyond_the_dtype(name, dynamic, numbers):
+    frameloom.reset()
+    program = PROGRAMS[name]
+    f = jit(program, dynamic=dynamic)
+    for n in numbers:
+        assert_same_call(observe(f, (X, n), {}), observe(program, (X, n), {}), f"{name} {n}")
+
+
+@pytest.mark.parametrize(
+    "fn", [F.hardshrink, F.softshrink, F.threshold], ids=lambda fn: fn.__name__
+)
+def test_limits_are_rounded_as_the_tensor_is(fn):
+    x = torch.tensor([0.1, -0.1, 0.0996, 0.2, -0.3]).bfloat16().repeat(9).requires_grad_()
+    others = (0.5,) if fn is F.threshold else ()
+    mine, own = jit(lambda x: fn(x, 0.1, *others))(x), fn(x, 0.1, *others)
+    assert torch.equal(mine, own)
+    assert torch.equal(*(torch.autograd.grad(y.sum(), x)[0] for y in (mine, own)))
+
+
+@pytest.mark.parametrize("name", ["full", "full_like", "leaky_relu", "masked_fill of bytes"])
+def test_two_graphs_for_numbers_that_vary(name):
+    frameloom.reset()
+    f = jit(PROGRAMS[name])
+    for n in (3, 5, 9, 2, 11) if "bytes" in name else (1.5, 2.5, 3.5, 0.25, 7.0):
+        f(X, n)
+    assert frameloom.stats()["graphs"] == 2
