@@ -44,6 +44,17 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """One of the views that `func(parent, *args)` gives; `call` is the same object for all of these, `version` that of the memory then."""
+
+    func: Any
+    args: tuple[Any, ...]
+    number: int
+    call: object
+    version: int
+
+
+@dataclass(frozen=True)
 class ViewOf:
     """`fake` is `func(parent, *args, **kwargs)`; `args` exclude the parent."""
 
@@ -53,6 +64,7 @@ class ViewOf:
     kwargs: dict[str, Any]
     depth: int  # how many views lie between it and the memory's root
     grad: bool = True  # whether it was made with gradient mode on
+    piece: Piece | None = None
 
 
 def current(fake: Fake, tape: Tape) -> Any:

@@ -49,12 +49,15 @@ class Layout:
 
 @dataclass(frozen=True)
 class ViewStep:
-    """`func(tensor, *args, **kwargs)`; `grad`: whether the program made the view with gradient mode on."""
+    """`func(tensor, *args, **kwargs)`, or the `piece` of it, where it gives several views by one `call`; `grad`: whether the program made
+    the view with gradient mode on."""
 
     func: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     grad: bool
+    piece: int | None = None
+    call: object = None
 
 
 @dataclass(frozen=True)

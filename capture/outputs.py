@@ -1,7 +1,8 @@
 """What the program's outputs are made of where gradients are needed: results of one autograd node, and views made behind it.
 
 Autograd has to see which outputs are views, and of what: a view of an input, and several outputs over one memory, are made anew
-at each call, from the input or from one result of the graph, by the views that the program made.
+at each call, from the input or from one result of the graph, by the views that the program made.  Those that one op gives together are made
+by that op: autograd refuses writes to them.
 """
 
 from __future__ import annotations
@@ -35,14 +36,17 @@ class Outputs:
         """The outputs over one memory."""
         memory = fakes[0].memory
         wanted = memory.root.requires_grad or any(f.requires_grad for f in fakes)
-        if not wanted or (memory.input is None and len(fakes) == 1 and has_history(fakes[0])):
+        alone = len(fakes) == 1 and has_history(fakes[0]) and _above_pieces(fakes[0]) is None
+        if not wanted or (memory.input is None and alone):
             for n, fake in zip(numbers, fakes, strict=True):
                 self.made_of[n] = self._result(fake)
             return
         if any(f.by_function and f.view_of is not None for fake in fakes for f in _line(fake)):
             raise Break("gradient", "an output is a view made by an autograd Function")
         source = _common(fakes) if memory.input is None else memory.root
-        if memory.version and (memory.input is not None or any(_hides(f, source) for f in fakes)):
+        if memory.version and (
+            memory.input is not None or any(_hides(f, source) or _is_spoilt(f) for f in fakes)
+        ):
             raise Break(
                 "gradient", "an output shares memory with a tensor that is changed in place"
             )
@@ -89,7 +93,22 @@ def _common(fakes: Sequence[Fake]) -> Fake:
         if any(f is not together[0] for f in together):
             break
         common = together[0]
-    return common
+    above = _above_pieces(common)
+    return common if above is None else above
+
+
+def _above_pieces(fake: Fake) -> Fake | None:
+    """What an op has split last, of the tensors that `fake` is a view of."""
+    for f in reversed(_line(fake)):
+        if f.view_of is not None and f.view_of.piece is not None and has_history(f.view_of.parent):
+            return f.view_of.parent
+    return None
+
+
+def _is_spoilt(fake: Fake) -> bool:
+    """Whether something was written to it since an op has split it: autograd refuses to use the pieces then."""
+    views = [f.view_of for f in _line(fake) if f.view_of is not None]
+    return any(v.piece is not None and v.piece.version < fake.memory.version for v in views)
 
 
 def _is_hidden(fake: Fake) -> bool:
@@ -112,6 +131,9 @@ def _steps(fake: Fake, source: Fake) -> list[ViewStep]:
     steps: list[ViewStep] = []
     while fake is not source:
         view = fake.view_of
-        steps.append(ViewStep(view.func, view.args, view.kwargs, view.grad))
+        if (piece := view.piece) is not None:
+            steps.append(ViewStep(piece.func, piece.args, {}, view.grad, piece.number, piece.call))
+        else:
+            steps.append(ViewStep(view.func, view.args, view.kwargs, view.grad))
         fake = view.parent
     return steps[::-1]

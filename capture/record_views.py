@@ -9,7 +9,7 @@ import torch
 
 from frameloom.capture.aten_op import SPLITS
 from frameloom.capture.fake import Fake
-from frameloom.capture.functional import ViewOf, functional_form_of_view, reaches_beyond
+from frameloom.capture.functional import Piece, ViewOf, functional_form_of_view, reaches_beyond
 from frameloom.capture.sized import SizedFake
 from frameloom.errors import Break
 
@@ -20,14 +20,22 @@ aten = torch.ops.aten
 MAX_VIEWS = 500  # of views
 
 
-def view(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def view(
+    recorder: Recorder,
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    piece: Piece | None = None,
+) -> Any:
     """The Fake of a view of the first argument; a list of them where the op splits."""
     parent, *rest = args
     if not isinstance(parent, Fake):  # a number of which autograd takes the conjugate
         return recorder.new_constant(func(torch.tensor(parent), *rest, **kwargs).resolve_conj())
     if func in SPLITS:
+        call, given, version = object(), (*rest, *kwargs.values()), parent.memory.version
         return [
-            view(recorder, f, (parent, *a), {}) for f, a in SPLITS[func](parent, *rest, **kwargs)
+            view(recorder, f, (parent, *a), {}, Piece(func, given, k, call, version))
+            for k, (f, a) in enumerate(SPLITS[func](parent, *rest, **kwargs))
         ]
     if func is aten._unsafe_view.default:
         func = aten.view.default
@@ -44,7 +52,7 @@ def view(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     if depth > MAX_VIEWS:  # PyTorch takes ever longer for each
         raise Break("too_large", f"views of views, {depth} deep")
     grad = torch.is_grad_enabled()
-    fake.view_of = ViewOf(parent, func, tuple(rest), dict(kwargs), depth, grad)
+    fake.view_of = ViewOf(parent, func, tuple(rest), dict(kwargs), depth, grad, piece)
     fake.version = parent.memory.version
     return fake
 

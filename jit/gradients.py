@@ -101,8 +101,9 @@ class Gradients:
         if self._plain_outputs:
             return results[: self.how.n_results] if self.how.n_late else results
         sizes = self.how.sizes_of(inputs, results) if self.views_vary else NO_SIZES
+        made: dict[Any, Any] = {}
         return tuple(
-            _viewed(inputs[o.number] if o.of_input else results[o.number], o.steps, sizes)
+            _viewed(inputs[o.number] if o.of_input else results[o.number], o.steps, sizes, made)
             if isinstance(o, ViewOutput)
             else results[o]
             for o in self.how.outputs
@@ -248,16 +249,27 @@ def _has_hooks(tensor: Any) -> bool:
     return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
-def _viewed(tensor: Any, steps: Sequence[ViewStep], sizes: Mapping[Symbol, int]) -> Any:
+def _viewed(
+    tensor: Any, steps: Sequence[ViewStep], sizes: Mapping[Symbol, int], made: dict[Any, Any]
+) -> Any:
+    """`made`: the views that ops have given together, and of what, for all outputs."""
     for step in steps:
+        key = id(tensor), id(step.call)
+        if step.piece is not None and key in made:
+            tensor = made[key][1][step.piece]
+            continue
         if sizes:
             args, kwargs = at_sizes(step.args, sizes), at_sizes(step.kwargs, sizes)
             step = replace(step, args=args, kwargs=kwargs)
         if step.grad == torch.is_grad_enabled():
-            tensor = step.func(tensor, *step.args, **step.kwargs)
+            view = step.func(tensor, *step.args, **step.kwargs)
         else:
             with torch.set_grad_enabled(step.grad):
-                tensor = step.func(tensor, *step.args, **step.kwargs)
+                view = step.func(tensor, *step.args, **step.kwargs)
+        if step.piece is not None:
+            made[key] = tensor, view
+            view = view[step.piece]
+        tensor = view
     return tensor
 
 
@@ -266,7 +278,7 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, piece: Gradients, inputs: tuple[Any, ...], *wanted: Any) -> Any:
-        context.piece, context.rest = piece, None
+        context.piece, context.rest, context.changed = piece, None, ()
         context.set_materialize_grads(False)
         return piece.run(context, inputs)
 
@@ -285,7 +297,11 @@ class Compiled(torch.autograd.Function):
         if context.rest is not None:
             values = context.rest.saved(how, missing)
         else:
-            values = [*context.saved_tensors]
+            try:
+                values = [*context.saved_tensors]
+            except RuntimeError:
+                if (values := _still_as_saved(context, missing)) is None:
+                    raise
             if piece.numbers:
                 for place, number in zip(piece.numbers, reversed(context.numbers), strict=True):
                     values.insert(place, number)
@@ -312,6 +328,31 @@ class Compiled(torch.autograd.Function):
 Compiled._backward_cls.apply = Compiled.backward  # type: ignore[attr-defined]
 # Without the Python function around it, which is there for function transforms: calls under one are left to plain Python.
 apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, Compiled)
+
+
+def _still_as_saved(context: Any, missing: frozenset[int]) -> list[Any] | None:
+    """What is saved, where something of it was changed in place that this pass does not read: in plain PyTorch, nobody looks at it."""
+    piece: Gradients = context.piece
+    how, left = piece.how, list(context._raw_saved_tensors)
+    reads = frozenset(partial_backward(how, missing).reads)
+    n_inputs = len(how.saved_inputs)
+    places = [k for k in range(n_inputs + len(how.saved_outputs)) if k not in piece.numbers]
+    context.changed = changed = {
+        k for k, s in zip(places, left, strict=True) if _is_changed(s, k < n_inputs)
+    }
+    if torch.is_grad_enabled() or not changed.isdisjoint(reads):
+        return None
+    return [s.data for s in left]
+
+
+def _is_changed(saved: Any, is_input: bool) -> bool:
+    if not is_input:  # made by the plan, which writes no versions
+        return bool(saved.data._version)
+    try:
+        saved.unpack()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _inputs(context: Any, saved: Sequence[Any]) -> list[Any]:
@@ -359,7 +400,7 @@ class _Rest:
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
                     f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} "
                     "instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
-                    "with torch.autograd.set_detect_anomaly(True)."
+                    "with torch.autograd.set_detect_anomaly(True, check_nan=False)."
                 )
         return [self.tensors[k][0] if k in self.tensors else None for k in range(self.count)]
 
@@ -377,5 +418,7 @@ def _rest(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> _Rest:
             # Not the output itself: it holds its history, which holds this.
             inside = k < len(how.saved_inputs) or not isinstance(tensor, torch.Tensor)
             tensor = tensor if inside else tensor.detach()
-            rest.tensors[k] = tensor, getattr(tensor, "_version", None)
+            version = getattr(tensor, "_version", None)
+            # Not the version that is wanted, if only because it was another one.
+            rest.tensors[k] = tensor, tensor._version - 1 if k in context.changed else version
     return rest

@@ -193,9 +193,10 @@ def _compile_one(
         trail.dump("graph_runnable.py", runnable(captured))
     if options.backend == "eager":
         # Its `forward`, past the hooks that a program may set for all modules.
-        return _left_alone(captured.gm.forward), GraphReport(without_examples(captured))
+        made = _left_alone(captured.gm.forward, captured)
+        return made, GraphReport(without_examples(captured))
     if options.backend is not None:
-        made = _left_alone(_call_backend(captured, options))
+        made = _left_alone(_call_backend(captured, options), captured)
         return made, GraphReport(without_examples(captured))
     if written is None:
         announce(captured)
@@ -308,17 +309,28 @@ def _call_backend(captured: CapturedGraph, options: Options) -> Compiled:
     return compiled
 
 
-def _left_alone(compiled: Compiled) -> Compiled:
-    """What a backend runs is no code of the program: the frame hook would compile it for that backend, over and over."""
+def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
+    """What a backend runs is no code of the program: the frame hook would compile it for that backend, over and over.  Histories
+    are made around it, as around our own plans: a graph writes to parameters, too."""
+    views_behind = captured.visible is not None  # the forward half, of which a node is made
 
     def run(*inputs: Any) -> Any:
         suspended = _capture.hook_suspend()
         try:
-            return compiled(*inputs)
+            with torch.no_grad():
+                made = compiled(*inputs)
         finally:
             _capture.hook_restore(suspended)
+        return tuple([_as_new(m, inputs) for m in made]) if views_behind else made
 
     return run
+
+
+def _as_new(made: Any, inputs: tuple[Any, ...]) -> Any:
+    """Not as a view: autograd forbids writes to those that a node returns.  And not as one that was written to."""
+    if not isinstance(made, torch.Tensor) or any(made is i for i in inputs):
+        return made
+    return made.data if made._is_view() or made._version else made
 
 
 def _readable(captured: CapturedGraph) -> str:

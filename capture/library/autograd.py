@@ -64,11 +64,16 @@ def _grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if "inputs" not in given or _flag(t, given, "is_grads_batched"):
         raise Break("autograd", "torch.autograd.grad(...)")
     outputs, inputs = (_tensors(t, given[name]) for name in ("outputs", "inputs"))
-    for leaf in _leaves(t, outputs):
+    leaves = _leaves(t, outputs)
+    for leaf in leaves:
         _check_hooks(t, leaf)
     for value in inputs:
         if value.real is not None and not value.real.is_leaf:
             raise Break("autograd", "torch.autograd.grad(...) of a tensor with a history")
+    if any(value.real is not None for value in inputs):
+        # What was there before the call may lie behind what had a history then.
+        for leaf in leaves:
+            _check_ends(t, leaf)
     seeds = t.look(given.get("grad_outputs", NONE))
     if isinstance(seeds, TensorValue):
         seeds = TupleValue([seeds])
@@ -162,12 +167,16 @@ def _check_hooks(t: Tracer, leaf: TensorValue) -> None:
         t.guards.add(leaf.origin.child("attr", name), "equal", None)
 
 
-def _check_leaf(t: Tracer, leaf: TensorValue) -> None:
-    """A backward pass ends there, and what it leaves is known."""
+def _check_ends(t: Tracer, leaf: TensorValue) -> None:
     if leaf.origin is not None:
         if not leaf.real.is_leaf:
             raise Break("autograd", "a backward pass that leaves the captured code")
         t.guards.add(leaf.origin.child("attr", "is_leaf"), "equal", True)
+
+
+def _check_leaf(t: Tracer, leaf: TensorValue) -> None:
+    """A backward pass ends there, and what it leaves is known."""
+    _check_ends(t, leaf)
     _check_hooks(t, leaf)
     before = leaf.gradient(t)
     if not is_none(before) and (not isinstance(before, TensorValue) or before.fake.requires_grad):
@@ -221,3 +230,11 @@ def _requires_grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if wanted and not tensor.fake.requires_grad:
         require_gradient(t, tensor)
     return tensor
+
+
+@knows(torch.Tensor.detach_, torch.detach_, least=1, most=1)
+def _detach_in_place(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    tensor = t.look(args[0])
+    if isinstance(tensor, TensorValue) and (tensor.real is None or not tensor.fake.requires_grad):
+        return t.torch_call(torch.Tensor.detach_, [tensor], {})
+    raise Break("autograd", "tensor.detach_()")

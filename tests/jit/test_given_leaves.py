@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import frameloom
-from tests.jit.training import caught, facts, same_training
+from tests.jit.training import caught, facts, leaf, same_training
 
 
 def state(*tensors):
@@ -243,5 +243,35 @@ def test_a_penalty_outside():
             (g.norm(dim=1) - 1).square().mean().backward()
             seen += [facts(y, x, g), [p.grad for p in net.parameters()]]
         return seen
+
+    same_training(program)
+
+
+def test_one_that_is_made_none():
+    def fn(x, y):
+        v = y * 2
+        x.detach_()
+        return v + x
+
+    def program(jit):
+        f, seen = jit(fn), []
+        for k in range(2):
+            x, y = leaf(3), leaf(3)
+            given = x * 2 if k else x
+            f(given, y).sum().backward()
+            seen += facts(given, x, y)
+        return seen
+
+    same_training(program)
+
+
+def test_gradients_of_what_lies_behind_a_history():
+    def fn(y, w, u):
+        return torch.autograd.grad((y * u).sum(), [w, u], allow_unused=True)
+
+    def program(jit):
+        f = jit(fn)
+        w, u = leaf(3), leaf(3)
+        return [f(w * 2, w, u) for _ in range(2)]
 
     same_training(program)

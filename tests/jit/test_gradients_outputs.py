@@ -127,3 +127,46 @@ def test_outputs_that_are_inputs_take_writes_as_eager_does():
         return facts(v), caught(lambda: f(x, w)[0].mul_(2))
 
     same_training(program)
+
+
+PIECES = {
+    "of what is seen": lambda x: ((v := x * 2), v.chunk(2)[0]),
+    "of what nobody sees": lambda x: ((x * 2).chunk(2)[0],) * 2,
+    "a view of one": lambda x: ((x * 2).unbind(0)[1].view(2, 4), x.sum()),
+    "two of one call": lambda x: (x * 2).split([1, 3])[::-1],
+    "of an input": lambda x: (x.sum(), x.split(2)[1]),
+    "of what was written to": lambda x: ((v := x * 2).relu_(), v.chunk(2)[0]),
+    "written to behind": lambda x: ((v := x * 2), v.chunk(2)[0], v.relu_()),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_pieces_of_one_op_take_no_writes(name):
+    def program(jit):
+        f = jit(PIECES[name])
+        a = leaf(4, 8)
+        seen = []
+        for _ in range(2):
+            f(a * 1)[1].sum().backward()
+            seen += [a.grad.clone(), caught(f(a * 1)[1].mul_, 2), caught(f(a * 1)[0].mul_, 2)]
+        return seen
+
+    same_training(program, plain=None)
+
+
+def test_a_write_to_a_piece_inside():
+    def write(x):
+        v = x * 2
+        v.chunk(2)[0].mul_(2)
+        return v
+
+    def read(x):
+        v = x * 2
+        a = v.unbind(0)[0]
+        v.mul_(2)
+        return v, a * 2
+
+    def program(jit):
+        return [caught(jit(f), leaf(4, 8)) for f in (write, read)]
+
+    same_training(program, plain=None)

@@ -167,3 +167,49 @@ def test_what_a_pass_needs_goes_with_it():
             assert seen() is None
     finally:
         gc.enable()
+
+
+def test_only_what_a_pass_reads_is_looked_at():
+    def fn(x, y):
+        h = (F.silu(x) * 2).sin()
+        x.add_(1)
+        return h * h, y.exp(), h
+
+    def change(k, x, outs):
+        with torch.no_grad():
+            (x if k == 0 else outs[k]).add_(1)
+
+    def program(jit):
+        seen = []
+        for k in range(3):
+            for keep in (False, True):
+                a, y = leaf(3), leaf(3)
+                x = a * 1.5
+                outs = jit(fn)(x, y)
+                change(k, x, outs)
+                for n in (1, 0):
+                    error = caught(outs[n].sum().backward, retain_graph=keep)
+                    seen += [error and error[0], y.grad]
+                    if error is not None:
+                        break
+        return seen
+
+    same_training(program)
+
+
+@pytest.mark.parametrize("backend", [None, "eager"])
+def test_what_is_made_of_numbers_alone_counts_as_unchanged(backend):
+    def program(jit):
+        def f(x, y):
+            return torch.zeros(3), x.sin() @ torch.zeros(3, 3), y.exp()
+
+        if jit is frameloom.jit:
+            f = jit(f, backend=backend)
+        x, y = leaf(3), leaf(3)
+        _, s, e = f(x, y)
+        with torch.no_grad():
+            e.add_(1)
+        s.sum().backward()
+        return x.grad, caught(e.sum().backward)[0]
+
+    same_training(program)

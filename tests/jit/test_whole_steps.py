@@ -395,3 +395,21 @@ def test_memory_goes_with_the_model():
 def test_a_copy_of_a_trained_model_trains_on():
     models, _ = train(one_step, "mlp", lambda p: torch.optim.SGD(p, lr=0.1))
     assert copy.deepcopy(models[0])
+
+
+def test_a_step_on_a_backend():
+    models = [net("norm"), net("norm")]
+    optimizers = [torch.optim.AdamW(m.parameters(), lr=0.01) for m in models]
+    compiled = jit(one_step, backend="eager")
+    for k in range(3):
+        for run, m, o in zip((compiled, one_step), models, optimizers, strict=True):
+            torch.manual_seed(k)
+            run(m, o, *batch(k))
+    assert_same(*models)
+
+
+def test_outputs_of_a_backend_take_writes():
+    w = torch.randn(3, 3, requires_grad=True)
+    made = jit(lambda x: (x @ w, x.sin() @ w), backend="eager")(torch.randn(1, 2, 3))
+    for y in made:
+        y.view(-1)[0] = 0
