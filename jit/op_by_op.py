@@ -69,6 +69,10 @@ class OpByOp:
         """Gradients of the inputs that get one, as functions of the inputs and of what is given; None where they do not depend on
         those."""
         how = self._how
+        # Other tensors with the same history: hooks of the inputs see what the node returns, and nothing twice.
+        inputs = list(inputs)
+        for k in how.inputs:
+            inputs[k] = aten.alias.default(inputs[k])
         now = [(d, _random_state(d)) for d, _ in others.random]
         _set_random_states(others.random)
         try:
