@@ -20,6 +20,7 @@ from frameloom.capture import policy
 from frameloom.capture.assumptions import is_asserted
 from frameloom.capture.caches import cached
 from frameloom.capture.container_operators import container_operator
+from frameloom.capture.hooked import check_hooking
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.numbers_given import has_number, with_number
 from frameloom.capture.numpy_functions import chains_in
@@ -157,6 +158,7 @@ def call_function(
         verdict = policy.function_verdict(real)
         if verdict == "record":
             if real.__name__ in NEEDS_DATA and real.__module__ == "torch._tensor":
+                check_hooking(t, real.__name__, args)
                 raise Break(NEEDS_DATA[real.__name__], f"tensor.{real.__name__}(...)")
             return t.torch_call(real, args, kwargs)
         if verdict == "evaluate":
@@ -294,6 +296,7 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
     if policy.is_recorded(fn):
         name = getattr(fn, "__name__", "")
         if name in NEEDS_DATA:
+            check_hooking(t, name, args)
             raise Break(NEEDS_DATA[name], f"tensor.{name}(...)")
         if has_number(t, [*args, *kwargs.values()]):
             return with_number(t, fn, args, kwargs)

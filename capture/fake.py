@@ -25,6 +25,7 @@ class Fake(torch.Tensor):
     memory: Any
     view_of: Any
     by_function = False
+    made_at: Any = None  # where in the program, if it has a history
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 

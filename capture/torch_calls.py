@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from frameloom.capture.assumptions import assumed, is_caught, may_be_caught, may_fail
 from frameloom.capture.attention_masks import with_causality
+from frameloom.capture.hooked import check_not_hooked, note_site
 from frameloom.capture.late_sizes import found_at
 from frameloom.capture.number_inputs import has_symbols, without_symbols
 from frameloom.capture.outside import tensor_of
@@ -53,6 +54,7 @@ def _recorded(
     kwargs: dict[str, Value],
     settle: bool = False,
 ) -> Value:
+    check_not_hooked(t)
     if fn is F.scaled_dot_product_attention:
         args, kwargs = with_causality(t, args, kwargs)
     made = _number_as_tensor(t, args, kwargs) if fn in AS_TENSOR else None
@@ -77,6 +79,7 @@ def _recorded(
         # Perhaps it has to know the number: then once more with that.
         t.take_back(mark)
         return _recorded(t, fn, args, kwargs, settle=True)
+    note_site(t, result)
     for tells in t.recorder.relies_on:
         t.guards.returns(tells, (), tells())
     if late := t.recorder.late[n_late:]:

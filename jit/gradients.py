@@ -298,7 +298,7 @@ class Compiled(torch.autograd.Function):
             values = context.rest.saved(how, missing)
         else:
             try:
-                values = [*context.saved_tensors]
+                values = [*context.saved_tensors] if how.saved_inputs or how.saved_outputs else []
             except RuntimeError:
                 if (values := _still_as_saved(context, missing)) is None:
                     raise

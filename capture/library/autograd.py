@@ -16,6 +16,7 @@ from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.history import history, without_autocast
 from frameloom.capture.leaves import require_gradient
+from frameloom.capture.saved import REGION
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.special_ops import is_checked
 from frameloom.capture.values.base import Avoid, Value
@@ -63,6 +64,8 @@ def _grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = {**dict(zip(GRAD, args, strict=False)), **kwargs}
     if "inputs" not in given or _flag(t, given, "is_grads_batched"):
         raise Break("autograd", "torch.autograd.grad(...)")
+    if any(r.reentrant for n in t.recorder.graph.nodes if (r := n.meta.get(REGION)) is not None):
+        raise Break("autograd", "torch.autograd.grad(...) with a reentrant checkpoint")
     outputs, inputs = (_tensors(t, given[name]) for name in ("outputs", "inputs"))
     leaves = _leaves(t, outputs)
     for leaf in leaves:

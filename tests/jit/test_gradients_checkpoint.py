@@ -274,3 +274,14 @@ def test_masks_are_drawn_again_without_what_they_mask():
     calls = told.graphs[0].backward[0].library_calls
     assert calls.count("aten.addmm.default") == 1
     assert sum("again" in call for call in calls) == 1
+
+
+def test_gradients_asked_for_behind_a_reentrant_checkpoint():
+    def fn(x, w):
+        loss = checkpoint(lambda a: (a @ w).tanh(), x, use_reentrant=True).sum()
+        return torch.autograd.grad(loss, [x])
+
+    def program(jit):
+        return caught(jit(fn), leaf(2, 3), leaf(3, 3))
+
+    same_training(program, plain=None)

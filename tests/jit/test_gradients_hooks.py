@@ -150,3 +150,66 @@ def test_hooks_of_parameters_are_called_in_the_order_of_eager(kind, given, count
         return [torch.tensor(seen)]
 
     same_training(program)
+
+
+@pytest.mark.parametrize("made", ["computed", "written", "split", "in a loop"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_hooks_of_what_more_was_computed_from(made, kept):
+    def hook(v):
+        if kept:
+            v.retain_grad()
+        v.register_hook(lambda g: g * 0.5)
+
+    def fn(x, w):
+        v = x @ w
+        if made == "written":
+            v.relu_()
+        if made == "in a loop":
+            for _ in range(2):
+                v = (v * v).sin()
+                hook(v)
+        h = v.chunk(2)[0] if made == "split" else v
+        z = h * h
+        hook(h)
+        return z, h, v
+
+    def program(jit):
+        f, x, w = jit(fn), leaf(4, 3), leaf(3, 3)
+        seen = []
+        for _ in range(2):
+            z, h, v = f(x, w)
+            (z.sum() + v.sum()).backward()
+            seen.append(facts(x, w) + ([h.grad] if kept else []))
+        return seen
+
+    same_training(program)
+
+
+def test_hooks_of_what_no_result_needs():
+    def fn(x, y):
+        v = y * y
+        v.register_hook(lambda g: g * 2)
+        return x * 2, v
+
+    def program(jit):
+        x, y = leaf(3), leaf(3)
+        jit(fn)(x, y)[0].sum().backward()
+        return facts(x, y)
+
+    same_training(program)
+
+
+@pytest.mark.parametrize("kind", ["hook", "retained", "of a parameter"])
+def test_hooks_and_gradients_that_have_gradients(kind):
+    def program(jit):
+        a, w, seen = leaf(3), leaf(3), []
+        f = jit(lambda x: (x * w).sin())
+        x = a * 1.5
+        if kind == "retained":
+            x.retain_grad()
+        else:
+            (x if kind == "hook" else w).register_hook(lambda g: (seen.append(g), g * 2)[1])
+        made = torch.autograd.grad(f(x).sum(), [x, a, w], create_graph=True)
+        return made, torch.autograd.grad(sum((g * g).sum() for g in made), [a, w]), seen
+
+    same_training(program)

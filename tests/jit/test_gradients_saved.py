@@ -213,3 +213,14 @@ def test_what_is_made_of_numbers_alone_counts_as_unchanged(backend):
         return x.grad, caught(e.sum().backward)[0]
 
     same_training(program)
+
+
+def test_a_second_pass_where_nothing_is_saved():
+    def program(jit):
+        x, w, b = torch.randn(2, 3), torch.randn(3, 3), leaf(3)
+        y = jit(lambda *a: F.linear(*a))(x, w, b)
+        y.sum().backward()
+        y.sum().backward()
+        return facts(b)
+
+    same_training(program)
