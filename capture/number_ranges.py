@@ -64,7 +64,7 @@ def check_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resu
     """Break where PyTorch has to say what becomes of one."""
     for position, name in facts_of(func).scalars:
         number = _known(args[position] if position < len(args) else kwargs.get(name))
-        if type(number) not in (int, float) or 0 <= number < SMALL or number != number:
+        if type(number) not in (int, float) or 0 <= number < SMALL:
             continue
         if isinstance(number, int) and not _holds(torch.int64, number):
             raise Break("op_error", f"{func}: {number} is no 64-bit integer")
@@ -103,7 +103,7 @@ def _is_inexact(dtype: torch.dtype) -> bool:
 
 def _holds(dtype: torch.dtype, number: int | float) -> bool:
     low, high = _range(dtype)
-    return low <= number <= high or (_is_inexact(dtype) and math.isinf(number))
+    return low <= number <= high or (_is_inexact(dtype) and not math.isfinite(number))
 
 
 def _range(dtype: torch.dtype) -> tuple[int | float, int | float]:

@@ -9,7 +9,7 @@ from frameloom import jit
 from tests.observe import assert_same_call, observe
 
 X = torch.tensor([0.5, -1.0, 2.0])
-FLOATS = (1.5, 2.5, 1e300, -1e300, 7e4, float("inf"), 3.5)
+FLOATS = (1.5, 2.5, 1e300, -1e300, 7e4, float("inf"), float("nan"), 3.5)
 INTS = (3, 5, 300, -200, 2**40, 2**70, -5)
 
 
