@@ -29,7 +29,7 @@ def check_not_hooked(t: Tracer) -> None:
 def note_site(t: Tracer, result: Any) -> None:
     assert t.frame is not None
     for made in result if isinstance(result, list | tuple) else (result,):
-        if isinstance(made, Fake) and made.grad_fn is not None:
+        if isinstance(made, Fake) and made.requires_grad:
             # Not the instruction itself, at which other things are avoided.
             made.made_at = t.frame.code, ~t.frame.at.index
 

@@ -70,7 +70,10 @@ class Outputs:
 
 
 def has_history(fake: Fake) -> bool:
-    return fake.requires_grad and fake.grad_fn is not None
+    try:
+        return fake.requires_grad and fake.grad_fn is not None
+    except RuntimeError as error:  # autograd has lost it by a write
+        raise Break("gradient", str(error).splitlines()[0]) from error
 
 
 def _line(fake: Fake) -> list[Fake]:

@@ -15,6 +15,7 @@ import torch
 import torch.fx
 
 from frameloom.capture.aten_op import draws
+from frameloom.capture.carried import given_sizes
 from frameloom.capture.fake import Fake
 from frameloom.capture.graph import copy_node
 from frameloom.ir.size import hint_of
@@ -111,8 +112,9 @@ def _drawn_again(graph: torch.fx.Graph, node: Node, operand: Callable[[Node], No
 
 def _stand_in(graph: torch.fx.Graph, node: Node) -> Node:
     """Another tensor that lies in memory like it; a library call, as nothing is to be written there before it is needed."""
-    val = node.meta["val"]
-    given = (list(val.shape), list(val.stride()), val.dtype, val.device)
+    val, sizes = node.meta["val"], given_sizes(graph)
+    shape, strides = ([*map(sizes.node, numbers)] for numbers in (val.shape, val.stride()))
+    given = (shape, strides, val.dtype, val.device)
     made = graph.call_function(_operators().uninitialised.default, given)
     made.meta.update(node.meta)
     return made

@@ -166,7 +166,27 @@ def test_a_write_to_a_piece_inside():
         v.mul_(2)
         return v, a * 2
 
+    def past_autograd(x):
+        a = (x * 2).split(2)[0]
+        a.data.mul_(0.5)
+        return a
+
     def program(jit):
-        return [caught(jit(f), leaf(4, 8)) for f in (write, read)]
+        return [caught(jit(f), leaf(4, 8)) for f in (write, read, past_autograd)]
+
+    same_training(program, plain=None)
+
+
+def test_a_view_written_to_without_gradient_mode():
+    def fn(x):
+        v = x.reshape(x.shape)
+        v -= 1
+
+    def program(jit):
+        f, x = jit(fn), leaf(3) * 1.5
+        with torch.no_grad():
+            f(x)
+            f(x)
+        return facts(x)
 
     same_training(program, plain=None)

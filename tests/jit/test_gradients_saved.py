@@ -224,3 +224,24 @@ def test_a_second_pass_where_nothing_is_saved():
         return facts(b)
 
     same_training(program)
+
+
+@pytest.mark.parametrize("backend", [None, "eager"])
+def test_what_only_its_sizes_are_needed_of_where_these_vary(backend):
+    def fn(x):
+        v = (x * 2)[x > 0.1].clone()
+        return torch.addcdiv(v, v, v.abs() + 1), v
+
+    def program(jit):
+        f = fn
+        if jit is frameloom.jit:
+            f = jit(fn, backend=backend)
+        seen = []
+        for _ in range(3):
+            x = leaf(5, 3)
+            a, b = f(x)
+            (a.sum() + b.sum()).backward()
+            seen += facts(x)
+        return seen
+
+    same_training(program)
