@@ -13,9 +13,9 @@ import torch
 import torch.fx
 
 from frameloom.capture.fake import Fake
-from frameloom.capture.shapes import infer, is_dense
+from frameloom.capture.shapes import infer
 from frameloom.errors import Break
-from frameloom.ir.size import Int, equal, fits, hint_of, is_size, may_exceed_1
+from frameloom.ir.size import Int, equal, fits, hint_of, is_size
 
 aten = torch.ops.aten
 META = torch.device("meta")
@@ -115,49 +115,6 @@ def is_out(func: Any) -> bool:
 def is_plain(t: torch.Tensor) -> bool:
     """Whether it has the strides of a fresh tensor, dimensions that do not count included."""
     return t.stride() == torch.empty(t.shape, device=META).stride()
-
-
-def refusal(func: Any, targets: Sequence[Fake], operands: Sequence[Fake]) -> str | None:
-    """Why writing to `targets` cannot be said as a function."""
-    if func is aten.rrelu_with_noise.default and not (operands[0].numel() or is_plain(operands[0])):
-        return "without elements"  # which its functional form lays out otherwise
-    if func is aten.abs_.default and targets[0].is_complex():
-        return "of complex numbers"
-    if func is aten.linalg_lu_solve.out and targets[0].is_complex():
-        return "of complex numbers"  # which may be left lazily conjugated
-    beside: dict[int, list[Fake]] = {}
-    for t in operands:
-        beside.setdefault(id(t.memory), []).append(t)
-    for target in targets:
-        if target.meta.is_conj() or target.meta.is_neg():
-            return "on a lazily conjugated or negated tensor"
-        if any(
-            may_exceed_1(n) and s == 0 for n, s in zip(target.shape, target.stride(), strict=True)
-        ):
-            return "on a tensor whose elements share memory"
-        if any(t is not target and _overlap(target, t) for t in beside[id(target.memory)]):
-            return "on tensors that overlap"
-        out = is_out(func)
-        if out and not target.numel() and torch.Tag.pointwise not in func.tags:
-            return "into an empty tensor"  # which some lay out anew
-        if target.is_contiguous():
-            continue
-        if torch.Tag.nondeterministic_seeded in func.tags:  # the order of memory counts
-            return "on a tensor that is not contiguous"
-        if out and torch.Tag.pointwise not in func.tags:
-            return "into a tensor that is not contiguous"  # which some lay out anew
-    return None
-
-
-def _overlap(a: Fake, b: Fake) -> bool:
-    """Where eager refuses to write to one and read the other.  Source: `get_overlap_status` of ATen's MemoryOverlap."""
-    if a.memory is not b.memory or not a.numel() or not (is_dense(a) and is_dense(b)):
-        return False
-    start, other = (t.storage_offset() * t.element_size() for t in (a, b))
-    end, other_end = start + a.numel() * a.element_size(), other + b.numel() * b.element_size()
-    if (start, end) == (other, other_end):
-        return a.stride() != b.stride()
-    return start < other_end and other < end
 
 
 def fakes_in(arguments: Any) -> Iterator[Fake]:

@@ -10,13 +10,13 @@ from frameloom.capture.aten_op import (
     is_out,
     one_needs_another,
     plain_arguments,
-    refusal,
     same_layout,
     tensors_of,
 )
 from frameloom.capture.fake import Fake
 from frameloom.capture.fill_order import in_memory_order
 from frameloom.capture.functional import current, functional_form, write
+from frameloom.capture.refused_writes import refusal
 from frameloom.capture.shapes import expands_to
 from frameloom.errors import Break
 

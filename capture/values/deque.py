@@ -20,7 +20,7 @@ class DequeValue(ListValue):
     """`changes` counts them: an iterator fails after one."""
 
     def __init__(self, items: list[Value], limit: int | None = None) -> None:
-        super().__init__(items if limit is None else items[len(items) - limit :] if limit else [])
+        super().__init__(items if limit is None else items[max(len(items) - limit, 0) :])
         self.limit = limit
         self.changes = 0
 

@@ -121,6 +121,12 @@ def deque_operations(x):
 
 
 @program()
+def deque_with_room(x):
+    d = deque([x.shape[0], 5], maxlen=3)
+    return d, deque(d, 5), d.copy(), len(d), x + 1
+
+
+@program()
 def deque_more(x):
     d = deque("abca")
     d.remove("b")

@@ -231,3 +231,39 @@ def to_may_be_the_same(x):
     y = x + 1
     a, b = y.to(torch.float32), y.to(torch.float64)
     return a is y, a, b, y.float() is y, y.type_as(x) is y
+
+
+def strided(*strides):
+    return lambda: (torch.arange(5.0).as_strided((3, 3), strides),)
+
+
+@program(args=strided(0, 1), graphs=2, breaks="unsupported_op unsupported_op")
+def rows_that_are_one_row_written(x):
+    x[0] = 4
+    x[1:2].add_(1)
+    return x * 2
+
+
+@program(args=strided(1, 1), graphs=2, breaks="unsupported_op unsupported_op unsupported_op")
+def elements_that_share_memory_written(x):
+    x.add_(1)
+    x[::2] += 1
+    return x * 2
+
+
+@program(args=lambda: (torch.arange(16.0).view(4, 4),), breaks="unsupported_op unsupported_op")
+def neighbours_written_one_after_the_other(x):
+    x[:, 1:] += x[:, :-1]
+    x[:, 1:3].copy_(x[:, :2])
+    return x * 2
+
+
+@program(args=lambda: (torch.arange(16.0).view(4, 4),))
+def neighbours_read_before_they_are_written(x):
+    x[:, :-1] = x[:, 1:]
+    x[:, ::2] += x[:, 1::2]
+    x[:, 0].mul_(x[:, 1])
+    x[:, :2].add_(x[:, 2:])
+    x[1:, 2] -= x[:-1, 3]
+    x[:2, 1:].add_(x[2:, 1:])
+    return x * 2
