@@ -40,7 +40,7 @@ def _pool2d(
     func: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, *rest: Any, **options: Any
 ) -> Any:
     average = func is aten.avg_pool2d.default
-    if options:
+    if options or x.dim() not in (3, 4):
         return None
     dilation = _pair(1 if average or not rest else rest[0])
     ceil = bool(rest[0 if average else 1]) if len(rest) > (0 if average else 1) else False
@@ -57,6 +57,8 @@ def _pool2d(
 
 @sized_rule(aten._adaptive_avg_pool2d.default, aten.adaptive_max_pool2d.default)
 def _adaptive(func: Any, x: Any, size: Sequence[Int]) -> Any:
+    if x.dim() not in (3, 4):
+        return None
     return _results(x, [*x.shape[:-2], *size], func is aten.adaptive_max_pool2d.default)
 
 

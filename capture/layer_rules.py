@@ -30,7 +30,7 @@ def native_layer_norm(
     # What the statistics are of is the device's affair (device_layouts.py).
     dtypes = {p.dtype for p in (weight, bias) if p is not None}
     if dtypes != {x.dtype} and dtypes and not (x.dtype in HALVES and dtypes == {torch.float32}):
-        return None
+        raise RuntimeError("parameters of another dtype")
     statistics = [*x.shape[:-rank], *([1] * rank)]
     return empty(x.shape, x.dtype), empty(statistics, x.dtype), empty(statistics, x.dtype)
 
@@ -108,6 +108,8 @@ def _convolution(
     groups: int,
 ) -> Any:
     """Sizes by the usual formula; contiguous in, contiguous out.  Other layouts: the library is asked (see record.py)."""
+    if not transposed and x.dim() == weight.dim() and x.shape[1] != weight.shape[1] * groups:
+        raise RuntimeError("the weight is for another number of channels")
     if transposed or not x.is_contiguous() or not weight.is_contiguous() or x.dim() != weight.dim():
         return None
     spatial = [
@@ -115,7 +117,7 @@ def _convolution(
          - dilation[i % len(dilation)] * (weight.shape[2 + i] - 1) - 1) // stride[i % len(stride)] + 1
         for i in range(x.dim() - 2)
     ]  # fmt: skip
-    if any(n <= 0 for n in spatial) or x.shape[1] != weight.shape[1] * groups:
+    if any(n <= 0 for n in spatial):
         return None
     return empty((x.shape[0], weight.shape[0], *spatial), x.dtype)
 

@@ -15,13 +15,16 @@ from frameloom.capture.shapes import (
 aten = torch.ops.aten
 
 
-def _same_dtype(*tensors: torch.Tensor) -> bool:
-    return len({t.dtype for t in tensors}) == 1
+def _check_dtypes(*tensors: torch.Tensor) -> None:
+    """Which meta kernels do not."""
+    if len({t.dtype for t in tensors}) > 1:
+        raise RuntimeError("factors of different dtypes")
 
 
 @rule(aten.mm.default)
 def _mm(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
-    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or not _same_dtype(a, b):
+    _check_dtypes(a, b)
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
         return None
     return empty((a.shape[0], b.shape[1]), a.dtype)
 
@@ -36,7 +39,8 @@ def _addmm(
     beta: Any = 1,
     alpha: Any = 1,
 ) -> Any:
-    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or not _same_dtype(a, b, bias):
+    _check_dtypes(a, b)
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or bias.dtype != a.dtype:
         return None
     shape = (a.shape[0], b.shape[1])
     if broadcast(bias.shape, shape) != shape:
@@ -46,7 +50,8 @@ def _addmm(
 
 @rule(aten.bmm.default)
 def _bmm(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
-    if a.dim() != 3 or b.dim() != 3 or not _same_dtype(a, b):
+    _check_dtypes(a, b)
+    if a.dim() != 3 or b.dim() != 3:
         return None
     if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
         return None
@@ -55,14 +60,16 @@ def _bmm(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
 
 @rule(aten.mv.default)
 def _mv(func: Any, a: torch.Tensor, x: torch.Tensor) -> Any:
-    if a.dim() != 2 or x.dim() != 1 or a.shape[1] != x.shape[0] or not _same_dtype(a, x):
+    _check_dtypes(a, x)
+    if a.dim() != 2 or x.dim() != 1 or a.shape[1] != x.shape[0]:
         return None
     return empty((a.shape[0],), a.dtype)
 
 
 @rule(aten.dot.default)
 def _dot(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
-    if a.dim() != 1 or b.dim() != 1 or a.shape[0] != b.shape[0] or not _same_dtype(a, b):
+    _check_dtypes(a, b)
+    if a.dim() != 1 or b.dim() != 1 or a.shape[0] != b.shape[0]:
         return None
     return empty((), a.dtype)
 

@@ -246,8 +246,10 @@ class Recorder(TorchDispatchMode):
             ) from error
         check_result(result, fn)
         if self.facts.soft or self.facts.soft_0:
+            results = tuple(fakes_in((result,)))
+            is_answer = not results and result is not None
             self.soft_sizes.end(
-                fn, (args, kwargs), tuple(fakes_in((args, kwargs))), tuple(fakes_in((result,)))
+                fn, (args, kwargs), tuple(fakes_in((args, kwargs))), results, is_answer
             )
         if any(id(f) not in self.outs for f in fakes_in((kwargs.get("out"),))):
             # Composite functions handle tensors that are not plain ones otherwise, and may leave `out` alone.

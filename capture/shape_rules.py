@@ -18,6 +18,7 @@ from frameloom.capture.shapes import (
     like,
     rule,
     wrap_dim,
+    wrap_dims,
 )
 from frameloom.ir.lower.foreach import PLAIN
 from frameloom.ir.size import equal
@@ -28,7 +29,7 @@ aten = torch.ops.aten
 def _reduced(x: torch.Tensor, dims: Any, keepdim: bool) -> list[int]:
     if isinstance(dims, int):
         dims = [dims]
-    wrapped = {wrap_dim(d, x.dim()) for d in dims} if dims else set(range(x.dim()))
+    wrapped = wrap_dims(dims, x.dim()) if dims else set(range(x.dim()))
     if keepdim:
         return [1 if i in wrapped else n for i, n in enumerate(x.shape)]
     return [n for i, n in enumerate(x.shape) if i not in wrapped]
@@ -90,11 +91,21 @@ def _cat(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
     return empty(shape, first.dtype)
 
 
+def check_rank(func: Any, x: torch.Tensor, args: tuple[Any, ...]) -> None:
+    """That `x` has the dimensions that the op works along, which not every meta kernel asks."""
+    if func in (aten.tril.default, aten.triu.default):
+        if x.dim() < 2:
+            raise RuntimeError("input tensor must have at least 2 dimensions")
+    elif args:
+        wrap_dim(args[0], x.dim())
+
+
 @rule(
     aten._softmax.default, aten._log_softmax.default, aten.cumsum.default, aten.cumprod.default,
     aten.tril.default, aten.triu.default,
 )  # fmt: skip
 def _like_first(func: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    check_rank(func, x, args)
     if (
         not x.is_contiguous()
         or kwargs.get("dtype") not in (None, x.dtype)
@@ -132,13 +143,20 @@ def _filled(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
 
 @rule(aten.flip.default)
 def _flip(func: Any, x: torch.Tensor, dims: list[int]) -> Any:
-    return like(x) if all(-x.dim() <= d < x.dim() for d in dims) else None
+    wrap_dims(dims, x.dim())
+    return like(x)
 
 
 @rule(aten.roll.default)
 def _roll(func: Any, x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
     if not x.numel():
         return like(x) if dims else empty(x.shape, x.dtype)
+    if dims and len(dims) != len(shifts):
+        raise RuntimeError(
+            f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}"
+        )
+    for dim in dims:
+        wrap_dim(dim, x.dim())
     return empty(x.shape, x.dtype) if x.is_contiguous() and len(dims) == 1 else None
 
 

@@ -170,6 +170,17 @@ def wrap_dim(dim: int, rank: int) -> int:
     return dim % size
 
 
+def wrap_dims(dims: Sequence[int], rank: int) -> set[int]:
+    """`dims` counted from the front, each of which may be there once."""
+    found: set[int] = set()
+    for dim in dims:
+        d = wrap_dim(dim, rank)
+        if d in found:
+            raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
+        found.add(d)
+    return found
+
+
 # Overloads that make a tensor of a number.
 WRAPPING = ("Tensor", "Scalar", "Scalar_Other", "n_scalar", "other_scalar")
 # Work on each element, which their tags do not say.

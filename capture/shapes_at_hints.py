@@ -178,6 +178,8 @@ def _convolution(
     rank = x.dim() - 2
     if x.dim() != weight.dim() or rank < 1:
         return None
+    if not transposed and x.shape[1] != weight.shape[1] * groups:
+        raise RuntimeError("the weight is for another number of channels")
     shape = [x.shape[0], weight.shape[1] * groups if transposed else weight.shape[0]]
     for k in range(rank):
         s, p, d = (numbers[k % len(numbers)] for numbers in (stride, padding, dilation))

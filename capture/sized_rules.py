@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from frameloom.capture.shape_rules import check_rank
 from frameloom.capture.shapes import (
     alike_shapes,
     broadcast,
@@ -18,6 +19,7 @@ from frameloom.capture.shapes import (
     iterator_strides,
     sized_rule,
     wrap_dim,
+    wrap_dims,
 )
 from frameloom.capture.shapes_at_hints import as_at_hints
 from frameloom.capture.sized import dense_strides, empty_strided
@@ -79,6 +81,11 @@ def _fresh_like(
     return dense_like(x, dtype) if memory_format in (None, torch.preserve_format) else None
 
 
+def _fresh_of(shape: Sequence[Int], dtype: torch.dtype) -> Any:
+    """None where a size is negative: which PyTorch refuses."""
+    return None if any(n < 0 for n in shape) else empty(list(shape), dtype)
+
+
 @sized_rule(
     aten.empty.memory_format, aten.zeros.default, aten.ones.default, aten.rand.default, aten.randn.default,
 )  # fmt: skip
@@ -93,7 +100,7 @@ def _fresh(
 ) -> Any:
     if layout not in (None, torch.strided) or memory_format not in (None, torch.contiguous_format):
         return None
-    return empty(list(shape), dtype or torch.get_default_dtype())
+    return _fresh_of(shape, dtype or torch.get_default_dtype())
 
 
 @sized_rule(aten.empty_strided.default)
@@ -117,19 +124,19 @@ def _full(
         dtype = dtype or torch.int64
     elif dtype is None:
         dtype = torch.full((), value).dtype
-    return empty(list(shape), dtype) if layout in (None, torch.strided) else None
+    return _fresh_of(shape, dtype) if layout in (None, torch.strided) else None
 
 
 @sized_rule(aten.new_empty.default, aten.new_zeros.default, aten.new_ones.default)
 def _new(func: Any, x: Any, shape: Sequence[Int], *, dtype: Any = None, **options: Any) -> Any:
-    return empty(list(shape), dtype or x.dtype)
+    return _fresh_of(shape, dtype or x.dtype)
 
 
 @sized_rule(aten.new_full.default)
 def _new_full(
     func: Any, x: Any, shape: Sequence[Int], value: Any, *, dtype: Any = None, **options: Any
 ) -> Any:
-    return empty(list(shape), dtype or x.dtype)
+    return _fresh_of(shape, dtype or x.dtype)
 
 
 @sized_rule(aten.arange.default, aten.arange.start, aten.arange.start_step)
@@ -148,7 +155,7 @@ def _arange(func: Any, *args: Any, dtype: Any = None, **options: Any) -> Any:
 def _linspace(
     func: Any, start: Any, end: Any, steps: Int, *, dtype: Any = None, **options: Any
 ) -> Any:
-    return empty([steps], dtype or torch.get_default_dtype())
+    return _fresh_of([steps], dtype or torch.get_default_dtype())
 
 
 @sized_rule(aten.histc.default)
@@ -158,7 +165,8 @@ def _histc(func: Any, x: Any, bins: Int, *rest: Any) -> Any:
 
 @sized_rule(aten.eye.default, aten.eye.m)
 def _eye(func: Any, rows: Int, columns: Any = None, *, dtype: Any = None, **options: Any) -> Any:
-    return empty([rows, rows if columns is None else columns], dtype or torch.get_default_dtype())
+    shape = [rows, rows if columns is None else columns]
+    return _fresh_of(shape, dtype or torch.get_default_dtype())
 
 
 # --- reductions
@@ -167,7 +175,7 @@ def _eye(func: Any, rows: Int, columns: Any = None, *, dtype: Any = None, **opti
 def _dims(dims: Any, rank: int) -> set[int]:
     if dims is None or (not isinstance(dims, int) and not len(dims)):
         return set(range(rank))
-    return {wrap_dim(d, rank) for d in ([dims] if isinstance(dims, int) else dims)}
+    return wrap_dims([dims] if isinstance(dims, int) else dims, rank)
 
 
 @functools.cache
@@ -325,6 +333,7 @@ def _extremes(func: Any, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     aten.logcumsumexp.default,
 )  # fmt: skip
 def _like_first(func: Any, x: Any, *args: Any, dtype: Any = None) -> Any:
+    check_rank(func, x, args)
     if any(a is True for a in args):
         return None
     cumulative = func in (aten.cumsum.default, aten.cumprod.default)
@@ -344,6 +353,8 @@ PLAINLY = (aten.tril.default, aten.triu.default)
 
 @sized_rule(aten.sort.default, aten.sort.stable)
 def _sort(func: Any, x: Any, *args: Any, **options: Any) -> Any:
+    dim = options.get("dim", next((a for a in args if not isinstance(a, bool)), -1))
+    wrap_dim(dim, x.dim())
     return (dense_like(x), dense_like(x, torch.int64)) if is_dense(x) else None
 
 
@@ -382,7 +393,7 @@ def _broadcast_tensors(func: Any, tensors: Sequence[Any]) -> Any:
 @sized_rule(aten.repeat.default)
 def _repeat(func: Any, x: Any, times: Sequence[Int]) -> Any:
     lead = len(times) - x.dim()
-    if lead < 0:
+    if lead < 0 or any(n < 0 for n in times):
         return None
     return empty(
         [t * (x.shape[d - lead] if d >= lead else 1) for d, t in enumerate(times)], x.dtype
@@ -437,6 +448,7 @@ def _trace(func: Any, x: Any) -> Any:
 
 @sized_rule(aten.cummax.default, aten.cummin.default)
 def _cumulative_extreme(func: Any, x: Any, dim: int) -> Any:
+    wrap_dim(dim, x.dim())
     return empty(x.shape, x.dtype), empty(x.shape, torch.int64)
 
 

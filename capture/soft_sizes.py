@@ -182,10 +182,14 @@ class SoftSizes:
         given: tuple[Any, Any],
         arguments: Sequence[Fake],
         results: Sequence[Fake],
+        is_answer: bool = False,
     ) -> None:
-        """`fn` has been recorded."""
+        """`fn` has been recorded.  `is_answer`: what it gave is no tensor, so that the program sees it at once (`x.is_contiguous()`)."""
         sizes, not_0 = frozenset(self._facts.soft), frozenset(self._facts.soft_0)
-        if sizes or not_0:
+        if is_answer:
+            for n in (*(n - 1 for n in sizes), *not_0):
+                self._facts.assume_not_0(n)
+        elif sizes or not_0:
             sources = tuple(f.memory for f in arguments)
             self._found.append(Assumption(sizes, not_0, fn, given, sources, tuple(results)))
 

@@ -289,6 +289,8 @@ INDEX_PUTS = (torch.index_put, torch.index_put_, torch.Tensor.index_put, torch.T
 def _record_one_hot(recorder: Any, index: Any, num_classes: Any = -1) -> Any:
     """Of tensors that hold nothing PyTorch compares with all classes: that checks nothing, and its result lies otherwise."""
     is_known = isinstance(num_classes, Size) or num_classes > 0
+    if not is_known and num_classes != -1:
+        raise Break("op_error", "one_hot without classes")
     if not is_known or index.dtype != torch.int64:
         return recorder.run(torch.nn.functional.one_hot, (index, num_classes), {})
     return recorder.pure(aten.one_hot.default, (index, num_classes), {})

@@ -255,3 +255,10 @@ def test_writes_in_steps_of_an_int():
     for n in (2, 3, 4, 1, 6):
         mine, own = SQUARE.clone(), SQUARE.clone()
         assert torch.equal(jitted(mine, n), fn(own, n)) and torch.equal(mine, own)
+
+
+def test_ints_beyond_64_bits_are_no_sizes(recwarn):
+    jitted = jit(lambda x, n: x[:n] * 2)
+    for n in (5, 6, 1 << 63, 1 << 70, -(1 << 63) - 1, 3):
+        torch.testing.assert_close(jitted(X, n), X[:n] * 2, rtol=0, atol=0)
+    assert not [w for w in recwarn if "frameloom" in str(w.message) or "guards" in str(w.message)]

@@ -163,3 +163,16 @@ def test_a_view_beside_what_the_program_gets():
             torch.testing.assert_close(found, want)
             assert found.stride() == want.stride(), (b, s)
     assert frameloom.stats()["graphs"] <= 2
+
+
+def how_it_lies(x):
+    return 1 if x.is_contiguous() else torch.lerp(torch.ones(7), torch.ones(6), 0)
+
+
+def test_what_the_program_asks_about_a_layout_is_a_condition():
+    """Also where no tensor comes of it: strides of 0 and 1 are told apart."""
+    jitted = jit(how_it_lies)
+    assert jitted(torch.ones(3, 2)) == 1
+    with pytest.raises(RuntimeError, match="must match"):
+        jitted(torch.ones(3, 1).expand(3, 3))
+    assert jitted(torch.ones(6, 2)) == jitted(torch.ones(5, 4)) == 1

@@ -1,0 +1,64 @@
+"""Arguments that eager refuses are refused, whether or not anybody looks at the result: PyTorch's shape functions do not check all that its kernels check."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from frameloom import jit
+from tests.observe import assert_same_call, observe
+
+ROWS, LINES = ((5, 2), (3, 4), (2, 4)), ((5,), (3,), (2,))
+# Functions, and shapes of their argument.
+CASES = {
+    "linear": (lambda x: F.linear(x.double(), torch.ones(3, x.shape[-1])), ROWS),
+    "matmul": (lambda x: x @ x.double().mT, ROWS),
+    "dot": (lambda x: x.dot(x.double()), LINES),
+    "conv1d": (lambda x: F.conv1d(x, torch.ones(1, x.shape[1], 2)), ((2, 3), (3, 3), (1, 2))),
+    "layer_norm": (lambda x: F.layer_norm(x.double(), (3,), torch.ones(3)), ((2, 3), (4, 3))),
+    "max_pool2d": (lambda x: F.max_pool2d(x, 2), ((2, 2), (3, 4), (4, 4))),
+    "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, 2), ((2, 2), (3, 4), (4, 4))),
+    "one_hot": (lambda x: F.one_hot(torch.arange(3), 0), LINES),
+    "zeros": (lambda x: torch.zeros(x.shape[0] - 3, 1), ROWS),
+    "new_zeros": (lambda x: x.new_zeros(x.shape[0], -1), ROWS),
+    "full": (lambda x: torch.full((x.shape[0] - 3, 1), 2), ROWS),
+    "eye": (lambda x: torch.eye(x.shape[0] - 3), ROWS),
+    "repeat": (lambda x: x.repeat(x.shape[0] - 3, 1), ROWS),
+    "tile": (lambda x: x.tile(-1), ROWS),
+    "softmax": (lambda x: x.softmax(-2), LINES),
+    "log_softmax": (lambda x: x.log_softmax(1), LINES),
+    "sort": (lambda x: x.sort(1)[0], LINES),
+    "cumsum": (lambda x: x.cumsum(1), LINES),
+    "cummax": (lambda x: x.cummax(1)[0], LINES),
+    "logcumsumexp": (lambda x: x.logcumsumexp(1), LINES),
+    "tril": (lambda x: x.tril(-1), LINES),
+    "roll": (lambda x: x.roll(1, -2), LINES),
+    "roll_twice": (lambda x: x.roll((1, 2), (0,)), LINES),
+    "flip": (lambda x: x.flip(0, -1), LINES),
+    "sum": (lambda x: x.sum((0, -1)), LINES),
+    "amax": (lambda x: x.amax((0, -1)), LINES),
+    "var": (lambda x: x.var((0, -1)), LINES),
+    "any": (lambda x: (x > 0).any((0, -1)), LINES),
+    "logsumexp": (lambda x: x.logsumexp((0, -1)), LINES),
+}
+
+
+def unused(fn):
+    def call(x):
+        try:
+            fn(x)
+        except (RuntimeError, IndexError) as error:
+            return type(error), str(error)
+        return x.shape[0]
+
+    return call
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", CASES)
+def test_refused_as_in_eager(name, dynamic):
+    fn, shapes = CASES[name]
+    for program in (fn, unused(fn)):
+        jitted = jit(program, dynamic=dynamic)
+        for shape in shapes:
+            args = (torch.linspace(-1, 1, torch.Size(shape).numel()).view(shape),)
+            assert_same_call(observe(jitted, args), observe(program, args), f"{name} {shape}")
