@@ -39,8 +39,8 @@ def _addmm(
     beta: Any = 1,
     alpha: Any = 1,
 ) -> Any:
-    _check_dtypes(a, b)
-    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or bias.dtype != a.dtype:
+    _check_dtypes(a, b, bias)
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
         return None
     shape = (a.shape[0], b.shape[1])
     if broadcast(bias.shape, shape) != shape:

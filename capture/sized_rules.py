@@ -341,11 +341,9 @@ def _like_first(func: Any, x: Any, *args: Any, dtype: Any = None) -> Any:
         dtype = torch.int64
     if x.is_contiguous():
         return empty(x.shape, dtype or x.dtype)
-    if cumulative:
-        return dense_like(x, dtype)
-    return (
-        empty(x.shape, x.dtype) if func in PLAINLY else as_at_hints(func, (x, *args), {}, [x.shape])
-    )
+    if func in PLAINLY:
+        return empty(x.shape, x.dtype)
+    return as_at_hints(func, (x, *args), {} if dtype is None else {"dtype": dtype}, [x.shape])
 
 
 PLAINLY = (aten.tril.default, aten.triu.default)

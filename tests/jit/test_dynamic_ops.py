@@ -198,3 +198,13 @@ def test_convolutions_of_images_laid_out_channels_last(groups, sizes):
         for n in sizes:
             x = torch.randn(2, 6, n, n).contiguous(memory_format=torch.channels_last)
             same(compiled(x), layer(x))
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "logcumsumexp", "softmax"])
+def test_results_along_a_dimension_lie_as_in_eager(name):
+    jitted = jit(lambda x: getattr(x, name)(1))
+    for rows in (3, 4, 6, 2):
+        x = torch.linspace(-1, 1, rows * 20).view(5, 2, rows, 2).permute(3, 2, 1, 0)
+        got, want = jitted(x), getattr(x, name)(1)
+        assert got.stride() == want.stride()
+        torch.testing.assert_close(got, want)

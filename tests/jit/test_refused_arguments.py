@@ -12,6 +12,7 @@ ROWS, LINES = ((5, 2), (3, 4), (2, 4)), ((5,), (3,), (2,))
 CASES = {
     "linear": (lambda x: F.linear(x.double(), torch.ones(3, x.shape[-1])), ROWS),
     "matmul": (lambda x: x @ x.double().mT, ROWS),
+    "linear_bias": (lambda x: F.linear(x, x, x[:, 0].double()), ROWS),
     "dot": (lambda x: x.dot(x.double()), LINES),
     "conv1d": (lambda x: F.conv1d(x, torch.ones(1, x.shape[1], 2)), ((2, 3), (3, 3), (1, 2))),
     "layer_norm": (lambda x: F.layer_norm(x.double(), (3,), torch.ones(3)), ((2, 3), (4, 3))),
