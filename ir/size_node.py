@@ -18,6 +18,7 @@ from frameloom.ir.size import (
     Atom,
     Int,
     Size,
+    atoms_of,
     equal,
     fits,
     hint_of,
@@ -381,13 +382,22 @@ def stride_is(size: Int, stride: Int, expected: Int) -> bool:
         return bool(stride == expected) or (
             isinstance(size, Size) and size.facts.is_one_softly(size)
         )
-    if facts.surely_zero(largest(stride, 1) - largest(expected, 1)):
+    alike = facts.surely_zero(largest(stride, 1) - largest(expected, 1))
+    if alike and not _may_repeat(stride):
         return True
     if facts.surely_not_zero(stride - expected):
         return facts.is_one_softly(size)
     if hint_of(stride) != hint_of(expected) and facts.differ_softly(stride, expected):
         return facts.is_one_softly(size)
     return bool(stride == expected) or facts.is_one_softly(size)
+
+
+def _may_repeat(stride: Int) -> bool:
+    """Whether it may be 0 in a tensor with elements, as a given tensor's may; one that is made of sizes is 0 only where there are none."""
+    if not isinstance(stride, Size):
+        return stride == 0
+    given = any(getattr(s.source, "kind", None) == "stride" for s in atoms_of(stride))
+    return given and not stride.facts.range_of(stride)[0] > 0
 
 
 def steps_down(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int]) -> bool:

@@ -176,3 +176,17 @@ def test_what_the_program_asks_about_a_layout_is_a_condition():
     with pytest.raises(RuntimeError, match="must match"):
         jitted(torch.ones(3, 1).expand(3, 3))
     assert jitted(torch.ones(6, 2)) == jitted(torch.ones(5, 4)) == 1
+
+
+def first_set(x, y):
+    y[0] = x.numel()
+    return y + 1
+
+
+def test_a_stride_of_0_is_not_that_of_a_fresh_tensor():
+    """Also where it varies, and was found to be 0 before."""
+    jitted = jit(first_set, dynamic=True)
+    for step, n, size in ((2, 2, 2), (1, 1, 2), (1, 3, 3)):
+        x = torch.ones(4)[::step]
+        want = first_set(x, torch.ones(n).expand(size))
+        torch.testing.assert_close(jitted(x, torch.ones(n).expand(size)), want)
