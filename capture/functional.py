@@ -77,7 +77,10 @@ def current(fake: Fake, tape: Tape) -> Any:
     for f in reversed(stale):
         tape.remember(f)
         view = f.view_of
-        f.node = tape.emit(view.func, (view.parent, *view.args), view.kwargs, like=f)
+        func = view.func
+        if func is aten.detach.default and f.requires_grad and not f.is_leaf:
+            func = aten.alias.default  # what was written to it has a history
+        f.node = tape.emit(func, (view.parent, *view.args), view.kwargs, like=f)
         f.version = f.memory.version
     return fake.node
 

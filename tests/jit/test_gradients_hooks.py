@@ -213,3 +213,21 @@ def test_hooks_and_gradients_that_have_gradients(kind):
         return made, torch.autograd.grad(sum((g * g).sum() for g in made), [a, w]), seen
 
     same_training(program)
+
+
+def test_hooks_of_inputs_and_a_result_that_was_written():
+    def fn(x, y):
+        v = torch.empty_like(x)
+        v.copy_(x * 2)
+        return y * 2, v
+
+    def program(jit):
+        f, a, y = jit(fn), leaf(3), leaf(3)
+        x = a * 1.5
+        x.register_hook(lambda g: g * 0.5)
+        for _ in range(2):
+            z, v = f(x, y)
+            (z.sum() + v.sum()).backward(retain_graph=True)
+        return facts(z, v, a, y)
+
+    same_training(program)
