@@ -157,7 +157,9 @@ class Varying:
                 return None
         self.pretends = self.pretends or any(n != shape[d] for d, n in hints.items())
         order = _order(shape, strides)
-        loose = {d for d in range(len(shape)) if strides[d] != steps[d]} if order is None else set()
+        # A stride of 0 says something else than how far it is to the next element: it does not vary.
+        loose = {d for d, s in enumerate(strides) if s not in (0, steps[d])}
+        loose = loose if order is None else set()
         return Pattern(hints, order, loose, ranges)
 
 
@@ -200,9 +202,9 @@ class Pattern:
         strides: list[Int] = list(tensor.stride())
         if self.order is None:
             for d in self.loose:
-                strides[d] = facts.symbol(
-                    strides[d], Source(self, origin, "stride", d, strides[d]), low=0
-                )
+                source = Source(self, origin, "stride", d, strides[d])
+                strides[d] = facts.symbol(strides[d], source, low=0)
+                facts.assume_not_0(strides[d])
         else:
             step: Int = 1
             for d in self.order:

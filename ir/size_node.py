@@ -395,7 +395,7 @@ def stride_is(size: Int, stride: Int, expected: Int) -> bool:
 def _may_repeat(stride: Int) -> bool:
     """Whether it may be 0 in a tensor with elements, as a given tensor's may; one that is made of sizes is 0 only where there are none."""
     if not isinstance(stride, Size):
-        return stride == 0
+        return bool(stride == 0)
     sources = (getattr(s, "source", None) for s in atoms_of(stride))
     given = any(getattr(source, "kind", None) == "stride" for source in sources)
     return given and bool(stride.facts.range_of(stride)[0] <= 0)

@@ -190,3 +190,13 @@ def test_a_stride_of_0_is_not_that_of_a_fresh_tensor():
         x = torch.ones(4)[::step]
         want = first_set(x, torch.ones(n).expand(size))
         torch.testing.assert_close(jitted(x, torch.ones(n).expand(size)), want)
+
+
+def test_results_of_an_expanded_tensor_lie_as_in_eager():
+    jitted = jit(lambda x: x + 1, dynamic=True)
+    for x in (
+        torch.ones(9, 8, 8)[::4, ::4, ::4],
+        torch.ones(2, 2).expand(2, 2, 2),
+        torch.ones(3, 5).expand(4, 3, 5),
+    ):
+        assert jitted(x).stride() == (x + 1).stride()
