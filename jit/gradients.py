@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -25,6 +26,7 @@ from frameloom.capture.partial import Partial, partial_backward
 from frameloom.capture.spent import TWICE
 from frameloom.config import config
 from frameloom.debug import log, notice
+from frameloom.dependent_outputs import depended_on, watch, with_hooks
 from frameloom.errors import FrameloomError
 from frameloom.ir.size import Symbol
 from frameloom.ir.size_facts import Conditions
@@ -81,6 +83,7 @@ class Gradients:
         # Whether the compiled graph looks at sizes that data decides, as running it op by op would not.
         self.checks_sizes = bool(captured.facts is not None and captured.facts.late_conditions())
         self.nothing = (None, None, *[None] * len(how.inputs))
+        self.depended_on = depended_on(captured)
         self.on_gpu = any(layout.device.type == "cuda" for layout in how.layouts)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -98,6 +101,8 @@ class Gradients:
             results = self.op_by_op.program(inputs)
         else:
             results = apply(self, inputs, *wanted)
+            if self.depended_on:
+                watch(results, self.depended_on)
         if self._plain_outputs:
             return results[: self.how.n_results] if self.how.n_late else results
         sizes = self.how.sizes_of(inputs, results) if self.views_vary else NO_SIZES
@@ -278,7 +283,7 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, piece: Gradients, inputs: tuple[Any, ...], *wanted: Any) -> Any:
-        context.piece, context.rest, context.changed = piece, None, ()
+        context.piece, context.rest, context.changed, context.watched = piece, None, (), ()
         context.set_materialize_grads(False)
         return piece.run(context, inputs)
 
@@ -309,11 +314,15 @@ class Compiled(torch.autograd.Function):
                 values += context.sizes
         if how.reentrant and not may_checkpoint():
             raise RuntimeError(REENTRANT)
-        if torch.is_grad_enabled():
-            inputs = _inputs(context, values)
-            if (made := piece.op_by_op.gradients(inputs, context.others, given)) is not None:
-                return None, None, *made
-            del inputs
+        inside = partial(_inputs, context, values)
+        made = None
+        if context.watched:
+            made = with_hooks(context.watched, piece.op_by_op, inside, context.others, given)
+        if made is None and torch.is_grad_enabled():
+            made = piece.op_by_op.gradients(inside(), context.others, given)
+        if made is not None:
+            return None, None, *made
+        del inside
         run = piece.pass_for(missing, values, given)
         last = not keeps_graph()
         if last:

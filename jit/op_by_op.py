@@ -64,22 +64,20 @@ class OpByOp:
         return Others(tensors, versions, random)
 
     def gradients(
-        self, inputs: Sequence[Any], others: Others, given: Sequence[Any]
+        self,
+        inputs: Sequence[Any],
+        others: Others,
+        given: Sequence[Any],
+        look: Callable[[Sequence[Any]], None] | None = None,
+        create_graph: bool = True,
     ) -> list[Any] | None:
         """Gradients of the inputs that get one, as functions of the inputs and of what is given; None where they do not depend on
-        those."""
-        how = self._how
-        # Other tensors with the same history: hooks of the inputs see what the node returns, and nothing twice.
-        inputs = list(inputs)
-        for k in how.inputs:
-            inputs[k] = aten.alias.default(inputs[k])
-        now = [(d, _random_state(d)) for d, _ in others.random]
-        _set_random_states(others.random)
-        try:
-            with torch._C._DisableAutocast():
-                outputs = self._results(*inputs)
-        finally:
-            _set_random_states(now)
+        those.  `look` is shown the results first."""
+        how, inputs = self._how, self._apart(inputs)
+        with torch.enable_grad():
+            outputs = self._run(inputs, others)
+        if look is not None:
+            look(outputs)
         roots = [n for n in how.tangents if given[n] is not None and outputs[n].requires_grad]
         if not roots:
             return None
@@ -87,9 +85,28 @@ class OpByOp:
         return list(
             torch.autograd.grad(
                 [outputs[n] for n in roots], leaves, [given[n] for n in roots],
-                create_graph=True, allow_unused=True,
+                create_graph=create_graph, allow_unused=True,
             )
         )  # fmt: skip
+
+    def _apart(self, inputs: Sequence[Any]) -> list[Any]:
+        """Other tensors with the same history: hooks of the inputs see what the node returns, and nothing twice."""
+        own = list(inputs)
+        with torch.enable_grad():
+            for k in self._how.inputs:
+                own[k] = aten.alias.default(own[k])
+        return own
+
+    def _run(self, inputs: Sequence[Any], others: Others) -> tuple[Any, ...]:
+        """The results, with the random numbers of the call."""
+        now = [(d, _random_state(d)) for d, _ in others.random]
+        _set_random_states(others.random)
+        try:
+            with torch._C._DisableAutocast():
+                results: tuple[Any, ...] = self._results(*inputs)
+        finally:
+            _set_random_states(now)
+        return results
 
     def program(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The whole call, with autograd's own history."""
