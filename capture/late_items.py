@@ -112,7 +112,13 @@ def positions(t: Tracer, key: Value) -> Value:
         return key
     if known_value(fake, t.recorder) is not None:
         return key
-    return sizes_in(t, key, site)[0]  # type: ignore[arg-type]
+    # Read again, a tensor that was not written to is the same position: writes at it and reads there are known to meet.
+    place = current(fake, t.recorder)
+    known = t.positions.get(place)
+    if known is None or known[1].is_erased:
+        (size,) = sizes_in(t, key, site)  # type: ignore[arg-type]
+        known = t.positions[place] = size, t.recorder.late[-1]
+    return known[0]
 
 
 def _vector(tensor: torch.Tensor) -> torch.Tensor:

@@ -110,6 +110,9 @@ def _value_of(node: Any, depth: int = 4) -> Any:
 def _new_size(recorder: Recorder, bound: Int | None, dim: int) -> tuple[Int, Result | None]:
     if isinstance(bound, int) and not bound:
         return 0, None
+    if recorder.refuses_late:  # before what reads it changes the history of a tensor
+        name = getattr(recorder.function, "__name__", str(recorder.function))
+        raise Break("data_dependent", f"{name}(...)")
     source = Result(dim)
     recorder.late.append(source)
     return recorder.facts.late_symbol(source, bound), source
@@ -249,12 +252,20 @@ def undecided(recorder: Recorder, size: Size) -> NoReturn:
     raise Break("data_dependent", f"the size {size!r} has to be known")
 
 
+def refuses(t: Tracer) -> bool:
+    """Whether the present instruction may make none."""
+    if t.frame is None:
+        return False
+    site = (t.frame.code, t.frame.at.index)
+    return t.session.is_avoided(*site) or not t.session.varying.follows_late
+
+
 def found_at(t: Tracer, sources: Sequence[Result], what: str) -> None:
     """The present instruction has made these."""
     assert t.frame is not None
-    site = (t.frame.code, t.frame.at.index)
-    if t.session.is_avoided(*site) or not t.session.varying.follows_late:
+    if refuses(t):
         raise Break("data_dependent", what)
+    site = (t.frame.code, t.frame.at.index)
     t.session.varying.has_late = True
     for source in sources:
         source.site = site

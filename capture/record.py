@@ -32,10 +32,7 @@ from frameloom.capture.attention_masks import check_mask
 from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.device_layouts import LAYOUTS
 from frameloom.capture.fake import Fake, fake_like
-from frameloom.capture.functional import (
-    Memory,
-    current,
-)
+from frameloom.capture.functional import Memory, current
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.joint import Joint, check_inputs, wants_gradients
 from frameloom.capture.late_sizes import (
@@ -129,6 +126,7 @@ class Recorder(TorchDispatchMode):
         # Calls of parts of the program, and the instructions that make them.
         self.parts: list[tuple[torch.fx.Node, Any]] = []
         self.late: list[Any] = []  # where sizes come from that data decides
+        self.refuses_late = False  # whether the current call may make none
         self.counted: dict[Any, tuple[Int, Result]] = {}  # how many are not zero
         self.places: dict[Any, Fake] = {}  # and which, where the program does not see it
         self.soft_sizes = SoftSizes(self.facts)
@@ -271,12 +269,13 @@ class Recorder(TorchDispatchMode):
         """The identities of the Fakes that the last call has made."""
         return {id(fake) for fake in self.fakes[self.old :]}
 
-    def snapshot(self) -> tuple[Any, int, int]:
-        return (self.graph._root.prev, self.n_ops, len(self.undo))
+    def snapshot(self) -> tuple[Any, int, int, int]:
+        return (self.graph._root.prev, self.n_ops, len(self.undo), self.soft_sizes.mark())
 
-    def restore(self, snapshot: tuple[Any, int, int]) -> None:
+    def restore(self, snapshot: tuple[Any, int, int, int]) -> None:
         """Take back everything recorded since; inputs stay known (unused ones are dropped at the end)."""
-        last, self.n_ops, undo = snapshot
+        last, self.n_ops, undo, soft = snapshot
+        self.soft_sizes.take_back(soft)
         while len(self.undo) > undo:
             fake, fake.node, fake.version, fake.memory.version = self.undo.pop()
         while self.graph._root.prev is not last:

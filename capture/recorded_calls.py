@@ -230,7 +230,7 @@ class Calls:
 
     # --- keeping
 
-    def keep(self, given: _Arguments, result: Any, before: tuple[Any, int, int]) -> None:
+    def keep(self, given: _Arguments, result: Any, before: tuple[Any, int, int, int]) -> None:
         """What the call came to that was recorded since the snapshot `before`."""
         if given.key in self._scripts:
             return
@@ -240,7 +240,7 @@ class Calls:
             if not given.shares:
                 self._scripts[given.key] = None
 
-    def _script(self, given: _Arguments, result: Any, before: tuple[Any, int, int]) -> _Script:
+    def _script(self, given: _Arguments, result: Any, before: tuple[Any, int, int, int]) -> _Script:
         recorder = self.recorder
         if recorder.relies_on or recorder.assumes or recorder.looks_at_data:
             raise _Unfit

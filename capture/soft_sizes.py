@@ -176,6 +176,14 @@ class SoftSizes:
         self._facts.soft.clear()
         self._facts.soft_0.clear()
 
+    def mark(self) -> int:
+        """For `take_back`."""
+        return len(self._found)
+
+    def take_back(self, mark: int) -> None:
+        """Calls that were made since are no longer recorded."""
+        del self._found[mark:]
+
     def end(
         self,
         fn: Callable[..., Any],

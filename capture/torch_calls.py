@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from frameloom.capture.assumptions import assumed, is_caught, may_be_caught, may_fail
 from frameloom.capture.attention_masks import with_causality
 from frameloom.capture.hooked import check_not_hooked, note_site
-from frameloom.capture.late_sizes import found_at
+from frameloom.capture.late_sizes import found_at, refuses
 from frameloom.capture.number_inputs import has_symbols, without_symbols
 from frameloom.capture.outside import tensor_of
 from frameloom.capture.values.base import Value
@@ -71,6 +71,7 @@ def _recorded(
     mark = t.mark()
     t.on_undo(functools.partial(t.recorder.restore, t.recorder.snapshot()))
     last, n_late = next(iter(reversed(t.recorder.graph.nodes))), len(t.recorder.late)
+    t.recorder.refuses_late = refuses(t)
     try:
         result = t.recorder.call(fn, plain_args, plain_kwargs, t.where())
     except Break:

@@ -116,6 +116,8 @@ class Tracer:
         self.gradients_set: set[int] = set()  # fakes that became the gradient of a tensor
         self.leaves: dict[int, Any] = {}  # of autograd's, made here (leaves.py)
         self.elements: dict[Any, SymbolicNumber] = {}  # nodes of one element, as numbers
+        # ... of one int, as positions, and where those come from
+        self.positions: dict[Any, tuple[Value, Any]] = {}
 
     # --- objects of the program
     def wrap(self, obj: Any, origin: Origin) -> Value:
@@ -465,6 +467,7 @@ class Tracer:
         for raised in self.raised:
             raised.__traceback__ = raised.point = None  # our own frames, which hold the exception
         self.elements.clear()
+        self.positions.clear()
         self._journal.clear()
         self.leaves.clear()
         self.raised.clear()

@@ -367,3 +367,21 @@ def test_another_number_of_rows_is_no_other_entry():
         jitted(torch.randn(3, 5, 8) * k).sum().backward()
     assert len(jitted.explanation.graphs) == 1
     assert len(jitted.explanation.graphs[0].backward) == 1
+
+
+def test_a_masked_write_that_breaks_leaves_no_history():
+    def program(jit):
+        @jit
+        def f(x):
+            y = x * 2
+            y[y > 0.5] = 0.1
+            part = y.detach()
+            part[:, 2] *= 2
+            return y.sum()
+
+        x = torch.rand(4, 3).requires_grad_()
+        y = f(x)
+        y.backward()
+        return [y, x.grad]
+
+    same_training(program)

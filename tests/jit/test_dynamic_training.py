@@ -446,3 +446,31 @@ def test_a_pass_whose_code_assumes_something():
     with facts.apart() as own:
         assert n > 0
     assert not own
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+def test_a_layout_that_is_asked_in_a_call_that_is_taken_back():
+    class Halves(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(9, 7)
+
+        def forward(self, x):
+            _, y = self.layer(x).chunk(2, 2)
+            return y.round() + y
+
+    def program(jit):
+        model = Halves()
+
+        @jit
+        def step(x):
+            loss = model(x).square().sum()
+            loss.backward()
+            return loss.item()
+
+        seen = [step(torch.rand(2, 1, 9))]
+        model.register_full_backward_hook(lambda module, given, made: None)
+        seen.append(step(torch.rand(4, 1, 9, 2).requires_grad_()[..., 0]))
+        return [*seen, *[p.grad for p in model.parameters()]]
+
+    same_training(program, plain=None)
