@@ -184,6 +184,19 @@ def without_examples(captured: CapturedGraph) -> CapturedGraph:
     return replace(captured, examples=())
 
 
+def behind(
+    ends: Iterable[torch.fx.Node], operands: Callable[[torch.fx.Node], Iterable[torch.fx.Node]]
+) -> set[torch.fx.Node]:
+    """`ends` and what they are computed from, as `operands` says of each."""
+    seen = set(ends)
+    stack = list(seen)
+    while stack:
+        new = [n for n in dict.fromkeys(operands(stack.pop())) if n not in seen]
+        seen.update(new)
+        stack += new
+    return seen
+
+
 def copy_node(
     graph: torch.fx.Graph, node: torch.fx.Node, instead: Callable[[torch.fx.Node], Any]
 ) -> torch.fx.Node:

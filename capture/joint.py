@@ -19,7 +19,7 @@ from frameloom.capture.autograd_functions import with_functions
 from frameloom.capture.carried import Carried, SizeNodes, is_size, symbols_in
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
-from frameloom.capture.graph import Backward, Layout, ViewOutput
+from frameloom.capture.graph import Backward, Layout, ViewOutput, behind
 from frameloom.capture.history import frees, without_autocast
 from frameloom.capture.normalized import renormalize
 from frameloom.capture.outputs import Outputs, has_history
@@ -321,13 +321,7 @@ def _with_its_parent(n: Node, again: set[Node]) -> bool:
 
 def _needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:
     """The nodes that `ends` depend on, in order."""
-    seen = set(ends)
-    stack = list(ends)
-    while stack:
-        for a in operands_of(stack.pop()):
-            if a not in seen:
-                seen.add(a)
-                stack.append(a)
+    seen = behind(ends, operands_of)
     return [n for n in graph.nodes if n in seen]
 
 

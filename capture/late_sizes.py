@@ -260,11 +260,9 @@ def refuses(t: Tracer) -> bool:
     return t.session.is_avoided(*site) or not t.session.varying.follows_late
 
 
-def found_at(t: Tracer, sources: Sequence[Result], what: str) -> None:
+def found_at(t: Tracer, sources: Sequence[Result]) -> None:
     """The present instruction has made these."""
     assert t.frame is not None
-    if refuses(t):
-        raise Break("data_dependent", what)
     site = (t.frame.code, t.frame.at.index)
     t.session.varying.has_late = True
     for source in sources:

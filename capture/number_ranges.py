@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.aten_op import facts_of, fakes_in
-from frameloom.capture.shapes import is_pointwise
+from frameloom.capture.shapes import is_pointwise, tiny
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.symbolic import SYMBOLS, SymbolicNumber, outcome
 from frameloom.errors import Break
@@ -113,12 +113,6 @@ def _range(dtype: torch.dtype) -> tuple[int | float, int | float]:
 
 def _raises(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Asked of PyTorch, with one element."""
-
-    def tiny(a: Any) -> Any:
-        if isinstance(a, torch.Tensor):
-            return torch.ones((1,) if a.dim() else (), dtype=a.dtype)
-        return type(a)(map(tiny, a)) if isinstance(a, list | tuple) else a
-
     if torch.Tag.nondeterministic_seeded in func.tags:
         return True
     try:

@@ -370,6 +370,13 @@ def like(t: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor | No
     return empty_strided(t.shape, t.stride(), dtype or t.dtype)
 
 
+def tiny(a: Any) -> Any:
+    """An argument for one element, on the CPU."""
+    if isinstance(a, torch.Tensor):
+        return torch.ones((1,) if a.dim() else (), dtype=a.dtype)
+    return type(a)(map(tiny, a)) if isinstance(a, list | tuple) else hint_of(a)
+
+
 def _pointwise_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype:
     """Run the op once on one-element tensors: PyTorch's own promotion, exactly.  Remembered per op and argument types."""
 
@@ -387,12 +394,6 @@ def _pointwise_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     except TypeError:
         signature, found = None, None
     if found is None:
-
-        def tiny(a: Any) -> Any:
-            if isinstance(a, torch.Tensor):
-                return torch.ones((1,) if a.dim() else (), dtype=a.dtype)
-            return hint_of(a)
-
         found = func(*map(tiny, args), **{k: tiny(v) for k, v in kwargs.items()}).dtype
         if signature is not None:
             _POINTWISE_DTYPES[signature] = found

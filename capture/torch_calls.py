@@ -80,11 +80,13 @@ def _recorded(
         # Perhaps it has to know the number: then once more with that.
         t.take_back(mark)
         return _recorded(t, fn, args, kwargs, settle=True)
+    finally:
+        t.recorder.refuses_late = False
     note_site(t, result)
     for tells in t.recorder.relies_on:
         t.guards.returns(tells, (), tells())
     if late := t.recorder.late[n_late:]:
-        found_at(t, late, f"{getattr(fn, '__name__', fn)}(...)")
+        found_at(t, late)
     if t.recorder.assumes:
         assumed(t, f"{getattr(fn, '__name__', fn)}(...)")
     elif is_caught(t.frame) and may_fail(last):

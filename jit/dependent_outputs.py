@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from frameloom.capture.graph import CapturedGraph
+from frameloom.capture.graph import CapturedGraph, behind
 
 if TYPE_CHECKING:
     from frameloom.op_by_op import OpByOp
@@ -29,13 +29,7 @@ def depended_on(captured: CapturedGraph) -> tuple[int, ...]:
     graph = how.with_functions or captured.graph
     results = next(iter(reversed(graph.nodes))).args[0]
     ends: dict[int, Any] = {k: results[k] for k in how.tangents}
-    stack = [n for end in ends.values() for n in _followed(end)]
-    seen = set(stack)
-    while stack:
-        for n in _followed(stack.pop()):
-            if n not in seen:
-                seen.add(n)
-                stack.append(n)
+    seen = behind((n for end in ends.values() for n in _followed(end)), _followed)
     shown = {o for o in how.outputs if isinstance(o, int)}
     return tuple(k for k, end in ends.items() if end in seen and k in shown)
 

@@ -12,7 +12,7 @@ import torch.fx
 
 from frameloom.capture.aten_op import draws
 from frameloom.capture.autograd_functions import copied
-from frameloom.capture.graph import CapturedGraph, copy_node, function_of
+from frameloom.capture.graph import CapturedGraph, behind, copy_node, function_of
 from frameloom.ir.numbers import is_number
 
 aten = torch.ops.aten
@@ -40,11 +40,11 @@ class OpByOp:
         self._graph = self._how.with_functions or captured.graph
         nodes = list(self._graph.nodes)
         placeholders = [n for n in nodes if n.op == "placeholder"]
-        behind = _behind(list(nodes[-1].args[0][: self._how.n_results]))
+        relied_on = behind(nodes[-1].args[0][: self._how.n_results], _relied_on_by)
         self.reads = tuple(k for k, p in enumerate(placeholders) if p.users)
         self.numbers = frozenset(k for k, p in enumerate(placeholders) if is_number(p))
         self._relied_on = (
-            frozenset(k for k, p in enumerate(placeholders) if p in behind) - self.numbers
+            frozenset(k for k, p in enumerate(placeholders) if p in relied_on) - self.numbers
         )
         self._copied = self._relied_on.intersection(captured.mutated)
         self._devices = sorted(
@@ -157,17 +157,9 @@ class OpByOp:
         return function_of(self._captured.constants, graph)
 
 
-def _behind(ends: list[Node]) -> set[Node]:
-    """What they depend on."""
-    stack, seen = list(ends), set(ends)
-    while stack:
-        node = stack.pop()
-        statistics = node.args[3:5] if node.target is BATCH_NORM else ()
-        for n in node.all_input_nodes:
-            if n not in seen and n not in statistics:
-                seen.add(n)
-                stack.append(n)
-    return seen
+def _relied_on_by(node: Node) -> list[Node]:
+    statistics = node.args[3:5] if node.target is BATCH_NORM else ()
+    return [n for n in node.all_input_nodes if n not in statistics]
 
 
 def _device(node: Node) -> torch.device:
