@@ -8,6 +8,7 @@ Source: the scheme is the one of PyTorch's functionalization pass, reduced to vi
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -97,6 +98,18 @@ def write(fake: Fake, value: Any, tape: Tape) -> None:
     memory.version += 1
     memory.root.node, memory.root.version = node, memory.version
     fake.node, fake.version = value, memory.version
+
+
+def lie_as(node: Any, fake: Fake) -> None:
+    """A node's fresh result with `fake`'s layout but for its place gets that place, too: views of what was written to a view
+    are found from the node, and lie where they lie in the storage."""
+    if node.target is not operator.getitem:
+        node.meta["val"] = fake
+        return
+    several, k = node.args
+    values = list(several.meta["val"])
+    values[k] = node.meta["val"] = fake
+    several.meta["val"] = tuple(values)
 
 
 SCATTERS = {

@@ -15,7 +15,7 @@ from frameloom.capture.aten_op import (
 )
 from frameloom.capture.fake import Fake
 from frameloom.capture.fill_order import in_memory_order
-from frameloom.capture.functional import current, functional_form, write
+from frameloom.capture.functional import current, functional_form, lie_as, write
 from frameloom.capture.refused_writes import refusal
 from frameloom.capture.shapes import expands_to
 from frameloom.errors import Break
@@ -91,7 +91,9 @@ def conform(recorder: Recorder, value: Fake, target: Fake, func: Any) -> Any:
             )
         value = recorder.pure(aten._to_copy.default, (value,), {"dtype": target.dtype})
     if same_layout(value, target):
-        return current(value, recorder)
+        node = current(value, recorder)
+        lie_as(node, target)
+        return node
     return recorder.emit(aten.copy.default, (target, value), {}, like=target)
 
 

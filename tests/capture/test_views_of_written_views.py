@@ -1,0 +1,74 @@
+"""Views of views that were just written lie where eager's do, whichever views, and whichever of them are written."""
+
+import pytest
+import torch
+
+from tests.helpers import check
+
+VIEWS = {
+    "rows": lambda t: t[1:],
+    "row": lambda t: t[-1],
+    "columns": lambda t: t[..., 1:],
+    "steps": lambda t: t[::2],
+    "transposed": lambda t: t.transpose(0, -1),
+    "flat": lambda t: t.view(-1) if t.is_contiguous() else t.unsqueeze(0),
+    "unsqueezed": lambda t: t.unsqueeze(-1),
+    "squeezed": lambda t: t.narrow(0, t.shape[0] - 1, 1).squeeze(0),
+    "diagonal": lambda t: t.diagonal() if t.dim() > 1 else t[1:],
+    "unfolded": lambda t: t.unfold(0, 2, 2),
+    "strided": lambda t: t.as_strided((2,), (1,)),
+    "piece": lambda t: t.split(2)[-1],
+    "half": lambda t: t.chunk(2, -1)[-1],
+    "expanded": lambda t: t.expand(2, *t.shape),
+    "detached": lambda t: t.detach(),
+}
+WRITTEN = [name for name in VIEWS if name != "expanded"]  # others have elements that share memory
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("first", VIEWS)
+def test_view_of_a_written_view(first, fresh):
+    def f(x):
+        out = []
+        for view in VIEWS.values():
+            b = x + 1 if fresh else x
+            t = VIEWS[first](b)
+            if first == "expanded":
+                t = t[0]
+            t.mul_(2)
+            if t.dim() == 0 or t.shape[0] < 2:
+                t = t.reshape(-1)[:1].expand(4)
+            u = view(t)
+            out += [u, u + 1, t, b]
+        return out
+
+    check(f, torch.arange(64.0).reshape(4, 4, 4))
+
+
+@pytest.mark.parametrize("second", WRITTEN)
+@pytest.mark.parametrize("first", WRITTEN)
+def test_writes_along_a_chain_of_views(first, second):
+    def f(x):
+        b = x + 1
+        t = VIEWS[first](b)
+        t.mul_(2)
+        if t.dim() == 0 or min(t.shape) < 2:
+            return t, b
+        u = VIEWS[second](t)
+        u.add_(10)
+        v = u[..., -1:]
+        v.sub_(3)
+        b.neg_()
+        return b, t, u, v, v + 1
+
+    check(f, torch.arange(125.0).reshape(5, 5, 5))
+
+
+def test_results_of_an_op_with_several_written_out():
+    def f(x):
+        values, places = torch.zeros(4, 4), torch.zeros(4, 4, dtype=torch.long)
+        v, p = values[1:, 2], places[1:, 2]
+        torch.max(x, 1, out=(v, p))
+        return values, places, v[1:] * 2, p[1:]
+
+    check(f, torch.rand(3, 5))
