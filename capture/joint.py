@@ -46,7 +46,8 @@ Node = torch.fx.Node
 
 
 def wants_gradients(outputs: Sequence[Fake]) -> bool:
-    return any(has_history(f) for f in outputs)
+    """Whether autograd has to know of an output; a view made without gradient mode still is one of a tensor with a history."""
+    return any(has_history(f) or (f.requires_grad and has_history(f.memory.root)) for f in outputs)
 
 
 def check_inputs(recorder: Recorder) -> None:

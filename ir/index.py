@@ -9,7 +9,6 @@ arithmetic never overflows; do not use `floordiv` and `mod` on the user's intege
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -459,33 +458,34 @@ def positions_of(
 ) -> dict[Axis, Node] | None:
     """The value of each axis at which an affine `store_offset` over `axes` equals `offset`; None if the offsets
     are not those of a strided layout without overlap.  `offset` must address an element that is stored."""
-    if offset is store_offset:
-        return {a: axis(a) for a in axes} if _is_layout(store_offset, tuple(axes)) else None
     form = affine(store_offset)
-    if form is None or not _is_layout(store_offset, tuple(axes)):
+    order = None if form is None else _nesting(form[0], axes)
+    if form is None or order is None:
         return None
     coefficients, constant = form
     found = {a: index(0) for a in axes}
+    if offset is store_offset:
+        return found | {a: axis(a) for a in order}
     rest = add(offset, index(-constant))
-    moving = (a for a in axes if may_exceed_1(a.extent))
-    for a in sorted(moving, key=lambda a: -hint_of(coefficients[a])):
+    for a in reversed(order):
         found[a], rest = _divide(rest, coefficients[a], ranges)
     return found
 
 
-@functools.lru_cache(1024)
-def _is_layout(offset: Node, axes: tuple[Axis, ...]) -> bool:
-    """Different positions have different offsets, as in a strided tensor without overlap."""
-    form = affine(offset)
-    if form is None:
-        return False
-    reach = 1
-    moving = (a for a in axes if may_exceed_1(a.extent))
-    for a in sorted(moving, key=lambda a: (hint_of(form[0].get(a, 0)), hint_of(a.extent))):
-        if form[0].get(a, 0) < reach:
-            return False
-        reach += form[0][a] * (a.extent - 1)
-    return True
+def _nesting(coefficients: Mapping[Axis, Int], axes: Sequence[Axis]) -> list[Axis] | None:
+    """The axes that move, innermost first, where each steps over all that the ones before it reach: different positions have
+    different offsets, and dividing by the coefficients, outermost first, finds the positions.  None where there is no such order.
+
+    Sizes that vary are compared, which guards what it gives; so the answer is not kept."""
+    moving = [a for a in axes if may_exceed_1(a.extent)]
+    moving.sort(key=lambda a: (hint_of(coefficients.get(a, 0)), hint_of(a.extent)))
+    reach: Int = 1
+    for a in moving:
+        step = coefficients.get(a, 0)
+        if step < reach:
+            return None
+        reach += step * (a.extent - 1)
+    return moving
 
 
 __all__ = [

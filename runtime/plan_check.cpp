@@ -64,6 +64,10 @@ bool find_needed(Program *program) {
     }
     program->keeps_scratch = !program->arenas.empty();
     for (const Extern &call : program->externs) program->keeps_scratch |= call.shim.shim != nullptr;
+    program->calls_torch = !program->externs.empty();
+    for (const Output &output : program->outputs)
+        program->calls_torch |=
+            output.kind == Output::VIEW && program->views[output.number].buffer < program->input_count;
     return true;
 }
 

@@ -288,6 +288,7 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
             return PyObject_Vectorcall(program.otherwise, inputs, (size_t)program.input_count, nullptr);
     }
     if (owned) frame.drop_inputs(program.unused);
+    NoGrad no_grad(program.calls_torch);
     if (!frame.take_scratch() || !frame.make(program.made) || !frame.run_steps()) return nullptr;
     return frame.results();
 }

@@ -131,6 +131,36 @@ bool failed(const char *what) {
     return false;
 }
 
+// Gradient mode through Python, with whatever exception is on its way kept.
+PyObject *call_core(const char *name, PyObject *argument) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *module = PyImport_ImportModule("torch._C");
+    PyObject *result =
+        module ? PyObject_CallMethod(module, name, argument ? "O" : nullptr, argument) : nullptr;
+    Py_XDECREF(module);
+    PyErr_Restore(type, value, traceback);
+    return result;
+}
+
+bool grad_enabled_by_python() {
+    PyObject *result = call_core("is_grad_enabled", nullptr);
+    Py_XDECREF(result);
+    return result == Py_True;
+}
+
+void set_grad_enabled_by_python(bool enabled) {
+    Py_XDECREF(call_core("_set_grad_enabled", enabled ? Py_True : Py_False));
+}
+
+void find_grad_mode() {
+    if (find(api.grad_enabled, "_ZN3c108GradMode10is_enabledEv") &&
+        find(api.set_grad_enabled, "_ZN3c108GradMode11set_enabledEb"))
+        return;
+    api.grad_enabled = grad_enabled_by_python;
+    api.set_grad_enabled = set_grad_enabled_by_python;
+}
+
 void own(Tensor *result, Handle handle) { *result = Tensor{handle, nullptr, true, false}; }
 
 } // namespace
@@ -155,6 +185,7 @@ const TorchApi *torch_api() {
     if (type && api.fallback) {
         api.tensor_type = reinterpret_cast<PyTypeObject *>(type);
         api.fast = find_functions() && handle_is_inside(torch);
+        find_grad_mode();
         api_searched = true;
     }
     Py_DECREF(torch);

@@ -33,13 +33,31 @@ struct TorchApi {
     int32_t (*dtype)(Handle, int32_t *);
     PyObject *(*wrap)(Handle);
     PyObject *(*wrap_moved)(Handle); // leaves the handle empty; cheaper, may be nullptr
-    PyTypeObject *tensor_type;       // torch.Tensor; strong
-    PyObject *fallback;              // the module runtime/fallback.py; strong
+    bool (*grad_enabled)();          // gradient mode of this thread; always present
+    void (*set_grad_enabled)(bool);
+    PyTypeObject *tensor_type; // torch.Tensor; strong
+    PyObject *fallback;        // the module runtime/fallback.py; strong
 };
 // Looked up at the first call; nullptr with an exception set if PyTorch cannot be imported.
 const TorchApi *torch_api();
 // Address of a symbol of the loaded PyTorch libraries, nullptr if there is none.
 void *torch_symbol(const char *name);
+
+// While it lives, autograd records nothing in this thread: what a plan computes has the history that its
+// graph was captured with, whatever mode the caller is in.
+class NoGrad {
+  public:
+    explicit NoGrad(bool wanted) : was_enabled(wanted && torch_api()->grad_enabled()) {
+        if (was_enabled) torch_api()->set_grad_enabled(false);
+    }
+    ~NoGrad() {
+        if (was_enabled) torch_api()->set_grad_enabled(true);
+    }
+    NoGrad(const NoGrad &) = delete;
+
+  private:
+    const bool was_enabled;
+};
 
 // What a buffer or view looks like.  Objects are borrowed from the plan's spec.
 struct Layout {

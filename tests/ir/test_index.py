@@ -111,6 +111,29 @@ def test_positions_are_recovered_from_offsets(order, constant):
     assert ix.positions_of(offset, offset, AXES) == {a: axis(a) for a in AXES}
 
 
+def located(axes, strides, constant=0):
+    """The positions that are found for the offset of a store at other axes of the same extents, and those axes."""
+    others = [Axis(f"{a.name}_", a.extent) for a in axes]
+    store = ix.linear([axis(a) for a in axes], strides, constant)
+    offset = ix.linear([axis(a) for a in others], strides, constant)
+    return ix.positions_of(offset, store, axes), others
+
+
+def test_positions_are_right_wherever_they_are_found():
+    found = 0
+    for extents in itertools.product((1, 2, 3), repeat=3):
+        axes = [Axis(name, n) for name, n in zip("abc", extents)]
+        for strides in itertools.product(range(7), repeat=3):
+            positions, others = located(axes, strides)
+            if positions is None:
+                continue
+            found += 1
+            for at in itertools.product(*map(range, extents)):
+                given = dict(zip(others, at))
+                assert [value_of(positions[a], given) for a in axes] == list(at)
+    assert found > 1000
+
+
 def test_views_collapse():
     h, d = Axis("h", 12), Axis("d", 64)
     flat = ix.linear([axis(h), axis(d)], [64, 1])

@@ -1,0 +1,58 @@
+"""Positions recovered from offsets whose strides are sizes known at run time."""
+
+import itertools
+
+from frameloom.ir import index as ix
+from frameloom.ir.node import Axis, axis
+from frameloom.ir.ops import Op
+from frameloom.ir.size import evaluated
+from frameloom.ir.size_facts import Conditions, Facts
+
+
+def value_at(node, at, value):
+    """What an index is at these positions, where the symbols have these values."""
+    if node.op is Op.CONST:
+        return evaluated(node.arg, value)
+    if node.op is Op.AXIS:
+        return at[node.arg]
+    a, b = (value_at(s, at, value) for s in node.srcs)
+    if node.op is Op.ADD:
+        return a + b
+    if node.op is Op.MUL:
+        return a * b
+    return a // b if node.op is Op.FLOORDIV else a % b
+
+
+def holds(facts, value):
+    return Conditions(tuple(facts.at_least_0), tuple(facts.zero), tuple(facts.not_0)).hold(value)
+
+
+def test_positions_are_right_for_all_sizes_that_the_guards_accept():
+    forms = [
+        lambda n, m: ((n, 1), (m, n)),
+        lambda n, m: ((n, m), (m, 1)),
+        lambda n, m: (((n + 2) // 3, 3), (m, n)),
+        lambda n, m: (((n + 1) // 2, 2), (m, n)),
+        lambda n, m: ((n, 2 * m), ((m + 1) // 2, 4)),
+        lambda n, m: ((n, m + 1), (m, 1), (2, n * m + n)),
+    ]
+    for form, *hints in itertools.product(forms, range(2, 6), range(2, 6)):
+        facts = Facts()
+        symbols = [facts.symbol(h, None) for h in hints]
+        layout = form(*symbols)
+        axes = [Axis(f"i{k}", extent) for k, (extent, _) in enumerate(layout)]
+        strides = [stride for _, stride in layout]
+        others = [Axis(f"{a.name}_", a.extent) for a in axes]
+        store, offset = (ix.linear(map(axis, some), strides) for some in (axes, others))
+        positions = ix.positions_of(offset, store, axes)
+        if positions is None:
+            continue
+        for sizes in itertools.product(range(1, 7), repeat=2):
+            value = dict(zip(facts.symbols, sizes)).__getitem__
+            if not holds(facts, value):
+                continue
+            extents = [evaluated(a.extent, value) for a in axes]
+            for at in itertools.product(*map(range, extents)):
+                given = dict(zip(others, at))
+                got = [value_at(positions[a], given, value) for a in axes]
+                assert got == list(at), (layout, hints, sizes)

@@ -1,0 +1,122 @@
+"""Blocks that turn gradients off or on hold for everything in them: kernels, library calls and views, of leaves and of what has a history."""
+
+import pytest
+import torch
+
+import frameloom
+from tests.observe import assert_same_call, observe
+
+OPS = {
+    "kernel": lambda x: x * 2,
+    "product": lambda x: x @ x,
+    "sort": lambda x: x.sort(0)[0],
+    "kthvalue": lambda x: x.kthvalue(1).values,
+    "determinant": lambda x: torch.linalg.det(x + torch.eye(3)),
+    "matrix_exp": lambda x: torch.matrix_exp(x),
+    "convolution": lambda x: torch.conv1d(x[None], x[:, :, None]),
+    "transposed": lambda x: x.t(),
+    "row": lambda x: x[1],
+    "slice": lambda x: x[1:, ::2],
+    "flat": lambda x: x.view(-1),
+    "diagonal": lambda x: x.diagonal(),
+    "pieces": lambda x: x.split(2)[0],
+    "detached": lambda x: x.detach(),
+    "view_of_detached": lambda x: x.detach()[1:],
+    "view_of_view": lambda x: x.t()[1:].unsqueeze(0),
+    "real": lambda x: torch.view_as_real(x.to(torch.complex64)),
+    "itself": lambda x: x,
+}
+MODES = {
+    "no_grad": torch.no_grad,
+    "inference": torch.inference_mode,
+    "enable_grad": torch.enable_grad,
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_notices(monkeypatch):
+    """What runs plainly says so; this is about what it computes."""
+    monkeypatch.setattr(
+        "frameloom.debug._noticed", type("All", (), {"__contains__": lambda *_: True})()
+    )
+
+
+def backward(results):
+    """Gradients of what requires them."""
+    loss = sum((t * t).sum().abs() for t in results if t.requires_grad and not t.is_inference())
+    if isinstance(loss, torch.Tensor):
+        loss.backward()
+
+
+def agree(f, make, outside=True):
+    jitted = frameloom.jit(f)
+
+    def use(fn):
+        def call(*args):
+            results = fn(*args)
+            backward(results)
+            return results, [t.grad for t in results if t.is_leaf and not t.is_inference()]
+
+        return call
+
+    for _ in range(2):
+        want, got = observe(use(f), make, grad=outside), observe(use(jitted), make, grad=outside)
+        assert_same_call(got, want, "")
+
+
+def leaf():
+    return (torch.arange(9.0).reshape(3, 3).div(9).requires_grad_(),)
+
+
+def with_history():
+    return (leaf()[0] * 2,)
+
+
+@pytest.mark.parametrize("make", [leaf, with_history])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", OPS)
+def test_mode_around_an_op(name, mode, make):
+    op = OPS[name]
+
+    def of_input(x):
+        with MODES[mode]():
+            v = op(x)
+        return v, x + 1
+
+    def of_intermediate(x):
+        h = x * 3
+        with MODES[mode]():
+            v = op(h)
+        return (v,)
+
+    def beside_what_follows(x):
+        h = x.sin()
+        with MODES[mode]():
+            v = op(h)
+        return v, (h * 2).sum(), h
+
+    def used(x):
+        with MODES[mode]():
+            v = op(x)
+            w = v.sum()
+        return (w, x * w) if mode != "inference" else (w,)
+
+    for f in (of_input, of_intermediate, beside_what_follows, used):
+        agree(f, make)
+        agree(f, make, outside=False)
+
+
+@pytest.mark.parametrize("mode", ["no_grad", "enable_grad"])
+@pytest.mark.parametrize("name", OPS)
+def test_mode_around_an_op_before_a_break(name, mode):
+    op = OPS[name]
+
+    def f(x):
+        h = x * 1
+        with MODES[mode]():
+            v, w = op(x), op(h)
+        print("break")
+        return v * 2, w * 2, h * 2
+
+    agree(f, leaf)
+    agree(f, leaf, outside=False)
