@@ -40,11 +40,11 @@ def write(
     notes = "".join(f"// {line}\n" for text in kernel.origin for line in text.splitlines())
     # Volatile: pairs that are read as one wait until both, which the caller has just written, are in the cache.
     head = (
-        f'extern "C" void {symbol}(void *const volatile *buffers, const volatile long *sizes) {{\n'
+        f'extern "C" int {symbol}(void *const volatile *buffers, const volatile long *sizes) {{\n'
     )
     body, sizes = named("\n".join(writer.scopes[0].lines))
     given = "".join(f"  const i64 {SIZE}{k} = sizes[{k}];\n" for k in range(len(sizes)))
-    return notes + head + given + body + "\n}\n", sizes
+    return notes + head + given + body + "\n  return 0;\n}\n", sizes
 
 
 class Loops(Threads, Squares):
@@ -90,6 +90,7 @@ class Loops(Threads, Squares):
             at[buffer] = total
             total += (math.prod(buffer.shape) * buffer.dtype.bytes + 63) // 64 * 64
         self.line(f"char *const {memory} = (char *)__builtin_malloc({total});")
+        self.line(f"if (!{memory}) return 1;")
         for buffer, start in at.items():
             name, element = self.fresh("p_"), ELEMENTS[buffer.dtype]
             self.line(f"{element} *const {name} = ({element} *)({memory} + {start});")

@@ -1,7 +1,7 @@
 """Kernels -> C++ source files.  The front of the CPU code generator.
 
 files = generate(kernels)            # SourceFile(text, entries)
-paths = Builder().build(files)       # runtime/build.py; then load and look up each entry's symbol
+libraries = Builder().load(files)    # runtime/build.py; then look up each entry's symbol
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KERNELS_PER_FILE = 8  # a file costs as much compile time as three kernels
 
 @dataclass(frozen=True, slots=True)
 class KernelEntry:
-    """`symbol` is `void (void *const *buffers, const long *sizes)`; `buffers` in the order of its first argument."""
+    """`symbol` is `int (void *const *buffers, const long *sizes)`, not 0 where it gets no memory; `buffers` in the order of its first argument."""
 
     name: str
     symbol: str

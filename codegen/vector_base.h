@@ -230,27 +230,35 @@ template <int N, class M, class O> FN V gather_masked(const E *p, O o, M m, V z)
 
 //@ min f32
 // NaN if either is; of equal zeros the second, as the instructions have it and with them eager.
+// Not `a != a ? a : m`: GCC 12 folds a comparison into both sides of the selection that it is of, and takes twice as long for each
+// further one in a row, as in the window of a pooling.
 FN V fl_min(V a, V b) {
 #if defined(__AVX512F__) && L == 16 && !defined(__clang__)
-  const V m = (V)__builtin_ia32_minps512_mask(a, b, a, -1, 4);
+  return (V)__builtin_ia32_minps512_mask(a, b, a, __builtin_ia32_cmpps512_mask(a, a, 7, -1, 4), 4);
 #elif defined(__AVX2__) && L == 8
-  const V m = (V)__builtin_ia32_minps256(a, b);
+  return (V)__builtin_ia32_blendvps256(__builtin_ia32_minps256(a, b), a, __builtin_ia32_cmpps256(a, a, 3));
+#elif L > 1
+  const I other = a != a;
+  return as<V>((as<I>(a) & other) | (as<I>(a < b ? a : b) & ~other));
 #else
   const V m = a < b ? a : b;
-#endif
   return a != a ? a : m;
+#endif
 }
 
 //@ min f64
 FN V fl_min(V a, V b) {
 #if defined(__AVX512F__) && L == 8 && !defined(__clang__)
-  const V m = (V)__builtin_ia32_minpd512_mask(a, b, a, -1, 4);
+  return (V)__builtin_ia32_minpd512_mask(a, b, a, __builtin_ia32_cmppd512_mask(a, a, 7, -1, 4), 4);
 #elif defined(__AVX2__) && L == 4
-  const V m = (V)__builtin_ia32_minpd256(a, b);
+  return (V)__builtin_ia32_blendvpd256(__builtin_ia32_minpd256(a, b), a, __builtin_ia32_cmppd256(a, a, 3));
+#elif L > 1
+  const I other = a != a;
+  return as<V>((as<I>(a) & other) | (as<I>(a < b ? a : b) & ~other));
 #else
   const V m = a < b ? a : b;
-#endif
   return a != a ? a : m;
+#endif
 }
 
 //@ min
@@ -260,25 +268,31 @@ FN V fl_min(V a, V b) { return (a < b) | (a != a) ? a : b; }
 // As for min.
 FN V fl_max(V a, V b) {
 #if defined(__AVX512F__) && L == 16 && !defined(__clang__)
-  const V m = (V)__builtin_ia32_maxps512_mask(a, b, a, -1, 4);
+  return (V)__builtin_ia32_maxps512_mask(a, b, a, __builtin_ia32_cmpps512_mask(a, a, 7, -1, 4), 4);
 #elif defined(__AVX2__) && L == 8
-  const V m = (V)__builtin_ia32_maxps256(a, b);
+  return (V)__builtin_ia32_blendvps256(__builtin_ia32_maxps256(a, b), a, __builtin_ia32_cmpps256(a, a, 3));
+#elif L > 1
+  const I other = a != a;
+  return as<V>((as<I>(a) & other) | (as<I>(a > b ? a : b) & ~other));
 #else
   const V m = a > b ? a : b;
-#endif
   return a != a ? a : m;
+#endif
 }
 
 //@ max f64
 FN V fl_max(V a, V b) {
 #if defined(__AVX512F__) && L == 8 && !defined(__clang__)
-  const V m = (V)__builtin_ia32_maxpd512_mask(a, b, a, -1, 4);
+  return (V)__builtin_ia32_maxpd512_mask(a, b, a, __builtin_ia32_cmppd512_mask(a, a, 7, -1, 4), 4);
 #elif defined(__AVX2__) && L == 4
-  const V m = (V)__builtin_ia32_maxpd256(a, b);
+  return (V)__builtin_ia32_blendvpd256(__builtin_ia32_maxpd256(a, b), a, __builtin_ia32_cmppd256(a, a, 3));
+#elif L > 1
+  const I other = a != a;
+  return as<V>((as<I>(a) & other) | (as<I>(a > b ? a : b) & ~other));
 #else
   const V m = a > b ? a : b;
-#endif
   return a != a ? a : m;
+#endif
 }
 
 //@ max

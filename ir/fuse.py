@@ -41,6 +41,9 @@ from frameloom.ir.together import together
 
 MANY_STORES = 16  # in one kernel
 MANY_BUFFERS = 48
+# Scheduling and compiling a kernel takes time that grows faster than the kernel: a program of any length becomes kernels of some length.
+MANY_OPS = 1500
+MANY_REDUCTIONS = 24
 NEIGHBOURS = 16  # readers of one tensor that a kernel is compared with
 
 
@@ -136,9 +139,7 @@ def _down(graph: Graph) -> None:
 
 def _joined(graph: Graph, producer: Group, consumer: Group) -> list[Store] | None:
     """The stores of both in one kernel, or None if they are better apart."""
-    if len(producer.stores) + len(consumer.stores) > MANY_STORES or not graph.mergeable(
-        producer, consumer
-    ):
+    if _too_large(producer, consumer) or not graph.mergeable(producer, consumer):
         return None
     if producer.scatter is not None:
         return None
@@ -164,6 +165,16 @@ def _joined(graph: Graph, producer: Group, consumer: Group) -> list[Store] | Non
         return None
     consumer.values = {b: moved[id(s)] for b, s in consumer.values.items()}
     return stores
+
+
+def _too_large(a: Group, b: Group) -> bool:
+    """Whether one kernel of both would do too much."""
+    costs = [summary(s.value) for s in (*a.stores, *b.stores)]
+    return (
+        len(costs) > MANY_STORES
+        or sum(c.ops for c in costs) > MANY_OPS
+        or sum(c.n_reductions for c in costs) > MANY_REDUCTIONS
+    )
 
 
 def _inlined(store: Store, values: dict[Buffer, Store]) -> Store:
@@ -217,7 +228,7 @@ def _merge_siblings(graph: Graph, a: Group, b: Group) -> None:
             graph.merge(earlier, later, stores)
         return
     stores = [*a.stores, *b.stores]
-    if len(stores) <= MANY_STORES and graph.mergeable(a, b) and _safe(stores):
+    if not _too_large(a, b) and graph.mergeable(a, b) and _safe(stores):
         graph.merge(a, b, stores)
 
 

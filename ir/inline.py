@@ -42,6 +42,7 @@ class Summary:
     expensive: bool  # has transcendental functions or random numbers
     slow: bool  # has some, or roots, in F64
     reductions: tuple[Node, ...]  # the outermost ones
+    n_reductions: int  # of all
     expensive_axes: frozenset[frozenset[Axis]]  # what those outside of reductions depend on
     buffers: frozenset[Buffer]
 
@@ -62,6 +63,7 @@ def summary(value: Node) -> Summary:
             any(n.op in EXPENSIVE for n in arithmetic),
             any(n.dtype is DType.F64 and n.op in SLOW for n in arithmetic),
             tuple(outermost_reductions(value)),
+            sum(n.op is Op.REDUCE for n in nodes),
             frozenset(n.free for n in arithmetic if n.op in EXPENSIVE and n.free <= value.free),
             frozenset(n.arg for n in loads([value])),
         )

@@ -14,6 +14,7 @@ from typing import Any
 from frameloom.ir.size import Apply, Atom, Int, Monomial, Size, terms_of
 
 Range = tuple[float, float]  # ints, or infinite
+MANY_EXTREMES = 4
 
 
 class Ranges(ABC):
@@ -77,11 +78,13 @@ class Ranges(ABC):
         return low, high
 
     def _by_extremes(self, n: Size, low: float, high: float) -> Range:
-        """... by what is known of a maximum: it is one of two, and at least the other; of a minimum, at most."""
-        for monomial, factor in n.terms:
-            atom = monomial[0] if len(monomial) == 1 else None
-            if not isinstance(atom, Apply) or atom.op not in ("max", "min"):
-                continue
+        """... by what is known of a maximum: it is one of two, and at least the other; of a minimum, at most.  Of many in one
+        sum that would be twice as many cases for each."""
+        extremes = [(m, factor) for m, factor in n.terms if _is_extreme(m)]
+        if len(extremes) > MANY_EXTREMES:
+            return low, high
+        for monomial, factor in extremes:
+            atom: Any = monomial[0]
             rest = n - self.make({monomial: factor})
             a, b = (self.range_of(rest + factor * arg) for arg in atom.args)
             if (factor > 0) == (atom.op == "max"):
@@ -162,6 +165,11 @@ class Ranges(ABC):
         self._ranges.update(before)
         self._found = kept
         return found
+
+
+def _is_extreme(monomial: Monomial) -> bool:
+    atom = monomial[0] if len(monomial) == 1 else None
+    return isinstance(atom, Apply) and atom.op in ("max", "min")
 
 
 def _floor(x: float, y: float) -> float:

@@ -72,7 +72,7 @@ _EXCEPTIONS = {"IndexError": IndexError, "RuntimeError": RuntimeError, "ValueErr
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The kernels of a program: C++ sources with their libraries, Triton sources with their cubins and device."""
+    """The kernels of a program: C++ sources with their loaded libraries, Triton sources with their cubins and device."""
 
     libraries: Sequence[tuple[SourceFile, Any]] = ()
     cubins: Sequence[tuple[LaunchSource, Cubin, str]] = ()
@@ -142,6 +142,7 @@ def assemble(
         otherwise=partial(_op_by_op, without_examples(captured))
         if any(isinstance(s, DrawCall) for s in steps)
         else None,
+        keep=tuple(library for _, library in built.libraries),
     )
     return _runtime.Plan(spec)
 
@@ -200,9 +201,8 @@ def _kernel_calls(built: Built, numbers: _Numbers) -> dict[str, Callable[[], Any
     """Kernel name -> what makes its step, once its turn has come to number buffers."""
     calls: dict[str, Callable[[], Any]] = {}
     for source, library in built.libraries:
-        handle = _runtime.load_library(str(library))
         for entry in source.entries:
-            address = _runtime.symbol(handle, entry.symbol)
+            address = _runtime.symbol(library, entry.symbol)
             calls[entry.name] = partial(_kernel_call, entry, address, numbers)
     for launched, cubin, device in built.cubins:
         index = torch.device(device).index

@@ -168,9 +168,9 @@ def build_all(texts: Texts) -> Built:
     libraries: Sequence[Any] = ()
     cubins = []
     if texts.files:
-        from frameloom.runtime.build import build
+        from frameloom.runtime.build import load
 
-        libraries = list(zip(texts.files, build(texts.files), strict=True))
+        libraries = list(zip(texts.files, load(texts.files), strict=True))
     for device, sources in texts.launches:
         from frameloom.codegen.chip import chip_of
         from frameloom.runtime.triton_build import build as build_triton

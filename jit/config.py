@@ -7,6 +7,7 @@ One frozen dataclass; at most 15 fields (a test counts).  Options of a single `j
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +59,10 @@ def _cache_dir() -> Path:
     if text := os.environ.get("FRAMELOOM_CACHE_DIR"):
         return Path(text).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "frameloom"
+    try:
+        return Path(base).expanduser() / "frameloom"
+    except RuntimeError:  # nobody knows of a home
+        return Path(tempfile.gettempdir()) / f"frameloom-{os.getuid()}"
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class Config:
         True  # FRAMELOOM_FRAMES: 0 leaves what only uncaptured Python calls to plain Python
     )
     background: bool = True  # FRAMELOOM_BACKGROUND: 0 builds nothing beside the program
+    compile_seconds: int = 180  # FRAMELOOM_COMPILE_SECONDS: a compiler that takes longer is ended
     entries: int = (
         16  # FRAMELOOM_ENTRIES: compiled entries per jitted object before new cases run plainly
     )
@@ -104,6 +109,7 @@ class Config:
             cache_dir=_cache_dir(),
             cache_bytes=_number("FRAMELOOM_CACHE_BYTES", 2 << 30) or 0,
             cxx=os.environ.get("CXX") or None,
+            compile_seconds=_number("FRAMELOOM_COMPILE_SECONDS", 180) or 180,
             entries=_number("FRAMELOOM_ENTRIES", 16) or 1,
         )
 

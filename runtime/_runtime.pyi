@@ -17,10 +17,13 @@ class Plan:
     arena_bytes: int
     spec: Any
 
-def load_library(path: str) -> int:
-    """dlopen (RTLD_LOCAL | RTLD_NOW) a generated library; a handle.  OSError with dlerror's text if it fails."""
+class Library:
+    """A loaded library (a capsule); it is unloaded with the object."""
 
-def symbol(handle: int, name: str) -> int:
+def load_library(path: str) -> Library:
+    """dlopen (RTLD_LOCAL | RTLD_NOW) a generated library.  OSError with dlerror's text if it fails."""
+
+def symbol(library: Library, name: str) -> int:
     """Address of an exported function; AttributeError if there is none."""
 
 def torch_symbol(name: str) -> int:

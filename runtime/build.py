@@ -1,29 +1,36 @@
 """Compiles generated C++ to shared libraries: in parallel subprocesses, each content once (runtime/cache.py).
 
     Builder().build([source, ...]) -> [path of a shared library, ...]
+    Builder().load([source, ...]) -> [loaded library, ...]
 
-A source has `text` and `flags`.  Nothing is loaded here.
+A source has `text` and `flags`.  A compiler that takes too long is ended, with the processes that it has started.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from frameloom.config import config
 from frameloom.debug import log
 from frameloom.errors import BuildError, KernelError
+from frameloom.runtime._runtime import load_library
 from frameloom.runtime.cache import DiskCache, digest, shared_cache
+
+if TYPE_CHECKING:
+    from frameloom.runtime._runtime import Library
 
 # -ffast-math must never come here: linked with it, a library switches denormals off for the whole process.
 # Vectors are explicit in what is compiled, and looking for more of them (SLP) takes GCC minutes for kernels with many strided loads.
@@ -63,6 +70,31 @@ class Builder:
             ]
             self._remember_compiler()
         return [p for p in paths if p is not None]
+
+    def load(self, sources: Sequence[Source]) -> list[Library]:
+        """The libraries of `build`, loaded; BuildError with the loader's words.  One that does not load leaves the cache and is built once more:
+        what was put there may have been broken already."""
+        try:
+            return [load_library(str(path)) for path in self.build(sources)]
+        except OSError as error:
+            log("cache", f"a library does not load, building it again: {error}")
+        self._forget_broken(sources)
+        try:
+            return [load_library(str(path)) for path in self.build(sources)]
+        except OSError as error:
+            self._forget_broken(sources)
+            raise BuildError(
+                f"what {self._identity()[0]} has made cannot be loaded: {error}"
+            ) from error
+
+    def _forget_broken(self, sources: Sequence[Source]) -> None:
+        for key in map(self._key, sources):
+            path = self.cache.path(key, ".so")
+            try:
+                if path is not None:
+                    load_library(str(path))
+            except OSError:
+                self.cache.remove(key, ".so")
 
     def _key(self, source: Source) -> str:
         # Comments say where in a program the code comes from, which does not matter.
@@ -106,16 +138,41 @@ class Builder:
                 out = Path(folder) / "kernels.so"
                 command = [path, *FLAGS, *source.flags, "-x", "c++", "-", "-o", str(out)]
                 # Text over a pipe and temporaries in memory: a compile touches the disk once, for the result.
-                done = subprocess.run(
-                    command, input=source.text.encode(), capture_output=True, check=False
-                )
-                if done.returncode != 0:
-                    raise KernelError(_failure(command, done.stderr.decode(errors="replace")))
+                status, output = run_limited(command, source.text.encode())
+                if status != 0:
+                    raise KernelError(_failure(command, output.decode(errors="replace")))
                 data = out.read_bytes()
         except OSError as error:
             raise BuildError(f"cannot compile a kernel with {path}: {error}") from error
         log("cache", f"compiled a kernel source in {1e3 * (time.perf_counter() - started):.0f} ms")
         return data
+
+
+def run_limited(command: Sequence[str], given: bytes) -> tuple[int, bytes]:
+    """Exit status and what was printed; KernelError where it takes longer than `config.compile_seconds`.  The processes that it starts (g++
+    starts the compiler proper and an assembler) end with it, whatever happens here."""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            output, _ = process.communicate(given, timeout=config.compile_seconds)
+        except subprocess.TimeoutExpired:
+            raise KernelError(
+                f"{command[0]} has not finished within {config.compile_seconds} s; FRAMELOOM_COMPILE_SECONDS sets another limit"
+            ) from None
+        finally:
+            end_group(process)
+        return process.returncode, output
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that was started in a session of its own, and what it has started."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
 
 
 def _failure(command: Sequence[str], output: str) -> str:
@@ -146,10 +203,12 @@ def _version(cache: DiskCache, path: str, key: str) -> str:
     if known is not None:
         return str(json.loads(known)["version"])
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
+        status, output = run_limited([path, "--version"], b"")
+    except OSError as error:
         raise BuildError(f"{path} --version failed: {error}") from error
-    version = done.stdout.splitlines()[0] if done.stdout else ""
+    if status != 0:
+        raise BuildError(f"{path} --version failed: {output.decode(errors='replace')}")
+    version = output.decode(errors="replace").partition("\n")[0]
     cache.put(key, ".json", json.dumps({"version": version}).encode())
     return version
 
@@ -159,6 +218,6 @@ def _shared_builder() -> Builder:
     return Builder()
 
 
-def build(sources: Sequence[Source]) -> list[Path]:
-    """A shared library per source, by the process's compiler and cache."""
-    return _shared_builder().build(sources)
+def load(sources: Sequence[Source]) -> list[Library]:
+    """A loaded library per source, by the process's compiler and cache."""
+    return _shared_builder().load(sources)

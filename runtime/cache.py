@@ -41,20 +41,24 @@ def digest(*parts: str | bytes) -> str:
 class DiskCache:
     """`path(key, suffix)` finds an entry, `put(key, suffix, data)` makes one; both give a path to read or None."""
 
-    def __init__(self, directory: Path, limit: int) -> None:
+    def __init__(self, directory: Path | None, limit: int) -> None:
+        """`directory`: None for a temporary one, until the process ends."""
         self.limit = limit
-        self.directory = _usable(directory)
-        self.persistent = self.directory is not None
-        if self.directory is None:
-            self._fall_back(directory)
+        usable = directory and _usable(directory)
+        self.persistent = usable is not None
+        self.directory = usable or self._temporary()
+        if directory is not None and usable is None:
+            self._tell(directory)
         self._lock = threading.Lock()
         self._written = 0
         self._checked: set[Path] = set()
 
-    def _fall_back(self, wanted: Path) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="frameloom-"))
-        weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True)
-        self.persistent = False
+    def _temporary(self) -> Path:
+        made = Path(tempfile.mkdtemp(prefix="frameloom-"))
+        weakref.finalize(self, _remove, made, os.getpid())
+        return made
+
+    def _tell(self, wanted: Path) -> None:
         _log.warning(
             "frameloom: cannot use the cache directory %s; kernels are kept in %s until this process ends",
             wanted, self.directory,
@@ -86,7 +90,8 @@ class DiskCache:
         except OSError:
             if not self.persistent:
                 raise
-            self._fall_back(self.directory)
+            wanted, self.directory, self.persistent = self.directory, self._temporary(), False
+            self._tell(wanted)
             path = self._write(key, suffix, data)
         self._checked.add(path)
         with self._lock:
@@ -108,6 +113,12 @@ class DiskCache:
 
     def file(self, key: str, suffix: str, make: Callable[[], bytes]) -> Path:
         return self.path(key, suffix) or self.put(key, suffix, make())
+
+    def remove(self, key: str, suffix: str) -> None:
+        path = self._place(key, suffix)
+        self._checked.discard(path)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
     def trim(self) -> None:
         """Removes the least recently used entries until the directory is below its limit."""
@@ -148,6 +159,12 @@ class DiskCache:
         return path
 
 
+def _remove(directory: Path, owner: int) -> None:
+    """A forked child leaves it to the process that made it."""
+    if os.getpid() == owner:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def _whole(data: bytes) -> bool:
     body, trailer = data[:-_TRAILER], data[-_TRAILER:]
     return trailer == _MAGIC + hashlib.sha256(body).digest()
@@ -179,6 +196,5 @@ def shared_cache() -> DiskCache:
         if config.cache:
             _shared = DiskCache(config.cache_dir, config.cache_bytes)
         else:
-            _shared = DiskCache(Path(tempfile.mkdtemp(prefix="frameloom-")), config.cache_bytes)
-            weakref.finalize(_shared, shutil.rmtree, _shared.directory, ignore_errors=True)
+            _shared = DiskCache(None, config.cache_bytes)
     return _shared

@@ -1,8 +1,7 @@
 // Loading generated libraries and finding functions in them.
 //
-// A library stays loaded for the life of the process: code that is running, or a plan that holds an address,
-// cannot outlive it.  It is loaded with RTLD_LOCAL, so that equally named kernels of several libraries do not
-// meet.
+// A library stays loaded as long as the object that load_library returns, which plans that hold its addresses
+// keep. It is loaded with RTLD_LOCAL, so that equally named kernels of several libraries do not meet.
 #include "library.h"
 
 #include "tensors.h"
@@ -10,6 +9,14 @@
 #include <dlfcn.h>
 
 namespace frameloom {
+
+namespace {
+
+constexpr const char *LIBRARY = "frameloom.library";
+
+void close_library(PyObject *library) { dlclose(PyCapsule_GetPointer(library, LIBRARY)); }
+
+} // namespace
 
 PyObject *load_library(PyObject *, PyObject *path) {
     PyObject *bytes = nullptr;
@@ -19,18 +26,22 @@ PyObject *load_library(PyObject *, PyObject *path) {
     handle = dlopen(PyBytes_AS_STRING(bytes), RTLD_NOW | RTLD_LOCAL);
     Py_END_ALLOW_THREADS
     Py_DECREF(bytes);
-    if (handle) return PyLong_FromVoidPtr(handle);
-    const char *reason = dlerror();
-    return PyErr_Format(PyExc_OSError, "%s", reason ? reason : "the library cannot be loaded");
+    if (handle == nullptr) {
+        const char *reason = dlerror();
+        return PyErr_Format(PyExc_OSError, "%s", reason ? reason : "the library cannot be loaded");
+    }
+    PyObject *library = PyCapsule_New(handle, LIBRARY, close_library);
+    if (library == nullptr) dlclose(handle);
+    return library;
 }
 
 PyObject *library_symbol(PyObject *, PyObject *args) {
-    PyObject *handle;
+    PyObject *object;
     const char *name;
-    if (!PyArg_ParseTuple(args, "O!s", &PyLong_Type, &handle, &name)) return nullptr;
-    void *library = PyLong_AsVoidPtr(handle);
-    if (library == nullptr && PyErr_Occurred()) return nullptr;
-    void *address = library ? dlsym(library, name) : nullptr;
+    if (!PyArg_ParseTuple(args, "O!s", &PyCapsule_Type, &object, &name)) return nullptr;
+    void *library = PyCapsule_GetPointer(object, LIBRARY);
+    if (library == nullptr) return nullptr;
+    void *address = dlsym(library, name);
     if (address) return PyLong_FromVoidPtr(address);
     return PyErr_Format(PyExc_AttributeError, "the library exports no %s", name);
 }

@@ -6,8 +6,9 @@
 namespace {
 
 PyMethodDef functions[] = {
-    {"load_library", frameloom::load_library, METH_O, "load_library(path) -> handle"},
-    {"symbol", frameloom::library_symbol, METH_VARARGS, "symbol(handle, name) -> address"},
+    {"load_library", frameloom::load_library, METH_O,
+     "load_library(path) -> library, which is unloaded with the object"},
+    {"symbol", frameloom::library_symbol, METH_VARARGS, "symbol(library, name) -> address"},
     {"torch_symbol", frameloom::find_torch_symbol, METH_O,
      "torch_symbol(name) -> address, 0 if there is none"},
     {"load_cubin", frameloom::load_cubin, METH_VARARGS,

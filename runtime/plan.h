@@ -50,7 +50,7 @@ struct View {
 };
 
 struct Kernel {
-    void (*function)(void *const *buffers, const int64_t *sizes);
+    int (*function)(void *const *buffers, const int64_t *sizes); // not 0: no memory
     std::vector<int> buffers;
     bool release_gil;
     int64_t bytes_moved;

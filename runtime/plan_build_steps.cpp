@@ -14,7 +14,7 @@ bool Parser::kernel_step(PyObject *item) {
         return false;
     if (address == 0 || !PyTuple_Check(buffers))
         return wrong("a kernel has an address and a tuple of buffers");
-    kernel.function = reinterpret_cast<void (*)(void *const *, const int64_t *)>((uintptr_t)address);
+    kernel.function = reinterpret_cast<int (*)(void *const *, const int64_t *)>((uintptr_t)address);
     kernel.release_gil = kernel.bytes_moved >= GIL_BYTES;
     if (!buffer_numbers(buffers, &kernel.buffers)) return false;
     if (!size_numbers(sizes, &kernel.sizes)) return false;

@@ -56,11 +56,13 @@ struct Call : Frame {
         return done != nullptr;
     }
 
-    void run_kernel(const Kernel &kernel, void **pointers) {
+    bool run_kernel(const Kernel &kernel, void **pointers) {
         for (size_t i = 0; i < kernel.buffers.size(); i++) pointers[i] = data[kernel.buffers[i]];
         PyThreadState *state = kernel.release_gil ? PyEval_SaveThread() : nullptr;
-        kernel.function(pointers, kernel.values.data());
+        int failed = kernel.function(pointers, kernel.values.data());
         if (state) PyEval_RestoreThread(state);
+        if (failed) PyErr_NoMemory();
+        return !failed;
     }
 
     // Whether the function that is loaded for it serves.
@@ -157,7 +159,7 @@ struct Call : Frame {
             bool good = make(step.born);
             if (!good) return false;
             if (step.kind == Step::KERNEL)
-                run_kernel(program.kernels[step.number], pointers);
+                good = run_kernel(program.kernels[step.number], pointers);
             else if (step.kind == Step::RUN)
                 good = run_launches(program.runs[step.number], values, parameters);
             else if (step.kind == Step::LIST)
@@ -246,10 +248,10 @@ bool takes(const Plan *plan, Py_ssize_t given) {
 
 PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned);
 
-// The plan that is made for a call's sizes alone.
-PyObject *run_other(PyObject *plan, PyObject *const *inputs) {
+// The plan that is made for a call's sizes alone; it lets go of what is `owned`.
+PyObject *run_other(PyObject *plan, PyObject *const *inputs, PyObject **owned) {
     Py_INCREF(plan);
-    PyObject *results = run(reinterpret_cast<Plan *>(plan), inputs, nullptr);
+    PyObject *results = run(reinterpret_cast<Plan *>(plan), inputs, owned);
     Py_DECREF(plan);
     return results;
 }
@@ -260,7 +262,11 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     PyObject *usual = plan->regulars ? plan->regulars->usual(plan->program->sizes.stamp) : nullptr;
     if (usual) {
         int same = sizes_same(plan->program, inputs);
-        if (same != 0) return same > 0 ? run_other(usual, inputs) : nullptr;
+        if (same > 0) return run_other(usual, inputs, owned);
+        if (same < 0) {
+            for (int i = 0; i < plan->program->input_count && owned; i++) Py_CLEAR(owned[i]);
+            return nullptr;
+        }
     }
     constexpr size_t ON_STACK = 256;
     size_t buffers = plan->program->buffers.size(), count = buffers + plan->program->views.size();
@@ -279,7 +285,10 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     if (sized && !frame.find_sizes(0)) return nullptr;
     if (sized && plan->regulars) {
         PyObject *other = plan->regulars->meet(reinterpret_cast<PyObject *>(plan), program);
-        if (other) return run_other(other, inputs);
+        if (other) {
+            frame.owned = nullptr;
+            return run_other(other, inputs, owned);
+        }
     }
     if (!program.draws.empty()) {
         int otherwise = frame.draws_otherwise();

@@ -79,14 +79,14 @@ bool Scratch::take(const Program &program) {
         const Arena &arena = program.arenas[i];
         ScratchMemory &here = memory[i];
         int64_t bytes = wanted_bytes(arena, &here);
-        if (here.base && here.bytes != bytes) drop(program, (int)i);
+        if (here.tensor.present() && here.bytes != bytes) drop(program, (int)i);
         if (arena.on_gpu) {
             void *stream;
             if (!gpu_stream(arena.device_index, &stream)) return false;
             if (here.base && (here.stream != stream || gpu_recording(stream))) drop(program, (int)i);
             here.stream = stream;
         }
-        if (here.base) continue;
+        if (here.tensor.present()) continue; /* its address is null where it has no bytes */
         here.bytes = bytes;
         if (!make_memory(arena, bytes, &here.tensor) || !tensor_data(here.tensor, &here.base)) return false;
     }

@@ -105,9 +105,10 @@ class Binder {
         std::vector<SizeSource> &sources = group_of(number)->sources;
         auto same = [&](const SizeSource &source) { return source.kind == size.kind && source.buffer == at; };
         auto found = std::find_if(sources.begin(), sources.end(), same);
-        if (found == sources.end()) found = sources.insert(found, SizeSource{size.kind, at, {}, {}});
+        if (found == sources.end()) found = sources.insert(found, SizeSource{size.kind, at, {}, 0, {}});
         bool single = size.kind == Size::NUMBER || size.kind == Size::OFFSET;
         found->wanted.emplace_back(single ? 0 : dimension, number);
+        if (!single) found->rank = std::max(found->rank, dimension + 1);
         return true;
     }
 
@@ -212,6 +213,7 @@ const int64_t *read_tensor(SizeSource *source, const Tensor &tensor) {
     Form form = source->kind == Size::STRIDES  ? Form::STRIDES
                 : source->kind == Size::OFFSET ? Form::OFFSET
                                                : Form::SHAPE;
+    if (!tensor_has_rank(tensor, source->rank)) return nullptr;
     return tensor_form(tensor, form, &source->room);
 }
 

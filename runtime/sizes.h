@@ -27,6 +27,7 @@ struct SizeSource {
     Size::Kind kind;
     int buffer;
     std::vector<std::pair<int, int>> wanted; // dimension, size
+    int rank = 0;                            // dimensions that the tensor has at least
     std::vector<int64_t> room;
 };
 

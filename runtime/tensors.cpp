@@ -366,6 +366,22 @@ bool tensor_data(const Tensor &tensor, void **data) {
     return !PyErr_Occurred();
 }
 
+bool tensor_has_rank(const Tensor &tensor, int least) {
+    int64_t rank = 0;
+    if (least == 0) return true;
+    if (tensor.handle) {
+        if (api.dimensions(tensor.handle, &rank)) return failed("describe a tensor");
+    } else {
+        PyObject *given = PyObject_CallMethod(tensor.object, "dim", nullptr);
+        rank = given ? PyLong_AsLongLong(given) : -1;
+        Py_XDECREF(given);
+    }
+    if (rank < least && !PyErr_Occurred())
+        PyErr_Format(PyExc_RuntimeError, "planned was a tensor of %d dimensions, given was one of %lld",
+                     least, (long long)rank);
+    return rank >= least;
+}
+
 const int64_t *tensor_form(const Tensor &tensor, Form form, std::vector<int64_t> *room) {
     int64_t *found = nullptr;
     if (tensor.handle) {

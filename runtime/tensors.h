@@ -106,6 +106,8 @@ bool tensor_in_pool(const Tensor &pool, const Layout &layout, int64_t byte_offse
 // Over memory that it does not own.  Only with a `fast` interface and a dtype that has a code.
 bool tensor_at(void *address, const Layout &layout, const Layout &device, Tensor *result);
 bool tensor_data(const Tensor &tensor, void **data);
+// Whether it has so many dimensions at least; if not, an exception is set.
+bool tensor_has_rank(const Tensor &tensor, int least);
 enum class Form { SHAPE, STRIDES, OFFSET };
 // One number a dimension, or the storage offset; in `room` where the tensor has no array of them.  nullptr
 // with an exception set.

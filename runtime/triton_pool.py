@@ -18,6 +18,7 @@ import hashlib
 import heapq
 import importlib.util
 import json
+import math
 import os
 import re
 import select
@@ -31,13 +32,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from frameloom.config import config
 from frameloom.errors import BuildError, KernelError
+from frameloom.runtime.build import end_group
 
 WORKERS = 16  # at most, and no more than there are CPUs
 CPUS_EACH = 8  # so many of them for each worker that is started before there is work, 1 or 2
 AHEAD = 3  # kernels that a worker knows of where nobody may be there when it has done one
-PATIENCE = 180.0  # seconds for one kernel
-PATIENCE_AT_START = 120.0
+PATIENCE_AT_START = 120.0  # seconds
 _WORKER = Path(__file__).with_name("triton_worker.py")
 
 
@@ -82,6 +84,7 @@ class Worker:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_WORKER), str(folder), str(arch)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words, bufsize=0,
+                start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             raise BuildError(f"cannot start a process for Triton: {error}") from error
@@ -99,7 +102,7 @@ class Worker:
     def ask(self, request: dict[str, Any]) -> None:
         text = json.dumps(request).encode()
         rest = memoryview(struct.pack("<II", len(text), 0) + text)
-        self._deadline = time.monotonic() + PATIENCE
+        self._deadline = time.monotonic() + config.compile_seconds
         while rest:
             try:
                 rest = rest[os.write(self._in, rest) :]
@@ -127,7 +130,7 @@ class Worker:
                 break
             found.append((json.loads(received[8 : 8 + size]), bytes(received[8 + size : end])))
             del received[:end]
-            self._deadline = time.monotonic() + PATIENCE
+            self._deadline = time.monotonic() + config.compile_seconds
         return found
 
     def last_words(self) -> str:
@@ -139,11 +142,8 @@ class Worker:
 
     def end(self) -> None:
         """Its input is closed, which ends it; one that is at work is killed."""
-        with contextlib.suppress(OSError):
-            self.process.kill()
+        end_group(self.process)
         self.forget()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(5)
 
     def forget(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout, self._words):
@@ -282,7 +282,7 @@ class Round:
                 except Dead as dead:
                     self._replace(worker, dead)
 
-    def _collect(self, most: float = PATIENCE) -> None:
+    def _collect(self, most: float = math.inf) -> None:
         """Takes the answers that are there; waits for one for `most` seconds."""
         watched = [w for w in self.workers if w in self.busy or not w.ready]
         seconds = min((w.seconds_left() for w in watched), default=0.0)

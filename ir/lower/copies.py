@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from frameloom.ir import index
@@ -10,8 +11,13 @@ from frameloom.ir.lower.geometry import contiguous_strides
 from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
 from frameloom.ir.node import Node, const
 from frameloom.ir.ops import Op
-from frameloom.ir.size import bounds
+from frameloom.ir.size import bounds, hint_of
 from frameloom.ir.substitute import compare, conjunction, select
+
+# Each piece becomes a loop of its own wherever the result is used: a long list of large ones, each longer than the last
+# as in a DenseNet, is copied by the library instead.
+MANY_PIECES = 16
+FEW_ELEMENTS = 4096
 
 
 def within(position: Node, low: int, high: int) -> Node:
@@ -30,6 +36,8 @@ def shifted(at: Sequence[Node], dim: int, by: int) -> list[Node]:
 
 @lowering("aten.cat.default")
 def cat(call: Call, tensors: Sequence[Ref], dim: int) -> Expr:
+    if len(tensors) > MANY_PIECES and math.prod(map(hint_of, call.shape)) > FEW_ELEMENTS:
+        raise Decline
     dim = dimension(dim, len(call.shape))
     at = call.at()
     start = 0

@@ -5,7 +5,7 @@ import os
 
 import torch
 
-from frameloom import jit
+from frameloom import jit, reset
 
 
 def resident_bytes():
@@ -46,3 +46,32 @@ def test_functions_made_and_dropped_keep_memory_flat():
         make_and_call()
     gc.collect()
     assert resident_bytes() - before < 4 << 20
+
+
+def loaded_kernels():
+    with open("/proc/self/maps") as maps:
+        return sum(os.environ["FRAMELOOM_CACHE_DIR"] in line for line in maps)
+
+
+def test_kernels_are_unloaded_with_their_functions():
+    def make(k):
+        return jit(lambda x: torch.relu(x + k) * k)
+
+    x = torch.randn(8)
+    before = loaded_kernels()
+    functions = [make(k + 0.25) for k in range(3)]
+    for f in functions:
+        f(x)
+    assert loaded_kernels() > before
+    del functions, f
+    gc.collect()
+    assert loaded_kernels() == before
+
+
+def test_reset_unloads_kernels():
+    f = jit(lambda x: torch.relu(x + 0.125) * 3)
+    with torch.no_grad():
+        f(torch.randn(8))
+    reset()
+    gc.collect()
+    assert loaded_kernels() == 0

@@ -25,7 +25,7 @@ from frameloom.ir.text import show
 from frameloom.ir.verify import verify
 from frameloom.options import Options
 from frameloom.pipeline import PROGRAM_STAGES
-from frameloom.runtime.build import build
+from frameloom.runtime.build import load
 from tests.ops.cases import Case, in_precision
 from tests.ops.compare import Run, difference
 from tests.ops.undefined import undefined_leaves
@@ -213,7 +213,7 @@ def compile_all(trials: Sequence[Trial]) -> None:
     libraries: list[Any] = []
     if kernels:
         texts = generate_all(Program((), tuple(kernels), (), ()))
-        libraries = list(zip(texts.files, build(texts.files), strict=True))
+        libraries = list(zip(texts.files, load(texts.files), strict=True))
     for piece, program in zip(pieces, renamed, strict=True):
         piece.plan = assemble(piece.captured, program, plan_memory(program), Built(libraries))
 

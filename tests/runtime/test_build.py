@@ -3,12 +3,14 @@
 import ctypes
 import os
 import subprocess
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
-from frameloom.errors import BuildError
-from frameloom.runtime import build
+from frameloom.errors import BuildError, KernelError
+from frameloom.runtime import _runtime, build
 from frameloom.runtime.build import Builder, find_compiler
 from frameloom.runtime.cache import DiskCache
 
@@ -35,7 +37,7 @@ def test_builds_and_keeps(builder, monkeypatch):
     def no_process(*_, **__):
         raise AssertionError("a compiler was started")
 
-    monkeypatch.setattr(subprocess, "run", no_process)
+    monkeypatch.setattr(subprocess, "Popen", no_process)
     # A new process: nothing in memory, everything on disk.
     build._version.cache_clear()
     fresh = Builder(DiskCache(builder.cache.directory, 1 << 20))
@@ -89,3 +91,49 @@ def test_damaged_library_is_built_again(builder):
     os.truncate(path, 100)
     fresh = Builder(DiskCache(builder.cache.directory, 1 << 20))
     assert ctypes.CDLL(str(fresh.build([answer(9)])[0])).answer() == 9
+
+
+def script(path, text) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_compiler_that_hangs_is_ended_with_what_it_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "config", replace(build.config, compile_seconds=1))
+    started = tmp_path / "started"
+    text = f'[ "$1" = --version ] && exec echo 1\nsleep 600 &\necho $! > {started}; wait'
+    slow = Builder(DiskCache(tmp_path / "cache", 1 << 20), script(tmp_path / "g++", text))
+    with pytest.raises(KernelError, match="FRAMELOOM_COMPILE_SECONDS"):
+        slow.build([answer(3)])
+    child = Path(f"/proc/{started.read_text().strip()}")
+    end = time.monotonic() + 5
+    while child.exists() and "zombie" not in (child / "status").read_text():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def call(library) -> int:
+    return ctypes.CFUNCTYPE(ctypes.c_int)(_runtime.symbol(library, "answer"))()
+
+
+def test_a_library_that_does_not_load_is_built_again(builder):
+    key = builder._key(answer(7))
+    builder.cache.put(key, ".so", b"no library, with a valid sum")
+    assert call(builder.load([answer(7)])[0]) == 7
+
+
+def test_what_a_broken_compiler_makes_is_not_kept(tmp_path):
+    text = 'for last; do :; done; [ "$1" = --version ] && exec echo 1; echo nothing > "$last"'
+    broken = Builder(DiskCache(tmp_path / "cache", 1 << 20), script(tmp_path / "g++", text))
+    with pytest.raises(BuildError, match="cannot be loaded"):
+        broken.load([answer(8)])
+    assert broken.cache.path(broken._key(answer(8)), ".so") is None
+
+
+def test_a_library_goes_with_the_object(builder):
+    (library,) = builder.load([answer(11)])
+    name = Path(builder.build([answer(11)])[0]).name
+    assert name in Path("/proc/self/maps").read_text()
+    del library
+    assert name not in Path("/proc/self/maps").read_text()

@@ -2,10 +2,14 @@
 
 import os
 import stat
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
+from frameloom.config import Config
 from frameloom.runtime.cache import DiskCache, digest
 
 
@@ -92,3 +96,28 @@ def test_many_writers(tmp_path):
     for t in threads:
         t.join()
     assert DiskCache(tmp_path / "c", 1 << 20).get(key, ".so") == bytes([7]) * 50_000
+
+
+def test_a_forked_child_leaves_the_temporary_directory_alone():
+    program = """
+import os, sys
+from frameloom.runtime.cache import DiskCache
+cache = DiskCache(None, 1 << 20)
+path = cache.put("ab" * 20, ".bin", b"content")
+if (child := os.fork()) == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+print(path.exists())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_without_a_home_directory(monkeypatch):
+    def nobody(self):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("FRAMELOOM_CACHE_DIR")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "expanduser", nobody)
+    assert str(os.getuid()) in Config.from_environment().cache_dir.name

@@ -23,11 +23,14 @@ aten = torch.ops.aten
 CPU = torch.device("cpu")
 SOURCE = r"""
 #include <stdint.h>
-#define KERNEL(name) void name(void *const *b, const int64_t *sizes)
+#define KERNEL(name) static void run_##name(void *const *b, const int64_t *sizes); \
+    int name(void *const *b, const int64_t *sizes) { run_##name(b, sizes); return 0; } \
+    static void run_##name(void *const *b, const int64_t *sizes)
 KERNEL(add32) { const float *x = b[0], *y = b[1]; float *o = b[2]; for (int i = 0; i < 32; i++) o[i] = x[i] + y[i]; }
 KERNEL(twice32) { const float *x = b[0]; float *o = b[1]; for (int i = 0; i < 32; i++) o[i] = 2 * x[i]; }
 KERNEL(mark) { *(char *)b[0] = *(const float *)b[1] < 0; }
 KERNEL(nothing) { }
+int starved(void *const *b, const int64_t *sizes) { return 1; }
 """
 
 
@@ -596,6 +599,11 @@ def test_check_raises_what_it_says(kernel):
     with pytest.raises(IndexError, match="index out of range"):
         p(-x)
     assert p(x)[0] is x
+
+
+def test_a_kernel_without_memory_is_an_exception(kernel):
+    with pytest.raises(MemoryError):
+        plan((torch.ones(4, 8),), [], [KernelCall(kernel("starved"), (0,))], [0])(torch.ones(4, 8))
 
 
 def test_constants(kernel):

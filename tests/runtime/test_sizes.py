@@ -1,9 +1,11 @@
 """Plans whose sizes change from call to call."""
 
+import contextlib
 import itertools
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 import torch
@@ -24,7 +26,9 @@ aten = torch.ops.aten
 CPU, F32, I64 = torch.device("cpu"), torch.float32, torch.int64
 SOURCE = r"""
 #include <stdint.h>
-#define KERNEL(name) void name(void *const *b, const int64_t *s)
+#define KERNEL(name) static void run_##name(void *const *b, const int64_t *s); \
+    int name(void *const *b, const int64_t *s) { run_##name(b, s); return 0; } \
+    static void run_##name(void *const *b, const int64_t *s)
 KERNEL(twice) { const float *x = b[0]; float *o = b[1]; for (int64_t i = 0; i < s[0]; i++) o[i] = 2 * x[i]; }
 KERNEL(rows) {  // sizes: rows, columns, stride of a row
     const float *x = b[0]; float *o = b[1];
@@ -651,6 +655,43 @@ def test_sizes_that_come_often_are_told_and_can_have_a_plan_of_their_own(kernel)
         p("no tensor")
     with pytest.raises(ValueError, match="never asked"):
         own.settle((5,), own)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_plan_of_their_own_lets_go_of_what_is_owned(kernel, same):
+    p = doubled(kernel, keys=(0,), steady=lambda *args: None)
+    for n in (5, 6):
+        for _ in range(100):
+            p(torch.randn(n))
+    p.settle(
+        (5,),
+        plan(
+            [flat("input", 5)],
+            [],
+            [extern("t", lambda t: None, (view(0, (5,), (1,)),), ())],
+            [(7,)],
+        ),
+    )
+    p(torch.randn(5 if same else 6))  # so that the sizes are those of the call before, or not
+    for given in ([torch.randn(5)], [type("NoTensor", (), {})()]):
+        there = weakref.ref(given[0])
+        with contextlib.suppress(TypeError):
+            assert p.consume(given) == (7,)
+        assert given == [] and there() is None
+
+
+def test_scratch_memory_without_bytes_is_made_once(kernel, monkeypatch):
+    p = through_scratch(kernel)
+    p(torch.randn(0))
+    monkeypatch.delattr(torch, "uint8")  # whoever makes memory asks for it
+    for _ in range(3):
+        assert p(torch.randn(0))[0].shape == (0,)
+
+
+def test_a_tensor_of_another_rank_is_refused(kernel):
+    p = doubled(kernel)
+    with pytest.raises(RuntimeError, match="1 dimensions"):
+        p(torch.tensor(1.0))
 
 
 def test_what_goes_wrong_beside_a_call_does_not_concern_it(kernel, monkeypatch):

@@ -193,7 +193,7 @@ def test_a_kernel_that_kills_its_worker_twice_is_an_error(cache, pool):
 
 
 def test_a_silent_worker_is_an_error(cache, pool, monkeypatch):
-    monkeypatch.setattr(triton_pool, "PATIENCE", 0.5)
+    monkeypatch.setattr(triton_pool, "config", replace(triton_pool.config, compile_seconds=0.5))
     with pytest.raises(KernelError, match="no answer"):
         build([source(text="import time; time.sleep(60)")], 90, cache=cache)
 
