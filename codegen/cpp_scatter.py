@@ -112,7 +112,7 @@ def write_scatter(w: Memory, item: Assign) -> None:
     for flag, fails in item.checks:
         w.open(f"if ({w.value(fails).texts[0]})")
         w.line(f"{w.pointers[flag]}[0] = true;")
-        w.line("return;")
+        w.line("return 0;")
         w.close()
     # What the loop needs anyway is computed outside of the condition.
     w.value(item.value)

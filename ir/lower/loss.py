@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+
+import torch
 
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import index
@@ -99,6 +102,9 @@ def mse_loss(call: Call, x: Ref, target: Ref, reduction: int) -> Expr:
 
 @lowering("aten.smooth_l1_loss.default")
 def smooth_l1_loss(call: Call, x: Ref, target: Ref, reduction: int, beta: float) -> Expr:
+    if not beta >= 0:
+        raise Decline  # the library op refuses it
+
     def formula(a: Expr, b: Expr) -> Expr:
         z = absolute(a - b)
         return where(z < beta, 0.5 * z * z / beta, z - 0.5 * beta)
@@ -108,11 +114,24 @@ def smooth_l1_loss(call: Call, x: Ref, target: Ref, reduction: int, beta: float)
 
 @lowering("aten.huber_loss.default")
 def huber_loss(call: Call, x: Ref, target: Ref, reduction: int, delta: float) -> Expr:
+    if not delta > 0:
+        raise Decline  # the library op refuses it
+
     def formula(a: Expr, b: Expr) -> Expr:
         z = absolute(a - b)
         return where(z < delta, 0.5 * z * z, delta * (z - 0.5 * delta))
 
     return _elementwise(call, x, target, reduction, formula)
+
+
+@functools.cache
+def _targets_are_checked() -> bool:
+    """Whether this version of PyTorch looks at the targets of binary_cross_entropy, too."""
+    try:
+        torch.ops.aten.binary_cross_entropy(torch.tensor([0.5]), torch.tensor([2.0]))
+    except RuntimeError:
+        return True
+    return False
 
 
 @lowering("aten.binary_cross_entropy.default")
@@ -124,6 +143,10 @@ def binary_cross_entropy(
     p = read(x, positions(x.shape)).wide()
     message = "all elements of input should be between 0 and 1"
     call.check((p >= 0) & (p <= 1), "RuntimeError", message)
+    if _targets_are_checked():
+        t = read(target, positions(target.shape)).wide()
+        message = "all elements of target should be between 0 and 1"
+        call.check((t >= 0) & (t <= 1), "RuntimeError", message)
 
     def formula(p: Expr, t: Expr, w: Expr | None) -> Expr:
         loss = (t - 1) * maximum(log(1 - p), -100) - t * maximum(log(p), -100)

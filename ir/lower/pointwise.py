@@ -330,9 +330,14 @@ def logaddexp2(a: Expr, b: Expr) -> Expr:
     return where(isinf(a) & a.eq(b), a, top + log2(1 + exp2(-absolute(a - b))))
 
 
-@pointwise("aten.ldexp.Tensor")
-def ldexp(a: Expr, b: Expr) -> Expr:
-    return a * exp2(b)
+@lowering("aten.ldexp.Tensor", elementwise=True)
+def ldexp(call: Call, a: Ref, b: Ref) -> Expr:
+    """The power of two is stored in the dtype of a floating exponent before it is multiplied."""
+    power = exp2(operand(b, call, b.dtype if b.dtype.is_float else call.dtype))
+    if b.dtype.is_half:
+        power = power.cast(b.dtype)
+    factor = operand(a, call, call.dtype)
+    return factor * power.cast(factor.dtype)
 
 
 @pointwise("aten.deg2rad.default")
