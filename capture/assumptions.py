@@ -17,7 +17,7 @@ from frameloom.capture import _capture
 from frameloom.capture.aten_op import draws, may_raise
 from frameloom.capture.instr import Instr
 from frameloom.capture.values.base import Avoid
-from frameloom.errors import Break
+from frameloom.errors import Break, let_mistakes_through
 from frameloom.ir.program import ANEW, ASSUMED
 
 if TYPE_CHECKING:
@@ -134,7 +134,8 @@ def rerunning(
     def run(*inputs: Any) -> Any:
         try:
             return compiled(*inputs)
-        except Exception:
+        except Exception as error:
+            let_mistakes_through(error)
             # On a GPU the recorded graph would fail later, and take the device with it.
             on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
             if recorded is not None and not on_gpu and not _fails(recorded, inputs):
@@ -178,7 +179,8 @@ def _as_if_not_drawn(
 def _fails(function: Callable[..., Any], inputs: tuple[Any, ...]) -> bool:
     try:
         function(*inputs)
-    except Exception:
+    except Exception as error:
+        let_mistakes_through(error)
         return True
     return False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frameloom.errors import Break
+from frameloom.errors import Break, let_mistakes_through
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
@@ -77,7 +77,8 @@ def _comes_to(frame: Frame, start: Instr | None, goal: Instr | None) -> bool:
                 break
             frame.at = at
             at = at.run(frame, at) or at.next
-    except Exception:
+    except Exception as error:
+        let_mistakes_through(error)
         pass  # what it asks cannot be told, or ends the program
     finally:
         t.trying -= 1

@@ -16,6 +16,7 @@ import torch.fx
 from frameloom.capture.aten_op import facts_of
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
+from frameloom.errors import let_mistakes_through
 from frameloom.ir.size import Size
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def evaluated(
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             for n in order:
                 values[n] = _run(n, values, recorder, device)
-    except Exception:
+    except Exception as error:
+        let_mistakes_through(error)
         return None  # it raises at run time, in its place
     finally:
         torch.set_default_dtype(default)

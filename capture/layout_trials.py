@@ -19,6 +19,7 @@ import torch.utils._pytree as pytree
 
 from frameloom.capture.fake import Fake
 from frameloom.capture.values.symbolic import SYMBOLS
+from frameloom.errors import let_mistakes_through
 from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated, same
 from frameloom.ir.size_node import size_of
 
@@ -72,7 +73,8 @@ def lies_alike(
                 continue
             try:
                 alike = _as_recorded(at, fn, args, kwargs, given, results, sharing)
-            except Exception:  # another case, unless it is that of another size
+            except Exception as error:  # another case, unless it is that of another size
+                let_mistakes_through(error)
                 if any(not same(n, size) and evaluated(n, at) == 1 for n in others):
                     continue
                 return False

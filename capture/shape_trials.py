@@ -14,6 +14,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided
+from frameloom.errors import let_mistakes_through
 from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated, late_in
 
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
@@ -32,7 +33,8 @@ def by_trials(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any]) -> A
         return None
     try:
         trials = [(at, _answer(func, args, kwargs, infer, at)) for at in _assignments(symbols)]
-    except Exception:  # whatever the kernel has to say about such sizes
+    except Exception as error:  # whatever the kernel has to say about such sizes
+        let_mistakes_through(error)
         return None
     form = trials[0][1]
     if any(len(found) != len(form) for _, found in trials) or not form:

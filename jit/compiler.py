@@ -16,7 +16,14 @@ from frameloom.collector import collector_off
 from frameloom.compile_lock import compile_lock, others_may_compile
 from frameloom.config import config
 from frameloom.debug import Trail, forget_notices, log, notice
-from frameloom.errors import BuildError, FrameloomError, FullGraphError, KernelError
+from frameloom.errors import (
+    BuildError,
+    FrameloomError,
+    FullGraphError,
+    KernelError,
+    failures,
+    forget_failures,
+)
 from frameloom.options import Options
 from frameloom.report import BreakReport, Explanation, bytecode_text
 
@@ -47,8 +54,9 @@ def load_compiler() -> None:
 
 
 def stats() -> dict[str, int]:
-    """Counts since the last reset: graphs compiled, graph breaks, recompiles, cases left to plain Python."""
-    return dict(_counts)
+    """Counts since the last reset: graphs compiled, graph breaks, recompiles, cases left to plain Python, failures of Frameloom itself
+    that cost no more than a graph."""
+    return {**_counts, "failures": failures()}
 
 
 def reset() -> None:
@@ -62,6 +70,7 @@ def reset() -> None:
         jitted.enabled = True
     forget_all()
     forget_notices()
+    forget_failures()
     for key in _counts:
         _counts[key] = 0
 

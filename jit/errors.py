@@ -4,12 +4,15 @@
     Skip    this frame is left to CPython altogether
     others  our own bug: raised in tests and under `fullgraph=True`, else run plainly with one warning
 
-Nothing of ours is imported.  The catalogue of break kinds is in `capture/breaks.py`.
+Only the settings are imported.  The catalogue of break kinds is in `capture/breaks.py`.
 """
 
 from __future__ import annotations
 
+import opcode
 from dataclasses import dataclass
+
+from frameloom.config import config
 
 
 class FrameloomError(Exception):
@@ -75,3 +78,45 @@ class Skip(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+# Errors that a mistake in our own code has: raised by an instruction of ours itself, not by what it calls or raises on purpose.
+MISTAKES = (AttributeError, NameError, KeyError, TypeError, ValueError)
+_failures = {"failures": 0}
+
+
+def let_mistakes_through(error: BaseException) -> None:
+    """Called where an exception is taken for what the program or PyTorch has to say.  One that our own code has raised by mistake is none:
+    it is raised again under FRAMELOOM_VERIFY=1, and counted otherwise."""
+    if not is_mistake(error):
+        return
+    if config.verify:
+        raise error
+    _failures["failures"] += 1
+
+
+def is_mistake(error: BaseException) -> bool:
+    place = error.__traceback__
+    if place is None:
+        return False
+    while place.tb_next is not None:
+        place = place.tb_next
+    module = str(place.tb_frame.f_globals.get("__name__"))
+    if module.partition(".")[0] != "frameloom" or module.startswith(
+        "frameloom.capture.library.interpreted"
+    ):
+        return False
+    op = opcode.opname[place.tb_frame.f_code.co_code[place.tb_lasti]]
+    by_itself = not op.startswith(
+        ("CALL", "PRECALL", "RAISE", "RERAISE", "BINARY_OP", "COMPARE_OP")
+    )
+    return type(error) is AssertionError or (by_itself and isinstance(error, MISTAKES))
+
+
+def failures() -> int:
+    """How many mistakes of our own were passed over."""
+    return _failures["failures"]
+
+
+def forget_failures() -> None:
+    _failures["failures"] = 0

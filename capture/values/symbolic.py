@@ -29,6 +29,7 @@ import torch
 from frameloom.capture.opcodes import IN_PLACE
 from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import ConstValue
+from frameloom.errors import let_mistakes_through
 from frameloom.ir.numbers import single
 
 if TYPE_CHECKING:
@@ -216,7 +217,8 @@ def computed(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> Value 
     hints = [hint_of(a) for a in numbers]
     try:
         result = fn(*hints)
-    except Exception:
+    except Exception as error:
+        let_mistakes_through(error)
         return None  # which Python raises where the numbers are known
     if type(result) not in (int, float) or not all(map(_fits, (result, *hints))):
         return None
