@@ -15,6 +15,7 @@ import torch.fx
 from frameloom.capture.fake import Fake
 from frameloom.capture.shapes import infer
 from frameloom.errors import Break
+from frameloom.ir import fallible
 from frameloom.ir.size import Int, equal, fits, hint_of, is_size
 
 aten = torch.ops.aten
@@ -72,22 +73,12 @@ def _read_facts(func: Any) -> OpFacts:
     )
 
 
-# Ops that raise depending on data.
-FALLIBLE = (
-    "index", "gather", "scatter", "embedding", "take", "put", "nll_loss", "linalg", "cholesky", "inverse", "multinomial",
-    "assert", "one_hot", "lu", "solve", "bincount", "floor_divide", "remainder", "fmod", "div", "binary_cross_entropy", "max_unpool",
-    "ctc_loss", "repeat_interleave", "bernoulli", "normal", "histc", "segment_reduce",
-)  # fmt: skip
-
-
 def may_raise(node: torch.fx.Node) -> bool:
     """Whether what the node's tensors hold can make it raise."""
-    name = getattr(node.target, "__name__", "").partition(".")[0].lstrip("_")
-    if not name.startswith(FALLIBLE):
+    if not isinstance(node.target, torch._ops.OpOverload):
         return False
-    val = node.meta.get("val")
-    division = name.startswith(("div", "floor_divide", "remainder", "fmod"))
-    return not division or not getattr(val, "dtype", torch.int64).is_floating_point
+    dtype = getattr(node.meta.get("val"), "dtype", torch.int64)
+    return fallible.may_raise(str(node.target), dtype.is_floating_point)
 
 
 def draws(node: torch.fx.Node) -> bool:

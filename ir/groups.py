@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from frameloom.ir.fallible import may_raise
 from frameloom.ir.late import checked, defines, told
 from frameloom.ir.library import CALLS, DRAW, OWN
 from frameloom.ir.memory import read_by, reads_of, views_in, writes_of
@@ -265,6 +266,13 @@ def has_effect(target: str) -> bool:
     return _effects(target)[1]
 
 
+def _must_run(step: Extern) -> bool:
+    """Whether a library call has to be made where nobody uses its results."""
+    is_floating = any(b is not None and (b.dtype is None or b.dtype.is_float) for b in step.results)
+    is_known = step.target in OWN or step.target in CALLS
+    return has_effect(step.target) or (not is_known and may_raise(step.target, is_floating))
+
+
 def live_steps(program: Program) -> list[Step]:
     """The steps that outputs, inputs or effects depend on."""
     needed: set[Buffer] = {o.buffer for o in program.outputs if not isinstance(o, (int, tuple))}
@@ -282,7 +290,7 @@ def live_steps(program: Program) -> list[Step]:
                 Kernel(step.name, stores, step.origin) if len(stores) < len(step.stores) else step
             )
         elif isinstance(step, Extern):
-            if not has_effect(step.target) and not any(b in needed for b in step.results):
+            if not any(b in needed for b in step.results) and not _must_run(step):
                 continue
             used = tuple(b if b in needed else None for b in step.results)
             if used != step.results and all(
