@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture import calls
+from frameloom.capture import operators
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.questions import note_bases
 from frameloom.capture.values.attributes import AttributesValue
@@ -334,7 +334,7 @@ def _by_special(fn: Callable[..., Any], special: str) -> Known:
         value = t.look(args[0])
         if isinstance(value, ObjectValue):
             found = value.call_special(t, special, *args[1:])
-            if found is not None and not calls.is_not_implemented(found):
+            if found is not None and not operators.is_not_implemented(found):
                 return found
         return t.evaluate(fn, args, kwargs)
 
@@ -347,7 +347,7 @@ for _fn, _special in ((round, "__round__"), (divmod, "__divmod__"), (math.floor,
 
 @knows(abs, least=1, most=1)
 def _abs(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return calls.unary(t, abs, "__abs__", args[0])
+    return operators.unary(t, abs, "__abs__", args[0])
 
 
 @knows(list, most=1)

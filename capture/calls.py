@@ -8,57 +8,40 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import weakref
 from abc import ABCMeta
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from frameloom.capture import policy
-from frameloom.capture.assumptions import is_asserted
+from frameloom.capture import operators, policy
 from frameloom.capture.caches import cached
-from frameloom.capture.container_operators import container_operator
 from frameloom.capture.hooked import check_hooking
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.numbers_given import has_number, with_number
 from frameloom.capture.numpy_functions import chains_in
-from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, OPERATORS, PY312, SPECIAL_METHODS
-from frameloom.capture.values import number
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import ConstValue, boolean
+from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import (
-    SequenceValue,
-    SliceValue,
     TupleValue,
     plain,
 )
-from frameloom.capture.values.dictionary import DictValue, ViewValue
-from frameloom.capture.values.draw import compared
+from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import (
     BoundMethodValue,
-    BuiltinValue,
     FunctionValue,
     PartialValue,
 )
 from frameloom.capture.values.module import ModuleValue
-from frameloom.capture.values.number import NumberValue, combine
 from frameloom.capture.values.numpy_values import call_kind
 from frameloom.capture.values.object import ObjectValue
-from frameloom.capture.values.opaque import OpaqueValue
-from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.static import ClassValue
-from frameloom.capture.values.symbolic import is_unsettled, taken_out
-from frameloom.capture.values.tensor import NEEDS_DATA, TensorValue
-from frameloom.capture.values.token import TokenValue
+from frameloom.capture.values.tensor import NEEDS_DATA
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
-EQUALITY = (operator.eq, operator.ne)
-REMAINDER = (operator.mod, operator.imod)
 Arguments = tuple[list[Value], dict[str, Value]]
 FROM_NUMPY = (torch.from_numpy, torch.frombuffer)
 GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -301,8 +284,8 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
         if has_number(t, [*args, *kwargs.values()]):
             return with_number(t, fn, args, kwargs)
         return t.torch_call(fn, args, kwargs)
-    if fn in OPERATOR_FUNCTIONS and len(args) == 2 and not kwargs:
-        return binary(t, fn, args[0], args[1])
+    if fn in operators.FUNCTIONS and len(args) == 2 and not kwargs:
+        return operators.binary(t, fn, args[0], args[1])
     if policy.is_pure(fn):
         return t.evaluate(fn, args, kwargs)
     if policy.reads_state(fn) and not kwargs:
@@ -334,153 +317,3 @@ def dispatched(t: Tracer, function: FunctionValue, args: list[Value]) -> Value:
     if is_odd or registry.written or any(isinstance(key, ABCMeta) for key in keys):
         raise Break("unknown_call", f"dispatch({cls.__name__})")
     return t.pinned(functools._find_impl(cls, registry.real))  # type: ignore[attr-defined]
-
-
-# --- operators
-
-
-def unary(t: Tracer, fn: Callable[[Any], Any], name: str, value: Value) -> Value:
-    value = t.look(value)
-    if isinstance(value, TensorValue):
-        return t.torch_call(fn, [value], {})
-    if isinstance(value, NumberValue):
-        return number.unary(t, fn, value)
-    if isinstance(value, ObjectValue):
-        result = value.call_special(t, name)
-        if result is not None:
-            return result
-    if PY312 and fn is operator.invert and value.type() is bool:
-        raise Break("warning", "~ of a bool")
-    return t.evaluate(fn, [value], {})
-
-
-def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
-    """A binary operator, a comparison, or an in-place operator."""
-    left, right = t.look(left), t.look(right)
-    if isinstance(left, ConstValue) and isinstance(right, ConstValue):
-        if not (is_unsettled(left) or is_unsettled(right)) or not is_asserted(t.frame):
-            return t.evaluate(fn, [left, right], {})
-        left, right = taken_out(left), taken_out(right)  # checked by the graph
-        if not isinstance(left, NumberValue) and not isinstance(right, NumberValue):
-            return t.evaluate(fn, [left, right], {})
-    if fn in REMAINDER and left.type() is str and not issubclass(right.type(), str):
-        from frameloom.capture.library.text import remainder
-
-        return remainder(t, left, right)
-    if isinstance(left, NumberValue) or isinstance(right, NumberValue):
-        if isinstance(left, TensorValue) or isinstance(right, TensorValue):
-            return with_number(t, fn, [left, right], {})
-        return combine(t, fn, left, right)
-    if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
-        result = _special_binary(t, fn, left, right)
-        if result is not None:
-            return result
-    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
-        if fn in (operator.eq, operator.ne) and not _comparable_to_tensor(left, right):
-            return ConstValue(fn is operator.ne)
-        for name in SPECIAL_METHODS.get(fn, ()):
-            class_attribute(torch.Tensor, name)
-        return t.torch_call(fn, [left, right], {})
-    if isinstance(left, TokenValue) and isinstance(right, TokenValue) and fn in EQUALITY:
-        return boolean((left.key(t) == right.key(t)) is (fn is operator.eq))
-    known = container_operator(t, fn, left, right)
-    if known is not None:
-        return known
-    if (answer := compared(fn, left, right)) is not None:
-        return boolean(answer)
-    if fn in (operator.eq, operator.ne):
-        equal = _default_equal(t, left, right)
-        return ConstValue(equal if fn is operator.eq else not equal)
-    if any(isinstance(v, ObjectValue) and v.payload is None for v in (left, right)):
-        t.raise_(TypeError, unsupported(fn, left, right))
-    return t.evaluate(IN_PLACE[fn][1] if fn in IN_PLACE else fn, [left, right], {})
-
-
-def unsupported(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> str:
-    symbol = SYMBOLS.get(fn, "?")
-    if fn in COMPARISONS.values():
-        between = f"'{left.type().__name__}' and '{right.type().__name__}'"
-        return f"'{symbol}' not supported between instances of {between}"
-    symbol = "** or pow()" if symbol == "**" else symbol
-    names = f"'{left.type().__name__}' and '{right.type().__name__}'"
-    return f"unsupported operand type(s) for {symbol}: {names}"
-
-
-SYMBOLS = {fn: symbol for symbol, fn in {**OPERATORS, **COMPARISONS}.items()}
-
-
-def _comparable_to_tensor(left: Value, right: Value) -> bool:
-    other = right if isinstance(left, TensorValue) else left
-    return isinstance(other, TensorValue) or (
-        isinstance(other, ConstValue) and issubclass(other.type(), int | float | complex)
-    )
-
-
-def _default_equal(t: Tracer, left: Value, right: Value) -> bool:
-    """Equality of objects that compare by identity."""
-    if left is right and not isinstance(left, ObjectValue | OpaqueValue):
-        return True
-    for value in (left, right):
-        if isinstance(value, ConstValue | ClassValue | FunctionValue | BuiltinValue):
-            continue
-        if isinstance(value, ObjectValue) and value.special("__eq__") is not MISSING:
-            continue  # it was asked and did not know
-        if class_attribute(value.type(), "__eq__") is not object.__eq__:
-            if (
-                isinstance(
-                    value,
-                    SequenceValue
-                    | DictValue
-                    | SetValue
-                    | ViewValue
-                    | SliceValue
-                    | BoundMethodValue,
-                )
-                and left.type() is not right.type()
-            ):
-                continue
-            raise Break("opaque_object", f"{left.describe()} == {right.describe()}")
-    return t.identical(left, right)
-
-
-def _special_binary(
-    t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value
-) -> Value | None:
-    """The special methods of user classes, in CPython's order; None if none applies."""
-    if fn in IN_PLACE:
-        name, plain = IN_PLACE[fn]
-        if (
-            isinstance(left, ObjectValue)
-            and (result := left.call_special(t, name, right)) is not None
-            and not is_not_implemented(result)
-        ):
-            return result
-        return binary(t, plain, left, right)
-    if fn not in SPECIAL_METHODS:
-        return None
-    if fn is operator.ne and class_attribute(left.type(), "__ne__") is object.__ne__:
-        equal = _special_binary(t, operator.eq, left, right)
-        return None if equal is None else boolean(not equal.truth(t))
-    forward, reflected = SPECIAL_METHODS[fn]
-    order = [(left, forward, right), (right, reflected, left)]
-    if left.type() is not right.type() and issubclass(right.type(), left.type()):
-        overridden = class_attribute(right.type(), reflected) is not class_attribute(
-            left.type(), reflected
-        )
-        if overridden or fn in COMPARISONS.values():
-            order.reverse()
-    for own, name, other in order:
-        if (
-            isinstance(own, ObjectValue)
-            and (result := own.call_special(t, name, other)) is not None
-            and not is_not_implemented(result)
-        ):
-            return result
-    return None
-
-
-def is_not_implemented(value: Value) -> bool:
-    return isinstance(value, ConstValue) and value.real is NotImplemented
-
-
-OPERATOR_FUNCTIONS = frozenset(SPECIAL_METHODS) | frozenset(IN_PLACE) | {operator.getitem}

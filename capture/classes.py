@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import policy
-from frameloom.capture.lookup import MISSING, class_attribute
+from frameloom.capture.lookup import MISSING, class_attribute, is_subtype
 from frameloom.capture.realize import OPAQUE_MODULES, is_python_class
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue, is_plain_tuple_class
 from frameloom.capture.values.dictionary import DictValue
-from frameloom.capture.values.exception import ExceptionValue, is_simple
+from frameloom.capture.values.exception import ExceptionValue, is_simple, takes_anything
 from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import ClassValue, GradModeValue
@@ -84,7 +84,7 @@ def construct(
         not is_python_class(cls)
         or not cls.__flags__ & 1 << 9
         or (
-            cls.__module__.startswith("torch")
+            cls.__module__.partition(".")[0] == "torch"
             and not cls.__module__.startswith(policy.INTERPRETED_TORCH)
         )
     ):
@@ -109,7 +109,7 @@ def _instance(
         ):
             t.raise_unworded(TypeError, f"{cls.__name__}(...) with too many arguments")
         result = bare_instance(t, cls, args, kwargs)
-    if cls in result.type().__mro__:
+    if is_subtype(result.type(), cls):
         initialize(t, result, args, kwargs)
     return result
 
@@ -160,6 +160,11 @@ def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, 
 
 
 def _namedtuple(t: Tracer, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not hasattr(cls, "_fields"):  # of torch.return_types: takes one sequence
+        items = t.list_items(args[0]) if len(args) == 1 and not kwargs else []
+        if len(items) != cls.n_fields:
+            raise Break("unknown_call", f"{cls.__name__}(...)")
+        return TupleValue(items, cls)
     values = dict(zip(cls._fields, args, strict=False)) | kwargs
     for name, default in cls._field_defaults.items():
         values.setdefault(name, t.pinned(default))
@@ -174,7 +179,8 @@ def _exception(
     init = class_attribute(cls, "__init__")
     own_init = isinstance(init, FunctionType)
     own_new = isinstance(class_attribute(cls, "__new__"), staticmethod | FunctionType)
-    if own_new or (kwargs and not own_init) or (own_init and not is_simple(cls)):
+    checks = not own_init and not takes_anything(cls, len(args))
+    if own_new or checks or (kwargs and not own_init) or (own_init and not is_simple(cls)):
         raise Break("exception", f"{cls.__name__}(...)")
     value = ExceptionValue(cls, args)
     if own_init:

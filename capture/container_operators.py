@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.lookup import is_subtype
 from frameloom.capture.opcodes import COMPARISONS, IN_PLACE
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue, boolean
@@ -40,8 +41,10 @@ def container_operator(t: Tracer, fn: Operator, left: Value, right: Value) -> Va
         return _sequence_operator(t, plain, own, other)
     if plain is operator.mul:
         return _repeated(t, own, other)
+    if in_place and isinstance(own, DictValue) and plain is operator.or_:
+        return _dict_in_place(t, left, other)
     if isinstance(own, DictValue) and isinstance(other, DictValue):
-        return _dict_operator(t, plain, left if in_place else None, own, other)
+        return _dict_operator(t, plain, own, other)
     if isinstance(own, SliceValue) and isinstance(other, SliceValue):
         return _sequence_operator(t, plain, TupleValue(own.bounds), TupleValue(other.bounds))
     if (
@@ -49,7 +52,7 @@ def container_operator(t: Tracer, fn: Operator, left: Value, right: Value) -> Va
         and isinstance(other, ViewValue)
         and own.kind == other.kind == "items"
     ):
-        return _dict_operator(t, plain, None, own.over, other.over) if plain in (operator.eq, operator.ne) else None  # fmt: skip
+        return _dict_operator(t, plain, own.over, other.over) if plain in (operator.eq, operator.ne) else None  # fmt: skip
     sets = as_set(t, own), as_set(t, other)
     if sets[0] is not None and sets[1] is not None:
         return _set_operator(t, plain, own if in_place else None, sets[0], sets[1])
@@ -94,6 +97,8 @@ def _repeated(t: Tracer, left: Value, right: Value) -> Value | None:
     if not isinstance(sequence, SequenceValue):
         return None
     times = t.index(count)
+    if sequence.is_shared and (times == 1 or not sequence.items):
+        return sequence
     if len(sequence.items) * times > MAX_ITEMS:
         raise Break("too_large", f"{len(sequence.items) * times} items")
     return sequence.like(sequence.items * times)
@@ -104,11 +109,14 @@ def _sequence_operator(
 ) -> Value | None:
     alike = isinstance(left, ListValue) is isinstance(right, ListValue)
     if fn is operator.add and alike:
+        for own, other in ((left, right), (right, left)):
+            if own.is_shared and not other.items:
+                return own
         return left.like([*left.items, *right.items])
     if fn in (operator.eq, operator.ne) and not (alike and len(left.items) == len(right.items)):
         return boolean(fn is operator.ne)
     if fn in COMPARISONS.values() and alike:
-        from frameloom.capture.calls import binary
+        from frameloom.capture.operators import binary
 
         at = 0  # comparing may change both, so that lengths are asked again each time
         while at < min(len(left.items), len(right.items)):
@@ -144,24 +152,38 @@ def _deque_operator(
 # --- dictionaries
 
 
-def _dict_operator(
-    t: Tracer, plain: Operator, target: Value | None, left: DictValue, right: DictValue
-) -> Value | None:
+def _dict_operator(t: Tracer, plain: Operator, left: DictValue, right: DictValue) -> Value | None:
     if plain in (operator.eq, operator.ne):
         return boolean(_equal(t, left, right) is (plain is operator.eq))
     if plain is not operator.or_:
         return None
-    result: Value
-    if target is not None:
-        result = target
-    elif isinstance(left, DefaultDictValue):
-        result = left.empty()
-    else:
-        result = DictValue(cls=OrderedDict if issubclass(left.cls, OrderedDict) else dict)
-    for source in (right,) if target is not None else (left, right):
+    result = _united(left, right)
+    for source in (left, right):
         for key, value in list(source.entries(t).values()):
-            (_held(result) if target is not None else result).setitem(t, key, value)
+            result.setitem(t, key, value)
     return result
+
+
+def _dict_in_place(t: Tracer, target: Value, source: Value) -> Value:
+    """`target |= source`, which takes what `dict.update` does."""
+    from frameloom.capture.builtins import fill_dict
+
+    fill_dict(t, _held(target), [source], {})
+    return target
+
+
+def _united(left: DictValue, right: DictValue) -> Value:
+    """The empty dictionary that `left | right` fills: of the right one's class where that is the one asked, which is so for a subclass of
+    the left one's."""
+    is_asked_first = right.cls is not left.cls and is_subtype(right.cls, left.cls)
+    own = right if is_asked_first and right.cls.__or__ is not left.cls.__or__ else left
+    if own.cls.__or__ is dict.__or__:
+        return DictValue()
+    if own.cls is OrderedDict:
+        return DictValue(cls=OrderedDict)
+    if isinstance(own, DefaultDictValue):
+        return own.empty()
+    raise Break("opaque_object", f"{left.describe()} | {right.describe()}")  # calls the class
 
 
 def _equal(t: Tracer, left: DictValue, right: DictValue) -> bool:

@@ -56,7 +56,14 @@ def class_attribute(cls: type, name: str) -> Any:
 def note_order(cls: type) -> None:
     """The classes that `cls` inherits from matter, and their order."""
     if _noting.lookups is not None and not cls.__flags__ & IMMUTABLE_TYPE:
-        _noting.lookups[cls, ORDER, None] = cls.__mro__
+        _noting.lookups[cls, ORDER, None] = _order(cls)
+
+
+def is_subtype(cls: type, base: type) -> bool:
+    """Whether `base` is among the classes that `cls` inherits from.  An abstract class's registrations do not count, and no code of a
+    metaclass runs, as it would for `issubclass`."""
+    note_order(cls)
+    return any(one is base for one in _order(cls) or ())
 
 
 def attribute_after(cls: type, after: type, name: str) -> Any:

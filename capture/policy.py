@@ -79,7 +79,7 @@ INTERPRETED_TORCH = (
 
 
 FRAME_BUILTINS = frozenset({"locals", "eval", "exec", "vars", "dir"})
-ONLY_BARE = frozenset({"vars", "dir"})  # that look at the frame only without an argument
+ONLY_BARE = frozenset({"vars", "dir", "super"})  # that look at the frame only without an argument
 FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe"})
 
 
@@ -102,13 +102,14 @@ def may_look_at_its_frame(code: CodeType) -> str | None:
         for instr in decode(code):
             if instr.op.startswith("DELETE_") and instr.arg in ("__class__", code.co_varnames[0]):
                 return "super"
-    if not (FRAME_BUILTINS | FRAME_ATTRIBUTES).intersection(code.co_names):
+    builtins = FRAME_BUILTINS if "__class__" in code.co_freevars else FRAME_BUILTINS | {"super"}
+    if not (builtins | FRAME_ATTRIBUTES).intersection(code.co_names):
         return None
     instrs = decode(code)
     for instr in instrs:
         if instr.arg in ONLY_BARE and not is_called_bare(instrs, instr.index):
             continue
-        wanted = FRAME_BUILTINS if instr.op == "LOAD_GLOBAL" else FRAME_ATTRIBUTES
+        wanted = builtins if instr.op == "LOAD_GLOBAL" else FRAME_ATTRIBUTES
         if instr.op in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD") and instr.arg in wanted:
             return str(instr.arg)
     return None

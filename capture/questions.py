@@ -11,7 +11,9 @@ import types
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture import calls
+import torch
+
+from frameloom.capture import operators
 from frameloom.capture.instances import note_questions
 from frameloom.capture.lookup import class_attribute, note_order
 from frameloom.capture.values.base import Value
@@ -32,7 +34,18 @@ if TYPE_CHECKING:
 def same_or_equal(t: Tracer, a: Value, b: Value) -> bool:
     """What `in` and `list.index` ask: `a is b or a == b`."""
     a, b = t.look(a), t.look(b)
-    return a is b or calls.binary(t, operator.eq, a, b).truth(t)
+    if a is b or (needs_identity(a) and needs_identity(b) and identical(t, a, b)):
+        return True
+    return operators.binary(t, operator.eq, a, b).truth(t)
+
+
+def needs_identity(value: Value) -> bool:
+    """Whether the object may not be equal to itself: what its class says, or that it is not a number.  A float that varies is settled."""
+    if isinstance(value, ConstValue):
+        return value.type() in (float, complex) and value.constant() != value.constant()
+    return isinstance(value, ObjectValue) and isinstance(
+        class_attribute(value.cls, "__eq__"), FunctionType
+    )
 
 
 def identical(t: Tracer, a: Value, b: Value) -> bool:
@@ -44,6 +57,13 @@ def identical(t: Tracer, a: Value, b: Value) -> bool:
         return a.type() is b.type() and _same_constant(a, b)
     if isinstance(a, ClassValue | PyModuleValue | BuiltinValue) and type(a) is type(b):
         return a.real is b.real
+    if (
+        isinstance(a, TupleValue)
+        and isinstance(b, TupleValue)
+        and a.cls is b.cls is tuple
+        and not (a.items or b.items)
+    ):
+        return True  # there is one empty tuple
     if a.type() is not b.type() or a.origin is None or b.origin is None:
         return False
     if isinstance(a, FunctionValue) and a.real is b.real:  # guarded by their code alone
@@ -119,8 +139,10 @@ def _is_instance(t: Tracer, value: Value, wanted: Any) -> bool:
         return isinstance(hint_of(value), wanted)  # type: ignore[arg-type]
     if isinstance(value, TensorValue | ConstValue) and value.real is not None:
         return isinstance(value.real, wanted)
-    if isinstance(value, TensorValue):
-        return isinstance(value.fake.meta, wanted)  # type: ignore[attr-defined]
+    if isinstance(
+        value, TensorValue
+    ):  # torch.FloatTensor and its like ask for dtype, device and layout
+        return isinstance(torch.empty(0, dtype=value.fake.dtype, device=value.fake.device), wanted)
     if isinstance(wanted, type) and type(wanted) is type:
         return issubclass(value.type(), wanted)
     if isinstance(value.real, object) and value.real is not None:

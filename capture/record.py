@@ -9,6 +9,7 @@ sizes come from shapes.py.  What cannot be recorded raises Break, and the caller
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -66,7 +67,7 @@ from frameloom.capture.values.symbolic import SYMBOLS
 from frameloom.capture.varying import Pattern
 from frameloom.config import config
 from frameloom.debug import log
-from frameloom.errors import Break
+from frameloom.errors import Break, let_mistakes_through
 from frameloom.ir.size import Int, Size
 from frameloom.ir.size_facts import Facts
 from frameloom.ir.size_node import SizeNode
@@ -78,6 +79,18 @@ ATTENTION = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
 ATTENTION_SETTINGS = tuple(
     getattr(torch._C, f"_get_{kind}_sdp_enabled") for kind in ("flash", "mem_efficient", "math", "cudnn")
 )  # fmt: skip
+
+
+def takes(whole: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether what is recorded for a function as a whole is known for these arguments, which may be given by other names, or wrong."""
+    try:
+        _signature(whole).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+_signature = functools.cache(inspect.signature)
 
 
 class Recorder(TorchDispatchMode):
@@ -224,6 +237,8 @@ class Recorder(TorchDispatchMode):
             whole = WHOLE_OVER_SIZES.get(fn, whole)
         if any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
             whole = WHOLE_ON_GPU.get(fn, whole)
+        if whole is not None and not takes(whole, (self, *args), kwargs):
+            whole = None
         given = None if wanted or whole is not None else self.calls.arguments(fn, args, kwargs)
         if given is not None and (known := self.calls.again(given)) is not None:
             return known[0]
@@ -236,6 +251,7 @@ class Recorder(TorchDispatchMode):
         except (Break, Avoid):
             raise
         except Exception as error:
+            let_mistakes_through(error)
             # Most likely the program's own error: run plainly, it raises at the right place with the right state.
             name = getattr(fn, "__name__", str(fn))
             raise Break(

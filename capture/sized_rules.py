@@ -337,7 +337,8 @@ def _like_first(func: Any, x: Any, *args: Any, dtype: Any = None) -> Any:
     if any(a is True for a in args):
         return None
     cumulative = func in (aten.cumsum.default, aten.cumprod.default)
-    if dtype is None and cumulative and not x.dtype.is_floating_point:
+    is_integral = not (x.dtype.is_floating_point or x.dtype.is_complex)
+    if dtype is None and cumulative and is_integral:
         dtype = torch.int64
     if x.is_contiguous():
         return empty(x.shape, dtype or x.dtype)

@@ -31,8 +31,9 @@ def _record_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """`native_batch_norm` writes its running statistics without saying so in its schema."""
     x, weight, bias, mean, var, training, momentum, eps = args
     dtypes = {t.dtype for t in (weight, bias, mean, var) if t is not None}
-    if len(dtypes) > 1 and x.dtype.itemsize == 2:
-        raise Break("op_error", f"{func}: parameters of several dtypes")  # which the CPU refuses
+    wanted = ({x.dtype}, {torch.float32}) if x.dtype.itemsize == 2 else ({x.dtype},)
+    if dtypes and dtypes not in wanted and (x.device.type == "cpu" or len(dtypes) > 1):
+        raise Break("op_error", f"{func}: parameters of other dtypes")  # which kernels refuse
     if not training:
         out, *saved = recorder.pure(
             aten._native_batch_norm_legit_no_training.default,
@@ -275,12 +276,12 @@ def _cosine_similarity(x1: torch.Tensor, x2: torch.Tensor, dim: int, eps: float)
     return (directions[0] * directions[1]).sum(dim)
 
 
-def _tell_strides(recorder: Any, x: Any, *dim: int) -> Any:
+def _tell_strides(recorder: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Those of a tensor without elements are others."""
     for n in x.shape:
         if isinstance(n, Size):
             bool(n > 0)
-    return x.stride(*dim)
+    return x.stride(*args, **kwargs)
 
 
 INDEX_PUTS = (torch.index_put, torch.index_put_, torch.Tensor.index_put, torch.Tensor.index_put_)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING
 
-from frameloom.capture import calls
+from frameloom.capture import calls, operators
 from frameloom.capture.handlers.containers import mapping_entries
 from frameloom.capture.handlers.registry import handles
 from frameloom.capture.opcodes import PY313
@@ -127,7 +127,7 @@ def call_intrinsic_1(frame: Frame, ins: Instr) -> None:
     if ins.arg == 5:
         import operator
 
-        frame.push(calls.unary(frame.t, operator.pos, "__pos__", frame.pop()))
+        frame.push(operators.unary(frame.t, operator.pos, "__pos__", frame.pop()))
     elif ins.arg == 6:
         frame.push(TupleValue(list(frame.t.items(frame.pop()))))
     elif ins.arg == 3:

@@ -118,6 +118,9 @@ def copy_free_vars(frame: Frame, ins: Instr) -> None:
 @handles("LOAD_DEREF")
 def load_deref(frame: Frame, ins: Instr) -> None:
     content = frame.lookup(ins.arg).content
+    if content is None and ins.arg in frame.code.co_freevars:
+        text = f"cannot access free variable '{ins.arg}' where it is not associated with a value in enclosing scope"
+        frame.t.raise_(NameError, text)
     if content is None:
         raise Break("unbound", ins.arg)
     frame.push(content)

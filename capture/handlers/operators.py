@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture import calls
+from frameloom.capture import operators
 from frameloom.capture.handlers.registry import handles
 from frameloom.capture.opcodes import BINARY_OPS, COMPARE_OPS, compare_index
 from frameloom.capture.short_circuits import decided_later
@@ -31,7 +31,7 @@ UNARY: dict[str, tuple[Callable[[Any], Any], str]] = {
 @handles(*UNARY)
 def unary(frame: Frame, ins: Instr) -> None:
     fn, name = UNARY[ins.op]
-    frame.push(calls.unary(frame.t, fn, name, frame.pop()))
+    frame.push(operators.unary(frame.t, fn, name, frame.pop()))
 
 
 @handles("UNARY_NOT")
@@ -46,13 +46,13 @@ def unary_not(frame: Frame, ins: Instr) -> None:
 @handles("BINARY_OP")
 def binary_op(frame: Frame, ins: Instr) -> None:
     right, left = frame.pop_raw(), frame.pop_raw()
-    frame.push(calls.binary(frame.t, BINARY_OPS[ins.arg], left, right))
+    frame.push(operators.binary(frame.t, BINARY_OPS[ins.arg], left, right))
 
 
 @handles("COMPARE_OP")
 def compare_op(frame: Frame, ins: Instr) -> Instr | None:
     right, left = frame.pop_raw(), frame.pop_raw()
-    found = calls.binary(frame.t, COMPARE_OPS[compare_index(ins.arg)], left, right)
+    found = operators.binary(frame.t, COMPARE_OPS[compare_index(ins.arg)], left, right)
     if not isinstance(found, SizeTruth) or found.settled:
         frame.push(found)
         return None

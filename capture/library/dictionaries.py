@@ -8,7 +8,7 @@ from collections import OrderedDict, defaultdict
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from frameloom.capture import calls
+from frameloom.capture import operators
 from frameloom.capture.builtins import (
     Args,
     Kwargs,
@@ -167,7 +167,7 @@ def _count_elements(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _table(t, args)
     for item in t.list_items(args[1]):
         item = t.look(item)
-        own.setitem(t, item, calls.binary(t, operator.add, own.get(t, item) or ConstValue(0), ConstValue(1)))  # fmt: skip
+        own.setitem(t, item, operators.binary(t, operator.add, own.get(t, item) or ConstValue(0), ConstValue(1)))  # fmt: skip
     return NONE
 
 

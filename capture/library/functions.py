@@ -10,7 +10,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture import calls
+from frameloom.capture import operators
 from frameloom.capture.builtins import Args, Known, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
@@ -52,7 +52,7 @@ def _reduce(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _prod(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     total = kwargs.get("start", ConstValue(1))
     for item in t.list_items(args[0]):
-        total = calls.binary(t, operator.mul, total, item)
+        total = operators.binary(t, operator.mul, total, item)
     return t.look(total)
 
 
@@ -137,7 +137,7 @@ def _getitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _unary(fn: Any, special: str) -> Known:
-    return lambda t, args, kwargs: calls.unary(t, fn, special, args[0])
+    return lambda t, args, kwargs: operators.unary(t, fn, special, args[0])
 
 
 for _fn, _special in ((operator.neg, "__neg__"), (operator.pos, "__pos__"), (operator.invert, "__invert__"), (operator.abs, "__abs__")):  # fmt: skip

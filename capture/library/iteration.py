@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture import calls
+from frameloom.capture import operators
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.generator import GeneratorValue
 from frameloom.capture.opcodes import PY312
@@ -210,7 +210,7 @@ def _sum(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         kind, empty = ("strings", "''") if total.type() is str else ("bytes", "b''")
         t.raise_(TypeError, f"sum() can't sum {kind} [use {empty}.join(seq) instead]")
     for item in t.list_items(args[0]):
-        total = calls.binary(t, operator.add, total, item)
+        total = operators.binary(t, operator.add, total, item)
     return t.look(total)
 
 
@@ -252,7 +252,7 @@ def _extreme(wanted: Callable[[Any, Any], Any], real: Callable[..., Any]) -> Kno
             if is_none(key) and any(isinstance(t.look(v), NumberValue) for v in (best, item)):
                 best = rank = extreme(t, wanted, t.look(best), t.look(item))
                 continue
-            if calls.binary(t, wanted, other, rank).truth(t):
+            if operators.binary(t, wanted, other, rank).truth(t):
                 best, rank = item, other
         return t.look(best)
 
@@ -289,7 +289,7 @@ def _insertion_order(t: Tracer, ranks: Args, reverse: bool) -> list[int]:
         low, high = 0, len(order)
         while low < high:
             middle = (low + high) // 2
-            if calls.binary(t, operator.lt, ranks[position], ranks[order[middle]]).truth(t):
+            if operators.binary(t, operator.lt, ranks[position], ranks[order[middle]]).truth(t):
                 high = middle
             else:
                 low = middle + 1

@@ -7,7 +7,7 @@ import operator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture import calls
+from frameloom.capture import operators
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.lookup import MISSING
 from frameloom.capture.values.attributes import AttributesValue
@@ -96,7 +96,7 @@ def namespace_equal(t: Tracer, left: Value, right: Value) -> Value:
         if not isinstance(side, ObjectValue) or not issubclass(side.cls, SimpleNamespace):
             return ConstValue(NotImplemented)
         tables.append(AttributesValue(side).table(t))
-    return calls.binary(t, operator.eq, *tables)
+    return operators.binary(t, operator.eq, *tables)
 
 
 @knows(SimpleNamespace.__repr__, least=1, most=1)

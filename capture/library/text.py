@@ -207,6 +207,13 @@ class _Text:
         return self.text
 
 
+def _checked(t: Tracer, text: Value) -> Value:
+    """What a `__format__` of the program returned."""
+    if not issubclass(text.type(), str):
+        t.raise_(TypeError, f"__format__ must return a str, not {text.type().__name__}")
+    return text
+
+
 @knows(format, least=1, most=2)
 def _format(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
@@ -214,13 +221,13 @@ def _format(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(value, ObjectValue):
         found = value.call_special(t, "__format__", ConstValue(spec))
         if found is not None:
-            return found
+            return _checked(t, found)
     if has_own_text(value):
         written = class_attribute(value.type(), "__format__")
         if not isinstance(written, FunctionType):
             raise Break("unknown_call", f"format({value.describe()})")
         function = t.class_function(value.type(), "__format__", written)
-        return t.look(t.call(function, [value, ConstValue(spec)], {}))
+        return _checked(t, t.look(t.call(function, [value, ConstValue(spec)], {})))
     if isinstance(value, ObjectValue | TupleValue | ListValue | DictValue | ExceptionValue):
         if class_attribute(value.type(), "__format__") is not object.__format__:
             raise Break("unknown_call", f"format({value.describe()})")

@@ -27,6 +27,11 @@ class SequenceValue(Value):
 
     items: list[Value]
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether CPython takes the object itself where another one with the same items is asked for."""
+        return self.type() is tuple
+
     def parts(self) -> list[Value]:
         return self.items
 
@@ -38,7 +43,9 @@ class SequenceValue(Value):
 
     def getitem(self, t: Tracer, key: Value) -> Value:
         if isinstance(key, SliceValue):
-            return self.like(self.items[key.constant()])
+            place = key.constant()
+            is_whole = place.indices(len(self.items)) == (0, len(self.items), 1)
+            return self if is_whole and self.is_shared else self.like(self.items[place])
         kind = self.type().__name__
         index = t.index(key, f"{kind} indices must be integers or slices, not {{}}")
         if not -len(self.items) <= index < len(self.items):

@@ -140,6 +140,18 @@ def is_simple(cls: type) -> bool:
     return native.__basicsize__ == BaseException.__basicsize__
 
 
+def takes_anything(cls: type, count: int) -> bool:
+    """Whether an exception is made of any `count` arguments: others check them, or choose another class by them."""
+    native = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
+    return (
+        is_simple(cls) or native in KEEPS_ANYTHING or (count < 2 and issubclass(native, KEEPS_ONE))
+    )
+
+
+KEEPS_ANYTHING = (StopIteration, SystemExit, AttributeError, NameError, UnboundLocalError, ImportError, ModuleNotFoundError)  # fmt: skip
+KEEPS_ONE = (OSError, SyntaxError)
+
+
 def _native_inits() -> dict[Any, None]:
     import builtins
 

@@ -165,6 +165,8 @@ class FunctionValue(Value):
             return t.look(t.wrap(own[name], origin.child("dict").child("key", name)))
         if name == "__globals__":
             return self.globals(t)
+        if name == "__class__":
+            return t.pinned(FunctionType)
         if name == "__get__":
             return BoundMethodValue(BuiltinValue(FunctionType.__get__), self)
         if name in FUNCTION_PARTS:
@@ -280,6 +282,11 @@ def make_function(
     return function
 
 
+def is_descriptor(fn: Any) -> bool:
+    """Whether a callable of C binds itself, as the methods in a class's dictionary do; the program binds others by `MethodType`."""
+    return hasattr(type(fn), "__get__") and type(fn) is not _lru_cache_wrapper
+
+
 def bind(descriptor: Any, owner: Any) -> Any:
     """Called from new code."""
     if owner is None:  # `__get__` takes that for no object at all
@@ -299,12 +306,8 @@ class BoundMethodValue(Value):
         self.real = real
 
     def type(self) -> type:
-        is_method = isinstance(self.func, FunctionValue)
-        return (
-            MethodType
-            if is_method or type(self.func.real) is _lru_cache_wrapper
-            else type([].append)
-        )
+        is_bound_by_c = isinstance(self.func, BuiltinValue) and is_descriptor(self.func.real)
+        return type([].append) if is_bound_by_c else MethodType
 
     def describe(self) -> str:
         return f"{self.owner.describe()}.{getattr(self.func, 'name', '?')}"
@@ -321,23 +324,24 @@ class BoundMethodValue(Value):
     def getattr(self, t: Tracer, name: str) -> Value:
         if name == "__self__":
             return t.look(self.owner)
-        if name == "__func__":
+        if name == "__func__" and self.type() is MethodType:
             return t.look(self.func)
+        if name == "__class__":
+            return t.pinned(self.type())
+        if not hasattr(self.type(), name) and not isinstance(self.func, FunctionValue):
+            text = f"'{self.type().__name__}' object has no attribute '{name}'"
+            return t.raise_(AttributeError, text)
         return self.func.getattr(t, name)
 
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return t.call(self.func, [self.owner, *args], kwargs)
 
     def rebuild(self, r: Rebuilder) -> None:
-        if isinstance(self.func, BuiltinValue) and hasattr(type(self.func.real), "__get__"):
+        if isinstance(self.func, BuiltinValue) and is_descriptor(self.func.real):
             r.code.start_call(bind)  # by name another class's method might be found
             r.code.load_const(self.func.real)
             r.load(self.owner)
             r.code.call(2)
-            return
-        if isinstance(self.func, BuiltinValue):
-            r.load(self.owner)
-            r.code.load_attr(self.func.real.__name__)
             return
         r.code.start_call(MethodType)
         r.load(self.func)
@@ -372,7 +376,7 @@ class BuiltinValue(Value):
         if name in ("__name__", "__qualname__", "__module__", "__doc__"):
             return t.from_python(getattr(self.real, name))
         found = getattr(self.real, name, None)
-        if callable(found) and type(self.real).__module__.startswith("torch"):
+        if callable(found) and type(self.real).__module__.partition(".")[0] == "torch":
             return BuiltinValue(found)  # an overload of an operator packet
         raise Break("attribute", f"{self.name}.{name}")
 

@@ -7,6 +7,7 @@ kept in `attributes` and written back at its end.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from functools import _lru_cache_wrapper, cached_property
 from types import (
@@ -322,7 +323,7 @@ class ObjectValue(Value):
             if (
                 not isinstance(result, ConstValue)
                 or type(result.real) is not int
-                or result.real < 0
+                or not 0 <= result.real <= sys.maxsize
             ):
                 raise Break("exception", f"len({self.describe()})")
             return result.real
