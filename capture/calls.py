@@ -136,6 +136,8 @@ def call_function(
             return front_door(t, real.__name__)
         if getattr(real, "__frameloom_disable__", False):
             raise Break("disabled", f"{function.name}(...)")
+        if policy.is_other_compilers(real):
+            raise Break("library_call", f"{function.name}(...), which is left to torch.compile")
         if real.__qualname__ == "singledispatch.<locals>.dispatch":
             return dispatched(t, function, args)
         verdict = policy.function_verdict(real)

@@ -250,6 +250,7 @@ extern PyObject *RunPlainly;
 PyObject *calls_suspend(PyObject *module, PyObject *ignored);
 PyObject *calls_restore(PyObject *module, PyObject *previous);
 int calls_are_suspended(void);
+int calls_set_suspended(int yes);
 
 /* --- hook.c --- */
 int hook_setup(PyObject *module);

@@ -14,6 +14,7 @@
 typedef struct {
     PyObject *entries; /* tuple, oldest first; may be NULL */
     int closed;        /* the callback is not asked any more */
+    int quiet;         /* what its frames call runs plainly, too */
 } CodeState;
 
 static struct {
@@ -103,7 +104,8 @@ static Entry *ask_callback(PyObject *code, const Call *call) {
     }
     Py_XDECREF(slots);
     int is_entry = answer && Py_IS_TYPE(answer, &Entry_Type), not_now = answer == Py_False;
-    if (answer && !is_entry && !not_now && !Py_IsNone(answer))
+    int quiet = answer == Py_True;
+    if (answer && !is_entry && !not_now && !quiet && !Py_IsNone(answer))
         PyErr_Format(PyExc_TypeError, "the frame callback gave %R", answer);
     if (is_entry && code_add_entry(code, (Entry *)answer) < 0) is_entry = 0;
     if (PyErr_Occurred()) {
@@ -117,6 +119,8 @@ static Entry *ask_callback(PyObject *code, const Call *call) {
     if (is_entry) return (Entry *)answer;
     Py_XDECREF(answer);
     if (!not_now) hook_leave_code_alone((PyCodeObject *)code);
+    CodeState *state = quiet ? code_state(code) : NULL;
+    if (state) state->quiet = 1;
     return NULL;
 }
 
@@ -128,12 +132,14 @@ static int same_frame_layout(const PyCodeObject *old, const PyCodeObject *code) 
            old->co_nfreevars == code->co_nfreevars && (old->co_flags & kinds) == (code->co_flags & kinds);
 }
 
-/* 1: *result is the frame's result, and the frame is gone.  0: evaluate the frame, whose code may have been
- * swapped. */
-static int take_frame(PyThreadState *thread, _PyInterpreterFrame *frame, PyCodeObject *code,
-                      PyObject **result) {
+typedef enum { FRAME_LEFT, FRAME_QUIET, FRAME_DONE } Taken;
+
+/* DONE: *result is the frame's result, and the frame is gone.  LEFT: evaluate the frame, whose code may have
+ * been swapped.  QUIET: evaluate it, and leave what it calls alone, too. */
+static Taken take_frame(PyThreadState *thread, _PyInterpreterFrame *frame, PyCodeObject *code,
+                        PyObject **result) {
     CodeState *state = code_state((PyObject *)code);
-    if (state && state->closed && state->entries == NULL) return 0;
+    if (state && state->closed && state->entries == NULL) return state->quiet ? FRAME_QUIET : FRAME_LEFT;
     PyObject *function = FRAME_FUNCTION(frame), *entries = state ? Py_XNewRef(state->entries) : NULL,
              *owned = NULL;
     Py_ssize_t count = code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
@@ -160,9 +166,12 @@ static int take_frame(PyThreadState *thread, _PyInterpreterFrame *frame, PyCodeO
 done:
     Py_XDECREF(entries);
     Py_XDECREF(owned);
-    if (tried != TRIED_DONE) return 0;
+    if (tried != TRIED_DONE) {
+        state = code_state((PyObject *)code);
+        return state && state->quiet ? FRAME_QUIET : FRAME_LEFT;
+    }
     frame_discard(thread, frame);
-    return 1;
+    return FRAME_DONE;
 }
 
 /* Evaluates the frame without looking at it.  With a hook every Python call takes some of the C stack, so
@@ -190,9 +199,16 @@ static PyObject *evaluate(PyThreadState *thread, _PyInterpreterFrame *frame, int
         if (skip) pass_next = NULL;
         if (!skip && (flags & (CO_OPTIMIZED | generators)) == CO_OPTIMIZED &&
             frame_is_fresh(frame, (PyCodeObject *)code) && PyFunction_Check(function) &&
-            PyFunction_GET_CODE(function) == code && PyDict_CheckExact(frame->f_globals) &&
-            take_frame(thread, frame, (PyCodeObject *)code, &result))
-            return result;
+            PyFunction_GET_CODE(function) == code && PyDict_CheckExact(frame->f_globals)) {
+            Taken taken = take_frame(thread, frame, (PyCodeObject *)code, &result);
+            if (taken == FRAME_DONE) return result;
+            if (taken == FRAME_QUIET) {
+                int previous = calls_set_suspended(1);
+                result = pass(thread, frame, throwing);
+                calls_set_suspended(previous);
+                return result;
+            }
+        }
     }
     return pass(thread, frame, throwing);
 }

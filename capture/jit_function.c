@@ -41,6 +41,12 @@ PyObject *calls_restore(PyObject *Py_UNUSED(module), PyObject *previous) {
 
 int calls_are_suspended(void) { return suspended; }
 
+int calls_set_suspended(int yes) {
+    int previous = suspended;
+    suspended = yes;
+    return previous;
+}
+
 /* Asks for an entry and tries it.  The entry (or NULL) is left in *entry, owned. */
 static Tried miss(JitFunction *self, const Call *call, Entry **entry, PyObject **result) {
     PyObject *slots = PyTuple_New(call->slot_count);

@@ -146,6 +146,13 @@ def function_verdict(function: FunctionType) -> Verdict:
     return "inline"
 
 
+def is_other_compilers(function: FunctionType) -> bool:
+    """Whether the function stands for one that PyTorch's own compiler was asked to compile, or to leave alone: that is left to it, with
+    all that is called there."""
+    module = str(function.__globals__.get("__name__"))
+    return "_torchdynamo_orig_callable" in function.__dict__ and module.partition(".")[0] == "torch"
+
+
 ONNX_QUESTIONS = ("is_in_onnx_export", "in_onnx_export")
 # Functions of text, which the standard library has in Python.
 PURE_LIBRARY = frozenset(

@@ -6,6 +6,7 @@ same state (`global_state.c`), so a compiled call is not used there either.
 
 from __future__ import annotations
 
+import builtins
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +15,22 @@ from torch.utils._device import DeviceContext
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
+
+
+BUILTINS = builtins.__dict__
+# Tools replace these, and no compile needs them.
+NOT_NEEDED = frozenset({"print", "input", "open", "help", "exit", "quit", "breakpoint", "display", "copyright", "credits", "license", "__import__"})  # fmt: skip
+OWN_BUILTINS = {
+    name: fn for name, fn in BUILTINS.items() if callable(fn) and name not in NOT_NEEDED
+}
+
+
+def builtins_are_replaced() -> bool:
+    """Whether the program has put functions of its own in the place of Python's, which a compile would call.  It calls none itself."""
+    for name in OWN_BUILTINS:  # noqa: SIM110
+        if BUILTINS.get(name) is not OWN_BUILTINS[name]:
+            return True
+    return False
 
 
 saved_tensors_hooks = torch._C._autograd._top_saved_tensors_default_hooks

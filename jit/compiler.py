@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from frameloom.capture import _capture
+from frameloom.capture.surroundings import builtins_are_replaced
 from frameloom.collector import collector_off
 from frameloom.compile_lock import compile_lock, others_may_compile
 from frameloom.config import config
@@ -107,7 +108,7 @@ class Compiler:
         return _capture.stack_room() < self._stack
 
     def __call__(self, jitted: Any, slots: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-        if self.too_deep:
+        if builtins_are_replaced() or self.too_deep:
             return None
         suspended = _capture.hook_suspend()
         lock = compile_lock()

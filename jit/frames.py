@@ -14,14 +14,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from types import CodeType, FrameType, FunctionType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from frameloom.capture import _capture, policy
 from frameloom.capture.resume import is_made
 from frameloom.capture.session import session_of
-from frameloom.capture.surroundings import obstacle
+from frameloom.capture.surroundings import builtins_are_replaced, obstacle
 from frameloom.compiler import Compiler
 from frameloom.debug import Trail
 
@@ -77,12 +77,16 @@ class Target:
 _compilers: dict[int, tuple[weakref.ref[CodeType], FrameCompiler]] = {}
 
 
-def on_frame(function: FunctionType, slots: tuple[Any, ...]) -> Any | Literal[False] | None:
-    """An entry for the frame; None: leave its code alone; False: leave this one alone."""
+def on_frame(function: FunctionType, slots: tuple[Any, ...]) -> Any | bool | None:
+    """An entry for the frame; None: leave its code alone; True: and all that it calls; False: leave this one alone."""
+    if builtins_are_replaced():
+        return False
     owner = _capture.hook_owner()
     compiler = owner.on_miss if owner is not None else None
     if not isinstance(compiler, Compiler):
         return False
+    if policy.is_other_compilers(function):
+        return True
     if not is_worth_it(function, slots) or implements_an_op():
         return None
     if obstacle() is not None:

@@ -17,6 +17,21 @@ class FormatsAsInt:
     def __format__(self, spec): return 3
 class Named:
     def say(self): return super().nothing
+def test_builtins_of_the_program_are_not_called_by_a_compile():
+    import builtins
+    import functools
+
+    def f(x):
+        y, before = x + 1, builtins.len
+        try:
+            builtins.len = functools.lru_cache(4)(len)
+            return y, [len("abcdef"[:i]) for i in (0, 0, 1, 2)]
+        finally:
+            builtins.len = before
+
+    assert not differences(f, lambda: (X,), calls=2)
+
+
 class Never:
     def __eq__(self, other): return False
     __hash__ = object.__hash__
