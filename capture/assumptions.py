@@ -69,27 +69,6 @@ def may_fail(node: torch.fx.Node) -> bool:
     return False
 
 
-def is_caught(frame: Frame | None) -> bool:
-    """Whether the program would handle an exception raised in that frame."""
-    while frame is not None:
-        if frame.at.handler is not None and catches(frame.instrs, frame.at.handler.target):
-            return True
-        frame = frame.parent
-    return False
-
-
-def catches(instrs: list[Instr], target: Instr) -> bool:
-    """Whether an exception handler is an `except` clause, not a `finally` or a `with`, which let the exception pass."""
-    if instrs[target.index].op != "PUSH_EXC_INFO":
-        return False  # it only puts variables back, as behind an inlined comprehension
-    at = target.index + 1
-    if instrs[at].op == "POP_TOP":
-        return True
-    while instrs[at].op.startswith(("LOAD_", "BUILD_TUPLE")):
-        at += 1
-    return instrs[at].op == "CHECK_EXC_MATCH"
-
-
 def check_that_rerun_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) -> None:
     """What the graph has written before it raises cannot be taken back, and of what it has drawn only what the CPU's own generator gave: then
     capture breaks at those places instead.  `ours`: our own plan runs it, which writes nothing before all conditions were checked."""
@@ -218,12 +197,10 @@ __all__ = [
     "assume",
     "assumed",
     "before_it_writes",
-    "catches",
     "check_that_rerun_is_possible",
     "draws_any",
     "hold",
     "is_asserted",
-    "is_caught",
     "may_be_caught",
     "may_draw_again",
     "may_fail",

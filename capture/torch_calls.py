@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 
-from frameloom.capture.assumptions import assumed, is_caught, may_be_caught, may_fail
+from frameloom.capture.assumptions import assumed, may_be_caught, may_fail
 from frameloom.capture.attention_masks import with_causality
+from frameloom.capture.exception_paths import is_caught
 from frameloom.capture.hooked import check_not_hooked, note_site
 from frameloom.capture.late_sizes import found_at, refuses
 from frameloom.capture.number_inputs import has_symbols, without_symbols
