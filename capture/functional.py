@@ -16,6 +16,7 @@ import torch
 
 from frameloom.capture.aten_op import same_layout
 from frameloom.capture.fake import Fake
+from frameloom.capture.written_arguments import form_on_copies
 from frameloom.errors import Break
 from frameloom.ir.strides import overlaps
 
@@ -221,4 +222,4 @@ def _find_functional_form(func: Any) -> Any:
                 continue
             if [(a.name, str(a.type)) for a in schema.arguments] == wanted:
                 return candidate
-    return None
+    return form_on_copies(func)

@@ -360,6 +360,8 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if not isinstance(func, torch._ops.OpOverload):
             raise Break("unsupported_op", str(func))
+        if func is aten.size.default:  # C++ code wants plain sizes
+            return [int(n) for n in args[0].shape]
         if self.facts.symbols:
             args = tuple(map(with_sizes, args))
             kwargs = {name: with_sizes(a) for name, a in kwargs.items()}

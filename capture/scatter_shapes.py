@@ -61,8 +61,16 @@ def _sized_index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **opt
     return _changed(x) if _fits_index(x, dim, index, source) else None
 
 
+def _are_single(index: Any, source: Any) -> bool:
+    return (
+        index.dim() < 2 and source.dim() < 2 and all(equal(t.numel(), 1) for t in (index, source))
+    )
+
+
 def _fits_index(x: Any, dim: int, index: Any, source: Any) -> bool:
-    if not x.dim() or index.dim() != 1:
+    if not x.dim():  # as one element
+        return _are_single(index, source)
+    if index.dim() != 1:
         return False
     dim = wrap_dim(dim, x.dim())
     return _alike(source.shape, [index.shape[0] if d == dim else n for d, n in enumerate(x.shape)])
