@@ -122,7 +122,7 @@ def _lstsq(
     recorder: Recorder, values: Values, a: Fake, b: Fake, rcond: Any = None, *, driver: Any = None
 ) -> Any:
     """These drivers give residuals only if the rank of every matrix is full."""
-    if a.device.type != "cpu" or a.shape[:-2] != b.shape[: a.dim() - 2]:
+    if a.device.type != "cpu" or a.dim() < 2 or a.shape[:-2] != b.shape[: a.dim() - 2]:
         return None
     rows, columns = a.shape[-2:]
     results = recorder.pure(aten.linalg_lstsq.default, (a, b, rcond), {"driver": driver})

@@ -31,6 +31,7 @@ from frameloom.capture.aten_op import (
 )
 from frameloom.capture.attention_masks import check_mask
 from frameloom.capture.data_dependent import asks_for_data
+from frameloom.capture.dead_calls import is_refused
 from frameloom.capture.device_layouts import LAYOUTS
 from frameloom.capture.fake import Fake, fake_like
 from frameloom.capture.functional import Memory, current
@@ -111,6 +112,7 @@ class Recorder(TorchDispatchMode):
         self.fakes: list[Fake] = []
         self.undo: list[tuple[Fake, Any, int, int]] = []
         self.where = ""
+        self.site: Any = None  # of the call being recorded (dead_calls.py)
         self.function: Any = None  # whose call is being recorded
         self.last: Any = None  # node before the current call
         # Tensors that the current call was given as out= and an op has written.
@@ -299,6 +301,7 @@ class Recorder(TorchDispatchMode):
 
     def finish(self, outputs: Sequence[Fake]) -> CapturedGraph:
         """Close the graph.  Outputs alias inputs and each other as the program's tensors do."""
+        self.site = None
         if wants_gradients(outputs):
             avoid_parts(self)
         self.soft_sizes.settle(outputs)
@@ -403,7 +406,7 @@ class Recorder(TorchDispatchMode):
         node.args = node_args
         if node_kwargs:
             node.kwargs = dict(node_kwargs)
-        node.meta["stack"] = self.where
+        node.meta["stack"], node.meta["site"] = self.where, self.site
         if not torch.is_grad_enabled():
             node.meta["grad"] = False
         if like is None:
@@ -514,5 +517,8 @@ class Recorder(TorchDispatchMode):
             if node.target is aten.copy_.default or may_raise(node):
                 continue
             tags = getattr(node.target, "tags", ())
-            if torch.Tag.nondeterministic_seeded not in tags:
-                self.graph.erase_node(node)
+            if torch.Tag.nondeterministic_seeded in tags:
+                continue
+            if is_refused(node):
+                raise Avoid(node.meta["site"])
+            self.graph.erase_node(node)

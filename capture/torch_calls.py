@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from frameloom.capture.assumptions import assumed, may_be_caught, may_fail
 from frameloom.capture.attention_masks import with_causality
+from frameloom.capture.dead_calls import site_of
 from frameloom.capture.exception_paths import is_caught
 from frameloom.capture.hooked import check_not_hooked, note_site
 from frameloom.capture.late_sizes import found_at, refuses
@@ -56,6 +57,10 @@ def _recorded(
     settle: bool = False,
 ) -> Value:
     check_not_hooked(t)
+    assert t.frame is not None
+    t.recorder.site = site_of(t.frame.code, t.frame.at.index)
+    if t.session.is_avoided(*t.recorder.site):
+        raise Break("op_error", f"{getattr(fn, '__name__', fn)}(...)")
     if fn is F.scaled_dot_product_attention:
         args, kwargs = with_causality(t, args, kwargs)
     made = _number_as_tensor(t, args, kwargs) if fn in AS_TENSOR else None
