@@ -56,8 +56,9 @@ def load_compiler() -> None:
 
 def stats() -> dict[str, int]:
     """Counts since the last reset: graphs compiled, graph breaks, recompiles, cases left to plain Python, failures of Frameloom itself
-    that cost no more than a graph."""
-    return {**_counts, "failures": failures()}
+    that cost no more than a graph, where there were any."""
+    passed_over = failures()
+    return {**_counts, "failures": passed_over} if passed_over else dict(_counts)
 
 
 def reset() -> None:

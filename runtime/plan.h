@@ -204,7 +204,7 @@ struct Output {
     enum Kind { VIEW, INPUT, CONSTANT, SIZE } kind;
     int number; // view, input or size
     PyObject *constant;
-    int repeats = -1; // the first output that is the same view
+    int base = -1; // the view of its whole buffer that it is made a view of, as others share its memory
 };
 
 struct Program {

@@ -1,4 +1,5 @@
 // The parser's way through a plan, its buffers and views.
+#include <map>
 #include "plan_build.h"
 
 #include <algorithm>
@@ -52,7 +53,8 @@ bool Parser::parse() {
                            : type == read.object   ? read_step(item)
                                                    : extern_step(item);
                 }) &&
-           each("outputs", [&](PyObject *item) { return output(item); }) && program_check(program);
+           each("outputs", [&](PyObject *item) { return output(item); }) && share_bases() &&
+           program_check(program);
 }
 
 // Number of the arena on the device of `layout`, made at its first buffer.
@@ -174,8 +176,6 @@ bool Parser::output(PyObject *item) {
         result.kind = Output::VIEW;
         result.number = view(item);
         if (result.number < 0) return false;
-        auto first = first_output.emplace(result.number, (int)program->outputs.size());
-        if (!first.second) result.repeats = first.first->second;
         Buffer::Kind kind = program->buffers[program->views[result.number].buffer].kind;
         if (kind == Buffer::ARENA || kind == Buffer::TRANSIENT)
             return wrong("scratch memory is overwritten by the next call: it cannot be returned");
@@ -192,6 +192,26 @@ bool Parser::output(PyObject *item) {
         return wrong("an output is a view, the number of an input, or a 1-tuple of a constant");
     }
     program->outputs.push_back(result);
+    return true;
+}
+
+// Outputs that share memory are views of one tensor, as eager's are: of that which is all of it, if it is
+// returned, or else of one that nobody sees.
+bool Parser::share_bases() {
+    std::map<int, std::vector<Output *>> sharing;
+    for (Output &output : program->outputs)
+        if (output.kind == Output::VIEW && program->views[output.number].buffer >= program->input_count)
+            sharing[program->views[output.number].buffer].push_back(&output);
+    for (auto &[buffer, outputs] : sharing) {
+        if (outputs.size() < 2) continue;
+        int base = whole(buffer);
+        bool is_base_there = false;
+        for (Output *output : outputs) {
+            bool is_base = output->number == base && !is_base_there;
+            is_base_there |= is_base;
+            output->base = is_base ? -1 : base;
+        }
+    }
     return true;
 }
 

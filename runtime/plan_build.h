@@ -26,7 +26,6 @@ class Parser {
     PyObject *spec;
     Program *program;
     std::unordered_map<int, std::vector<int>> views_of; // by buffer
-    std::unordered_map<int, int> first_output;          // by view
     PyObject *view_type = nullptr, *input_type = nullptr, *number_type = nullptr;
 
     // A field of one of spec.py's dataclasses, borrowed: the object keeps it.
@@ -87,6 +86,7 @@ class Parser {
     int view(PyObject *item);
     int add_view(View &&view);
     int whole(int buffer);
+    bool share_bases();
     bool output(PyObject *item);
 
     // plan_build_numbers.cpp

@@ -194,14 +194,18 @@ struct Call : Frame {
 
     // An output that is a view is an object of its own, even where it shows what an input or an earlier
     // output shows.
-    PyObject *output(const Output &source, PyObject *earlier) {
+    PyObject *output(const Output &source) {
         if (source.kind == Output::INPUT) return Py_NewRef(inputs[source.number]);
         if (source.kind == Output::CONSTANT) return Py_NewRef(source.constant);
         if (source.kind == Output::SIZE)
             return PyLong_FromLongLong(program.sizes.values[(size_t)source.number]);
         const View &wanted = program.views[source.number];
         if (wanted.buffer < program.input_count) return view_of(inputs[wanted.buffer], wanted, wanted.offset);
-        if (source.repeats >= 0) return view_of(PyTuple_GET_ITEM(earlier, source.repeats), wanted, 0);
+        if (source.base >= 0) {
+            Tensor *all = view(source.base, false);
+            PyObject *base = all ? tensor_object(all) : nullptr;
+            return base ? view_of(base, wanted, wanted.offset) : nullptr;
+        }
         Tensor *tensor = view(source.number, false);
         return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
     }
@@ -209,7 +213,7 @@ struct Call : Frame {
     PyObject *results() {
         PyObject *result = PyTuple_New((Py_ssize_t)program.outputs.size());
         for (size_t i = 0; i < program.outputs.size() && result; i++) {
-            PyObject *item = output(program.outputs[i], result);
+            PyObject *item = output(program.outputs[i]);
             if (item)
                 PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
             else

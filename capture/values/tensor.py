@@ -92,6 +92,8 @@ class TensorValue(Value):
             return self.gradient(t)
         if name == "grad" and not self.fake.requires_grad:
             return ConstValue(None)
+        if name == "_base" and self.real is None and (base := self._own_base(t)) is not None:
+            return base
         if name in COMPUTED:
             return t.torch_call(getattr(torch.Tensor, name).__get__, [self], {})
         if name == "data":
@@ -112,6 +114,18 @@ class TensorValue(Value):
         if isinstance(found, MethodDescriptorType | WrapperDescriptorType):
             return BoundMethodValue(BuiltinValue(found), self)
         raise Break("tensor_attribute", f"tensor.{name}")
+
+    def _own_base(self, t: Tracer) -> Value | None:
+        """The tensor of the graph that it is a view of; None where that is not known."""
+        memory, view = self.fake.memory, self.fake.view_of  # type: ignore[attr-defined]
+        root = memory.root
+        if memory.input is not None or memory.inference or torch.is_inference_mode_enabled():
+            return None
+        while view is not None:
+            if view.func is torch.ops.aten.detach.default:
+                return None  # tells no base
+            view = view.parent.view_of
+        return NONE if root is self.fake else t.tensor_of(root)
 
     def gradient(self, t: Tracer) -> Value:
         """`.grad` of a leaf of autograd's."""

@@ -40,4 +40,4 @@ def test_a_mistake_is_raised_when_verifying_and_counted_otherwise(monkeypatch, v
             jitted(x)
     else:
         assert torch.equal(jitted(x), torch.erf(x) + 1)
-    assert frameloom.stats()["failures"] == (0 if verify else 1)
+    assert frameloom.stats().get("failures", 0) == (0 if verify else 1)
