@@ -1,8 +1,8 @@
 """Going on as if a condition on the tensors' data held, and leaving the calls for which it does not to plain Python.
 
 A program that checks its data (`if bad.any(): raise ...`) is captured on the side that does not raise.  The graph checks the condition, too; where
-it fails, and where an operation raises inside a `try`, nothing has been changed yet, so the call starts anew as plain Python, which raises or
-handles the exception in the right place.
+it fails, and where an operation raises, nothing has been changed yet, so the call starts anew as plain Python, which does what comes before,
+and raises or handles the exception in the right place.
 """
 
 from __future__ import annotations
@@ -15,16 +15,21 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.aten_op import draws, may_raise
-from frameloom.capture.instr import Instr
+from frameloom.capture.exception_paths import is_caught
 from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break, let_mistakes_through
 from frameloom.ir.program import ANEW, ASSUMED
 
 if TYPE_CHECKING:
+    from types import CodeType
+
     from frameloom.capture.frame import Frame
     from frameloom.capture.graph import CapturedGraph
     from frameloom.capture.tracer import Tracer
     from frameloom.capture.values.tensor import TensorValue
+
+# Writes to inputs, behind all that may fail, and checks.
+OWN_EFFECTS = (torch.ops.aten.copy_.default, torch.ops.aten._assert_async.msg)
 
 
 def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Exception) -> None:
@@ -34,7 +39,7 @@ def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Excepti
     if t.session.per_code or t.session.is_avoided(*site) or condition.fake.numel() != 1:
         raise otherwise
     t.torch_call(partial(hold, expected=expected), [condition], {})
-    t.rerun_sites.append((site, True))
+    t.rerun_sites.append(site)
 
 
 def hold(condition: torch.Tensor, expected: bool, message: str = ASSUMED) -> None:
@@ -43,124 +48,116 @@ def hold(condition: torch.Tensor, expected: bool, message: str = ASSUMED) -> Non
     torch.ops.aten._assert_async.msg(holds if expected else holds.logical_not(), message)
 
 
-def may_be_caught(t: Tracer, what: str) -> None:
-    """An operation that may raise was recorded inside a `try` that handles it."""
-    _start_anew(t, Break("may_raise", what))
-
-
 def assumed(t: Tracer, what: str) -> None:
     """A call was recorded as if what it checks of the data held."""
-    _start_anew(t, Break("data_dependent", what))
+    site = _site_or(t, Break("data_dependent", what))
+    if t.session.per_code:
+        raise Break("data_dependent", what)
+    t.rerun_sites.append(site)
 
 
-def _start_anew(t: Tracer, otherwise: Break) -> None:
+def note_fallible(t: Tracer, what: str) -> None:
+    """An operation that may raise was recorded: behind effects, or inside a `try` that handles it, only calls that can start anew may go on."""
+    if not is_caught(t.frame) and not _has_effects(t):
+        return
+    site = _site_or(t, Break("may_raise", what))
+    if t.session.per_code:
+        raise Break("may_raise", what)
+    t.fallible_sites.append(site)
+
+
+def _site_or(t: Tracer, otherwise: Break) -> tuple[CodeType, int]:
     assert t.frame is not None
     site = (t.frame.code, t.frame.at.index)
-    if t.session.per_code or t.session.is_avoided(*site):
+    if t.session.is_avoided(*site):
         raise otherwise
-    t.rerun_sites.append((site, False))
+    return site
+
+
+def _has_effects(t: Tracer) -> bool:
+    """Whether the program has changed anything so far that was there before."""
+    if t.draws or any(fake.memory.version for _, _, fake in t.recorder.inputs):
+        return True
+    values = t.changed.values()
+    return any(v.origin is not None or getattr(v, "real", None) is not None for v in values)
 
 
 def may_fail(node: torch.fx.Node) -> bool:
-    """Whether anything recorded after `node` can raise at run time."""
+    """Whether anything recorded after `node` can raise at run time, in the call itself."""
     while (node := node.next).op != "root":
-        if may_raise(node):
+        ours = node.target is OWN_EFFECTS[1] and node.args[1] in ANEW
+        if not ours and may_raise(node, at_once=True):
             return True
     return False
 
 
-def check_that_rerun_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) -> None:
-    """What the graph has written before it raises cannot be taken back, and of what it has drawn only what the CPU's own generator gave: then
-    capture breaks at those places instead.  `ours`: our own plan runs it, which writes nothing before all conditions were checked."""
-    may_write = ours and may_draw_again(graph)
-    if not may_start_anew(graph):
-        for site, early in t.rerun_sites:
-            if not (early and may_write):
-                raise Avoid(site)
-
-
-def draws_any(graph: CapturedGraph) -> bool:
-    return any(map(draws, graph.graph.nodes))
-
-
-def may_start_anew(graph: CapturedGraph) -> bool:
-    return not graph.mutated and may_draw_again(graph)
+def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) -> bool:
+    """Whether a call of the graph that fails can start anew: our own plan (`ours`) writes behind what may fail, and puts the CPU's generator back.
+    Where it cannot, and something counts on that, capture breaks there instead."""
+    may = not t.session.per_code and may_draw_again(graph) and (ours or not graph.mutated)
+    sites = [*t.rerun_sites, *t.fallible_sites]
+    if sites and not may:
+        raise Avoid(sites[0])
+    return may
 
 
 def may_draw_again(graph: CapturedGraph) -> bool:
-    return all(map(_is_drawn_from_cpu, graph.graph.nodes))
+    """Whether all that the graph does beside computing and writing to inputs can be put back."""
+    return all(map(_can_be_repeated, graph.graph.nodes))
 
 
-def _is_drawn_from_cpu(node: torch.fx.Node) -> bool:
-    if not draws(node):
+def _can_be_repeated(node: torch.fx.Node) -> bool:
+    target: Any = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target in OWN_EFFECTS:
         return True
+    if not draws(node):
+        return not (target._schema.is_mutable or not target._schema.returns)
     results = node.meta["val"]
     first = results[0] if isinstance(results, (list, tuple)) else results
     given = (*node.args, *node.kwargs.values())
     return first.device.type == "cpu" and not any(isinstance(a, torch.Generator) for a in given)
 
 
-def rerunning(
-    compiled: Callable[..., Any],
-    recorded: Callable[..., Any] | None = None,
-    draws_numbers: bool = False,
-) -> Callable[..., Any]:
-    """The compiled graph, whose exceptions mean that the call starts anew.  With `recorded`, the graph as it was captured, which changes nothing: an
-    exception that it does not raise is a fault of ours and comes through."""
-    if draws_numbers:
-        compiled, recorded = _as_if_not_drawn(compiled), recorded and _as_if_not_drawn(recorded)
+def restarting(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """The graph as another backend has compiled it, whose exceptions mean that the call starts anew."""
 
     def run(*inputs: Any) -> Any:
+        generator = torch.default_generator.get_state()
         try:
             return compiled(*inputs)
         except Exception as error:
             let_mistakes_through(error)
-            # On a GPU the recorded graph would fail later, and take the device with it.
-            on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
-            if recorded is not None and not on_gpu and not _fails(recorded, inputs):
-                raise
-            raise _capture.RunPlainly from None
+            torch.default_generator.set_state(generator)
+            raise _capture.RunPlainly(error) from None
 
     return run
 
 
-def before_it_writes(compiled: Callable[..., Any], draws_numbers: bool) -> Callable[..., Any]:
-    """The compiled graph, which starts a call anew before it writes anything; what else it raises, the program does, too."""
+def verified(compiled: Callable[..., Any], recorded: Callable[..., Any]) -> Callable[..., Any]:
+    """The compiled graph.  An exception that the graph as it was captured (`recorded`, which changes nothing) does not raise is a fault of ours."""
 
     def run(*inputs: Any) -> Any:
         try:
             return compiled(*inputs)
-        except RuntimeError as error:
-            if str(error) not in ANEW:
-                raise
-            raise _capture.RunPlainly from None
-
-    return _as_if_not_drawn(run, _capture.RunPlainly) if draws_numbers else run
-
-
-def _as_if_not_drawn(
-    function: Callable[..., Any], where: type[BaseException] = BaseException
-) -> Callable[..., Any]:
-    """Where it raises, the CPU's generator gives the same numbers again."""
-    generator = torch.default_generator
-
-    def run(*inputs: Any) -> Any:
-        before = generator.get_state()
-        try:
-            return function(*inputs)
-        except where:
-            generator.set_state(before)
+        except _capture.RunPlainly as stop:
+            # On a GPU the recorded graph would fail later, and take the device with it.
+            on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
+            if stop.args and not on_gpu and not _fails(recorded, inputs):
+                raise stop.args[0] from None
             raise
 
     return run
 
 
 def _fails(function: Callable[..., Any], inputs: tuple[Any, ...]) -> bool:
+    generator = torch.default_generator.get_state()
     try:
         function(*inputs)
     except Exception as error:
         let_mistakes_through(error)
         return True
+    finally:
+        torch.default_generator.set_state(generator)
     return False
 
 
@@ -196,16 +193,14 @@ def is_asserted(frame: Frame | None) -> bool:
 __all__ = [
     "assume",
     "assumed",
-    "before_it_writes",
-    "check_that_rerun_is_possible",
-    "draws_any",
+    "check_that_restart_is_possible",
     "hold",
     "is_asserted",
-    "may_be_caught",
     "may_draw_again",
     "may_fail",
-    "may_start_anew",
+    "note_fallible",
     "raises",
-    "rerunning",
+    "restarting",
     "side_that_does_not_raise",
+    "verified",
 ]

@@ -73,12 +73,19 @@ def _read_facts(func: Any) -> OpFacts:
     )
 
 
-def may_raise(node: torch.fx.Node) -> bool:
-    """Whether what the node's tensors hold can make it raise."""
+def may_raise(node: torch.fx.Node, at_once: bool = False) -> bool:
+    """Whether what the node's tensors hold can make it raise.  `at_once`: where the call stands, so that the program could catch it."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
-    dtype = getattr(node.meta.get("val"), "dtype", torch.int64)
-    return fallible.may_raise(str(node.target), dtype.is_floating_point)
+    val = node.meta.get("val")
+    of_floats = getattr(val, "dtype", torch.int64).is_floating_point
+    on_gpu = at_once and any(f.device.type == "cuda" for f in _fakes_of(node))
+    return fallible.may_raise(str(node.target), of_floats, on_gpu)
+
+
+def _fakes_of(node: torch.fx.Node) -> list[Fake]:
+    values = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
+    return [v for v in values if isinstance(v, Fake)]
 
 
 def draws(node: torch.fx.Node) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture import _capture
 from frameloom.capture.assumptions import hold
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
@@ -54,7 +55,7 @@ def foreseen_truth(t: Tracer, condition: TensorValue, taken_out: bool = False) -
     if expected is None:
         return None
     t.torch_call(partial(hold, expected=expected, message=FORESEEN), [condition], {})
-    t.rerun_sites.append((site, True))
+    t.rerun_sites.append(site)
     t.foreseen.append((here, site))
     t.on_undo(t.foreseen.pop)
     return expected
@@ -121,8 +122,8 @@ def forgetting(t: Tracer, compiled: Callable[..., Any]) -> Callable[..., Any]:
     def run(*inputs: Any) -> Any:
         try:
             return compiled(*inputs)
-        except RuntimeError as error:
-            if str(error) == FORESEEN:
+        except _capture.RunPlainly as stop:
+            if stop.args and str(stop.args[0]) == FORESEEN:
                 _forget(session, sites, jitted)
             raise
 

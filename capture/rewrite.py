@@ -13,6 +13,7 @@ returns its state as a `Live` tuple (`chain.py`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -22,10 +23,9 @@ import torch
 from frameloom.capture import _capture, breaks, effects
 from frameloom.capture.aliases import apart_in_memory, tell_objects_apart
 from frameloom.capture.assumptions import (
-    before_it_writes,
-    check_that_rerun_is_possible,
-    draws_any,
-    rerunning,
+    check_that_restart_is_possible,
+    restarting,
+    verified,
 )
 from frameloom.capture.branches import calls_in
 from frameloom.capture.builder import CodeBuilder
@@ -112,8 +112,8 @@ class Piece:
             if capture.compiler.options.freezing and self.graph.backward is None:
                 self.graph = frozen(t, self.graph)
             ours = getattr(capture.compiler.options, "backend", None) is None
-            if t.rerun_sites:
-                check_that_rerun_is_possible(t, self.graph, ours)
+            restarts = check_that_restart_is_possible(t, self.graph, ours)
+            self.graph = replace(self.graph, restarts=restarts and ours)
             checks_sizes(t, self.graph, ours)
             facts = t.recorder.facts
             if t.session.varying.relate(facts):
@@ -125,18 +125,15 @@ class Piece:
                 for part in call.parts:
                     part.compile(partial(capture.compiler.compile_part, trail=capture.trail))
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
+            sized = checks_sizes(t, self.graph, ours)
+            if not ours and (t.rerun_sites or t.fallible_sites):
+                self.compiled = restarting(self.compiled)
+            elif restarts and config.verify and not sized and not self.graph.mutated:
+                self.compiled = verified(self.compiled, self.graph.gm)
             if t.foreseen:
                 self.compiled = forgetting(t, self.compiled)
             if t.went_back and self.graph.backward is None:
                 self.compiled = without_gradients(self.compiled)
-            sized = checks_sizes(t, self.graph, ours)
-            if not (sized or t.rerun_sites):
-                pass
-            elif self.graph.mutated:
-                self.compiled = before_it_writes(self.compiled, draws_any(self.graph))
-            else:
-                recorded = self.graph.gm if config.verify and not sized else None
-                self.compiled = rerunning(self.compiled, recorded, draws_any(self.graph))
         if t.arrays:
             if self.graph is None:
                 raise Avoid(t.arrays[0].site)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 
-from frameloom.capture.assumptions import assumed, may_be_caught, may_fail
+from frameloom.capture.assumptions import assumed, may_fail, note_fallible
 from frameloom.capture.attention_masks import with_causality
 from frameloom.capture.dead_calls import site_of
-from frameloom.capture.exception_paths import is_caught
 from frameloom.capture.hooked import check_not_hooked, note_site
 from frameloom.capture.late_sizes import found_at, refuses
 from frameloom.capture.number_inputs import has_symbols, without_symbols
@@ -95,8 +94,8 @@ def _recorded(
         found_at(t, late)
     if t.recorder.assumes:
         assumed(t, f"{getattr(fn, '__name__', fn)}(...)")
-    elif is_caught(t.frame) and may_fail(last):
-        may_be_caught(t, f"{getattr(fn, '__name__', fn)}(...)")
+    elif may_fail(last):
+        note_fallible(t, f"{getattr(fn, '__name__', fn)}(...)")
     return t.from_python(result)
 
 

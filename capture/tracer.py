@@ -82,8 +82,10 @@ class Tracer:
         self.step_limit = MAX_IDLE_STEPS
         self.trying = 0  # whether what runs may be taken back (detours.py)
         self.settled_numbers: list[SymbolicNumber] = []  # in the order in which they were
-        # Where an exception of the graph would mean plain Python, and whether it comes before anything is written.
-        self.rerun_sites: list[tuple[tuple[Any, int], bool]] = []
+        # Where the graph counts on it that calls can start anew: where it assumes something, and where it may raise and something was changed before
+        # or the exception is caught.
+        self.rerun_sites: list[tuple[Any, int]] = []
+        self.fallible_sites: list[tuple[Any, int]] = []
         self.told_compiling = False  # whether the program asked if it is being compiled
         self.follows_iterators = False  # that existed
         self.follows_numbers = False  # whether numbers that vary become inputs

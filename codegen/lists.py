@@ -28,7 +28,7 @@ def lists(program: Program) -> Program:
     found = _forms(program)
     if not found:
         return program
-    order = Order(program.steps)
+    order = Order()
     needs = [order.needs(n, step) for n, step in enumerate(program.steps)]
     groups = _groups(program, found, needs)
     if not groups:

@@ -1,21 +1,45 @@
-"""Which ops of PyTorch raise depending on what their tensors hold: these are not dropped where nobody uses their results."""
+"""Which ops raise, depending on what their tensors hold.
+
+`may_raise` is for choices that cost something where the answer is yes.  `never_raises` is for choices that are wrong where a call raises after all.
+"""
 
 from __future__ import annotations
 
-# How their names begin.
+DIVISIONS = ("div", "floor_divide", "remainder", "fmod")
+# By the beginnings of their names, without leading underscores.
 FALLIBLE = (
     "index", "gather", "scatter", "embedding", "take", "put", "nll_loss", "linalg", "cholesky", "inverse", "multinomial",
-    "assert", "one_hot", "lu", "solve", "bincount", "floor_divide", "remainder", "fmod", "div", "binary_cross_entropy", "max_unpool",
-    "ctc_loss", "repeat_interleave", "bernoulli", "normal", "histc", "segment_reduce",
+    "assert", "one_hot", "lu", "solve", "bincount", "binary_cross_entropy", "max_unpool", "ctc_loss", "repeat_interleave",
+    "bernoulli", "normal", "histc", "segment_reduce", "poisson", "binomial", "masked_scatter", "multi_margin_loss",
+    "multilabel_margin_loss", "pack_padded_sequence", "histogram", "fake_quantize", "quantize", *DIVISIONS,
 )  # fmt: skip
-DIVISIONS = ("div", "floor_divide", "remainder", "fmod")
+# What a GPU tells of at once; other kernels stop the device later.
+FALLIBLE_ON_GPU = ("linalg", "cholesky", "inverse", "lu_solve", "assert", "repeat_interleave")
+# Library calls of which programs make many, and whose arguments the capture has checked whole.
+INFALLIBLE = (
+    "mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "convolution", "mkldnn", "thnn_fused", "scaled_dot_product",
+    "native_batch_norm", "native_layer_norm", "native_group_norm", "cudnn", "miopen", "to_copy", "cat", "clone", "copy",
+    "max_pool", "avg_pool", "adaptive", "upsample", "native_dropout", "sort", "topk", "fft", "grid_sampler", "linear_pointwise",
+)  # fmt: skip
+NAMESPACES = ("aten.", "mkldnn.", "onednn.", "mkl.")
+KNOWN = (*NAMESPACES, "prims.", "frameloom.")
 
 
-def may_raise(target: str, is_floating: bool) -> bool:
-    """`target` is an ATen overload such as "aten.div.Tensor"; `is_floating`: whether it computes such numbers, which can be divided by 0.
-    What the program's own ops do is not known."""
-    namespace, _, op = target.partition(".")
-    if namespace not in ("aten", "prims"):
+def _word(target: str) -> str:
+    """The name of the op that a target stands for ("aten._unique2.default")."""
+    parts = target.split(".")
+    return (parts[1] if len(parts) > 1 else parts[0]).lstrip("_")
+
+
+def may_raise(target: str, of_floats: bool, on_gpu: bool = False) -> bool:
+    """`of_floats`: whether the result is of floating point numbers.  What the program's own ops do is not known."""
+    if not target.startswith(KNOWN):
         return True
-    name = op.lstrip("_")
-    return name.startswith(FALLIBLE) and not (is_floating and name.startswith(DIVISIONS))
+    word = _word(target)
+    if not word.startswith(FALLIBLE_ON_GPU if on_gpu else FALLIBLE):
+        return False
+    return not (of_floats and word.startswith(DIVISIONS))
+
+
+def never_raises(target: str) -> bool:
+    return target.startswith(NAMESPACES) and _word(target).startswith(INFALLIBLE)

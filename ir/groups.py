@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from frameloom.ir.fallible import may_raise
+from frameloom.ir.fallible import may_raise, never_raises
 from frameloom.ir.late import checked, defines, told
 from frameloom.ir.library import CALLS, DRAW, OWN
 from frameloom.ir.memory import read_by, reads_of, views_in, writes_of
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store, is_cuda
 
 
 @dataclass(eq=False)
@@ -56,8 +56,8 @@ class Graph:
         )  # by library calls or scatters: not what their store says any more
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
-        steps = live_steps(program)
-        order = Order(steps)
+        steps = failing_first(live_steps(program))
+        order = Order()
         direct: dict[int, set[int]] = {}
         for number, step in enumerate(steps):
             stores = list(step.stores) if isinstance(step, Kernel) else []
@@ -168,15 +168,14 @@ def _bits(mask: int) -> Iterator[int]:
 class Order:
     """What each of a program's steps must wait for."""
 
-    def __init__(self, steps: Iterable[Step]) -> None:
-        self.writes = any(b.kind is Kind.INPUT for step in steps for b in _changed_by(step))
+    def __init__(self) -> None:
         self.last_write: dict[Buffer, int] = {}
         self.reads_since: dict[Buffer, list[int]] = {}
         self.effect: int | None = None
-        self.checks: list[int] = []  # and what decides sizes, behind which these are checked
-        self.conditions: list[int] = []  # checks for which the call starts anew
+        self.failing: list[int] = []
 
-    def needs(self, number: int, step: Step) -> set[int]:
+    def needs(self, number: int, step: Step, alone: bool = False) -> set[int]:
+        """`alone`: only what its own data and effects wait for."""
         found: set[int] = set()
         changed = _changed_by(step)
         for buffer in reads_of(step):
@@ -188,15 +187,10 @@ class Order:
             if buffer in self.last_write:
                 found.add(self.last_write[buffer])
             self.last_write[buffer] = number
-        if any(b.kind is Kind.INPUT for b in changed):
-            found.update(self.checks)  # nothing is written where the call raises, or starts anew
-        # What raises in a call that writes does so in the program, too: before it, the call would have started anew.
-        if self.writes and isinstance(step, Check | Extern):
-            found.update(self.conditions)
-        if isinstance(step, Check) or defines(step):
-            self.checks.append(number)
-        if isinstance(step, Check) and step.starts_anew:
-            self.conditions.append(number)
+        if commits(step) and not alone:
+            found.update(self.failing)  # where the call fails, nothing is changed: it starts anew
+        if may_fail(step):
+            self.failing.append(number)
         if isinstance(step, Extern) and has_effect(step.target):
             if self.effect is not None:
                 found.add(self.effect)
@@ -212,13 +206,54 @@ def _changed_by(step: Step) -> set[Buffer]:
     return changed
 
 
-def writes_first(program: Program) -> bool:
-    """Whether an input is written before all sizes are known that data decides, and all conditions for which the call starts anew."""
-    last = 0
-    for k, step in enumerate(program.steps):
-        if defines(step) or (isinstance(step, Check) and step.starts_anew):
-            last = k
-    return any(b.kind is Kind.INPUT for step in program.steps[:last] for b in _changed_by(step))
+def writes_input(step: Step) -> bool:
+    return any(b.kind is Kind.INPUT for b in _changed_by(step))
+
+
+def commits(step: Step) -> bool:
+    """Whether a step changes what is there without the call: an input, the state of a generator."""
+    return writes_input(step) or (isinstance(step, Extern) and has_effect(step.target))
+
+
+def may_fail(step: Step) -> bool:
+    """Whether a call can end at a step, by an exception or because data decides otherwise than was assumed."""
+    if isinstance(step, Check):
+        return not is_cuda(step.buffer.device)  # there, the kernel stops the device
+    if not isinstance(step, Extern) or step.target in OWN:
+        return bool(defines(step))
+    results = [b for b in step.results if b is not None]
+    if any(is_cuda(b.device) for b in results):
+        return may_raise(step.target, of_floats=True, on_gpu=True)
+    return bool(defines(step)) or not never_raises(step.target)
+
+
+def raises_by_data(step: Step) -> bool:
+    """Whether it is known of a step that it fails for some data."""
+    if not isinstance(step, Extern):
+        return may_fail(step)
+    of_floats = any(
+        b is not None and b.dtype is not None and b.dtype.is_float for b in step.results
+    )
+    return bool(defines(step)) or may_raise(step.target, of_floats)
+
+
+def failing_first(steps: list[Step]) -> list[Step]:
+    """Puts what changes something, and what needs that, behind the last step that may fail and does not need it."""
+    last = max((k for k, step in enumerate(steps) if may_fail(step)), default=0)
+    if not any(map(commits, steps[:last])):
+        return steps
+    order = Order()
+    needs = [order.needs(k, step, alone=True) for k, step in enumerate(steps[: last + 1])]
+    first = {k for k, step in enumerate(steps[: last + 1]) if may_fail(step)}
+    for k in range(last, -1, -1):
+        if k in first:
+            first |= needs[k]
+    later: set[int] = set()
+    for k, step in enumerate(steps[: last + 1]):
+        if k not in first and (commits(step) or not later.isdisjoint(needs[k])):
+            later.add(k)
+    ahead = [step for k, step in enumerate(steps[: last + 1]) if k not in later]
+    return [*ahead, *(steps[k] for k in sorted(later)), *steps[last + 1 :]]
 
 
 # --- what library calls do

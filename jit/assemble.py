@@ -20,7 +20,6 @@ from frameloom.codegen.cpp_module import KernelEntry, SourceFile
 from frameloom.codegen.extern import callable_for
 from frameloom.codegen.launch import LaunchEntry, LaunchSource, ListEntry
 from frameloom.ir.dtype import DType
-from frameloom.ir.groups import writes_first
 from frameloom.ir.late import defines
 from frameloom.ir.library import CALLS, DRAW, OUT_FORMS, READ
 from frameloom.ir.memory import MemoryPlan
@@ -38,6 +37,7 @@ from frameloom.ir.program import (
 )
 from frameloom.ir.size import Int, Size, Symbol, hint_of, late_in
 from frameloom.plan_sizes import PlanSizes
+from frameloom.restart import Restart, start_anew
 from frameloom.runtime import _runtime
 from frameloom.runtime.launch import load
 from frameloom.runtime.spec import (
@@ -89,7 +89,9 @@ def assemble(
     numbers = _Numbers(program, memory, captured)
     calls = _kernel_calls(built, numbers)
     steps: list[Any] = []
+    restart = Restart(captured.restarts)
     for step in program.steps:
+        restart.look_at(step, len(steps))
         if isinstance(step, Kernel | KernelList):
             steps.append(calls[step.name]())
         elif isinstance(step, Check):
@@ -119,7 +121,7 @@ def assemble(
     arena_bytes = numbers.sizes.ref(memory.arena_bytes)
     # A backward pass is given what data has decided, and checked, in the forward pass.
     conditions = captured.facts.late_conditions() if captured.facts and not captured.owned else ()
-    assert captured.owned or not writes_first(program), "a call that starts anew has written"
+    assert not (conditions and restart.is_too_late), "a call that starts anew has written"
     for n in conditions:
         missing = [s for s in late_in(n) if s not in numbers.late]
         assert all(s.source.is_erased for s in missing), f"nothing tells {missing}"
@@ -133,7 +135,9 @@ def assemble(
         steady=steady,
         sizes=tuple(numbers.sizes.calls),
         refused=_capture.RunPlainly,
-        starts_anew=bool(conditions),
+        restarting=restart.steps(len(steps)),
+        restart=start_anew if captured.restarts else None,
+        remember=torch.default_generator.get_state if restart.remembers else None,
         buffers=tuple(numbers.specs),
         steps=tuple(steps),
         outputs=outputs,

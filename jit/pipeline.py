@@ -146,6 +146,7 @@ class _BackwardHalf:
             mutated=(),
             visible=None,
             frozen=(),
+            restarts=False,
             owned=True,
             n_ops=sum(n.op == "call_function" and not is_view(n) for n in graph.nodes),
             backward=None,

@@ -198,6 +198,7 @@ struct Step {
     std::vector<int> born; // TRANSIENT buffers and large outputs that nothing used before
     std::vector<int> dead_buffers, dead_views; // TRANSIENT and EXTERN: nothing needs them after this step
     std::vector<int> dead_inputs, dead_input_views; // likewise, for calls that own their inputs
+    bool restarts = false; // nothing is changed before: a call that fails here starts anew as plain Python
 };
 
 struct Output {
@@ -209,8 +210,7 @@ struct Output {
 
 struct Program {
     int input_count = 0;
-    bool owned = false;       // calls are expected to own their inputs
-    bool starts_anew = false; // a call is refused behind a step that decides sizes, too
+    bool owned = false; // calls are expected to own their inputs
     std::vector<Buffer> buffers;
     std::vector<View> views;
     std::vector<Kernel> kernels;
@@ -244,6 +244,9 @@ struct Program {
     bool calls_torch = false;      // what autograd may follow: a library call, or a view of an input
     int widest_kernel = 0, widest_launch = 0;
     PyObject *otherwise = nullptr; // what is called instead where random numbers are not drawn by the plan
+    // What is called with the exception of a step that restarts, and raises another one; with what `remember`,
+    // if there is one, has given before the steps.  nullptr: none restarts.
+    PyObject *restart = nullptr, *remember = nullptr;
 
     Program() = default;
     Program(const Program &) = delete;

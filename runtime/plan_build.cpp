@@ -31,13 +31,16 @@ bool Parser::parse() {
     program->input_count = (int)inputs;
     PyObject *owned = field(spec, "owned");
     program->owned = owned == Py_True;
-    PyObject *starts_anew = field(spec, "starts_anew");
-    program->starts_anew = starts_anew == Py_True;
     program->otherwise = field(spec, "otherwise");
     program->refused = field(spec, "refused");
     PyObject *steady = field(spec, "steady");
     if (program->otherwise == nullptr || program->refused == nullptr || steady == nullptr) return false;
     if (steady != Py_None) program->steady = steady;
+    PyObject *restart = field(spec, "restart"), *remember = field(spec, "remember");
+    long long restarting = 0; // how many of the first steps
+    if (!restart || !remember || !number(spec, "restarting", &restarting)) return false;
+    if (restart != Py_None) program->restart = restart;
+    if (remember != Py_None) program->remember = remember;
     return each("buffers", [&](PyObject *item) { return buffer(item); }) && inputs_come_first() &&
            each("numbers", [&](PyObject *item) { return number_step(item); }) &&
            each("sizes", [&](PyObject *item) { return size(item); }) && can_refuse() &&
@@ -45,13 +48,15 @@ bool Parser::parse() {
            each("steps",
                 [&](PyObject *item) {
                     PyObject *type = (PyObject *)Py_TYPE(item);
-                    return type == kernel.object   ? kernel_step(item)
-                           : type == launch.object ? launch_step(item)
-                           : type == list.object   ? list_step(item)
-                           : type == check.object  ? check_step(item)
-                           : type == draw.object   ? draw_step(item)
-                           : type == read.object   ? read_step(item)
-                                                   : extern_step(item);
+                    bool good = type == kernel.object   ? kernel_step(item)
+                                : type == launch.object ? launch_step(item)
+                                : type == list.object   ? list_step(item)
+                                : type == check.object  ? check_step(item)
+                                : type == draw.object   ? draw_step(item)
+                                : type == read.object   ? read_step(item)
+                                                        : extern_step(item);
+                    if (good) program->steps.back().restarts = restarting-- > 0;
+                    return good;
                 }) &&
            each("outputs", [&](PyObject *item) { return output(item); }) && share_bases() &&
            program_check(program);

@@ -268,12 +268,14 @@ void join_launches(Program *program) {
                      (step.born.empty() || !leaves_room(*program, steps.back()));
         if (!joins) {
             steps.push_back({Step::RUN, (int)program->runs.size(), {}, {}, {}, {}, {}});
+            steps.back().restarts = true;
             program->runs.push_back({{}, std::make_unique<Chain>()});
         }
         device = launch.function->device;
         LaunchRun &run = program->runs.back();
         run.launches.push_back(step.number);
         run.chain->add(launch.function, launch.grid, launch.buffers.size() + launch.sizes.size());
+        steps.back().restarts = steps.back().restarts && step.restarts;
         append(&steps.back().born, step.born);
         append(&steps.back().dead_buffers, step.dead_buffers);
         append(&steps.back().dead_views, step.dead_views);

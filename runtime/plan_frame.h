@@ -18,6 +18,7 @@ struct Frame {
     PyObject **owned = nullptr; // `inputs`, where this call is to let go of them
     Program *const sized;       // `program`, where it has sizes: this call's alone
     Gpu gpu;
+    bool restarts = true; // whether a failure means that the call starts anew
 
     Frame(Plan *plan, const Program &program, Program *sized, PyObject *const *inputs, Tensor *tensors,
           Tensor *views, void **data)
@@ -41,6 +42,21 @@ struct Frame {
         } else {
             delete scratch;
         }
+    }
+
+    // With an exception set: another one, where the call starts anew.
+    void fail(PyObject *before) {
+        if (!restarts || !program.restart || !PyErr_ExceptionMatches(PyExc_Exception)) return;
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        PyErr_NormalizeException(&type, &value, &traceback);
+        PyObject *given[] = {value, before ? before : Py_None};
+        PyObject *nothing = PyObject_Vectorcall(program.restart, given, 2, nullptr);
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(traceback);
+        Py_XDECREF(nothing);
+        if (nothing) PyErr_SetString(PyExc_SystemError, "a call that starts anew raises");
     }
 
     bool take_inputs() {
@@ -79,14 +95,14 @@ struct Frame {
         return good;
     }
 
-    // False with an exception set: the call is left to Python where it did not begin.
+    // False with an exception set: the call is left to Python, where it did not begin.
     bool find_sizes(size_t group) {
         int done = sizes_update(sized, &sized->sizes.groups[group], tensors, data);
         if (scratch && scratch->stamp != sized->sizes.stamp) {
             scratch->forget(sized->sizes.groups[group]);
             scratch->stamp = sized->sizes.stamp;
         }
-        if (done == 0 && (group == 0 || program.starts_anew))
+        if (done == 0 && group == 0)
             PyErr_SetNone(program.refused);
         else if (done == 0)
             PyErr_SetString(PyExc_RuntimeError, "what a library call returned leads to impossible sizes");

@@ -156,6 +156,7 @@ struct Call : Frame {
         void **parameters = values + width; /* the driver wants to be told where each value is */
         for (size_t i = 0; i < width; i++) parameters[i] = &values[i];
         for (const Step &step : program.steps) {
+            restarts = step.restarts;
             bool good = make(step.born);
             if (!good) return false;
             if (step.kind == Step::KERNEL)
@@ -302,8 +303,12 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     }
     if (owned) frame.drop_inputs(program.unused);
     NoGrad no_grad(program.calls_torch);
-    if (!frame.take_scratch() || !frame.make(program.made) || !frame.run_steps()) return nullptr;
-    return frame.results();
+    PyObject *before = program.remember ? PyObject_CallNoArgs(program.remember) : nullptr;
+    if (program.remember && before == nullptr) return nullptr;
+    bool good = frame.take_scratch() && frame.make(program.made) && frame.run_steps();
+    if (!good) frame.fail(before);
+    Py_XDECREF(before);
+    return good ? frame.results() : nullptr;
 }
 
 } // namespace

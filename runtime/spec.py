@@ -209,7 +209,11 @@ class PlanSpec:
     refused: type[BaseException] | None = (
         None  # raised before anything is done, where a number or size cannot be computed
     )
-    starts_anew: bool = False  # ... or behind a step that decides sizes: nothing is written before
+    # A call that fails in one of the first `restarting` steps has changed nothing: `restart` is called with the exception and with what `remember`
+    # has returned before the steps, and raises another exception.
+    restarting: int = 0
+    restart: Callable[[BaseException, Any], object] | None = None
+    remember: Callable[[], Any] | None = None
     owned: bool = False
     sizes: tuple[SizeCall, ...] = ()
     keys: tuple[int, ...] = ()  # those of `sizes` that decide the others

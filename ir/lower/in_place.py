@@ -6,13 +6,15 @@ where nothing but the input itself gets the new value, when it would be written 
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
-from frameloom.ir.lower.geometry import WRITE_BACK, base_of, flatten, scatter_of
-from frameloom.ir.lower.table import Ref, Scattered, positions, read
+from frameloom.ir.fallible import may_raise, never_raises
+from frameloom.ir.lower.geometry import VIEWS, WRITE_BACK, base_of, flatten, is_view, scatter_of
+from frameloom.ir.lower.table import TABLE, Ref, Scattered, positions, read
 from frameloom.ir.program import Buffer, Kind, Store
 from frameloom.ir.scatter import reads_own
 from frameloom.ir.size import number
@@ -59,7 +61,7 @@ def in_place(graph: Lowering, node: torch.fx.Node, value: Scattered) -> InPlace 
         return InPlace(into, stores, False) if changed.isdisjoint(read_here) else None
     if graph.channels_last or graph.starts_anew:  # nothing is written before it has to
         return None
-    at_once = _same_place(graph, node, into) and _is_over(node, end)
+    at_once = _same_place(graph, node, into) and _is_over(node, end) and not _decides_failure(node)
     return InPlace(into, stores, True) if at_once else None
 
 
@@ -77,6 +79,30 @@ def _same_place(graph: Lowering, node: torch.fx.Node, into: Ref) -> bool:
     val = node.meta["val"]
     strides = tuple(map(number, val.stride()))
     return strides == into.strides and graph.base_offset[into.buffer] == int(val.storage_offset())
+
+
+def _decides_failure(node: torch.fx.Node) -> bool:
+    """Whether a call can fail at something computed from `node`: it starts anew then, so that nothing may be written."""
+    seen, later = {node}, node.next
+    while later.op != "root":
+        if not seen.isdisjoint(later.all_input_nodes) and later.op == "call_function":
+            if _may_fail(later):
+                return True
+            seen.add(later)
+        later = later.next
+    return False
+
+
+def _may_fail(node: torch.fx.Node) -> bool:
+    name, val = str(node.target), node.meta.get("val")
+    if name == WRITE_BACK or node.target is operator.getitem:
+        return False
+    of_floats = getattr(val, "dtype", torch.int64).is_floating_point
+    if name in VIEWS or is_view(node.target):
+        return False
+    given = [n.meta.get("val") for n in node.all_input_nodes]
+    unknown = name not in TABLE or any(0 in getattr(v, "shape", ()) for v in given)
+    return may_raise(name, of_floats) or (unknown and not never_raises(name))
 
 
 def _is_over(node: torch.fx.Node, end: torch.fx.Node) -> bool:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from frameloom.capture._capture import RunPlainly
-from frameloom.capture.assumptions import rerunning
+from frameloom.capture.assumptions import restarting, verified
 from tests.helpers import check
 
 
@@ -12,19 +12,23 @@ def raising(_):
     raise IndexError("out of range")
 
 
+def stopping(_):
+    raise RunPlainly(IndexError("out of range"))
+
+
 def test_an_exception_means_a_plain_run():
     with pytest.raises(RunPlainly):
-        rerunning(raising)(1)
+        restarting(raising)(1)
 
 
 def test_what_the_recorded_graph_raises_too_means_a_plain_run():
     with pytest.raises(RunPlainly):
-        rerunning(raising, raising)(1)
+        verified(stopping, raising)(1)
 
 
 def test_what_it_does_not_raise_comes_through():
     with pytest.raises(IndexError, match="out of range"):
-        rerunning(raising, lambda x: x)(1)
+        verified(stopping, lambda x: x)(1)
 
 
 def test_what_was_drawn_is_drawn_again():
@@ -35,8 +39,10 @@ def test_what_was_drawn_is_drawn_again():
     drawn: list[torch.Tensor] = []
     for _ in range(2):
         with pytest.raises(RunPlainly):
-            rerunning(drawing, drawing, draws_numbers=True)(1)
-    assert len(drawn) == 4
+            restarting(drawing)(1)
+    with pytest.raises(RunPlainly):
+        verified(stopping, drawing)(1)
+    assert len(drawn) == 3
     assert all(torch.equal(d, drawn[0]) for d in drawn)
 
 

@@ -1,0 +1,56 @@
+"""Calls that fail before they have changed anything: they start anew as plain Python, which does in order what the program does before it raises.
+
+In: the steps of a plan, in order.  Out: how many of the first may fail so, and whether the CPU's generator has to be put back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from frameloom.capture import _capture
+from frameloom.config import config
+from frameloom.debug import log
+from frameloom.ir.groups import commits, raises_by_data, writes_input
+from frameloom.ir.late import defines
+from frameloom.ir.program import Check, Step
+
+
+class Restart:
+    """`allowed`: whether all that the steps change but inputs is the state of that generator."""
+
+    def __init__(self, allowed: bool) -> None:
+        self.allowed = allowed
+        self.draws: int | None = None  # the first step that draws
+        self.writes: int | None = None  # the first that writes to an input
+        self.remembers = False
+        self.is_too_late = False  # whether what is assumed of data is looked at behind a write
+
+    def look_at(self, step: Step, number: int) -> None:
+        if self.writes is None and writes_input(step):
+            self.writes = number
+        elif self.draws is None and commits(step):
+            self.draws = number
+        if not self.allowed or not raises_by_data(step):
+            return
+        if self.writes is None:
+            self.remembers |= self.draws is not None
+        elif defines(step) or (isinstance(step, Check) and step.starts_anew):
+            self.is_too_late = True
+
+    def steps(self, count: int) -> int:
+        """How many of the first of `count` steps."""
+        ends = [count, count if self.writes is None else self.writes]
+        if self.draws is not None and not self.remembers:
+            ends.append(self.draws)
+        return min(ends)
+
+
+def start_anew(error: Exception, generator: Any) -> None:
+    """A call has failed before it has changed anything."""
+    if generator is not None:
+        torch.default_generator.set_state(generator)
+    if "recompiles" in config.logs:
+        log("recompiles", f"a call starts anew as plain Python ({type(error).__name__}: {error})")
+    raise _capture.RunPlainly(error) from None
