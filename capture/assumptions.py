@@ -16,6 +16,7 @@ import torch
 from frameloom.capture import _capture
 from frameloom.capture.aten_op import draws, may_raise
 from frameloom.capture.exception_paths import is_caught
+from frameloom.capture.instr import Instr
 from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break, let_mistakes_through
 from frameloom.ir.program import ANEW, ASSUMED

@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 
 from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided
 from frameloom.errors import let_mistakes_through
-from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated, late_in
+from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated, late_in, surely_positive
 
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 MOST = 4  # symbols
@@ -46,7 +46,28 @@ def by_trials(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any]) -> A
         if made is None:
             return None
         results.append(made)
+    for s in symbols:
+        size = s.facts.make({(s,): 1})
+        if surely_positive(size) or _fits_nothing(s, func, args, kwargs, infer, results, symbols):
+            continue
+        if not size > 0:
+            return None
     return results[0] if len(returns) == 1 and _is_one(returns[0]) else tuple(results)
+
+
+def _fits_nothing(
+    symbol: Symbol, func: Any, args: Any, kwargs: Any, infer: Callable[..., Any], results: list[torch.Tensor], symbols: list[Symbol]
+) -> bool:  # fmt: skip
+    """Whether the results fit what the kernel says where that size is 0."""
+    values = {s: 0 if s is symbol else n for s, n in zip(symbols, PRIMES, strict=False)}
+    try:
+        found = _answer(func, args, kwargs, infer, values.__getitem__)
+    except Exception:  # as above
+        return False
+    return all(
+        [evaluated(n, values.__getitem__) for n in made.shape] == list(t.shape)
+        for made, t in zip(results, found, strict=True)
+    )
 
 
 def _is_one(returned: Any) -> bool:

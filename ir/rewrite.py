@@ -7,6 +7,7 @@ file per subject.  FRAMELOOM_FUEL=n stops after n rewrites, to find one that is 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from frameloom.config import config
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.ops import COMMUTATIVE, LEAVES, Op
-from frameloom.ir.program import Kernel, Program, Store
+from frameloom.ir.program import Kernel, Program, Store, is_cuda
 from frameloom.ir.substitute import transform
 
 Number = bool | int | float
@@ -143,19 +144,19 @@ def _is_address(node: Node) -> bool:
     return node.op is Op.LOAD or node.op in LEAVES
 
 
-_default: Rewriter | None = None
+@functools.cache
+def _rewriter(on_gpu: bool) -> Rewriter:
+    from frameloom.ir.rules import ALL_RULES, GPU_RULES
+
+    return Rewriter(GPU_RULES if on_gpu else ALL_RULES, config.fuel)
 
 
 def simplify(program: Program) -> Program:
     """`program` with all rules applied to every kernel."""
-    global _default
-    if _default is None:
-        from frameloom.ir.rules import ALL_RULES
-
-        _default = Rewriter(ALL_RULES, config.fuel)
-    rewriter = _default
     steps = tuple(
-        replace(s, stores=_simplify(s.stores, rewriter)) if isinstance(s, Kernel) else s
+        replace(s, stores=_simplify(s.stores, _rewriter(is_cuda(s.device))))
+        if isinstance(s, Kernel)
+        else s
         for s in program.steps
     )
     return replace(program, steps=steps)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from frameloom.ir import index
 from frameloom.ir.cases import negation, settled_by_cases
 from frameloom.ir.dtype import DType
+from frameloom.ir.identity import identity
 from frameloom.ir.node import Axis, Node, axis, const, reduce, where
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.size import at_most, less, same, surely_positive
@@ -195,7 +196,7 @@ def rebuild(n: Node, srcs: tuple[Node, ...]) -> Node:
         return n
     op = n.op
     if op is Op.REDUCE:
-        settled = _settled_reduction(n.arg.kind, n.arg.axes, srcs[0])
+        settled = settled_reduction(n.arg.kind, n.arg.axes, srcs[0])
         return fold(n.arg.kind, n.arg.axes, srcs[0]) if settled is None else settled
     if n.dtype is DType.I64 and op in (Op.ADD, Op.MUL, Op.FLOORDIV, Op.MOD):
         if op is Op.ADD:
@@ -254,13 +255,16 @@ def _settled(op: Op, a: index.Range, b: index.Range) -> bool | None:
     return True if apart else False if equal else None
 
 
-def _settled_reduction(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
+def settled_reduction(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
+    """What a reduction comes to where its value is a constant, or a condition on positions; None where only a call tells.  One that may be over
+    nothing gives the identity of its kind then."""
+    runs = all(surely_positive(a.extent) for a in axes)
     if value.op is Op.CONST:
-        same = kind in ("any", "all", "max", "min") or (
-            kind == "sum" and value.dtype.is_int and not value.arg
-        )
-        return value if same else None
-    return _settled_at_an_end(kind, axes, value)
+        chosen = kind in ("any", "all", "max", "min")
+        if chosen and (runs or value.arg == identity(kind, value.dtype)):
+            return value
+        return value if kind == "sum" and value.dtype.is_int and not value.arg else None
+    return _settled_at_an_end(kind, axes, value) if runs else None
 
 
 def _settled_at_an_end(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:

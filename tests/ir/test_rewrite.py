@@ -12,7 +12,7 @@ from frameloom.ir.node import Axis, Node, Reduce, axis, cast, const, load
 from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
 from frameloom.ir.program import Buffer, Kind
 from frameloom.ir.rewrite import Pattern, Rewriter, match
-from frameloom.ir.rules import ALL_RULES
+from frameloom.ir.rules import ALL_RULES, GPU_RULES
 from frameloom.ir.rules.casts import holds_all
 from frameloom.ir.verify import _check_node, _Fault
 
@@ -180,3 +180,21 @@ def test_fuel_stops_rewriting():
     assert Rewriter(ALL_RULES).roots([negated]) == [x]
     assert Rewriter(ALL_RULES, fuel=0).roots([negated]) == [negated]
     assert Rewriter(ALL_RULES, fuel=1).roots([negated])[0] is negated.srcs[0].srcs[0]
+
+
+@pytest.mark.parametrize(
+    ("node", "folds"),
+    [
+        (cast(DType.I32, const(math.inf, DType.F32)), False),
+        (cast(DType.I64, const(math.nan, DType.F32)), False),
+        (cast(DType.I32, const(3e10, DType.F64)), False),
+        (cast(DType.U8, const(-1.5, DType.F32)), False),
+        (cast(DType.I32, const(2.5, DType.F32)), True),
+        (Node(Op.EXP, DType.F32, (const(1.5, DType.F32),)), False),
+        (Node(Op.ADD, DType.F32, (const(1.5, DType.F32), const(2.5, DType.F32))), True),
+    ],
+)
+def test_kernels_for_a_gpu_fold_what_all_devices_compute_alike(node, folds):
+    """A GPU gives the largest int for infinity, a CPU the smallest, and functions that are approximated are so in other ways."""
+    assert (Rewriter(GPU_RULES).roots([node])[0].op is Op.CONST) is folds
+    assert Rewriter(ALL_RULES).roots([node])[0].op is Op.CONST
