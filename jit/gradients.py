@@ -34,6 +34,8 @@ from frameloom.op_by_op import OpByOp
 
 Plan = Callable[..., tuple[Any, ...]]
 ALL_THERE: frozenset[int] = frozenset()
+STRIDED = torch.strided
+has_no_memory = torch._is_zerotensor
 NO_SIZES: Mapping[Symbol, int] = {}
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 may_checkpoint = torch.autograd.Variable._execution_engine.is_checkpoint_valid
@@ -291,13 +293,16 @@ class Compiled(torch.autograd.Function):
     def backward(context: Any, *given: Any) -> Any:
         piece: Gradients = context.piece
         how = piece.how
-        missing = ALL_THERE
+        missing, others = ALL_THERE, False
         for n in how.tangents:
-            if given[n] is None:
+            gradient = given[n]
+            if gradient is not None:
+                plain = type(gradient) is torch.Tensor and gradient.layout is STRIDED
+                others |= not plain or has_no_memory(gradient)
+            elif not missing:
                 missing = frozenset(k for k, n in enumerate(how.tangents) if given[n] is None)
                 if len(missing) == len(how.tangents):
                     return piece.nothing
-                break
         # The only list of what is saved, so that the pass can let go of it.
         if context.rest is not None:
             values = context.rest.saved(how, missing)
@@ -318,8 +323,13 @@ class Compiled(torch.autograd.Function):
         made = None
         if context.watched:
             made = with_hooks(context.watched, piece.op_by_op, inside, context.others, given)
-        if made is None and torch.is_grad_enabled():
-            made = piece.op_by_op.gradients(inside(), context.others, given)
+        if made is None and (others or torch.is_grad_enabled()):
+            # Plans read memory, which these have not, or in their own way.
+            again = torch.is_grad_enabled()
+            made = piece.op_by_op.gradients(inside(), context.others, given, create_graph=again)
+            if made is not None and others and not keeps_graph():
+                context.others = None
+                context.maybe_clear_saved_tensors()
         if made is not None:
             return None, None, *made
         del inside
