@@ -88,6 +88,24 @@ def _record_as_strided_scatter(recorder: Any, func: Any, args: Any, kwargs: Any)
     return recorder.pure(func, args, kwargs)
 
 
+def _record_empty(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """With deterministic algorithms, PyTorch fills memory that nobody has written to."""
+    settings = (
+        torch._C._get_deterministic_algorithms,
+        torch._C._get_deterministic_fill_uninitialized_memory,
+    )
+    made = recorder.pure(func, args, kwargs)
+    for tells in settings:
+        recorder.relies_on.add(tells)
+        if not tells():
+            return made
+    dtype = made.dtype
+    value: Any = torch.nan
+    if not (dtype.is_floating_point or dtype.is_complex):
+        value = True if dtype is torch.bool else torch.iinfo(dtype).max
+    return recorder.pure(aten.fill.Scalar, (made, value), {})
+
+
 def _record_assertion(recorder: Any, func: Any, args: Any, kwargs: Any) -> None:
     recorder.emit(func, args, kwargs)
     recorder.n_ops += 1
@@ -157,6 +175,17 @@ def _record_channel_shuffle(recorder: Any, func: Any, args: Any, kwargs: Any) ->
 
 SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.mkldnn_rnn_layer.default: record_rnn,
+    **{
+        func: _record_empty
+        for func in (
+            aten.empty.memory_format,
+            aten.empty_like.default,
+            aten.empty_strided.default,
+            aten.empty_permuted.default,
+            aten.new_empty.default,
+            aten.new_empty_strided.default,
+        )
+    },
     **{
         getattr(packet, overload): _quantized
         for packet in (
