@@ -16,6 +16,7 @@ from frameloom.capture.fake import Fake
 from frameloom.capture.index_shapes import laid_out
 from frameloom.capture.shapes import empty
 from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided, has_sizes, settled
+from frameloom.capture.sized_rules import as_suggested
 from frameloom.ir.size import Int, Size, atoms_of, evaluated, hint_of, late_in
 
 aten = torch.ops.aten
@@ -120,13 +121,9 @@ def _eig(meta: Any, x: Any) -> Any:
     return values, _by_columns(vectors)
 
 
-def _max_unpool2d(meta: Any, x: Any, indices: Any, size: Any) -> Any:
-    last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
-    return (
-        meta.contiguous(memory_format=torch.channels_last)
-        if last and not x.is_contiguous()
-        else meta
-    )
+def _log_sigmoid(meta: Any, x: Any) -> Any:
+    """The result is a fresh tensor, as what is kept for the backward pass is."""
+    return tuple(empty(m.shape, m.dtype) for m in meta)
 
 
 def _batch_norm(meta: Any, x: Any, *parameters: Any) -> Any:
@@ -170,6 +167,17 @@ def _channel_shuffle(meta: Any, x: Any, groups: int) -> Any:
         meta.shape, dtype=meta.dtype, device="meta",
         memory_format=torch._prims_common.suggest_memory_format(x),
     )  # fmt: skip
+
+
+def _as_input(meta: Any, x: Any, *args: Any) -> Any:
+    """In the memory format of the input; without elements, as a fresh tensor."""
+    if has_sizes(meta.shape):
+        found = as_suggested(x.meta, list(meta.shape), meta.dtype)
+        if found is not None:
+            return found
+        meta, x = settled(meta), _as_captured(x)
+    form = torch._prims_common.suggest_memory_format(x)
+    return _laid_out(meta, form if x.numel() else torch.contiguous_format)
 
 
 def _interpolated(meta: Any, x: Any, *args: Any) -> Any:
@@ -225,17 +233,24 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten.convolution.default): _convolution,
     ("cpu", aten._linalg_svd.default): _svd,
     ("cpu", aten.linalg_eig.default): _eig,
-    ("cpu", aten.max_unpool2d.default): _max_unpool2d,
+    ("cpu", aten.max_unpool2d.default): _as_input,
+    ("cpu", aten.log_sigmoid_forward.default): _log_sigmoid,
     ("cpu", aten._native_batch_norm_legit.no_stats): _batch_norm_on_cpu,
     ("cpu", aten._native_batch_norm_legit_no_training.default): _batch_norm_on_cpu,
     ("cpu", aten._native_batch_norm_legit_functional.default): _batch_norm_on_cpu,
-    ("cpu", aten._batch_norm_with_update_functional.default): _batch_norm,
+    ("cpu", aten._batch_norm_with_update_functional.default): _batch_norm_on_cpu,
     ("cpu", aten.native_layer_norm.default): _layer_norm_on_cpu,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
     ("cpu", aten.multi_margin_loss.default): _multi_margin_loss,
     ("cpu", aten._embedding_bag.default): _embedding_bag,
     ("cpu", aten.channel_shuffle.default): _channel_shuffle,
     ("cpu", aten.pixel_unshuffle.default): _pixel_unshuffle,
+    ("cpu", aten.pixel_shuffle.default): _as_input,
+    **{
+        ("cpu", getattr(aten, f"{mode}_pad{n}d").default): _as_input
+        for mode in ("reflection", "replication")
+        for n in (2, 3)
+    },
     **{
         ("cpu", func): _fourier(func)
         for func in (aten._fft_c2c.default, aten._fft_r2c.default, aten._fft_c2r.default)

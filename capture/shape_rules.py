@@ -157,7 +157,32 @@ def _roll(func: Any, x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
         )
     for dim in dims:
         wrap_dim(dim, x.dim())
-    return empty(x.shape, x.dtype) if x.is_contiguous() and len(dims) == 1 else None
+    if x.is_contiguous() and len(dims) == 1:
+        return empty(x.shape, x.dtype)
+    if not dims:
+        return None
+    for shift, dim in zip(shifts, dims, strict=True):  # as it is done
+        start = -shift % x.shape[dim]
+        x = torch.cat([x.narrow(dim, start, x.shape[dim] - start), x.narrow(dim, 0, start)], dim)
+    return x
+
+
+@rule(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
+def _index_fill(func: Any, x: torch.Tensor, dim: int, index: Any, value: Any) -> Any:
+    """A copy, in which it is done."""
+    wrap_dim(dim, x.dim())
+    return None if is_dense(x) else aten.clone.default(x)
+
+
+@rule(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar)
+def _isin(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
+    return empty(x.shape, torch.bool)
+
+
+@rule(aten.mvlgamma.default)
+def _mvlgamma(func: Any, x: torch.Tensor, p: int) -> Any:
+    """The sum of a dimension that is added behind the others."""
+    return None
 
 
 @rule(aten.frexp.Tensor)

@@ -47,7 +47,7 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if _is_sized(args) or (kwargs and _is_sized(kwargs.values())):
         return inferred(_infer_sized, func, args, kwargs)
     rule = RULES.get(func)
-    if rule is None and torch.Tag.pointwise in func.tags:
+    if rule is None and is_pointwise(func):
         rule = _pointwise
     if rule is not None:
         result = rule(func, *args, **kwargs)
@@ -216,15 +216,17 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
         return None
     alike = all(alike_shapes(t.shape, shape) for t in tensors)
     # A number in the place of a tensor takes part as a tensor without dimensions.
-    wraps = bool(shape) and len(tensors) == 1 < len(args) and func._overloadname in WRAPPING
+    wrapping = func._overloadname in WRAPPING or func is aten.floor_divide.default
+    wraps = bool(shape) and len(tensors) == 1 < len(args) and wrapping
     if has_sizes(shape):
         alike = alike and not (wraps and any(map(_is_one_here, shape)))
         shape = tuple(map(resolved, shape))
         return empty_strided(shape, iterator_strides(shape, tensors, alike), dtype)
     if alike and all(t.is_contiguous() for t in tensors):
         result = empty(shape, dtype)
-        usual = 0 not in shape and all(alike_shapes(t.stride(), result.stride()) for t in tensors)
-        if 1 not in shape or usual:
+        there = 0 not in shape
+        usual = there and all(alike_shapes(t.stride(), result.stride()) for t in tensors)
+        if usual or (there and 1 not in shape):
             return result
     alike = alike and not wraps
     strides = iterator_strides(shape, tensors, alike)

@@ -1,0 +1,154 @@
+"""Strides of results over inputs that lie otherwise than fresh tensors: those of PyTorch.
+
+A part of the op database, each op over inputs that are permuted, channels last, expanded, cut out or empty, recorded and run op by op.
+"""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing._internal.common_methods_invocations import op_db
+
+import frameloom
+from frameloom import jit
+
+NAMES = (
+    "abs", "add", "amax", "argmin", "bmm", "cat", "clamp", "clone", "cumsum", "diff", "div.floor_rounding", "flip", "floor_divide",
+    "gather", "index_fill", "index_select", "isin", "lerp", "masked_fill", "max_unpool2d", "mean", "mul",
+    "mvlgamma.mvlgamma_p_1", "nn.functional.conv2d", "nn.functional.gelu", "nn.functional.interpolate.bilinear",
+    "nn.functional.logsigmoid", "nn.functional.pad.constant", "nn.functional.pad.reflect", "nn.functional.pad.replicate",
+    "nn.functional.pixel_shuffle", "nn.functional.pixel_unshuffle", "nn.functional.prelu", "roll", "scatter", "softmax",
+    "sort", "sum", "tril", "var", "where",
+)  # fmt: skip
+OPS = {op.full_name: op for op in op_db if op.full_name in NAMES}
+
+
+def permuted(t):
+    order = tuple(reversed(range(t.dim())))
+    return t.permute(order).contiguous().permute(order)
+
+
+def channels_last(t):
+    return t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t
+
+
+def expanded(t):
+    return t.select(0, 0).unsqueeze(0).expand_as(t) if t.dim() and t.shape[0] else t
+
+
+def cut_out(t):
+    if t.dim() < 2:
+        return t
+    *batch, rows, columns = t.shape
+    whole = torch.zeros(*batch, columns, 2 * rows + 1, dtype=t.dtype)
+    view = whole[..., 1::2].transpose(-1, -2)
+    return view.copy_(t)
+
+
+def empty(t):
+    return t[:0] if t.dim() else t
+
+
+LAYOUTS = [permuted, channels_last, expanded, cut_out, empty]
+
+
+def relaid(value, how):
+    if isinstance(value, torch.Tensor):
+        return how(value)
+    if isinstance(value, list | tuple):
+        return type(value)([relaid(v, how) for v in value])
+    return value
+
+
+def leaves(value):
+    return [value] if isinstance(value, torch.Tensor) else list(value)
+
+
+@pytest.mark.parametrize("how", LAYOUTS, ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("name", sorted(OPS))
+def test_of_the_op_database(name, how):
+    op, seen = OPS[name], set()
+    for sample in itertools.islice(op.sample_inputs("cpu", torch.float32), 40):
+        if (kind := (sample.input.dim() if isinstance(sample.input, torch.Tensor) else 0, len(sample.args))) in seen:  # fmt: skip
+            continue
+        seen.add(kind)
+
+        def fn(x, args, options=sample.kwargs):
+            return op(x, *args, **options)
+
+        given = relaid(sample.input, how), relaid(sample.args, how)
+        try:
+            wanted = leaves(fn(*given))
+        except (RuntimeError, IndexError, ValueError):
+            continue
+        found = leaves(jit(fn, backend="eager")(*given))
+        recorded = [layout for graph in _graphs(fn, given) for layout in graph]
+        for a, b in zip(found, wanted, strict=True):
+            assert (a.shape, a.stride(), a.storage_offset()) == (b.shape, b.stride(), b.storage_offset())  # fmt: skip
+        for said, real in recorded:
+            assert said == real
+
+
+def _graphs(fn, given):
+    """What each graph says of its results, and what they are."""
+    found = []
+
+    def backend(module, examples):
+        ends = module.graph.find_nodes(op="output")[0].args[0]
+        said = [n.meta["val"].stride() for n in ends]
+
+        def run(*inputs):
+            made = module.forward(*inputs)
+            found.append([(s, m.stride()) for s, m in zip(said, made, strict=True) if m.numel()])
+            return made
+
+        return run
+
+    jit(fn, backend=backend)(*given)
+    return found
+
+
+X = torch.arange(100.0).reshape(2, 5, 2, 5)
+NHWC = X.contiguous(memory_format=torch.channels_last)
+
+
+XS = [NHWC, NHWC[:, ::2], X.permute(2, 0, 3, 1), NHWC[:0], X[:1, :, :1].expand(2, 5, 2, 5)]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("x", XS)
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: torch.roll(x, -1, 0),
+        lambda x: torch.roll(x, 0, 1),
+        lambda x: torch.roll(x, (1, 2), (0, -1)),
+        lambda x: torch.roll(x, 3),
+        lambda x: torch.floor_divide(x, torch.tensor(2.0)),
+        lambda x: x // 2,
+        lambda x: F.pixel_shuffle(x, 1),
+        lambda x: torch.mvlgamma(x + 9, 1),
+        lambda x: torch.isin(x, torch.tensor([1.0])),
+        lambda x: F.logsigmoid(x),
+        lambda x: x.index_fill(1, torch.tensor([0]), 1.0),
+    ],
+)
+def test_compiled(fn, x, dynamic):
+    as_eager(fn, x, dynamic)
+
+
+@pytest.mark.parametrize("x", XS)
+@pytest.mark.parametrize("mode", ["replicate", "reflect"])
+def test_compiled_borders(mode, x):
+    as_eager(lambda x: F.pad(x, (1, -1, 1, 0), mode=mode), x, None)
+
+
+def as_eager(fn, x, dynamic):
+    for given in (fn, lambda x: fn(x * 2) + 0):
+        wanted, found = given(x), frameloom.jit(given, dynamic=dynamic)(x)
+        assert found.stride() == wanted.stride()
+        torch.testing.assert_close(found, wanted)
+        windows = [t.as_strided((t.numel(),), (1,)) for t in (found, wanted) if t.numel()]
+        if windows and wanted.untyped_storage().nbytes() == wanted.numel() * wanted.element_size():
+            torch.testing.assert_close(*windows)
