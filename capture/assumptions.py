@@ -19,6 +19,7 @@ from frameloom.capture.exception_paths import is_caught
 from frameloom.capture.instr import Instr
 from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break, let_mistakes_through
+from frameloom.ir.library import is_collective
 from frameloom.ir.program import ANEW, ASSUMED
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ def _can_be_repeated(node: torch.fx.Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or target in OWN_EFFECTS:
         return True
     if not draws(node):
-        return not (target._schema.is_mutable or not target._schema.returns)
+        changes = target._schema.is_mutable or not target._schema.returns
+        return not (changes or is_collective(str(target)))
     results = node.meta["val"]
     first = results[0] if isinstance(results, (list, tuple)) else results
     given = (*node.args, *node.kwargs.values())

@@ -16,6 +16,7 @@ from frameloom.capture.fake import Fake
 from frameloom.capture.shapes import infer
 from frameloom.errors import Break
 from frameloom.ir import fallible
+from frameloom.ir.library import is_collective
 from frameloom.ir.size import Int, equal, fits, hint_of, is_size
 
 aten = torch.ops.aten
@@ -81,6 +82,13 @@ def may_raise(node: torch.fx.Node, at_once: bool = False) -> bool:
     of_floats = getattr(val, "dtype", torch.int64).is_floating_point
     on_gpu = at_once and any(f.device.type == "cuda" for f in _fakes_of(node))
     return fallible.may_raise(str(node.target), of_floats, on_gpu)
+
+
+def stays_unused(node: torch.fx.Node) -> bool:
+    """Whether it does more than give results."""
+    if node.target is aten.copy_.default or may_raise(node) or is_collective(str(node.target)):
+        return True
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _fakes_of(node: torch.fx.Node) -> list[Fake]:

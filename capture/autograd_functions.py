@@ -16,7 +16,7 @@ import torch
 import torch.fx
 from torch.autograd.function import once_differentiable
 
-from frameloom.capture.aten_op import draws, may_raise
+from frameloom.capture.aten_op import stays_unused
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
 from frameloom.capture.graph import Layout, function_of
@@ -265,7 +265,6 @@ def with_functions(
                 copies[result].meta.pop("grad", None)
     graph.output(tuple(copies[n] for n in ends))
     for node in reversed(graph.nodes):
-        stays = node.target is aten.copy_.default or draws(node) or may_raise(node)
-        if not node.users and node.op not in ("placeholder", "output") and not stays:
+        if not node.users and node.op not in ("placeholder", "output") and not stays_unused(node):
             graph.erase_node(node)
     return graph

@@ -24,9 +24,9 @@ from frameloom.capture.aten_op import (
     facts_of,
     fakes_in,
     infer_node,
-    may_raise,
     names_no_index,
     selects_by_mask,
+    stays_unused,
     tensors_of,
 )
 from frameloom.capture.attention_masks import check_mask
@@ -514,10 +514,7 @@ class Recorder(TorchDispatchMode):
         for node in reversed(self.graph.nodes):
             if node.users or node.op in ("placeholder", "output") or node in stays:
                 continue
-            if node.target is aten.copy_.default or may_raise(node):
-                continue
-            tags = getattr(node.target, "tags", ())
-            if torch.Tag.nondeterministic_seeded in tags:
+            if stays_unused(node):
                 continue
             if is_refused(node):
                 raise Avoid(node.meta["site"])

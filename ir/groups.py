@@ -14,7 +14,7 @@ from typing import Any
 
 from frameloom.ir.fallible import may_raise, never_raises
 from frameloom.ir.late import checked, defines, told
-from frameloom.ir.library import CALLS, DRAW, OWN
+from frameloom.ir.library import CALLS, DRAW, OWN, is_collective
 from frameloom.ir.memory import read_by, reads_of, views_in, writes_of
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store, is_cuda
 
@@ -287,7 +287,8 @@ def _effects(target: str) -> tuple[bool, bool]:
             # native_batch_norm updates its running statistics without saying so.
             mutating = op._schema.is_mutable or target == "aten.native_batch_norm.default"
             seeded = torch.Tag.nondeterministic_seeded in op.tags
-            _EFFECTS[target] = (mutating, mutating or seeded or not op._schema.returns)
+            speaks = seeded or not op._schema.returns or is_collective(target)
+            _EFFECTS[target] = (mutating, mutating or speaks)
     return _EFFECTS[target]
 
 

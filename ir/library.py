@@ -20,3 +20,10 @@ OUT_FORMS: dict[str, str] = {
     "aten.addmm.default": "aten.addmm.out",
     "aten.baddbmm.default": "aten.baddbmm.out",
 }
+
+# Ops by which processes talk to each other, which all have to make, in one order.
+_COLLECTIVE = ("_c10d_functional.", "_c10d_functional_autograd.", "c10d.")
+
+
+def is_collective(target: str) -> bool:
+    return target.startswith(_COLLECTIVE)
