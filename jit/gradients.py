@@ -31,6 +31,7 @@ from frameloom.errors import FrameloomError
 from frameloom.ir.size import Symbol
 from frameloom.ir.size_facts import Conditions
 from frameloom.op_by_op import OpByOp
+from frameloom.restart import start_anew
 
 Plan = Callable[..., tuple[Any, ...]]
 ALL_THERE: frozenset[int] = frozenset()
@@ -61,6 +62,7 @@ class Gradients:
         assert captured.backward is not None
         self.forward, self.how = forward, captured.backward
         self.op_by_op = OpByOp(captured)
+        self.restarts = captured.restarts
         self._compile = compile_backward
         self._backward: dict[frozenset[int], _BackwardPass] = {}
         how = self.how
@@ -100,7 +102,7 @@ class Gradients:
             # Autograd calls hooks for each input of a node, also where no gradient comes.
             if self.checks_sizes:
                 raise _capture.RunPlainly
-            results = self.op_by_op.program(inputs)
+            results = self._program(inputs)
         else:
             results = apply(self, inputs, *wanted)
             if self.depended_on:
@@ -115,6 +117,17 @@ class Gradients:
             else results[o]
             for o in self.how.outputs
         )
+
+    def _program(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Op by op; inputs are written last."""
+        if not self.restarts:
+            return self.op_by_op.program(inputs)
+        generator = torch.default_generator.get_state()
+        try:
+            return self.op_by_op.program(inputs)
+        except Exception as error:
+            start_anew(error, generator)
+            raise
 
     def run(self, context: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
         how = self.how
