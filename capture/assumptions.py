@@ -100,7 +100,7 @@ def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) 
     sites = [*t.rerun_sites, *t.fallible_sites]
     if sites and not may:
         raise Avoid(sites[0])
-    return may
+    return may and (ours or bool(sites))
 
 
 def may_draw_again(graph: CapturedGraph) -> bool:
@@ -122,7 +122,7 @@ def _can_be_repeated(node: torch.fx.Node) -> bool:
 
 
 def restarting(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """The graph as another backend has compiled it, whose exceptions mean that the call starts anew."""
+    """The graph where no plan runs it: its exceptions mean that the call starts anew."""
 
     def run(*inputs: Any) -> Any:
         generator = torch.default_generator.get_state()

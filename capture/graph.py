@@ -162,7 +162,8 @@ class CapturedGraph:
     facts: Any = None  # about the sizes in it that vary: a Facts
     frozen: tuple[str, ...] = ()  # names of constants that are parameters and buffers of modules
     visible: int | None = None  # how many of the first outputs the program sees; None: all
-    restarts: bool = False  # whether a call that fails before it writes is to start anew
+    # Whether a call that fails before it writes starts anew: what runs the graph raises RunPlainly then.
+    restarts: bool = False
     owned: bool = False  # whether calls hand over their inputs, which go after their last use
     # Where the outputs need gradients; the graph then also returns what is saved for them.
     backward: Backward | None = None

@@ -24,7 +24,6 @@ from frameloom.capture import _capture, breaks, effects
 from frameloom.capture.aliases import apart_in_memory, tell_objects_apart
 from frameloom.capture.assumptions import (
     check_that_restart_is_possible,
-    restarting,
     verified,
 )
 from frameloom.capture.branches import calls_in
@@ -113,7 +112,7 @@ class Piece:
                 self.graph = frozen(t, self.graph)
             ours = getattr(capture.compiler.options, "backend", None) is None
             restarts = check_that_restart_is_possible(t, self.graph, ours)
-            self.graph = replace(self.graph, restarts=restarts and ours)
+            self.graph = replace(self.graph, restarts=restarts)
             checks_sizes(t, self.graph, ours)
             facts = t.recorder.facts
             if t.session.varying.relate(facts):
@@ -126,9 +125,7 @@ class Piece:
                     part.compile(partial(capture.compiler.compile_part, trail=capture.trail))
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
             sized = checks_sizes(t, self.graph, ours)
-            if not ours and (t.rerun_sites or t.fallible_sites):
-                self.compiled = restarting(self.compiled)
-            elif restarts and config.verify and not sized and not self.graph.mutated:
+            if restarts and config.verify and not sized and not self.graph.mutated:
                 self.compiled = verified(self.compiled, self.graph.gm)
             if t.foreseen:
                 self.compiled = forgetting(t, self.compiled)

@@ -19,6 +19,7 @@ import torch.fx
 from frameloom.assemble import assemble
 from frameloom.backends import Texts, announce, build_all, generate_all, launches
 from frameloom.capture import _capture
+from frameloom.capture.assumptions import restarting
 from frameloom.capture.branches import calls_in
 from frameloom.capture.graph import Backward, CapturedGraph, without_examples
 from frameloom.capture.partial import partial_backward
@@ -195,9 +196,11 @@ def _compile_one(
     if options.backend == "eager":
         # Its `forward`, past the hooks that a program may set for all modules.
         made = _left_alone(captured.gm.forward, captured)
+        made = restarting(made) if captured.restarts else made
         return made, GraphReport(without_examples(captured))
     if options.backend is not None:
         made = _left_alone(_call_backend(captured, options), captured)
+        made = restarting(made) if captured.restarts else made
         return made, GraphReport(without_examples(captured))
     if written is None:
         announce(captured)

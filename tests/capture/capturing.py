@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import torch
 
 from frameloom.capture import _capture
+from frameloom.capture.assumptions import restarting
 from frameloom.capture.frame_capture import capture_call
 from frameloom.capture.graph import without_examples
 from tests.observe import assert_same_call, observe
@@ -38,7 +39,8 @@ class GraphRunner:
 
     def compile_graph(self, graph, trail):
         self.graphs.append(without_examples(graph))
-        return as_recorded(graph.gm.forward)  # past hooks that a program sets for all modules
+        run = as_recorded(graph.gm.forward)  # past hooks that a program sets for all modules
+        return restarting(run) if graph.restarts else run
 
     def add_break(self, report):
         self.breaks.append(report)

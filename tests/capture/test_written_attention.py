@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.capture import written_attention
+from frameloom.capture.assumptions import restarting
 from tests.capture.capturing import GraphRunner, as_recorded, jitted
 
 B, H, L, D = 2, 4, 24, 16
@@ -18,7 +19,8 @@ class Recognising(GraphRunner):
 
     def compile_graph(self, graph, trail):
         self.graph = written_attention.recognised(graph)
-        return as_recorded(self.graph.gm.forward)
+        run = as_recorded(self.graph.gm.forward)
+        return restarting(run) if graph.restarts else run
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 from frameloom.capture import _capture, tracer
+from frameloom.capture.assumptions import restarting
 from frameloom.capture.frame_capture import capture_call
 from frameloom.capture.modes import modes_kept
 from frameloom.capture.resume import is_made
@@ -148,7 +149,7 @@ class Compiler:
     # --- what capture calls back
 
     def compile_graph(self, graph, trail):
-        return graph.gm
+        return restarting(graph.gm) if graph.restarts else graph.gm
 
     def add_break(self, report):
         self.forced.breaks[report.kind] += 1

@@ -6,6 +6,7 @@ the kernels of many at once, then `check_compiled` runs each natively.
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ import torch
 from frameloom.assemble import Built, assemble
 from frameloom.backends import generate_all
 from frameloom.capture import _capture
+from frameloom.capture.assumptions import restarting
 from frameloom.capture.frame_capture import capture_call
 from frameloom.ir import interp
 from frameloom.ir.memory import buffers_of, plan_memory
@@ -68,7 +70,11 @@ class Runner:
     def compile_graph(self, graph: Any, trail: Any) -> Callable[..., Any]:
         piece = Piece(graph)
         self.pieces.append(piece)
-        return lambda *inputs: self.run(piece, inputs)
+        made = functools.partial(self._called, piece)
+        return restarting(made) if graph.restarts else made
+
+    def _called(self, piece: Piece, *inputs: Any) -> Any:
+        return self.run(piece, inputs)
 
     def run(self, piece: Piece, inputs: tuple[Any, ...]) -> Any:
         if self.way == "loops":
