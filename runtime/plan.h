@@ -244,8 +244,8 @@ struct Program {
     bool calls_torch = false;      // what autograd may follow: a library call, or a view of an input
     int widest_kernel = 0, widest_launch = 0;
     PyObject *otherwise = nullptr; // what is called instead where random numbers are not drawn by the plan
-    // What is called with the exception of a step that restarts, and raises another one; with what `remember`,
-    // if there is one, has given before the steps.  nullptr: none restarts.
+    // What is called with the exception of a step that restarts, and raises another one; with what
+    // `remember`, if there is one, has given before the steps.  nullptr: none restarts.
     PyObject *restart = nullptr, *remember = nullptr;
 
     Program() = default;

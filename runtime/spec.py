@@ -212,7 +212,7 @@ class PlanSpec:
     # A call that fails in one of the first `restarting` steps has changed nothing: `restart` is called with the exception and with what `remember`
     # has returned before the steps, and raises another exception.
     restarting: int = 0
-    restart: Callable[[BaseException, Any], object] | None = None
+    restart: Callable[[Exception, Any], object] | None = None
     remember: Callable[[], Any] | None = None
     owned: bool = False
     sizes: tuple[SizeCall, ...] = ()
