@@ -37,10 +37,11 @@ class Tape(Protocol):
 
 @dataclass(eq=False)
 class Memory:
-    """One storage: `version` counts writes; `key` is set when it belongs to a graph input."""
+    """One storage: `version` counts writes, `counted` those that autograd counts; `key` is set when it belongs to a graph input."""
 
     root: Fake
     version: int = 0
+    counted: int = 0
     input: int | None = None
     inference: bool = False  # whether it was made in inference mode
 
@@ -67,6 +68,7 @@ class ViewOf:
     depth: int  # how many views lie between it and the memory's root
     grad: bool = True  # whether it was made with gradient mode on
     piece: Piece | None = None
+    counts: bool = True  # whether writes to it count as writes to the parent: not for `.data`
 
 
 def current(fake: Fake, tape: Tape) -> Any:
@@ -89,14 +91,16 @@ def current(fake: Fake, tape: Tape) -> Any:
 
 def write(fake: Fake, value: Any, tape: Tape) -> None:
     """`fake` gets the value of node `value` (same size, dtype, strides); its memory follows."""
-    memory, f, node = fake.memory, fake, value
+    memory, f, node, counts = fake.memory, fake, value, True
     tape.remember(fake)
     tape.remember(memory.root)
     while f.view_of is not None:
         parent = f.view_of.parent
         node = _put_back(f, parent, node, tape)
+        counts = counts and f.view_of.counts
         f = parent
     memory.version += 1
+    memory.counted += counts
     memory.root.node, memory.root.version = node, memory.version
     fake.node, fake.version = value, memory.version
 

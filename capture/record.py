@@ -110,7 +110,7 @@ class Recorder(TorchDispatchMode):
         self.inputs: list[tuple[Any, torch.Tensor, Fake]] = []
         self._input_of: dict[int, Fake] = {}
         self.fakes: list[Fake] = []
-        self.undo: list[tuple[Fake, Any, int, int]] = []
+        self.undo: list[tuple[Fake, Any, int, int, int]] = []
         self.where = ""
         self.site: Any = None  # of the call being recorded (dead_calls.py)
         self.function: Any = None  # whose call is being recorded
@@ -295,7 +295,8 @@ class Recorder(TorchDispatchMode):
         last, self.n_ops, undo, soft = snapshot
         self.soft_sizes.take_back(soft)
         while len(self.undo) > undo:
-            fake, fake.node, fake.version, fake.memory.version = self.undo.pop()
+            fake, fake.node, fake.version, version, counted = self.undo.pop()
+            fake.memory.version, fake.memory.counted = version, counted
         while self.graph._root.prev is not last:
             self.graph.erase_node(self.graph._root.prev)
 
@@ -306,6 +307,11 @@ class Recorder(TorchDispatchMode):
             avoid_parts(self)
         self.soft_sizes.settle(outputs)
         mutated = write_back(self)
+        uncounted = [
+            i
+            for i, (_, real, fake) in enumerate(self.inputs)
+            if i in mutated and not fake.memory.counted and not real.is_inference()
+        ]
         for fake in outputs:
             if fake.memory.version:
                 forget_views(fake)
@@ -338,6 +344,7 @@ class Recorder(TorchDispatchMode):
             inputs=tuple(given[i][0] for i in used),
             examples=tuple(given[i][1] for i in used),
             mutated=tuple(used.index(i) for i in mutated),
+            uncounted=tuple(used.index(i) for i in uncounted),
             n_ops=self.n_ops,
             facts=self.facts,
             backward=backward and backward.renumbered(used),
@@ -450,7 +457,8 @@ class Recorder(TorchDispatchMode):
         return args, {**kwargs, "dtype": wanted[0]}
 
     def remember(self, fake: Fake) -> None:
-        self.undo.append((fake, fake.node, fake.version, fake.memory.version))
+        memory = fake.memory
+        self.undo.append((fake, fake.node, fake.version, memory.version, memory.counted))
 
     def node_of(self, a: Any) -> Any:
         if isinstance(a, Fake):

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from frameloom.capture import _capture
 from frameloom.capture.graph import CapturedGraph, without_examples
@@ -109,7 +110,7 @@ def assemble(
     changed = [
         InputSpec(position)
         for position in captured.mutated
-        if not captured.examples[position].is_inference()
+        if position not in captured.uncounted and not captured.examples[position].is_inference()
     ]
     if changed:
         bump = torch._C._increment_version
@@ -169,7 +170,8 @@ def _leaf(
 
 def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
     """The graph itself on its inputs."""
-    results: tuple[Any, ...] = captured.gm.forward(*inputs)
+    with _unsafe_preserve_version_counter(tuple(inputs[k] for k in captured.uncounted)):
+        results: tuple[Any, ...] = captured.gm.forward(*inputs)
     return results
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from frameloom.assemble import assemble
 from frameloom.backends import Texts, announce, build_all, generate_all, launches
@@ -145,6 +146,7 @@ class _BackwardHalf:
             inputs=(),
             examples=examples,
             mutated=(),
+            uncounted=(),
             visible=None,
             frozen=(),
             restarts=False,
@@ -321,7 +323,8 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
     def run(*inputs: Any) -> Any:
         suspended = _capture.hook_suspend()
         try:
-            with torch.no_grad():
+            silent = tuple(inputs[k] for k in captured.uncounted)
+            with torch.no_grad(), _unsafe_preserve_version_counter(silent):
                 made = compiled(*inputs)
         finally:
             _capture.hook_restore(suspended)

@@ -5,6 +5,7 @@ Facts that are fixed by the guards (shape, dtype, device...) are plain constants
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,7 @@ class TensorValue(Value):
         if name in COMPUTED:
             return t.torch_call(getattr(torch.Tensor, name).__get__, [self], {})
         if name == "data":
-            return t.torch_call(torch.Tensor.detach, [self], {})
+            return self.uncounted(t)
         if name == "__class__":
             return t.from_python(self.type())
         if self.real is not None and name in getattr(self.real, "__dict__", ()):
@@ -126,6 +127,13 @@ class TensorValue(Value):
                 return None  # tells no base
             view = view.parent.view_of
         return NONE if root is self.fake else t.tensor_of(root)
+
+    def uncounted(self, t: Tracer) -> Value:
+        """A detached view, writes to which autograd does not count."""
+        made = t.torch_call(torch.Tensor.detach, [self], {})
+        if isinstance(made, TensorValue) and made.fake.view_of is not None:
+            made.fake.view_of = replace(made.fake.view_of, counts=False)
+        return made
 
     def gradient(self, t: Tracer) -> Value:
         """`.grad` of a leaf of autograd's."""

@@ -1,0 +1,59 @@
+"""Writes through `.data`, which autograd does not count: a backward pass behind them takes what is there."""
+
+import pytest
+import torch
+
+from frameloom import jit
+
+
+def whole(w):
+    w.data.mul_(0.5)
+
+
+def part(w):
+    w.data[1:].mul_(0.5)
+
+
+def both(w):
+    w.detach().mul_(0.5)
+    w.data.add_(1)
+
+
+def drawn(w):
+    w.data.t().bernoulli_()
+
+
+@pytest.mark.parametrize("backend", [None, "eager"])
+@pytest.mark.parametrize("write", [whole, part, both, drawn])
+def test_versions(write, backend):
+    versions = []
+    for fn in (write, jit(write, backend=backend)):
+        w = torch.ones(3, 3, requires_grad=True)
+        fn(w)
+        versions.append(w._version)
+    assert versions[0] == versions[1]
+
+
+def test_backward_behind_a_write_to_what_was_saved():
+    gradients = []
+    for fn in (whole, jit(whole)):
+        w = torch.arange(3.0).requires_grad_()
+        loss = (w * w).sum()
+        fn(w)
+        loss.backward()
+        gradients.append(w.grad)
+    assert torch.equal(*gradients)
+
+
+def test_a_write_that_was_taken_back_is_not_counted():
+    def fn(w, flag):
+        w.data.mul_(2)
+        if flag.sum() > 0:
+            print(end="")
+        w.data.add_(1)
+
+    for call in (fn, jit(fn)):
+        w = torch.ones(3, requires_grad=True)
+        call(w, torch.ones(2))
+        assert w._version == 0
+        assert w.tolist() == [3, 3, 3]
