@@ -43,7 +43,10 @@ def refusal(func: Any, targets: Sequence[Fake], operands: Sequence[Fake]) -> str
         root = target.memory.root
         if not root.is_contiguous() and overlaps(root.shape, root.stride()):
             return "on a part of a tensor whose elements share memory"
-        own = func is aten.copy_.default or torch.Tag.pointwise in func.tags
+        own = func is aten.copy_.default or _is_pointwise(func)
+        same = [t for t in beside[id(target.memory)] if t is target]
+        if len(same) > 1 and not own:
+            return "on a tensor that it also reads"  # which many refuse
         for t in beside[id(target.memory)]:
             if t is not target and _overlap(target, t, own):
                 return "on tensors that overlap"
@@ -59,6 +62,10 @@ def refusal(func: Any, targets: Sequence[Fake], operands: Sequence[Fake]) -> str
     return None
 
 
+def _is_pointwise(func: Any) -> bool:
+    return torch.Tag.pointwise in func.tags or func.name().startswith("aten::_foreach_")
+
+
 def _overlap(a: Fake, b: Fake, pointwise: bool) -> bool:
     """Where eager refuses to write to `a` and read `b`, and where it reads what it has written.  Source: `get_overlap_status` of ATen's MemoryOverlap."""
     if not a.numel() or not b.numel():
@@ -68,7 +75,7 @@ def _overlap(a: Fake, b: Fake, pointwise: bool) -> bool:
     start, other = (t.storage_offset() * t.element_size() for t in (a, b))
     end, other_end = start + a.numel() * a.element_size(), other + b.numel() * b.element_size()
     if (start, end) == (other, other_end):
-        return a.stride() != b.stride()
+        return not pointwise or a.stride() != b.stride()
     return start < other_end and other < end
 
 
