@@ -7,7 +7,7 @@ them is computed by nodes of the graph (`SizeNodes`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,20 @@ def symbols_in(value: Any) -> Iterator[Symbol]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from symbols_in(part)
+
+
+def needed_for_sizes(nodes: Iterable[Node], unread: Mapping[Any, Node]) -> Iterator[Node]:
+    """Placeholders among `unread` (by origin) that no op reads, but whose sizes those of other tensors turned out to equal."""
+    sized = {
+        origin: p for origin, p in unread.items() if isinstance(p.meta.get("val"), Sized | Size)
+    }
+    if not sized:
+        return
+    skipped = set(sized.values())
+    symbols = {s for n in nodes if n not in skipped for s in symbols_in(n.meta.get("val"))}
+    for origin in {s.source.origin for s in symbols}:
+        if origin in sized:
+            yield sized[origin]
 
 
 def at_sizes(value: Any, sizes: Mapping[Symbol, int]) -> Any:

@@ -171,7 +171,8 @@ class Joint:
         if recorder.functions:
             recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
             told = returned[: len(results) + len(late)]
-            nodes = [*recorded, *late]
+            seeds = {s.node for s in self.seeds}
+            nodes = [*(n for n in recorded if n not in seeds), *late]
             whole = with_functions(nodes, recorder.functions, told, recorder.constants)
         for n in reversed(recorder.graph.nodes):
             if n in later:

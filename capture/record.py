@@ -30,6 +30,7 @@ from frameloom.capture.aten_op import (
     tensors_of,
 )
 from frameloom.capture.attention_masks import check_mask
+from frameloom.capture.carried import needed_for_sizes
 from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.dead_calls import is_refused
 from frameloom.capture.device_layouts import LAYOUTS
@@ -329,13 +330,17 @@ class Recorder(TorchDispatchMode):
         self._drop_dead()
         read = backward.read_inputs() if backward is not None else ()
         placeholders = self.all_placeholders()
-        used = [i for i, p in enumerate(placeholders) if p.users or i in read]
-        for i in set(range(len(placeholders))) - set(used):
-            self.graph.erase_node(placeholders[i])
         given = [
             *((key, real) for key, real, _ in self.inputs),
             *((key, n) for key, n, _ in self.numbers.inputs),
         ]
+        kept = {p for i, p in enumerate(placeholders) if p.users or i in read}
+        unread = {given[i][0]: p for i, p in enumerate(placeholders) if p not in kept}
+        kept.update(needed_for_sizes(self.graph.nodes, unread))
+        used = [i for i, p in enumerate(placeholders) if p in kept]
+        for p in unread.values():
+            if p not in kept:
+                self.graph.erase_node(p)
         for fake in self.fakes:
             fake.node = fake.memory = fake.view_of = None
         return CapturedGraph(
