@@ -1,0 +1,113 @@
+"""Plans that the reference interpreter of the loop IR runs, in place of kernels from the C++ compiler: no compiler is waited for.
+
+Programs whose sizes vary, that draw numbers or decide sizes by data keep their native plans.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+import frameloom.pipeline as pipeline
+from frameloom.backends import Texts, generate_all
+from frameloom.capture.graph import CapturedGraph
+from frameloom.ir import interp
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View
+from frameloom.ir.size import Size
+from frameloom.ir.substitute import topological
+
+_assembled = pipeline._assembled
+
+
+@contextlib.contextmanager
+def interpreted() -> Iterator[None]:
+    """Within, programs are compiled for the interpreter where it can run them."""
+    with (
+        mock.patch.object(pipeline, "generate_all", _no_texts),
+        mock.patch.object(pipeline, "_assembled", _interpreter),
+    ):
+        yield
+
+
+def _no_texts(program: Program, *args: Any) -> Texts:
+    return Texts((), ()) if _can_run(program) else generate_all(program, *args)
+
+
+def _interpreter(captured: CapturedGraph, options: Any, trail: Any, written: Any, *args: Any) -> Any:  # fmt: skip
+    program = written.programs[-1]
+    if not _can_run(program):
+        return _assembled(captured, options, trail, written, *args)
+    with trail.stage("plan"):
+        plan = _Plan(program, captured)
+    report = pipeline.GraphReport(
+        pipeline.without_examples(captured), lowered=written.programs[0], fused=program
+    )
+    return plan, report
+
+
+class _Plan:
+    """What a native plan does, by the interpreter."""
+
+    def __init__(self, program: Program, captured: CapturedGraph) -> None:
+        examples = captured.examples
+        self.program = program
+        self.mutated = [k for k in captured.mutated if not examples[k].is_inference()]
+        self.uncounted = frozenset(captured.uncounted)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        versions = [
+            (inputs[k], inputs[k]._version + (k not in self.uncounted)) for k in self.mutated
+        ]
+        with torch.no_grad(), torch._C._DisableAutocast():
+            given = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]
+            made = interp.run(self.program, given)
+        for tensor, version in versions:
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+        outputs = self.program.outputs
+        return tuple(inputs[o] if isinstance(o, int) else m for o, m in zip(outputs, made, strict=True))  # fmt: skip
+
+
+def _can_run(program: Program) -> bool:
+    if program.numbers or any(b.kind is Kind.NUMBER for b in program.inputs):
+        return False
+    outputs = [n for o in program.outputs if isinstance(o, View) for n in (*o.shape, *o.strides, o.offset)]  # fmt: skip
+    return all(map(_is_fixed, program.steps)) and not any(isinstance(n, Size) for n in outputs)
+
+
+def _is_fixed(step: Any) -> bool:
+    """Whether all of its sizes are known, and it draws nothing."""
+    if isinstance(step, Check):
+        return True
+    if isinstance(step, Kernel):
+        roots = [root for s in step.stores for root in (s.value, s.offset)]
+        axes = {a for n in topological(roots) for a in _axes(n)}
+        axes |= {a for s in step.stores for a in s.axes}
+        buffers = {s.buffer for s in step.stores} | {
+            n.arg for n in topological(roots) if n.op is Op.LOAD
+        }
+        sizes = [a.extent for a in axes] + [n for b in buffers for n in (*b.shape, *b.strides)]
+        return not any(isinstance(n, Size) for n in sizes)
+    if not isinstance(step, Extern) or not step.target.startswith("aten."):
+        return False
+    return not any(isinstance(n, Size) for a in (*step.args, *dict(step.kwargs).values(), *step.results) for n in _numbers(a))  # fmt: skip
+
+
+def _axes(n: Any) -> Any:
+    return (n.arg,) if n.op is Op.AXIS else n.arg.axes if n.op is Op.REDUCE else ()
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    if isinstance(value, View):
+        value = (*value.shape, *value.strides, value.offset)
+    elif isinstance(value, Buffer):
+        value = (*value.shape, *value.strides)
+    if isinstance(value, list | tuple):
+        for v in value:
+            yield from _numbers(v)
+    else:
+        yield value

@@ -1,0 +1,315 @@
+"""Runs a script plainly and jitted, call by call, and says what differs: `python -m tests.fuzz.judge SCRIPT`.
+
+A script defines `fn` (what is jitted), OPTIONS (of jit), STEPS (a function that makes the arguments of a call, the modes around it, and a
+function that changes the program's state before it), `state()` (what else is compared), and possibly `drive(fn, *args)`, which calls it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import frameloom
+from frameloom import jit
+from tests.fuzz import support
+from tests.observe import Picture, _difference, aliasing_of, observe
+
+# Relative errors that differently ordered sums and other functions of the same accuracy may make, in units of the last place.
+ULPS = 64.0
+TRIALS = 6
+NODE = re.compile(r"modified by an inplace operation: .*", re.DOTALL)
+OURS = ("frameloom", "Triggered internally")  # notices of ours, and warnings that come once
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`kind` names the sort of difference, which shrinking keeps."""
+
+    kind: str
+    text: str
+    step: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.kind} in step {self.step}: {self.text}"
+
+
+class Side:
+    """A script with a namespace of its own, and what it does in each step."""
+
+    def __init__(self, text: str, name: str, jitted: bool) -> None:
+        self.space: dict[str, Any] = {"__name__": "program"}
+        linecache.cache[name] = len(text), None, text.splitlines(True), name
+        exec(compile(text, name, "exec", dont_inherit=True), self.space)
+        self.fn: Any = self.space["fn"]
+        if jitted:
+            self.fn = jit(self.fn, **self.space["OPTIONS"])
+        self.drive: Callable[..., Any] | None = self.space.get("drive")
+
+    @property
+    def steps(self) -> list[Any]:
+        return self.space["STEPS"]  # type: ignore[no-any-return]
+
+    def step(self, k: int) -> Seen:
+        arguments, modes, change = self.steps[k]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if change is not None:
+                change()
+        return Seen(self, arguments, modes)
+
+
+class Seen:
+    """One call and all that can be seen of it."""
+
+    def __init__(self, side: Side, arguments: Callable[[], Any], modes: str) -> None:
+        self.leaves: list[torch.Tensor] = []
+        given: list[torch.Tensor] = []
+        before: list[int] = []
+
+        def make() -> Any:
+            support.leaves.clear()
+            made = arguments()
+            self.leaves[:] = support.leaves
+            given[:] = Picture(made).tensors
+            given[:] = [t for t in given if not t.is_inference()]
+            before[:] = [t._version for t in given]
+            return made
+
+        def call(*args: Any) -> Any:
+            with entered(modes):
+                return side.fn(*args) if side.drive is None else side.drive(side.fn, *args)
+
+        with torch.enable_grad():
+            self.call = observe(call, make, state=side.space.get("state"), grad=True)
+            # A plan counts its writes to an input as one.
+            self.written = [t._version != v for t, v in zip(given, before, strict=True)]
+            self.graded = self._differentiate()
+        printed = self.call.printed.splitlines()
+        printed = [re.sub(r"grad_fn=<\w+>", "grad_fn=<...>", s) for s in printed]
+        self.printed = [s for s in printed if not any(t in s for t in OURS)]
+        error = self.call.error
+        self.root = [*self.call.arguments, self.call.result, error, self.call.state]
+        self.roots = {"result": self.root, "gradient": [t.grad for t in self.leaves]}
+
+    def _differentiate(self) -> str:
+        """What the backward pass from all results says; it fills the leaves' gradients."""
+        found = [t for t in results_of(self.call.result) if t.requires_grad]
+        if not found:
+            return ""
+        total: Any = 0
+        try:
+            for t in found:
+                part = torch.view_as_real(t.resolve_conj()) if t.is_complex() else t
+                weights = torch.linspace(-1, 1, part.numel(), dtype=torch.float64).to(part.device)
+                total = total + (part.double() * weights.view(part.shape)).sum()
+            total.backward()
+        except RuntimeError as error:
+            # How far it came is up to autograd.
+            for t in Picture([self.call.arguments, self.call.state]).tensors + self.leaves:
+                if t.is_leaf:
+                    t.grad = None
+            return str(error)
+        return ""
+
+
+def results_of(value: Any) -> list[torch.Tensor]:
+    """Tensors of a result, from outside in; what is not looked into tells nothing."""
+    if isinstance(value, torch.Tensor):
+        return [value] if value.is_floating_point() or value.is_complex() else []
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, support.Box):
+        value = [value.x]
+    return [t for v in value for t in results_of(v)] if isinstance(value, list | tuple) else []
+
+
+@contextlib.contextmanager
+def entered(modes: str) -> Iterator[None]:
+    """In the modes of that names."""
+    with contextlib.ExitStack() as stack:
+        for mode in modes.split():
+            if mode == "no_grad":
+                stack.enter_context(torch.no_grad())
+            elif mode == "inference":
+                stack.enter_context(torch.inference_mode())
+            elif mode == "autocast":
+                stack.enter_context(torch.autocast(support.DEVICE, torch.bfloat16))
+            elif mode == "float64":
+                stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+                torch.set_default_dtype(torch.float64)
+        yield
+
+
+def compare(got: Seen, want: Seen) -> tuple[str, str] | None:
+    """Kind and text of the first difference; kinds "value" and "gradient value" may be rounding."""
+    for look in (_errors, _printed, _random):
+        if (found := look(got, want)) is not None:
+            return found
+    for what, root in want.roots.items():
+        if (found := _pictures(Picture(got.roots[what]), Picture(root), what)) is not None:
+            return found
+    return None
+
+
+def _errors(got: Seen, want: Seen) -> tuple[str, str] | None:
+    g, w = got.call.error, want.call.error
+    if type(g) is not type(w):
+        trace = "".join(traceback.format_exception(g)[-3:]) if g else ""
+        return f"{type(g).__name__} for {type(w).__name__}", f"{g!r} for {w!r} {trace}"
+    if str(g) != str(w):
+        return "text of an exception", f"{g!r} for {w!r}"
+    # Autograd's message names the node that it meets first, and ours are others.
+    if NODE.sub("", got.graded) != NODE.sub("", want.graded):
+        return "backward", f"{got.graded or 'done'} for {want.graded or 'done'}"
+    return None
+
+
+def _printed(got: Seen, want: Seen) -> tuple[str, str] | None:
+    if got.printed != want.printed:
+        return "printed", f"{got.printed} for {want.printed}"
+    if got.call.world != want.call.world:
+        return "global state", f"{got.call.world} for {want.call.world}"
+    if got.written != want.written:
+        return "version", f"{got.written} for {want.written}"
+    return None
+
+
+def _random(got: Seen, want: Seen) -> tuple[str, str] | None:
+    same = torch.equal(got.call.random_state, want.call.random_state)
+    return None if same else ("random state", "differs")
+
+
+def _pictures(a: Picture, b: Picture, what: str) -> tuple[str, str] | None:
+    if (found := _difference(a.tree, b.tree)) is not None:
+        return f"tree of {what}", found
+    for k, (g, w) in enumerate(zip(a.leaves, b.leaves, strict=True)):
+        if (off := _off(g, w)) > 1:
+            return f"value of {what}", f"leaf {k}, {off:.1f} times what may be: {_cut(g)} for {_cut(w)}"  # fmt: skip
+    if aliasing_of(a.tensors) != aliasing_of(b.tensors):
+        return f"aliasing of {what}", f"{aliasing_of(a.tensors)} for {aliasing_of(b.tensors)}"
+    return None
+
+
+def _cut(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) < 200 else text[:200] + "..."
+
+
+def _off(g: Any, w: Any) -> float:
+    """How far apart, where 1 is what rounding may do."""
+    if not isinstance(w, torch.Tensor):
+        same = g == w or (g != g and w != w)
+        return 0.0 if same else abs(g - w) / (1e-12 * ULPS * (abs(w) + 1)) if isinstance(w, float) else 2.0  # fmt: skip
+    with torch.no_grad():
+        g, w = g.detach().cpu(), w.detach().cpu()
+        if w.numel() == 0:
+            return 0.0
+        if not (w.is_floating_point() or w.is_complex()):
+            return 0.0 if torch.equal(g, w) else 2.0
+        g, w = (_parts(t) for t in (g, w))
+        eps = torch.finfo(w.dtype).eps
+        if not torch.equal(g.isnan(), w.isnan()) or not torch.equal(_infinite(g), _infinite(w)):
+            return 1e9
+        g, w = (t.double().nan_to_num(0, 0, 0) for t in (g, w))
+        scale = w.abs() + w.abs().mean() + 1e-3
+        return float(((g - w).abs() / (ULPS * eps * scale)).max())
+
+
+def _parts(t: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(t.resolve_conj().resolve_neg()) if t.is_complex() else t
+
+
+def _infinite(t: torch.Tensor) -> torch.Tensor:
+    return t.isinf() * t.nan_to_num(0).sign()
+
+
+def judge(text: str, name: str = "program") -> Difference | None:
+    """The first difference between the calls of a script and its plain calls."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _first_difference(text, name)
+
+
+def _first_difference(text: str, name: str) -> Difference | None:
+    frameloom.reset()
+    plain, other = Side(text, f"<{name}>", False), Side(text, f"<{name}>", True)
+    for k in range(len(plain.steps)):
+        want, got = plain.step(k), other.step(k)
+        found = compare(got, want)
+        if found is None:
+            continue
+        if not _rounding(text, name, k, got, found):
+            return Difference(*found, k)
+        if not found[0].startswith("value of gradient"):
+            return None  # what follows differs as well
+    return None
+
+
+def _rounding(text: str, name: str, k: int, got: Seen, found: tuple[str, str]) -> bool:
+    """Whether plain calls differ as much, once inputs are off by their last places."""
+    if not found[0].startswith(("value", "tree", "printed")):
+        return False
+    reach = 0.0
+    for trial in range(1, TRIALS + 1):
+        amount = trial if trial % 2 else -trial
+        plain = Side(text, f"<{name}>", False)
+        with disturbed(amount):
+            other = Side(text, f"<{name}>", False)
+        for j in range(k + 1):
+            want = plain.step(j)
+            with disturbed(amount):
+                off = other.step(j)
+        noise = compare(off, want)
+        if noise is None:
+            continue
+        if noise[0] == found[0] and not noise[0].startswith("value"):
+            return True
+        if noise[0] != found[0] and found[0].startswith("value"):
+            return True  # it goes another way
+        reach = max(reach, _distance(off, want))
+    return found[0].startswith("value") and 8 * reach > _distance(got, want)
+
+
+@contextlib.contextmanager
+def disturbed(amount: float) -> Iterator[None]:
+    support.disturbance[0] = amount
+    try:
+        yield
+    finally:
+        support.disturbance[0] = 0.0
+
+
+def _distance(got: Seen, want: Seen) -> float:
+    most = 0.0
+    for what, root in want.roots.items():
+        a, b = Picture(got.roots[what]), Picture(root)
+        if len(a.leaves) == len(b.leaves):
+            most = max([most, *(_off(g, w) for g, w in zip(a.leaves, b.leaves, strict=True))])
+    return most
+
+
+def main() -> None:
+    """For scripts: exit status 1 where one of them differs."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    status = 0
+    for path in sys.argv[1:]:
+        with open(path) as file:
+            text = file.read()
+        found = judge(text, path)
+        print(f"{path}: {found or 'as plain'}")
+        status |= found is not None
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""What the scripts import: tensors of all layouts and dtypes from a seed, and the objects that programs keep state in."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from typing import Any
+
+import torch
+
+DEVICE = os.environ.get("FUZZ_DEVICE", "cpu")
+LAYOUTS = ("plain", "transposed", "stepped", "expanded", "inner", "column", "overlapping")
+ERRORS = (
+    RuntimeError,
+    IndexError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    AttributeError,
+    KeyError,
+)
+Pair = collections.namedtuple("Pair", "a b")
+# Leaves that require a gradient, made since the judge last emptied this; and by how much floats are to be off.
+leaves: list[torch.Tensor] = []
+disturbance = [0.0]
+
+
+@dataclasses.dataclass
+class Box:
+    x: Any
+    n: int = 1
+
+
+def tensor(
+    shape: list[int], dtype: str = "float32", seed: int = 0, layout: str = "plain", grad: str = ""
+) -> torch.Tensor:
+    """`grad`: "leaf", "made" (from a leaf) or "" (no gradient)."""
+    numbers = torch.Generator().manual_seed(seed)
+    of = getattr(torch, dtype)
+    made = _numbers(_outer(shape, layout), of, numbers)
+    made = _inner(made.to(DEVICE), shape, layout)
+    if not grad or not (of.is_floating_point or of.is_complex):
+        return made
+    if layout != "plain":
+        made = made.detach()
+    leaves.append(made.requires_grad_())
+    return made * 1 if grad == "made" else made
+
+
+def _numbers(shape: list[int], of: torch.dtype, numbers: torch.Generator) -> torch.Tensor:
+    made = torch.randint(-5, 9, shape, generator=numbers)
+    if of is torch.bool:
+        return made > 1
+    if of is torch.uint8:
+        return made.abs().to(of)
+    if not (of.is_floating_point or of.is_complex):
+        return made.to(of)
+    noise = torch.rand(shape, generator=numbers, dtype=torch.float64)
+    made = made / 4 + noise
+    made = made * (1 + disturbance[0] * torch.finfo(of).eps * (noise * 16 % 2 - 1))
+    return made.to(of) * (1 - 0.5j) if of.is_complex else made.to(of)
+
+
+def near(made: torch.Tensor) -> torch.Tensor:
+    """The numbers of a program itself: off as those of its arguments."""
+    noise = torch.rand(made.shape, generator=torch.Generator().manual_seed(0))
+    return made * (1 + disturbance[0] * torch.finfo(made.dtype).eps * (noise * 2 - 1)).to(made.device)  # fmt: skip
+
+
+def _outer(shape: list[int], layout: str) -> list[int]:
+    """The shape of the memory behind it."""
+    if not shape:
+        return [3]
+    if layout == "transposed":
+        return shape[::-1]
+    if layout == "stepped":
+        return [2 * n for n in shape]
+    if layout == "expanded":
+        return [1, *shape[1:]]
+    if layout == "inner":
+        return [*shape[:-1], shape[-1] + 2]
+    if layout == "column":
+        return [*shape, 2]
+    return [sum(shape)] if layout == "overlapping" else shape
+
+
+def _inner(made: torch.Tensor, shape: list[int], layout: str) -> torch.Tensor:
+    if not shape:
+        return made[1] if layout != "plain" else made[1].clone()
+    if layout == "transposed":
+        return made.permute(*range(len(shape))[::-1])
+    if layout == "stepped":
+        return made[(slice(None, None, 2),) * len(shape)]
+    if layout == "expanded":
+        return made.expand(shape)
+    if layout == "inner":
+        return made[..., 1:-1]
+    if layout == "column":
+        return made[..., 1]
+    if layout == "overlapping":
+        return made.as_strided(shape, [1] * len(shape)) if 0 not in shape else made.new_zeros(shape)
+    return made

@@ -1,0 +1,114 @@
+"""A few random programs, those that once failed, and that the judge and the shrinker see what they are there for."""
+
+import ast
+import os
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tests.fuzz import judge as judging
+from tests.fuzz import runner
+from tests.fuzz.grammar import Program
+from tests.fuzz.judge import judge
+from tests.fuzz.shrink import shrunk
+
+CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.py"))
+# Seeds of the smoke run that are wrong still, by what is wrong.
+KNOWN = {
+    1: "a view that is made without gradients and written with them",
+    15: "the text of the exception for an index that is out of bounds",
+    19: "a write at an index into a tensor without elements",
+}
+INTERPRETED = runner.Way(interpret=True)
+SCRIPT = """\
+import os
+import torch
+log = []
+def helper(x):
+    log.append(1)
+    return x
+def fn(x, y):
+    a = x + 1
+    b = helper(a) * 2
+    for k in range(2):
+        b = b + k
+    y.mul_(2)
+    {}
+    return b, y
+def arguments():
+    return torch.ones(3), torch.ones(4)
+def state():
+    return [log]
+STEPS = [(arguments, "", None), (arguments, "no_grad", None)]
+OPTIONS = dict(dynamic=False)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prepared():
+    runner.prepare()
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_programs_that_once_failed(path):
+    assert (found := judge(path.read_text(), path.name)) is None, str(found)
+
+
+@pytest.mark.parametrize("first", range(0, 40, 20))
+def test_random_programs(first):
+    seeds = [seed for seed in range(first, first + 20) if seed not in KNOWN]
+    found = [v for v in runner.run(seeds, INTERPRETED) if v.kind]
+    assert not found, "\n".join(f"{v.seed}: {v.text}" for v in found)
+
+
+def test_a_seed_makes_one_program():
+    assert Program(7).text == Program(7).text
+    ast.parse(Program(7).text)
+
+
+# What the plain side of a script does, and the jitted one does not: one of each sort that is compared.
+WRONG = {
+    "value of result": "b = b + 0.001",
+    "tree of result": "b = b[:2]",
+    "for ValueError": "raise ValueError('no')",
+    "printed": "print('here')",
+    "version": "x.add_(0)",
+    "random state": "torch.rand(1)",
+    "aliasing": "b = y[:3]",
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_the_judge_sees(kind):
+    class Other(judging.Side):
+        def __init__(self, text, name, jitted):
+            right = "b = y[:3].clone()" if kind == "aliasing" else "pass"
+            super().__init__(text.replace("pass", right if jitted else WRONG[kind]), name, False)
+
+    with mock.patch.object(judging, "Side", Other):
+        found = judge(SCRIPT.format("pass"))
+    assert found is not None
+    assert kind in found.kind, found
+
+
+def test_a_child_that_dies_is_told_with_its_program():
+    kind, _ = runner.judged_alone(SCRIPT.format("os.abort()"), INTERPRETED)
+    assert kind == "crash SIGABRT"
+
+
+def test_a_child_that_hangs_is_told():
+    loop = SCRIPT.format("\n    while True: pass")
+    assert runner.judged_alone(loop, runner.Way(True, seconds=2.0))[0] == "hang"
+
+
+def test_shrinking_keeps_what_fails():
+    small, _ = shrunk(SCRIPT.format("os.abort()"), "crash SIGABRT", INTERPRETED, 20.0)
+    assert "os.abort()" in small
+    assert len(small.splitlines()) < 12
+    assert "helper" not in small
+
+
+def test_the_corpus_says_what_was_found():
+    assert all(path.read_text().startswith("# seed ") for path in CORPUS)
+    assert os.path.commonpath(CORPUS)
