@@ -230,6 +230,8 @@ def _split(x: Fake, size: int, dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]
     length = x.shape[dim]
     if is_size(size) or is_size(length):
         return _split_sized(length, size, dim)
+    if size < 0 or (size == 0 and length):
+        raise Break("op_error", f"split(...) into pieces of {size}")
     if size == 0:
         return [(aten.slice.Tensor, (dim, 0, length))]
     return [

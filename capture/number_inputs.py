@@ -8,13 +8,16 @@ makes Python raise.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.fx
 
+from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.size import SymbolicSize, as_size, steps
 from frameloom.capture.values.symbolic import SYMBOLS, SymbolicNumber
+from frameloom.errors import Break
 from frameloom.ir.size import Int, Size, late_in, lone_symbol
 from frameloom.ir.size_node import Node, size_of
 
@@ -57,6 +60,15 @@ def with_sizes(value: Any) -> Any:
     if type(value) in SEQUENCES:
         return type(value)(map(with_sizes, value))
     return value
+
+
+def _check_known_before(operands: Sequence[Any]) -> None:
+    """Numbers are computed before the ops of the graph run, of which some decide sizes."""
+    sizes = [n.size for n in operands if isinstance(n, SymbolicSize)]
+    for symbol in (s for size in sizes for s in late_in(size)):
+        if symbol.source.site is not None:
+            raise Avoid(symbol.source.site)
+        raise Break("data_dependent", f"a number is computed from the size {symbol!r}")
 
 
 def without_numbers(value: Any) -> Any:
@@ -151,6 +163,7 @@ class NumberInputs:
         if number.element is not None:
             fn, args = torch.Tensor.item, [number.element]
         else:
+            _check_known_before(number.operands)
             fn, args = number.fn, [self.node(a) for a in number.operands]
         with self._graph.inserting_before(self._markers[1]):
             made = self._graph.create_node("call_function", fn, name=fn.__name__)

@@ -46,7 +46,7 @@ class Inputs:
         lines: list[str] = []
         for position, name in enumerate("xyz"):
             lines.append(f"{name} = {self._argument(base, position, k, lines)}")
-        n = k if choose.random() < 0.3 else choose.choice((*range(-2, 6), 2, 3, 1 << 33))
+        n = k if choose.random() < 0.3 else choose.choice((*range(-2, 6), 2, 3, 1 << 16))
         number = choose.choice((0.5, 1.0, 0.0, -1.25, 3.0, float(k)))
         flag = choose.random() < 0.5
         items = [choose.randrange(4) for _ in range(choose.choice((0, 2, 2, 3)))]

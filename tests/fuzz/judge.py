@@ -27,7 +27,11 @@ from tests.observe import Picture, _difference, aliasing_of, observe
 ULPS = 64.0
 TRIALS = 6
 NODE = re.compile(r"modified by an inplace operation: .*", re.DOTALL)
-OURS = ("frameloom", "Triggered internally")  # notices of ours, and warnings that come once
+OURS = (
+    "frameloom",
+    "Triggered internally",
+    "Converting a tensor with requires_grad",
+)  # notices of ours, and warnings that come once
 
 
 @dataclass(frozen=True)
