@@ -32,7 +32,7 @@ from frameloom.ir.node import Axis, Node, Reduce, axis, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind, Scatter, Store
 from frameloom.ir.scatter import guard, guarded, is_scatter
-from frameloom.ir.size import Int, Size, at_most, divides, hint_of
+from frameloom.ir.size import Int, Size, at_most, divides, hint_of, require
 from frameloom.ir.substitute import TRUE, substitute, topological, transform
 
 POINTWISE = 1024  # positions of a block
@@ -401,8 +401,8 @@ def _with_inner(
         while together > 1 and -(-rows // together) < 4 * chip.multiprocessors:
             together //= 2
         x = Dimension("x", outer, together)
-    # A scan has no loop: longer ones are compiled anew.
-    assert not whole or r.extent <= r.block
+    if whole:  # a scan has no loop: longer ones are compiled anew
+        require(bool(r.extent <= r.block), "a scan is longer than its block")
     tile = x.block * r.block
     least = 1 if across and not persistent else 4
     warps = max(1, min(least, tile // 128), min(16, tile // 1024))

@@ -303,6 +303,12 @@ def fits(a: Int, b: Int) -> bool:
     return n.facts.expect_at_least_0(n) if late_in(n) else bool(n >= 0)
 
 
+def require(holds: bool, what: str) -> None:
+    """An assertion about sizes.  To compare them can make a condition of the code, which no `assert` may: `python -O` leaves those out."""
+    if not holds:
+        raise AssertionError(what)
+
+
 def divides(a: Int, n: Int) -> bool:
     """Whether `n` is a multiple of `a` for sure."""
     return same(n % a, 0)

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
+from frameloom.config import config
+from frameloom.ir.asserted import refuse_in_assert
 from frameloom.ir.size import (
     MEANING,
     Apply,
@@ -281,7 +283,7 @@ class Facts(Ranges):
                 self.undecided(n)
         if n.hint:
             self._keep(self.not_0, n)
-            self.not_0[n] = self.note(f"{n!r} != 0")
+            self.not_0[n] = self._noted(f"{n!r} != 0")
             return False
         if not self._divides(n):
             self._equate(n)
@@ -503,7 +505,7 @@ class Facts(Ranges):
         if not isinstance(n, Size):
             return
         self._keep(self.at_least_0, n)
-        self.at_least_0[n] = self.note(f"{n!r} >= 0")
+        self.at_least_0[n] = self._noted(f"{n!r} >= 0")
         terms = dict(n.terms)
         offset = terms.pop((), 0)
         if len(terms) == 1:
@@ -530,6 +532,11 @@ class Facts(Ranges):
                 if low == high and isinstance(lone, Symbol) and lone.late and not self.relaxed:
                     self._replace(lone, int(low))
 
+    def _noted(self, text: str) -> Any:
+        if config.verify:
+            refuse_in_assert()
+        return self.note(text)
+
     def _keep(self, table: dict[Any, Any], key: Any) -> None:
         """What `take_back` puts into the table again: before it changes."""
         self._found.clear()
@@ -545,7 +552,7 @@ class Facts(Ranges):
     def _equate(self, n: Size) -> None:
         """`n == 0` from now on."""
         self._keep(self.zero, n)
-        self.zero[n] = self.note(f"{n!r} == 0")
+        self.zero[n] = self._noted(f"{n!r} == 0")
         if self.relaxed:  # what is made of the sizes so far stays as it is
             return
         for monomial, factor in reversed(n.terms):

@@ -16,7 +16,7 @@ from frameloom.capture.opcodes import IN_PLACE
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.symbolic import LARGEST, MAX_PROGRAM, SymbolicNumber
-from frameloom.ir.size import Apply, Int, Size, largest, lone_symbol, smallest
+from frameloom.ir.size import Apply, Int, Size, largest, lone_symbol, require, smallest
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
@@ -209,7 +209,7 @@ def _symbol(number: SymbolicNumber) -> Size:
     hint = t.session.varying.thought_of(t.roots.function.__code__, number.origin, actual)
     source = NumberSource(number, actual)
     size = t.recorder.facts.symbol(hint, source, -math.inf)
-    assert (size >= 0) is (actual >= 0)
+    require((size >= 0) is (actual >= 0), "a size to think of has another sign")
     return size
 
 

@@ -81,7 +81,7 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
-from frameloom.ir.size import Size, late_in, number
+from frameloom.ir.size import Size, late_in, number, require
 from frameloom.ir.substitute import fold, loads
 
 ASSERTION = "aten._assert_async.msg"
@@ -296,7 +296,7 @@ class Lowering:
         view = self.plain(vector)
         sizes = {n.args[1]: n.meta["val"] for n in node.users}
         shape = tuple(sizes.get(k, 0) for k in range(view.shape[0]))
-        assert view == View(view.buffer, view.buffer.shape, (1,)), "sizes lie in a vector alone"
+        require(view == View(view.buffer, view.buffer.shape, (1,)), "sizes lie in a vector alone")
         result = Buffer(node.name, DType.I64, shape, shape, Kind.EXTERN)
         defined([result])
         self.steps.append(Extern(READ, (view,), (), (result,), origin(node)))

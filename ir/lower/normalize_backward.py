@@ -13,6 +13,7 @@ from frameloom.ir.lower.expr import Expr, share_of, sqrt
 from frameloom.ir.lower.reduce import Line, element, line
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
 from frameloom.ir.node import Node
+from frameloom.ir.size import require
 
 
 def _weighted(grad: Expr, weight: Ref | None, at: Sequence[Node]) -> Expr:
@@ -199,5 +200,5 @@ def group_norm_backward(
         over = line(x.shape, dims, call.at(2), keepdim=False)
         return over.fold("sum", element(grad, over.at))
 
-    assert product(x.shape) == n * channels * pixels
+    require(bool(product(x.shape) == n * channels * pixels), "a group norm of other sizes")
     return _wanted(mask, of_input, of_weight, of_bias)

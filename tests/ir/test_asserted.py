@@ -1,0 +1,30 @@
+"""Conditions on sizes are noted under `python -O`, too: none is noted inside an `assert`."""
+
+import pytest
+
+from frameloom.ir import asserted
+from frameloom.ir.size import require
+from frameloom.ir.size_facts import Facts
+
+
+def test_lines_of_asserts(tmp_path):
+    path = tmp_path / "some.py"
+    path.write_text("x = 1\nassert (\n    x == 1\n), 'text'\ny = x == 2\n")
+    assert asserted.asserted_lines(str(path)) == {2, 3, 4}
+
+
+def test_a_condition_in_an_assert_is_refused(monkeypatch):
+    """This file is taken for one of ours."""
+    monkeypatch.setattr(asserted, "ours", lambda path: path == __file__)
+    size = Facts().symbol(5, None)
+    with pytest.raises(AssertionError, match="noted in an assert"):
+        assert size <= 7
+
+
+def test_a_condition_that_is_required_is_noted():
+    facts = Facts()
+    size = facts.symbol(5, None)
+    require(size <= 7, "too long")
+    assert [str(n) for n in facts.at_least_0] and 7 - size in facts.at_least_0
+    with pytest.raises(AssertionError, match="too long"):
+        require(size <= 3, "too long")
