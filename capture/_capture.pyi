@@ -62,6 +62,8 @@ class Guards:
         """
     def no_overlap(self, nodes: Sequence[int]) -> None:
         """No two of these tensors share memory (different storages, or the same storage with disjoint ranges)."""
+    def distinct(self, nodes: Sequence[int]) -> None:
+        """No two of these objects are one."""
     def global_state(self) -> None:
         """As now: thread's dispatch key sets, grad mode, default dtype and device, torch-function modes, deterministic mode,
         autocast.  Checked before anything else."""

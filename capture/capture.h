@@ -107,6 +107,7 @@ typedef enum {
     CHECK_SIZES,
     CHECK_NEW_LENGTH,
     CHECK_NO_OVERLAP,
+    CHECK_DISTINCT,
 } StepKind;
 
 /* Kept small: a model's guards are hundreds of these. */
@@ -118,7 +119,7 @@ typedef struct {
     Py_ssize_t number; /* position, length, or hash of `object` */
     PyObject *object;  /* key, name, constant, pinned object, tuple of keys, or Lengths; may be NULL */
     TensorSpec *tensor;
-    Py_ssize_t *order; /* no overlap: `number` nodes, as sorted by address the last time */
+    Py_ssize_t *order; /* no overlap, distinct: `number` nodes, as sorted by address the last time */
 } Step;
 
 /* The short walk (see guard_sections.c) is a list of moves; those that there are most of bring what they
@@ -179,6 +180,8 @@ PyObject *guard_dict_find(PyObject *dict, PyObject *key, Py_hash_t hash);
 PyObject *guard_load_attr(PyObject *object, PyObject *name); /* a new reference */
 PyObject *guard_class_lookup(PyObject *class, PyObject *key);
 PyObject *guard_class_order(PyObject *class);
+/* Where a tensor's memory is, or an object, as a check of many nodes asks. */
+int guard_extent(const Step *step, PyObject *object, uintptr_t *low, uintptr_t *high);
 int guard_returns(PyObject *function, PyObject *expected);
 int guard_subclass_holds(Step *step);
 /* guard_numbers.c: (text, program, True or False) */

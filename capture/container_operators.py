@@ -79,9 +79,7 @@ def _list_in_place(
     t: Tracer, plain: Operator, target: Value, own: ListValue, other: Value
 ) -> Value | None:
     if plain is operator.add:
-        items = t.sized_items(other)
-        t.change(own)
-        own.items.extend(items)
+        own.extend(t, other)
         return target
     if plain is operator.mul:
         result = _repeated(t, own, other)
@@ -136,7 +134,7 @@ def _deque_operator(
 ) -> Value | None:
     if in_place and isinstance(left, DequeValue):
         if plain is operator.add:
-            left.set(t, [*left.items, *t.list_items(right)])
+            left.extend(t, right)
         elif plain is operator.mul:
             left.set(t, left.items * t.index(right))
         else:
@@ -197,8 +195,16 @@ def _equal(t: Tracer, left: DictValue, right: DictValue) -> bool:
 
 # --- sets
 
+
+def _common(a: dict[Any, Value], b: dict[Any, Value]) -> dict[Any, Value]:
+    """CPython goes over the smaller set, whose items these are."""
+    if len(b) > len(a):
+        a, b = b, a
+    return {key: item for key, item in b.items() if key in a}
+
+
 SET_ALGEBRA = {
-    operator.or_: lambda a, b: {**a, **b}, operator.and_: lambda a, b: {k: v for k, v in a.items() if k in b},
+    operator.or_: lambda a, b: {**a, **{k: v for k, v in b.items() if k not in a}}, operator.and_: lambda a, b: _common(a, b),
     operator.sub: lambda a, b: {k: v for k, v in a.items() if k not in b},
     operator.xor: lambda a, b: {k: v for k, v in {**a, **b}.items() if (k in a) is not (k in b)},
 }  # fmt: skip
@@ -214,18 +220,33 @@ def _set_operator(
         return boolean(fn(left.entries.keys(), right.entries.keys()))
     if fn not in SET_ALGEBRA:
         return None
-    result = combined(fn, left, right)
     if isinstance(target, SetValue) and target.cls is set:
-        target.become(t, result)
-        return target
-    return result
+        return combine_in_place(t, fn, target, right)
+    return combined(t, fn, left, right)
 
 
-def combined(fn: Operator, left: SetValue, right: SetValue) -> SetValue:
+def combine_in_place(t: Tracer, fn: Operator, own: SetValue, other: SetValue) -> SetValue:
+    """`own` becomes the result.  What is taken out of a set leaves the rest where it lies, as it does not in a new set."""
+    result, twin, model = combined(t, fn, own, other), own.changeable_model(), other.model()
+    own.become(t, result)
+    if fn in UPDATES:
+        own.twin = None if twin is None or model is None else twin
+        if own.twin is not None:
+            UPDATES[fn](own.twin, model)
+    return own
+
+
+# What changes a set where it lies; `set.intersection_update` makes a new one.
+UPDATES: dict[Any, Any] = {
+    operator.or_: set.update, operator.sub: set.difference_update, operator.xor: set.symmetric_difference_update,
+}  # fmt: skip
+
+
+def combined(t: Tracer, fn: Operator, left: SetValue, right: SetValue) -> SetValue:
     """The algebra of two sets; the result is of the left one's class."""
     result = SetValue(left.cls)
+    result.note_site(t)
     result.entries = SET_ALGEBRA[fn](left.entries, right.entries)
-    twins = [s.twin if s.twin is not None else s.real for s in (left, right)]
-    known = all(s.twin is not None or s.entries == s.before for s in (left, right))
-    result.twin = fn(*twins) if known and all(twin is not None for twin in twins) else None
+    models = [left.model(), right.model()]
+    result.twin = fn(*models) if all(model is not None for model in models) else None
     return result

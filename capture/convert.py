@@ -14,9 +14,10 @@ from frameloom.capture.values.const import ConstValue, boolean, is_constant
 from frameloom.capture.values.container import ListValue, SliceValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import BuiltinValue
+from frameloom.capture.values.identity import is_own
 from frameloom.capture.values.number import NumberValue
 from frameloom.capture.values.numpy_values import call_kind
-from frameloom.capture.values.sets import SetValue, is_own
+from frameloom.capture.values.sets import SetValue
 from frameloom.capture.values.size import as_size, size_value
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.symbolic import SYMBOLS, SymbolicNumber

@@ -14,10 +14,11 @@ import torch
 from frameloom.capture.attributes import delete_attribute, instance_dict, write_attribute
 from frameloom.capture.rebuild import settled
 from frameloom.capture.values.base import LazyValue, Value
-from frameloom.capture.values.const import LITERALS, ConstValue
+from frameloom.capture.values.const import LITERALS, ConstValue, same_literal
 from frameloom.capture.values.container import ListValue
 from frameloom.capture.values.dictionary import DELETED, DictValue
 from frameloom.capture.values.function import CellValue
+from frameloom.capture.values.identity import pin_key
 from frameloom.capture.values.iterator import SequenceIterator, advance
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.sets import SetValue
@@ -160,7 +161,7 @@ def _unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
     if is_unsettled(new):
         return False
     if isinstance(new, ConstValue):
-        same = type(new.real) in LITERALS and type(new.real) is type(before) and new.real == before
+        same = type(new.real) in LITERALS and same_literal(new.real, before)
     else:
         same = new.origin is not None and new.real is before
     if same:
@@ -193,10 +194,10 @@ def _keys(t: Tracer, table: DictValue) -> list[Effect]:
     assert table.origin is not None
     effects = [Effect(table, "delete_key", None, [table.written[key][0]]) for key in table.moved]
     for index, (key, new) in table.written.items():
-        before = dict.get(table.real, index, MISSING)
+        before = dict.get(table.real, pin_key(t, index), MISSING)
         if new is DELETED:
             effects.append(Effect(table, "delete_key", None, [key]))
-        elif index in table.moved or not _unchanged(t, new, before, table.place(index)):
+        elif index in table.moved or not _unchanged(t, new, before, table.place(t, index)):
             effects.append(Effect(table, "set_key", None, [key, new]))
     return effects
 

@@ -22,6 +22,8 @@ class GuardSet:
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self._checks: dict[Any, tuple[Origin, str, Any]] = {}
+        self._distinct: dict[int, Origin] = {}
+        self._pinned: set[int] = set()  # ids of origins at which one object passes
         self.lookups: Lookups = {}  # what was looked up in classes that can change
 
     def add(self, origin: Origin, kind: str, value: Any = None) -> None:
@@ -31,10 +33,20 @@ class GuardSet:
             origin, kind = origin.child("dict"), "no_key"
         by_value = kind == "length" or (kind == "no_key" and isinstance(value, str | int))
         key = value if by_value else id(value)
+        if kind == "is":
+            self._pinned.add(id(origin))
         self._checks.setdefault((id(origin), kind, key), (origin, kind, value))
 
     def forget(self, origin: Origin, kind: str, value: Any) -> None:
         self._checks.pop((id(origin), kind, id(value)), None)
+
+    def distinct(self, origin: Origin) -> None:
+        """The object there is another one than all others of which that was asked."""
+        self._distinct[id(origin)] = origin
+
+    def reaches(self, origin: Origin) -> None:
+        """There is something, whatever it is."""
+        self._checks.setdefault((id(origin), "reaches"), (origin, "reaches", None))
 
     def add_tensor(self, origin: Origin, tensor: Any) -> None:
         self.add(origin, "tensor", tensor)
@@ -63,6 +75,7 @@ class GuardSet:
     def release(self) -> None:
         """The guards are built: they hold weakly what these hold."""
         self._checks.clear()
+        self._distinct.clear()
         self.lookups.clear()
 
     def __len__(self) -> int:
@@ -76,6 +89,8 @@ class GuardSet:
         known = len(self.lookups)
         for origin, kind, value in self._checks.values():
             node = built.node(origin)
+            if kind == "reaches":
+                continue
             if kind in ("same", "different"):
                 value = built.node(value)
             elif kind == "outcome":
@@ -90,7 +105,13 @@ class GuardSet:
         self._build_lookups(built, known)  # those that building made
         if len(apart) > 1:
             built.guards.no_overlap([built.node(origin) for origin in apart])
+        if not all(map(self._is_pinned, self._distinct.values())):
+            built.guards.distinct([built.node(origin) for origin in self._distinct.values()])
         return built
+
+    def _is_pinned(self, origin: Origin) -> bool:
+        """Whether only one object passes."""
+        return origin.kind == "object" or id(origin) in self._pinned
 
     def _build_lookups(self, built: BuiltGuards, start: int) -> None:
         for (cls, name, after), found in list(self.lookups.items())[start:]:

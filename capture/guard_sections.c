@@ -130,8 +130,8 @@ static void find_owners(Sealing *s) {
 
 static int is_near(const Sealing *s, Py_ssize_t i) {
     const Step *step = &s->guards->steps[i];
-    if (s->owner[i] != EACH_CALL || step->kind == CHECK_NO_OVERLAP || step->kind == CHECK_OUTCOME ||
-        step->kind == CHECK_SIZES || !s->near[step->node])
+    if (s->owner[i] != EACH_CALL || step->kind == CHECK_NO_OVERLAP || step->kind == CHECK_DISTINCT ||
+        step->kind == CHECK_OUTCOME || step->kind == CHECK_SIZES || !s->near[step->node])
         return 0;
     return (step->kind != CHECK_SAME && step->kind != CHECK_DIFFERENT) || s->near[step->parent];
 }

@@ -68,30 +68,31 @@ static PyObject *overlap_text(Guards *guards, const Step *step) {
         PyList_SET_ITEM(names, i, Py_NewRef(path_of(guards, step->order[i])));
     if (names && comma && PyList_Sort(names) == 0 && PyList_SetSlice(names, named, step->number, NULL) == 0)
         joined = PyUnicode_Join(comma, names);
+    const char *what = step->kind == CHECK_DISTINCT ? "are different objects" : "share no memory";
     if (joined && named < step->number)
-        text = PyUnicode_FromFormat("%U and %zd more share no memory", joined, step->number - named);
+        text = PyUnicode_FromFormat("%U and %zd more %s", joined, step->number - named, what);
     else if (joined)
-        text = PyUnicode_FromFormat("%U share no memory", joined);
+        text = PyUnicode_FromFormat("%U %s", joined, what);
     Py_XDECREF(names);
     Py_XDECREF(comma);
     Py_XDECREF(joined);
     return text;
 }
 
-/* Which two tensors share memory. */
+/* Which two tensors share memory, or which two objects are one. */
 static PyObject *overlap_found(Guards *guards, const Step *step, PyObject **values) {
     for (Py_ssize_t i = 0; i < step->number; i++) {
         uintptr_t low, high, other_low, other_high;
         PyObject *path = path_of(guards, step->order[i]);
-        if (!tensor_extent(values[step->order[i]], &low, &high))
+        if (!guard_extent(step, values[step->order[i]], &low, &high))
             return PyUnicode_FromFormat("%U: expected a tensor whose memory is known", path);
         for (Py_ssize_t j = 0; j < i; j++) {
-            if (!tensor_extent(values[step->order[j]], &other_low, &other_high)) continue;
+            if (!guard_extent(step, values[step->order[j]], &other_low, &other_high)) continue;
             if (low == high || other_low == other_high || low >= other_high || other_low >= high) continue;
             PyObject *other = path_of(guards, step->order[j]);
             int ordered = PyUnicode_Compare(other, path) < 0;
-            return PyUnicode_FromFormat("%U and %U share memory", ordered ? other : path,
-                                        ordered ? path : other);
+            return PyUnicode_FromFormat("%U and %U %s", ordered ? other : path, ordered ? path : other,
+                                        step->kind == CHECK_DISTINCT ? "are one object" : "share memory");
         }
     }
     return overlap_text(guards, step);
@@ -240,7 +241,7 @@ static PyObject *found_text(const Step *step, PyObject *object) {
 static PyObject *failure_text(Guards *guards, const Step *step, PyObject **values) {
     PyObject *path = path_of(guards, step->node), *expected, *found, *text = NULL;
     if (step->kind <= STEP_LAST_LOAD) return PyUnicode_FromFormat("%U: expected to exist, not found", path);
-    if (step->kind == CHECK_NO_OVERLAP) return overlap_found(guards, step, values);
+    if (step->kind >= CHECK_NO_OVERLAP) return overlap_found(guards, step, values);
     if (step->kind == CHECK_NO_KEY && PyDict_Check(values[step->node]))
         return unwanted_text(step, path, values[step->node]);
     if (step->kind == CHECK_SUBCLASS) {
@@ -269,10 +270,11 @@ PyObject *guards_texts(Guards *guards) {
     for (Py_ssize_t i = 0; list && i < guards->step_count; i++) {
         const Step *step = &guards->steps[i];
         if (step->kind <= STEP_LAST_LOAD) continue;
-        PyObject *what = step->kind == CHECK_NO_OVERLAP ? NULL : demand(guards, step);
-        PyObject *text = what ? PyUnicode_FromFormat("%U: %U", path_of(guards, step->node), what)
-                         : step->kind == CHECK_NO_OVERLAP ? overlap_text(guards, step)
-                                                          : NULL;
+        int of_many = step->kind >= CHECK_NO_OVERLAP;
+        PyObject *what = of_many ? NULL : demand(guards, step);
+        PyObject *text = what      ? PyUnicode_FromFormat("%U: %U", path_of(guards, step->node), what)
+                         : of_many ? overlap_text(guards, step)
+                                   : NULL;
         Py_XDECREF(what);
         if (text == NULL || PyList_Append(list, text) < 0) Py_CLEAR(list);
         Py_XDECREF(text);

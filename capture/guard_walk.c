@@ -196,6 +196,13 @@ static int keys_are(const Step *step, PyObject *dict) {
     return 1;
 }
 
+int guard_extent(const Step *step, PyObject *object, uintptr_t *low, uintptr_t *high) {
+    if (step->kind == CHECK_NO_OVERLAP) return tensor_extent(object, low, high);
+    *low = (uintptr_t)object;
+    *high = *low + 1;
+    return 1;
+}
+
 /* Sorts the nodes by address, starting from the order of the last call, which memory rarely leaves. */
 static int no_overlap(const Step *step, PyObject **values) {
     enum { ON_STACK = 64 };
@@ -208,7 +215,7 @@ static int no_overlap(const Step *step, PyObject **values) {
     for (Py_ssize_t i = 0; i < count && apart; i++) {
         struct Extent extent = {0, 0};
         Py_ssize_t node = order[i], at = used;
-        apart = tensor_extent(values[node], &extent.low, &extent.high);
+        apart = guard_extent(step, values[node], &extent.low, &extent.high);
         for (; at > 0 && extents[at - 1].low > extent.low; at--) {
             extents[at] = extents[at - 1];
             order[at] = order[at - 1];

@@ -417,8 +417,9 @@ static PyObject *Guards_check(Guards *self, PyObject *const *args, Py_ssize_t na
     return NULL;
 }
 
-static PyObject *Guards_no_overlap(Guards *self, PyObject *nodes) {
-    PyObject *list = PySequence_Fast(nodes, "no_overlap takes a sequence of nodes");
+/* A check of many nodes: no two of them lie at one place. */
+static PyObject *check_of_many(Guards *self, StepKind kind, PyObject *nodes) {
+    PyObject *list = PySequence_Fast(nodes, "expected a sequence of nodes");
     if (list == NULL) return NULL;
     Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
     Py_ssize_t *order = PyMem_Malloc((count ? count : 1) * sizeof *order);
@@ -432,7 +433,7 @@ static PyObject *Guards_no_overlap(Guards *self, PyObject *nodes) {
         good = !PyErr_Occurred() && node_known(self, order[i]);
     }
     Py_DECREF(list);
-    Step *step = good && count > 1 ? step_new(self, CHECK_NO_OVERLAP, order[0]) : NULL;
+    Step *step = good && count > 1 ? step_new(self, kind, order[0]) : NULL;
     if (step == NULL) {
         PyMem_Free(order);
         if (PyErr_Occurred()) return NULL;
@@ -441,6 +442,14 @@ static PyObject *Guards_no_overlap(Guards *self, PyObject *nodes) {
     step->order = order;
     step->number = count;
     Py_RETURN_NONE;
+}
+
+static PyObject *Guards_no_overlap(Guards *self, PyObject *nodes) {
+    return check_of_many(self, CHECK_NO_OVERLAP, nodes);
+}
+
+static PyObject *Guards_distinct(Guards *self, PyObject *nodes) {
+    return check_of_many(self, CHECK_DISTINCT, nodes);
 }
 
 static PyObject *Guards_global_state(Guards *self, PyObject *Py_UNUSED(ignored)) {
@@ -500,6 +509,7 @@ static PyMethodDef Guards_methods[] = {
     {"child", _PyCFunction_CAST(Guards_child), METH_FASTCALL, "child(parent, kind, key=None) -> node"},
     {"check", _PyCFunction_CAST(Guards_check), METH_FASTCALL, "check(node, kind, value=None)"},
     {"no_overlap", (PyCFunction)Guards_no_overlap, METH_O, "no_overlap(nodes)"},
+    {"distinct", (PyCFunction)Guards_distinct, METH_O, "distinct(nodes)"},
     {"global_state", (PyCFunction)Guards_global_state, METH_NOARGS, "global_state()"},
     {"slot", (PyCFunction)Guards_slot, METH_O, "slot(node) -> position"},
     {"describe", (PyCFunction)Guards_describe, METH_VARARGS, "describe(node, path)"},

@@ -17,7 +17,7 @@ from frameloom.capture import operators
 from frameloom.capture.instances import note_questions
 from frameloom.capture.lookup import class_attribute, note_order
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.const import BY_VALUE, ConstValue, is_nan
 from frameloom.capture.values.container import TupleValue
 from frameloom.capture.values.function import BuiltinValue, FunctionValue
 from frameloom.capture.values.object import ObjectValue
@@ -34,15 +34,17 @@ if TYPE_CHECKING:
 def same_or_equal(t: Tracer, a: Value, b: Value) -> bool:
     """What `in` and `list.index` ask: `a is b or a == b`."""
     a, b = t.look(a), t.look(b)
-    if a is b or (needs_identity(a) and needs_identity(b) and identical(t, a, b)):
+    if a is b or (_may_differ_from_itself(a, b) and identical(t, a, b)):
         return True
     return operators.binary(t, operator.eq, a, b).truth(t)
 
 
-def needs_identity(value: Value) -> bool:
-    """Whether the object may not be equal to itself: what its class says, or that it is not a number.  A float that varies is settled."""
-    if isinstance(value, ConstValue):
-        return value.type() in (float, complex) and value.constant() != value.constant()
+def _may_differ_from_itself(a: Value, b: Value) -> bool:
+    """Whether it counts which objects they are, because neither may be equal to itself: what its class says, or that it is not a number."""
+    return (is_nan(a) and is_nan(b)) or (_compares_itself(a) and _compares_itself(b))
+
+
+def _compares_itself(value: Value) -> bool:
     return isinstance(value, ObjectValue) and isinstance(
         class_attribute(value.cls, "__eq__"), FunctionType
     )
@@ -77,13 +79,7 @@ def identical(t: Tracer, a: Value, b: Value) -> bool:
 
 def _same_constant(a: ConstValue, b: ConstValue) -> bool:
     """Numbers and strings are guarded by value: whether equal ones are one object is known of those that Python has only once."""
-    if type(a.real) is not type(b.real) or type(a.real) not in (
-        str,
-        bytes,
-        int,
-        float,
-        complex,
-    ):
+    if type(a.real) is not type(b.real) or type(a.real) not in BY_VALUE:
         return a.real is b.real
     if a.real != b.real and not (a.real != a.real and b.real != b.real):
         return False

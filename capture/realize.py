@@ -320,13 +320,11 @@ def _defaultdict(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 def _bounds(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", type(obj))
-    bounds = [
-        t.wrap(getattr(obj, name), origin.child("attr", name)) for name in ("start", "stop", "step")
-    ]
-    if isinstance(obj, slice):
-        return SliceValue(*bounds)
-    for bound in bounds:
-        t.look(bound)
+    bounds = {name: origin.child("attr", name) for name in ("start", "stop", "step")}
+    if type(obj) is slice:
+        return SliceValue(*(t.wrap(getattr(obj, n), at) for n, at in bounds.items()), obj, origin)
+    for name, at in bounds.items():  # by value: a range is a constant, its bounds do not vary
+        t.guards.add(at, "equal", getattr(obj, name))
     return ConstValue(obj, origin)
 
 

@@ -19,7 +19,7 @@ from types import (
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.values.base import LazyValue, Null, Value
-from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.const import BY_VALUE, ConstValue, is_nan
 from frameloom.capture.values.function import BuiltinValue, CellValue
 from frameloom.capture.values.symbolic import SymbolicNumber, is_unsettled
 from frameloom.capture.values.tensor import TensorValue
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 PERMANENT = (
     type | FunctionType | MethodDescriptorType | WrapperDescriptorType | ClassMethodDescriptorType
 )
-GUARDED_BY_VALUE = (str, bytes, int, float, complex)
 
 
 def may_be_constant(text: str) -> bool:
@@ -46,6 +45,7 @@ class Rebuilder:
 
     def __init__(self, code: CodeBuilder, outputs: list[TensorValue]) -> None:
         self.code = code
+        self.by_identity = False  # whether the program asks which of equal constants one is
         self.output_name = ""  # the temporary that holds the graph's results
         self._outputs = {id(value): position for position, value in enumerate(outputs)}
         self._kept: dict[int, str] = {}
@@ -66,8 +66,8 @@ class Rebuilder:
         elif isinstance(value, SymbolicNumber) and not value.settled:
             self._load_number(value)
         elif isinstance(value, BuiltinValue | ConstValue):
-            if type(value.real) in GUARDED_BY_VALUE and value.origin and value.origin.kind == "arg":
-                self.load_origin(value.origin)  # this call's own among equal ones
+            if value.origin is not None and self._is_one_of_equal(value):
+                self.load_origin(value.origin)
             elif type(value.real) is str and not may_be_constant(value.real):
                 self.code.load_const([value.real])
                 self.code.subscript(0)
@@ -84,6 +84,12 @@ class Rebuilder:
                 isinstance(value, CellValue) and value.slot
             ):
                 self.keep(value)
+
+    def _is_one_of_equal(self, value: Value) -> bool:
+        """Whether code loads the object that this call was given, not the captured call's, which equals it."""
+        if type(value.real) not in BY_VALUE or value.origin is None:
+            return False
+        return self.by_identity or value.origin.kind == "arg" or is_nan(value)
 
     def _load_number(self, value: SymbolicNumber) -> None:
         if value.origin is not None:
@@ -115,7 +121,11 @@ class Rebuilder:
             if (
                 value.origin is not None
                 and (value.origin.base is not None or value.origin.kind == "cell")
-                and (not isinstance(value, ConstValue) or is_unsettled(value))
+                and (
+                    not isinstance(value, ConstValue)
+                    or is_unsettled(value)
+                    or self._is_one_of_equal(value)
+                )
             ):
                 self.load(value)
                 self.keep(value)

@@ -48,7 +48,7 @@ from frameloom.capture.spent import (
 )
 from frameloom.capture.surroundings import watch_autograd
 from frameloom.capture.values.base import NULL, Avoid, LazyValue, Value
-from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.const import ConstValue, is_nan
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import CellValue
@@ -94,6 +94,9 @@ class Piece:
         self.spent = spent(t, self.outputs)
         self.graph: CapturedGraph | None = None
         self.compiled: Any = None
+        self.by_identity = (
+            False  # whether it ends where the program asks which of equal constants one is
+        )
 
     def compile(self) -> None:
         t, capture = self.tracer, self.capture
@@ -253,7 +256,7 @@ def _recipe(value: Value, piece: Piece, seen: set[int]) -> Any:
         return None
     if is_unsettled(value):
         return None
-    if isinstance(value, ConstValue) and not isinstance(value, LazyValue):
+    if isinstance(value, ConstValue) and not (is_nan(value) and value.origin is not None):
         return ("const", value.real)
     if value.origin is not None or id(value) in seen:
         return None
@@ -290,6 +293,7 @@ def entry_for_break(capture: Capture, broken: Broken) -> Any:
         for value in _state_values(state, spec)
     ]
     piece = Piece(capture, needed, set())
+    piece.by_identity = broken.cause.kind == "identity"
     if not goes_on_in_a_loop(capture, states):
         capture.compiler.add_break(breaks.report(broken.cause, broken.where))
     piece.compile()
@@ -336,6 +340,7 @@ class RootWriter:
         """Call the graph, replay the effects, enter the grad modes; what is needed later is loaded before anything changes."""
         code = self.code
         r = Rebuilder(code, piece.outputs)
+        r.by_identity = piece.by_identity
         if piece.graph is not None:
             if piece.inferred is not None:
                 code.start_call(run_in_inference_mode)

@@ -9,7 +9,7 @@ How calls are carried out is in `calls.py` and `torch_calls.py`, how objects bec
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -38,7 +38,7 @@ from frameloom.capture.values.function import (
     FunctionValue,
     PartialValue,
 )
-from frameloom.capture.values.iterator import IteratorValue
+from frameloom.capture.values.iterator import IteratorValue, SequenceIterator
 from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, concerns_numpy
 from frameloom.capture.values.opaque import OpaqueValue
@@ -138,7 +138,7 @@ class Tracer:
         return value.found
 
     def _realize(self, obj: Any, origin: Origin) -> Value:
-        known = self._known.get(id(obj))
+        known = self._known.get(id(obj)) or self._globals.get(id(obj))
         if known is not None:
             if known.origin is not None and known.origin is not origin:
                 self.guards.add(origin, "same", known.origin)
@@ -200,6 +200,8 @@ class Tracer:
     def globals_table(self, table: dict[str, Any], origin: Origin | None) -> DictValue:
         """The globals of a function at `origin`."""
         found = self._globals.get(id(table))
+        if found is None and isinstance(known := self._known.get(id(table)), DictValue):
+            found = self._globals[id(table)] = known  # which was reached as a dictionary before
         if found is None:
             if table is self.roots.function.__globals__:
                 place = self.roots.globals
@@ -209,6 +211,12 @@ class Tracer:
                 )
             found = self._globals[id(table)] = DictValue(table, place)
         return found
+
+    def written_global(self, table: dict[str, Any], name: str) -> Value | None:
+        """What the capture has put under a name of that namespace, `DELETED` if it was deleted; None if nothing."""
+        found = self._globals.get(id(table)) or self._known.get(id(table))
+        written = found.written.get(name) if isinstance(found, DictValue) else None
+        return None if written is None else written[1]
 
     def cell(
         self,
@@ -283,6 +291,24 @@ class Tracer:
             items.append(item)
             self.count_step()
         return items
+
+    def each(self, value: Value) -> Iterator[Value]:
+        """The items of an iterable one by one: what is done with one is done before the next is made."""
+        iterator = self.look(value).iterate(self)
+        while (item := iterator.step(self)) is not None:  # type: ignore[attr-defined]
+            yield item
+            self.count_step()
+
+    def batches(self, value: Value) -> Iterator[list[Value]]:
+        """The items of an iterable for a container that takes them in: one by one where code of the program makes them, which may look at
+        the container meanwhile."""
+        iterator = self.look(value).iterate(self)
+        if isinstance(iterator, SequenceIterator) and not iterator.asks_program:
+            yield self._drained(iterator)
+            return
+        while (item := iterator.step(self)) is not None:  # type: ignore[attr-defined]
+            yield [item]
+            self.count_step()
 
     def list_items(self, value: Value) -> list[Value]:
         return list(self.drain(value))

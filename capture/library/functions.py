@@ -37,13 +37,11 @@ def _partial(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(functools.reduce, least=2, most=3)
 def _reduce(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    items = t.list_items(args[1])
-    if len(args) > 2:
-        items.insert(0, args[2])
-    if not items:
+    items = t.each(args[1])
+    result = args[2] if len(args) > 2 else next(items, None)
+    if result is None:
         t.raise_(TypeError, "reduce() of empty iterable with no initial value")
-    result = items[0]
-    for item in items[1:]:
+    for item in items:
         result = t.call(t.look(args[0]), [result, item], {})
     return t.look(result)
 
@@ -51,7 +49,7 @@ def _reduce(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @knows(math.prod, least=1, most=1, keywords="start")
 def _prod(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     total = kwargs.get("start", ConstValue(1))
-    for item in t.list_items(args[0]):
+    for item in t.each(args[0]):
         total = operators.binary(t, operator.mul, total, item)
     return t.look(total)
 
@@ -82,8 +80,10 @@ def _signature(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
             raise Break("library_call", "inspect.signature(...)")
         for name in ("__signature__", "__wrapped__"):
             t.guards.add(own.child("dict"), "no_key", name)
+        t.guards.add(own, "is", function)
         t.guards.add(own.child("func_code"), "is", function.__code__)
-        value.defaults(t)
+        for part in ("defaults", "kwdefaults"):  # the signature holds the very objects
+            t.guards.add(own.child(f"func_{part}"), "is", getattr(function, f"__{part}__"))
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())[drop:]
     return ConstValue(signature.replace(parameters=parameters))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, instance, knows
-from frameloom.capture.container_operators import combined
+from frameloom.capture.container_operators import combine_in_place, combined
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, boolean
 from frameloom.capture.values.sets import SetValue, as_set, set_of
@@ -76,22 +76,30 @@ def _clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @knows(set.copy, frozenset.copy, least=1, most=1)
 def _copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _set(t, args)
-    if own.cls is frozenset:
-        return own
-    result = SetValue()
-    result.entries, twin = dict(own.entries), own.twin
-    if twin is None and own.entries == own.before:
-        twin = own.real
-    result.twin = None if twin is None else twin.copy()
+    return own if own.cls is frozenset else _copied(own)
+
+
+def _copied(own: SetValue) -> SetValue:
+    result, model = SetValue(own.cls), own.model()
+    result.entries = dict(own.entries)
+    result.twin = None if model is None else own.cls(model)
     return result
 
 
 def _algebra(fn: Callable[[Any, Any], Any], in_place: bool) -> Known:
     def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         own = _set(t, args)
+        if in_place and len(args) == 2:
+            combine_in_place(t, fn, own, _other(t, args[1]))
+            return NONE
         result = own
+        if fn is operator.or_:
+            for n, other in enumerate(args[1:]):
+                result = _copied(own) if n == 0 else result
+                result.update(t, other)
+            return result if len(args) > 1 else _copy(t, [own], {})
         for other in args[1:]:
-            result = combined(fn, result, _other(t, other))
+            result = combined(t, fn, result, _other(t, other))
         if in_place:
             own.become(t, result)
             return NONE
@@ -106,7 +114,7 @@ for _name, _fn in (("union", operator.or_), ("intersection", operator.and_), ("d
         knows(getattr(_cls, _name), least=1, most=2 if _fn is operator.xor else None)(
             _algebra(_fn, False)
         )
-    if _fn is not operator.or_:
+    if _fn not in (operator.or_, operator.sub):
         knows(getattr(set, f"{_name}_update"), least=1)(_algebra(_fn, True))
 
 
@@ -117,9 +125,31 @@ def _question(fn: Callable[[Any, Any], bool]) -> Known:
     return handler
 
 
-for _name, _ask in (("issubset", operator.le), ("issuperset", operator.ge), ("isdisjoint", lambda a, b: a.isdisjoint(b))):  # fmt: skip
-    for _cls in (set, frozenset):
-        knows(getattr(_cls, _name), least=2, most=2)(_question(_ask))
+def _of_each(wanted: bool) -> Known:
+    """Of an iterable that is no set, CPython takes items until one is `wanted` in the set, or not."""
+
+    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        own, other = _set(t, args), t.look(args[1])
+        items = as_set(t, other)
+        values = iter(items.entries.values()) if items is not None else t.each(other)
+        return boolean(not any(own.contains(t, t.look(item)) is wanted for item in values))
+
+    return handler
+
+
+for _cls in (set, frozenset):
+    knows(_cls.issubset, least=2, most=2)(_question(operator.le))
+    knows(_cls.issuperset, least=2, most=2)(_of_each(False))
+    knows(_cls.isdisjoint, least=2, most=2)(_of_each(True))
+
+
+@knows(set.difference_update, least=1)
+def _difference_update(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    for other in args[1:]:
+        for batch in t.batches(other):
+            for item in batch:
+                _discard(t, [args[0], item], {})
+    return NONE
 
 
 def _contains(t: Tracer, args: Args, kwargs: Kwargs) -> Value:

@@ -40,6 +40,8 @@ else:
     )  # fmt: skip
 
 LITERALS = (type(None), bool, int, float, complex, str, bytes)
+# Guarded by value where they are given: which of several equal objects one is, is not known.
+BY_VALUE = (str, bytes, int, float, complex, range, torch.device)
 SINGLETONS = (torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented))
 FROZEN = (
     CodeType,
@@ -145,6 +147,8 @@ class ConstValue(Value):
         return bool(t.evaluate(operator.contains, [self, item], {}).constant())
 
     def key(self, t: Tracer) -> Any:
+        if is_nan(self) and self.origin is not None:
+            raise Break("identity", f"hash({self.describe()})")
         try:
             hash(self.real)
         except TypeError:
@@ -155,6 +159,20 @@ class ConstValue(Value):
 NONE = ConstValue(None)
 TRUE = ConstValue(True)
 FALSE = ConstValue(False)
+
+
+def same_literal(a: Any, b: Any) -> bool:
+    """Whether nothing but identity tells two constants of `LITERALS` apart, as -0.0 and 0.0 are."""
+    if type(a) is not type(b):
+        return False
+    if type(a) is complex:
+        return same_literal(a.real, b.real) and same_literal(a.imag, b.imag)
+    return bool(a == b) and (type(a) is not float or a.hex() == b.hex())
+
+
+def is_nan(value: Value) -> bool:
+    """Whether a constant is not equal to itself: containers ask first which object it is."""
+    return isinstance(value, ConstValue) and bool(type(value.real) in (float, complex) and value.real != value.real)  # fmt: skip
 
 
 def is_none(value: Value) -> bool:

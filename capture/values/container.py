@@ -187,6 +187,17 @@ class ListValue(SequenceValue):
         t.change(self)
         (self.unseen if self._items is None else self._items).append(item)
 
+    def extend(self, t: Tracer, source: Value) -> None:
+        source = t.look(source)
+        iterator = source.iterate(t)
+        source.length_hint(t)
+        t.change(self)
+        for batch in t.batches(iterator):
+            if self._items is None:
+                self.unseen.extend(batch)
+            else:
+                self._items.extend(batch)
+
     def type(self) -> type:
         return list
 
@@ -248,8 +259,12 @@ def list_items(real: Any) -> list[Any]:
 
 
 class SliceValue(Value):
-    def __init__(self, start: Value, stop: Value, step: Value) -> None:
+    def __init__(
+        self, start: Value, stop: Value, step: Value, real: Any = None, origin: Origin | None = None
+    ) -> None:
         self.bounds = [start, stop, step]
+        self.real = real
+        self.origin = origin
 
     def type(self) -> type:
         return slice

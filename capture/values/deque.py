@@ -54,6 +54,14 @@ class DequeValue(ListValue):
     def append(self, t: Tracer, item: Value) -> None:
         self.set(t, [*self.items, item])
 
+    def extend(self, t: Tracer, source: Value) -> None:
+        for batch in t.batches(source):
+            self.set(t, [*self.items, *batch])
+
+    def extend_left(self, t: Tracer, source: Value) -> None:
+        for batch in t.batches(source):
+            self.set(t, [*batch[::-1], *self.items], from_left=True)
+
     def getitem(self, t: Tracer, key: Value) -> Value:
         if isinstance(key, SliceValue):
             t.raise_(TypeError, "sequence index must be integer, not 'slice'")

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.fake import Fake
 from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import LazyValue, Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.container import plain
+from frameloom.capture.values.identity import is_own, pin_key
 from frameloom.capture.values.iterator import SequenceIterator
 from frameloom.capture.values.token import tell_apart
 from frameloom.capture.values.user_key import check_keys
@@ -72,34 +72,20 @@ class DictValue(Value):
 
     def _lazy(self, t: Tracer, index: Any) -> Value | None:
         assert self.origin is not None
-        if isinstance(index, Fake):
-            index = self._own_tensor(t, index)
-        elif not guardable(index):
-            raise Break("dictionary_key", f"{self.describe()}[{index!r}]")
-        if not self._keys_are_plain():
-            raise Break("dictionary_key", f"{self.describe()}[{index!r}]")
+        index = pin_key(t, index)
+        if not (guardable(index) or _is_tensor(index)) or not self._keys_are_plain():
+            raise Break("dictionary_key", f"a key of {self.describe()}")
         if dict.__contains__(self.real, index):
-            return t.wrap(dict.__getitem__(self.real, index), self.place(index))
-        t.guards.add(self.origin, "no_key", index)
+            return t.wrap(dict.__getitem__(self.real, index), self.place(t, index))
+        if is_own(index):
+            t.guards.add(self.origin, "no_key", index)
         return None
 
     def _is_old(self, t: Tracer, index: Any) -> bool:
         """Whether the key was there before the call."""
-        if self.real is None:
-            return False
-        own = self._own_tensor(t, index) if isinstance(index, Fake) else index
-        return dict.__contains__(self.real, own)
+        return self.real is not None and dict.__contains__(self.real, pin_key(t, index))
 
-    def _own_tensor(self, t: Tracer, fake: Fake) -> torch.Tensor:
-        """The tensor from before the call that the fake stands for: only that can be a key then."""
-        value = t.from_python(fake)
-        real, origin = getattr(value, "real", None), value.origin
-        if real is None or origin is None:
-            raise Break("dictionary_key", f"{self.describe()}[tensor]")
-        t.guards.add(origin, "is", real)
-        return real
-
-    def place(self, index: Any) -> Origin:
+    def place(self, t: Tracer, index: Any) -> Origin:
         """Where the value under a key was before the call."""
         assert self.origin is not None
         kind = (
@@ -107,7 +93,7 @@ class DictValue(Value):
             if type(self.real).__getitem__ in (dict.__getitem__, OrderedDict.__getitem__)
             else "base_key"
         )
-        return self.origin.child(kind, index)
+        return self.origin.child(kind, pin_key(t, index))
 
     def _keys_are_plain(self) -> bool:
         """Whether looking a key up runs no Python code."""
@@ -134,13 +120,16 @@ class DictValue(Value):
                 )
             t.note_length(self.origin, dict, len(keys))
             t.guards.add(self.origin, "keys", t.pin(self, keys))
-            for key in keys:
-                if key not in self.written or (
-                    key not in self.moved and self.written[key][1] is not DELETED
+            for real in keys:
+                key = t.from_python(real)
+                index = key.key(t)
+                if index not in self.written or (
+                    index not in self.moved and self.written[index][1] is not DELETED
                 ):
-                    value = self.written[key][1] if key in self.written else self._lazy(t, key)
+                    written = self.written.get(index)
+                    value = self._lazy(t, real) if written is None else written[1]
                     assert value is not None
-                    result[key] = (t.from_python(key), value)
+                    result[index] = (key, value)
         for key, entry in self.written.items():
             if entry[1] is not DELETED and key not in result:
                 result[key] = entry

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.opcodes import PY312
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import is_constant
+from frameloom.capture.values.const import BY_VALUE, is_constant
+from frameloom.capture.values.identity import identity_key
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -111,7 +112,9 @@ class FunctionValue(Value):
         if self.made is not None:
             return self.made.defaults
         origin = self._own(t).child("func_defaults")
-        if self.real.__defaults__:
+        if self.real.__defaults__ is None:
+            t.guards.add(origin, "is", None)
+        else:
             t.guards.add(origin, "length", len(self.real.__defaults__))
         return [
             t.wrap(value, origin.child("item", i))
@@ -121,10 +124,16 @@ class FunctionValue(Value):
     def kwdefault(self, t: Tracer, name: str) -> Value | None:
         if self.made is not None:
             return self.made.kwdefaults.get(name)
-        table = self.real.__kwdefaults__ or {}
-        if name not in table:
+        table, origin = self.real.__kwdefaults__, self._own(t).child("func_kwdefaults")
+        if table is None:
+            t.guards.add(origin, "is", None)
             return None
-        return t.wrap(table[name], self._own(t).child("func_kwdefaults").child("key", name))
+        if name not in table:
+            t.guards.add(origin, "no_key", name)
+            return None
+        place = origin.child("key", name)
+        t.guards.reaches(place)
+        return t.wrap(table[name], place)
 
     def closure(self, t: Tracer) -> list[CellValue]:
         if self.made is not None:
@@ -152,7 +161,11 @@ class FunctionValue(Value):
         ]
 
     def key(self, t: Tracer) -> Any:
-        return self.real if self.real is not None else self
+        if self.real is None:
+            return self
+        if self.origin is not None:  # guarded by its code alone
+            t.guards.add(self.origin, "is", self.real)
+        return self.real
 
     def truth(self, t: Tracer) -> bool:
         return True
@@ -319,7 +332,11 @@ class BoundMethodValue(Value):
         return [self.func, self.owner]
 
     def key(self, t: Tracer) -> Any:
-        return (self.func.key(t), self.owner.key(t))
+        func, owner = t.look(self.func), t.look(self.owner)
+        if isinstance(owner.real, BY_VALUE):
+            raise Break("identity", f"hash({self.describe()})")
+        is_known = owner.real is None or t.known(owner.real) is owner
+        return (func.key(t), identity_key(t, owner) if is_known else owner.key(t))
 
     def getattr(self, t: Tracer, name: str) -> Value:
         if name == "__self__":

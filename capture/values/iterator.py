@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.identity import identity_key
 
 if TYPE_CHECKING:
     from frameloom.capture.rebuild import Rebuilder
@@ -30,7 +31,7 @@ class IteratorValue(Value):
         return True
 
     def key(self, t: Tracer) -> Any:
-        return self
+        return identity_key(t, self)
 
     def getattr(self, t: Tracer, name: str) -> Value:
         return t.instance_attribute(self, name)
@@ -97,6 +98,7 @@ class SequenceIterator(IteratorValue):
         self.ended = False
 
     cls: Any = None  # of one that existed
+    asks_program = False  # whether a step runs code of the program
 
     def type(self) -> type:
         if self.cls is not None:
@@ -249,6 +251,8 @@ class EnumerateValue(BuiltinIterator):
 class GetitemIterator(SequenceIterator):
     """Over an object that has `__getitem__` alone: it is asked for 0, 1, ... until it raises IndexError."""
 
+    asks_program = True
+
     def __init__(self, over: Value) -> None:
         super().__init__(over, None)
 
@@ -271,6 +275,8 @@ class _Indexed:
 
 class GetitemReversed(SequenceIterator):
     """`reversed` of an object with `__len__` and `__getitem__`."""
+
+    asks_program = True
 
     def __init__(self, over: Value, count: int) -> None:
         super().__init__(over, None)

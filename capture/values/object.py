@@ -31,6 +31,7 @@ from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.dictionary import DELETED, DictValue
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue, FunctionValue
+from frameloom.capture.values.identity import identity_key
 from frameloom.capture.values.user_key import UserKey, check_keys
 from frameloom.errors import Break
 
@@ -402,13 +403,13 @@ class ObjectValue(Value):
         if self.payload is not None:
             return self.payload.contains(t, item)
         if self.special("__iter__") is not MISSING:
-            return any(t.same_or_equal(t.look(own), item) for own in t.drain(self))
+            return any(t.same_or_equal(t.look(own), item) for own in t.each(self))
         return super().contains(t, item)
 
     def key(self, t: Tracer) -> Any:
         if class_attribute(self.cls, "__hash__") is not object.__hash__:
             return super().key(t) if self.special("__hash__") is MISSING else UserKey(t, self)
-        return self.real if self.real is not None else self
+        return identity_key(t, self)
 
     # --- the end of a capture
     def parts(self) -> list[Value]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import Value
+from frameloom.capture.values.identity import identity_key
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class OpaqueValue(Value):
     def key(self, t: Tracer) -> Any:
         if class_attribute(type(self.real), "__hash__") is not object.__hash__:
             return super().key(t)
-        return self.real
+        return identity_key(t, self)
 
     def rebuild(self, r: Rebuilder) -> None:
         r.load_constant_object(self.real)

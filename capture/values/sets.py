@@ -6,12 +6,13 @@ which the same was done, as long as the keys are the program's own objects; from
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.fake import Fake
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import Avoid, NotConstant, Value
 from frameloom.capture.values.container import plain
 from frameloom.capture.values.dictionary import DictValue, ViewValue
+from frameloom.capture.values.identity import is_own
 from frameloom.capture.values.iterator import SequenceIterator
 from frameloom.capture.values.token import tell_apart
 from frameloom.capture.values.user_key import check_keys
@@ -31,6 +32,7 @@ class SetValue(Value):
         self.cls = cls
         self.twin: Any = cls()
         self.before: dict[Any, Value] | None = None
+        self.site: Any = None  # where it was changed last
 
     @staticmethod
     def existing(t: Tracer, real: Any, origin: Origin) -> SetValue | None:
@@ -55,12 +57,17 @@ class SetValue(Value):
         return list(self.entries.values())
 
     def constant(self) -> Any:
-        return self.cls(plain(item) for item in self.entries.values())
+        """To be read only: it is laid out like the program's."""
+        items, model = [plain(item) for item in self.entries.values()], self.model()
+        if model is None and len(items) > 1:
+            raise NotConstant(self)  # nothing says the order
+        return model if type(model) is self.cls else self.cls(items)
 
     # --- changes
     def add(self, t: Tracer, item: Value) -> None:
         item = t.look(item)
         key = item.key(t)
+        self.note_site(t)
         t.change(self)
         self.put(t, key, item)
 
@@ -75,19 +82,30 @@ class SetValue(Value):
             self.twin = None
 
     def update(self, t: Tracer, source: Value) -> None:
-        source, twin = t.look(source), self.twin
-        items = t.list_items(source)
+        source = t.look(source)
+        self.note_site(t)
         t.change(self)
-        self.twin = None  # what follows is done to it in one go
-        for item in items:
-            item = t.look(item)
-            self.put(t, item.key(t), item)
-        if twin is not None and all(map(is_own, self.entries)):
-            other = source.twin if isinstance(source, SetValue) else None
-            twin.update(other if other is not None else [t.look(item).key(t) for item in items])
+        twin = self.twin
+        if is_whole := isinstance(source, SetValue | DictValue):
+            self.twin = None  # CPython takes these over in one go, which may give another order
+        for batch in t.batches(source):
+            for item in batch:
+                item = t.look(item)
+                self.put(t, item.key(t), item)
+        if is_whole and twin is not None and (model := _model(t, source)) is not None:
+            twin.update(model)
             self.twin = twin
 
+    def note_site(self, t: Tracer) -> None:
+        """Called before a change: how the items lie then, filling a new set may not come to."""
+        assert t.frame is not None
+        site = t.frame.code, t.frame.at.index
+        if t.session.is_avoided(*site):
+            raise Break("set_order", "a set that cannot be made again in its order")
+        self.site = site
+
     def remove(self, t: Tracer, key: Any) -> None:
+        self.note_site(t)
         t.change(self)
         del self.entries[key]
         if self.twin is not None:
@@ -96,6 +114,7 @@ class SetValue(Value):
     def pop(self, t: Tracer) -> Value:
         if self.twin is None and len(self.entries) > 1:
             raise Break("set_order", "set.pop()")
+        self.note_site(t)
         t.change(self)
         key = self.twin.pop() if self.twin is not None else next(iter(self.entries))
         return self.entries.pop(key)
@@ -103,7 +122,7 @@ class SetValue(Value):
     def become(self, t: Tracer, other: SetValue) -> None:
         """Take over the content of another one."""
         t.change(self)
-        self.entries, self.twin = dict(other.entries), other.twin
+        self.entries, self.twin, self.site = dict(other.entries), other.twin, other.site
 
     def clear(self, t: Tracer) -> None:
         t.change(self)
@@ -137,6 +156,20 @@ class SetValue(Value):
             raise Break("set_order", "iteration over a set of objects")
         return [self.entries[key] for key in self.twin]
 
+    def model(self) -> Any:
+        """A real set that is laid out like this one, None if there is none."""
+        if self.twin is None and self.entries == self.before and all(map(is_own, self.entries)):
+            return self.real
+        return self.twin
+
+    def changeable_model(self) -> Any:
+        """`model`, to be changed as the program changes this one."""
+        model = self.model()
+        if model is None or model is self.twin:
+            return model
+        copy = set(model)
+        return copy if list(copy) == list(model) else None
+
     def iterate(self, t: Tracer) -> Value:
         return SetIterator(self, self.order())
 
@@ -150,20 +183,63 @@ class SetValue(Value):
 
     def check_rebuild(self) -> None:
         check_keys(self.entries)
+        if self.site is not None and not any(self._fillings()):
+            raise Avoid(self.site)
 
     def rebuild(self, r: Rebuilder) -> None:
         if self.cls is frozenset:
-            r.code.start_call(frozenset)
-            r.load_all(self.parts())
-            r.code.emit("BUILD_TUPLE", len(self.entries))
-            r.code.call(1)
+            self._rebuild_frozen(r)
             return
         r.code.emit("BUILD_SET", 0)
         r.keep(self)
         if self.entries:
-            r.load_all(self.parts())
-            r.code.emit("BUILD_TUPLE", len(self.entries))
+            items, source = next(self._fillings(), (self.parts(), tuple))
+            if items is None:
+                r.code.load_const(source)
+            else:
+                r.load_tuple(items)
+            if source is AT_ONCE:
+                r.code.call_const_after(source)
             r.code.emit("SET_UPDATE", 1)
+
+    def _rebuild_frozen(self, r: Rebuilder) -> None:
+        if type(self.twin) is frozenset:
+            r.code.load_const(self.twin)
+            return
+        r.code.start_call(frozenset)
+        r.load_tuple(self.parts())
+        r.code.call(1)
+
+    def _fillings(self) -> Iterator[tuple[list[Value] | None, Any]]:
+        """The ways to fill a new set that make it iterate as this one does: items, and what they are handed over in, or a constant."""
+        if self.twin is None:
+            yield self.parts(), tuple
+            return
+        wanted = list(self.twin)
+        for keys in (list(self.entries), wanted):
+            for source in (tuple, AT_ONCE):
+                if list(_filled(source(keys))) == wanted:
+                    yield [self.entries[key] for key in keys], source
+        if list(_filled(frozenset(self.twin))) == wanted:
+            yield None, frozenset(self.twin)
+
+
+AT_ONCE = dict.fromkeys  # a dictionary is taken over in one go, as a set is
+
+
+def _filled(source: Any) -> set[Any]:
+    result: set[Any] = set()
+    result.update(source)
+    return result
+
+
+def _model(t: Tracer, source: Value) -> Any:
+    """A real set or dictionary that is laid out like `source`, None if there is none."""
+    if isinstance(source, SetValue):
+        return source.model()
+    assert isinstance(source, DictValue)
+    keys = dict.fromkeys(source.entries(t))
+    return keys if all(map(is_own, keys)) else None
 
 
 class SetIterator(SequenceIterator):
@@ -205,13 +281,6 @@ def set_of(t: Tracer, cls: type, items: list[Value]) -> SetValue:
         item = t.look(item)
         result.put(t, item.key(t), item)
     return result
-
-
-def is_own(key: Any) -> bool:
-    """Whether a key is the program's own object, with its hash, and not a stand-in."""
-    if isinstance(key, tuple | frozenset):
-        return all(map(is_own, key))
-    return not isinstance(key, Value | Fake) and not hasattr(key, "stands_for")
 
 
 def is_guardable(member: Any) -> bool:

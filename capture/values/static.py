@@ -11,6 +11,7 @@ import torch
 from frameloom.capture.lookup import MISSING, attribute_after, class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, is_constant
+from frameloom.capture.values.dictionary import DELETED
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Break
@@ -150,6 +151,11 @@ class PyModuleValue(Value):
 
     def getattr(self, t: Tracer, name: str) -> Value:
         table = self.real.__dict__
+        written = t.written_global(table, name)
+        if written is DELETED:
+            raise Break("attribute", f"{self.describe()}.{name}, which was deleted")
+        if written is not None:
+            return t.look(written)
         origin = (self.origin or t.roots.object(self.real)).child("dict")
         if name in table:
             return t.look(t.wrap(table[name], origin.child("key", name)))

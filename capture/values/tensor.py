@@ -17,6 +17,7 @@ from frameloom.capture.likely import likely_truth
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue
+from frameloom.capture.values.identity import identity_key
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ class TensorValue(Value):
             return t.from_python(self.type())
         if self.real is not None and name in getattr(self.real, "__dict__", ()):
             assert self.origin is not None
-            return t.wrap(self.real.__dict__[name], self.origin.child("dict").child("key", name))
+            own = self.origin.child("dict").child("key", name)
+            return t.look(t.wrap(self.real.__dict__[name], own))
         if found is MISSING:
             if self.origin is not None:
                 t.guards.add(self.origin, "no_attr", name)
@@ -221,6 +223,7 @@ class TensorValue(Value):
         t.torch_call(setter(t, key), [self, key, value], {})
 
     def key(self, t: Tracer) -> Any:
+        identity_key(t, self)
         return self.fake  # one for all ways to the same tensor
 
     def rebuild(self, r: Rebuilder) -> None:

@@ -501,6 +501,15 @@ def test_no_overlap_of_many():
     assert guard.guards.texts() == ["x[0], x[100], x[101], x[102] and 296 more share no memory"]
 
 
+def test_distinct():
+    guard = Guard(lambda g, x: g.distinct([x, g.arg(1)]))
+    a, b = [], []
+    assert guard(a, b) is None
+    assert guard(b, a) is None
+    assert guard(a, a) == "x and y are one object"
+    assert guard.guards.texts() == ["x, y are different objects"]
+
+
 # --- global state
 
 
