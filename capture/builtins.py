@@ -13,7 +13,7 @@ import logging
 import math
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -404,6 +404,19 @@ def _ordered_dict(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 FUNCTIONS[collections.OrderedDict] = _ordered_dict
 
 
+def _pairs(t: Tracer, source: Value) -> Iterator[tuple[Value, Value]]:
+    for n, item in enumerate(t.each(source)):
+        try:
+            pair = t.list_items(item)
+        except Raised as raised:
+            if not raised.value.is_instance(TypeError):  # type: ignore[attr-defined]
+                raise
+            t.raise_(TypeError, f"cannot convert dictionary update sequence element #{n} to a sequence")  # fmt: skip
+        if len(pair) != 2:
+            t.raise_(ValueError, f"dictionary update sequence element #{n} has length {len(pair)}; 2 is required")  # fmt: skip
+        yield t.look(pair[0]), pair[1]
+
+
 def fill_dict(t: Tracer, target: Value, args: Args, kwargs: Kwargs) -> None:
     """What `dict.update` does."""
     from frameloom.capture.handlers.containers import mapping_entries
@@ -414,18 +427,8 @@ def fill_dict(t: Tracer, target: Value, args: Args, kwargs: Kwargs) -> None:
             isinstance(source, ObjectValue)
             and (source.payload is not None or source.special("keys") is not MISSING)
         )
-        if is_mapping:
-            assert t.frame is not None
-            pairs = mapping_entries(t.frame, source)
-        else:
-            pairs = []
-            for item in t.list_items(source):
-                pair = t.list_items(item)
-                if len(pair) != 2:
-                    raise Break("unpack", "a dictionary from items that are no pairs")
-                key, value = pair
-                pairs.append((t.look(key), value))
-        for key, value in pairs:
+        assert t.frame is not None
+        for key, value in mapping_entries(t.frame, source) if is_mapping else _pairs(t, source):
             target.setitem(t, key, value)
     for name, value in kwargs.items():
         target.setitem(t, ConstValue(name), value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from frameloom.capture.handlers.registry import handles
@@ -67,11 +69,9 @@ def list_append(frame: Frame, ins: Instr) -> None:
 
 @handles("LIST_EXTEND")
 def list_extend(frame: Frame, ins: Instr) -> None:
-    items = frame.t.sized_items(frame.pop())
-    target = frame.t.look(frame.stack[-ins.arg])
+    source, target = frame.pop(), frame.t.look(frame.stack[-ins.arg])
     assert isinstance(target, ListValue)
-    for item in items:
-        target.append(frame.t, item)
+    target.extend(frame.t, source)
 
 
 @handles("LIST_TO_TUPLE")
@@ -115,18 +115,23 @@ def dict_update(frame: Frame, ins: Instr) -> None:
         target.setitem(frame.t, key, value)
 
 
-def mapping_entries(frame: Frame, source: Value) -> list[tuple[Value, Value]]:
+def mapping_entries(frame: Frame, source: Value) -> Iterable[tuple[Value, Value]]:
+    """Keys and values; what code of the program says is asked as they are taken."""
     if isinstance(source, MappingProxyValue):
         source = source.over
     if isinstance(source, ObjectValue) and isinstance(source.payload, DictValue):
         if any(source.special(name) is not MISSING for name in ("__iter__", "keys", "__getitem__")):
-            keys = frame.t.list_items(source.getattr(frame.t, "keys").call(frame.t, [], {}))
-            return [(frame.t.look(key), source.getitem(frame.t, frame.t.look(key))) for key in keys]
+            return _asked_entries(frame, source)
         source = source.payload
     if isinstance(source, DictValue):
         return list(source.entries(frame.t).values())
-    keys = frame.t.list_items(source.getattr(frame.t, "keys").call(frame.t, [], {}))
-    return [(frame.t.look(key), source.getitem(frame.t, frame.t.look(key))) for key in keys]
+    return _asked_entries(frame, source)
+
+
+def _asked_entries(frame: Frame, source: Value) -> Iterator[tuple[Value, Value]]:
+    t = frame.t
+    for key in t.list_items(source.getattr(t, "keys").call(t, [], {})):
+        yield t.look(key), source.getitem(t, t.look(key))
 
 
 @handles("UNPACK_SEQUENCE")
@@ -134,7 +139,7 @@ def unpack_sequence(frame: Frame, ins: Instr) -> None:
     source = frame.pop()
     if isinstance(source, TensorValue) and source.fake.ndim and source.fake.shape[0] != ins.arg:
         raise Break("unpack", f"{source.fake.shape[0]} rows into {ins.arg} names")
-    items = frame.t.list_items(source)
+    items = list(itertools.islice(frame.t.each(source), ins.arg + 1))
     if len(items) != ins.arg:
         more = len(items) > ins.arg
         frame.t.raise_(

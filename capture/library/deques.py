@@ -42,15 +42,13 @@ def _appendleft(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(deque.extend, least=2, most=2)
 def _extend(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _deque(t, args)
-    own.set(t, [*own.items, *t.list_items(args[1])])
+    _deque(t, args).extend(t, args[1])
     return NONE
 
 
 @knows(deque.extendleft, least=2, most=2)
 def _extendleft(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _deque(t, args)
-    own.set(t, [*t.list_items(args[1])[::-1], *own.items], from_left=True)
+    _deque(t, args).extend_left(t, args[1])
     return NONE
 
 

@@ -165,7 +165,7 @@ def _count_elements(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     ):
         raise Break("unknown_call", "_count_elements(...)")
     own = _table(t, args)
-    for item in t.list_items(args[1]):
+    for item in t.each(args[1]):
         item = t.look(item)
         own.setitem(t, item, operators.binary(t, operator.add, own.get(t, item) or ConstValue(0), ConstValue(1)))  # fmt: skip
     return NONE

@@ -209,7 +209,7 @@ def _sum(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if total.type() in (str, bytes):
         kind, empty = ("strings", "''") if total.type() is str else ("bytes", "b''")
         t.raise_(TypeError, f"sum() can't sum {kind} [use {empty}.join(seq) instead]")
-    for item in t.list_items(args[0]):
+    for item in t.each(args[0]):
         total = operators.binary(t, operator.add, total, item)
     return t.look(total)
 
@@ -234,17 +234,17 @@ def _all(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 def _extreme(wanted: Callable[[Any, Any], Any], real: Callable[..., Any]) -> Known:
     def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        items = t.list_items(args[0]) if len(args) == 1 else args
+        items = t.each(args[0]) if len(args) == 1 else iter(args)
         key = t.look(kwargs["key"]) if "key" in kwargs else NONE
-        if not items:
+        best = next(items, None)
+        if best is None:
             if "default" in kwargs:
                 return t.look(kwargs["default"])
             name = "min" if wanted is operator.lt else "max"
             what = "iterable argument is empty" if PY312 else "arg is an empty sequence"
             t.raise_(ValueError, f"{name}() {what}")
-        best = items[0]
         rank = best if is_none(key) else t.call(key, [best], {})
-        for item in items[1:]:
+        for item in items:
             other = item if is_none(key) else t.call(key, [item], {})
             if is_none(key) and (number := computed(t, real, [t.look(best), t.look(item)])):
                 best = rank = number
@@ -269,7 +269,7 @@ def _sorted(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def sorted_items(t: Tracer, items: Args, kwargs: Kwargs) -> Args:
-    """Items in order.  Keys that are no constants are compared by interpreted code, in an order of our own."""
+    """Items in order.  Keys that are no constants are compared by interpreted code."""
     key = t.look(kwargs["key"]) if "key" in kwargs else NONE
     reverse = "reverse" in kwargs and t.look(kwargs["reverse"]).truth(t)
     ranks = [t.look(item if is_none(key) else t.call(key, [item], {})) for item in items]
@@ -277,24 +277,22 @@ def sorted_items(t: Tracer, items: Args, kwargs: Kwargs) -> Args:
         known = [plain(rank) for rank in ranks]
         order = sorted(range(len(items)), key=known.__getitem__, reverse=reverse)
     except NotConstant:
-        order = _insertion_order(t, ranks, reverse)
+        asked = [_Rank(t, rank) for rank in ranks]
+        order = sorted(range(len(items)), key=asked.__getitem__, reverse=reverse)
     except TypeError as error:
         t.raise_(TypeError, *error.args)
     return [items[position] for position in order]
 
 
-def _insertion_order(t: Tracer, ranks: Args, reverse: bool) -> list[int]:
-    order: list[int] = []
-    for position in reversed(range(len(ranks))) if reverse else range(len(ranks)):
-        low, high = 0, len(order)
-        while low < high:
-            middle = (low + high) // 2
-            if operators.binary(t, operator.lt, ranks[position], ranks[order[middle]]).truth(t):
-                high = middle
-            else:
-                low = middle + 1
-        order.insert(low, position)
-    return order[::-1] if reverse else order
+class _Rank:
+    """Has Python's own sort ask the program, in its order."""
+
+    def __init__(self, t: Tracer, value: Value) -> None:
+        self.t = t
+        self.value = value
+
+    def __lt__(self, other: _Rank) -> bool:
+        return operators.binary(self.t, operator.lt, self.value, other.value).truth(self.t)
 
 
 SOURCES: Any = ([], (), {}, {}.values(), {}.items(), set(), "", "é", b"", range(0), deque())

@@ -30,9 +30,7 @@ def _append(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(list.extend, least=2, most=2)
 def _extend(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own, items = _list(t, args), t.sized_items(args[1])
-    for item in items:
-        own.append(t, item)
+    _list(t, args).extend(t, args[1])
     return NONE
 
 
@@ -83,9 +81,16 @@ def _reverse(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @knows(list.sort, least=1, most=1, keywords="key reverse")
 def _sort(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _list(t, args)
-    items = sorted_items(t, own.items, kwargs)
+    items, now = own.items, list[Value]()
     t.change(own)
-    own.items = items
+    own.items = now  # what CPython shows while it sorts
+    try:
+        items = sorted_items(t, items, kwargs)
+    finally:
+        is_changed = own.items is not now or bool(now)
+        own.items = items
+    if is_changed:
+        t.raise_(ValueError, "list modified during sort")
     return NONE
 
 
@@ -117,7 +122,9 @@ def _count(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _list_init(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _list(t, args)
     t.change(own)
-    own.items = t.sized_items(args[1]) if len(args) > 1 else []
+    own.items = []
+    if len(args) > 1:
+        own.extend(t, args[1])
     return NONE
 
 
