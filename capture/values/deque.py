@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, SliceValue, plain
-from frameloom.capture.values.iterator import SequenceIterator
+from frameloom.capture.values.iterator import SequenceIterator, failing_iterator
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
@@ -125,8 +125,17 @@ class DequeIterator(SequenceIterator):
 
     def step(self, t: Tracer) -> Value | None:
         if not self.ended and self.over.changes != self.changes:
-            t.raise_(RuntimeError, "deque mutated during iteration")
+            t.raise_(RuntimeError, MUTATED)
         return super().step(t)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if not self.ended and self.over.changes != self.changes:
+            r.code.call_const(failing_iterator, MUTATED)
+        else:
+            super().rebuild(r)
+
+
+MUTATED = "deque mutated during iteration"
 
 
 __all__ = ["DequeIterator", "DequeValue"]

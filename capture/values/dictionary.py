@@ -16,7 +16,7 @@ from frameloom.capture.values.base import LazyValue, Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.container import plain
 from frameloom.capture.values.identity import is_own, pin_key
-from frameloom.capture.values.iterator import SequenceIterator
+from frameloom.capture.values.iterator import SequenceIterator, failing_iterator
 from frameloom.capture.values.token import tell_apart
 from frameloom.capture.values.user_key import check_keys
 from frameloom.errors import Break
@@ -343,16 +343,6 @@ class DictIterator(SequenceIterator):
             r.code.call_const(failing_iterator, fault)
         else:
             super().rebuild(r)
-
-
-def failing_iterator(fault: str) -> Any:
-    """Called from new code: an iterator that raises, as that of a dictionary does after a change."""
-
-    def fail() -> Any:
-        raise RuntimeError(fault)
-        yield
-
-    return fail()
 
 
 VIEWS: dict[str, Any] = {"keys": dict.keys, "values": dict.values, "items": dict.items}

@@ -80,6 +80,16 @@ def ended_iterator(cls: type) -> Any:
     return iterator
 
 
+def failing_iterator(fault: str) -> Any:
+    """Called from new code: an iterator that raises, as those of containers do after a change."""
+
+    def fail() -> Any:
+        raise RuntimeError(fault)
+        yield
+
+    return fail()
+
+
 def advance(iterator: Any, count: int, ended: bool) -> None:
     """Called from new code: the effect of using an iterator."""
     for _ in range(count):

@@ -13,7 +13,7 @@ from frameloom.capture.values.base import Avoid, NotConstant, Value
 from frameloom.capture.values.container import plain
 from frameloom.capture.values.dictionary import DictValue, ViewValue
 from frameloom.capture.values.identity import is_own
-from frameloom.capture.values.iterator import SequenceIterator
+from frameloom.capture.values.iterator import SequenceIterator, failing_iterator
 from frameloom.capture.values.token import tell_apart
 from frameloom.capture.values.user_key import check_keys
 from frameloom.errors import Break
@@ -245,13 +245,17 @@ def _model(t: Tracer, source: Value) -> Any:
 class SetIterator(SequenceIterator):
     def step(self, t: Tracer) -> Value | None:
         if not self.ended and len(self.over.parts()) != len(self.items or ()):
-            t.raise_(RuntimeError, "Set changed size during iteration")
+            t.raise_(RuntimeError, CHANGED)
         return super().step(t)
 
     def rebuild(self, r: Rebuilder) -> None:
         if not self.ended and len(self.over.parts()) != len(self.items or ()):
-            raise Break("opaque_iterable", "a set that changed during iteration")
-        super().rebuild(r)
+            r.code.call_const(failing_iterator, CHANGED)
+        else:
+            super().rebuild(r)
+
+
+CHANGED = "Set changed size during iteration"
 
 
 def as_set(t: Tracer, value: Value) -> SetValue | None:
