@@ -17,7 +17,7 @@ from frameloom.capture import operators
 from frameloom.capture.instances import note_questions
 from frameloom.capture.lookup import class_attribute, note_order
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import BY_VALUE, ConstValue, is_nan
+from frameloom.capture.values.const import BY_VALUE, ConstValue
 from frameloom.capture.values.container import TupleValue
 from frameloom.capture.values.function import BuiltinValue, FunctionValue
 from frameloom.capture.values.object import ObjectValue
@@ -41,13 +41,24 @@ def same_or_equal(t: Tracer, a: Value, b: Value) -> bool:
 
 def _may_differ_from_itself(a: Value, b: Value) -> bool:
     """Whether it counts which objects they are, because neither may be equal to itself: what its class says, or that it is not a number."""
-    return (is_nan(a) and is_nan(b)) or (_compares_itself(a) and _compares_itself(b))
+    return _are_nan(a, b) or (_compares_itself(a) and _compares_itself(b))
 
 
 def _compares_itself(value: Value) -> bool:
     return isinstance(value, ObjectValue) and isinstance(
         class_attribute(value.cls, "__eq__"), FunctionType
     )
+
+
+def _are_nan(a: Value, b: Value) -> bool:
+    """Whether both are not equal to themselves, so that it counts which objects they are.  A number that varies is settled beside such a one."""
+    if not isinstance(a, ConstValue) or not isinstance(b, ConstValue):
+        return False
+    if a.type() is not b.type() or a.type() not in (float, complex):
+        return False
+    if hint_of(a) == hint_of(a) and hint_of(b) == hint_of(b):
+        return False
+    return bool(a.real != a.real and b.real != b.real)
 
 
 def identical(t: Tracer, a: Value, b: Value) -> bool:

@@ -96,7 +96,7 @@ class Varying:
         if place in self._varying:
             return True
         before = self._seen.setdefault(place, number)
-        if before == number:
+        if before == number or (before != before and number != number):
             return False
         self._varying.add(place)
         log("recompiles", f"{origin.path()} became an input: it was {before!r} and is {number!r}")

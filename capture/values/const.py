@@ -147,7 +147,8 @@ class ConstValue(Value):
         return bool(t.evaluate(operator.contains, [self, item], {}).constant())
 
     def key(self, t: Tracer) -> Any:
-        if is_nan(self) and self.origin is not None:
+        known = self.real  # a number that varies is settled here
+        if type(known) in (float, complex) and is_nan(self) and self.origin is not None:
             raise Break("identity", f"hash({self.describe()})")
         try:
             hash(self.real)
@@ -171,8 +172,10 @@ def same_literal(a: Any, b: Any) -> bool:
 
 
 def is_nan(value: Value) -> bool:
-    """Whether a constant is not equal to itself: containers ask first which object it is."""
-    return isinstance(value, ConstValue) and bool(type(value.real) in (float, complex) and value.real != value.real)  # fmt: skip
+    """Whether a constant is not equal to itself: containers ask first which object it is.  A number that varies is not asked what it is."""
+    if not isinstance(value, ConstValue) or not getattr(value, "settled", True):
+        return False
+    return type(value.real) in (float, complex) and bool(value.real != value.real)
 
 
 def is_none(value: Value) -> bool:
