@@ -137,6 +137,9 @@ def call_function(
         if getattr(real, "__frameloom_disable__", False):
             raise Break("disabled", f"{function.name}(...)")
         if policy.is_other_compilers(real):
+            if policy.is_torchs_own(real._torchdynamo_orig_callable):
+                original = function.getattr(t, "_torchdynamo_orig_callable")
+                return t.call(original, args, kwargs)
             raise Break("library_call", f"{function.name}(...), which is left to torch.compile")
         if real.__qualname__ == "singledispatch.<locals>.dispatch":
             return dispatched(t, function, args)

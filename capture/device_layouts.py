@@ -95,8 +95,7 @@ def _attention(meta: Any, query: Any, *others: Any, **options: Any) -> Any:
         # Of sizes that vary this becomes a condition.
         if not query.stride(a) >= query.stride(b):
             return settled(meta)
-    dense = meta.new_empty([meta.shape[d] for d in order])
-    return dense.permute([order.index(d) for d in range(len(order))])
+    return empty_strided(meta.shape, dense_strides(meta.shape, order[::-1]), meta.dtype)
 
 
 def _layer_norm(meta: Any, *args: Any) -> Any:
@@ -107,8 +106,9 @@ def _layer_norm(meta: Any, *args: Any) -> Any:
 
 def _by_columns(meta: torch.Tensor) -> torch.Tensor:
     """Matrices as LAPACK writes them."""
-    *batch, rows, columns = meta.shape
-    return meta.new_empty((*batch, columns, rows)).mT
+    rows, columns = meta.dim() - 2, meta.dim() - 1
+    order = (rows, columns, *reversed(range(rows)))
+    return empty_strided(meta.shape, dense_strides(meta.shape, order), meta.dtype)
 
 
 def _svd(meta: Any, *args: Any, **options: Any) -> Any:

@@ -153,6 +153,15 @@ def is_other_compilers(function: FunctionType) -> bool:
     return "_torchdynamo_orig_callable" in function.__dict__ and module.partition(".")[0] == "torch"
 
 
+def is_torchs_own(function: object) -> bool:
+    """Whether PyTorch has the function itself: what its compiler leaves alone there says nothing of the program (parts of its optimizers, once
+    that compiler is imported)."""
+    return (
+        isinstance(function, FunctionType)
+        and str(function.__globals__.get("__name__")).partition(".")[0] == "torch"
+    )
+
+
 ONNX_QUESTIONS = ("is_in_onnx_export", "in_onnx_export")
 # Functions of text, which the standard library has in Python.
 PURE_LIBRARY = frozenset(

@@ -5,7 +5,11 @@ import itertools
 import pytest
 import torch
 
+from frameloom.capture.device_layouts import LAYOUTS
 from frameloom.capture.shapes import infer
+from frameloom.capture.sized import dense_strides, empty_strided
+from frameloom.ir.size_facts import Facts
+from frameloom.ir.size_node import SizeNode
 
 aten = torch.ops.aten
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -41,3 +45,15 @@ def test_batch_norm(dtype, own, shape, last):
     for mask in ([True, w is not None, w is not None], [True, False, False]):
         args = (x, x, w, None, None, wanted[1], wanted[2], True, 1e-5, mask)
         assert told(infer(backward, args, {})) == told(backward(*args))
+
+
+@pytest.mark.parametrize("order", itertools.permutations(range(4)))
+def test_attention_on_a_gpu_lies_as_the_query(order):
+    facts = Facts(lambda size: SizeNode(size.facts, size))
+    sizes = [facts.symbol(4, None), 3, facts.symbol(5, None), 16]
+    strides = dense_strides(sizes, order)
+    query = empty_strided(sizes, strides, torch.float32)
+    layout = LAYOUTS["cuda", aten.scaled_dot_product_attention.default]
+    with torch.enable_grad():
+        out = layout(empty_strided(sizes, dense_strides(sizes, (3, 2, 1, 0)), torch.float32), query)
+    assert tuple(out.shape) == tuple(sizes) and tuple(out.stride()) == tuple(strides)

@@ -66,7 +66,7 @@ def _side_by_side(share, processes):  # type: ignore[no-untyped-def]
     pipes = []
     for k in range(processes):
         ours, theirs = FORK.Pipe(duplex=False)
-        FORK.Process(target=lambda k=k, out=theirs: out.send(share(k))).start()
+        FORK.Process(target=lambda k=k, out=theirs: out.send(share(k)), daemon=False).start()
         pipes.append(ours)
     return [pipe.recv() for pipe in pipes]
 

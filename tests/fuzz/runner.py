@@ -10,16 +10,19 @@ import resource
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 BATCH = 20  # programs that share a process
+BATCH_ON_GPU = 200  # there, a process starts anew: nobody can go on with a device that its parent has used
 SECONDS = 60.0  # for one program
 GIGABYTES = 12
 FORK = multiprocessing.get_context("fork")
+SPAWN = multiprocessing.get_context("spawn")
+Item = tuple[int, str | None]  # seed and script; None: to be drawn
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Way:
 
 def judged_alone(script: str, way: Way) -> tuple[str, str]:
     """Kind and text of what differs, found in a process of its own."""
-    for verdict in _in_process(lambda: [(0, script)], way):
+    for verdict in _in_process([(0, script)], way):
         return verdict.kind, verdict.text
     return "", ""
 
@@ -53,23 +56,29 @@ def run(seeds: Sequence[int], way: Way) -> Iterator[Verdict]:
     left = list(seeds)
     while left:
         done = 0
-        for verdict in _in_process(lambda: _programs(left[:BATCH], way.avoid), way):
+        batch = left[: BATCH_ON_GPU if on_gpu() else BATCH]
+        for verdict in _in_process([(seed, None) for seed in batch], way):
             done += 1
             yield verdict
         left = left[max(done, 1) :]
 
 
-def _programs(seeds: Sequence[int], avoid: str) -> Iterator[tuple[int, str]]:
+def on_gpu() -> bool:
+    return os.environ.get("FUZZ_DEVICE", "cpu") != "cpu"
+
+
+def _programs(items: Sequence[Item], avoid: str) -> Iterator[tuple[int, str]]:
     from tests.fuzz.grammar import Program
 
-    for seed in seeds:
-        yield seed, Program(seed, avoid).text
+    for seed, script in items:
+        yield seed, Program(seed, avoid).text if script is None else script
 
 
-def _in_process(programs: Callable[[], Any], way: Way) -> Iterator[Verdict]:
+def _in_process(items: Sequence[Item], way: Way) -> Iterator[Verdict]:
     """Verdicts from a fresh process, up to the first program that kills it or hangs."""
-    ours, theirs = FORK.Pipe(duplex=False)
-    child = FORK.Process(target=_work, args=(programs, theirs, way), daemon=True)
+    context = SPAWN if on_gpu() else FORK
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_work, args=(items, theirs, way), daemon=True)
     child.start()
     theirs.close()
     seed, script = -1, ""
@@ -99,20 +108,20 @@ def _in_process(programs: Callable[[], Any], way: Way) -> Iterator[Verdict]:
         ours.close()
 
 
-def _work(programs: Callable[[], Any], out: Connection, way: Way) -> None:
+def _work(items: Sequence[Item], out: Connection, way: Way) -> None:
     """The child: says what it is about to do, does it, says what came of it."""
     faulthandler.disable()
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(null, stream)
     limit = GIGABYTES << 30
-    if os.environ.get("FUZZ_DEVICE", "cpu") == "cpu":
+    if not on_gpu():
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from tests.fuzz.interpret import interpreted
     from tests.fuzz.judge import judge
 
-    for seed, script in programs():
+    for seed, script in _programs(items, way.avoid):
         out.send((seed, script))
         try:
             with interpreted() if way.interpret else contextlib.nullcontext():
@@ -147,6 +156,8 @@ def prepare() -> None:
     from tests.fuzz.interpret import interpreted
     from tests.fuzz.judge import judge
 
+    if on_gpu():
+        return
     with interpreted():
         judge(WARM_UP)
 

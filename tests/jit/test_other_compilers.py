@@ -1,29 +1,62 @@
-"""What PyTorch's own compiler was asked to compile, or to leave alone, is left to it."""
+"""What PyTorch's own compiler was asked to compile, or to leave alone, is left to it; that it is there changes nothing else.
 
-import torch
+In processes of their own: that compiler patches PyTorch when it is imported.
+"""
 
-import frameloom
-from tests.helpers import check
-
-compiled = torch.compile(lambda x: x.sin() + 1, backend="eager")
-SEEN = []
-
-
-def helper(x):
-    SEEN.append((torch.compiler.is_compiling(), frameloom.is_compiling()))
-    return x + 1
+import subprocess
+import sys
+import textwrap
 
 
-@torch.compiler.disable
-def disabled(x):
-    return helper(x) * 2
+def run(program):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_function_compiled_by_pytorch():
-    check(lambda x: compiled(x * 2) + 1, torch.ones(3), breaks=1, calls=3)
+    run("""
+        import torch
+        from tests.helpers import check
+
+        compiled = torch.compile(lambda x: x.sin() + 1, backend="eager")
+        check(lambda x: compiled(x * 2) + 1, torch.ones(3), breaks=1, calls=3)
+    """)
 
 
 def test_nothing_beneath_a_disabled_function_is_compiled():
-    SEEN.clear()
-    check(lambda x: disabled(x * 2) + 1, torch.ones(3), calls=3)
-    assert set(SEEN) == {(False, False)}
+    run("""
+        import torch, frameloom
+        from tests.helpers import check
+
+        seen = []
+        def helper(x):
+            seen.append((torch.compiler.is_compiling(), frameloom.is_compiling()))
+            return x + 1
+        @torch.compiler.disable
+        def disabled(x):
+            return helper(x) * 2
+        check(lambda x: disabled(x * 2) + 1, torch.ones(3), calls=3)
+        assert set(seen) == {(False, False)}, seen
+    """)
+
+
+def test_optimizers_are_whole_beside_it():
+    run("""
+        import torch, frameloom
+
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))
+        sides = []
+        for _ in range(2):
+            p = torch.nn.Parameter(torch.ones(3))
+            optimizer = torch.optim.AdamW([p], lr=0.1)
+            sides.append((p, optimizer.step))
+        sides[1] = (sides[1][0], frameloom.jit(sides[1][1]))
+        for k in range(3):
+            for p, step in sides:
+                p.grad = torch.full((3,), k + 1.0)
+                step()
+        assert torch.allclose(sides[0][0], sides[1][0])
+        assert frameloom.stats()["breaks"] == 0, frameloom.stats()
+    """)
