@@ -89,18 +89,26 @@ def current(fake: Fake, tape: Tape) -> Any:
     return fake.node
 
 
+def counts(fake: Fake) -> bool:
+    """Whether autograd counts writes to it as writes to its memory."""
+    while fake.view_of is not None:
+        if not fake.view_of.counts:
+            return False
+        fake = fake.view_of.parent
+    return True
+
+
 def write(fake: Fake, value: Any, tape: Tape) -> None:
     """`fake` gets the value of node `value` (same size, dtype, strides); its memory follows."""
-    memory, f, node, counts = fake.memory, fake, value, True
+    memory, f, node = fake.memory, fake, value
     tape.remember(fake)
     tape.remember(memory.root)
     while f.view_of is not None:
         parent = f.view_of.parent
         node = _put_back(f, parent, node, tape)
-        counts = counts and f.view_of.counts
         f = parent
     memory.version += 1
-    memory.counted += counts
+    memory.counted += counts(fake)
     memory.root.node, memory.root.version = node, memory.version
     fake.node, fake.version = value, memory.version
 

@@ -30,7 +30,7 @@ QUESTIONS = frozenset({
     torch.Tensor.dim, torch.Tensor.size, torch.Tensor.stride, torch.Tensor.numel, torch.Tensor.element_size, torch.Tensor.is_complex,
     torch.Tensor.is_floating_point, torch.Tensor.is_contiguous, torch.is_complex, torch.is_floating_point, torch.numel,
 })  # fmt: skip
-KEPT_META = {"val", "stack", "grad"}  # of nodes that can be said again
+KEPT_META = {"val", "stack", "grad", "site"}  # of nodes that can be said again
 
 
 class _Unfit(Exception):
@@ -204,7 +204,7 @@ class Calls:
             if op.kwargs:
                 node.kwargs = {name: node_of(a) for name, a in op.kwargs.items()}
             node.meta["val"] = value_of(op.val)
-            node.meta["stack"] = recorder.where
+            node.meta["stack"], node.meta["site"] = recorder.where, recorder.site
             if op.grad:
                 node.meta["grad"] = False
             nodes.append(node)

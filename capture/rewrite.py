@@ -30,6 +30,7 @@ from frameloom.capture.branches import calls_in
 from frameloom.capture.builder import CodeBuilder
 from frameloom.capture.foreseen import forgetting
 from frameloom.capture.freezing import frozen
+from frameloom.capture.functional import counts
 from frameloom.capture.instr import argument_names, assemble, decode
 from frameloom.capture.late_sizes import avoid_late, checks_sizes
 from frameloom.capture.leave import Leaver, frame_spec
@@ -89,7 +90,7 @@ class Piece:
                 raise Skip(f"{generator.describe()} is dropped, and cleans up when it is")
         self.outputs = tensors_in(self.needed)
         check_that_leaves_stay_inside(t, self.outputs)
-        self.detached = tuple(n for n, value in enumerate(self.outputs) if is_detached(t, value))
+        self.detached = detached(self.outputs)
         self.inferred = inferred(self.outputs)
         self.spent = spent(t, self.outputs)
         self.graph: CapturedGraph | None = None
@@ -157,11 +158,18 @@ class Piece:
         return entry
 
 
-def is_detached(t: Tracer, value: TensorValue) -> bool:
-    """Whether it shares memory with an input that requires gradients and does not itself: plans know views, not `detach`."""
-    memory = value.fake.memory
-    source = None if memory is None or memory.input is None else memory.root
-    return source is not None and source.requires_grad and not value.fake.requires_grad
+def detached(outputs: list[TensorValue]) -> dict[int, str]:
+    """Those that share memory with an input and are views of it by `detach` or `.data`, which plans do not know; and which of the two."""
+    found = {}
+    for n, value in enumerate(outputs):
+        fake: Any = value.fake
+        if fake.memory is None or fake.memory.input is None:
+            continue
+        if not counts(fake):
+            found[n] = "data"
+        elif fake.memory.root.requires_grad and not fake.requires_grad:
+            found[n] = "detach"
+    return found
 
 
 def inferred(outputs: list[TensorValue]) -> tuple[bool, tuple[int, ...]] | None:
@@ -194,9 +202,10 @@ def run_in_inference_mode(
         return tuple(out.clone() if n in some else out for n, out in enumerate(outputs))
 
 
-def detach_some(outputs: tuple[Any, ...], which: tuple[int, ...]) -> tuple[Any, ...]:
+def detach_some(outputs: tuple[Any, ...], which: dict[int, str]) -> tuple[Any, ...]:
     """Called from new code."""
-    return tuple(out.detach() if n in which else out for n, out in enumerate(outputs))
+    how = {None: lambda out: out, "data": lambda out: out.data, "detach": torch.Tensor.detach}
+    return tuple(how[which.get(n)](out) for n, out in enumerate(outputs))
 
 
 # --- the function was captured whole

@@ -319,11 +319,14 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
     """What a backend runs is no code of the program: the frame hook would compile it for that backend, over and over.  Histories
     are made around it, as around our own plans: a graph writes to parameters, too."""
     views_behind = captured.visible is not None  # the forward half, of which a node is made
+    uncounted = (
+        captured.uncounted
+    )  # not the capture itself, which has the tensors of the first call
 
     def run(*inputs: Any) -> Any:
         suspended = _capture.hook_suspend()
         try:
-            silent = tuple(inputs[k] for k in captured.uncounted)
+            silent = tuple(inputs[k] for k in uncounted)
             with torch.no_grad(), _unsafe_preserve_version_counter(silent):
                 made = compiled(*inputs)
         finally:

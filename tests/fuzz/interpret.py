@@ -14,6 +14,7 @@ import torch
 
 import frameloom.pipeline as pipeline
 from frameloom.backends import Texts, generate_all
+from frameloom.capture import _capture
 from frameloom.capture.graph import CapturedGraph
 from frameloom.ir import interp
 from frameloom.ir.ops import Op
@@ -58,6 +59,7 @@ class _Plan:
         self.program = program
         self.mutated = [k for k in captured.mutated if not examples[k].is_inference()]
         self.uncounted = frozenset(captured.uncounted)
+        self.restarts = captured.restarts
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         versions = [
@@ -65,7 +67,12 @@ class _Plan:
         ]
         with torch.no_grad(), torch._C._DisableAutocast():
             given = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]
-            made = interp.run(self.program, given)
+            try:
+                made = interp.run(self.program, given)
+            except Exception as error:  # behind nothing that is written
+                if not self.restarts:
+                    raise
+                raise _capture.RunPlainly(error) from None
         for tensor, version in versions:
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
         outputs = self.program.outputs

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 BATCH = 20  # programs that share a process
-BATCH_ON_GPU = 200  # there, a process starts anew: nobody can go on with a device that its parent has used
+BATCH_ON_GPU = (
+    200  # there, a process starts anew: nobody can go on with a device that its parent has used
+)
 SECONDS = 60.0  # for one program
 GIGABYTES = 12
 FORK = multiprocessing.get_context("fork")

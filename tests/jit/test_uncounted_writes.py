@@ -57,3 +57,14 @@ def test_a_write_that_was_taken_back_is_not_counted():
         call(w, torch.ones(2))
         assert w._version == 0
         assert w.tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_writes_to_data_that_was_returned(requires_grad):
+    versions = []
+    for fn in (lambda w: w.data, lambda w: w.data[1:], lambda w: w.detach()):
+        for side in (fn, jit(fn), jit(lambda w: (fn(w), w + 1)[0])):
+            w = torch.ones(3, 3, requires_grad=requires_grad)
+            side(w).mul_(2)
+            versions.append(w._version)
+    assert versions == [0, 0, 0, 0, 0, 0, 1, 1, 1]

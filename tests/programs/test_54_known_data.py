@@ -110,7 +110,7 @@ def weights_that_pytorch_checks(x, weights):
     return torch.cov(x, fweights=weights)
 
 
-@program(calls=[(X, WEIGHTS), (X, WEIGHTS - 3), (X, WEIGHTS)], breaks="data_dependent")
+@program(calls=[(X, WEIGHTS), (X, WEIGHTS - 3), (X, WEIGHTS)])
 def weights_checked_behind_a_write(x, weights):
     x.add_(1)
     return torch.cov(x, fweights=weights)
