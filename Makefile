@@ -17,8 +17,10 @@ CHECKED := jit capture ir codegen runtime tests examples benchmarks setup.py
 demo: $(VENV)/.demo
 	$(BIN)/python examples/embed_sentences.py
 
+# JOBS processes; a test's own threads want cores, too.
+JOBS ?= 2
 test: $(VENV)/.dev $(VENV)/.demo
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # CPython's own tests with everything captured that can be, and every code object of the library and of PyTorch assembled again.
 cpython: $(VENV)/.dev

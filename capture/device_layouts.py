@@ -148,6 +148,11 @@ def _layer_norm_on_cpu(meta: Any, x: Any, shape: Any, *parameters: Any) -> Any:
     return _batch_norm(meta, x, *parameters[:2])
 
 
+def _fresh(meta: Any, x: Any, *args: Any) -> Any:
+    """CUDA's kernel writes to a plain tensor; what has no elements it copies."""
+    return meta if not has_sizes(meta.shape) and 0 in meta.shape else empty(meta.shape, meta.dtype)
+
+
 def _nonzero_static(meta: Any, x: Any, **options: Any) -> Any:
     return meta.new_empty(meta.shape)
 
@@ -262,6 +267,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     },
     ("cuda", aten.convolution.default): _convolution,
     ("cuda", aten.index.Tensor): _index,
+    ("cuda", aten.roll.default): _fresh,
     ("cuda", aten.native_layer_norm.default): _layer_norm,
     ("cuda", aten.scaled_dot_product_attention.default): _attention,
 }

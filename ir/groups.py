@@ -221,9 +221,7 @@ def may_fail(step: Step) -> bool:
         return not is_cuda(step.buffer.device)  # there, the kernel stops the device
     if not isinstance(step, Extern) or step.target in OWN:
         return bool(defines(step))
-    results = [b for b in step.results if b is not None]
-    if any(is_cuda(b.device) for b in results):
-        return may_raise(step.target, of_floats=True, on_gpu=True)
+    # Also on a GPU: what its kernels find in the data they tell later, but library calls refuse arguments where they are made.
     return bool(defines(step)) or not never_raises(step.target)
 
 
