@@ -49,14 +49,14 @@ def tensor(
 
 
 def _numbers(shape: list[int], of: torch.dtype, numbers: torch.Generator) -> torch.Tensor:
-    made = torch.randint(-5, 9, shape, generator=numbers)
+    made = torch.randint(-5, 9, shape, generator=numbers, device="cpu")
     if of is torch.bool:
         return made > 1
     if of is torch.uint8:
         return made.abs().to(of)
     if not (of.is_floating_point or of.is_complex):
         return made.to(of)
-    noise = torch.rand(shape, generator=numbers, dtype=torch.float64)
+    noise = torch.rand(shape, generator=numbers, dtype=torch.float64, device="cpu")
     made = made / 4 + noise
     made = made * (1 + disturbance[0] * torch.finfo(of).eps * (noise * 16 % 2 - 1))
     return made.to(of) * (1 - 0.5j) if of.is_complex else made.to(of)
@@ -64,8 +64,9 @@ def _numbers(shape: list[int], of: torch.dtype, numbers: torch.Generator) -> tor
 
 def near(made: torch.Tensor) -> torch.Tensor:
     """The numbers of a program itself: off as those of its arguments."""
-    noise = torch.rand(made.shape, generator=torch.Generator().manual_seed(0))
-    return made * (1 + disturbance[0] * torch.finfo(made.dtype).eps * (noise * 2 - 1)).to(made.device)  # fmt: skip
+    numbers = torch.Generator().manual_seed(0)
+    noise = torch.rand(made.shape, generator=numbers, device="cpu").to(made.device)
+    return made * (1 + disturbance[0] * torch.finfo(made.dtype).eps * (noise * 2 - 1))
 
 
 def _outer(shape: list[int], layout: str) -> list[int]:
