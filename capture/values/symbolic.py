@@ -123,10 +123,10 @@ class SymbolicNumber(ConstValue):
         return (torch.SymInt if type(self.hint) is int else torch.SymFloat)(Symbol(self))  # type: ignore[arg-type]
 
     def postfix(self, program: list[Any]) -> str | None:
-        """Adds what computes it in a guard; how to call it, None where that is too much."""
-        if self.settled:
-            program.append((self.hint,))
-            return repr(self.hint)
+        """Adds what computes it in a guard; how to call it, None where that is too much.
+
+        A settled number is loaded like any other: `unsettle` may take back the guard of its value, and a guard starts at an origin.
+        """
         if self.origin is not None:
             program.append(self.origin)
             return self.origin.path()

@@ -302,3 +302,22 @@ def test_a_number_of_a_tensor_that_must_be_known_breaks():
     mine, own = torch.tensor(1.0), torch.tensor(1.0)
     for _ in range(3):
         assert torch.equal(compiled(X, mine), fn(X, own))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    "settle", [lambda n: n >> 1, lambda n: f"{n:03d}", lambda n: n.bit_length(), lambda n: n & 3]
+)
+def test_comparing_what_was_computed_from_a_number_that_is_settled_later(settle, dynamic):
+    def fn(x, n):
+        k = abs(n**2) % 100
+        while k > 2:
+            k //= 2
+            known = settle(n)
+        return x * k, str(known)
+
+    compiled = jit(fn, dynamic=dynamic)
+    for n in (-3, -2, 3, 2, 4, 5, 11, -3):
+        got, want = compiled(X, n), fn(X, n)
+        assert torch.equal(got[0], want[0])
+        assert got[1] == want[1]
