@@ -54,6 +54,36 @@ def unused(fn):
     return call
 
 
+# Functions of three dimensions whose kernels refuse some dtypes; the shape functions take all of them.
+DTYPES = {
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[1:]),
+    "group_norm": lambda x: F.group_norm(x, 3),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "instance_norm": F.instance_norm,
+    "logsigmoid": F.logsigmoid,
+    "softplus": F.softplus,
+    "softmax": lambda x: F.softmax(x, 0),
+    "reflect": lambda x: F.pad(x, (1, 1), mode="reflect"),
+    "replicate": lambda x: F.pad(x, (1, 1), mode="replicate"),
+    "avg_pool1d": lambda x: F.avg_pool1d(x, 2),
+    "linear_upsampling": lambda x: F.interpolate(x, scale_factor=2, mode="linear"),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.bool])
+@pytest.mark.parametrize("name", DTYPES)
+def test_dtypes_refused_as_in_eager(name, dtype):
+    def used(x):
+        return DTYPES[name](x)
+
+    def called(x):
+        return DTYPES[name](x)()
+
+    for program in (used, unused(used), called):
+        args = (torch.ones(2, 3, 4, dtype=dtype),)
+        assert_same_call(observe(jit(program), args), observe(program, args), f"{name} {dtype}")
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("name", CASES)
 def test_refused_as_in_eager(name, dynamic):
