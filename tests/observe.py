@@ -167,6 +167,14 @@ CONTAINERS = (tuple, list, collections.deque)
 KEPT_APART = ("__dict__", "__weakref__")
 
 
+def _is_leaf(value: torch.Tensor) -> bool | str:
+    """Autograd refuses to say it of some views that were made and written in different modes."""
+    try:
+        return value.is_leaf
+    except RuntimeError as error:
+        return str(error)
+
+
 class Picture:
     """A tree of tuples that says what an object is; objects met again are told by number.  Tensors and floats are collected apart."""
 
@@ -303,7 +311,7 @@ class Picture:
             tuple(value.shape),
             str(value.layout),
             value.requires_grad,
-            value.is_leaf,
+            _is_leaf(value),
             value.is_inference(),
         )
         if value.layout is not torch.strided or value.device.type == "meta":
