@@ -158,12 +158,10 @@ def _put_back(child: Fake, parent: Fake, node: Any, tape: Tape) -> Any:
             node = tape.emit(
                 aten.clone.default, (node,), {"memory_format": torch.contiguous_format}
             )
+        if parent.is_contiguous():  # with strides of its own where a size is 1
+            return tape.emit(aten.view.default, (node, list(parent.shape)), {}, like=parent)
         node = tape.emit(aten.view.default, (node, list(parent.shape)), {})
-        return (
-            node
-            if parent.is_contiguous()
-            else tape.emit(aten.copy.default, (parent, node), {}, like=parent)
-        )
+        return tape.emit(aten.copy.default, (parent, node), {}, like=parent)
     if view.func is aten.expand.default and child.shape == parent.shape:
         return node
     if view.func is aten.as_strided.default:

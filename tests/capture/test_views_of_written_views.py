@@ -72,3 +72,24 @@ def test_results_of_an_op_with_several_written_out():
         return values, places, v[1:] * 2, p[1:]
 
     check(f, torch.rand(3, 5))
+
+
+RESHAPED = {
+    "unsqueezed": lambda t: t.unsqueeze(0),
+    "behind": lambda t: t.unsqueeze(-1),
+    "flat": lambda t: t.view(-1),
+    "squeezed": lambda t: t.squeeze(),
+    "viewed": lambda t: t.view(2, 2),
+    "of_row": lambda t: t.unsqueeze(0)[0],
+}
+
+
+@pytest.mark.parametrize("name", RESHAPED)
+@pytest.mark.parametrize("shape", [(8, 1), (1, 4), (4, 1, 2)])
+def test_written_through_another_shape_keeps_strides_of_dimensions_of_size_one(shape, name):
+    def f(x):
+        t = x[::2].transpose(0, -1).sigmoid()
+        RESHAPED[name](t).mul_(2)
+        return t, t.transpose(0, 1), t + 1
+
+    check(f, torch.rand(*shape))
