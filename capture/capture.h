@@ -26,7 +26,9 @@ PyObject *tensor_text(const TensorSpec *spec, PyObject *object);
 enum { SIZE_DIMENSION, SIZE_STRIDE };
 /* A size or stride; 0 if there is none, or it is not known how to read it. */
 int tensor_size(PyObject *object, int what, int64_t dimension, int64_t *value);
-int tensor_offset_is(PyObject *object, int64_t offset); /* where it starts in its storage, in elements */
+/* Where it starts in its storage, in elements: there, or at a multiple. */
+int tensor_offset_is(PyObject *object, int64_t offset);
+int tensor_offset_divides(PyObject *object, int64_t by);
 /* Bytes that a tensor spans: [*low, *high).  0 if `object` is not a tensor whose memory can be located. */
 int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high);
 
@@ -102,6 +104,7 @@ typedef enum {
     CHECK_DIFFERENT,
     CHECK_TENSOR,
     CHECK_OFFSET,
+    CHECK_OFFSET_MULTIPLE,
     CHECK_UNCHANGED,
     CHECK_OUTCOME,
     CHECK_SIZES,

@@ -119,6 +119,8 @@ static PyObject *demand(Guards *guards, const Step *step) {
         break;
     case CHECK_OFFSET:
         return PyUnicode_FromFormat("storage offset %zd", step->number);
+    case CHECK_OFFSET_MULTIPLE:
+        return PyUnicode_FromFormat("storage offset a multiple of %zd", step->number);
     case CHECK_UNCHANGED:
         return PyUnicode_FromFormat("the tensor it was, at version %zd", step->number);
     case CHECK_LENGTH:
@@ -200,6 +202,7 @@ static PyObject *found_text(const Step *step, PyObject *object) {
     case CHECK_DIFFERENT:
         return identity_text(object);
     case CHECK_OFFSET:
+    case CHECK_OFFSET_MULTIPLE:
         return PyUnicode_FromString("another");
     case CHECK_UNCHANGED:
         return PyUnicode_FromFormat("version %lld", (long long)tensor_version(object));

@@ -258,6 +258,8 @@ static inline int check(const Step *step, PyObject **values) {
         return PyType_Check(object) && guard_class_lookup(object, step->object) == NULL;
     case CHECK_OFFSET:
         return tensor_offset_is(object, step->number);
+    case CHECK_OFFSET_MULTIPLE:
+        return tensor_offset_divides(object, step->number);
     case CHECK_UNCHANGED:
         return tensor_unchanged(step->object, step->number, object);
     case CHECK_OUTCOME:

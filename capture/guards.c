@@ -42,6 +42,7 @@ static const struct {
       {"same", CHECK_SAME},
       {"tensor", CHECK_TENSOR},
       {"storage_offset", CHECK_OFFSET},
+      {"storage_offset_multiple", CHECK_OFFSET_MULTIPLE},
       {"no_class_attr", CHECK_NO_CLASS_ATTR},
       {"returns", CHECK_RETURNS},
       {"subclass", CHECK_SUBCLASS},
@@ -338,6 +339,7 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         }
         /* fall through */
     case CHECK_OFFSET:
+    case CHECK_OFFSET_MULTIPLE:
         step->number = PyLong_AsSsize_t(value);
         return step->number == -1 && PyErr_Occurred() ? -1 : 0;
     case CHECK_KEYS:

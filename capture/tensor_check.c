@@ -261,14 +261,22 @@ int tensor_size(PyObject *object, int what, int64_t dimension, int64_t *value) {
     return 1;
 }
 
-int tensor_offset_is(PyObject *object, int64_t offset) {
-    if (!PyObject_TypeCheck(object, torch_header.tensor_type)) return 0;
-    if (torch_header.raw) return word(impl_of(object) + torch_header.storage_offset) == offset;
+/* -1 where `object` is not a tensor or does not tell. */
+static int64_t offset_of(PyObject *object) {
+    if (!PyObject_TypeCheck(object, torch_header.tensor_type)) return -1;
+    if (torch_header.raw) return word(impl_of(object) + torch_header.storage_offset);
     PyObject *found = PyObject_CallMethod(object, "storage_offset", NULL);
-    int same = found && PyLong_AsLongLong(found) == offset;
+    int64_t offset = found ? PyLong_AsLongLong(found) : -1;
     Py_XDECREF(found);
     PyErr_Clear();
-    return same;
+    return offset;
+}
+
+int tensor_offset_is(PyObject *object, int64_t offset) { return offset_of(object) == offset; }
+
+int tensor_offset_divides(PyObject *object, int64_t by) {
+    int64_t offset = offset_of(object);
+    return offset >= 0 && offset % by == 0;
 }
 
 PyObject *tensor_spec_text(const TensorSpec *spec) { return Py_NewRef(spec->text); }

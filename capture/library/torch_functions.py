@@ -150,6 +150,33 @@ def _as_strided(fn: Any, position: int) -> Known:
     return call
 
 
+def _of_wider_elements(fn: Any) -> Known:
+    """PyTorch refuses a view whose elements are several of the tensor's where it starts between two of them, counted from the start of the storage."""
+
+    def call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        value = t.look(args[0])
+        if not isinstance(value, TensorValue):
+            return t.torch_call(fn, args, kwargs)
+        given = t.look(args[1] if len(args) > 1 else kwargs.get("dtype", args[0]))
+        size = value.fake.dtype.itemsize
+        wanted = size if fn is torch.Tensor.view else 2 * size
+        dtype = getattr(given, "real", None)
+        if isinstance(dtype, torch.dtype):
+            wanted = dtype.itemsize
+        owner = t.recorder.memory_owner(value.fake)  # type: ignore[arg-type]
+        if owner is not None and wanted > size:
+            origin, real = owner
+            many = max(1, wanted // real.dtype.itemsize)
+            if real.storage_offset() % many:
+                raise Break("data_pointer", f"{fn.__name__}(...) of a part of a tensor")
+            t.guards.add(origin, "storage_offset_multiple", many)
+        return t.torch_call(fn, args, kwargs)
+
+    return call
+
+
+for _fn in (torch.Tensor.view, torch.view_as_complex):
+    FUNCTIONS[_fn] = _of_wider_elements(_fn)
 for _fn in (torch.as_strided, torch.Tensor.as_strided):
     FUNCTIONS[_fn] = _as_strided(_fn, 3)
 for _fn in (torch.as_strided_scatter, torch.Tensor.as_strided_scatter):
