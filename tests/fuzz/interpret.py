@@ -101,6 +101,8 @@ def _is_fixed(step: Any) -> bool:
         return not any(isinstance(n, Size) for n in sizes)
     if not isinstance(step, Extern) or not step.target.startswith("aten."):
         return False
+    if torch.Tag.nondeterministic_seeded in interp.overload(step.target).tags:
+        return False  # a plan that starts anew puts the generator back
     return not any(isinstance(n, Size) for a in (*step.args, *dict(step.kwargs).values(), *step.results) for n in _numbers(a))  # fmt: skip
 
 
