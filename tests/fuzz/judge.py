@@ -21,7 +21,7 @@ import torch
 import frameloom
 from frameloom import jit
 from tests.fuzz import support
-from tests.observe import Picture, _difference, aliasing_of, observe
+from tests.observe import Picture, _difference, aliasing_of, is_leaf, observe
 
 # Relative errors that differently ordered sums and other functions of the same accuracy may make, in units of the last place.
 ULPS = 64.0
@@ -119,7 +119,7 @@ class Seen:
         except RuntimeError as error:
             # How far it came is up to autograd.
             for t in Picture([self.call.arguments, self.call.state]).tensors + self.leaves:
-                if t.is_leaf:
+                if is_leaf(t):
                     t.grad = None
             return str(error)
         return ""
