@@ -76,6 +76,16 @@ def has_history(fake: Fake) -> bool:
         raise Break("gradient", str(error).splitlines()[0]) from error
 
 
+def are_recorded(outputs: Sequence[Fake]) -> bool:
+    """Whether autograd, for which none of them has a history yet, is to know the views among them: the program made them with gradient
+    mode on, one by one, of tensors that require no gradient."""
+    line = [f for fake in outputs for f in _line(fake)]
+    views = [f.view_of for f in line if f.view_of is not None]
+    return not any(f.requires_grad or f.by_function for f in line) and all(
+        v.grad and v.counts and v.piece is None and v.func is not DETACH for v in views
+    )
+
+
 def _line(fake: Fake) -> list[Fake]:
     """From the memory's root to `fake`, by views."""
     line = [fake]

@@ -54,7 +54,7 @@ from frameloom.capture.number_inputs import (
     without_numbers,
 )
 from frameloom.capture.number_ranges import check_numbers, guard_ranges
-from frameloom.capture.outputs import Outputs
+from frameloom.capture.outputs import Outputs, are_recorded
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.products import products_over
 from frameloom.capture.record_views import reshape, view
@@ -313,6 +313,7 @@ class Recorder(TorchDispatchMode):
             for i, (_, real, fake) in enumerate(self.inputs)
             if i in mutated and not fake.memory.counted and not real.is_inference()
         ]
+        recorded_views = are_recorded(outputs)
         for fake in outputs:
             if fake.memory.version:
                 forget_views(fake)
@@ -350,6 +351,7 @@ class Recorder(TorchDispatchMode):
             examples=tuple(given[i][1] for i in used),
             mutated=tuple(used.index(i) for i in mutated),
             uncounted=tuple(used.index(i) for i in uncounted),
+            recorded_views=recorded_views,
             n_ops=self.n_ops,
             facts=self.facts,
             backward=backward and backward.renumbered(used),

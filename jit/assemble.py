@@ -144,6 +144,7 @@ def assemble(
         outputs=outputs,
         arena_bytes=arena_bytes,
         owned=captured.owned,
+        recorded_views=captured.recorded_views and captured.backward is None,
         otherwise=partial(_op_by_op, without_examples(captured))
         if any(isinstance(s, DrawCall) for s in steps)
         else None,

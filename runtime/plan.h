@@ -210,7 +210,8 @@ struct Output {
 
 struct Program {
     int input_count = 0;
-    bool owned = false; // calls are expected to own their inputs
+    bool owned = false;          // calls are expected to own their inputs
+    bool recorded_views = false; // results that are views are made in the caller's gradient mode
     std::vector<Buffer> buffers;
     std::vector<View> views;
     std::vector<Kernel> kernels;

@@ -29,8 +29,10 @@ bool Parser::parse() {
         !sized_number(spec, "arena_bytes", &program->arena_bytes, &program->arena_bytes_size))
         return false;
     program->input_count = (int)inputs;
-    PyObject *owned = field(spec, "owned");
+    PyObject *owned = field(spec, "owned"), *recorded_views = field(spec, "recorded_views");
+    if (owned == nullptr || recorded_views == nullptr) return false;
     program->owned = owned == Py_True;
+    program->recorded_views = recorded_views == Py_True;
     program->otherwise = field(spec, "otherwise");
     program->refused = field(spec, "refused");
     PyObject *steady = field(spec, "steady");

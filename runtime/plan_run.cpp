@@ -308,6 +308,7 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     bool good = frame.take_scratch() && frame.make(program.made) && frame.run_steps();
     if (!good) frame.fail(before);
     Py_XDECREF(before);
+    if (program.recorded_views) no_grad.end();
     return good ? frame.results() : nullptr;
 }
 

@@ -50,13 +50,15 @@ class NoGrad {
     explicit NoGrad(bool wanted) : was_enabled(wanted && torch_api()->grad_enabled()) {
         if (was_enabled) torch_api()->set_grad_enabled(false);
     }
-    ~NoGrad() {
+    ~NoGrad() { end(); }
+    void end() {
         if (was_enabled) torch_api()->set_grad_enabled(true);
+        was_enabled = false;
     }
     NoGrad(const NoGrad &) = delete;
 
   private:
-    const bool was_enabled;
+    bool was_enabled;
 };
 
 // What a buffer or view looks like.  Objects are borrowed from the plan's spec.

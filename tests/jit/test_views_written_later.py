@@ -1,0 +1,90 @@
+"""Views that a call returns or leaves behind, of tensors without a history that are then written to with one: autograd knows
+which views were made with gradient mode on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import frameloom
+
+
+def a_view(z):
+    return z * 2, z, z.view(3, 1)
+
+
+def of_a_new_tensor(z):
+    new = z + 1
+    return z * 2, new, new[1:]
+
+
+def of_a_view(z):
+    return z * 2, z, z[1:].unsqueeze(0)
+
+
+def before_a_break(z):
+    view, new = z[:2], z * 2
+    print(end="")
+    return new, z, view
+
+
+def without_gradients(z):
+    with torch.no_grad():
+        view = z[1:]
+    return z * 2, z, view
+
+
+def of_a_view_without_gradients(z):
+    with torch.no_grad():
+        view = z[1:]
+    return z * 2, z, view[:1]
+
+
+def written(z):
+    view = z[1:]
+    view.mul_(3)
+    return z * 2, z, view
+
+
+def write_base(base, view):
+    base.mul_(torch.ones(3, requires_grad=True))
+    base.sum().backward()
+    return view.requires_grad, view.is_leaf
+
+
+def write_view(base, view):
+    view.mul_(torch.ones((), requires_grad=True))
+    return base.requires_grad, base.is_leaf, view.is_leaf
+
+
+def change_layout(base, view):
+    part = view.requires_grad_()[0]
+    base.unsqueeze_(0)
+    return part.is_leaf
+
+
+def seen(fn, then, grad):
+    with torch.set_grad_enabled(grad):
+        _, base, view = fn(torch.arange(3.0))
+    try:
+        return then(base, view)
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("then", [write_base, write_view, change_layout])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        a_view,
+        of_a_new_tensor,
+        of_a_view,
+        before_a_break,
+        without_gradients,
+        of_a_view_without_gradients,
+        written,
+    ],
+)
+def test_what_autograd_knows_of_a_view(fn, then, grad):
+    assert seen(frameloom.jit(fn), then, grad) == seen(fn, then, grad)
