@@ -62,7 +62,7 @@ from frameloom.capture.record_writes import forget_views, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.shapes import as_known
 from frameloom.capture.soft_sizes import SoftSizes
-from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
+from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU, check_dtype
 from frameloom.capture.supported import check_result, check_supported, dtypes_of
 from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.symbolic import SYMBOLS
@@ -399,6 +399,7 @@ class Recorder(TorchDispatchMode):
             return write_op(self, func, args, kwargs)
         if facts.behaviour == "view":
             return view(self, func, args, kwargs)
+        check_dtype(func, args)
         if (special := SPECIAL.get(func)) is not None:
             return special(self, func, args, kwargs)
         return self.pure(func, args, kwargs)

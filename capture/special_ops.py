@@ -161,18 +161,27 @@ def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.pure(func, args, kwargs)
 
 
-def _record_for_floats(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Kernels refuse integers and bools here; the meta kernel does not."""
-    if not (args[0].is_floating_point() or args[0].is_complex()):
+# What kernels refuse of the first argument's dtype where the meta kernel takes any.
+REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
+    **{
+        func: lambda x: not (x.is_floating_point() or x.is_complex())
+        for func in (
+            aten.native_layer_norm.default,
+            aten.native_group_norm.default,
+            aten.log_sigmoid_forward.default,
+        )
+    },
+    **{
+        getattr(aten, f"reflection_pad{n}d").default: lambda x: x.dtype is torch.bool
+        for n in (1, 2, 3)
+    },
+}
+
+
+def check_dtype(func: Any, args: Any) -> None:
+    refuses = REFUSED.get(func)
+    if refuses is not None and refuses(args[0]):
         raise Break("op_error", f"{func} of {args[0].dtype}")
-    return recorder.pure(func, args, kwargs)
-
-
-def _record_reflection(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Kernels refuse bools here; the meta kernel does not."""
-    if args[0].dtype is torch.bool:
-        raise Break("op_error", f"{func} of bools")
-    return recorder.pure(func, args, kwargs)
 
 
 def _record_convolution(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -189,10 +198,6 @@ def _record_channel_shuffle(recorder: Any, func: Any, args: Any, kwargs: Any) ->
 
 SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.mkldnn_rnn_layer.default: record_rnn,
-    aten.native_layer_norm.default: _record_for_floats,
-    aten.native_group_norm.default: _record_for_floats,
-    aten.log_sigmoid_forward.default: _record_for_floats,
-    **{getattr(aten, f"reflection_pad{n}d").default: _record_reflection for n in (1, 2, 3)},
     **{
         func: _record_empty
         for func in (

@@ -167,7 +167,7 @@ CONTAINERS = (tuple, list, collections.deque)
 KEPT_APART = ("__dict__", "__weakref__")
 
 
-def _is_leaf(value: torch.Tensor) -> bool | str:
+def is_leaf(value: torch.Tensor) -> bool | str:
     """Autograd refuses to say it of some views that were made and written in different modes."""
     try:
         return value.is_leaf
@@ -311,7 +311,7 @@ class Picture:
             tuple(value.shape),
             str(value.layout),
             value.requires_grad,
-            _is_leaf(value),
+            is_leaf(value),
             value.is_inference(),
         )
         if value.layout is not torch.strided or value.device.type == "meta":
