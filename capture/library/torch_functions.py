@@ -160,9 +160,8 @@ def _of_wider_elements(fn: Any) -> Known:
         given = t.look(args[1] if len(args) > 1 else kwargs.get("dtype", args[0]))
         size = value.fake.dtype.itemsize
         wanted = size if fn is torch.Tensor.view else 2 * size
-        dtype = getattr(given, "real", None)
-        if isinstance(dtype, torch.dtype):
-            wanted = dtype.itemsize
+        if given.type() is torch.dtype:  # else a size, which is not asked what it is
+            wanted = given.constant().itemsize
         owner = t.recorder.memory_owner(value.fake)  # type: ignore[arg-type]
         if owner is not None and wanted > size:
             origin, real = owner
