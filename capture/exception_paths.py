@@ -6,9 +6,10 @@ In: the frame in which an operation is recorded that may raise depending on data
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from frameloom.capture.instr import Handler, Instr
+from frameloom.capture.policy import is_torchs
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue, FunctionValue
 from frameloom.capture.values.object import ObjectValue
@@ -44,7 +45,7 @@ def _meets_code(frame: Frame, handler: Handler) -> bool:
         return not _lets_pass(frame.stack[handler.depth - 1])
     if _is_clause(instrs, at + 1):
         return _has_clause_for(frame, at + 1)
-    return not _is_torchs(frame.globals.real)  # finally: there it puts settings back
+    return not is_torchs(frame.globals.real)  # finally: there it puts settings back
 
 
 def _is_clause(instrs: list[Instr], at: int) -> bool:
@@ -105,8 +106,4 @@ def _lets_pass(leave: Value) -> bool:
     generator = owner.attributes.get("gen") if isinstance(owner, ObjectValue) else None
     function = getattr(generator, "function", func)  # that of a `contextmanager`
     real = function.real if isinstance(function, FunctionValue) else None
-    return real is not None and _is_torchs(real.__globals__)
-
-
-def _is_torchs(scope: Any) -> bool:
-    return isinstance(scope, dict) and str(scope.get("__name__")).partition(".")[0] == "torch"
+    return real is not None and is_torchs(real.__globals__)

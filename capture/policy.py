@@ -149,17 +149,18 @@ def function_verdict(function: FunctionType) -> Verdict:
 def is_other_compilers(function: FunctionType) -> bool:
     """Whether the function stands for one that PyTorch's own compiler was asked to compile, or to leave alone: that is left to it, with
     all that is called there."""
-    module = str(function.__globals__.get("__name__"))
-    return "_torchdynamo_orig_callable" in function.__dict__ and module.partition(".")[0] == "torch"
+    return "_torchdynamo_orig_callable" in function.__dict__ and is_torchs(function.__globals__)
 
 
 def is_torchs_own(function: object) -> bool:
     """Whether PyTorch has the function itself: what its compiler leaves alone there says nothing of the program (parts of its optimizers, once
     that compiler is imported)."""
-    return (
-        isinstance(function, FunctionType)
-        and str(function.__globals__.get("__name__")).partition(".")[0] == "torch"
-    )
+    return isinstance(function, FunctionType) and is_torchs(function.__globals__)
+
+
+def is_torchs(scope: object) -> bool:
+    """Whether these are the globals of one of PyTorch's modules."""
+    return isinstance(scope, dict) and str(scope.get("__name__")).partition(".")[0] == "torch"
 
 
 ONNX_QUESTIONS = ("is_in_onnx_export", "in_onnx_export")
