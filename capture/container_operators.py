@@ -247,6 +247,7 @@ def combined(t: Tracer, fn: Operator, left: SetValue, right: SetValue) -> SetVal
     result = SetValue(left.cls)
     result.note_site(t)
     result.entries = SET_ALGEBRA[fn](left.entries, right.entries)
+    result.placed = left.placed | left.entries | right.entries
     models = [left.model(), right.model()]
     result.twin = fn(*models) if all(model is not None for model in models) else None
     return result

@@ -81,7 +81,7 @@ def _copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 def _copied(own: SetValue) -> SetValue:
     result, model = SetValue(own.cls), own.model()
-    result.entries = dict(own.entries)
+    result.entries, result.placed = dict(own.entries), dict(own.placed)
     result.twin = None if model is None else own.cls(model)
     return result
 

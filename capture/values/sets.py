@@ -6,7 +6,7 @@ which the same was done, as long as the keys are the program's own objects; from
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.values.base import Avoid, NotConstant, Value
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 
 class SetValue(Value):
-    """`entries`: key -> item.  `before`: what a set from before the call held."""
+    """`entries`: key -> item.  `placed`: the same of all that it ever held, as what was taken out again stood in the way of what came later.
+    `before`: what a set from before the call held."""
 
     def __init__(self, cls: type = set) -> None:
         self.entries: dict[Any, Value] = {}
+        self.placed: dict[Any, Value] = {}
         self.cls = cls
         self.twin: Any = cls()
         self.before: dict[Any, Value] | None = None
@@ -76,6 +78,7 @@ class SetValue(Value):
         if key in self.entries:
             return
         self.entries[key] = item
+        self.placed.setdefault(key, item)
         if self.twin is not None and is_own(key):
             self.twin.add(key)
         else:
@@ -122,17 +125,19 @@ class SetValue(Value):
     def become(self, t: Tracer, other: SetValue) -> None:
         """Take over the content of another one."""
         t.change(self)
-        self.entries, self.twin, self.site = dict(other.entries), other.twin, other.site
+        self.entries, self.placed = dict(other.entries), dict(other.placed)
+        self.twin, self.site = other.twin, other.site
 
     def clear(self, t: Tracer) -> None:
         t.change(self)
-        self.entries, self.twin = {}, set()
+        self.entries, self.placed, self.twin = {}, {}, set()
 
     def snapshot(self) -> Any:
-        return dict(self.entries), None if self.twin is None else self.twin.copy()
+        twin = None if self.twin is None else self.twin.copy()
+        return dict(self.entries), dict(self.placed), twin
 
     def restore(self, saved: Any) -> None:
-        self.entries, self.twin = saved
+        self.entries, self.placed, self.twin = saved
 
     # --- questions
     def truth(self, t: Tracer) -> bool:
@@ -193,7 +198,7 @@ class SetValue(Value):
         r.code.emit("BUILD_SET", 0)
         r.keep(self)
         if self.entries:
-            items, source = next(self._fillings(), (self.parts(), tuple))
+            items, source, gone = next(self._fillings(), (self.parts(), tuple, ()))
             if items is None:
                 r.code.load_const(source)
             else:
@@ -201,6 +206,10 @@ class SetValue(Value):
             if source is AT_ONCE:
                 r.code.call_const_after(source)
             r.code.emit("SET_UPDATE", 1)
+            if gone:
+                r.code.emit("COPY", 1)
+                r.code.call_const_after(set.difference_update, [gone])
+                r.code.emit("POP_TOP")
 
     def _rebuild_frozen(self, r: Rebuilder) -> None:
         if type(self.twin) is frozenset:
@@ -210,27 +219,32 @@ class SetValue(Value):
         r.load_tuple(self.parts())
         r.code.call(1)
 
-    def _fillings(self) -> Iterator[tuple[list[Value] | None, Any]]:
-        """The ways to fill a new set that make it iterate as this one does: items, and what they are handed over in, or a constant."""
+    def _fillings(self) -> Iterator[tuple[list[Value] | None, Any, tuple[Any, ...]]]:
+        """The ways to fill a new set that make it iterate as this one does: items (or None), what they are handed over in (or a constant), and
+        what is to be taken out again."""
         if self.twin is None:
-            yield self.parts(), tuple
+            yield self.parts(), tuple, ()
             return
         wanted = list(self.twin)
-        for keys in (list(self.entries), wanted):
+        values = self.placed | self.entries
+        gone = tuple(key for key in self.placed if key not in self.entries)
+        for keys, without in ((list(self.entries), ()), (wanted, ()), (list(values), gone)):
             for source in (tuple, AT_ONCE):
-                if list(_filled(source(keys))) == wanted:
-                    yield [self.entries[key] for key in keys], source
-        if list(_filled(frozenset(self.twin))) == wanted:
-            yield None, frozenset(self.twin)
+                if _filled(source(keys), without) == wanted:
+                    yield [values[key] for key in keys], source, without
+        if _filled(frozenset(self.twin)) == wanted:
+            yield None, frozenset(self.twin), ()
 
 
 AT_ONCE = dict.fromkeys  # a dictionary is taken over in one go, as a set is
 
 
-def _filled(source: Any) -> set[Any]:
+def _filled(source: Any, without: Iterable[Any] = ()) -> list[Any]:
+    """The order of a new set that all of `source` is put into, and `without` is taken out of."""
     result: set[Any] = set()
     result.update(source)
-    return result
+    result.difference_update(without)
+    return list(result)
 
 
 def _model(t: Tracer, source: Value) -> Any:

@@ -169,3 +169,13 @@ def set_with_a_tensor(x, s, y):
 def set_comprehension_and_sorted(x):
     shapes = {tuple(t.shape) for t in (x, x.t(), x[0], x)}
     return x + 1, sorted(shapes), len(shapes)
+
+
+@program()
+def left_where_others_stood_in_the_way(x):
+    gone = [{0, 1, 8, 16} - {0}, {0, 1, 8, 9}, {*(0, 1, 24), 8}.copy()]
+    gone[1].discard(0)
+    gone[2].discard(0)
+    gone.append(dict.fromkeys((0, 1, 16, 8)).keys() - {0})
+    gone[1].add(16)
+    return x + 1, gone, [list(s) for s in gone]
