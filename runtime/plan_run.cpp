@@ -186,13 +186,6 @@ struct Call : Frame {
 
     // --- results ---
 
-    // A view that autograd and `_base` know; made by eager PyTorch itself.
-    static PyObject *view_of(PyObject *base, const View &view, int64_t offset) {
-        return PyObject_CallMethod(torch_api()->fallback, "strided_view", "OLNNO", base, (long long)offset,
-                                   view.layout.shape_tuple(), view.layout.stride_tuple(),
-                                   view.layout.dtype_object);
-    }
-
     // An output that is a view is an object of its own, even where it shows what an input or an earlier
     // output shows.
     PyObject *output(const Output &source) {
@@ -201,11 +194,12 @@ struct Call : Frame {
         if (source.kind == Output::SIZE)
             return PyLong_FromLongLong(program.sizes.values[(size_t)source.number]);
         const View &wanted = program.views[source.number];
-        if (wanted.buffer < program.input_count) return view_of(inputs[wanted.buffer], wanted, wanted.offset);
+        if (wanted.buffer < program.input_count)
+            return tensor_strided_view(inputs[wanted.buffer], wanted.layout, wanted.offset);
         if (source.base >= 0) {
             Tensor *all = view(source.base, false);
             PyObject *base = all ? tensor_object(all) : nullptr;
-            return base ? view_of(base, wanted, wanted.offset) : nullptr;
+            return base ? tensor_strided_view(base, wanted.layout, wanted.offset) : nullptr;
         }
         Tensor *tensor = view(source.number, false);
         return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;

@@ -114,6 +114,9 @@ enum class Form { SHAPE, STRIDES, OFFSET };
 // One number a dimension, or the storage offset; in `room` where the tensor has no array of them.  nullptr
 // with an exception set.
 const int64_t *tensor_form(const Tensor &tensor, Form form, std::vector<int64_t> *room);
+// A view of `base` that autograd and `_base` know, `offset` elements of its dtype behind the base's first
+// one.
+PyObject *tensor_strided_view(PyObject *base, const Layout &layout, int64_t offset);
 PyObject *tensor_object(Tensor *tensor); // borrowed from `tensor`, wrapped at the first use
 // 1 as planned, 0 other strides, -1 exception (another shape or dtype).
 int tensor_matches(Tensor *tensor, const Layout &layout);
