@@ -151,6 +151,9 @@ def hook_restore(previous: bool) -> None: ...
 def stack_room() -> int:
     """How many more calls the recursion limit lets this thread make from here."""
 
+def lend_calls(number: int) -> int:
+    """Let this thread make so many calls more than the recursion limit says; how many more it could so far."""
+
 def hook_owner() -> JitFunction | None:
     """The jitted function whose Python runs in this thread, as far as it is not captured."""
 

@@ -108,6 +108,19 @@ def draws(node: torch.fx.Node) -> bool:
     return True
 
 
+def taking_generator(func: Any) -> Any:
+    """The overload of an op that draws which can be told the generator; None if there is none."""
+    names = [a.name for a in func._schema.arguments]
+    others = [getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads()]
+    for other in (func, *others):
+        own = [a.name for a in other._schema.arguments]
+        if "generator" in own and [n for n in own if n != "generator"] == [
+            n for n in names if n != "generator"
+        ]:
+            return other
+    return None
+
+
 def selects_by_mask(func: Any, args: Any) -> bool:
     """Indexing by a mask gives as many elements as it has ones."""
     masks = (torch.bool, torch.uint8)

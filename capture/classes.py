@@ -7,7 +7,6 @@ are in `builtins.py`.
 from __future__ import annotations
 
 import functools
-import warnings
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import torch
 from frameloom.capture import policy
 from frameloom.capture.lookup import MISSING, class_attribute, is_subtype
 from frameloom.capture.realize import OPAQUE_MODULES, is_python_class
+from frameloom.capture.thread_warnings import warnings_here
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue, is_plain_tuple_class
@@ -197,8 +197,7 @@ def _grad_mode(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]
         plain_args = [t.look(a).constant() for a in args]
         plain_kwargs = {name: t.look(a).constant() for name, a in kwargs.items()}
         make = functools.partial(cls, *plain_args, **plain_kwargs)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings_here("error"):
             make()
     except Exception as error:
         # What it warns of or complains about, it says when it is called plainly.

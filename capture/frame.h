@@ -64,6 +64,20 @@ static inline int frame_stack_room(PyThreadState *thread) {
 #endif
 }
 
+/* Lets this thread alone make `units` calls more than the recursion limit says; how many more it could so
+ * far. */
+static inline int frame_lend_calls(PyThreadState *thread, int units) {
+#if PY_VERSION_HEX >= 0x030C0000
+    int *limit = &thread->py_recursion_limit, *remaining = &thread->py_recursion_remaining;
+#else
+    int *limit = &thread->recursion_limit, *remaining = &thread->recursion_remaining;
+#endif
+    int depth = *limit - *remaining, general = Py_GetRecursionLimit(), lent = *limit - general;
+    *limit = general + units;
+    *remaining = *limit - depth;
+    return lent;
+}
+
 /* Lets `frame` run `code`, which takes the same arguments and free variables.  0: its stack chunk has no room
  * for that. */
 static inline int frame_swap_code(PyThreadState *thread, _PyInterpreterFrame *frame, PyCodeObject *code) {

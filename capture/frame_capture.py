@@ -6,7 +6,6 @@ function), or None when this case runs plainly.  The interpreter is in `tracer.p
 
 from __future__ import annotations
 
-import sys
 import weakref
 from types import FunctionType
 from typing import Any
@@ -158,15 +157,15 @@ class Capture:
             return self._run()
 
     def _run(self) -> Any:
-        limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(limit + 5000)
+        before = _capture.lend_calls(0)
+        _capture.lend_calls(before + 5000)
         try:
             end: Value | Broken | Skip = self._interpret()
         except (Broken, Skip) as ended:
             end = ended
         finally:
             self.tracer.settings.leave()
-            sys.setrecursionlimit(limit)
+            _capture.lend_calls(before)
         try:
             if isinstance(end, Skip):
                 raise end

@@ -328,6 +328,13 @@ static PyObject *forget_code(PyObject *Py_UNUSED(module), PyObject *code) {
     Py_RETURN_NONE;
 }
 
+static PyObject *lend_calls(PyObject *module, PyObject *number) {
+    (void)module;
+    long units = PyLong_AsLong(number);
+    if (units < 0 && PyErr_Occurred()) return NULL;
+    return PyLong_FromLong(frame_lend_calls(PyThreadState_Get(), (int)units));
+}
+
 static PyObject *stack_room(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
     return PyLong_FromLong(frame_stack_room(PyThreadState_Get()));
 }
@@ -344,6 +351,8 @@ static PyMethodDef functions[] = {
     {"code_entries", code_entries, METH_O, "The entries of a code object, oldest first."},
     {"forget_code", forget_code, METH_O, "Drop the entries of a code object; its frames are looked at anew."},
     {"stack_room", stack_room, METH_NOARGS, "How many more calls the recursion limit lets this thread make."},
+    {"lend_calls", lend_calls, METH_O,
+     "Let this thread make so many calls more than the recursion limit says; how many more it could so far."},
     {NULL, NULL, 0, NULL},
 };
 

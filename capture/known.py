@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from frameloom.capture.aten_op import facts_of
+from frameloom.capture.aten_op import draws, facts_of, taking_generator
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
 from frameloom.errors import let_mistakes_through
@@ -63,20 +63,22 @@ def known_mask(mask: Fake, recorder: Recorder) -> torch.Tensor | None:
 
 def evaluated(
     node: torch.fx.Node, order: Sequence[torch.fx.Node], values: dict[Any, Any], recorder: Recorder,
-    device: str | None = None,
+    device: str | None = None, generator: torch.Generator | None = None,
 ) -> torch.Tensor | None:  # fmt: skip
-    """What `node` comes to after those of `order`, which get their `values`; on `device`, whatever the program says."""
+    """What `node` comes to after those of `order`, which get their `values`; on `device` and drawn from `generator`, whatever the program says."""
     default = torch.get_default_dtype()
-    torch.set_default_dtype(recorder.default_dtype)
+    if default != recorder.default_dtype:
+        torch.set_default_dtype(recorder.default_dtype)
     try:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             for n in order:
-                values[n] = _run(n, values, recorder, device)
+                values[n] = _run(n, values, recorder, device, generator)
     except Exception as error:
         let_mistakes_through(error)
         return None  # it raises at run time, in its place
     finally:
-        torch.set_default_dtype(default)
+        if default != recorder.default_dtype:
+            torch.set_default_dtype(default)
     found: torch.Tensor = values[node]
     return found
 
@@ -148,7 +150,11 @@ def _has_more(fake: Fake, most: int) -> bool:
 
 
 def _run(
-    node: torch.fx.Node, values: dict[Any, Any], recorder: Recorder, device: str | None = None
+    node: torch.fx.Node,
+    values: dict[Any, Any],
+    recorder: Recorder,
+    device: str | None = None,
+    generator: torch.Generator | None = None,
 ) -> Any:
     if node.op == "get_attr":
         constant = recorder.constant(str(node.target))
@@ -158,6 +164,9 @@ def _run(
     if device is not None and kwargs.get("device") is not None:
         kwargs = {**kwargs, "device": device}
     target: Any = node.target
+    if generator is not None and draws(node):
+        target = taking_generator(target) or target
+        kwargs = {**kwargs, "generator": generator}
     return target(*args, **kwargs)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -17,7 +16,9 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
+from frameloom.capture.aten_op import draws
 from frameloom.capture.fake import Fake
+from frameloom.capture.thread_warnings import warnings_here
 from frameloom.capture.values.symbolic import SYMBOLS
 from frameloom.errors import let_mistakes_through
 from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated, same
@@ -61,7 +62,9 @@ def lies_alike(
     on_cpu = all(f.device.type == "cpu" for f in given)
     if not can_be_tried(fn) or (fn is ATTENTION and not on_cpu):  # each device has its own
         return False
-    trials, random_state = 0, torch.get_rng_state()
+    # Only then: another thread may draw meanwhile.
+    random_state = torch.get_rng_state() if _draws(given, results) else None
+    trials = 0
     try:
         for values in _assignments(symbols):
             at = values.__getitem__
@@ -82,8 +85,24 @@ def lies_alike(
             if trials > TRIALS or not alike:
                 return False
     finally:
-        torch.set_rng_state(random_state)
+        if random_state is not None:
+            torch.set_rng_state(random_state)
     return trials > 0
+
+
+def _draws(given: Sequence[Fake], results: Sequence[Fake]) -> bool:
+    """Whether the call that made the results of what it was given drew random numbers."""
+    passed: set[Any] = {f.node for f in given}
+    pending: list[Any] = [f.node for f in results]
+    while pending:
+        node = pending.pop()
+        if node is None or node in passed:
+            continue
+        if draws(node):
+            return True
+        passed.add(node)
+        pending += node.all_input_nodes
+    return False
 
 
 def _assignments(symbols: Sequence[Symbol]) -> Iterator[dict[Symbol, int]]:
@@ -116,8 +135,7 @@ def _as_recorded(
         return a
 
     args, kwargs = pytree.tree_map(plain, (args, kwargs))
-    with torch._C._DisableTorchDispatch(), torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with torch._C._DisableTorchDispatch(), torch.no_grad(), warnings_here("ignore"):
         found = fn(*args, **kwargs)
     tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
     if len(tensors) != len(results):

@@ -12,7 +12,7 @@ import torch
 import torch.fx
 
 from frameloom.capture.assumptions import assume
-from frameloom.capture.aten_op import draws
+from frameloom.capture.aten_op import draws, taking_generator
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
 from frameloom.capture.known import ancestors, evaluated, is_fixed
@@ -58,13 +58,8 @@ def _trials(t: Tracer, condition: TensorValue, node: torch.fx.Node) -> int | Non
     order = ancestors(node, _is_free, {}, set())
     if order is None:
         return None
-    generator = torch.default_generator
-    before = generator.get_state()
-    try:
-        generator.manual_seed(0)
-        found = [evaluated(node, order, {}, t.recorder) for _ in range(TRIALS)]
-    finally:
-        generator.set_state(before)
+    generator = torch.Generator().manual_seed(0)  # other threads draw from the default one
+    found = [evaluated(node, order, {}, t.recorder, generator=generator) for _ in range(TRIALS)]
     return None if any(f is None for f in found) else sum(map(bool, found))
 
 
@@ -75,4 +70,6 @@ def _is_free(node: torch.fx.Node) -> bool:
     made = node.meta["val"]
     if not isinstance(made, Fake) or made.device.type != "cpu" or made.numel() > MOST:
         return False
-    return not node.all_input_nodes and node.kwargs.get("generator") is None
+    if node.all_input_nodes or node.kwargs.get("generator") is not None:
+        return False
+    return taking_generator(node.target) is not None

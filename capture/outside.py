@@ -11,7 +11,6 @@ What else is done with the array breaks the graph inside the function, as everyt
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from frameloom.capture import _capture, calls
 from frameloom.capture.graph import Layout
 from frameloom.capture.numpy_functions import chains_in
 from frameloom.capture.origin import Origin
+from frameloom.capture.thread_warnings import warnings_here
 from frameloom.capture.values.base import Avoid, NotConstant, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.tensor import TensorValue
@@ -145,8 +145,7 @@ def _try(call: Call, numpy: Any) -> bool:
     """Call it for what its result is like; NumPy's generator is as before."""
     before = numpy.random.get_state()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings_here("error"):
             call.sample = call.function(*call.args, **call.kwargs)
     except Exception:
         return False

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from types import BuiltinFunctionType
 from typing import Any
 
+from frameloom.capture.thread_warnings import warnings_here
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NUMPY_FUNCTIONS, NUMPY_SCALARS, is_constant
 from frameloom.errors import Break
@@ -20,8 +20,7 @@ def concerns_numpy(fn: Any, args: list[Any]) -> bool:
 
 def computed_by_numpy(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A number: an array is another one in each call.  What NumPy warns of it says when it is called plainly."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings_here("error"):
         try:
             result = fn(*args, **kwargs)
         except Warning as warning:
