@@ -320,6 +320,22 @@ FN V fl_acosh(V x) {
   return x < 1.f ? splat<V>(__builtin_nanf("")) : y + (far ? splat<V>(0x1.62e43p-1f) : (V){});
 }
 
+//@ asinh f64 needs: asinh_sleef log
+FN V fl_asinh(V x) {
+  // Sleef's squares its argument, which is infinite from 1.4e154 on.
+  const V a = as<V>(as<I>(x) & 0x7fffffffffffffffLL);
+  const I far = a > 0x1p28;
+  const V y = fl_log(far ? a : splat<V>(1.)) + 0x1.62e42fefa39efp-1;
+  return far ? as<V>(as<I>(y) | (as<I>(x) & (long long)0x8000000000000000ULL)) : fl_asinh_sleef(x);
+}
+
+//@ acosh f64 needs: acosh_sleef log
+FN V fl_acosh(V x) {
+  const I far = x > 0x1p28;
+  const V y = fl_log(far ? x : splat<V>(1.)) + 0x1.62e42fefa39efp-1;
+  return far ? y : fl_acosh_sleef(x);
+}
+
 //@ erf f32 needs: exp_near
 FN V fl_erf(V x) {
   const V a = as<V>(as<I>(x) & 0x7fffffff), z = x * x;

@@ -12,6 +12,7 @@ from frameloom.ir.lower.expr import (
     erf,
     exp,
     expm1,
+    isnan,
     log1p,
     maximum,
     minimum,
@@ -96,7 +97,7 @@ def hardshrink(x: Expr, limit: Number) -> Expr:
 def softshrink(x: Expr, limit: Number) -> Expr:
     if isinstance(limit, Expr) or not limit >= 0:
         raise Decline  # eager refuses negative ones
-    return where(x > limit, x - limit, where(x < -limit, x + limit, x * 0.0))
+    return where(x > limit, x - limit, where(x < -limit, x + limit, where(isnan(x), x, 0.0)))
 
 
 @pointwise("aten.softplus.default")

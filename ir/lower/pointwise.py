@@ -20,7 +20,6 @@ from frameloom.ir.lower.expr import (
     isnan,
     log,
     log1p,
-    log2,
     maximum,
     minimum,
     reciprocal,
@@ -30,7 +29,7 @@ from frameloom.ir.lower.expr import (
     trunc,
     where,
 )
-from frameloom.ir.lower.promote import common_dtype, operand, pointwise, round_number
+from frameloom.ir.lower.promote import common_dtype, is_cuda, operand, pointwise, round_number
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.ops import Op
 from frameloom.ir.size import Size, surely_positive
@@ -165,7 +164,7 @@ def div(a: Expr, b: Expr) -> Expr:
     return a / b
 
 
-@pointwise("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+@pointwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", halves=False)
 def div_mode(a: Expr, b: Expr, rounding_mode: str | None) -> Expr:
     if rounding_mode is None:
         return a / b
@@ -174,7 +173,7 @@ def div_mode(a: Expr, b: Expr, rounding_mode: str | None) -> Expr:
     return _floor_divide_floats(a, b) if rounding_mode == "floor" else trunc(a / b)
 
 
-@pointwise("aten.floor_divide.default", "aten.floor_divide.Scalar")
+@pointwise("aten.floor_divide.default", "aten.floor_divide.Scalar", halves=False)
 def floor_divide(a: Expr, b: Expr) -> Expr:
     return _floor_divide_floats(a, b) if a.dtype.is_float else _divide_integers(Op.FLOORDIV, a, b)
 
@@ -231,6 +230,8 @@ def pow_scalar(call: Call, x: Ref, exponent: Number) -> Expr:
         return a
     if exponent == 2:
         return a * a
+    if common is DType.F16 and not is_cuda(call.device):  # which has no other formulas there
+        return a * a * a if exponent == 3 else a.binary(Op.POW, round_number(exponent, common))
     if exponent == 3:
         return rounded(a * a) * a
     if not a.dtype.is_float:
@@ -250,7 +251,7 @@ def pow_scalar(call: Call, x: Ref, exponent: Number) -> Expr:
 
 BINARY = {
     "maximum.default": Op.MAX, "minimum.default": Op.MIN, "atan2.default": Op.ATAN2,
-    "copysign.Tensor": Op.COPYSIGN, "copysign.Scalar": Op.COPYSIGN, "nextafter.default": Op.NEXTAFTER,
+    "copysign.Tensor": Op.COPYSIGN, "copysign.Scalar": Op.COPYSIGN,
 }  # fmt: skip
 COMPARE = {"eq": Op.EQ, "ne": Op.NE, "lt": Op.LT, "le": Op.LE, "gt": Op.GT, "ge": Op.GE}
 BITWISE = {"bitwise_and": Op.AND, "bitwise_or": Op.OR, "bitwise_xor": Op.XOR}
@@ -273,6 +274,9 @@ for _name, _op in BITWISE.items():
     pointwise(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", f"aten.{_name}.Scalar_Tensor")(
         _binary(_op)
     )
+
+
+pointwise("aten.nextafter.default", halves=False)(_binary(Op.NEXTAFTER))
 
 
 @lowering("aten.logical_and.default", "aten.logical_or.default", "aten.logical_xor.default")
@@ -308,14 +312,14 @@ def _shift(op: Op, a: Expr, b: Expr) -> Expr:
 def fmax(a: Expr, b: Expr) -> Expr:
     if not a.dtype.is_float:
         return maximum(a, b)
-    return where(isnan(a), b, where(isnan(b), a, maximum(a, b)))
+    return where(isnan(a) | (a < b), b, a)
 
 
 @pointwise("aten.fmin.default")
 def fmin(a: Expr, b: Expr) -> Expr:
     if not a.dtype.is_float:
         return minimum(a, b)
-    return where(isnan(a), b, where(isnan(b), a, minimum(a, b)))
+    return where(isnan(a) | (b < a), b, a)
 
 
 @pointwise("aten.logaddexp.default")
@@ -327,13 +331,15 @@ def logaddexp(a: Expr, b: Expr) -> Expr:
 @pointwise("aten.logaddexp2.default")
 def logaddexp2(a: Expr, b: Expr) -> Expr:
     top = maximum(a, b)
-    return where(isinf(a) & a.eq(b), a, top + log2(1 + exp2(-absolute(a - b))))
+    return where(isinf(a) & a.eq(b), a, top + log1p(exp2(-absolute(a - b))) * (1 / math.log(2)))
 
 
 @lowering("aten.ldexp.Tensor", elementwise=True)
 def ldexp(call: Call, a: Ref, b: Ref) -> Expr:
-    """The power of two is stored in the dtype of a floating exponent before it is multiplied."""
-    power = exp2(operand(b, call, b.dtype if b.dtype.is_float else call.dtype))
+    """The power of two is stored in the dtype of the exponent before it is multiplied."""
+    if not b.dtype.is_float:
+        raise Decline  # no power is computed: what it would overflow in is moved by
+    power = exp2(operand(b, call, b.dtype))
     if b.dtype.is_half:
         power = power.cast(b.dtype)
     factor = operand(a, call, call.dtype)

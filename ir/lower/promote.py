@@ -91,12 +91,17 @@ def operand(x: Ref | Number, call: Call, common: DType, exact: bool = False) -> 
 
 
 def pointwise(
-    *targets: str, exact: bool = False, by_device: bool = False, rounded: str = "alpha"
+    *targets: str,
+    exact: bool = False,
+    by_device: bool = False,
+    rounded: str = "alpha",
+    halves: bool = True,
 ) -> Callable[[Function], Function]:
     """Register `formula(*arguments)`: tensors and promoted numbers arrive as Exprs, other arguments as they are.
 
     `exact`: a number on the right stays in float beside a 16-bit tensor, as eager has it for mul and div only.
     `rounded`: the number that is, to the dtype of 16-bit tensors.
+    `halves`: whether 16-bit floats are lowered; they are not where eager rounds in between or steps by their own numbers.
     `by_device`: the formula also gets, as `on_gpu`, whether CUDA's kernel is the one to follow.
     """
 
@@ -108,6 +113,8 @@ def pointwise(
             )
             if call.dtype.is_float and not common.is_float:
                 common = call.dtype
+            if common.is_half and not halves:
+                raise Decline
             given: list[Any] = []
             for k, (x, name) in enumerate(zip(args, call.names, strict=True)):
                 if _joins(x, name):

@@ -1,0 +1,62 @@
+"""Elementwise ops on special values and on 16-bit floats: signed zeros, infinities, what overflows in between, what eager rounds in between."""
+
+import math
+
+import pytest
+import torch
+
+from frameloom import jit
+
+F = torch.nn.functional
+SPECIAL = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.5, -3.0, 88.0, -88.0, 256.0, math.inf, -math.inf, math.nan]  # fmt: skip
+HALVES = torch.float16, torch.bfloat16
+
+
+def same(given, wanted):
+    """The bits, any NaN for another, and the last digit of what is computed by approximation."""
+    assert given.dtype == wanted.dtype
+    close = torch.isclose(given, wanted, rtol=4 * torch.finfo(wanted.dtype).eps, atol=0)
+    good = (given.isnan() & wanted.isnan()) | (close & (given.signbit() == wanted.signbit()))
+    assert good.all(), (given[~good][:5], wanted[~good][:5])
+
+
+def compare(functions, *args):
+    with torch.no_grad():
+        given = jit(lambda *args: tuple(fn(*args) for fn in functions))(*args)
+    for fn, result in zip(functions, given, strict=True):
+        same(result, fn(*args))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALVES])
+def test_special_values(dtype):
+    each = torch.tensor(SPECIAL * 2, dtype=dtype)
+    a, b = (x.flatten() for x in torch.meshgrid(each, each, indexing="ij"))
+    exponents = (torch.arange(len(a)) - len(a) // 2) * 3
+    compare([torch.nextafter, torch.copysign, torch.atan2, torch.hypot], a, b)
+    if dtype not in HALVES:  # whose maximum of 0 and -0 is another one
+        compare([torch.fmax, torch.fmin], a, b)
+    compare([torch.logaddexp2], a.abs(), b.abs())
+    compare([lambda a, e: torch.ldexp(a, e)], a, exponents)
+    compare([F.softshrink, F.hardshrink, torch.sign, torch.sgn, torch.round], a)
+    compare([lambda a, n=n: a**n for n in (-2, -1, -0.5, 0, 0.5, 2, 3)], a)
+
+
+def test_arguments_that_are_large():
+    x = torch.tensor(
+        [1e10, 1e100, 1.3e154, 1.4e154, 1e200, 1e300, math.inf, 1.0], dtype=torch.float64
+    )
+    compare([torch.asinh, lambda x: torch.asinh(-x), torch.acosh], x)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_quotients_are_rounded_before_they_become_whole(dtype):
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+    every = every[every.isfinite()]
+    near = (torch.arange(1, 1 + len(every)) % 997 / 83 - 6).to(dtype)
+    functions = [
+        lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+        lambda a, b: torch.div(a, b, rounding_mode="floor"),
+        lambda a, b: a // b, lambda a, b: a // 0.3, lambda a, b: 3 // a, lambda a, b: torch.nextafter(a, b),
+    ]  # fmt: skip
+    compare(functions, every, near)
+    compare(functions, near, near.flip(0))
