@@ -23,6 +23,7 @@ from frameloom.ir.node import axis
 from frameloom.ir.size import Size
 
 MANY = 1 << 40  # steps of a sum whose length varies
+FEW = 8  # elements that are added in their order, as eager does; that takes no longer than exchanging lanes
 ARG_KINDS = ("argmax", "argmin")
 
 
@@ -147,7 +148,10 @@ class Folds(Rows):
         element = (
             a.dtype if a.dtype is not DType.BOOL else f"i{self.prelude.isa.bytes * 8 // a.width}"
         )
-        call = self.prelude.function(f"across_{_plain_kind(kind, a.dtype)}", element, a.width)
+        kind, few = _plain_kind(kind, a.dtype), size(a.fold.axes)
+        in_turn = kind in ("sum", "prod") and not isinstance(few, Size) and few <= FEW
+        how = f"first_{few}" if in_turn else "across"
+        call = self.prelude.function(f"{how}_{kind}", element, a.width)
         self.line(f"{ELEMENTS[a.dtype]} {name} = {call}({a.names[0]});")
         return Accumulator(a.fold, (name,), (), a.place, 1, False)
 

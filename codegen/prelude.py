@@ -93,6 +93,9 @@ class Prelude:
             return transpose(lanes), ("parts",)
         if name.startswith("across_"):
             return across(name.removeprefix("across_"), lanes)
+        if name.startswith("first_"):
+            _, count, kind = name.split("_")
+            return first(kind, int(count)), ()
         if name.startswith("so_far_"):
             return so_far(name.removeprefix("so_far_"), lanes)
         return sleef(name, element, lanes)
@@ -152,6 +155,13 @@ def across(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
         half //= 2
     text = f"FN E fl_across_{kind}(V v) {{\n{''.join(lines)}  return v[0];\n}}\n"
     return text, (kind,) if kind in ("max", "min") else ()
+
+
+def first(kind: str, count: int) -> str:
+    """The fold of a vector's first lanes, one after the other."""
+    sign = {"sum": "+", "prod": "*"}[kind]
+    text = f" {sign} ".join(f"v[{lane}]" for lane in range(count))
+    return f"FN E fl_first_{count}_{kind}(V v) {{\n  return {text};\n}}\n"
 
 
 def so_far(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Elementwise ops on special values and on 16-bit floats: signed zeros, infinities, what overflows in between, what eager rounds in between."""
+"""Bits that are eager's: special values, 16-bit floats that eager rounds in between, short sums in their order."""
 
 import math
 
@@ -60,3 +60,11 @@ def test_quotients_are_rounded_before_they_become_whole(dtype):
     ]  # fmt: skip
     compare(functions, every, near)
     compare(functions, near, near.flip(0))
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 8])
+def test_few_elements_are_added_in_their_order(n):
+    x = torch.rand(50, n)
+    given = jit(lambda x: (x - x.sum(1, keepdim=True), x * x.prod(1, keepdim=True)))(x)
+    assert torch.equal(given[0], x - x.sum(1, keepdim=True))
+    assert torch.equal(given[1], x * x.prod(1, keepdim=True))
