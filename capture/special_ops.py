@@ -169,8 +169,15 @@ REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
             aten.native_layer_norm.default,
             aten.native_group_norm.default,
             aten.log_sigmoid_forward.default,
+            aten.nll_loss_forward.default,
+            aten.nll_loss2d_forward.default,
+            aten._adaptive_avg_pool3d.default,
         )
     },
+    aten.im2col.default: lambda x: (
+        not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
+    ),
+    aten.trace.default: lambda x: x.dtype is torch.bool and x.device.type == "cpu",
     **{
         getattr(aten, f"reflection_pad{n}d").default: lambda x: x.dtype is torch.bool
         for n in (1, 2, 3)

@@ -43,6 +43,30 @@ CASES = {
 }
 
 
+# ... and dtypes that only kernels refuse.
+KERNELS = {
+    "trace": (lambda x: x.trace(), torch.bool),
+    "unfold": (lambda x: F.unfold(x[None, None], 2), torch.int64),
+    "nll_loss": (lambda x: F.nll_loss(x, torch.zeros(len(x), dtype=torch.int64)), torch.int32),
+    "nll_loss2d": (
+        lambda x: F.nll_loss(x[None, :, None], torch.zeros(1, 1, 4, dtype=torch.int64)),
+        torch.int64,
+    ),
+    "adaptive_avg_pool3d": (lambda x: F.adaptive_avg_pool3d(x[None, None], 2), torch.uint8),
+    "layer_norm": (lambda x: F.layer_norm(x, (4,)), torch.int64),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_dtypes(name):
+    fn, dtype = KERNELS[name]
+    x = torch.ones(4, 4).to(dtype)
+    with pytest.raises((NotImplementedError, RuntimeError)) as wanted:
+        fn(x)
+    with pytest.raises(wanted.type):
+        jit(lambda x: fn(x))(x)
+
+
 def unused(fn):
     def call(x):
         try:
