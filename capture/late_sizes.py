@@ -82,7 +82,7 @@ def nonzero(recorder: Recorder, x: Fake) -> Fake:
     known = recorder.counted.get(value)
     size: Int
     if known is None or known[1].is_erased:
-        size, source = _new_size(recorder, x.numel(), 0)
+        size, source = new_size(recorder, x.numel(), 0)
         if source is not None:
             recorder.counted[value] = size, source
     else:
@@ -107,7 +107,7 @@ def _value_of(node: Any, depth: int = 4) -> Any:
     return (target, *(_value_of(a, depth - 1) for a in given))
 
 
-def _new_size(recorder: Recorder, bound: Int | None, dim: int) -> tuple[Int, Result | None]:
+def new_size(recorder: Recorder, bound: Int | None, dim: int) -> tuple[Int, Result | None]:
     if isinstance(bound, int) and not bound:
         return 0, None
     if recorder.refuses_late:  # before what reads it changes the history of a tensor
@@ -138,7 +138,7 @@ def _unique(
     recorder: Recorder, func: Any, x: Fake, inverse: bool, counts: bool, first: Any = ()
 ) -> Any:
     """The different elements, where each is among them, how many of each."""
-    size, source = _new_size(recorder, x.numel(), 0)
+    size, source = new_size(recorder, x.numel(), 0)
     metas = (
         empty((size,), x.dtype),
         empty(x.shape if inverse else (0,), torch.int64),
@@ -165,7 +165,7 @@ def _unique_dim(
     if not x.dim() or not x.numel() > 0:
         return None
     dim %= x.dim()
-    size, source = _new_size(recorder, x.shape[dim], dim)
+    size, source = new_size(recorder, x.shape[dim], dim)
     rest = [n for d, n in enumerate(x.shape) if d != dim]
     shape, (step, *strides) = [*rest], strides_of([size, *rest])
     shape.insert(dim, size)
@@ -186,7 +186,7 @@ def _repeated(
     if output_size is not None:
         meta, source = empty((output_size,), repeats.dtype), None
     else:
-        size, source = _new_size(recorder, None, 0)
+        size, source = new_size(recorder, None, 0)
         meta = empty((size,), repeats.dtype)
     return made(recorder, func, (repeats,), meta, {"output_size": output_size}, source)
 
@@ -197,7 +197,7 @@ def _bincount(
     """Who says how many counts there are at least likely means that there are so many."""
     if x.dim() != 1:
         return None
-    size, source = _new_size(recorder, None, 0)
+    size, source = new_size(recorder, None, 0)
     kind = torch.int64 if weights is None else torch.float64
     if weights is not None and weights.dtype is torch.float32:
         kind = torch.float32

@@ -56,6 +56,7 @@ from frameloom.capture.number_inputs import (
 from frameloom.capture.number_ranges import check_numbers, guard_ranges
 from frameloom.capture.outputs import Outputs, are_recorded
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
+from frameloom.capture.own_ops import special_of
 from frameloom.capture.products import products_over
 from frameloom.capture.record_views import reshape, view
 from frameloom.capture.record_writes import forget_views, write_back, write_op
@@ -400,7 +401,7 @@ class Recorder(TorchDispatchMode):
         if facts.behaviour == "view":
             return view(self, func, args, kwargs)
         check_dtype(func, args)
-        if (special := SPECIAL.get(func)) is not None:
+        if (special := SPECIAL.get(func) or special_of(func)) is not None:
             return special(self, func, args, kwargs)
         return self.pure(func, args, kwargs)
 
