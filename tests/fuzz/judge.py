@@ -46,6 +46,10 @@ class Difference:
         return f"{self.kind} in step {self.step}: {self.text}"
 
 
+class DeviceStopped(Exception):
+    """Plain calls end in an assertion on the GPU, behind which nothing can be compared."""
+
+
 class Side:
     """A script with a namespace of its own, and what it does in each step."""
 
@@ -247,7 +251,12 @@ def _first_difference(text: str, name: str) -> Difference | None:
     frameloom.reset()
     plain, other = Side(text, f"<{name}>", False), Side(text, f"<{name}>", True)
     for k in range(len(plain.steps)):
-        want, got = plain.step(k), other.step(k)
+        want = _settled(plain, k)
+        if isinstance(want, Exception):
+            raise DeviceStopped(str(want)) from want
+        got = _settled(other, k)
+        if isinstance(got, Exception):
+            return Difference("device stopped", str(got), k)
         found = compare(got, want)
         if found is None:
             continue
@@ -256,6 +265,20 @@ def _first_difference(text: str, name: str) -> Difference | None:
         if not found[0].startswith("value of gradient"):
             return None  # what follows differs as well
     return None
+
+
+def _settled(side: Side, k: int) -> Seen | Exception:
+    """What is seen of a call, or what the device says that has stopped in it."""
+    try:
+        seen = side.step(k)
+        support.settle()
+    except Exception as error:
+        try:
+            support.settle()
+        except RuntimeError as stopped:
+            return stopped
+        raise error
+    return seen
 
 
 def _rounding(text: str, name: str, k: int, got: Seen, found: tuple[str, str]) -> bool:

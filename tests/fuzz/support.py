@@ -26,6 +26,12 @@ leaves: list[torch.Tensor] = []
 disturbance = [0.0]
 
 
+def settle() -> None:
+    """Waits for the GPU; raises what an assertion there has to say, as everything that follows does."""
+    if DEVICE != "cpu":
+        torch.cuda.synchronize()
+
+
 @dataclasses.dataclass
 class Box:
     x: Any
