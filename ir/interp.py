@@ -98,13 +98,7 @@ def run(
             run_extern(step, memory)
         elif bool(_flat(step.buffer, memory)[0]):
             raise getattr(builtins, step.exception)(step.message)
-    made: list[Any] = []
-    for out in program.outputs:
-        tensor = _output(out, inputs, memory)
-        if isinstance(out, View) and any(tensor is t for t in made):
-            tensor = tensor.view(tensor.shape)  # as many objects as outputs
-        made.append(tensor)
-    return tuple(made)
+    return tuple(_output(out, inputs, memory) for out in program.outputs)
 
 
 def _number(n: NumberStep, memory: dict[Buffer, Tensor]) -> Tensor:

@@ -12,7 +12,8 @@ from unittest import mock
 
 import torch
 
-import frameloom.pipeline as pipeline
+import frameloom
+from frameloom import pipeline
 from frameloom.backends import Texts, generate_all
 from frameloom.capture import _capture
 from frameloom.capture.graph import CapturedGraph
@@ -61,6 +62,7 @@ class _Plan:
         self.uncounted = frozenset(captured.uncounted)
         self.restarts = captured.restarts
 
+    @frameloom.disable
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         versions = [
             (inputs[k], inputs[k]._version + (k not in self.uncounted)) for k in self.mutated
@@ -75,8 +77,15 @@ class _Plan:
                 raise _capture.RunPlainly(error) from None
         for tensor, version in versions:
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
-        outputs = self.program.outputs
-        return tuple(inputs[o] if isinstance(o, int) else m for o, m in zip(outputs, made, strict=True))  # fmt: skip
+        return tuple(
+            inputs[o] if isinstance(o, int) else _fresh(m)
+            for o, m in zip(self.program.outputs, made, strict=True)
+        )
+
+
+def _fresh(made: Any) -> Any:
+    """As plans give it: one object per output, no view, not written to yet."""
+    return made.data if isinstance(made, torch.Tensor) else made
 
 
 def _can_run(program: Program) -> bool:

@@ -325,14 +325,18 @@ def _distance(got: Seen, want: Seen) -> float:
 
 
 def main() -> None:
-    """For scripts: exit status 1 where one of them differs."""
+    """For scripts: exit status 1 where one of them differs; `--interpret` as for the generator."""
+    from tests.fuzz.interpret import interpreted
+
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     status = 0
-    for path in sys.argv[1:]:
+    within = interpreted if "--interpret" in sys.argv else contextlib.nullcontext
+    for path in [path for path in sys.argv[1:] if path != "--interpret"]:
         with open(path) as file:
             text = file.read()
-        found = judge(text, path)
+        with within():
+            found = judge(text, path)
         print(f"{path}: {found or 'as plain'}")
         status |= found is not None
     sys.exit(status)
