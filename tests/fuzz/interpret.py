@@ -78,14 +78,15 @@ class _Plan:
         for tensor, version in versions:
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
         return tuple(
-            inputs[o] if isinstance(o, int) else _fresh(m)
+            inputs[o] if isinstance(o, int) else _fresh(m, o)
             for o, m in zip(self.program.outputs, made, strict=True)
         )
 
 
-def _fresh(made: Any) -> Any:
-    """As plans give it: one object per output, no view, not written to yet."""
-    return made.data if isinstance(made, torch.Tensor) else made
+def _fresh(made: Any, output: View | tuple[Any]) -> Any:
+    """As plans give it: one object per output, no view but of inputs, not written to yet."""
+    own = isinstance(output, View) and output.buffer.kind is not Kind.INPUT
+    return made.data if own else made
 
 
 def _can_run(program: Program) -> bool:
