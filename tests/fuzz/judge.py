@@ -113,6 +113,8 @@ class Seen:
         found = [t for t in results_of(self.call.result) if t.requires_grad]
         if not found:
             return ""
+        held = Picture([self.call.arguments, self.call.state]).tensors
+        before = [(t, t.clone()) for t in held if not t.requires_grad]  # gradients among them
         total: Any = 0
         try:
             for t in found:
@@ -122,9 +124,12 @@ class Seen:
             total.backward()
         except RuntimeError as error:
             # How far it came is up to autograd.
-            for t in Picture([self.call.arguments, self.call.state]).tensors + self.leaves:
+            for t in held + self.leaves:
                 if is_leaf(t):
                     t.grad = None
+            for t, was in before:
+                if not torch.equal(t, was):
+                    t.data.copy_(was)
             return str(error)
         return ""
 
