@@ -17,7 +17,7 @@ import torch
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.history import history, without_autocast
-from frameloom.capture.leaves import require_gradient
+from frameloom.capture.leaves import real_is_leaf, require_gradient
 from frameloom.capture.saved import REGION
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.special_ops import is_checked
@@ -73,7 +73,7 @@ def _grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for leaf in leaves:
         _check_hooks(t, leaf)
     for value in inputs:
-        if value.real is not None and not value.real.is_leaf:
+        if value.real is not None and not real_is_leaf(value.real):
             raise Break("autograd", "torch.autograd.grad(...) of a tensor with a history")
     if any(value.real is not None for value in inputs):
         # What was there before the call may lie behind what had a history then.
@@ -176,7 +176,7 @@ def _check_hooks(t: Tracer, leaf: TensorValue) -> None:
 
 def _check_ends(t: Tracer, leaf: TensorValue) -> None:
     if leaf.origin is not None:
-        if not leaf.real.is_leaf:
+        if not real_is_leaf(leaf.real):
             raise Break("autograd", "a backward pass that leaves the captured code")
         t.guards.add(leaf.origin.child("attr", "is_leaf"), "equal", True)
 
