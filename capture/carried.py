@@ -60,10 +60,12 @@ def needed_for_sizes(nodes: Iterable[Node], unread: Mapping[Any, Node]) -> Itera
     if not sized:
         return
     skipped = set(sized.values())
-    symbols = {s for n in nodes if n not in skipped for s in symbols_in(n.meta.get("val"))}
-    for origin in {s.source.origin for s in symbols}:
-        if origin in sized:
-            yield sized[origin]
+    new = [n for n in nodes if n not in skipped]
+    while new:  # those that are kept have sizes themselves
+        symbols = {s for n in new for s in symbols_in(n.meta.get("val"))}
+        origins = {s.source.origin for s in symbols} & sized.keys()
+        new = [sized.pop(origin) for origin in origins]
+        yield from new
 
 
 def at_sizes(value: Any, sizes: Mapping[Symbol, int]) -> Any:

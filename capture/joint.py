@@ -21,6 +21,7 @@ from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
 from frameloom.capture.graph import Backward, Layout, ViewOutput, behind
 from frameloom.capture.history import frees, without_autocast
+from frameloom.capture.leaves import real_is_leaf
 from frameloom.capture.normalized import renormalize
 from frameloom.capture.outputs import Outputs, has_history
 from frameloom.capture.random_again import (
@@ -203,8 +204,8 @@ class Joint:
         at = {n: place for place, n in enumerate(self.recorder.graph.nodes)}
         pairs = sorted(zip(wanted, ends, strict=True), key=lambda pair: at[pair[1]])
         inputs = self.recorder.inputs
-        leaves = [p for p in pairs if inputs[self.inputs[p[0]]][1].is_leaf]
-        others = [p for p in pairs if not inputs[self.inputs[p[0]]][1].is_leaf]
+        leaves = [p for p in pairs if real_is_leaf(inputs[self.inputs[p[0]]][1])]
+        others = [p for p in pairs if p not in leaves]
         ordered = handed_over(leaves, others)
         return [k for k, _ in ordered], [e for _, e in ordered]
 

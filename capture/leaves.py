@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from frameloom.capture import _capture
 from frameloom.capture.aten_op import may_raise
 from frameloom.capture.values.base import Avoid
@@ -29,6 +31,14 @@ def is_leaf(fake: Fake) -> bool:
     # Of a tensor that requires gradients, a view without history calls itself a leaf.
     hidden = view is not None and not view.grad and view.parent.requires_grad
     return fake.requires_grad and fake.is_leaf and not hidden
+
+
+def real_is_leaf(tensor: torch.Tensor) -> bool:
+    """Autograd refuses to look at some views that were written to."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError as error:
+        raise Break("autograd", str(error).splitlines()[0]) from error
 
 
 def require_gradient(t: Tracer, value: TensorValue) -> None:

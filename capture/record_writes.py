@@ -15,7 +15,7 @@ from frameloom.capture.aten_op import (
 )
 from frameloom.capture.fake import Fake
 from frameloom.capture.fill_order import in_memory_order
-from frameloom.capture.functional import current, functional_form, lie_as, write
+from frameloom.capture.functional import counts, current, functional_form, lie_as, write
 from frameloom.capture.refused_writes import refusal
 from frameloom.capture.shapes import expands_to
 from frameloom.errors import Break
@@ -31,9 +31,12 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     schema = func._schema
     named = {**dict(zip((a.name for a in schema.arguments), args, strict=False)), **kwargs}
     targets: list[Fake] = []
+    listed: list[Fake] = []  # of lists, which autograd leaves to the kernels to count
     for a in schema.arguments:
         if a.alias_info is not None and a.alias_info.is_write and named.get(a.name) is not None:
             value = named[a.name]
+            if isinstance(value, list | tuple):
+                listed.extend(value)
             targets.extend(value if isinstance(value, list | tuple) else [value])
     if isinstance(args[0], list | tuple) and one_needs_another(args, kwargs):
         for k in range(len(args[0])):
@@ -67,6 +70,9 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
         ):
             recorder.hidden_writes = True
         write(target, value, recorder)
+    for target in listed:
+        if counts(target):
+            torch.autograd.graph.increment_version(target)
     if not schema.returns:
         return None
     if schema.returns[0].alias_info is None:

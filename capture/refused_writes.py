@@ -36,9 +36,8 @@ def refusal(func: Any, targets: Sequence[Fake], operands: Sequence[Fake]) -> str
     for target in targets:
         if target.meta.is_conj() or target.meta.is_neg():
             return "on a lazily conjugated or negated tensor"
-        if any(
-            may_exceed_1(n) and s == 0 for n, s in zip(target.shape, target.stride(), strict=True)
-        ):
+        sizes = zip(target.shape, target.stride(), strict=True)
+        if any(may_exceed_1(n) and s == 0 for n, s in sizes) and 0 not in target.shape:
             return "on a tensor whose elements share memory"
         root = target.memory.root
         if not root.is_contiguous() and overlaps(root.shape, root.stride()):

@@ -36,6 +36,7 @@ from frameloom.capture.late_sizes import avoid_late, checks_sizes
 from frameloom.capture.leave import Leaver, frame_spec
 from frameloom.capture.leaves import check_that_leaves_stay_inside, leaves_or, turning_on
 from frameloom.capture.lifetime import Lifetimes
+from frameloom.capture.outputs import DETACH
 from frameloom.capture.outside import ArrayOrigin, with_arrays
 from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
 from frameloom.capture.resume import STATE, FrameWriter
@@ -90,7 +91,7 @@ class Piece:
                 raise Skip(f"{generator.describe()} is dropped, and cleans up when it is")
         self.outputs = tensors_in(self.needed)
         check_that_leaves_stay_inside(t, self.outputs)
-        self.detached = detached(self.outputs)
+        self.detached = detached(self.outputs, t.went_back)
         self.inferred = inferred(self.outputs)
         self.spent = spent(t, self.outputs)
         self.graph: CapturedGraph | None = None
@@ -158,16 +159,23 @@ class Piece:
         return entry
 
 
-def detached(outputs: list[TensorValue]) -> dict[int, str]:
-    """Those that share memory with an input and are views of it by `detach` or `.data`, which plans do not know; and which of the two."""
+def detached(outputs: list[TensorValue], went_back: bool) -> dict[int, str]:
+    """Those that share memory with an input, or with each other and without histories, and are views by `detach` or `.data`, which plans do
+    not know; and which of the two."""
     found = {}
     for n, value in enumerate(outputs):
         fake: Any = value.fake
-        if fake.memory is None or fake.memory.input is None:
+        if fake.memory is None or fake.view_of is None:
             continue
+        root = fake.memory.root
+        if fake.memory.input is None:
+            others = [v for v in outputs if v.fake.memory is fake.memory]
+            if len(others) == 1 or fake.requires_grad or (root.requires_grad and not went_back):
+                continue
+        hidden = root.requires_grad and not fake.requires_grad
         if not counts(fake):
             found[n] = "data"
-        elif fake.memory.root.requires_grad and not fake.requires_grad:
+        elif hidden or fake.view_of.func is DETACH:
             found[n] = "detach"
     return found
 

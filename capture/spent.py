@@ -41,7 +41,7 @@ def with_spent_histories(outputs: tuple[Any, ...], which: tuple[int, ...]) -> tu
     with torch.enable_grad():
         anchor = torch.empty(0, requires_grad=True)
         return tuple(
-            Spent.apply(out, anchor) if n in which else out  # type: ignore[no-untyped-call]
+            Spent.apply(out.detach(), anchor) if n in which else out  # type: ignore[no-untyped-call]
             for n, out in enumerate(outputs)
         )
 
@@ -61,10 +61,13 @@ def spent(t: Tracer, outputs: list[TensorValue]) -> tuple[int, ...]:
     if not t.went_back:
         return ()
     return tuple(
-        n
-        for n, value in enumerate(outputs)
-        if value.fake.grad_fn is not None and _is_freed(t, value)
+        n for n, value in enumerate(outputs) if _has_history(t, value) and _is_freed(t, value)
     )
+
+
+def _has_history(t: Tracer, value: TensorValue) -> bool:
+    with t.recorder:  # autograd makes that of a view anew where its base was written to
+        return value.fake.grad_fn is not None
 
 
 def _is_freed(t: Tracer, value: TensorValue) -> bool:

@@ -211,7 +211,9 @@ def evaluate(n: Node, srcs: Sequence[Value], memory: dict[Buffer, Tensor]) -> Va
     op = n.op
     dtype = n.dtype.to_torch()
     if op is Op.CONST:
-        return Value((), torch.tensor(n.arg, dtype=dtype))
+        whole = isinstance(n.arg, int) and not (dtype.is_floating_point or dtype.is_complex)
+        number = torch.tensor(n.arg, dtype=torch.int64 if whole else dtype)
+        return Value((), number.to(dtype))  # ints wrap around
     if op is Op.AXIS:
         return Value((n.arg,), torch.arange(n.arg.extent))
     if op is Op.REDUCE:

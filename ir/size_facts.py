@@ -563,6 +563,8 @@ class Facts(Ranges):
             other = self.make(others)
             if any(a is symbol for a in atoms_of(other)):
                 continue
+            if not _is_number(symbol) and any(map(_is_number, atoms_of(other))):
+                continue  # what a tensor tells of itself, a graph may have no input for
             self._replace(symbol, other)
             return
         if (modulo := lone_apply(n, "mod")) is not None:
@@ -609,3 +611,8 @@ class Facts(Ranges):
 
 def _undecided(n: Size) -> NoReturn:
     raise ValueError(f"{n!r} is not known before the call")
+
+
+def _is_number(atom: Atom) -> bool:
+    """Whether calls have it as an int, not as the size of a tensor."""
+    return isinstance(atom, Symbol) and getattr(atom.source, "kind", "") == "int"

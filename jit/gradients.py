@@ -365,7 +365,11 @@ apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, Compiled)
 def _still_as_saved(context: Any, missing: frozenset[int]) -> list[Any] | None:
     """What is saved, where something of it was changed in place that this pass does not read: in plain PyTorch, nobody looks at it."""
     piece: Gradients = context.piece
-    how, left = piece.how, list(context._raw_saved_tensors)
+    try:
+        left = list(context._raw_saved_tensors)
+    except RuntimeError:  # they were let go of
+        return None
+    how = piece.how
     reads = frozenset(partial_backward(how, missing).reads)
     n_inputs = len(how.saved_inputs)
     places = [k for k in range(n_inputs + len(how.saved_outputs)) if k not in piece.numbers]

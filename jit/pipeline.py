@@ -286,6 +286,8 @@ def _assembled(
         plan = assemble(captured, program, written.memory, built, told)
         if options.replay:
             plan = replayed(plan, program, captured)
+        if captured.uncounted and any(isinstance(s, Extern) for s in program.steps):
+            plan = _uncounting(plan, captured.uncounted)
     origins = {k.name: k.origin for k in kernels}
     entries = written.texts.entries()
     report = GraphReport(
@@ -333,6 +335,16 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
         finally:
             _capture.hook_restore(suspended)
         return tuple([_as_new(m, inputs) for m in made]) if views_behind else made
+
+    return run
+
+
+def _uncounting(plan: Compiled, uncounted: tuple[int, ...]) -> Compiled:
+    """Library calls count their writes, also where the program writes through `.data`."""
+
+    def run(*inputs: Any) -> Any:
+        with _unsafe_preserve_version_counter(tuple(inputs[k] for k in uncounted)):
+            return plan(*inputs)
 
     return run
 

@@ -8,6 +8,8 @@ and gradients of gradients put into `.grad`.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +17,7 @@ import torch
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.history import history, without_autocast
-from frameloom.capture.leaves import require_gradient
+from frameloom.capture.leaves import real_is_leaf, require_gradient
 from frameloom.capture.saved import REGION
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.special_ops import is_checked
@@ -49,13 +51,13 @@ def _backward(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     leaves = _leaves(t, [loss])
     for leaf in leaves:
         _check_leaf(t, leaf)
-    found = _followed_back(
-        t, _gradients, [loss, ListValue(list(leaves)), gradient, ConstValue(keeps)]
-    )
-    new = t.recorder.made_in_call()
-    for leaf, made in zip(leaves, t.items(found), strict=True):
-        if isinstance(made := t.look(made), TensorValue):
-            _accumulate(t, leaf, made, new)
+    with _going_back(t):
+        asked: list[Value] = [loss, ListValue(list(leaves)), gradient, ConstValue(keeps)]
+        found = t.torch_call(_gradients, asked, {})
+        new = t.recorder.made_in_call()
+        for leaf, made in zip(leaves, t.items(found), strict=True):
+            if isinstance(made := t.look(made), TensorValue):
+                _accumulate(t, leaf, made, new)
     return NONE
 
 
@@ -71,7 +73,7 @@ def _grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for leaf in leaves:
         _check_hooks(t, leaf)
     for value in inputs:
-        if value.real is not None and not value.real.is_leaf:
+        if value.real is not None and not real_is_leaf(value.real):
             raise Break("autograd", "torch.autograd.grad(...) of a tensor with a history")
     if any(value.real is not None for value in inputs):
         # What was there before the call may lie behind what had a history then.
@@ -82,22 +84,24 @@ def _grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         seeds = TupleValue([seeds])
     creates = _flag(t, given, "create_graph")
     keeps = _flag(t, given, "retain_graph", creates)
-    return _followed_back(
-        t, _asked,
-        [ListValue(list(outputs)), ListValue(list(inputs)), seeds, ConstValue(keeps), ConstValue(creates),
-         ConstValue(_flag(t, given, "allow_unused")), ConstValue(_flag(t, given, "materialize_grads"))],
-    )  # fmt: skip
+    asked: list[Value] = [
+        ListValue(list(outputs)), ListValue(list(inputs)), seeds, ConstValue(keeps), ConstValue(creates),
+        ConstValue(_flag(t, given, "allow_unused")), ConstValue(_flag(t, given, "materialize_grads")),
+    ]  # fmt: skip
+    with _going_back(t):
+        return t.torch_call(_asked, asked, {})
 
 
-def _followed_back(t: Tracer, fn: Any, args: list[Value]) -> Value:
-    """Recorded; where that fails, autograd has let go of a part of the histories already, and capture starts again with a break here."""
+@contextlib.contextmanager
+def _going_back(t: Tracer) -> Iterator[None]:
+    """Where what is recorded within fails, autograd has let go of a part of the histories already, and capture starts again with a break here."""
     assert t.frame is not None
     site = (t.frame.code, t.frame.at.index)
     if t.session.is_avoided(*site):
         raise Break("autograd", "a backward pass that cannot be recorded")
     t.went_back = True
     try:
-        return t.torch_call(fn, args, {})
+        yield
     except Break as cause:
         raise Avoid(site) from cause
 
@@ -172,7 +176,7 @@ def _check_hooks(t: Tracer, leaf: TensorValue) -> None:
 
 def _check_ends(t: Tracer, leaf: TensorValue) -> None:
     if leaf.origin is not None:
-        if not leaf.real.is_leaf:
+        if not real_is_leaf(leaf.real):
             raise Break("autograd", "a backward pass that leaves the captured code")
         t.guards.add(leaf.origin.child("attr", "is_leaf"), "equal", True)
 

@@ -105,6 +105,8 @@ def postfix(t: Tracer, size: Int, program: list[Any]) -> str | None:
     symbol = lone_symbol(size)
     if symbol is not None:
         source = symbol.source
+        if symbol.late:  # no guard has it
+            return None
         if isinstance(source, NumberSource):
             return source.number.postfix(program)
         program += [source.origin, (source.dim,), (source.reader, 2)]

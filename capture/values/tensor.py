@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.known import known_value
-from frameloom.capture.leaves import is_leaf, require_gradient
+from frameloom.capture.leaves import is_leaf, real_is_leaf, require_gradient
 from frameloom.capture.likely import likely_truth
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.values.base import Value
@@ -85,7 +85,7 @@ class TensorValue(Value):
 
         found = class_attribute(self.type(), name)  # noted: methods of tensors can be replaced
         if name == "is_leaf" and self.real is not None and self.origin is not None:
-            return t.look(t.wrap(self.real.is_leaf, self.origin.child("attr", name)))
+            return t.look(t.wrap(real_is_leaf(self.real), self.origin.child("attr", name)))
         if name in FACTS and hasattr(torch.Tensor, name):
             return t.from_python(getattr(self.fake, name))
         if name == "grad_fn" and not self.fake.requires_grad:

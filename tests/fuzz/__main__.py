@@ -40,7 +40,8 @@ def main() -> None:
 
     warnings.simplefilter("ignore")
     runner.prepare()
-    way = runner.Way(options.interpret, avoid=options.avoid)
+    seconds = runner.SECONDS_ON_GPU if runner.on_gpu() else runner.SECONDS
+    way = runner.Way(options.interpret, seconds, options.avoid)
     began = time.time()
     until = began + 60 * options.minutes
     seeds = range(options.seed, options.seed + options.programs)

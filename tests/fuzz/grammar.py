@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tests.fuzz import prelude, templates
+from tests.fuzz import prelude, support, templates
 from tests.fuzz.inputs import DTYPES, Inputs, Step
-from tests.fuzz.trials import runs
+from tests.fuzz.trials import on_the_cpu, runs
 
 SUBJECTS = {
     "elementwise": templates.ELEMENTWISE, "views": templates.VIEWS, "reductions": templates.REDUCTIONS, "makers": templates.MAKERS, "random": templates.RANDOM, "data": templates.DATA,
@@ -41,6 +41,12 @@ class Program:
     _lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        if support.DEVICE == "cpu":
+            return self._draw()
+        with on_the_cpu():
+            self._draw()
+
+    def _draw(self) -> None:
         self.choose = random.Random(self.seed)
         self._draw_style()
         inputs = Inputs(self.choose, self.grad)

@@ -12,7 +12,8 @@ from unittest import mock
 
 import torch
 
-import frameloom.pipeline as pipeline
+import frameloom
+from frameloom import pipeline
 from frameloom.backends import Texts, generate_all
 from frameloom.capture import _capture
 from frameloom.capture.graph import CapturedGraph
@@ -60,7 +61,9 @@ class _Plan:
         self.mutated = [k for k in captured.mutated if not examples[k].is_inference()]
         self.uncounted = frozenset(captured.uncounted)
         self.restarts = captured.restarts
+        self.recorded_views = captured.recorded_views and captured.backward is None
 
+    @frameloom.disable
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         versions = [
             (inputs[k], inputs[k]._version + (k not in self.uncounted)) for k in self.mutated
@@ -75,8 +78,20 @@ class _Plan:
                 raise _capture.RunPlainly(error) from None
         for tensor, version in versions:
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
-        outputs = self.program.outputs
-        return tuple(inputs[o] if isinstance(o, int) else m for o, m in zip(outputs, made, strict=True))  # fmt: skip
+        given = dict(zip(self.program.inputs, inputs, strict=True))
+        with torch.set_grad_enabled(self.recorded_views and torch.is_grad_enabled()):
+            return tuple(
+                _output(o, m, given) for o, m in zip(self.program.outputs, made, strict=True)
+            )
+
+
+def _output(output: Any, made: Any, given: dict[Buffer, Any]) -> Any:
+    """As plans give it: one object per output, no view but of inputs, not written to yet."""
+    if isinstance(output, int):
+        return list(given.values())[output]
+    if not isinstance(output, View):
+        return made
+    return interp.view(output, given) if output.buffer in given else made.data
 
 
 def _can_run(program: Program) -> bool:

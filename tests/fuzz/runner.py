@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,10 @@ BATCH_ON_GPU = (
     200  # there, a process starts anew: nobody can go on with a device that its parent has used
 )
 SECONDS = 60.0  # for one program
-GIGABYTES = 12
+SECONDS_ON_GPU = 240.0  # where compilers of several processes are waited for
+GIGABYTES = 6
+TAIL = 1500  # characters of a dead process's last output
+UNDRAWN = "undrawn"
 FORK = multiprocessing.get_context("fork")
 SPAWN = multiprocessing.get_context("spawn")
 Item = tuple[int, str | None]  # seed and script; None: to be drawn
@@ -29,7 +33,7 @@ Item = tuple[int, str | None]  # seed and script; None: to be drawn
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a program: kind "" where nothing differs."""
+    """What became of a program: kind "" where nothing differs, UNDRAWN where plain calls end the process."""
 
     seed: int
     kind: str
@@ -60,82 +64,116 @@ def run(seeds: Sequence[int], way: Way) -> Iterator[Verdict]:
         done = 0
         batch = left[: BATCH_ON_GPU if on_gpu() else BATCH]
         for verdict in _in_process([(seed, None) for seed in batch], way):
+            if verdict.kind == UNDRAWN and done:
+                verdict = _undrawn_alone(verdict, batch[:done], way)
             done += 1
             yield verdict
         left = left[max(done, 1) :]
+
+
+def _undrawn_alone(verdict: Verdict, before: Sequence[int], way: Way) -> Verdict:
+    """Whether plain calls alone end the process, or only behind the programs that were judged before."""
+    again = next(_in_process([(verdict.seed, None)], way))
+    if again.kind:
+        return again
+    return Verdict(verdict.seed, "crash behind others", f"behind {list(before)}: {verdict.text}")
 
 
 def on_gpu() -> bool:
     return os.environ.get("FUZZ_DEVICE", "cpu") != "cpu"
 
 
-def _programs(items: Sequence[Item], avoid: str) -> Iterator[tuple[int, str]]:
-    from tests.fuzz.grammar import Program
-
-    for seed, script in items:
-        yield seed, Program(seed, avoid).text if script is None else script
-
-
 def _in_process(items: Sequence[Item], way: Way) -> Iterator[Verdict]:
-    """Verdicts from a fresh process, up to the first program that kills it or hangs."""
+    """Verdicts from a fresh process, up to the first program that kills it or hangs, or behind which the device does nothing more."""
     context = SPAWN if on_gpu() else FORK
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_work, args=(items, theirs, way), daemon=True)
+    told = tempfile.NamedTemporaryFile()
+    child = context.Process(target=_work, args=(items, theirs, told.name, way), daemon=True)
     child.start()
     theirs.close()
-    seed, script = -1, ""
+    seed, script = items[0][0], None
     try:
         while True:
             if not ours.poll(way.seconds):
-                yield Verdict(seed, "hang", f"no answer for {way.seconds} s", script)
-                return
+                os.kill(child.pid, signal.SIGUSR1)  # it tells where it is
+                child.join(1)
+                kind, text = "hang", f"no answer for {way.seconds} s"
+                break
             try:
                 message = ours.recv()
             except EOFError:
+                child.join()
+                code = child.exitcode or 0
+                name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+                kind, text = f"crash {name}", "the process died"
                 break
             if message is None:
                 return
             if isinstance(message, Verdict):
-                script = ""
                 yield message
             else:
                 seed, script = message
-        child.join()
-        code = child.exitcode or 0
-        name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        yield Verdict(seed, f"crash {name}", "the process died", script)
+        text += "".join(
+            f"\n  {line}" for line in told.read().decode(errors="replace")[-TAIL:].splitlines()
+        )
+        yield Verdict(seed, kind if script is not None else UNDRAWN, text, script or "")
     finally:
         child.kill()
         child.join()
         ours.close()
+        told.close()
 
 
-def _work(items: Sequence[Item], out: Connection, way: Way) -> None:
+def _work(items: Sequence[Item], out: Connection, told: str, way: Way) -> None:
     """The child: says what it is about to do, does it, says what came of it."""
-    faulthandler.disable()
-    null = os.open(os.devnull, os.O_WRONLY)
+    output = os.open(told, os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
-        os.dup2(null, stream)
+        os.dup2(output, stream)
+    faulthandler.enable(2)
+    faulthandler.register(signal.SIGUSR1, 2)
     limit = GIGABYTES << 30
     if not on_gpu():
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    from tests.fuzz.interpret import interpreted
-    from tests.fuzz.judge import judge
-
-    for seed, script in _programs(items, way.avoid):
+    for seed, script in items:
+        os.ftruncate(output, 0)
         out.send((seed, script))
-        try:
-            with interpreted() if way.interpret else contextlib.nullcontext():
-                found = judge(script)
-        except Exception as error:
-            kind, text = f"judge: {type(error).__name__}", traceback.format_exc()[-2000:]
-        else:
-            kind, text = ("", "") if found is None else (found.kind, str(found))
-        out.send(Verdict(seed, kind, text, script if kind else ""))
+        out.send(_judged(seed, script, way, out))
+        if not _device_works():
+            break
     out.send(None)
     out.close()
     os._exit(0)
+
+
+def _judged(seed: int, script: str | None, way: Way, out: Connection) -> Verdict:
+    from tests.fuzz.grammar import Program
+    from tests.fuzz.interpret import interpreted
+    from tests.fuzz.judge import DeviceStopped, judge
+
+    try:
+        if script is None:
+            script = Program(seed, way.avoid).text
+            out.send((seed, script))
+        with interpreted() if way.interpret else contextlib.nullcontext():
+            found = judge(script)
+    except DeviceStopped as error:
+        return Verdict(seed, UNDRAWN, str(error))
+    except Exception as error:
+        kind = f"judge: {type(error).__name__}"
+        return Verdict(seed, kind, traceback.format_exc()[-2000:], script or "")
+    return Verdict(seed, "", "") if found is None else Verdict(seed, found.kind, str(found), script)
+
+
+def _device_works() -> bool:
+    """After an assertion on the GPU, all that follows in its process fails."""
+    from tests.fuzz.support import settle
+
+    try:
+        settle()
+    except RuntimeError:
+        return False
+    return True
 
 
 WARM_UP = """\
@@ -174,11 +212,11 @@ def campaign(
     ran = 0
     kinds: dict[str, int] = {}
     for verdict in run(seeds, way):
-        ran += 1
-        if verdict.kind:
+        ran += verdict.kind != UNDRAWN
+        if verdict.kind not in ("", UNDRAWN):
             failed.append(verdict)
             kinds[verdict.kind] = kinds.get(verdict.kind, 0) + 1
-            print(f"{verdict.seed}: {verdict.text[:300]}", flush=True)
+            print(f"{verdict.seed}: {verdict.kind}: {verdict.text[:300]}", flush=True)
             _keep(verdict, way, folder, shrinking if kinds[verdict.kind] < 8 else 0, shrunk)
         if time.time() > until:
             break
@@ -188,7 +226,8 @@ def campaign(
 def _keep(verdict: Verdict, way: Way, folder: Path, seconds: float, shrunk: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{verdict.seed}.py"
-    path.write_text(verdict.script)
+    told = "".join(f"# {line}\n" for line in f"{verdict.kind}: {verdict.text}".splitlines())
+    path.write_text(f"{verdict.script}\n{told}")
     if not verdict.script or not seconds:
         return
     kind, _ = judged_alone(verdict.script, way)

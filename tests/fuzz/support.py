@@ -21,9 +21,16 @@ ERRORS = (
     KeyError,
 )
 Pair = collections.namedtuple("Pair", "a b")
-# Leaves that require a gradient, made since the judge last emptied this; and by how much floats are to be off.
+# Leaves that require a gradient, made since the judge last emptied this; and by how much floats are to be off: units of the last
+# place, of a dtype that is at least so coarse.
 leaves: list[torch.Tensor] = []
-disturbance = [0.0]
+disturbance = [0.0, 0.0]
+
+
+def settle() -> None:
+    """Waits for the GPU; raises what an assertion there has to say, as everything that follows does."""
+    if DEVICE != "cpu":
+        torch.cuda.synchronize()
 
 
 @dataclasses.dataclass
@@ -58,15 +65,19 @@ def _numbers(shape: list[int], of: torch.dtype, numbers: torch.Generator) -> tor
         return made.to(of)
     noise = torch.rand(shape, generator=numbers, dtype=torch.float64, device="cpu")
     made = made / 4 + noise
-    made = made * (1 + disturbance[0] * torch.finfo(of).eps * (noise * 16 % 2 - 1))
+    made = made * (1 + _off(of) * (noise * 16 % 2 - 1))
     return made.to(of) * (1 - 0.5j) if of.is_complex else made.to(of)
+
+
+def _off(of: torch.dtype) -> float:
+    return disturbance[0] * max(torch.finfo(of).eps, disturbance[1])
 
 
 def near(made: torch.Tensor) -> torch.Tensor:
     """The numbers of a program itself: off as those of its arguments."""
     numbers = torch.Generator().manual_seed(0)
     noise = torch.rand(made.shape, generator=numbers, device="cpu").to(made.device)
-    return made * (1 + disturbance[0] * torch.finfo(made.dtype).eps * (noise * 2 - 1))
+    return made * (1 + _off(made.dtype) * (noise * 2 - 1))
 
 
 def _outer(shape: list[int], layout: str) -> list[int]:

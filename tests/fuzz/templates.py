@@ -89,7 +89,7 @@ T = $t;if T.requires_grad:;    T.register_hook(lambda g: log.append(g.shape))
 T = $t;if T.requires_grad:;    T.retain_grad()
 T = Square.apply($x)
 T = Swap.apply($x, $x)[0]
-T = checkpoint(lambda q: (q * $x).tanh(), $x, use_reentrant=False)
+T = checkpoint(lambda q, r=$x: (q * r).tanh(), $x, use_reentrant=False)
 T = checkpoint(net, $x, use_reentrant=False)
 T = $t.detach()
 T = ($t * net.weight.sum())

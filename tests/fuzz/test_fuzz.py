@@ -102,6 +102,20 @@ def test_a_child_that_hangs_is_told():
     assert runner.judged_alone(loop, runner.Way(True, seconds=2.0))[0] == "hang"
 
 
+def test_nothing_runs_behind_a_device_that_stopped():
+    stops = "from tests.fuzz import support; support.settle = lambda: torch.zeros(2).view(3)"
+    items = [(0, SCRIPT.format("pass")), (1, SCRIPT.format(stops)), (2, SCRIPT.format("pass"))]
+    found = [(v.seed, v.kind) for v in runner._in_process(items, INTERPRETED)]
+    assert found == [(0, ""), (1, runner.UNDRAWN)]
+
+
+def test_a_child_that_dies_says_why():
+    _, text = runner.judged_alone(
+        SCRIPT.format("os.write(2, b'because'); os._exit(1)"), INTERPRETED
+    )
+    assert "because" in text
+
+
 def test_shrinking_keeps_what_fails():
     small, _ = shrunk(SCRIPT.format("os.abort()"), "crash SIGABRT", INTERPRETED, 20.0)
     assert "os.abort()" in small

@@ -8,8 +8,11 @@ import signal
 import warnings
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
+
+from tests.fuzz import support
 
 SMALL = 60  # items of a container at most
 ELEMENTS = 2000
@@ -51,6 +54,13 @@ def _small(value: Any, depth: int) -> bool:
     if isinstance(value, list | tuple | set) and depth:
         return len(value) < SMALL and all(_small(v, depth - 1) for v in value)
     return True
+
+
+@contextlib.contextmanager
+def on_the_cpu() -> Iterator[None]:
+    """Programs are drawn there: what asserts on a GPU would end the process."""
+    with mock.patch.object(support, "DEVICE", "cpu"), torch.device("cpu"):
+        yield
 
 
 class TooMuch(BaseException):

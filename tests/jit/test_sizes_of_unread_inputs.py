@@ -31,6 +31,37 @@ def test_one_graph_for_all_sizes(fn):
     assert len(jitted.explanation.graphs) == 1
 
 
+def test_one_graph_where_sizes_follow_through_several():
+    def fn(x, y, z):
+        sum([y, z], x[:2])
+        return y.diagonal()
+
+    jitted = jit_for_test(fn, dynamic=True)
+    for n in (3, 4, 5):
+        x, y, z = torch.ones(n, n, 2), torch.ones(2, n, 2), torch.ones(2, n, 2)
+        torch.testing.assert_close(jitted(x, y, z), fn(x, y, z))
+    assert len(jitted.explanation.graphs) == 1
+
+
+def at_least(z, items):
+    if max(1, items[0]) == z.shape[1]:
+        z.mul_(2)
+
+
+def at_most(z, items):
+    if min(items[0], items[1]) == z.shape[1]:
+        return (z * z.requires_grad_()).sum()
+
+
+@pytest.mark.parametrize("fn", [at_least, at_most])
+def test_a_size_that_equals_what_follows_from_numbers_only(fn):
+    jitted = jit_for_test(fn, dynamic=True)
+    for n in (3, 4, 5):
+        mine, theirs = torch.ones(2, n), torch.ones(2, n)
+        assert jitted(mine, [n, 7]) == fn(theirs, [n, 7])
+        assert torch.equal(mine, theirs)
+
+
 class Rounded(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

@@ -88,3 +88,37 @@ def seen(fn, then, grad):
 )
 def test_what_autograd_knows_of_a_view(fn, then, grad):
     assert seen(frameloom.jit(fn), then, grad) == seen(fn, then, grad)
+
+
+def of_an_input(x):
+    return (x.detach(),)
+
+
+def of_a_view(x):
+    return (x.view(-1).detach(),)
+
+
+def beside_what_it_is_of(x):
+    y = x * 2
+    return y.detach(), y
+
+
+def beside_a_spent_one(x):
+    loss = (x * x.detach().clone().requires_grad_()).sum().view(1)
+    loss.backward()
+    return loss.detach(), loss.view(1)
+
+
+@pytest.mark.parametrize("make", [of_an_input, of_a_view, beside_what_it_is_of, beside_a_spent_one])
+def test_a_history_that_is_given_to_a_detached_tensor(make):
+    def fn(x, y):
+        first, *others = make(x)
+        print(end="")
+        first[0] = y[0]
+        return first, others
+
+    x, y = torch.ones(3), torch.ones(3, requires_grad=True)
+    first, others = frameloom.jit(fn)(x, y)
+    want, beside = fn(torch.ones(3), y)
+    assert torch.equal(first, want)
+    assert [t.requires_grad for t in (first, *others)] == [t.requires_grad for t in (want, *beside)]
