@@ -1,0 +1,55 @@
+"""Fusion: kernels that read or write at another time than the program."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = [
+    Mutant(
+        "inlined_though_written",
+        "ir/fuse.py",
+        "    if not graph.mutated.isdisjoint(taken):\n        return None\n",
+        "",
+        "a library call writes into a temporary, and its readers compute what was there before",
+    ),
+    Mutant(
+        "read_across_a_write",
+        "ir/fuse.py",
+        "if n.srcs[0] is not writer.offset or n.free & s.value.bound:",
+        "if n.srcs[0] is not writer.offset:",
+        "a kernel overwrites an input of which another store still folds whole rows",
+    ),
+    Mutant(
+        "recomputed_from_an_overwritten_input",
+        "ir/fuse.py",
+        "    return not any(s.buffer == buffer for g in graph.groups.values() for s in g.stores) and not any(",
+        "    return not any(",
+        "what is stored before an input is overwritten is computed again from the new values",
+    ),
+    Mutant(
+        "write_before_earlier_reads",
+        "ir/groups.py",
+        "            found.update(self.reads_since.pop(buffer, ()))\n",
+        "            self.reads_since.pop(buffer, ())\n",
+        "a write to an input may run before a library call that reads the old values",
+    ),
+    Mutant(
+        "effects_in_any_order",
+        "ir/groups.py",
+        "            if self.effect is not None:\n                found.add(self.effect)\n",
+        "",
+        "two draws of random numbers may change places",
+    ),
+    Mutant(
+        "failing_calls_dropped",
+        "ir/groups.py",
+        "return has_effect(step.target) or (not is_known and may_raise(step.target, is_floating))",
+        "return has_effect(step.target)",
+        "a library call whose result nobody uses does not raise any more (a singular matrix in `torch.linalg.inv`)",
+    ),
+    Mutant(
+        "zeros_that_are_alike",
+        "ir/alike.py",
+        "numbers = tuple((type(v), exact(v)) for v in row.numbers)",
+        "numbers = tuple((type(v), v) for v in row.numbers)",
+        "adding 0.0 and -0.0 to two tensors of a list is taken for the same work",
+    ),
+]
