@@ -197,6 +197,7 @@ def test_dead_intermediates_are_overwritten():
         lambda x, w: (x @ w).softmax(-1),
         lambda x, w: (x @ w) + (x @ w).t() * 2,
         lambda x, w: (y := x @ w) * y.flip(0),
+        lambda x, w: torch.relu((x @ w).t()),  # in place, but with other strides
     ]:
         fused(f, torch.randn(6, 6), torch.randn(6, 6), lowered=False)
 
@@ -247,6 +248,24 @@ def test_written_inputs_keep_their_order():
         return x * 1
 
     fused(shift, torch.randn(6), functional=True, count=None)
+
+    # What is not elementwise reads before the write, in a kernel of its own.
+    def folds(x, y, z):
+        a = x * 2 + z.sum(1, keepdim=True)
+        x.add_(y)
+        return a
+
+    three = [torch.randn(4, 6) for _ in range(3)]
+    fused(folds, *three, functional=True, count=None)
+
+    # Behind the product, `t` cannot be computed again.
+    def read_later(x, w):
+        t = x + 1
+        a = t * 2
+        x.add_(5)
+        return t + a @ w
+
+    fused(read_later, torch.randn(6, 6), torch.randn(6, 6), functional=True, lowered=False, count=None)  # fmt: skip
 
 
 def test_dead_code_is_dropped_but_not_effects():

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.mutants.child import prepare
 from tests.mutants.choice import tests_for
 from tests.mutants.mutant import Mutant
 from tests.mutants.planted import MUTANTS
@@ -28,6 +29,9 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="of random programs after that")
     parser.add_argument(
+        "--first", default="$^", help="regular expression: test files that run before all others"
+    )
+    parser.add_argument(
         "--again", choices=("", "survivors", "all"), default="", help="run what has a result anew"
     )
     parser.add_argument(
@@ -36,6 +40,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="write the table there")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left running, or planted
+    prepare()
     store = Store(options.folder / "results.jsonl")
     plain, mutated = Tree(options.folder / "plain"), Tree(options.folder / "mutated")
     plain.fill()
@@ -47,7 +52,7 @@ def main() -> None:
             continue
         try:
             with mutated.planted(mutant, plain):
-                result = attempt(mutant, mutated, plain, store, options.seconds, options.minutes)
+                result = attempt(mutant, mutated, plain, store, options)
         except RuntimeError as error:
             print(f"{mutant.name}: {error}", flush=True)
             continue
@@ -63,11 +68,13 @@ def main() -> None:
 
 
 def attempt(
-    mutant: Mutant, tree: Tree, plain: Tree, store: Store, seconds: float, minutes: float
+    mutant: Mutant, tree: Tree, plain: Tree, store: Store, options: argparse.Namespace
 ) -> Result:
     """Tests until one fails that does not fail without the mutant, then random programs."""
     began = time.time()
+    seconds, minutes = options.seconds, options.minutes
     tests = tests_for(mutant, store.seconds)
+    tests.sort(key=lambda test: re.search(options.first, test) is None)
     ran, skipped, several = 0, list[str](), FIRST
     while ran < len(tests) and time.time() - began < seconds:
         some = tests[ran : ran + several]

@@ -16,7 +16,7 @@ LIKELY = {
     "capture": r"programs/|capture/",
     "rewrite rules": r"rewrite|interp|pointwise",
     "index algebra": r"index|random_programs|lower_copies|lower_repeats|30_indexing",
-    "fusion": r"ir/test_fuse|random_programs|kernels|jit/test_fuzz|in_place",
+    "fusion": r"ir/test_(fuse|alike|random)|random|in_place|write|effects",
     "lowering": r"ir/test_lower|ir/test_pool|ir/test_unfold",
     "schedules": r"codegen/|jit/test_kernels|dynamic_kernels",
     "memory plans": r"memory|runtime/test_plan|in_place|shared_outputs|random_programs",

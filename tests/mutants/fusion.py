@@ -11,11 +11,11 @@ MUTANTS = [
         "a library call writes into a temporary, and its readers compute what was there before",
     ),
     Mutant(
-        "read_across_a_write",
+        "written_before_others_have_read",
         "ir/fuse.py",
-        "if n.srcs[0] is not writer.offset or n.free & s.value.bound:",
-        "if n.srcs[0] is not writer.offset:",
-        "a kernel overwrites an input of which another store still folds whole rows",
+        "    if shared and not elementwise(stores):\n        return False\n",
+        "",
+        "a kernel that folds rows writes an input before its other stores have read it",
     ),
     Mutant(
         "recomputed_from_an_overwritten_input",

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.mutants.child import Child
 from tests.mutants.tree import Tree
 
 SECONDS = 120.0  # for one test; one that takes longer hangs
@@ -31,13 +27,13 @@ class Run:
 
 
 def run_tests(tree: Tree, tests: Sequence[str], seconds: float, skipped: Sequence[str] = ()) -> Run:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.watch"]  # fmt: skip
-    command += [f"--deselect={test}" for test in skipped]
+    given = ["-x", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.watch"]
+    given += [f"--deselect={test}" for test in skipped]
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         watched = Path(folder) / "watched"
         watched.touch()
-        env = {**tree.environment(), "MUTANT_WATCH": str(watched), "TMPDIR": folder}
-        with Child([*command, *tests], tree, env, Path(folder) / "output") as child:
+        env = {"MUTANT_WATCH": str(watched), "TMPDIR": folder}
+        with Child("pytest", [*given, *tests], tree, env, Path(folder) / "output") as child:
             began = time.time()
             run = Run()
             while not child.ended(0.2):
@@ -72,10 +68,10 @@ def run_fuzz(tree: Tree, plain: Tree, minutes: float, seed: int) -> tuple[str, s
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
             scripts = Path(folder) / "scripts"
             left = (until - time.time()) / 60
-            command = [sys.executable, "-m", "tests.fuzz", "--programs", "100000", "--seed", str(seed), "--shrink", "0"]  # fmt: skip
-            command += ["--minutes", f"{left:.2f}", "--out", str(scripts)]
-            env = {**tree.environment(), "TMPDIR": folder}
-            with Child(command, tree, env, Path(folder) / "output") as child:
+            given = ["--programs", "100000", "--seed", str(seed), "--shrink", "0"]
+            given += ["--minutes", f"{left:.2f}", "--out", str(scripts)]
+            output = Path(folder) / "output"
+            with Child("tests.fuzz", given, tree, {"TMPDIR": folder}, output) as child:
                 while not child.ended(1.0) and time.time() < until + 60:
                     if sorted(scripts.glob("*.py")):
                         break
@@ -90,45 +86,11 @@ def run_fuzz(tree: Tree, plain: Tree, minutes: float, seed: int) -> tuple[str, s
 
 
 def _wrong(tree: Tree, script: Path) -> str:
-    command = [sys.executable, "-m", "tests.fuzz.judge", str(script)]
-    with Child(command, tree, tree.environment(), script.with_suffix(".output")) as child:
+    output = script.with_suffix(".output")
+    with Child("tests.fuzz.judge", [str(script)], tree, {}, output) as child:
         if not child.ended(SECONDS):
             return "hangs"
     return child.output()[-600:] or "dies" if child.status else ""
-
-
-class Child:
-    """A process and all that it starts, which end with it."""
-
-    def __init__(self, command: Sequence[str], tree: Tree, env: dict[str, str], out: Path) -> None:
-        self._out = out
-        with out.open("w") as file:
-            self.process = subprocess.Popen(
-                ["nice", *command], cwd=tree.folder, env=env, stdin=subprocess.DEVNULL, stdout=file,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
-
-    def ended(self, seconds: float) -> bool:
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def __enter__(self) -> Child:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    @property
-    def status(self) -> int:
-        return self.process.returncode
-
-    def output(self) -> str:
-        return self._out.read_text(errors="replace")
 
 
 def _rows(watched: Path) -> list[dict]:  # type: ignore[type-arg]
