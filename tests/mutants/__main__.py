@@ -29,9 +29,6 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="of random programs after that")
     parser.add_argument(
-        "--first", default="$^", help="regular expression: test files that run before all others"
-    )
-    parser.add_argument(
         "--again", choices=("", "survivors", "all"), default="", help="run what has a result anew"
     )
     parser.add_argument(
@@ -74,7 +71,6 @@ def attempt(
     began = time.time()
     seconds, minutes = options.seconds, options.minutes
     tests = tests_for(mutant, store.seconds)
-    tests.sort(key=lambda test: re.search(options.first, test) is None)
     ran, skipped, several = 0, list[str](), FIRST
     while ran < len(tests) and time.time() - began < seconds:
         some = tests[ran : ran + several]

@@ -10,20 +10,36 @@ from pathlib import Path
 from tests.mutants.mutant import Mutant
 from tests.mutants.tree import ROOT
 
-# Tests of programs say little about where a fault is: each subject has some that look at what it does.
+# Which tests look closest at which files.
+CLOSE = {
+    r"ir/(memory|reuse|fuse|groups|alike)": r"ir/test_(memory|fuse|alike)",
+    r"ir/(index|cases|substitute)": r"ir/test_index",
+    r"ir/rules": r"ir/test_rewrite",
+    r"capture/(joint|saved|outputs|partial|ready)|jit/gradients": r"gradients_(saved|inputs|outputs|backward|twice|layouts|layers)",
+    r"capture/(functional|record)": r"capture/test_record|31_in_place",
+    r"capture/(effects|aliases)": r"34_effects|guards_objects|1[2-5]_",
+    r"capture/values/container": r"12_lists",
+    r"capture/(liveness|resume)": r"35_breaks|40_try",
+    r"capture/guard\.py": r"numbers",
+    r"capture/(guard_walk|guards|guard_sections|tensor_check)": r"capture/test_(guards|guard_kinds)|15_collections",
+    r"capture/guard_sizes|runtime/sizes": r"runtime/test_sizes|size_guards|sizes_compared",
+    r"codegen/(triton|grid|partition|launch)": r"codegen/test_(triton|cumulative)",
+    r"codegen/cpp": r"codegen/test_(reductions|pointwise)|dynamic_kernels",
+    r"codegen/split": r"lower_reduce|codegen/test_reductions",
+    r"runtime/(build|cache)": r"runtime/test_(build|cache)",
+}
+# And which at which subjects.
 LIKELY = {
     "guards": r"guard|changes|jit_function",
     "capture": r"programs/|capture/",
-    "rewrite rules": r"rewrite|interp|pointwise",
-    "index algebra": r"index|random_programs|lower_copies|lower_repeats|30_indexing",
-    "fusion": r"ir/test_(fuse|alike|random)|random|in_place|write|effects",
-    "lowering": r"ir/test_lower|ir/test_pool|ir/test_unfold",
-    "schedules": r"codegen/|jit/test_kernels|dynamic_kernels",
-    "memory plans": r"memory|runtime/test_plan|in_place|shared_outputs|random_programs",
+    "rewrite rules": r"interp|pointwise",
+    "index algebra": r"random_programs|lower_copies|lower_repeats|30_indexing",
+    "fusion": r"random|in_place|write|effects",
+    "schedules": r"codegen/|jit/test_kernels",
+    "memory plans": r"random|runtime/test_plan|memory",
     "autograd": r"gradient|leaves|training|whole_steps|dependent_outputs",
-    "sizes": r"size|dynamic",
-    "native runtime": r"runtime/|capture/test_guard|capture/test_jit_function",
-    "caches": r"cache|build|alike|autotune|tuning",
+    "native runtime": r"runtime/|size",
+    "caches": r"cache|build|autotune|tuning",
 }
 SLOW = re.compile(r"tests/(ops|zoo|cpython|mutants|fuzz)/|test_examples|test_structure")
 
@@ -53,6 +69,12 @@ def _relation(mutant: Mutant, test: str) -> float:
     alike = any(w.rstrip("s") == o.rstrip("s") for w in words for o in own)
     module = path.with_suffix("").as_posix().replace("/", ".").removeprefix("jit.")
     named = re.search(rf"frameloom\.{re.escape(module)}\b", _texts()[test]) is not None
-    points = 5.0 * named + 4.0 * alike + 3.0 * bool(re.search(LIKELY[mutant.subject], test))
+    close = any(re.match(p, mutant.path) and re.search(t, test) for p, t in CLOSE.items())
+    points = (
+        6.0 * close
+        + 5.0 * named
+        + 4.0 * alike
+        + 3.0 * bool(re.search(LIKELY[mutant.subject], test))
+    )
     points += 1.0 * (test.split("/")[1] == path.parts[0])
     return points - 6.0 * bool(SLOW.search(test))

@@ -4,11 +4,11 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS = [
     Mutant(
-        "inlined_though_written",
-        "ir/fuse.py",
-        "    if not graph.mutated.isdisjoint(taken):\n        return None\n",
-        "",
-        "a library call writes into a temporary, and its readers compute what was there before",
+        "draws_behind_what_reads_them",
+        "ir/groups.py",
+        "            first |= needs[k]\n",
+        "            pass\n",
+        "a matrix made of random numbers is inverted before they are drawn",
     ),
     Mutant(
         "written_before_others_have_read",

@@ -57,12 +57,6 @@ def stream_goes_on_behind_a_break(x):
 
 
 @program()
-def a_first_draw_that_waits_for_a_later_kernel(x):
-    p = torch.sigmoid(x)
-    return torch.bernoulli(p), torch.rand(3), torch.cos(x), p
-
-
-@program()
 def unused_random_numbers_are_drawn(x):
     torch.rand(3)
     return x + torch.rand(3, 4)
