@@ -202,6 +202,12 @@ def test_dead_intermediates_are_overwritten():
     ]:
         fused(f, torch.randn(6, 6), torch.randn(6, 6), lowered=False)
 
+    def read_again(x, w):
+        y = x @ w
+        return torch.relu(y) @ w + y
+
+    fused(read_again, torch.randn(6, 6), torch.randn(6, 6), lowered=False, count=2)
+
 
 def test_views_between_kernels():
     fused(lambda x: (x + 1).view(2, 3, 8).transpose(1, 2).reshape(16, 3) * 2, torch.randn(6, 8))

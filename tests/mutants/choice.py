@@ -34,7 +34,7 @@ LIKELY = {
     "capture": r"programs/|capture/",
     "rewrite rules": r"interp|pointwise",
     "index algebra": r"random_programs|lower_copies|lower_repeats|30_indexing",
-    "fusion": r"random|in_place|write|effects",
+    "fusion": r"random|in_place|write|effects|as_eager",
     "schedules": r"codegen/|jit/test_kernels",
     "memory plans": r"random|runtime/test_plan|memory",
     "autograd": r"gradient|leaves|training|whole_steps|dependent_outputs",
