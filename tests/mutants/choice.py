@@ -15,7 +15,7 @@ CLOSE = {
     r"ir/(memory|reuse|fuse|groups|alike)": r"ir/test_(memory|fuse|alike)",
     r"ir/(index|cases|substitute)": r"ir/test_index",
     r"ir/rules": r"ir/test_rewrite",
-    r"capture/(joint|saved|outputs|partial|ready)|jit/gradients": r"gradients_(saved|inputs|outputs|backward|twice|layouts|layers)",
+    r"capture/(joint|saved|outputs|partial|ready)|jit/gradients": r"gradients_(saved|inputs|outputs|backward|twice|layouts|checkpoint)",
     r"capture/(functional|record)": r"capture/test_record|31_in_place",
     r"capture/(effects|aliases)": r"34_effects|guards_objects|1[2-5]_",
     r"capture/values/container": r"12_lists",
