@@ -18,11 +18,11 @@ MUTANTS = [
         "`x + 0.0` is recorded, and then `x + -0.0` is said to be the same call",
     ),
     Mutant(
-        "same_call_on_shared_memory",
+        "gradient_mode_of_a_recorded_call",
         "capture/recorded_calls.py",
-        "if script is None or (given.shares and script.writes):",
-        "if script is None:",
-        "`a.add_(b)` with b a view of a is written down like one on tensors apart",
+        "self.key = (fn, *tokens, *named, torch.is_grad_enabled())",
+        "self.key = (fn, *tokens, *named)",
+        "a call without gradient mode is written down like the same one with it",
     ),
     Mutant(
         "locals_of_handlers",
