@@ -53,10 +53,10 @@ MUTANTS = [
         "rows that start anywhere are read from an aligned place on, but not to their end, on the GPU",
     ),
     Mutant(
-        "read_in_the_launch_that_writes",
-        "codegen/partition.py",
-        "                first = k + 1\n",
-        "                first = k\n",
-        "a launch on the GPU loads what the same launch stores",
+        "remainder_of_negative_divisors",
+        "codegen/triton_ops.py",
+        "return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)",
+        "return tl.where(r < 0, r + b, r)",
+        "`x % -3` of ints is less than -3 on the GPU",
     ),
 ]

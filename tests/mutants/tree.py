@@ -77,7 +77,7 @@ class Tree:
         _link(plain.cache, self.cache)
 
     def _build(self) -> None:
-        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "--force"]
+        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"does not compile:\n{done.stderr[-2000:]}")
