@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -17,6 +18,7 @@ from frameloom.capture.graph import ViewOutput, ViewStep
 from frameloom.errors import Break
 
 DETACH = torch.ops.aten.detach.default
+DATA: Any = torch.Tensor.data.__get__  # writes to it are not counted as writes to the tensor
 
 
 class Outputs:
@@ -147,6 +149,7 @@ def _steps(fake: Fake, source: Fake) -> list[ViewStep]:
         if (piece := view.piece) is not None:
             steps.append(ViewStep(piece.func, piece.args, {}, view.grad, piece.number, piece.call))
         else:
-            steps.append(ViewStep(view.func, view.args, view.kwargs, view.grad))
+            func = view.func if view.counts else DATA
+            steps.append(ViewStep(func, view.args, view.kwargs, view.grad))
         fake = view.parent
     return steps[::-1]

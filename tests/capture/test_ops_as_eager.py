@@ -45,6 +45,7 @@ def test_an_unused_result_may_still_raise():
         assert torch.equal(jitted(X, torch.zeros(1, 4, dtype=torch.long)), X + 1)
         with pytest.raises(RuntimeError, match="out of bounds"):
             jitted(X, torch.full((1, 4), 7))
+    check(lambda x: (torch.histc(x, 4), x + 1)[1], torch.tensor([1.0, torch.inf]))
     captured(lambda x: torch.linalg.inv(x), torch.zeros(2, 2), breaks=0)
 
 

@@ -78,6 +78,12 @@ def view_chain(x):
     return y, v
 
 
+def permuted_in_a_cycle(x):
+    y = x.clone()
+    y.view(2, 2, 6).permute(1, 2, 0)[0, :4].mul_(3)
+    return y
+
+
 def written_view_aliases_base(x):
     y = x + 1
     v = y[0]
@@ -134,7 +140,7 @@ def foreach(x):
     return a, b
 
 
-ONE_INPUT = [mutate_row, mutate_and_return_view, copy_into_slice, view_chain, written_view_aliases_base, out_variant,
+ONE_INPUT = [mutate_row, mutate_and_return_view, copy_into_slice, view_chain, permuted_in_a_cycle, written_view_aliases_base, out_variant,
              in_place_keeps_dtype, in_place_keeps_layout, fresh_constant, split_and_write, swap_through_copy,
              bool_index_assign, foreach, lambda x: x, lambda x: x.detach(), lambda x: (x[0], x.view(-1)),
              lambda x: F.softmax(x @ x.t(), -1), lambda x: F.layer_norm(x, (6,)), lambda x: x.reshape(3, 8).t() + 1,

@@ -182,6 +182,16 @@ def test_tensors_that_share_memory():
     check(f, torch.randn(8))
 
 
+def test_one_call_that_writes_to_tensors_that_share_memory():
+    def f(x):
+        a, b, c = x + 1, x + 2, x + 3
+        torch._foreach_mul_([a, b], 3)
+        torch._foreach_mul_([c, c.detach()], 3)
+        return a, b, c
+
+    check(f, torch.randn(8))
+
+
 def test_writes_are_counted_for_autograd():
     """What is saved for the backward pass and then changed is an error, in the program's words."""
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from frameloom.ir.dtype import DType
+from frameloom.ir.index import floordiv, mod
 from frameloom.ir.node import Axis, axis, binary, cast, const, index, load, unary
 from frameloom.ir.ops import Op
 from tests.codegen.kernels import check, fold, linear, out, read, space, tensor_in, write
@@ -88,8 +89,20 @@ def test_integers_and_bools():
         check([write(out("o", (33,), DType.I64), (i,), fold(kind, (r,), read(b, i, r)))], {"x": x})
     y = torch.rand(33, 77) > 0.98
     b = tensor_in("y", y)
-    for kind in ("any", "all"):
-        check([write(out("o", (33,), DType.BOOL), (i,), fold(kind, (r,), read(b, i, r)))], {"y": y})
+    few = read(b, i, r)
+    for kind in ("any", "all", "max", "min"):
+        for value in (few, unary(Op.NOT, few)):
+            check([write(out("o", (33,), DType.BOOL), (i,), fold(kind, (r,), value))], {"y": y})
+
+
+def test_positions_count_along_an_axis_that_is_cut():
+    """The greatest element of a transposed matrix, read as one row."""
+    x = torch.randn(40, 24)
+    b, r = tensor_in("x", x), Axis("r", 960)
+    across, down = mod(axis(r), 40), floordiv(axis(r), 40)
+    for kind in ("argmax", "argmin"):
+        position = fold(kind, (r,), read(b, across, down))
+        check([write(out("o", (), DType.I64), (), position)], {"x": x})
 
 
 def layer_norm(x, w, bias, o, rows, columns):

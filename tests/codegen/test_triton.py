@@ -57,7 +57,7 @@ def test_softmax_in_one_pass_of_special_values(special, all_of_row):
     check([write(out("o", (2, 17001)), (i, j), softmax(b, i, j))], {"x": x}, chip=H200)
 
 
-@pytest.mark.parametrize("m", [4093, 4094, 4095, 4097])
+@pytest.mark.parametrize("m", [4093, 4094, 4095, 4097, 20475])
 def test_rows_that_start_anywhere_are_read_whole(m):
     x, b, i, _ = rows(5, m, torch.float16)
     r = Axis("r", m)
@@ -98,19 +98,16 @@ def test_variance_of_few_long_rows_reads_them_once():
     assert sum("x\n" in t for t in texts) == 1, "the rows are read by one launch"
 
 
-@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+@pytest.mark.parametrize("kind", ["argmax", "argmin", "max", "min"])
 @pytest.mark.parametrize("m", [7, 20000])
-def test_position_of_the_first_extreme(kind, m):
+def test_extremes_and_the_position_of_the_first(kind, m):
     x, b, i, _ = rows(4, m)
     x[0, 3:] = 5
     x[1, [2, 5]] = float("nan")
     x[2] = 1
     r = Axis("r", m)
-    check(
-        [write(out("o", (4,), DType.I64), (i,), fold(kind, (r,), read(b, i, r)))],
-        {"x": x},
-        chip=H200,
-    )
+    o = out("o", (4,), DType.I64 if kind.startswith("arg") else F32)
+    check([write(o, (i,), fold(kind, (r,), read(b, i, r)))], {"x": x}, chip=H200)
 
 
 @pytest.mark.parametrize("kind", ["any", "all"])

@@ -54,8 +54,17 @@ class _Libdevice(types.SimpleNamespace):
 _LIBDEVICE = _Libdevice()
 
 
+def _as_on_a_gpu():
+    """Of a number and NaN the interpreter takes NaN where a GPU takes the number."""
+    from triton.runtime.interpreter import InterpreterBuilder as Builder
+
+    Builder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)
+    Builder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)
+
+
 def load(source):
     """The interpreted function of a LaunchSource."""
+    _as_on_a_gpu()
     name = f"<triton {source.symbol} {abs(hash(source.text))}>"
     linecache.cache[name] = (len(source.text), None, source.text.splitlines(True), name)
     space = {"__name__": "generated"}

@@ -79,6 +79,7 @@ def test_on_the_cpu_each_has_a_kernel():
 def test_other_numbers_make_other_parts():
     shapes = [(3,)] * 10
     assert sorted(rows(fused(shapes, factor=lambda k: 0.5 if k % 2 else 1.0))) == [5, 5]
+    assert sorted(rows(fused(shapes, factor=lambda k: 0.0 if k % 2 else -0.0))) == [5, 5]
 
 
 def test_a_tensor_that_several_read_is_no_reason_to_fuse_them_apart():

@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+from frameloom.ir import interp
 from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import lower
 from frameloom.ir.program import Extern, Kernel
 from frameloom.ir.verify import verify
-from tests.ir.helpers import check, graph_of, kernels
+from tests.ir.helpers import assert_same, check, graph_of, kernels
 
 F = nn.functional
 LOOSE = (2e-5, 2e-5)
@@ -197,8 +198,15 @@ def test_dead_intermediates_are_overwritten():
         lambda x, w: (x @ w).softmax(-1),
         lambda x, w: (x @ w) + (x @ w).t() * 2,
         lambda x, w: (y := x @ w) * y.flip(0),
+        lambda x, w: torch.relu((x @ w).t()),  # in place, but with other strides
     ]:
         fused(f, torch.randn(6, 6), torch.randn(6, 6), lowered=False)
+
+    def read_again(x, w):
+        y = x @ w
+        return torch.relu(y) @ w + y
+
+    fused(read_again, torch.randn(6, 6), torch.randn(6, 6), lowered=False, count=2)
 
 
 def test_views_between_kernels():
@@ -248,6 +256,24 @@ def test_written_inputs_keep_their_order():
 
     fused(shift, torch.randn(6), functional=True, count=None)
 
+    # What is not elementwise reads before the write, in a kernel of its own.
+    def folds(x, y, z):
+        a = x * 2 + z.sum(1, keepdim=True)
+        x.add_(y)
+        return a
+
+    three = [torch.randn(4, 6) for _ in range(3)]
+    fused(folds, *three, functional=True, count=None)
+
+    # Behind the product, `t` cannot be computed again.
+    def read_later(x, w):
+        t = x + 1
+        a = t * 2
+        x.add_(5)
+        return t + a @ w
+
+    fused(read_later, torch.randn(6, 6), torch.randn(6, 6), functional=True, lowered=False, count=None)  # fmt: skip
+
 
 def test_dead_code_is_dropped_but_not_effects():
     program = fused(
@@ -257,6 +283,32 @@ def test_dead_code_is_dropped_but_not_effects():
         "sin_0",
         "aten.rand_like.default",
     ]
+
+
+def test_random_numbers_are_drawn_in_the_order_of_the_program():
+    """Though the first draw waits for a kernel that another one, from behind the second, has joined."""
+
+    def f(x):
+        p = torch.sigmoid(x)
+        first = torch.native_dropout(p, 0.5, True)[0]
+        return first, torch.native_dropout(x, 0.5, True)[0], torch.cos(x), p
+
+    x = torch.randn(4, 6)
+    gm = graph_of(f, x)
+    program = fuse(lower(gm.graph, gm))
+    torch.manual_seed(1)
+    expected = f(x)
+    torch.manual_seed(1)
+    assert_same(interp.run(program, [x]), expected)
+
+
+def test_what_may_fail_waits_for_the_random_numbers_that_it_reads():
+    def f(x):
+        drawn = torch.native_dropout(x, 0.5, True)[0] + torch.eye(4)
+        return torch.linalg.inv(drawn.triu()), x.sum()
+
+    gm = graph_of(f, torch.randn(4, 4))
+    verify(fuse(lower(gm.graph, gm)), "fuse")
 
 
 def test_empty_tensors():

@@ -2,13 +2,17 @@
 
 import itertools
 
+import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frameloom.ir import index as ix
 from frameloom.ir.dtype import DType
-from frameloom.ir.node import Axis, Node, axis
+from frameloom.ir.interp import compute
+from frameloom.ir.node import Axis, Node, axis, binary, const, load, unary
 from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Kind
 from frameloom.ir.substitute import compare, fold, select, substitute
 
 A, B, C = Axis("a", 4), Axis("b", 6), Axis("c", 5)
@@ -124,7 +128,7 @@ def test_positions_are_right_wherever_they_are_found():
     for extents in itertools.product((1, 2, 3), repeat=3):
         axes = [Axis(name, n) for name, n in zip("abc", extents)]
         for strides in itertools.product(range(7), repeat=3):
-            positions, others = located(axes, strides)
+            positions, others = located(axes, strides, constant=sum(strides))
             if positions is None:
                 continue
             found += 1
@@ -155,6 +159,21 @@ def test_ranges_narrow_an_axis():
     shifted = ix.add(axis(j), ix.index(-32))
     assert ix.floordiv(shifted, 32, {axis(j): (32, 63)}) is ix.index(0)
     assert ix.mod(shifted, 32, {axis(j): (32, 63)}) is shifted
+
+
+def test_known_ranges_divide_as_integers_do():
+    """Where digits do not begin at 0, too."""
+    for coefficient, low, constant in itertools.product((2, 3, 4), range(0, 10, 2), (-5, 0, 3)):
+        for count in range(1, 4):
+            b = Axis("b", 12)
+            node = ix.linear([axis(A), axis(b)], [coefficient, 1], constant)
+            ranges = {axis(b): (low, min(low + count, 11))}
+            for c in (2, 3, 4, 6, 8, 12):
+                quotient, rest = ix.floordiv(node, c, ranges), ix.mod(node, c, ranges)
+                for at in itertools.product(range(A.extent), range(low, ranges[axis(b)][1] + 1)):
+                    given, whole = dict(zip((A, b), at)), coefficient * at[0] + at[1] + constant
+                    assert value_of(quotient, given) == whole // c
+                    assert value_of(rest, given) == whole % c
 
 
 def test_bound_axes_are_canonical_and_never_captured():
@@ -197,3 +216,32 @@ def test_chosen_positions_are_in_range():
     negative = compare(Op.LT, moved, ix.index(0))
     assert ix.bounds(select(negative, ix.mul(moved, ix.index(-1)), moved)) == (0, 5)
     assert ix.bounds(select(compare(Op.GE, moved, ix.index(2)), ix.index(2), moved)) == (-3, 2)
+
+
+def assert_within_bounds(node, memory):
+    span, values = ix.bounds(node), compute(node, memory).long()
+    assert span is None or (span[0] <= values.min() and values.max() <= span[1]), node
+
+
+@pytest.mark.parametrize("op", [Op.LT, Op.LE, Op.GE, Op.GT])
+def test_ranges_of_choices_hold_what_they_come_to(op):
+    moved = ix.add(axis(Axis("i0x9", 9)), ix.index(-3))
+    turned = ix.mul(moved, ix.index(-1))
+    for limit, other in itertools.product(range(-4, 7), (-2, 1)):
+        for asked, chosen in itertools.product((moved, turned), repeat=2):
+            condition = compare(op, asked, ix.index(limit))
+            assert_within_bounds(select(condition, chosen, ix.index(other)), {})
+            assert_within_bounds(select(condition, ix.index(other), chosen), {})
+
+
+@pytest.mark.parametrize("dtype", [DType.U8, DType.I8])
+def test_ranges_of_narrow_integers_hold_what_wraps(dtype):
+    b = Buffer("b", dtype, (256,), (1,), Kind.INPUT)
+    memory = {b: torch.arange(256).to(dtype.to_torch())}
+    x = load(b, axis(Axis("i0x256", 256)))
+    for limit, number in itertools.product((3, 50, 120), (2, 100, 127)):
+        for choice in (Op.MIN, Op.MAX):
+            some = binary(choice, x, const(limit, dtype))
+            for op in (Op.ADD, Op.SUB, Op.MUL):
+                assert_within_bounds(binary(op, some, const(number, dtype)), memory)
+            assert_within_bounds(unary(Op.NEG, some), memory)

@@ -1,5 +1,6 @@
 """Arena plans: no two live buffers overlap, and memory is reused."""
 
+import random
 from itertools import pairwise
 
 from hypothesis import given, settings
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 from frameloom.ir.dtype import DType
 from frameloom.ir.memory import ALIGNMENT, LARGE, SMALL, plan_memory, size_in_bytes
 from frameloom.ir.program import Buffer, Extern, Kind, Program, View
+from frameloom.ir.size import Size, evaluated
+from frameloom.ir.size_facts import Facts
 
 
 def chain(sizes, uses, device="cpu"):
@@ -30,18 +33,45 @@ def test_live_buffers_do_not_overlap(data, sizes):
         data.draw(st.lists(st.integers(0, max(k - 1, 0)), max_size=3)) for k in range(len(sizes))
     ]
     buffers, program = chain(sizes, uses)
-    plan = plan_memory(program)
+    assert_apart(buffers, uses, plan_memory(program), sizes, int)
+
+
+def assert_apart(buffers, uses, plan, sizes, value):
+    """Buffers that are alive at one time share no bytes; `value`: of a number of the plan."""
     last = {
         b: max([k, *(j for j, u in enumerate(uses) if k in u and k < j)])
         for k, b in enumerate(buffers)
     }
-    for i, a in enumerate(buffers):
-        assert plan.offsets[a] % ALIGNMENT == 0
-        assert plan.offsets[a] + size_in_bytes(a) <= plan.arena_bytes
+    starts = [value(plan.offsets[b]) for b in buffers]
+    ends = [start + 4 * value(n) for start, n in zip(starts, sizes, strict=True)]
+    for i in range(len(buffers)):
+        assert starts[i] % ALIGNMENT == 0
+        assert ends[i] <= value(plan.arena_bytes)
         for j, b in enumerate(buffers[:i]):
-            if last[b] >= i and j < i and size_in_bytes(a) and size_in_bytes(b):
-                first, second = plan.offsets[a], plan.offsets[b]
-                assert first + size_in_bytes(a) <= second or second + size_in_bytes(b) <= first
+            if last[b] >= i and starts[i] < ends[i] and starts[j] < ends[j]:
+                assert ends[i] <= starts[j] or ends[j] <= starts[i]
+
+
+def test_live_buffers_of_sizes_that_vary_do_not_overlap():
+    draw = random.Random(0)
+    for _ in range(60):
+        facts = Facts()
+        n = facts.symbol(10, None)
+        sizes = [draw.choice([n, n + 7, 2 * n, 40]) for _ in range(8)]
+        uses = [[draw.randrange(k) for _ in range(draw.randint(1, 2))] if k else [] for k in range(8)]  # fmt: skip
+        buffers, program = chain(sizes, uses)
+        plan = plan_memory(program)
+        for size in (2, 10, 33):
+
+            def value(x, size=size):
+                return evaluated(x, lambda _: size) if isinstance(x, Size) else x
+
+            assert_apart(buffers, uses, plan, sizes, value)
+
+
+def test_bytes_go_to_the_last_element():
+    for shape, strides, count in [((17,), (1,), 17), ((3, 4), (10, 2), 27), ((2, 0), (1, 1), 0), ((5, 2), (0, 1), 2)]:  # fmt: skip
+        assert size_in_bytes(Buffer("b", DType.F32, shape, strides, Kind.TEMP)) == 4 * count
 
 
 def test_a_chain_needs_two_places():

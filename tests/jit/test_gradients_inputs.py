@@ -27,6 +27,11 @@ CHANGES = {
     "a tensor that is read after": lambda x, w, b: (b.add_(1), x @ w + b)[1],
     "a tensor that gradients need": lambda x, w, b: ((x @ w) * b, b.add_(1))[0],
     "a tensor that gradients need, before": lambda x, w, b: (b.add_(1), (x @ w) * b)[1],
+    "a tensor that gradients need, before and after": lambda x, w, b: (
+        y := b.sin(),
+        b.mul_(2),
+        (h := x @ w) * y + h.sin() * b,
+    )[2],
     "a tensor, and a view of it comes out": lambda x, w, b: (b.add_(1), b[2:], x @ w)[1:],
 }
 

@@ -23,6 +23,11 @@ FUNCTIONS = {
     "a softmax": lambda x, w, b: F.softmax(F.layer_norm(x @ w, (8,), b), -1),
     "a transposed result": lambda x, w, b: F.silu((x @ w).t()),
     "two results": lambda x, w, b: ((y := x @ w) * 2, torch.tanh(y * 3)),
+    "the data of a result": lambda x, w, b: ((y := torch.sigmoid(x @ w)).data, y * 2),
+    "a part, and what is made of all": lambda x, w, b: (
+        (y := x @ w)[1:],
+        (y + 1).sin() + (y + 2).sin() + (y + 3).sin(),
+    ),
     "a result and what is made of it": lambda x, w, b: (y := (x @ w) * b, y.exp().sum()),
 }
 

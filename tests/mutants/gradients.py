@@ -1,0 +1,62 @@
+"""Autograd: what is saved, which outputs have a history, versions."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = [
+    Mutant(
+        "changed_inputs_saved",
+        "capture/joint.py",
+        "free = {n for n in visible if n in held - changed and id(_memory(n)) in eager}",
+        "free = {n for n in visible if n in held and id(_memory(n)) in eager}",
+        "the old value of an input that the call changes is taken for kept, and the backward pass sees the new one",
+    ),
+    Mutant(
+        "saved_without_a_copy",
+        "capture/joint.py",
+        "returned.append(self._copy(n) if n in self.copied else n)",
+        "returned.append(n)",
+        "what is saved shares memory with a result, and a write to that result changes the gradient",
+    ),
+    Mutant(
+        "drawn_again",
+        "capture/saved.py",
+        'if node.op != "call_function" or _stays_drawn(node):',
+        'if node.op != "call_function":',
+        "the mask of a dropout is drawn anew in the backward pass",
+    ),
+    Mutant(
+        "missing_gradient_of_one_result",
+        "capture/partial.py",
+        "return n in reach and reach[n] <= missing",
+        "return n in reach and not reach[n].isdisjoint(missing)",
+        "where one of two results gets no gradient, what depends on both gets none",
+    ),
+    Mutant(
+        "everything_differentiable",
+        "jit/gradients.py",
+        "        if self._constant:\n            context.mark_non_differentiable(",
+        "        if False:\n            context.mark_non_differentiable(",
+        "a detached result requires a gradient",
+    ),
+    Mutant(
+        "views_with_gradients",
+        "jit/gradients.py",
+        "        if step.grad == torch.is_grad_enabled():",
+        "        if True:",
+        "a view made under no_grad may be written in place",
+    ),
+    Mutant(
+        "old_version_in_second_derivative",
+        "jit/gradients.py",
+        "        if version is not None and tensor._version != version:\n            raise DoubleBackwardError(",
+        "        if version is None and tensor._version != version:\n            raise DoubleBackwardError(",
+        "an input changed before a second derivative is not noticed",
+    ),
+    Mutant(
+        "strides_of_given_gradients",
+        "jit/gradients.py",
+        "                values.append(layout.fit(given[n]))",
+        "                values.append(given[n])",
+        "a transposed gradient is read as if it were contiguous",
+    ),
+]

@@ -1,0 +1,55 @@
+"""Memory plans: bytes that two values have at one time."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = [
+    Mutant(
+        "freed_one_step_early",
+        "ir/memory.py",
+        "for k in range(first, last + 1)]",
+        "for k in range(first, last)]",
+        "the step that reads a temporary last may write its result over it",
+    ),
+    Mutant(
+        "gap_behind_the_last_neighbour",
+        "ir/memory.py",
+        "end = max(end, offset + length)",
+        "end = offset + length",
+        "a temporary is put into a gap that a longer one before it still covers",
+    ),
+    Mutant(
+        "last_element_outside",
+        "ir/memory.py",
+        "return item * (1 + sum((e - 1) * s",
+        "return item * (sum((e - 1) * s",
+        "the last element of a temporary lies in the next one",
+    ),
+    Mutant(
+        "sized_slots_meet",
+        "ir/memory.py",
+        "lives[b][0] > last or lives[b][1] < first",
+        "lives[b][0] >= last or lives[b][1] < first",
+        "with sizes that vary, a step reads and writes one slot as two tensors",
+    ),
+    Mutant(
+        "folded_while_overwritten",
+        "ir/reuse.py",
+        "not u.around and u.load.srcs[0] is store.offset",
+        "u.load.srcs[0] is store.offset or bool(u.around)",
+        "a kernel that folds rows of a temporary writes its results into that temporary",
+    ),
+    Mutant(
+        "overwritten_though_read_later",
+        "ir/reuse.py",
+        "if last[old] != k or old in renamed",
+        "if old in renamed",
+        "a kernel writes over a temporary that a later step reads",
+    ),
+    Mutant(
+        "library_result_of_another_shape",
+        "ir/reuse.py",
+        "if old in rigid and (old.shape, old.strides) != (new.shape, new.strides):",
+        "if old in rigid and old.shape != new.shape:",
+        "a matrix product is written with the strides of the transposed result that takes its place",
+    ),
+]
