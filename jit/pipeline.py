@@ -286,6 +286,10 @@ def _assembled(
         plan = assemble(captured, program, written.memory, built, told)
         if options.replay:
             plan = replayed(plan, program, captured)
+    if config.verify == "all" and while_building is nullcontext:
+        from frameloom.checked import checked
+
+        plan = checked(plan, written.programs[0], captured, trail.name)
     origins = {k.name: k.origin for k in kernels}
     entries = written.texts.entries()
     report = GraphReport(
