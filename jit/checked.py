@@ -1,6 +1,6 @@
 """Plans whose first call is compared with the reference interpreter of the loop IR: with FRAMELOOM_VERIFY=1.
 
-Where sizes vary, the 2nd, 4th, 8th, ... call is compared, too.  What is not near (nearly.py) is compared with what rounding does to it: noise of a unit in the
+Where sizes vary, the 2nd, 4th, 8th, ... call is compared, too.  What is not near (nearly.py) is compared with what rounding does to it: noise of a few units in the
 last place of the inputs and behind every step of the interpreter.
 """
 

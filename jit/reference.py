@@ -103,7 +103,7 @@ class Call:
 
 
 class Noise:
-    """What rounding may do: everything computed is off by about a unit in the last place, and what nobody writes is something else."""
+    """What rounding may do: everything computed is off by some units in the last place, and what nobody writes is something else."""
 
     def __init__(self, trial: int) -> None:
         self.fill = Unwritten(0.0, 0) if trial % 2 else UNWRITTEN
@@ -112,9 +112,9 @@ class Noise:
     def off(self, exact: Tensor) -> Tensor:
         if not exact.dtype.is_floating_point or exact.dtype.itemsize < 2:
             return exact
-        units = torch.rand(exact.shape, generator=self._random, dtype=torch.float64) * 4 - 2
-        if exact.dtype.itemsize == 2:
-            units /= 2
+        units = torch.rand(exact.shape, generator=self._random, dtype=torch.float64) * 2 - 1
+        if exact.dtype.itemsize > 2:  # which sums and functions do not round to the nearest
+            units *= 8
         eps = torch.finfo(exact.dtype).eps
         return (exact * (1 + units.to(exact.device) * eps)).to(exact.dtype)
 
