@@ -368,7 +368,7 @@ def run_extern(step: Extern, memory: dict[Buffer, Tensor], sizes: KnownSizes | N
         *(_tensors(a, memory) for a in step.args),
         **{k: _tensors(v, memory) for k, v in step.kwargs},
     )
-    several = result if isinstance(result, tuple) else (result,)
+    several = result if isinstance(result, tuple) else (result,) if step.results else ()
     # A result that is not wanted is None.
     tensors = [t for r in several for t in ([None] if r is None else flatten(r))]
     assert len(tensors) == len(step.results), f"{step.target} returns {len(tensors)} tensors"
@@ -412,6 +412,8 @@ def flatten(result: Any) -> list[Tensor]:
 def _tensors(arg: Any, memory: dict[Buffer, Tensor]) -> Any:
     if isinstance(arg, View):
         return view(arg, memory)
+    if isinstance(arg, Buffer):  # a number
+        return memory[arg].item()
     if isinstance(arg, (list, tuple)):
         return type(arg)(_tensors(a, memory) for a in arg)
     return arg

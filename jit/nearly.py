@@ -39,7 +39,7 @@ def distance(got: Tensor, want: Tensor) -> Tensor:
     got, want = _numbers(got), _numbers(want)
     same = (got == want) | (got.isnan() & want.isnan())
     apart = (got.double() - want.double()).abs()
-    apart = apart.nan_to_num(float("inf")).clamp_min(torch.finfo(torch.float64).tiny)
+    apart = apart.nan_to_num(float("inf"), float("inf")).clamp_min(torch.finfo(torch.float64).tiny)
     return torch.where(same, 0.0, apart)
 
 
