@@ -67,7 +67,7 @@ class KnownSizes:
             raise Unknown(f"nothing tells {symbol}")
         return self._known[symbol]
 
-    def int(self, n: Int) -> int:
+    def of(self, n: Int) -> int:
         if not isinstance(n, Size):
             return n  # type: ignore[no-any-return]
         try:
@@ -76,7 +76,7 @@ class KnownSizes:
             return evaluated(n.facts.resolved(n), self._symbol)
 
     def ints(self, sizes: Sequence[Int]) -> tuple[int, ...]:
-        return tuple(map(self.int, sizes))
+        return tuple(map(self.of, sizes))
 
     def step(self, step: Step) -> Step:
         """A step that is no list.  The sizes of what a library call returns stay as they are: it decides them."""
@@ -90,14 +90,14 @@ class KnownSizes:
         return step
 
     def row(self, row: Row) -> Row:
-        columns = tuple((self.buffer(b), self.int(start)) for b, start in row.columns)
-        numbers = tuple(n if type(n) in (bool, float) else self.int(n) for n in row.numbers)
-        return Row(self.int(row.extent), columns, numbers)
+        columns = tuple((self.buffer(b), self.of(start)) for b, start in row.columns)
+        numbers = tuple(n if type(n) in (bool, float) else self.of(n) for n in row.numbers)
+        return Row(self.of(row.extent), columns, numbers)
 
     def value(self, value: Any) -> Any:
         """What a library call is given, or an output."""
         if isinstance(value, Size):
-            return self.int(value)
+            return self.of(value)
         if isinstance(value, Buffer):
             return self.buffer(value)
         if isinstance(value, View):
@@ -106,7 +106,7 @@ class KnownSizes:
                 buffer=self.buffer(value.buffer),
                 shape=self.ints(value.shape),
                 strides=self.ints(value.strides),
-                offset=self.int(value.offset),
+                offset=self.of(value.offset),
             )
         if isinstance(value, list | tuple):
             return type(value)(map(self.value, value))
@@ -129,7 +129,7 @@ class KnownSizes:
         )
 
     def _axes(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
-        return tuple(Axis(a.name, self.int(a.extent)) for a in axes)
+        return tuple(Axis(a.name, self.of(a.extent)) for a in axes)
 
     def node(self, root: Node) -> Node:
         """As it is, not simplified."""
@@ -145,6 +145,6 @@ class KnownSizes:
             elif n.op is Op.LOAD:
                 arg = self.buffer(arg)
             elif n.op is Op.CONST and isinstance(arg, Size):
-                arg = self.int(arg)
+                arg = self.of(arg)
             done[n] = Node(n.op, n.dtype, tuple(done[s] for s in n.srcs), arg)
         return done[root]

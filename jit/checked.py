@@ -95,7 +95,7 @@ class Checked:
             return None
         try:
             return Call(self._program, inputs)
-        except NotInterpreted as why:
+        except (NotInterpreted, RuntimeError) as why:  # not enough memory, for one
             _skipped(self._name, str(why))
             return None
 

@@ -7,6 +7,7 @@ numbers that the plan has drawn.  The program is the one that was lowered: rewri
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -156,14 +157,14 @@ def copies(inputs: Sequence[Any], noise: Noise | None = None) -> list[Any]:
                 total += whole.nbytes()
                 if total > MOST_BYTES:
                     raise NotInterpreted("inputs are too large")
-                own = memory[key] = whole.clone()
+                own = memory[key] = whole.clone()  # type: ignore[no-untyped-call]
                 if noise is not None:
-                    flat = torch.empty(0, dtype=given.dtype, device=given.device).set_(own)  # type: ignore[call-overload]
+                    flat = torch.empty(0, dtype=given.dtype, device=given.device).set_(own)
                     flat.copy_(noise.off(flat))
             elif own.nbytes() != whole.nbytes():
                 raise NotInterpreted("inputs share parts of memory")
             copy = torch.empty(0, dtype=given.dtype, device=given.device)
-            copy.set_(own, given.storage_offset(), given.shape, given.stride())  # type: ignore[call-overload]
+            copy.set_(own, given.storage_offset(), given.shape, given.stride())
             copy = copy.conj() if given.is_conj() else copy
             found.append(torch._neg_view(copy) if given.is_neg() else copy)
     return found
@@ -200,6 +201,7 @@ def _default(device: str) -> torch.Generator:
 
 @contextmanager
 def as_a_plan() -> Iterator[None]:
-    """The modes in which plans run."""
-    with torch.no_grad(), torch._C._DisableAutocast():
+    """The modes in which plans run.  Nothing is warned of twice."""
+    with torch.no_grad(), torch._C._DisableAutocast(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         yield
