@@ -42,6 +42,11 @@ class DType(enum.Enum):
         """16-bit float: stored so, computed in F32 (see node.py, Rounding)."""
         return self.kind == "f" and self.bits == 16
 
+    def wrapped(self, value: int) -> int:
+        """The integer of this type that has the same last bits."""
+        low = 0 if self.kind == "u" else -(1 << self.bits - 1)
+        return (value - low) % (1 << self.bits) + low
+
     def __repr__(self) -> str:
         return self.text
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,21 +18,27 @@ from frameloom.ir import philox
 from frameloom.ir.alike import in_full
 from frameloom.ir.dtype import DType
 from frameloom.ir.forms import kernels_of
-from frameloom.ir.library import DRAW
+from frameloom.ir.identity import identity
+from frameloom.ir.known_sizes import KnownSizes
+from frameloom.ir.library import DRAW, READ
+from frameloom.ir.memory import buffers_of
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.numbers import MEANING
 from frameloom.ir.ops import Op
 from frameloom.ir.program import (
     SCATTER_KINDS,
     Buffer,
+    Check,
     Extern,
     Kernel,
     KernelList,
     Kind,
     NumberStep,
     Program,
+    Step,
     Store,
     View,
+    is_cuda,
 )
 from frameloom.ir.substitute import topological
 
@@ -47,6 +53,20 @@ class Value:
     tensor: Tensor
 
 
+@dataclass(frozen=True)
+class Unwritten:
+    """What memory holds that nobody has written to: it shows up in results."""
+
+    number: float
+    integer: int
+
+    def fill(self, fresh: Tensor) -> Tensor:
+        if fresh.dtype.is_floating_point or fresh.dtype.is_complex:
+            return fresh.fill_(self.number)
+        return fresh.fill_(self.integer)  # of bools: whether it is 0
+
+
+UNWRITTEN = Unwritten(math.nan, 93)
 UNARY: dict[Op, Callable[[Tensor], Tensor]] = {
     Op.NEG: torch.neg, Op.ABS: torch.abs, Op.SIGN: torch.sgn, Op.RECIP: torch.reciprocal, Op.SQRT: torch.sqrt,
     Op.RSQRT: torch.rsqrt, Op.FLOOR: torch.floor, Op.CEIL: torch.ceil, Op.TRUNC: torch.trunc, Op.ROUND: torch.round,
@@ -70,10 +90,14 @@ BINARY: dict[Op, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def run(
-    program: Program, inputs: Sequence[Any], take: Callable[[int], tuple[int, int]] | None = None
+    program: Program,
+    inputs: Sequence[Any],
+    take: Callable[[int], tuple[int, int]] | None = None,
+    after: Callable[[Step, dict[Buffer, Tensor]], None] | None = None,
+    unwritten: Unwritten = UNWRITTEN,
 ) -> tuple[Any, ...]:
     """The outputs of `program` on `inputs` (tensors, and objects that are only passed through).  `take(increment)`: seed and
-    offset of the random numbers' generator, which it lets go on."""
+    offset of the random numbers' generator, which it lets go on.  `after` is called behind each step; `unwritten` is what fresh memory holds."""
     program = in_full(program)
     memory: dict[Buffer, Tensor] = dict(program.constants)
     for buffer, given in zip(program.inputs, inputs, strict=True):
@@ -83,22 +107,40 @@ def run(
             memory[buffer] = torch.tensor(given, dtype=buffer.dtype.to_torch())  # type: ignore[union-attr]
     for n in program.numbers:
         memory[n.result] = _number(n, memory)
-    for step in program.steps:
+    sizes = KnownSizes()
+    sizes.given(program, inputs, memory)
+    for general in program.steps:
+        step = sizes.step(general)
+        for buffer in buffers_of(step):
+            if buffer not in memory and buffer.kind in (Kind.OUTPUT, Kind.TEMP):
+                memory[buffer] = _fresh(sizes.buffer(buffer), unwritten)
         if isinstance(step, Kernel):
             run_kernel(step, memory)
         elif isinstance(step, KernelList):
-            for kernel in kernels_of(step):
+            rows = tuple(map(sizes.row, step.rows))
+            for kernel in kernels_of(replace(step, rows=rows)):
                 run_kernel(kernel, memory)
-        elif isinstance(step, Extern) and step.target == DRAW:
+        elif isinstance(step, Check):
+            if bool(_flat(step.buffer, memory)[0]):
+                raise getattr(builtins, step.exception)(step.message)
+        elif step.target == DRAW:
             assert take is not None, "the program draws random numbers"
             for made, number in zip(step.results, take(step.args[1]), strict=True):
                 assert made is not None
-                memory[made] = torch.tensor(number)
-        elif isinstance(step, Extern):
-            run_extern(step, memory)
-        elif bool(_flat(step.buffer, memory)[0]):
-            raise getattr(builtins, step.exception)(step.message)
-    return tuple(_output(out, inputs, memory) for out in program.outputs)
+                memory[made] = torch.tensor(DType.I64.wrapped(number))
+        elif step.target == READ:
+            sizes.read(step.results[0], view(step.args[0], memory))
+        else:
+            run_extern(step, memory, sizes)
+        if after is not None:
+            after(step, memory)
+    found = []
+    for general_output in program.outputs:
+        out = sizes.value(general_output)
+        if isinstance(out, View) and out.buffer not in memory:  # of a tensor without elements
+            memory[out.buffer] = _fresh(out.buffer, unwritten)
+        found.append(_output(out, inputs, memory))
+    return tuple(found)
 
 
 def _number(n: NumberStep, memory: dict[Buffer, Tensor]) -> Tensor:
@@ -143,12 +185,14 @@ def view(v: View, memory: dict[Buffer, Tensor]) -> Tensor:
 def _of(buffer: Buffer, memory: dict[Buffer, Tensor]) -> Tensor:
     if buffer not in memory:
         assert buffer.kind in (Kind.OUTPUT, Kind.TEMP), f"{buffer} is used before it is written"
-        dtype = buffer.torch_dtype if buffer.dtype is None else buffer.dtype.to_torch()
-        fresh = torch.empty_strided(buffer.shape, buffer.strides, dtype=dtype)
-        # What nobody writes shows up in results.
-        fresh.fill_(math.nan if dtype.is_floating_point else 93 if dtype != torch.bool else True)
-        memory[buffer] = fresh
+        memory[buffer] = _fresh(buffer, UNWRITTEN)
     return memory[buffer]
+
+
+def _fresh(buffer: Buffer, unwritten: Unwritten) -> Tensor:
+    dtype = buffer.torch_dtype if buffer.dtype is None else buffer.dtype.to_torch()
+    fresh = torch.empty_strided(buffer.shape, buffer.strides, dtype=dtype, device=buffer.device)
+    return unwritten.fill(fresh)
 
 
 def _flat(buffer: Buffer, memory: dict[Buffer, Tensor]) -> Tensor:
@@ -162,11 +206,21 @@ def _flat(buffer: Buffer, memory: dict[Buffer, Tensor]) -> Tensor:
 
 def run_kernel(kernel: Kernel, memory: dict[Buffer, Tensor]) -> None:
     """All values are computed before any is stored."""
+    if is_cuda(kernel.device):
+        with torch.device(kernel.device):
+            _run_kernel(kernel, memory)
+    else:
+        _run_kernel(kernel, memory)
+
+
+def _run_kernel(kernel: Kernel, memory: dict[Buffer, Tensor]) -> None:
     done: dict[Node, Value] = {}
     for n in topological([root for s in kernel.stores for root in (s.value, s.offset)]):
         done[n] = evaluate(n, [done[s] for s in n.srcs], memory)
     pending = []
     for store in kernel.stores:
+        if 0 in [a.extent for a in store.axes]:
+            continue
         offset = _spread(done[store.offset], store.axes).reshape(-1)
         value = _spread(done[store.value], store.axes).reshape(-1).clone()
         assert store.value.dtype is store.buffer.dtype, (
@@ -185,7 +239,7 @@ def run_kernel(kernel: Kernel, memory: dict[Buffer, Tensor]) -> None:
 
 
 def _scatter(store: Store, offset: Tensor, value: Tensor, target: Tensor) -> None:
-    """One position after the other."""
+    """Positions that hit the same element one after the other."""
     assert store.scatter is not None
     kind, dtype = store.scatter.kind, store.value.dtype
     wide = torch.float32 if dtype.is_half else dtype.to_torch()
@@ -193,10 +247,16 @@ def _scatter(store: Store, offset: Tensor, value: Tensor, target: Tensor) -> Non
     combine = BINARY.get(SCATTER_KINDS.get(kind, Op.CONST), replace)
     if dtype is DType.BOOL and kind in ("sum", "prod"):
         combine = torch.logical_or if kind == "sum" else torch.logical_and
-    _check_range(offset[offset >= 0], target, str(store.buffer))
-    for at, v in zip(offset.tolist(), value, strict=True):
-        if at >= 0:
-            target[at] = combine(target[at].to(wide), v.to(wide)).to(target.dtype)
+    offset, order = torch.sort(offset, stable=True)
+    order, offset = order[offset >= 0], offset[offset >= 0]
+    if not offset.numel():
+        return
+    _check_range(offset, target, str(store.buffer))
+    place = torch.arange(offset.numel(), device=offset.device)
+    turn = place - torch.searchsorted(offset, offset)
+    for k in range(int(turn.max()) + 1):
+        at, v = offset[turn == k], value[order[turn == k]]
+        target[at] = combine(target[at].to(wide), v.to(wide)).to(target.dtype)
 
 
 def compute(node: Node, memory: dict[Buffer, Tensor], axes: Sequence[Axis] = ()) -> Tensor:
@@ -258,8 +318,8 @@ def _load(
     n: Node, given: Sequence[Tensor], axes: Sequence[Axis], memory: dict[Buffer, Tensor]
 ) -> Tensor:
     shape = [a.extent for a in axes]
-    flat = _flat(n.arg, memory)
     offset = given[0].expand(shape)
+    flat = _flat(n.arg, memory).to(offset.device)  # a number's
     if len(given) == 1:
         _check_range(offset, flat, repr(n))
         return flat[offset]
@@ -282,9 +342,11 @@ def _reduce(n: Node, value: Value) -> Value:
     bound: tuple[Axis, ...] = n.arg.axes
     kept = tuple(a for a in value.axes if a not in bound)
     t = _spread(value, kept + bound)
-    t = t.reshape([a.extent for a in kept] + [-1])
+    t = t.reshape([a.extent for a in kept] + [math.prod(a.extent for a in bound)])
     dtype = n.dtype.to_torch()
     kind = n.arg.kind
+    if t.shape[-1] == 0:
+        return Value(kept, torch.full(t.shape[:-1], identity(kind, n.dtype), dtype=dtype))
     if kind in ("sum", "prod"):
         result = (torch.sum if kind == "sum" else torch.prod)(t, -1, dtype=dtype)
     elif kind in ("max", "min"):
@@ -301,23 +363,31 @@ def _reduce(n: Node, value: Value) -> Value:
 # --- library calls
 
 
-def run_extern(step: Extern, memory: dict[Buffer, Tensor]) -> None:
+def run_extern(step: Extern, memory: dict[Buffer, Tensor], sizes: KnownSizes | None = None) -> None:
     """Call the ATen overload; results for OUTPUT and TEMP buffers are copied there."""
+    sizes = sizes or KnownSizes()
     result = overload(step.target)(
         *(_tensors(a, memory) for a in step.args),
         **{k: _tensors(v, memory) for k, v in step.kwargs},
     )
-    tensors = list(flatten(result))
+    several = result if isinstance(result, tuple) else (result,) if step.results else ()
+    # A result that is not wanted is None.
+    tensors = [t for r in several for t in ([None] if r is None else flatten(r))]
     assert len(tensors) == len(step.results), f"{step.target} returns {len(tensors)} tensors"
-    for buffer, tensor in zip(step.results, tensors, strict=True):
-        if buffer is None:
+    for general, tensor in zip(step.results, tensors, strict=True):
+        if general is None:
             continue
+        assert tensor is not None, f"{step.target} does not return {general}"
+        sizes.seen(general, tensor)
+        buffer = sizes.buffer(general)
         assert tuple(tensor.shape) == buffer.shape, f"{step.target}: {buffer} has another shape"
         if buffer.kind is Kind.EXTERN:
             pairs = zip(buffer.shape, tensor.stride(), buffer.strides, strict=True)
             if 0 not in buffer.shape and any(n != 1 and a != b for n, a, b in pairs):
                 # As the native plan does it.
-                empty = torch.empty_strided(buffer.shape, buffer.strides, dtype=tensor.dtype)
+                empty = torch.empty_strided(
+                    buffer.shape, buffer.strides, dtype=tensor.dtype, device=tensor.device
+                )
                 tensor = empty.copy_(tensor)
             memory[buffer] = tensor
         else:
@@ -344,6 +414,8 @@ def flatten(result: Any) -> list[Tensor]:
 def _tensors(arg: Any, memory: dict[Buffer, Tensor]) -> Any:
     if isinstance(arg, View):
         return view(arg, memory)
+    if isinstance(arg, Buffer):  # a number
+        return memory[arg].item()
     if isinstance(arg, (list, tuple)):
         return type(arg)(_tensors(a, memory) for a in arg)
     return arg

@@ -138,13 +138,13 @@ def _arg_key(arg: Any) -> Any:
 
 
 def const(value: bool | int | float, dtype: DType) -> Node:
-    """`value` converted to the dtype's Python type."""
+    """`value` converted to the dtype's Python type; ints wrap."""
     if isinstance(value, Size):
         return cast(dtype, index(value))
     if dtype.kind == "b":
         value = bool(value)
     elif dtype.is_int:
-        value = int(value)
+        value = dtype.wrapped(int(value))
     else:
         value = float(value)
     return Node(Op.CONST, dtype, (), value)

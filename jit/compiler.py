@@ -26,7 +26,7 @@ from frameloom.errors import (
     forget_failures,
 )
 from frameloom.options import Options
-from frameloom.report import BreakReport, Explanation, bytecode_text
+from frameloom.report import BreakReport, Explanation, bytecode_text, verified
 
 compilers: weakref.WeakKeyDictionary[Any, Compiler] = weakref.WeakKeyDictionary()
 _counts = {"graphs": 0, "breaks": 0, "recompiles": 0, "plain": 0}
@@ -56,9 +56,9 @@ def load_compiler() -> None:
 
 def stats() -> dict[str, int]:
     """Counts since the last reset: graphs compiled, graph breaks, recompiles, cases left to plain Python, failures of Frameloom itself
-    that cost no more than a graph, where there were any."""
+    that cost no more than a graph, and calls that were verified and that could not be, where there were any."""
     passed_over = failures()
-    return {**_counts, "failures": passed_over} if passed_over else dict(_counts)
+    return {**_counts, **({"failures": passed_over} if passed_over else {}), **verified}
 
 
 def reset() -> None:
@@ -73,6 +73,7 @@ def reset() -> None:
     forget_all()
     forget_notices()
     forget_failures()
+    verified.clear()
     for key in _counts:
         _counts[key] = 0
 

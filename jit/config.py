@@ -31,6 +31,12 @@ def _flag(name: str, default: str = "0") -> bool:
     return os.environ.get(name, default).lower() not in ("", "0", "false", "no", "off")
 
 
+def _verify() -> str:
+    if os.environ.get("FRAMELOOM_VERIFY", "").lower() == "structure":
+        return "structure"
+    return "all" if _flag("FRAMELOOM_VERIFY") else ""
+
+
 def _number(name: str, default: int | None) -> int | None:
     text = os.environ.get(name)
     if not text:
@@ -73,7 +79,9 @@ class Config:
     logs: frozenset[str] = frozenset()  # FRAMELOOM_LOGS: topics to print, comma-separated, or `all`
     debug: bool = False  # FRAMELOOM_DEBUG: one folder of dumps per compile
     debug_dir: Path = Path("frameloom_debug")  # FRAMELOOM_DEBUG_DIR: where those folders go
-    verify: bool = False  # FRAMELOOM_VERIFY: check the IR after every stage; our own bugs raise
+    # FRAMELOOM_VERIFY: 1 checks the IR after every stage and compares first calls with its interpreter; `structure` does the
+    # former alone.  With both our own bugs raise.
+    verify: str = ""
     fuel: int | None = None  # FRAMELOOM_FUEL: stop rewriting after so many steps
     cache: bool = True  # FRAMELOOM_CACHE: 0 keeps nothing on disk
     cache_dir: Path = Path("~/.cache/frameloom")  # FRAMELOOM_CACHE_DIR
@@ -100,7 +108,7 @@ class Config:
             logs=_topics(os.environ.get("FRAMELOOM_LOGS", "")),
             debug=_flag("FRAMELOOM_DEBUG"),
             debug_dir=Path(os.environ.get("FRAMELOOM_DEBUG_DIR", "frameloom_debug")),
-            verify=_flag("FRAMELOOM_VERIFY"),
+            verify=_verify(),
             fuel=_number("FRAMELOOM_FUEL", None),
             cache=_flag("FRAMELOOM_CACHE", "1"),
             frames=_flag("FRAMELOOM_FRAMES", "1"),

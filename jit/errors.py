@@ -40,7 +40,7 @@ class KernelError(BuildError):
 
 
 class VerifyError(FrameloomError, AssertionError):
-    """A stage produced IR that breaks the IR's rules: a bug in Frameloom."""
+    """A stage produced IR that breaks the IR's rules, or compiled code does not compute what the loop IR's interpreter does: a bug in Frameloom."""
 
 
 @dataclass(frozen=True)

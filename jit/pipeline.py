@@ -288,6 +288,10 @@ def _assembled(
             plan = replayed(plan, program, captured)
         if captured.uncounted and any(isinstance(s, Extern) for s in program.steps):
             plan = _uncounting(plan, captured.uncounted)
+    if config.verify == "all" and while_building is nullcontext:
+        from frameloom.checked import checked
+
+        plan = checked(plan, written.programs[0], captured, trail.name)
     origins = {k.name: k.origin for k in kernels}
     entries = written.texts.entries()
     report = GraphReport(

@@ -10,6 +10,9 @@ from typing import Any
 
 from frameloom.errors import Where
 
+# Calls of plans that FRAMELOOM_VERIFY=1 has compared with the loop IR's interpreter, and that it could not.
+verified: Counter[str] = Counter()
+
 
 @dataclass(frozen=True)
 class KernelReport:

@@ -1,9 +1,9 @@
-"""Tests run with verification on, a kernel cache of their own, and without the network."""
+"""Tests run with verification of the structure of programs on, a kernel cache of their own, and without the network."""
 
 import os
 import tempfile
 
-os.environ.setdefault("FRAMELOOM_VERIFY", "1")
+os.environ.setdefault("FRAMELOOM_VERIFY", "structure")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Read when Triton is first imported; compiling happens in other processes, which do not see it.
 os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -1,6 +1,6 @@
 """Plans that the reference interpreter of the loop IR runs, in place of kernels from the C++ compiler: no compiler is waited for.
 
-Programs whose sizes vary, that draw numbers or decide sizes by data keep their native plans.
+Programs that compute with numbers, draw or decide sizes by data keep their native plans.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from unittest import mock
 import torch
 
 import frameloom
-from frameloom import pipeline
+from frameloom import pipeline, reference
 from frameloom.backends import Texts, generate_all
 from frameloom.capture import _capture
 from frameloom.capture.graph import CapturedGraph
 from frameloom.ir import interp
-from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, View
-from frameloom.ir.size import Size
-from frameloom.ir.substitute import topological
+from frameloom.ir.late import defines
+from frameloom.ir.library import OWN
+from frameloom.ir.program import Buffer, Extern, Kind, Program, View
 
 _assembled = pipeline._assembled
 
@@ -68,7 +67,7 @@ class _Plan:
         versions = [
             (inputs[k], inputs[k]._version + (k not in self.uncounted)) for k in self.mutated
         ]
-        with torch.no_grad(), torch._C._DisableAutocast():
+        with reference.as_a_plan():
             given = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]
             try:
                 made = interp.run(self.program, given)
@@ -95,43 +94,10 @@ def _output(output: Any, made: Any, given: dict[Buffer, Any]) -> Any:
 
 
 def _can_run(program: Program) -> bool:
+    """Where what is drawn, computed of numbers or decided by data has a call start anew, only the native plan knows how."""
     if program.numbers or any(b.kind is Kind.NUMBER for b in program.inputs):
         return False
-    outputs = [n for o in program.outputs if isinstance(o, View) for n in (*o.shape, *o.strides, o.offset)]  # fmt: skip
-    return all(map(_is_fixed, program.steps)) and not any(isinstance(n, Size) for n in outputs)
-
-
-def _is_fixed(step: Any) -> bool:
-    """Whether all of its sizes are known, and it draws nothing."""
-    if isinstance(step, Check):
-        return True
-    if isinstance(step, Kernel):
-        roots = [root for s in step.stores for root in (s.value, s.offset)]
-        axes = {a for n in topological(roots) for a in _axes(n)}
-        axes |= {a for s in step.stores for a in s.axes}
-        buffers = {s.buffer for s in step.stores} | {
-            n.arg for n in topological(roots) if n.op is Op.LOAD
-        }
-        sizes = [a.extent for a in axes] + [n for b in buffers for n in (*b.shape, *b.strides)]
-        return not any(isinstance(n, Size) for n in sizes)
-    if not isinstance(step, Extern) or not step.target.startswith("aten."):
+    calls = [s for s in program.steps if isinstance(s, Extern)]
+    if any(s.target in OWN or defines(s) for s in calls) or reference.why_not(program) is not None:
         return False
-    if torch.Tag.nondeterministic_seeded in interp.overload(step.target).tags:
-        return False  # a plan that starts anew puts the generator back
-    return not any(isinstance(n, Size) for a in (*step.args, *dict(step.kwargs).values(), *step.results) for n in _numbers(a))  # fmt: skip
-
-
-def _axes(n: Any) -> Any:
-    return (n.arg,) if n.op is Op.AXIS else n.arg.axes if n.op is Op.REDUCE else ()
-
-
-def _numbers(value: Any) -> Iterator[Any]:
-    if isinstance(value, View):
-        value = (*value.shape, *value.strides, value.offset)
-    elif isinstance(value, Buffer):
-        value = (*value.shape, *value.strides)
-    if isinstance(value, list | tuple):
-        for v in value:
-            yield from _numbers(v)
-    else:
-        yield value
+    return not any(map(reference.draws, calls))

@@ -262,3 +262,16 @@ def test_ints_beyond_64_bits_are_no_sizes(recwarn):
     for n in (5, 6, 1 << 63, 1 << 70, -(1 << 63) - 1, 3):
         torch.testing.assert_close(jitted(X, n), X[:n] * 2, rtol=0, atol=0)
     assert not [w for w in recwarn if "frameloom" in str(w.message) or "guards" in str(w.message)]
+
+
+def test_a_number_that_is_computed_of_a_size_which_is_settled_later():
+    """It becomes a value to fill with, whose limit is guarded, and then an op has to know the size."""
+
+    def program(x, z):
+        z.index_fill_(0, torch.tensor([0]), int(x.stride(0) / 2))
+        return z, x[::2].flip(0) * 2
+
+    jitted = jit(program, dynamic=True)
+    for n in (5, 7, 5):
+        x, z = (torch.zeros(2, k, dtype=torch.int16) for k in (n, 1))
+        assert all(map(torch.equal, jitted(x, z.clone()), program(x, z)))

@@ -73,3 +73,11 @@ def test_two_graphs_for_numbers_that_vary(name):
     for n in (3, 5, 9, 2, 11) if "bytes" in name else (1.5, 2.5, 3.5, 0.25, 7.0):
         f(X, n)
     assert frameloom.stats()["graphs"] == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16])
+def test_constants_beyond_the_dtype_wrap_around(dtype):
+    """As constants of kernels, too, which are computed with while compiling."""
+    x = torch.arange(5).to(dtype)
+    for fn in (lambda x: x * 0 + 70000, lambda x: (x * 0 + 300) * 2 - 70000):
+        assert torch.equal(jit(fn)(x), fn(x))

@@ -50,7 +50,8 @@ def test_sizes_that_keep_coming_have_a_version(built):
     for shape in ((5, 6), (4, 7), (1, 1), (0, 3), (4, 6)):
         x = torch.randn(*shape)
         torch.testing.assert_close(jitted(x), rows(x))
-    assert stats() == {"graphs": 1, "breaks": 0, "recompiles": 0, "plain": 0}
+    counted = {k: n for k, n in stats().items() if "verified" not in k}
+    assert counted == {"graphs": 1, "breaks": 0, "recompiles": 0, "plain": 0}
 
 
 def test_sizes_that_take_turns_have_one_each(built):
