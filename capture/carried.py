@@ -52,8 +52,11 @@ def symbols_in(value: Any) -> Iterator[Symbol]:
             yield from symbols_in(part)
 
 
-def needed_for_sizes(nodes: Iterable[Node], unread: Mapping[Any, Node]) -> Iterator[Node]:
-    """Placeholders among `unread` (by origin) that no op reads, but whose sizes those of other tensors turned out to equal."""
+def needed_for_sizes(
+    nodes: Iterable[Node], unread: Mapping[Any, Node], checked: Sequence[Size]
+) -> Iterator[Node]:
+    """Placeholders among `unread` (by origin) that no op reads, but whose sizes those of other tensors turned out to equal, or are `checked`
+    behind an op."""
     sized = {
         origin: p for origin, p in unread.items() if isinstance(p.meta.get("val"), Sized | Size)
     }
@@ -61,10 +64,12 @@ def needed_for_sizes(nodes: Iterable[Node], unread: Mapping[Any, Node]) -> Itera
         return
     skipped = set(sized.values())
     new = [n for n in nodes if n not in skipped]
-    while new:  # those that are kept have sizes themselves
-        symbols = {s for n in new for s in symbols_in(n.meta.get("val"))}
+    values = [*checked, *(n.meta.get("val") for n in new)]
+    while values:  # those that are kept have sizes themselves
+        symbols = set(symbols_in(values))
         origins = {s.source.origin for s in symbols} & sized.keys()
         new = [sized.pop(origin) for origin in origins]
+        values = [n.meta.get("val") for n in new]
         yield from new
 
 

@@ -338,7 +338,7 @@ class Recorder(TorchDispatchMode):
         ]
         kept = {p for i, p in enumerate(placeholders) if p.users or i in read}
         unread = {given[i][0]: p for i, p in enumerate(placeholders) if p not in kept}
-        kept.update(needed_for_sizes(self.graph.nodes, unread))
+        kept.update(needed_for_sizes(self.graph.nodes, unread, self.facts.late_conditions()))
         used = [i for i, p in enumerate(placeholders) if p in kept]
         for p in unread.values():
             if p not in kept:

@@ -43,6 +43,15 @@ def test_one_graph_where_sizes_follow_through_several():
     assert len(jitted.explanation.graphs) == 1
 
 
+def test_a_size_that_only_a_check_of_the_data_needs():
+    def fn(x, y):
+        x[: int((y > 0).sum())]
+
+    jitted = jit_for_test(fn, dynamic=True)
+    for n in (3, 4):
+        jitted(torch.ones(n), torch.ones(n - 1))
+
+
 def at_least(z, items):
     if max(1, items[0]) == z.shape[1]:
         z.mul_(2)
