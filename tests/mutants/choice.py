@@ -12,15 +12,17 @@ from tests.mutants.tree import ROOT
 
 # Which tests look closest at which files.
 CLOSE = {
-    r"ir/(memory|reuse|fuse|groups|alike)": r"ir/test_(memory|fuse|alike)",
+    r"ir/(memory|reuse|fuse|alike)": r"ir/test_(memory|fuse|alike)",
+    r"ir/groups": r"ir/test_fuse|capture/test_ops_as_eager",
     r"ir/(index|cases|substitute)": r"ir/test_index",
     r"ir/rules": r"ir/test_rewrite",
-    r"capture/(joint|saved|outputs|partial|ready)|jit/gradients": r"gradients_(saved|inputs|outputs|backward|twice|layouts|checkpoint)",
+    r"capture/(joint|outputs|partial|ready)|jit/gradients": r"gradients_(saved|inputs|outputs|backward|twice)",
+    r"capture/saved": r"gradients_(saved|checkpoint)",
     r"capture/(functional|record)": r"capture/test_record|31_in_place",
     r"capture/(effects|aliases)": r"34_effects|guards_objects|1[2-5]_",
     r"capture/values/container": r"12_lists",
     r"capture/(liveness|resume)": r"35_breaks|40_try",
-    r"capture/guard\.py": r"numbers",
+    r"capture/guard\.py": r"jit/test_dynamic\.|numbers",
     r"capture/guard_sections": r"62_guards_objects",
     r"capture/guard_walk": r"capture/test_guards\.|02_changes|31_in_place",
     r"capture/tensor_check": r"gradients_inputs|late_sizes|jit/test_dynamic\.",

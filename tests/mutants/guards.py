@@ -39,11 +39,11 @@ MUTANTS = [
         "two arguments that share memory, one of which is written, take the entry for tensors apart",
     ),
     Mutant(
-        "equal_constants",
+        "tensors_of_one_name",
         "capture/guard.py",
         "return id(item) if isinstance(item, Origin) else (item, repr(item))",
-        "return id(item) if isinstance(item, Origin) else item",
-        "of the two conditions `n % 2 == True` and `n % 2.0 == 1` only one is checked",
+        "return item.path() if isinstance(item, Origin) else (item, repr(item))",
+        "of an argument `x` and a global `x` only one has its size checked",
     ),
     Mutant(
         "sets_with_two_names",
