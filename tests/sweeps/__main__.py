@@ -1,0 +1,137 @@
+"""`python -m tests.sweeps [elementwise] [halves] [reductions] [refused]`: says what differs from eager; exit status 1 if anything does.
+
+elementwise   functions of one and of two elements, of special values of every dtype
+halves        the same, of every 16-bit float, to the last digit
+reductions    of matrices with ties, infinities, NaN, one element and none
+refused       every op of PyTorch's op database, on each dtype that it refuses
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from frameloom import jit
+from tests.fuzz.interpret import interpreted
+from tests.sweeps import elementwise, reductions
+from tests.sweeps.values import DTYPES, difference, matrices, special
+
+TOGETHER = 40  # functions of one graph
+
+
+def compared(
+    table: elementwise.Table, args: Sequence[torch.Tensor], steps: float, scaled: bool = False
+) -> Iterator[tuple[str, str]]:
+    wanted = {}
+    for name, fn in table.items():
+        try:
+            wanted[name] = fn(*args)
+        except (RuntimeError, TypeError, IndexError):
+            continue  # not for such arguments
+    names = list(wanted)
+    for start in range(0, len(names), TOGETHER):
+        some = names[start : start + TOGETHER]
+        given = jit(lambda *args, some=some: [table[n](*args) for n in some])(*args)
+        for name, result in zip(some, given, strict=True):
+            for a, b in zip(*map(pytree.tree_leaves, (result, wanted[name])), strict=True):
+                if found := difference(a, b, steps, scaled):
+                    yield name, found
+
+
+def sweep_elementwise() -> Iterator[str]:
+    checked = {k: v for k, v in elementwise.TWO.items() if k not in elementwise.EAGERS_OWN}
+    for dtype in DTYPES:
+        values = special(dtype)
+        one = {k: v for k, v in elementwise.ONE.items() if k not in elementwise.EAGERS_OWN}
+        for name, found in compared(one, (values,), 16):
+            yield f"{name} of {dtype}: {found}"
+        pair = [v.contiguous() for v in torch.broadcast_tensors(values[:, None], values)]
+        two = checked
+        if not dtype.is_floating_point:
+            two = {k: v for k, v in checked.items() if k not in elementwise.TRAPS}
+        for name, found in compared(two, pair, 64):
+            yield f"{name} of {dtype}: {found}"
+
+
+def sweep_halves() -> Iterator[str]:
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    for dtype in (torch.float16, torch.bfloat16):
+        values = every.view(dtype)[every.view(dtype).isfinite()]
+        near = (torch.randn(len(values), generator=torch.Generator().manual_seed(0)) * 3).to(dtype)
+        for table, args in ((elementwise.ONE, (values,)), (elementwise.TWO, (values, near))):
+            exact = {k: v for k, v in table.items() if k not in elementwise.EAGERS_OWN}
+            for name, found in compared(exact, args, 1):
+                yield f"{name} of {dtype}: {found}"
+
+
+def sweep_reductions() -> Iterator[str]:
+    for dtype in DTYPES:
+        for k, x in enumerate(matrices(dtype)):
+            for name, found in compared(reductions.TABLE, (x,), 64, scaled=True):
+                yield f"{name} of {dtype}, matrix {k}: {found}"
+
+
+def sweep_refused() -> Iterator[str]:
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    for op in op_db:
+        sample = next(
+            (s for d in (torch.float32, torch.int64) if d in op.dtypes for s in op.sample_inputs("cpu", d)), None
+        )  # fmt: skip
+        for dtype in DTYPES:
+            if sample is None or dtype in op.dtypes:
+                continue
+
+            def turned(a: Any, dtype: Any = dtype, sample: Any = sample) -> Any:
+                if not isinstance(a, torch.Tensor):
+                    return a
+                return (
+                    (a.detach() * 3).to(dtype) if a is sample.input or a.is_floating_point() else a
+                )
+
+            args, kwargs = pytree.tree_map(turned, ((sample.input, *sample.args), sample.kwargs))
+            expected = error_of(op.op, args, kwargs)
+            found = expected and error_of(jit(lambda *a, op=op.op, **k: op(*a, **k)), args, kwargs)
+            if found != expected:
+                yield f"{op.name} of {dtype}: {found}, eager {expected}"
+
+
+def error_of(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
+    try:
+        fn(*args, **kwargs)
+    except Exception as error:
+        return type(error).__name__
+    return None
+
+
+SWEEPS = {
+    "elementwise": sweep_elementwise, "halves": sweep_halves, "reductions": sweep_reductions, "refused": sweep_refused,
+}  # fmt: skip
+
+
+def main() -> int:
+    warnings.simplefilter("ignore")
+    names = sys.argv[1:] or list(SWEEPS)
+    if unknown := set(names) - set(SWEEPS):
+        print(f"no sweep {', '.join(sorted(unknown))}; there are {', '.join(SWEEPS)}")
+        return 2
+    differ = 0
+    with torch.no_grad():
+        for name in names:
+            if name == "refused":
+                with interpreted():
+                    found = list(SWEEPS[name]())
+            else:
+                found = list(SWEEPS[name]())
+            print(*found, f"{name}: {len(found)} differ", sep="\n", flush=True)
+            differ += len(found)
+    return int(bool(differ))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
