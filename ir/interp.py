@@ -190,9 +190,7 @@ def _of(buffer: Buffer, memory: dict[Buffer, Tensor]) -> Tensor:
     return memory[buffer]
 
 
-def _fresh(
-    buffer: Buffer, unwritten: Unwritten = UNWRITTEN, on_devices: bool = False
-) -> Tensor:
+def _fresh(buffer: Buffer, unwritten: Unwritten = UNWRITTEN, on_devices: bool = False) -> Tensor:
     dtype = buffer.torch_dtype if buffer.dtype is None else buffer.dtype.to_torch()
     device = buffer.device if on_devices else "cpu"
     fresh = torch.empty_strided(buffer.shape, buffer.strides, dtype=dtype, device=device)
