@@ -38,7 +38,6 @@ from frameloom.ir.program import (
     Step,
     Store,
     View,
-    is_cuda,
 )
 from frameloom.ir.substitute import topological
 
@@ -95,9 +94,11 @@ def run(
     take: Callable[[int], tuple[int, int]] | None = None,
     after: Callable[[Step, dict[Buffer, Tensor]], None] | None = None,
     unwritten: Unwritten = UNWRITTEN,
+    on_devices: bool = False,
 ) -> tuple[Any, ...]:
     """The outputs of `program` on `inputs` (tensors, and objects that are only passed through).  `take(increment)`: seed and
-    offset of the random numbers' generator, which it lets go on.  `after` is called behind each step; `unwritten` is what fresh memory holds."""
+    offset of the random numbers' generator, which it lets go on.  `after` is called behind each step; `unwritten` is what fresh memory holds.
+    `on_devices`: whether what the program is given lies where it says, and not on the CPU."""
     program = in_full(program)
     memory: dict[Buffer, Tensor] = dict(program.constants)
     for buffer, given in zip(program.inputs, inputs, strict=True):
@@ -113,7 +114,7 @@ def run(
         step = sizes.step(general)
         for buffer in buffers_of(step):
             if buffer not in memory and buffer.kind in (Kind.OUTPUT, Kind.TEMP):
-                memory[buffer] = _fresh(sizes.buffer(buffer), unwritten)
+                memory[buffer] = _fresh(sizes.buffer(buffer), unwritten, on_devices)
         if isinstance(step, Kernel):
             run_kernel(step, memory)
         elif isinstance(step, KernelList):
@@ -138,7 +139,7 @@ def run(
     for general_output in program.outputs:
         out = sizes.value(general_output)
         if isinstance(out, View) and out.buffer not in memory:  # of a tensor without elements
-            memory[out.buffer] = _fresh(out.buffer, unwritten)
+            memory[out.buffer] = _fresh(out.buffer, unwritten, on_devices)
         found.append(_output(out, inputs, memory))
     return tuple(found)
 
@@ -185,13 +186,14 @@ def view(v: View, memory: dict[Buffer, Tensor]) -> Tensor:
 def _of(buffer: Buffer, memory: dict[Buffer, Tensor]) -> Tensor:
     if buffer not in memory:
         assert buffer.kind in (Kind.OUTPUT, Kind.TEMP), f"{buffer} is used before it is written"
-        memory[buffer] = _fresh(buffer, UNWRITTEN)
+        memory[buffer] = _fresh(buffer)
     return memory[buffer]
 
 
-def _fresh(buffer: Buffer, unwritten: Unwritten) -> Tensor:
+def _fresh(buffer: Buffer, unwritten: Unwritten = UNWRITTEN, on_devices: bool = False) -> Tensor:
     dtype = buffer.torch_dtype if buffer.dtype is None else buffer.dtype.to_torch()
-    fresh = torch.empty_strided(buffer.shape, buffer.strides, dtype=dtype, device=buffer.device)
+    device = buffer.device if on_devices else "cpu"
+    fresh = torch.empty_strided(buffer.shape, buffer.strides, dtype=dtype, device=device)
     return unwritten.fill(fresh)
 
 
@@ -206,8 +208,9 @@ def _flat(buffer: Buffer, memory: dict[Buffer, Tensor]) -> Tensor:
 
 def run_kernel(kernel: Kernel, memory: dict[Buffer, Tensor]) -> None:
     """All values are computed before any is stored."""
-    if is_cuda(kernel.device):
-        with torch.device(kernel.device):
+    target = _of(kernel.stores[0].buffer, memory)
+    if target.is_cuda:
+        with target.device:
             _run_kernel(kernel, memory)
     else:
         _run_kernel(kernel, memory)

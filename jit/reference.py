@@ -78,7 +78,7 @@ class Call:
             generator.set_state(state)
         try:
             after, unwritten = (None, UNWRITTEN) if noise is None else (noise.after, noise.fill)
-            made = interp.run(self._program, given, self._take(), after, unwritten)
+            made = interp.run(self._program, given, self._take(), after, unwritten, True)
         except (Unknown, NotImplementedError, torch.OutOfMemoryError) as error:
             raise NotInterpreted(str(error)) from error
         except RuntimeError as error:
