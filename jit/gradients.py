@@ -349,9 +349,10 @@ class Compiled(torch.autograd.Function):
         run = piece.pass_for(missing, values, given)
         last = not keeps_graph()
         if last:
-            context.others = None
             if missing or context.rest is not None:
                 context.rest = _rest(context, values, missing)
+            if context.rest is None or not context.rest.is_needed:
+                context.others = None
             context.maybe_clear_saved_tensors()
         return None, None, *run(piece, values, given, last)
 
@@ -425,6 +426,7 @@ class _Rest:
     def __init__(self, done: frozenset[int], count: int) -> None:
         self.done, self.count = done, count
         self.tensors: dict[int, tuple[Any, int | None]] = {}
+        self.is_needed = False
 
     def saved(self, how: Any, missing: frozenset[int]) -> list[Any]:
         given = frozenset(range(len(how.tangents))) - missing
@@ -457,4 +459,7 @@ def _rest(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> _Rest:
             version = getattr(tensor, "_version", None)
             # Not the version that is wanted, if only because it was another one.
             rest.tensors[k] = tensor, tensor._version - 1 if k in context.changed else version
+        rest.is_needed = True
+        for k in range(len(how.saved_inputs)):  # for gradients of gradients, which go op by op
+            rest.tensors.setdefault(k, (saved[k], None))
     return rest
