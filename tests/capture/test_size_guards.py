@@ -1,11 +1,15 @@
-"""What guards of sizes say to users."""
+"""What guards of sizes say to users, and how they divide."""
 
+import itertools
+import operator
+import struct
 from types import SimpleNamespace
 
 import pytest
 
-from frameloom.capture.size_guards import condition
+from frameloom.capture.size_guards import ADD, CONST, IS_0, LEAVES, OPS, condition
 from frameloom.ir.size_facts import Facts
+from tests.capture.test_guards import Guard
 
 
 def symbols(*names):
@@ -28,3 +32,18 @@ def symbols(*names):
 )
 def test_conditions_are_said_as_one_would_write_them(make, sign, said):
     assert condition(make(*symbols("a", "b")), sign) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "divide"), [("floordiv", operator.floordiv), ("mod", operator.mod)]
+)
+def test_divisions_round_as_those_of_python(name, divide):
+    for a, b in itertools.product(range(-7, 8), (-3, -2, 2, 3)):
+
+        def build(guards, node, a=a, b=b):
+            steps = [(LEAVES["int"], node, 0), (CONST, b, 0), (OPS[name], 0, 0)]
+            steps += [(CONST, -divide(a, b), 0), (ADD, 0, 0), (IS_0, 0, 0)]
+            program = struct.pack(f"{3 * len(steps)}q", *itertools.chain(*steps))
+            guards.check(node, "sizes", ("a and b", program))
+
+        assert Guard(build)(a) is None

@@ -109,6 +109,14 @@ def test_no_elements_run_plainly():
     assert frameloom.stats()["graphs"] == 2
 
 
+def test_no_elements_are_no_other_size():
+    f = jit(lambda x: x.amax(0) * 2, dynamic=True)
+    for n in (4, 6):
+        f(torch.rand(n, 3))
+    with pytest.raises(IndexError, match="non-zero size"):
+        f(torch.rand(0, 3))
+
+
 def test_a_branch_on_a_size():
     def fn(x):
         return x + 1 if x.shape[0] > 4 else x * 2

@@ -63,12 +63,14 @@ def test_changes(name, history):
     same_training(program, plain=None)
 
 
-def test_requires_grad_that_changes():
+@pytest.mark.parametrize("first", [True, False])
+def test_requires_grad_that_changes(first):
     def program(jit):
         f = jit(lambda x, w, b: torch.tanh(x @ w) + b)
         x, w, b = torch.randn(4, 8), leaf(8, 8), leaf(8)
         seen = []
-        for flags in [(True, True), (False, True), (True, False), (False, False), (True, True)]:
+        flags_of_calls = [(True, True), (False, True), (True, False), (False, False), (True, True)]
+        for flags in flags_of_calls if first else [(False, False), *flags_of_calls]:
             w.grad = b.grad = None
             w.requires_grad, b.requires_grad = flags
             out = f(x, w, b)

@@ -80,7 +80,7 @@ def attempt(
         if not run.failed:
             ran, several = ran + len(some), 4 * several
             continue
-        if run.failed in store.passes or not run_tests(plain, [run.failed], 600).failed:
+        if run.failed in store.passes or _passes(run.failed, plain):
             store.note_passing(run.failed)
             return Result(mutant.key, run.failed, run.how, time.time() - began, "")
         skipped.append(run.failed)
@@ -88,6 +88,12 @@ def attempt(
     seen = "all tests" if ran >= len(tests) else f"less than {ran} of {len(tests)} test files"
     by, how, programs = run_fuzz(tree, plain, minutes, 0) if minutes > 0 else ("", "", 0)
     return Result(mutant.key, by, how, time.time() - began, f"{seen}, {programs} random programs")
+
+
+def _passes(test: str, tree: Tree) -> bool:
+    """By itself, or behind the others of its file."""
+    file = test.split("::")[0]
+    return any(test != run_tests(tree, [some], 600).failed for some in (test, file))
 
 
 if __name__ == "__main__":

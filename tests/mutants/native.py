@@ -4,11 +4,11 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS = [
     Mutant(
-        "offset_of_an_input",
+        "offset_of_a_view",
         "runtime/sizes.cpp",
-        "for (int size : {view.offset_size, buffer.offset_size})",
-        "for (int size : {view.offset_size})",
-        "a library call gets a view at the offset of the call before, where the offset of an input varies",
+        "        place(&view.offset, view.offset_size);\n",
+        "",
+        "a library call gets a part of a tensor at the offset that it had in the first call",
     ),
     Mutant(
         "division_towards_zero",
