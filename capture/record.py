@@ -391,6 +391,7 @@ class Recorder(TorchDispatchMode):
             args = without_numbers(args)
             kwargs = {name: without_numbers(a) for name, a in kwargs.items()}
         tensors_of(func, args, kwargs)
+        check_dtype(func, args, kwargs)
         facts = facts_of(func)
         if facts.data_dependent or selects_by_mask(func, args):
             return asks_for_data(self, func, args, kwargs)
@@ -400,7 +401,6 @@ class Recorder(TorchDispatchMode):
             return write_op(self, func, args, kwargs)
         if facts.behaviour == "view":
             return view(self, func, args, kwargs)
-        check_dtype(func, args)
         if (special := SPECIAL.get(func) or special_of(func)) is not None:
             return special(self, func, args, kwargs)
         return self.pure(func, args, kwargs)

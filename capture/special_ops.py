@@ -185,10 +185,36 @@ REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
 }
 
 
-def check_dtype(func: Any, args: Any) -> None:
+# Ops that draw, and what their results must be of.
+DRAWN: dict[Any, Callable[[torch.dtype], bool]] = {
+    **{
+        getattr(aten, name): lambda of: of.is_floating_point or of.is_complex
+        for name in ("rand", "rand_like", "uniform_", "randn", "randn_like", "normal_")
+    },
+    **{
+        getattr(aten, name): lambda of: of.is_floating_point
+        for name in ("exponential_", "cauchy_", "log_normal_")
+    },
+    aten.rrelu_with_noise: lambda of: of.is_floating_point and of is not torch.float16,
+    aten.rrelu_with_noise_: lambda of: of.is_floating_point and of is not torch.float16,
+    aten._standard_gamma: lambda of: of in (torch.float32, torch.float64),
+    **{
+        getattr(aten, name): lambda of: not of.is_complex and of is not torch.bool
+        for name in ("randint", "randint_like", "randperm")
+    },
+    aten.random_: lambda of: not of.is_complex,
+}
+
+
+def check_dtype(func: Any, args: Any, kwargs: Any) -> None:
     refuses = REFUSED.get(func)
     if refuses is not None and refuses(args[0]):
         raise Break("op_error", f"{func} of {args[0].dtype}")
+    may_be = DRAWN.get(func.overloadpacket)
+    if may_be is not None:
+        of = kwargs.get("dtype") or getattr(args[0], "dtype", torch.get_default_dtype())
+        if not may_be(of):
+            raise Break("op_error", f"{func} of {of}")
 
 
 def _record_convolution(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
