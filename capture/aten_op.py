@@ -5,6 +5,7 @@ Questions about one op and its arguments; the recording itself is in `record.py`
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,8 +81,15 @@ def may_raise(node: torch.fx.Node, at_once: bool = False) -> bool:
         return False
     val = node.meta.get("val")
     of_floats = getattr(val, "dtype", torch.int64).is_floating_point
-    on_gpu = at_once and any(f.device.type == "cuda" for f in _fakes_of(node))
-    return fallible.may_raise(str(node.target), of_floats, on_gpu)
+    by_place = [_kernel_may_raise(node.target, of_floats, on_gpu) for on_gpu in (False, True)]
+    if by_place[0] is by_place[1]:
+        return by_place[0]
+    return by_place[at_once and any(f.device.type == "cuda" for f in _fakes_of(node))]
+
+
+@functools.cache
+def _kernel_may_raise(target: Any, of_floats: bool, on_gpu: bool) -> bool:
+    return fallible.may_raise(str(target), of_floats, on_gpu)
 
 
 def stays_unused(node: torch.fx.Node) -> bool:
