@@ -51,11 +51,12 @@ PARTS = {
 def _part_put_back(
     func: Any, x: torch.Tensor, part: torch.Tensor, *where: Any, **named: Any
 ) -> Any:
-    """Meta kernels take a part of any size."""
+    """Meta kernels take a part of any size, and some of PyTorch 2.11 keep the strides of expanded tensors."""
     wanted = PARTS[func](x, *where, **named).shape
     if part.shape != wanted:
         raise RuntimeError(f"expected src to have a size equal to the slice of self: {wanted}")
-    return None
+    expanded = any(n > 1 and s == 0 for n, s in zip(x.shape, x.stride(), strict=True))
+    return torch.empty_like(x) if expanded else None
 
 
 @rule(
