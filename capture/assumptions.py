@@ -100,9 +100,8 @@ def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) 
     sites = [*t.rerun_sites, *t.fallible_sites]
     if sites and not may:
         raise Avoid(sites[0])
-    if (
-        t.recorder.numbers.checked and not ours
-    ):  # Python may raise there, in front of all that writes
+    # Python may raise there, in front of all that writes.
+    if t.recorder.numbers.checked and not ours:
         return not t.session.per_code and may_draw_again(graph)
     return may and (ours or bool(sites))
 

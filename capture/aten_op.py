@@ -81,10 +81,8 @@ def may_raise(node: torch.fx.Node, at_once: bool = False) -> bool:
         return False
     val = node.meta.get("val")
     of_floats = getattr(val, "dtype", torch.int64).is_floating_point
-    by_place = [_kernel_may_raise(node.target, of_floats, on_gpu) for on_gpu in (False, True)]
-    if by_place[0] is by_place[1]:
-        return by_place[0]
-    return by_place[at_once and any(f.device.type == "cuda" for f in _fakes_of(node))]
+    on_gpu = at_once and any(f.device.type == "cuda" for f in _fakes_of(node))
+    return _kernel_may_raise(node.target, of_floats, on_gpu)
 
 
 @functools.cache

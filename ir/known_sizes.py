@@ -48,16 +48,15 @@ class KnownSizes:
 
     def seen(self, buffer: Buffer, tensor: Any) -> None:
         """That this is the buffer's tensor."""
-        sizes = (*buffer.shape, *buffer.strides)
-        for n, value in zip(sizes, (*tensor.shape, *tensor.stride()), strict=True):
-            symbol = lone_symbol(n) if isinstance(n, Size) else None
-            if symbol is not None:
-                self._known.setdefault(symbol, value)
+        self._learn((*buffer.shape, *buffer.strides), (*tensor.shape, *tensor.stride()))
 
     def read(self, buffer: Buffer | None, vector: Any) -> None:
         """That the sizes of this buffer are what a vector holds."""
         assert buffer is not None
-        for n, value in zip(buffer.shape, vector.tolist(), strict=True):
+        self._learn(buffer.shape, vector.tolist())
+
+    def _learn(self, sizes: Sequence[Int], values: Sequence[int]) -> None:
+        for n, value in zip(sizes, values, strict=True):
             symbol = lone_symbol(n) if isinstance(n, Size) else None
             if symbol is not None:
                 self._known.setdefault(symbol, value)

@@ -289,7 +289,7 @@ def _assembled(
         if captured.uncounted and any(isinstance(s, Extern) for s in program.steps):
             plan = _uncounting(plan, captured.uncounted)
     if config.verify == "all" and while_building is nullcontext:
-        from frameloom.checked import checked
+        from frameloom.checked import checked  # start-up time: nobody but this wants it
 
         plan = checked(plan, written.programs[0], captured, trail.name)
     origins = {k.name: k.origin for k in kernels}
@@ -326,15 +326,13 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
     """What a backend runs is no code of the program: the frame hook would compile it for that backend, over and over.  Histories
     are made around it, as around our own plans: a graph writes to parameters, too."""
     views_behind = captured.visible is not None  # the forward half, of which a node is made
-    uncounted = (
-        captured.uncounted
-    )  # not the capture itself, which has the tensors of the first call
+    # Not the capture itself is kept, which has the tensors of the first call.
+    compiled = _uncounting(compiled, captured.uncounted)
 
     def run(*inputs: Any) -> Any:
         suspended = _capture.hook_suspend()
         try:
-            silent = tuple(inputs[k] for k in uncounted)
-            with torch.no_grad(), _unsafe_preserve_version_counter(silent):
+            with torch.no_grad():
                 made = compiled(*inputs)
         finally:
             _capture.hook_restore(suspended)

@@ -7,13 +7,13 @@ numbers that the plan has drawn.  The program is the one that was lowered: rewri
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from frameloom.capture.thread_warnings import warnings_here
 from frameloom.ir import interp
 from frameloom.ir.alike import in_full
 from frameloom.ir.forms import kernels_of
@@ -202,6 +202,5 @@ def _default(device: str) -> torch.Generator:
 @contextmanager
 def as_a_plan() -> Iterator[None]:
     """The modes in which plans run.  Nothing is warned of twice."""
-    with torch.no_grad(), torch._C._DisableAutocast(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with torch.no_grad(), torch._C._DisableAutocast(), warnings_here("ignore"):
         yield

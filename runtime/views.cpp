@@ -1,5 +1,6 @@
 // Results that are views which autograd and `_base` know.  Eager PyTorch makes them, asked directly where its
-// libraries have the function that `Tensor.as_strided` comes to: four views cost 1.9 us less so.
+// libraries have the function that `Tensor.as_strided` comes to: a call with four results took 5.8 us through
+// Python's method, and takes 2.3.
 //
 // The types stand for PyTorch's own in that function's signature.  What decides how they are passed is kept:
 // a tensor and an optional number have destructors, a list of numbers is two words.
