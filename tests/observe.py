@@ -82,6 +82,11 @@ def _into(out: io.StringIO) -> Any:
             root.removeHandler(handler)
 
 
+def without_stack(text: str) -> str:
+    """An error's text without the stack of C++ frames, full of addresses, that some errors of PyTorch bring."""
+    return text.partition("\nException raised from ")[0]
+
+
 def global_state() -> dict[str, Any]:
     return {
         "grad mode": torch.is_grad_enabled(),
@@ -287,7 +292,7 @@ class Picture:
 
     def _exception(self, value: BaseException) -> tuple[Any, ...]:
         return (
-            self._of(value.args),
+            *(without_stack(x) if isinstance(x, str) else self._of(x) for x in value.args),
             self._of(value.__cause__),
             self._of(value.__context__),
             value.__suppress_context__,

@@ -21,7 +21,7 @@ import torch
 import frameloom
 from frameloom import jit
 from tests.fuzz import support
-from tests.observe import Picture, _difference, aliasing_of, is_leaf, observe
+from tests.observe import Picture, _difference, aliasing_of, is_leaf, observe, without_stack
 
 # Relative errors that differently ordered sums and other functions of the same accuracy may make, in units of the last place.
 ULPS = 64.0
@@ -185,7 +185,7 @@ def _errors(got: Seen, want: Seen) -> tuple[str, str] | None:
     if type(g) is not type(w):
         trace = "".join(traceback.format_exception(g)[-3:]) if g else ""
         return f"{type(g).__name__} for {type(w).__name__}", f"{g!r} for {w!r} {trace}"
-    if str(g) != str(w):
+    if without_stack(str(g)) != without_stack(str(w)):
         return "text of an exception", f"{g!r} for {w!r}"
     # Autograd's message names the node that it meets first, and ours are others.
     if NODE.sub("", got.graded) != NODE.sub("", want.graded):

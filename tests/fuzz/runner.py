@@ -129,6 +129,8 @@ def _work(items: Sequence[Item], out: Connection, told: str, way: Way) -> None:
     output = os.open(told, os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(output, stream)
+    if on_gpu():
+        prepare()
     faulthandler.enable(2)
     faulthandler.register(signal.SIGUSR1, 2)
     limit = GIGABYTES << 30
@@ -196,6 +198,8 @@ def prepare() -> None:
     from tests.fuzz.interpret import interpreted
     from tests.fuzz.judge import judge
 
+    # The first optimizer imports PyTorch's own compiler: seconds, in which a trial that is out of time leaves half a module.
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)])
     if on_gpu():
         return
     with interpreted():
