@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from frameloom import launch_timer
-from frameloom.codegen.launch import LaunchSource
+from frameloom.codegen.launch import LaunchEntry, LaunchSource
 from frameloom.codegen.triton_module import Variants
 from frameloom.codegen.tuning import Tuning
 from frameloom.debug import log
@@ -45,6 +45,9 @@ def _chosen(
     kernel: Variants, device: str, measure: Measure, cache: DiskCache, deadline: float
 ) -> LaunchSource:
     default = kernel.source()
+    if _varies(default):
+        log("timing", f"{default.symbol}: not tuned: no one size to time it at")
+        return default
     key = _key(default, kernel)
     kept = cache.get(key, ".tuning")
     if kept is not None:
@@ -81,6 +84,13 @@ def _times(
     for i, seconds in zip(able, measure(pairs, device), strict=True):
         taken[i] = seconds
     return taken
+
+
+def _varies(source: LaunchSource) -> bool:
+    """Whether its sizes differ from call to call."""
+    buffers = [b for e in source.entries if isinstance(e, LaunchEntry) for b in e.buffers]
+    sizes = [*source.grid, *(n for b in buffers for n in (*b.shape, *b.strides))]
+    return bool(source.sizes) or any(not isinstance(n, int) for n in sizes)
 
 
 def _key(default: LaunchSource, kernel: Variants) -> str:

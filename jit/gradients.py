@@ -370,6 +370,8 @@ def _still_as_saved(context: Any, missing: frozenset[int]) -> list[Any] | None:
         left = list(context._raw_saved_tensors)
     except RuntimeError:  # they were let go of
         return None
+    if not all(hasattr(s, "unpack") for s in left):  # PyTorch 2.11 does not tell which it was
+        return None
     how = piece.how
     reads = frozenset(partial_backward(how, missing).reads)
     n_inputs = len(how.saved_inputs)

@@ -11,9 +11,12 @@ from frameloom import autotune
 from frameloom.autotune import tuned
 from frameloom.codegen.partition import launches
 from frameloom.codegen.triton_module import generate, variants
+from frameloom.ir.dtype import DType
 from frameloom.ir.node import unary
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Kernel
+from frameloom.ir.program import Buffer, Kernel, Kind
+from frameloom.ir.size_facts import Facts
+from frameloom.ir.substitute import space
 from frameloom.runtime.cache import DiskCache
 from tests.codegen.kernels import out, read, write
 from tests.codegen.test_triton import rows, softmax
@@ -125,3 +128,14 @@ def test_what_is_kept_can_be_read(cache):
         "stages",
         "persistent",
     }
+
+
+def test_kernels_of_sizes_that_vary_are_launched_as_they_are(cache):
+    n = Facts().symbol(64, None)
+    i, j = space((n, 4096))
+    x = Buffer("x", DType.F32, (n, 4096), (4096, 1), Kind.INPUT)
+    kernel = Kernel("k", (write(out("o", (n, 4096)), (i, j), softmax(x, i, j)),))
+    given = variants(launches(kernel, TINY), TINY)
+    times = Times(1)
+    assert how(tuned(given, "cuda:0", times, cache)[0]) == how(given[0].source())
+    assert times.asked == []
