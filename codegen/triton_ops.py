@@ -135,8 +135,9 @@ class Ops:
     # --- operations with more to them than a name
 
     def _neg(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        # 0 - x would lose the sign of zero.
-        return f"-{args[0]}" if of.is_float or of.bits >= 32 else f"(-{args[0]}).to({TYPES[of]})"
+        if of.is_float:  # Triton's own minus is 0 - x, which loses the sign of zero
+            return f"{args[0]} * -1.0"
+        return f"-{args[0]}" if of.bits >= 32 else f"(-{args[0]}).to({TYPES[of]})"
 
     def _not(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         return f"{args[0]} == 0" if of is DType.BOOL else f"~{args[0]}"
@@ -177,7 +178,7 @@ class Ops:
 
     def _sigmoid(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         exp = "tl.exp" if short and of is DType.F32 else self.function(Op.EXP, of)
-        return self._div(n, [full(1.0, of), f"1.0 + {exp}(-{args[0]})"], of, short)
+        return self._div(n, [full(1.0, of), f"(1.0 + {exp}(-{args[0]}))"], of, short)
 
     def _isnan(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         return f"{args[0]} != {args[0]}"
@@ -218,8 +219,9 @@ class Ops:
         to, a = n.dtype, args[0]
         if to is DType.BOOL:
             return f"{a} != 0"
-        if of.is_float and to.is_int and to.bits < 32:
-            return f"{a}.to(tl.int32).to({TYPES[to]})"
+        if of.is_float and to.is_int and to.bits < 32:  # as PyTorch goes there
+            through = "tl.int64" if to is DType.U8 else "tl.int32"
+            return f"{a}.to({through}).to({TYPES[to]})"
         return f"{a}.to({TYPES[to]})"
 
 
