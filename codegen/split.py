@@ -31,13 +31,20 @@ def split(stores: Sequence[Store], least: float = 0.0) -> list[Store]:
     # Conditions first: within a piece a division often has one value.
     result = [_simplified(s) for s in stores]
     while len(result) < len(stores) + PIECES and (cut := _threshold(result, least)) is not None:
-        result = [piece for s in result for piece in _pieces(s, *cut)]
+        pieces = [piece for s in result for piece in _pieces(s, *cut)]
+        result = [s for s in pieces if not _keeps(s)] or pieces[:1]
     for _ in range(CUTS):
         found = _division(result)
         if found is None:
             break
         result = [_digits(s, *found) for s in result]
     return result
+
+
+def _keeps(store: Store) -> bool:
+    """Whether it writes what is there."""
+    value = store.value
+    return value.op is Op.LOAD and value.arg == store.buffer and value.srcs == (store.offset,)
 
 
 def _roots(stores: Iterable[Store]) -> list[Node]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from frameloom.errors import VerifyError
@@ -9,7 +10,7 @@ from frameloom.ir.alike import in_full
 from frameloom.ir.dtype import DType
 from frameloom.ir.elementwise import elementwise
 from frameloom.ir.forms import kernels_of
-from frameloom.ir.index import bounds
+from frameloom.ir.index import affine, bounds
 from frameloom.ir.late_checks import bad_positions
 from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
@@ -28,7 +29,7 @@ from frameloom.ir.program import (
     View,
 )
 from frameloom.ir.scatter import is_scatter, reads_own
-from frameloom.ir.size import Size, surely_positive
+from frameloom.ir.size import Size, hint_of, surely_positive
 from frameloom.ir.substitute import loads, topological
 from frameloom.ir.text import show
 
@@ -65,9 +66,10 @@ def verify(program: Program, blame: str = "") -> None:
             for buffer in written_here:
                 again = buffer in written and buffer.kind is not Kind.INPUT
                 if again and buffer not in read_too:
-                    # Unless it is another part of what kernels have stored (of a concatenation).
+                    # Unless it is another part of what kernels have stored (of a concatenation), or a part anew.
                     before, now = pieces.get(buffer), stored.get(buffer, set())
-                    if not before or not now or not now.isdisjoint(before):
+                    is_other = bool(before and now and now.isdisjoint(before))
+                    if not is_other and not _stores_a_part(kernels, buffer):
                         raise _Fault(f"{buffer} is written twice")
                 pieces.setdefault(buffer, set()).update(stored.get(buffer, ()))
             if isinstance(step, KernelList):
@@ -107,6 +109,12 @@ def _offsets(kernels: Sequence[Kernel]) -> dict[Buffer, set[Node]]:
         for s in k.stores:
             found.setdefault(s.buffer, set()).add(s.offset)
     return found
+
+
+def _stores_a_part(kernels: Sequence[Kernel], buffer: Buffer) -> bool:
+    stores = [s for k in kernels for s in k.stores if s.buffer == buffer]
+    count = sum(math.prod(hint_of(a.extent) for a in s.axes) for s in stores)
+    return 0 < count < math.prod(map(hint_of, buffer.shape))
 
 
 def _missing(buffer: Buffer, written: set[Buffer]) -> bool:
@@ -191,7 +199,7 @@ def _check_offset(buffer: Buffer, offset: Node) -> None:
 
 def _check_hazards(kernel: Kernel) -> None:
     """No store reads what the kernel writes, but for the very element that it overwrites or, in elementwise kernels, that
-    another one updates."""
+    another one updates.  Several may write to parts of a buffer."""
     if is_scatter(kernel):
         scatter, *flags = kernel.stores
         if reads_own(scatter) or any(bad_positions(f, scatter) is None for f in flags):
@@ -205,11 +213,41 @@ def _check_hazards(kernel: Kernel) -> None:
                 continue
             updates = n.arg.kind is Kind.INPUT and elementwise(kernel.stores)
             if any(
-                n.srcs[0] is not w.offset
-                or (w is not s and not (updates and n in loads([w.value])))
+                not (w is not s and _never_meet(n.srcs[0], w.offset))
+                and (
+                    n.srcs[0] is not w.offset
+                    or (w is not s and not (updates and n in loads([w.value])))
+                )
                 for w in stored[n.arg]
             ):
                 raise _Fault(f"{kernel.name} reads {n.arg}, which it also writes", n)
+
+
+def _never_meet(one: Node, other: Node) -> bool:
+    """Whether no position of either's loops gives both the same offset."""
+    forms = affine(one), affine(other)
+    if forms[0] is None or forms[1] is None:
+        return False
+    need = forms[1][1] - forms[0][1]
+    steps: dict[int, int] = {}
+    for sign, (factors, _) in zip((1, -1), forms, strict=True):
+        for a, factor in factors.items():
+            step, most = sign * factor, a.extent - 1
+            if not all(isinstance(x, int) for x in (need, step, most)):
+                return False
+            if step < 0:
+                need, step = need - step * most, -step
+            steps[step] = steps.get(step, 0) + most
+    return not _is_sum(need, sorted(steps.items(), reverse=True))
+
+
+def _is_sum(need: int, steps: Sequence[tuple[int, int]]) -> bool:
+    """Whether `need` is a sum of multiples of the steps, of each at most so many; the largest step first."""
+    if not steps:
+        return need == 0
+    (step, most), *rest = steps
+    low = max(0, -((sum(s * n for s, n in rest) - need) // step))
+    return any(_is_sum(need - step * m, rest) for m in range(low, min(most, need // step) + 1))
 
 
 # --- nodes
