@@ -60,6 +60,7 @@ class Item:
     site: tuple[CodeType, int]
     origin = None
     is_item = True
+    is_on_cpu = True
 
     @property
     def is_erased(self) -> bool:

@@ -2,7 +2,8 @@
 
 In: such an op as the recorder meets it.  Out: its result, a tensor with a late symbol as one of its sizes (ir/size.py): the number is known only
 behind the op.  What has to be assumed of it (size_facts.py) the plan checks there, before it writes to any input; where it does not hold the call
-starts anew as plain Python.  Where that is impossible, and where a GPU computes, the graph breaks at the op.
+starts anew as plain Python.  Where that is impossible the graph breaks at the op.  So it does on a GPU, but for ops of the program (own_ops.py) whose
+sizes nothing has to be assumed of.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from frameloom.capture.assumptions import may_draw_again
+from frameloom.capture.aten_op import tensors_of
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
 from frameloom.capture.record_views import view
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from frameloom.capture.values.base import Value
 
 aten = torch.ops.aten
-CPU = torch.device("cpu")
 COPIES = (aten.clone.default, aten.detach.default, aten.alias.default)
 
 
@@ -52,6 +53,10 @@ class Result:
     @property
     def is_erased(self) -> bool:
         return self.node is None or self.node._erased
+
+    @property
+    def is_on_cpu(self) -> bool:
+        return self.fake is None or self.fake.device.type == "cpu"
 
     def text(self) -> str:
         return f"{self.node}.shape[{self.dim}]"
@@ -123,7 +128,9 @@ def made(
 ) -> Any:  # fmt: skip
     """The op, whose results have these geometries."""
     recorder.looks_at_data = True
-    found = recorder.pure(func, args, kwargs or {}, recorder.new(metas, CPU))
+    kwargs = kwargs or {}
+    device = tensors_of(func, args, kwargs)[0].device
+    found = recorder.pure(func, args, kwargs, recorder.new(metas, device))
     if source is not None:
         source.fake = found if isinstance(found, Fake) else found[0]
         source.node = source.fake.node
@@ -230,13 +237,13 @@ def is_possible(fakes: Sequence[Fake]) -> bool:
 
 
 def check_device(node: torch.fx.Node, meta: Any) -> None:
-    """What a GPU computes does not depend on such sizes."""
+    """What a GPU computes does not depend on such sizes of what the CPU has."""
     metas = meta if isinstance(meta, list | tuple) else [meta]
     sizes = [n.meta.get("val") for n in node.all_input_nodes]
     for m in metas:
         if isinstance(m, SizedMeta):
             sizes += [*m.shape, *m.stride(), m.storage_offset()]
-    if any(map(late_in, sizes)):
+    if any(s.source.is_on_cpu for n in sizes for s in late_in(n)):
         raise Break("data_dependent", f"{node.target} on a GPU")
 
 
@@ -300,6 +307,10 @@ def check_returned(recorder: Recorder, nodes: Sequence[torch.fx.Node]) -> None:
 
 def checks_sizes(t: Tracer, graph: CapturedGraph, ours: bool) -> bool:
     """Whether calls of the graph may have to start anew.  `ours`: our own plan runs it, which writes nothing before it has looked."""
+    for n in t.recorder.facts.late_conditions():
+        for symbol in late_in(n):
+            if not symbol.source.is_on_cpu:
+                raise Avoid(symbol.source.site)
     found = assumed(t.recorder)
     if not found:
         return False

@@ -15,7 +15,7 @@ from torch._library import fake_impl, simple_registry
 
 from frameloom.capture.aten_op import facts_of, tensors_of
 from frameloom.capture.fake import Fake
-from frameloom.capture.late_sizes import is_possible, made, new_size
+from frameloom.capture.late_sizes import made, new_size
 from frameloom.capture.sized import SizedMeta, strides_of
 from frameloom.ir.size import Int, Size
 
@@ -55,7 +55,8 @@ def _record(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     fakes = tensors_of(func, args, kwargs)
     shapes = [n for f in fakes for n in (*f.shape, *f.stride())]
     given = pytree.tree_leaves((args, kwargs))
-    if not is_possible(fakes) or any(isinstance(n, Size) for n in (*shapes, *given)):
+    is_possible = len({f.device for f in fakes}) == 1
+    if not is_possible or any(isinstance(n, Size) for n in (*shapes, *given)):
         return recorder.pure(func, args, kwargs)
     metas = _metas(recorder, func, args, kwargs)
     if metas is None:
