@@ -227,8 +227,13 @@ def _cut(value: Any) -> str:
 def _off(g: Any, w: Any) -> float:
     """How far apart, where 1 is what rounding may do."""
     if not isinstance(w, torch.Tensor):
-        same = g == w or (g != g and w != w)
-        return 0.0 if same else abs(g - w) / (1e-12 * ULPS * (abs(w) + 1)) if isinstance(w, float) else 2.0  # fmt: skip
+        if g == w or (g != g and w != w):
+            return 0.0
+        if not isinstance(w, float):
+            return 2.0
+        # What a tensor of float32 gave, as a Python float.
+        is_single = torch.equal(torch.tensor([g, w], dtype=torch.float32).double(), torch.tensor([g, w], dtype=torch.float64))  # fmt: skip
+        return abs(g - w) / ((1e-7 if is_single else 1e-12) * ULPS * (abs(w) + 1))
     with torch.no_grad():
         g, w = g.detach().cpu(), w.detach().cpu()
         if w.numel() == 0:

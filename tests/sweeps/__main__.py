@@ -1,4 +1,4 @@
-"""`python -m tests.sweeps [elementwise] [halves] [reductions] [refused]`: says what differs from eager; exit status 1 if anything does.
+"""`python -m tests.sweeps [elementwise] [halves] [reductions] [refused] [--device cuda]`: says what differs from eager; exit status 1 if anything does.
 
 elementwise   functions of one and of two elements, of special values of every dtype
 halves        the same, of every 16-bit float, to the last digit
@@ -8,6 +8,8 @@ refused       every op of PyTorch's op database, on each dtype that it refuses
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -43,10 +45,10 @@ def compared(
                     yield name, found
 
 
-def sweep_elementwise() -> Iterator[str]:
+def sweep_elementwise(device: str) -> Iterator[str]:
     checked = {k: v for k, v in elementwise.TWO.items() if k not in elementwise.EAGERS_OWN}
     for dtype in DTYPES:
-        values = special(dtype)
+        values = special(dtype).to(device)
         one = {k: v for k, v in elementwise.ONE.items() if k not in elementwise.EAGERS_OWN}
         for name, found in compared(one, (values,), 16):
             yield f"{name} of {dtype}: {found}"
@@ -58,33 +60,35 @@ def sweep_elementwise() -> Iterator[str]:
             yield f"{name} of {dtype}: {found}"
 
 
-def sweep_halves() -> Iterator[str]:
-    every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+def sweep_halves(device: str) -> Iterator[str]:
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int32, device=device).to(torch.int16)
     for dtype in (torch.float16, torch.bfloat16):
         values = every.view(dtype)[every.view(dtype).isfinite()]
-        near = (torch.randn(len(values), generator=torch.Generator().manual_seed(0)) * 3).to(dtype)
+        near = torch.randn(len(values), generator=torch.Generator().manual_seed(0)) * 3
+        near = near.to(device, dtype)
         for table, args in ((elementwise.ONE, (values,)), (elementwise.TWO, (values, near))):
             exact = {k: v for k, v in table.items() if k not in elementwise.EAGERS_OWN}
             for name, found in compared(exact, args, 1):
                 yield f"{name} of {dtype}: {found}"
 
 
-def sweep_reductions() -> Iterator[str]:
+def sweep_reductions(device: str) -> Iterator[str]:
     for dtype in DTYPES:
         for k, x in enumerate(matrices(dtype)):
-            for name, found in compared(reductions.TABLE, (x,), 64, scaled=True):
+            for name, found in compared(reductions.TABLE, (x.to(device),), 64, scaled=True):
                 yield f"{name} of {dtype}, matrix {k}: {found}"
 
 
-def sweep_refused() -> Iterator[str]:
+def sweep_refused(device: str) -> Iterator[str]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     for op in op_db:
+        taken = op.supported_dtypes(torch.device(device).type)
         sample = next(
-            (s for d in (torch.float32, torch.int64) if d in op.dtypes for s in op.sample_inputs("cpu", d)), None
+            (s for d in (torch.float32, torch.int64) if d in taken for s in op.sample_inputs(device, d)), None
         )  # fmt: skip
         for dtype in DTYPES:
-            if sample is None or dtype in op.dtypes:
+            if sample is None or dtype in taken:
                 continue
 
             def turned(a: Any, dtype: Any = dtype, sample: Any = sample) -> Any:
@@ -115,19 +119,20 @@ SWEEPS = {
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sweeps", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="sweep", help=", ".join(SWEEPS))
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(SWEEPS):
+        parser.error(f"no sweep {', '.join(sorted(unknown))}; there are {', '.join(SWEEPS)}")
     warnings.simplefilter("ignore")
-    names = sys.argv[1:] or list(SWEEPS)
-    if unknown := set(names) - set(SWEEPS):
-        print(f"no sweep {', '.join(sorted(unknown))}; there are {', '.join(SWEEPS)}")
-        return 2
     differ = 0
     with torch.no_grad():
-        for name in names:
-            if name == "refused":
-                with interpreted():
-                    found = list(SWEEPS[name]())
-            else:
-                found = list(SWEEPS[name]())
+        for name in options.names or SWEEPS:
+            # Nothing is computed there, so that no kernels are needed.
+            only_refused = name == "refused" and options.device == "cpu"
+            with interpreted() if only_refused else contextlib.nullcontext():
+                found = list(SWEEPS[name](options.device))
             print(*found, f"{name}: {len(found)} differ", sep="\n", flush=True)
             differ += len(found)
     return int(bool(differ))
