@@ -16,7 +16,6 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from frameloom.capture.aten_op import draws
 from frameloom.capture.fake import Fake
 from frameloom.capture.thread_warnings import warnings_here
 from frameloom.capture.values.symbolic import SYMBOLS
@@ -45,9 +44,10 @@ def lies_alike(
     kwargs: Any,
     results: Sequence[Fake],
     sharing: bool,
+    draws: bool,
 ) -> bool:
     """Whether the results of `fn(*args, **kwargs)` are as recorded wherever `size` is 1; where PyTorch refuses, one of `others` that is 1 may be the reason.
-    `sharing`: what they share memory with, too."""
+    `sharing`: what they share memory with, too.  `draws`: whether the call draws random numbers."""
     known = size.facts.resolved(size)
     if not isinstance(known, Size):
         return known != 1
@@ -63,7 +63,7 @@ def lies_alike(
     if not can_be_tried(fn) or (fn is ATTENTION and not on_cpu):  # each device has its own
         return False
     # Only then: another thread may draw meanwhile.
-    random_state = torch.get_rng_state() if _draws(given, results) else None
+    random_state = torch.get_rng_state() if draws else None
     trials = 0
     try:
         for values in _assignments(symbols):
@@ -88,21 +88,6 @@ def lies_alike(
         if random_state is not None:
             torch.set_rng_state(random_state)
     return trials > 0
-
-
-def _draws(given: Sequence[Fake], results: Sequence[Fake]) -> bool:
-    """Whether the call that made the results of what it was given drew random numbers."""
-    passed: set[Any] = {f.node for f in given}
-    pending: list[Any] = [f.node for f in results]
-    while pending:
-        node = pending.pop()
-        if node is None or node in passed:
-            continue
-        if draws(node):
-            return True
-        passed.add(node)
-        pending += node.all_input_nodes
-    return False
 
 
 def _assignments(symbols: Sequence[Symbol]) -> Iterator[dict[Symbol, int]]:

@@ -266,9 +266,8 @@ class Recorder(TorchDispatchMode):
         if self.facts.soft or self.facts.soft_0:
             results = tuple(fakes_in((result,)))
             is_answer = not results and result is not None
-            self.soft_sizes.end(
-                fn, (args, kwargs), tuple(fakes_in((args, kwargs))), results, is_answer
-            )
+            called = (args, kwargs)
+            self.soft_sizes.end(self.last, fn, called, tuple(fakes_in(called)), results, is_answer)
         if any(id(f) not in self.outs for f in fakes_in((kwargs.get("out"),))):
             # Composite functions handle tensors that are not plain ones otherwise, and may leave `out` alone.
             raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)} with out=")

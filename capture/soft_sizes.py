@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from frameloom.capture.aten_op import draws
 from frameloom.capture.fake import Fake
 from frameloom.capture.layout_trials import can_be_tried, lies_alike
 from frameloom.capture.saved import is_view
@@ -47,6 +48,7 @@ class Assumption:
     given: tuple[Any, Any]  # the arguments
     sources: tuple[Any, ...]
     results: tuple[Fake, ...]
+    draws: bool  # whether the call drew random numbers
     sharing: bool = False  # whether it shows what shares memory with what
 
     def is_0_visible(self, outputs: Sequence[Fake]) -> bool:
@@ -76,7 +78,8 @@ class Assumption:
     def note(self) -> None:
         """It becomes a condition, for those sizes for which PyTorch gives something else where they are 1."""
         for n in self.sizes:
-            if not lies_alike(n, self.sizes, self.fn, *self.given, self.results, self.sharing):
+            call = self.fn, *self.given
+            if not lies_alike(n, self.sizes, *call, self.results, self.sharing, self.draws):
                 n.facts.assume_not_0(n - 1)
 
     def shapes(self, outputs: Sequence[Fake]) -> bool:
@@ -165,6 +168,14 @@ def has_strides_if_empty(fake: Fake) -> bool:
     return True
 
 
+def _draws_behind(last: torch.fx.Node) -> bool:
+    """Whether what is recorded behind that node draws random numbers.  What is written is a new node at once, so that results tell nothing."""
+    node, end = last.next, last.graph._root
+    while node is not end and not draws(node):
+        node = node.next
+    return node is not end
+
+
 class SoftSizes:
     """Those of one recording."""
 
@@ -186,20 +197,22 @@ class SoftSizes:
 
     def end(
         self,
+        last: torch.fx.Node,
         fn: Callable[..., Any],
         given: tuple[Any, Any],
         arguments: Sequence[Fake],
         results: Sequence[Fake],
         is_answer: bool = False,
     ) -> None:
-        """`fn` has been recorded.  `is_answer`: what it gave is no tensor, so that the program sees it at once (`x.is_contiguous()`)."""
+        """`fn` has been recorded, behind the node `last`.  `is_answer`: what it gave is no tensor, so that the program sees it at once (`x.is_contiguous()`)."""
         sizes, not_0 = frozenset(self._facts.soft), frozenset(self._facts.soft_0)
         if is_answer:
             for n in (*(n - 1 for n in sizes), *not_0):
                 self._facts.assume_not_0(n)
         elif sizes or not_0:
             sources = tuple(f.memory for f in arguments)
-            self._found.append(Assumption(sizes, not_0, fn, given, sources, tuple(results)))
+            drawn = _draws_behind(last)
+            self._found.append(Assumption(sizes, not_0, fn, given, sources, tuple(results), drawn))
 
     def settle(self, outputs: Sequence[Fake]) -> None:
         """The recording is over."""

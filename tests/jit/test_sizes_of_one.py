@@ -200,3 +200,12 @@ def test_results_of_an_expanded_tensor_lie_as_in_eager():
         torch.ones(3, 5).expand(4, 3, 5),
     ):
         assert jitted(x).stride() == (x + 1).stride()
+
+
+def test_trials_of_what_writes_random_numbers_draw_none():
+    jitted = jit(lambda x: x.bernoulli_(0.5), dynamic=True)
+    torch.manual_seed(0)
+    want, state = torch.empty(3, 4).t().bernoulli_(0.5), torch.get_rng_state()
+    torch.manual_seed(0)
+    assert torch.equal(jitted(torch.empty(3, 4).t()), want)
+    assert torch.equal(torch.get_rng_state(), state)
