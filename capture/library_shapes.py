@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes import empty, rule
+from frameloom.capture.shapes import broadcast, empty, rule
 
 aten = torch.ops.aten
 
@@ -65,3 +65,16 @@ def _part_put_back(
 )
 def _fake_quantized(func: Any, x: torch.Tensor, *args: Any) -> Any:
     return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
+
+
+@rule(
+    aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor, aten.poisson.default,
+)  # fmt: skip
+def _drawn_anew(func: Any, x: Any, second: Any = None, **options: Any) -> Any:
+    """Contiguous, however what they are drawn for lies, which their meta kernels look at."""
+    given = [a for a in (x, second) if isinstance(a, torch.Tensor)]
+    shape = broadcast(*(a.shape for a in given))
+    numbers = [a for a in (second,) if isinstance(a, float)]
+    if shape is None or given[-1].is_complex() or any(not a >= 0 for a in numbers):
+        return None  # they say what they refuse
+    return empty(shape, given[0].dtype)

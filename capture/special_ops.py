@@ -114,6 +114,8 @@ def _record_assertion(recorder: Any, func: Any, args: Any, kwargs: Any) -> None:
 def _record_dropout(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Which random numbers its kernel draws depends on how its input lies in memory."""
     x = args[0]
+    if not x.numel():
+        raise Break("unsupported_op", f"{func} of nothing, which is the tensor itself")
     results = recorder.pure(func, args, kwargs)
     number = x.memory.input
     name = None if number is None else f"input_{number}"

@@ -154,3 +154,27 @@ def as_eager(fn, x, dynamic):
         windows = [t.as_strided((t.numel(),), (1,)) for t in (found, wanted) if t.numel()]
         if windows and wanted.untyped_storage().nbytes() == wanted.numel() * wanted.element_size():
             torch.testing.assert_close(*windows)
+
+
+DRAWING = {
+    "means": lambda x: torch.normal(x, 0.5),
+    "deviations": lambda x: torch.normal(0.5, x),
+    "both": lambda x: torch.normal(x, x),
+    "poisson": lambda x: torch.poisson(x),
+    "rrelu": lambda x: F.rrelu(x, training=True),
+    "native_dropout": lambda x: torch.native_dropout(x, 0.5, True)[1],
+}
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_drawn(name):
+    """Also of nothing, and where sizes are 1."""
+    fn = DRAWING[name]
+    jitted = jit(fn)
+    for x in (X.permute(2, 0, 3, 1), X[:0], X[:1, :1].permute(3, 1, 2, 0)):
+        torch.manual_seed(0)
+        wanted = fn(x)
+        torch.manual_seed(0)
+        found = jitted(x)
+        assert (found.stride(), found.dtype) == (wanted.stride(), wanted.dtype)
+        assert torch.equal(found, wanted)
