@@ -14,9 +14,9 @@ import torch._prims_common
 
 from frameloom.capture.fake import Fake
 from frameloom.capture.index_shapes import laid_out
-from frameloom.capture.shapes import empty
+from frameloom.capture.shapes import empty, iterator_strides
 from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided, has_sizes, settled
-from frameloom.capture.sized_rules import as_suggested
+from frameloom.capture.sized_rules import as_suggested, dense_like
 from frameloom.ir.size import Int, Size, atoms_of, evaluated, hint_of, late_in
 
 aten = torch.ops.aten
@@ -233,6 +233,14 @@ def _index(meta: Any, x: Any, indices: Any) -> Any:
     return laid_out(settled(x.meta), chosen, same_strides=True)
 
 
+def _dropout(meta: Any, x: Any, p: float, train: bool | None) -> Any:
+    """A product with the mask; else a copy."""
+    mask, shape = dense_like(x.meta, torch.bool), tuple(x.shape)
+    if train is False:
+        return dense_like(x.meta), mask
+    return empty_strided(shape, iterator_strides(shape, [x.meta, mask], True), x.dtype), mask
+
+
 HALVES = (torch.float16, torch.bfloat16)
 LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten.convolution.default): _convolution,
@@ -245,6 +253,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten._native_batch_norm_legit_functional.default): _batch_norm_on_cpu,
     ("cpu", aten._batch_norm_with_update_functional.default): _batch_norm_on_cpu,
     ("cpu", aten.native_layer_norm.default): _layer_norm_on_cpu,
+    ("cpu", aten.native_dropout.default): _dropout,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
     ("cpu", aten.multi_margin_loss.default): _multi_margin_loss,
     ("cpu", aten._embedding_bag.default): _embedding_bag,

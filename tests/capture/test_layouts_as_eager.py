@@ -163,6 +163,8 @@ DRAWING = {
     "poisson": lambda x: torch.poisson(x),
     "rrelu": lambda x: F.rrelu(x, training=True),
     "native_dropout": lambda x: torch.native_dropout(x, 0.5, True)[1],
+    "native_dropout's result": lambda x: torch.native_dropout(x, 0.5, True)[0],
+    "native_dropout of no use": lambda x: torch.native_dropout(x, 0.5, False)[0],
 }
 
 
@@ -171,7 +173,7 @@ def test_drawn(name):
     """Also of nothing, and where sizes are 1."""
     fn = DRAWING[name]
     jitted = jit(fn)
-    for x in (X.permute(2, 0, 3, 1), X[:0], X[:1, :1].permute(3, 1, 2, 0)):
+    for x in (X.permute(2, 0, 3, 1), X[:0], X[:1, :1].permute(3, 1, 2, 0), XS[-1]):
         torch.manual_seed(0)
         wanted = fn(x)
         torch.manual_seed(0)
