@@ -1,6 +1,6 @@
 """Plans that the reference interpreter of the loop IR runs, in place of kernels from the C++ compiler: no compiler is waited for.
 
-Programs that compute with numbers, draw or decide sizes by data keep their native plans.
+Programs that compute with numbers or decide sizes by data keep their native plans, and so do those that draw, unless it is asked for.
 """
 
 from __future__ import annotations
@@ -25,10 +25,15 @@ from frameloom.ir.program import Buffer, Extern, Kind, Program, View
 _assembled = pipeline._assembled
 
 
+_draws_too = False
+
+
 @contextlib.contextmanager
-def interpreted() -> Iterator[None]:
-    """Within, programs are compiled for the interpreter where it can run them."""
+def interpreted(draws: bool = False) -> Iterator[None]:
+    """Within, programs are compiled for the interpreter where it can run them.  `draws`: those that draw, too; native plans know better
+    how their calls start anew."""
     with (
+        mock.patch(f"{__name__}._draws_too", draws),
         mock.patch.object(pipeline, "generate_all", _no_texts),
         mock.patch.object(pipeline, "_assembled", _interpreter),
     ):
@@ -67,6 +72,7 @@ class _Plan:
         versions = [
             (inputs[k], inputs[k]._version + (k not in self.uncounted)) for k in self.mutated
         ]
+        generator = torch.get_rng_state() if _draws_too else None
         with reference.as_a_plan():
             given = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]
             try:
@@ -74,6 +80,8 @@ class _Plan:
             except Exception as error:  # behind nothing that is written
                 if not self.restarts:
                     raise
+                if generator is not None:
+                    torch.set_rng_state(generator)
                 raise _capture.RunPlainly(error) from None
         for tensor, version in versions:
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
@@ -103,4 +111,4 @@ def _can_run(program: Program) -> bool:
     calls = [s for s in program.steps if isinstance(s, Extern)]
     if any(s.target in OWN or defines(s) for s in calls) or reference.why_not(program) is not None:
         return False
-    return not any(map(reference.draws, calls))
+    return _draws_too or not any(map(reference.draws, calls))

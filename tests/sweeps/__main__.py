@@ -1,9 +1,10 @@
-"""`python -m tests.sweeps [elementwise] [halves] [reductions] [refused] [--device cuda]`: says what differs from eager; exit status 1 if anything does.
+"""`python -m tests.sweeps [NAME ...] [--device cuda]`: says what differs from eager; exit status 1 if anything does.
 
 elementwise   functions of one and of two elements, of special values of every dtype
 halves        the same, of every 16-bit float, to the last digit
 reductions    of matrices with ties, infinities, NaN, one element and none
 refused       every op of PyTorch's op database, on each dtype that it refuses
+draws         ops that draw random numbers, on tensors of all layouts
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import torch.utils._pytree as pytree
 from frameloom import jit
 from tests.fuzz.interpret import interpreted
 from tests.sweeps import elementwise, reductions
+from tests.sweeps.draws import sweep_draws
 from tests.sweeps.values import DTYPES, difference, matrices, special
 
 TOGETHER = 40  # functions of one graph
@@ -115,6 +117,7 @@ def error_of(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
 
 SWEEPS = {
     "elementwise": sweep_elementwise, "halves": sweep_halves, "reductions": sweep_reductions, "refused": sweep_refused,
+    "draws": lambda device: sweep_draws(),  # on the CPU alone
 }  # fmt: skip
 
 
