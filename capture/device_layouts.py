@@ -16,7 +16,7 @@ from frameloom.capture.fake import Fake
 from frameloom.capture.index_shapes import laid_out
 from frameloom.capture.shapes import empty, iterator_strides
 from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided, has_sizes, settled
-from frameloom.capture.sized_rules import as_suggested, dense_like
+from frameloom.capture.sized_rules import as_suggested, dense_like, folds_keep_order
 from frameloom.ir.size import Int, Size, atoms_of, evaluated, hint_of, late_in
 
 aten = torch.ops.aten
@@ -233,6 +233,15 @@ def _index(meta: Any, x: Any, indices: Any) -> Any:
     return laid_out(settled(x.meta), chosen, same_strides=True)
 
 
+def _fold(meta: Any, *args: Any, **options: Any) -> Any:
+    """Of nothing a fresh tensor; meta kernels give the dimension that is kept a stride of 0."""
+    if isinstance(meta, tuple):
+        return tuple(map(_fold, meta))
+    if has_sizes(meta.shape) or meta.numel() or folds_keep_order():
+        return meta
+    return empty(meta.shape, meta.dtype)
+
+
 def _dropout(meta: Any, x: Any, p: float, train: bool | None) -> Any:
     """A product with the mask; else a copy."""
     mask, shape = dense_like(x.meta, torch.bool), tuple(x.shape)
@@ -254,6 +263,19 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten._batch_norm_with_update_functional.default): _batch_norm_on_cpu,
     ("cpu", aten.native_layer_norm.default): _layer_norm_on_cpu,
     ("cpu", aten.native_dropout.default): _dropout,
+    **{
+        ("cpu", func): _fold
+        for func in (
+            aten.sum.dim_IntList,
+            aten.prod.dim_int,
+            aten.amax.default,
+            aten.amin.default,
+            aten.var.correction,
+            aten.std.correction,
+            aten.var_mean.correction,
+            aten.std_mean.correction,
+        )
+    },
     ("cpu", aten.nonzero_static.default): _nonzero_static,
     ("cpu", aten.multi_margin_loss.default): _multi_margin_loss,
     ("cpu", aten._embedding_bag.default): _embedding_bag,

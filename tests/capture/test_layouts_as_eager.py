@@ -180,3 +180,11 @@ def test_drawn(name):
         found = jitted(x)
         assert (found.stride(), found.dtype) == (wanted.stride(), wanted.dtype)
         assert torch.equal(found, wanted)
+
+
+def test_folds_of_nothing():
+    """A dimension that is kept has no stride of 0."""
+    for x in (torch.ones(5, 0), torch.ones(5, 0).t().contiguous().t()):
+        found = jit(lambda x: (x.amin(0, keepdim=True), *torch.var_mean(x, 0, keepdim=True)))(x)
+        wanted = x.amin(0, keepdim=True), *torch.var_mean(x, 0, keepdim=True)
+        assert [t.stride() for t in found] == [t.stride() for t in wanted]
