@@ -140,6 +140,8 @@ def expand(func: Any, x: Any, shape: Sequence[Int], *, implicit: bool = False) -
     lead = len(shape) - x.dim()
     if lead < 0:
         return None
+    if not x.dim() and all(isinstance(n, Size) or n >= 0 for n in shape):
+        return _like(x, list(shape), [0] * lead)  # of dimensions of size 1, too
     sizes: list[Int] = []
     strides: list[Int] = []  # both from the last dimension on
     for d in range(len(shape) - 1, -1, -1):

@@ -209,3 +209,8 @@ def test_trials_of_what_writes_random_numbers_draw_none():
     torch.manual_seed(0)
     assert torch.equal(jitted(torch.empty(3, 4).t()), want)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_strides_of_an_expanded_number():
+    jitted = jit(lambda x, y: x.expand(y.shape[0], 1), dynamic=True)
+    assert jitted(torch.tensor(1.0), torch.ones(3)).stride() == (0, 0)
