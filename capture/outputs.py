@@ -15,6 +15,7 @@ import torch
 
 from frameloom.capture.fake import Fake
 from frameloom.capture.graph import ViewOutput, ViewStep
+from frameloom.capture.record_writes import forget_views
 from frameloom.errors import Break
 
 DETACH = torch.ops.aten.detach.default
@@ -39,9 +40,11 @@ class Outputs:
         memory = fakes[0].memory
         wanted = memory.root.requires_grad or any(f.requires_grad for f in fakes)
         alone = len(fakes) == 1 and has_history(fakes[0]) and _above_pieces(fakes[0]) is None
-        if not wanted or (memory.input is None and alone):
-            for n, fake in zip(numbers, fakes, strict=True):
-                self.made_of[n] = self._result(fake)
+        if not wanted:
+            self._place_without_history(numbers, fakes)
+            return
+        if memory.input is None and alone:
+            self.made_of[numbers[0]] = self._result(fakes[0])
             return
         if any(f.by_function and f.view_of is not None for fake in fakes for f in _line(fake)):
             raise Break("gradient", "an output is a view made by an autograd Function")
@@ -58,6 +61,25 @@ class Outputs:
                     self.made_of[n] = self._result(fake)
                 return
             raise Break("gradient", "an output is a view of a tensor without history")
+        self._make_of(source, numbers, fakes)
+
+    def _place_without_history(self, numbers: list[int], fakes: list[Fake]) -> None:
+        """Views that a node makes refuse what is written to them later, if that has a history."""
+        memory = fakes[0].memory
+        views = [f.view_of for fake in fakes for f in _line(fake) if f.view_of is not None]
+        alone = memory.input is None and len(fakes) == 1
+        by_function = any(f.by_function for fake in fakes for f in _line(fake))
+        if not views or alone or by_function or memory.inference:
+            for n, fake in zip(numbers, fakes, strict=True):
+                self.made_of[n] = self._result(fake)
+            return
+        source = _common(fakes) if memory.input is None else memory.root
+        if memory.version:
+            forget_views(source)
+        self._make_of(source, numbers, fakes)
+
+    def _make_of(self, source: Fake, numbers: list[int], fakes: list[Fake]) -> None:
+        memory = source.memory
         number = memory.input if memory.input is not None else self._result(source)
         for n, fake in zip(numbers, fakes, strict=True):
             if fake is not source or memory.input is not None:

@@ -190,3 +190,24 @@ def test_a_view_written_to_without_gradient_mode():
         return facts(x)
 
     same_training(program, plain=None)
+
+
+def write_to_views(x, z):
+    y, w, v = x * 2, z + 1, z.t()
+    part = w[:2]
+    print(end="")
+    v.copy_(x)
+    part.copy_(x)
+    return y, w, v._is_view(), v._base is z, part._base is w
+
+
+def test_views_of_what_has_no_history_take_writes_that_have():
+    """Made in the node, they would refuse them."""
+
+    def program(jit):
+        x, z = leaf(3), torch.zeros(3, 3)
+        y, w, *told = jit(write_to_views)(x, z)
+        (y.sum() + w.sum() + z.sum()).backward()
+        return facts(y, w, z, x), told
+
+    same_training(program)
