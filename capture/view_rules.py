@@ -36,6 +36,11 @@ def is_one(n: Int) -> bool:
     return not isinstance(n, Size) and n == 1
 
 
+def _is_one_softly(n: Int) -> bool:
+    """Where only a layout depends on it."""
+    return n.facts.is_one_softly(n) if isinstance(n, Size) else n == 1
+
+
 def infer_size(shape: Sequence[Int], own: Sequence[Int]) -> list[Int] | None:
     """The sizes of a view of a tensor of sizes `own`, with -1 replaced; None where they do not fit.  Where it is not sure that they do,
     those that are its own in this call are so in all (a batch that is told by another tensor)."""
@@ -152,7 +157,7 @@ def expand(func: Any, x: Any, shape: Sequence[Int], *, implicit: bool = False) -
             if d < lead:
                 return None
             n = own
-        if is_one(own) and not is_one(n):
+        if is_one(own) and not _is_one_softly(n):
             stride = 0
         elif not equal(own, n):
             return None

@@ -214,3 +214,13 @@ def test_trials_of_what_writes_random_numbers_draw_none():
 def test_strides_of_an_expanded_number():
     jitted = jit(lambda x, y: x.expand(y.shape[0], 1), dynamic=True)
     assert jitted(torch.tensor(1.0), torch.ones(3)).stride() == (0, 0)
+
+
+def test_an_expanded_result_where_nothing_is_expanded():
+    def program(x, y):
+        return x * 2, x[:, None].expand(-1, y.shape[0])
+
+    jitted = jit(program, dynamic=True)
+    x = torch.ones(3, 2)[:, 0]
+    for n in (4, 1):
+        assert jitted(x, torch.ones(n))[1].stride() == program(x, torch.ones(n))[1].stride()
