@@ -32,9 +32,29 @@ def strided_view(
 ) -> Any:
     """A view of an input that eager PyTorch also knows to be one; `offset` counts elements of `dtype`."""
     if dtype != base.dtype:
-        scale = base.element_size()
-        return view(base, offset * dtype.itemsize, shape, strides, dtype) if scale else base
+        return _as_other(base, offset * dtype.itemsize, shape, strides, dtype)
     return base.as_strided(shape, strides, base.storage_offset() + offset)
+
+
+def _as_other(
+    base: Any, byte_offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
+) -> Any:
+    """The memory of `base` as elements of another dtype: writes to them count as writes to `base`.  As in eager, parts of complex numbers, and these
+    of their parts, are views that autograd knows; `view(dtype)` gives none."""
+    import torch
+
+    size = base.element_size()
+    place = base.storage_offset() * size + byte_offset
+    count = base.untyped_storage().nbytes() // size
+    count -= count % max(dtype.itemsize // size, 1)
+    whole = base.as_strided((count,), (1,), 0)
+    start = place // dtype.itemsize
+    if base.dtype.is_complex and base.dtype.to_real() == dtype:
+        return torch.view_as_real(whole).as_strided(shape, strides, start)
+    if dtype.is_complex and dtype.to_real() == base.dtype:
+        return torch.view_as_complex(whole.view(-1, 2)).as_strided(shape, strides, start)
+    with torch.no_grad():
+        return whole.view(dtype).as_strided(shape, strides, start).detach()
 
 
 def matches(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> bool:

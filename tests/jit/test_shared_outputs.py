@@ -12,6 +12,9 @@ PROGRAMS = [
     lambda x: (x * 2).chunk(2),
     lambda x: (lambda t: (t.t(), t.view(-1), x[0]))(x + 1),
     lambda x: (lambda t: (t, t.view_as(t)))(x + 1),
+    lambda x: (lambda t: (t[1:].view(torch.int32), t))(x + 1),
+    lambda x: (lambda t: (t.imag, t))(x + 1j),
+    lambda x: (lambda t: (torch.view_as_complex(t), t))(x[:, :2] + 1),
 ]
 
 
