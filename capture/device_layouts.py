@@ -153,6 +153,10 @@ def _fresh(meta: Any, x: Any, *args: Any) -> Any:
     return meta if not has_sizes(meta.shape) and 0 in meta.shape else empty(meta.shape, meta.dtype)
 
 
+def _renorm(meta: Any, *args: Any) -> Any:
+    return empty(meta.shape, meta.dtype)
+
+
 def _nonzero_static(meta: Any, x: Any, **options: Any) -> Any:
     return meta.new_empty(meta.shape)
 
@@ -276,6 +280,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
             aten.std_mean.correction,
         )
     },
+    **{(device, aten.renorm.default): _renorm for device in ("cpu", "cuda")},
     ("cpu", aten.nonzero_static.default): _nonzero_static,
     ("cpu", aten.multi_margin_loss.default): _multi_margin_loss,
     ("cpu", aten._embedding_bag.default): _embedding_bag,

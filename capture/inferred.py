@@ -15,6 +15,7 @@ import torch
 from frameloom.capture.sized import SizedMeta
 from frameloom.ir.size import Size
 from frameloom.ir.size_facts import Facts
+from frameloom.ir.soft import Soft
 
 PLAIN = frozenset({
     int, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, Size,
@@ -28,8 +29,7 @@ class _Unfit(Exception):
 @dataclass(frozen=True, slots=True)
 class Answer:
     result: Any
-    soft: frozenset[Size]
-    soft_0: frozenset[Size]
+    soft: Soft
 
 
 def inferred(
@@ -46,21 +46,17 @@ def inferred(
         return infer(func, args, kwargs)
     known: Answer | None = facts.inferred.get(key)
     if known is None:
-        before = facts.soft, facts.soft_0
-        facts.soft, facts.soft_0 = set(), set()
+        before, facts.soft = facts.soft, Soft()
         try:
             result = infer(func, args, kwargs)
         finally:
-            own = facts.soft, facts.soft_0
-            facts.soft, facts.soft_0 = before
-            facts.soft |= own[0]
-            facts.soft_0 |= own[1]
+            own, facts.soft = facts.soft, before
+            facts.soft.add(own)
         if any(result is a for a in args):
             return result
-        facts.inferred[key] = Answer(result, *map(frozenset, own))
+        facts.inferred[key] = Answer(result, own)
         return result
-    facts.soft |= known.soft
-    facts.soft_0 |= known.soft_0
+    facts.soft.add(known.soft)
     return known.result
 
 

@@ -263,7 +263,7 @@ class Recorder(TorchDispatchMode):
                 f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
             ) from error
         check_result(result, fn)
-        if self.facts.soft or self.facts.soft_0:
+        if self.facts.soft:
             results = tuple(fakes_in((result,)))
             is_answer = not results and result is not None
             called = (args, kwargs)

@@ -49,6 +49,7 @@ class Assumption:
     sources: tuple[Any, ...]
     results: tuple[Fake, ...]
     draws: bool  # whether the call drew random numbers
+    alone: bool = False  # whether layouts of what is computed from the results are no others
     sharing: bool = False  # whether it shows what shares memory with what
 
     def is_0_visible(self, outputs: Sequence[Fake]) -> bool:
@@ -84,7 +85,7 @@ class Assumption:
 
     def shapes(self, outputs: Sequence[Fake]) -> bool:
         """Whether the layout of an output may follow from that of a result."""
-        if self.fn in COPYING:
+        if self.alone or self.fn in COPYING:
             return False
         ends = {f.node for f in outputs if isinstance(f, SizedFake) and self._counts_in(f)}
         open_ = (f for f in self.results if isinstance(f, SizedFake) and len(f.own_shape) > 1)
@@ -185,7 +186,6 @@ class SoftSizes:
 
     def begin(self) -> None:
         self._facts.soft.clear()
-        self._facts.soft_0.clear()
 
     def mark(self) -> int:
         """For `take_back`."""
@@ -205,14 +205,22 @@ class SoftSizes:
         is_answer: bool = False,
     ) -> None:
         """`fn` has been recorded, behind the node `last`.  `is_answer`: what it gave is no tensor, so that the program sees it at once (`x.is_contiguous()`)."""
-        sizes, not_0 = frozenset(self._facts.soft), frozenset(self._facts.soft_0)
+        soft = self._facts.soft
+        sizes, not_0 = frozenset(soft.not_1), frozenset(soft.not_0)
+        alone = frozenset(soft.alone - sizes)
         if is_answer:
-            for n in (*(n - 1 for n in sizes), *not_0):
+            for n in (*(n - 1 for n in sizes | alone), *not_0):
                 self._facts.assume_not_0(n)
-        elif sizes or not_0:
-            sources = tuple(f.memory for f in arguments)
-            drawn = _draws_behind(last)
-            self._found.append(Assumption(sizes, not_0, fn, given, sources, tuple(results), drawn))
+            return
+        if not (sizes or not_0 or alone):
+            return
+        sources = tuple(f.memory for f in arguments)
+        made, drawn = tuple(results), _draws_behind(last)
+        if sizes or not_0:
+            self._found.append(Assumption(sizes, not_0, fn, given, sources, made, drawn))
+        if alone:
+            nothing: frozenset[Any] = frozenset()
+            self._found.append(Assumption(alone, nothing, fn, given, sources, made, drawn, True))
 
     def settle(self, outputs: Sequence[Fake]) -> None:
         """The recording is over."""
@@ -228,7 +236,7 @@ class SoftSizes:
 
     def settle_gradients(self, gradients: Sequence[Fake]) -> None:
         """Those of inputs are recorded, too: tensors of which autograd lays out anew what leaves get."""
-        own = tuple(self._facts.soft)  # of the derivatives themselves
+        own = tuple(self._facts.soft.not_1)  # of the derivatives themselves
         for assumption in self._found:
             if assumption.shapes(gradients):
                 assumption.note()

@@ -36,9 +36,9 @@ def is_one(n: Int) -> bool:
     return not isinstance(n, Size) and n == 1
 
 
-def _is_one_softly(n: Int) -> bool:
-    """Where only a layout depends on it."""
-    return n.facts.is_one_softly(n) if isinstance(n, Size) else n == 1
+def _is_one_softly(n: Int, alone: bool = False) -> bool:
+    """Where a stride depends on it."""
+    return n.facts.is_one_softly(n, alone) if isinstance(n, Size) else n == 1
 
 
 def infer_size(shape: Sequence[Int], own: Sequence[Int]) -> list[Int] | None:
@@ -81,9 +81,9 @@ def view_strides(
     of_view: Int = 1
     for d in range(len(old) - 1, -1, -1):
         of_tensor = of_tensor * old[d]
-        if d and (is_one(old[d - 1]) or same(strides[d - 1], of_tensor * base)):
+        if d and (same(strides[d - 1], of_tensor * base) or _is_one_softly(old[d - 1])):
             continue
-        while at >= 0 and (is_one(shape[at]) or not same(of_view, of_tensor)):
+        while at >= 0 and (not same(of_view, of_tensor) or _is_one_softly(shape[at])):
             result[at] = of_view * base
             of_view = of_view * shape[at]
             at -= 1
@@ -157,7 +157,9 @@ def expand(func: Any, x: Any, shape: Sequence[Int], *, implicit: bool = False) -
             if d < lead:
                 return None
             n = own
-        if is_one(own) and not _is_one_softly(n):
+        # Where it keeps its stride, it lies as those behind it let expect: nothing goes another way then.
+        in_order = bool(sizes) and same(stride, sizes[-1] * strides[-1])
+        if is_one(own) and not (is_one(n) if same(stride, 0) else _is_one_softly(n, in_order)):
             stride = 0
         elif not equal(own, n):
             return None

@@ -42,6 +42,7 @@ from frameloom.ir.size import (
 )
 from frameloom.ir.size_division import Pair, divisions, undivided
 from frameloom.ir.size_ranges import Range, Ranges
+from frameloom.ir.soft import Soft
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,7 @@ class Facts(Ranges):
         self.not_0: dict[Size, Any] = {}
         self.relaxed = False
         self.refusing: type[Exception] | None = None  # raised where a size would be settled
-        self.soft: set[Size] = set()  # taken for others than 1, in the present call
-        self.soft_0: set[Size] = set()  # ... for others than 0
+        self.soft = Soft()  # of the present call
         self.note: Callable[[str], Any] = lambda text: None  # tells where a condition comes from
         self.undecided: Callable[[Size], NoReturn] = _undecided
         self.knows_late = False  # whether late symbols are numbers that code is given
@@ -392,15 +392,15 @@ class Facts(Ranges):
                     self._replace(symbol, other)
                     return
 
-    def is_one_softly(self, n: Int) -> bool:
-        """Whether it is 1, where that a size is not becomes a condition only if it shows (capture/soft_sizes.py)."""
+    def is_one_softly(self, n: Int, alone: bool = False) -> bool:
+        """Whether it is 1, where that a size is not becomes a condition only if it shows (capture/soft_sizes.py); `alone`: in the call's own result."""
         n = self.resolved(n)
         if not isinstance(n, Size):
             return bool(n == 1)
         if n.hint == 1 and not late_in(n):
             return self.is_zero(n - 1)
         if self.range_of(n)[0] <= 1:
-            self.soft.add(n)
+            (self.soft.alone if alone else self.soft.not_1).add(n)
         return False
 
     def not_0_softly(self, n: Size) -> Int:
@@ -411,7 +411,7 @@ class Facts(Ranges):
         if size.hint < 1 or late_in(size):
             return self.extreme("max", size, 1)
         if self.range_of(size)[0] < 1:
-            self.soft_0.add(size)
+            self.soft.not_0.add(size)
         return size
 
     def differ_softly(self, a: Int, b: Int) -> bool:
@@ -422,7 +422,7 @@ class Facts(Ranges):
         symbols = set(atoms_of(n))
         low, high = self.range_above_1(n, symbols)
         if low > 0 or high < 0:
-            self.soft.update(self.make({(s,): 1}) for s in symbols)
+            self.soft.not_1.update(self.make({(s,): 1}) for s in symbols)
             return True
         return not self.is_zero(n)
 
@@ -437,7 +437,7 @@ class Facts(Ranges):
         symbols = set(atoms_of(n))
         low, high = self.range_above_1(n, symbols)
         if low > 0 or high <= 0:
-            self.soft.update(self.make({(s,): 1}) for s in symbols)
+            self.soft.not_1.update(self.make({(s,): 1}) for s in symbols)
             return low > 0
         return self.is_positive(n)
 

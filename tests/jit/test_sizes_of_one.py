@@ -96,6 +96,22 @@ def test_strides_that_are_equal_for_some_sizes():
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, one: (one.expand_as(x), x * 2),
+        lambda x, one: (x.t().view(x.shape[1], 1, x.shape[0]), x * 2),
+        lambda x, one: (x.t().renorm(2, 0, 1.0),),
+    ],
+)
+def test_strides_of_views_where_a_size_is_1(fn):
+    jitted = jit(fn)
+    for shape in [(2, 3), (4, 5), (1, 1), (6, 1), (1, 7)]:
+        x, one = torch.rand(shape), torch.ones(1)
+        assert [t.stride() for t in jitted(x, one)] == [t.stride() for t in fn(x, one)], shape
+
+
+@torch.no_grad()
 def test_an_int_that_a_tensor_is_compared_with():
     frameloom.reset()
     x = torch.randint(0, 20, (24,))
