@@ -70,6 +70,16 @@ class ViewOutput:
 
 
 @dataclass(frozen=True)
+class Noticed:
+    """An input or a result that is not read by the backward graph, of which eager notices a change before the backward pass: `tangents` are the
+    entries of `Backward.tangents` in whose passes."""
+
+    of_input: bool
+    number: int
+    tangents: frozenset[int]
+
+
+@dataclass(frozen=True)
 class Backward:
     """How gradients are computed.
 
@@ -89,6 +99,7 @@ class Backward:
     needs: tuple[frozenset[int], ...]
     # Per entry of `tangents`: those after whose backward pass eager could not go through this one's history again.
     frees: tuple[frozenset[int], ...]
+    noticed: tuple[Noticed, ...] = ()
     sizes: tuple[Carried, ...] = ()  # that vary
     n_late: int = 0
     turns_on: bool = False  # whether the program turns gradient mode on itself
@@ -109,6 +120,9 @@ class Backward:
             self,
             saved_inputs=tuple(place[i] for i in self.saved_inputs),
             inputs=tuple(place[i] for i in self.inputs),
+            noticed=tuple(
+                replace(n, number=place[n.number]) if n.of_input else n for n in self.noticed
+            ),
             sizes=tuple(
                 s if s.kind == "late" else replace(s, input=place[s.input]) for s in self.sizes
             ),
@@ -137,7 +151,8 @@ class Backward:
         nodes = [] if graph is None else graph.find_nodes(op="placeholder")
         called = (k for k, node in enumerate(nodes) if node.users)
         sizes = (s.input for s in self.sizes if s.kind != "late")
-        return {*self.saved_inputs, *self.inputs, *views, *called, *sizes}
+        noticed = (n.number for n in self.noticed if n.of_input)
+        return {*self.saved_inputs, *self.inputs, *views, *called, *sizes, *noticed}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -28,20 +29,29 @@ def without_autocast() -> Iterator[None]:
             torch.set_autocast_enabled(kind, True)
 
 
-def frees(roots: Sequence[Fake], recorder: Recorder) -> tuple[frozenset[int], ...]:
-    """Per root, those whose histories share a node that saves tensors: a backward pass from one lets go of what the other needs."""
-    if len(roots) < 2:
-        return tuple(frozenset([n]) for n in range(len(roots)))
-    try:
-        with recorder:
-            histories = [history(r) for r in roots]  # held together: an identity is one node's
-            saving = [{id(f) for f in h if _saves(f)} for h in histories]
-    except RuntimeError as error:  # one was changed in place
-        raise Break("gradient", str(error).splitlines()[0]) from error
-    return tuple(
-        frozenset(m for m, other in enumerate(saving) if m == n or not own.isdisjoint(other))
-        for n, own in enumerate(saving)
-    )
+class Histories:
+    """Those of some Fakes, before a backward pass lets go of what they save."""
+
+    def __init__(self, roots: Sequence[Fake], recorder: Recorder) -> None:
+        try:
+            with recorder:
+                histories = [history(r) for r in roots]  # held together: an identity is one node's
+            functions = {id(f): f for h in histories for f in h}
+            kept = {n: tuple(_saved_by(f)) for n, f in functions.items()}
+        except RuntimeError as error:  # one was changed in place
+            raise Break("gradient", str(error).splitlines()[0]) from error
+        saving = [{id(f) for f in h if kept[id(f)]} for h in histories]
+        # Per root, those whose histories share a node that saves tensors: a backward pass from one lets go of what the other needs.
+        self.frees = tuple(
+            frozenset(m for m, other in enumerate(saving) if m == n or not own.isdisjoint(other))
+            for n, own in enumerate(saving)
+        )
+        self.saved: dict[Any, set[int]] = {}  # memories that are saved, by which of the roots
+        for n, own in enumerate(saving):
+            for f in own:
+                for fake in kept[f]:
+                    if isinstance(fake, Fake) and fake.memory is not None:
+                        self.saved.setdefault(fake.memory, set()).add(n)
 
 
 def history(fake: Fake) -> list[Any]:
@@ -56,12 +66,14 @@ def history(fake: Fake) -> list[Any]:
     return list(found)
 
 
-def _saves(function: Any) -> bool:
-    if getattr(function, "saved_tensors", ()):
-        return True
-    for name in dir(function):
-        if name.startswith("_raw_saved_"):
-            value = getattr(function, name.removeprefix("_raw"), None)
-            if value is not None and value != ():
-                return True
-    return False
+def _saved_by(function: Any) -> Iterator[Any]:
+    for name in _names(type(function)):
+        value = getattr(function, name)
+        for saved in value if isinstance(value, tuple | list) else (value,):
+            if (tensor := getattr(saved, "data", None)) is not None:
+                yield tensor
+
+
+@functools.cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))

@@ -19,8 +19,8 @@ from frameloom.capture.autograd_functions import with_functions
 from frameloom.capture.carried import Carried, SizeNodes, is_size, symbols_in
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
-from frameloom.capture.graph import Backward, Layout, ViewOutput, behind
-from frameloom.capture.history import frees, without_autocast
+from frameloom.capture.graph import Backward, Layout, Noticed, ViewOutput, behind
+from frameloom.capture.history import Histories, without_autocast
 from frameloom.capture.leaves import real_is_leaf
 from frameloom.capture.normalized import renormalize
 from frameloom.capture.outputs import Outputs, has_history
@@ -76,7 +76,7 @@ class Joint:
         if any(map(is_checked, recorder.graph.nodes)):
             raise Break("gradient", "a gradient that depends on data to be defined")
         self.last = recorder.graph._root.prev  # of the forward graph
-        self.frees = frees([self.results[n] for n in self.tangents], recorder)
+        self.histories = Histories([self.results[n] for n in self.tangents], recorder)
         self.seeds = [self._seed(n) for n in self.tangents]
         self.gradients = self._differentiate()
 
@@ -191,7 +191,8 @@ class Joint:
             sizes=carried,
             n_late=len(late),
             needs=tuple(frozenset(reach.get(e, ())) for e in ends),
-            frees=self.frees,
+            frees=self.histories.frees,
+            noticed=self._noticed(order, saved),
             turns_on=not torch.is_grad_enabled(),
             with_functions=whole,
             reentrant=any(r.reentrant for n in order if (r := n.meta.get(REGION)) is not None),
@@ -234,6 +235,19 @@ class Joint:
         free, never = free | needed, never - needed
         question = Question(forward, read, free - again, never | again, self.copied)
         return choose(question, recorder.budget)
+
+    def _noticed(self, order: Sequence[Node], saved: Collection[Node]) -> tuple[Noticed, ...]:
+        """What autograd itself would save, and the backward graph needs nothing of."""
+        if self.recorder.budget is not None or any(REGION in n.meta for n in order):
+            return ()  # eager saves less, too
+        results = {f.memory: n for n, f in reversed([*enumerate(self.results)])}
+        held = {id(_memory(n)) for n in saved if n not in self.copied}
+        found = []
+        for memory, tangents in self.histories.saved.items():
+            number = results.get(memory) if memory.input is None else memory.input
+            if number is not None and id(memory) not in held:
+                found.append(Noticed(memory.input is not None, number, frozenset(tangents)))
+        return tuple(found)
 
     def _drawn(self) -> list[Node]:
         """Nodes of the forward graph that draw random numbers and that may be computed again, with the states that this takes."""

@@ -70,6 +70,7 @@ class Gradients:
         self._wanted = _picker(how.inputs)
         self._saved_inputs = _picker(how.saved_inputs)
         self._saved_outputs = _picker(how.saved_outputs)
+        self.saves = bool(how.saved_inputs or how.saved_outputs or how.noticed)
         self._plain_outputs = how.outputs == tuple(range(how.n_results))
         # Python's numbers among what is saved, by their place there.
         self.numbers = tuple(
@@ -139,7 +140,12 @@ class Gradients:
             context.numbers = [saved.pop(place) for place in reversed(self.numbers)]
         if how.sizes:
             context.sizes = [size.read(inputs, results) for size in how.sizes]
-        context.save_for_backward(*saved, *self._saved_outputs(results))
+        saved = *saved, *self._saved_outputs(results)
+        if how.noticed:  # last
+            noticed = ((inputs if n.of_input else results)[n.number] for n in how.noticed)
+            context.save_for_backward(*saved, *noticed)
+        else:
+            context.save_for_backward(*saved)
         if self._constant:
             context.mark_non_differentiable(*[results[k] for k in self._constant])
         return results[: how.n_told]
@@ -321,7 +327,9 @@ class Compiled(torch.autograd.Function):
             values = context.rest.saved(how, missing)
         else:
             try:
-                values = [*context.saved_tensors] if how.saved_inputs or how.saved_outputs else []
+                values = [*context.saved_tensors] if piece.saves else []
+                if how.noticed:
+                    del values[-len(how.noticed) :]
             except RuntimeError:
                 if (values := _still_as_saved(context, missing)) is None:
                     raise
@@ -373,6 +381,10 @@ def _still_as_saved(context: Any, missing: frozenset[int]) -> list[Any] | None:
     if not all(hasattr(s, "unpack") for s in left):  # PyTorch 2.11 does not tell which it was
         return None
     how = piece.how
+    for n in reversed(how.noticed):
+        saved = left.pop()
+        if _is_changed(saved, n.of_input) and not n.tangents <= missing:
+            return None
     reads = frozenset(partial_backward(how, missing).reads)
     n_inputs = len(how.saved_inputs)
     places = [k for k in range(n_inputs + len(how.saved_outputs)) if k not in piece.numbers]
