@@ -11,6 +11,7 @@ from frameloom.capture.aten_op import SPLITS
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import Piece, ViewOf, functional_form_of_view, reaches_beyond
 from frameloom.capture.sized import SizedFake
+from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ def view(
     if func is aten._unsafe_view.default:
         func = aten.view.default
     if func is aten.as_strided.default and reaches_beyond(parent, *rest, **kwargs):
+        memory = parent.memory
+        site = memory.root.node.meta.get("site")
+        if memory.input is None and not memory.version and site is not None:
+            raise Avoid(site)  # eager's result may have more memory than elements: some losses have
         raise Break("data_pointer", "as_strided(...) beyond the tensor")
     if func is aten.lift_fresh.default:
         func = aten.alias.default
