@@ -17,6 +17,7 @@ from frameloom.capture.values.const import FALSE, NONE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
+from frameloom.ir.size import same
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
@@ -150,6 +151,23 @@ def _as_strided(fn: Any, position: int) -> Known:
     return call
 
 
+def _in_place_of(fn: Any) -> Known:
+    """The result lies where the first argument does in its storage; results of graphs start theirs."""
+
+    def call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        value = t.look(args[0]) if args else None
+        if isinstance(value, TensorValue):
+            owner = t.recorder.memory_owner(value.fake)  # type: ignore[arg-type]
+            starts = owner is None or owner[1].storage_offset() == 0
+            if not starts or not same(value.fake.storage_offset(), 0):
+                raise Break("data_pointer", f"{fn.__name__}(...) of a part of a tensor")
+            if owner is not None:
+                t.guards.add(owner[0], "storage_offset", 0)
+        return t.torch_call(fn, args, kwargs)
+
+    return call
+
+
 def _of_wider_elements(fn: Any) -> Known:
     """PyTorch refuses a view whose elements are several of the tensor's where it starts between two of them, counted from the start of the storage."""
 
@@ -178,5 +196,6 @@ for _fn in (torch.Tensor.view, torch.view_as_complex):
     FUNCTIONS[_fn] = _of_wider_elements(_fn)
 for _fn in (torch.as_strided, torch.Tensor.as_strided):
     FUNCTIONS[_fn] = _as_strided(_fn, 3)
-for _fn in (torch.as_strided_scatter, torch.Tensor.as_strided_scatter):
-    FUNCTIONS[_fn] = _as_strided(_fn, 4)
+for _name in ("as_strided_scatter", "diagonal_scatter", "select_scatter", "slice_scatter"):
+    for _fn in (getattr(torch, _name), getattr(torch.Tensor, _name)):
+        FUNCTIONS[_fn] = _in_place_of(_fn)

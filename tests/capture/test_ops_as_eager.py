@@ -215,6 +215,12 @@ def test_views_beyond_a_tensor():
     check(lambda x: torch.nn.functional.mse_loss(x, x + 1).as_strided((2,), (1,)), X[0])
 
 
+def test_parts_put_back_lie_where_the_tensor_does():
+    fn = jit(lambda x: x.select_scatter(x[0], 0, 0))
+    for x in (X, X[1:], X * 2):
+        assert fn(x).storage_offset() == x.storage_offset()
+
+
 def test_variance_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
