@@ -12,6 +12,7 @@ import torch
 
 from frameloom.capture.library_shapes import PARTS
 from frameloom.capture.shapes import empty, expands_to, rule, sized_rule, wrap_dim
+from frameloom.capture.sized import empty_strided
 from frameloom.capture.sized_rules import dense_like
 from frameloom.ir.size import equal, fits
 
@@ -53,12 +54,20 @@ def _index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: 
     """Meta kernels take a source of any size."""
     if not _fits_index(x, dim, index, source):
         raise RuntimeError("source and index do not fit the tensor")
-    return None
+    found = func(x, dim, index, source, **options)
+    return empty(found.shape, found.dtype)
+
+
+@rule(aten.index_put.default, aten._unsafe_index_put.default)
+def _index_put_at(func: Any, x: Any, *args: Any, **options: Any) -> Any:
+    """A copy, as `clone` lays it out."""
+    found = func(x, *args, **options)
+    return dense_like(x) if found.shape == x.shape else found
 
 
 @sized_rule(aten.index_add.default, aten.index_copy.default)
 def _sized_index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: Any) -> Any:
-    return _changed(x) if _fits_index(x, dim, index, source) else None
+    return empty(x.shape, x.dtype) if _fits_index(x, dim, index, source) else None
 
 
 def _are_single(index: Any, source: Any) -> bool:
@@ -78,7 +87,10 @@ def _fits_index(x: Any, dim: int, index: Any, source: Any) -> bool:
 
 @sized_rule(aten.select_scatter.default, aten.slice_scatter.default)
 def _part_put_back(func: Any, x: Any, part: Any, *where: Any, **named: Any) -> Any:
-    return _changed(x) if _alike(part.shape, PARTS[func](x, *where, **named).shape) else None
+    """It is copied with its strides."""
+    if not x.is_contiguous() or not _alike(part.shape, PARTS[func](x, *where, **named).shape):
+        return None
+    return empty_strided(x.shape, x.stride(), x.dtype)
 
 
 @sized_rule(aten.masked_scatter.default)
@@ -88,7 +100,7 @@ def _masked_scatter(func: Any, x: Any, mask: Any, source: Any) -> Any:
 
 @sized_rule(aten.index_fill.int_Scalar)
 def _index_fill(func: Any, x: Any, *args: Any) -> Any:
-    return _changed(x)
+    return dense_like(x)
 
 
 @sized_rule(aten.index_put.default, aten._unsafe_index_put.default)

@@ -6,6 +6,7 @@ raises PyTorch's own error.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from frameloom.capture.shapes import (
     wrap_dim,
     wrap_dims,
 )
+from frameloom.capture.sized import empty_strided
 from frameloom.ir.lower.foreach import PLAIN
 from frameloom.ir.size import equal
 
@@ -106,6 +108,8 @@ def check_rank(func: Any, x: torch.Tensor, args: tuple[Any, ...]) -> None:
 )  # fmt: skip
 def _like_first(func: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     check_rank(func, x, args)
+    if func in (aten.tril.default, aten.triu.default):
+        return empty(x.shape, x.dtype)
     if (
         not x.is_contiguous()
         or kwargs.get("dtype") not in (None, x.dtype)
@@ -145,6 +149,27 @@ def _filled(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
 def _flip(func: Any, x: torch.Tensor, dims: list[int]) -> Any:
     wrap_dims(dims, x.dim())
     return like(x)
+
+
+@rule(aten.rot90.default)
+def _rot90(func: Any, x: torch.Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+    """As eager does it: `flip`, then a view of that."""
+    if k % 4 == 0 or len(dims) != 2 or not is_dense(x):
+        return None
+    wrap_dims(dims, x.dim())
+    shape, strides = list(x.shape), list(x.stride())
+    if k % 2:
+        i, j = dims
+        shape[i], shape[j], strides[i], strides[j] = shape[j], shape[i], strides[j], strides[i]
+    return empty_strided(shape, strides, x.dtype)
+
+
+@rule(aten.complex.default, aten.polar.default)
+def _complex(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
+    found = func(a, b)
+    shape = tuple(found.shape)
+    strides = iterator_strides(shape, [a, b], a.shape == b.shape == shape)
+    return torch.empty_strided(shape, strides, dtype=found.dtype, device="meta")
 
 
 @rule(aten.roll.default)

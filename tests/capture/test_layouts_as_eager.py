@@ -188,3 +188,20 @@ def test_folds_of_nothing():
         found = jit(lambda x: (x.amin(0, keepdim=True), *torch.var_mean(x, 0, keepdim=True)))(x)
         wanted = x.amin(0, keepdim=True), *torch.var_mean(x, 0, keepdim=True)
         assert [t.stride() for t in found] == [t.stride() for t in wanted]
+INDEX = torch.tensor([0])
+LAID_OUT = {
+    "clone": lambda x: x.index_fill(0, INDEX, 1.0),
+    "clone of a part": lambda x: x.index_put((INDEX,), x[0]),
+    "flip": lambda x: x.rot90(),
+    "fresh": lambda x: x.index_add(0, INDEX, x[:1]),
+    "fresh triangle": lambda x: x.tril(),
+    "elementwise": lambda x: torch.complex(x, x),
+}
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_sizes_of_1_with_odd_strides(name):
+    for shape, strides in [((1, 3), (1, 1)), ((3, 1), (1, 5)), ((3, 1), (2, 9)), ((1, 1), (3, 2))]:
+        recorded = _graphs(LAID_OUT[name], (torch.ones(12).as_strided(shape, strides),))
+        for said, real in [layout for graph in recorded for layout in graph]:
+            assert said == real, (shape, strides)
