@@ -14,6 +14,8 @@ from frameloom.capture.carried import Carried
 from frameloom.capture.sized import dense_strides, has_sizes
 from frameloom.ir.size import Symbol, hint_of
 
+RANDOM_FROM = getattr(torch.ops.aten.random, "from")
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -190,12 +192,27 @@ class CapturedGraph:
     @cached_property
     def gm(self) -> torch.fx.GraphModule:
         """The graph as a module.  Making one writes and compiles its Python code, which only those who ask for it pay for."""
-        return torch.fx.GraphModule(self.constants, self.graph)
+        return module_of(self.constants, self.graph)
+
+
+def module_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> torch.fx.GraphModule:
+    """A graph as a module: its Python code is written and compiled.  `torch.ops.aten.random.from` is no Python, so it is called by another name."""
+    if any(node.target is RANDOM_FROM for node in graph.nodes):
+        copy = torch.fx.Graph()
+        copy.output(copy.graph_copy(graph, {}))
+        for node in copy.find_nodes(op="call_function", target=RANDOM_FROM):
+            node.target = random_from
+        graph = copy
+    return torch.fx.GraphModule(constants, graph)
+
+
+def random_from(*args: Any, **kwargs: Any) -> Any:
+    return RANDOM_FROM(*args, **kwargs)
 
 
 def function_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> Callable[..., Any]:
     """A graph as Python, which the frame hook leaves alone: it is ours, and each run meets other tensors."""
-    forward: Any = torch.fx.GraphModule(constants, graph).forward
+    forward: Any = module_of(constants, graph).forward
     forward.__func__.__frameloom_disable__ = True
     return forward  # type: ignore[no-any-return]
 

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import frameloom
 from tests.jit.training import caught, facts, leaf, same_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
@@ -211,3 +212,16 @@ def test_some_outputs_and_views():
         return seen
 
     same_training(program)
+
+
+def test_an_op_whose_name_is_a_word_of_python():
+    def f(x):
+        return x.sin() * x.detach().long().random_(2, 5)
+
+    results = []
+    for fn in (f, frameloom.jit(f)):
+        x = torch.ones(3, requires_grad=True)
+        torch.manual_seed(0)
+        (g,) = torch.autograd.grad(fn(x).sum(), x, create_graph=True)
+        results.append(torch.autograd.grad(g.sum(), x)[0])
+    torch.testing.assert_close(results[1], results[0])
