@@ -187,8 +187,8 @@ REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
 }
 
 
-# Ops that draw, and what their results must be of.
-DRAWN: dict[Any, Callable[[torch.dtype], bool]] = {
+# Ops that draw or count, and what their results must be of.
+MADE: dict[Any, Callable[[torch.dtype], bool]] = {
     **{
         getattr(aten, name): lambda of: of.is_floating_point or of.is_complex
         for name in ("rand", "rand_like", "uniform_", "randn", "randn_like", "normal_")
@@ -204,6 +204,7 @@ DRAWN: dict[Any, Callable[[torch.dtype], bool]] = {
         getattr(aten, name): lambda of: not of.is_complex and of is not torch.bool
         for name in ("randint", "randint_like", "randperm")
     },
+    aten.arange: lambda of: not of.is_complex and of is not torch.bool,
     aten.random_: lambda of: not of.is_complex,
 }
 
@@ -212,7 +213,7 @@ def check_dtype(func: Any, args: Any, kwargs: Any) -> None:
     refuses = REFUSED.get(func)
     if refuses is not None and refuses(args[0]):
         raise Break("op_error", f"{func} of {args[0].dtype}")
-    may_be = DRAWN.get(func.overloadpacket)
+    may_be = MADE.get(func.overloadpacket)
     if may_be is not None:
         of = kwargs.get("dtype") or getattr(args[0], "dtype", torch.get_default_dtype())
         if not may_be(of):

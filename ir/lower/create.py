@@ -82,6 +82,9 @@ def _arange(call: Call, start: Number, step: Number) -> Expr:
     (position,) = call.at()
     if isinstance(start, int | Size) and isinstance(step, int | Size):
         return Expr(index.add(index.mul(position, index.index(step)), index.index(start)))
+    if not call.dtype.is_float:
+        # Eager makes ints of both before it counts.
+        return Expr(index.add(index.mul(position, index.index(int(step))), index.index(int(start))))
     # Eager computes float ranges in double.
     return Expr(position).cast(DType.F64) * step + start
 

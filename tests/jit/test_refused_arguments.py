@@ -54,6 +54,7 @@ KERNELS = {
     ),
     "adaptive_avg_pool3d": (lambda x: F.adaptive_avg_pool3d(x[None, None], 2), torch.uint8),
     "layer_norm": (lambda x: F.layer_norm(x, (4,)), torch.int64),
+    "arange": (lambda x: torch.arange(3, dtype=x.dtype), torch.bool),
 }
 
 

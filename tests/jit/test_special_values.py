@@ -68,3 +68,13 @@ def test_few_elements_are_added_in_their_order(n):
     given = jit(lambda x: (x - x.sum(1, keepdim=True), x * x.prod(1, keepdim=True)))(x)
     assert torch.equal(given[0], x - x.sum(1, keepdim=True))
     assert torch.equal(given[1], x * x.prod(1, keepdim=True))
+
+
+def test_ranges_of_ints_between_floats():
+    def f(x):
+        return torch.arange(2.1, -2.9, -1.0, dtype=torch.int64), torch.arange(
+            -1.9, 5.5, 1.5, dtype=torch.int32
+        )
+
+    for given, wanted in zip(jit(f)(torch.ones(1)), f(torch.ones(1)), strict=True):
+        assert torch.equal(given, wanted)
