@@ -65,6 +65,7 @@ from frameloom.capture.shapes import as_known
 from frameloom.capture.soft_sizes import SoftSizes
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU, check_dtype
 from frameloom.capture.supported import check_result, check_supported, dtypes_of
+from frameloom.capture.thread_warnings import OF_PYTHON, warnings_here
 from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.symbolic import SYMBOLS
 from frameloom.capture.varying import Pattern
@@ -277,12 +278,17 @@ class Recorder(TorchDispatchMode):
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`fn(*args, **kwargs)`, every op of it recorded."""
-        if self.inference:
-            # Inference mode hides the decomposition of composite ops from dispatch modes.
-            with torch.inference_mode(False), torch.no_grad(), products_over(self.facts), self:
-                return fn(*args, **kwargs)
-        with products_over(self.facts), self:
-            return fn(*args, **kwargs)
+        # What PyTorch's Python code warns of it says in each call, of that call's sizes, and with the program's line.
+        with warnings_here("error", OF_PYTHON):
+            try:
+                if self.inference:
+                    # Inference mode hides the decomposition of composite ops from dispatch modes.
+                    with torch.inference_mode(False), torch.no_grad(), products_over(self.facts), self:  # fmt: skip
+                        return fn(*args, **kwargs)
+                with products_over(self.facts), self:
+                    return fn(*args, **kwargs)
+            except Warning as warning:
+                raise Break("warning", f"{getattr(fn, '__name__', fn)}: {warning}") from None
 
     def made_in_call(self) -> set[int]:
         """The identities of the Fakes that the last call has made."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -21,10 +22,17 @@ class _InThread(type):
         return threading.get_ident() == cls.thread
 
 
+# Python code's, and not those of C++ code, many of which come once per process.
+OF_PYTHON = re.compile(r"(?!.*\(Triggered internally at )", re.DOTALL)
+
+
 @contextmanager
-def warnings_here(action: Literal["error", "ignore"]) -> Iterator[None]:
+def warnings_here(
+    action: Literal["error", "ignore"], of: re.Pattern[str] | None = None
+) -> Iterator[None]:
+    """`of`: only those whose texts match."""
     category: Any = _InThread("Warning", (), {"thread": threading.get_ident()})
-    entry = (action, None, category, None, 0)
+    entry = (action, of, category, None, 0)
     filters: Any = warnings.filters
     filters.insert(0, entry)
     try:

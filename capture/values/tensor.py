@@ -62,6 +62,7 @@ NEEDS_DATA = {
     "requires_grad_": "autograd", "__cuda_array_interface__": "data_pointer", "__dlpack__": "numpy",
     "is_shared": "data_pointer", "_is_view": "data_pointer", "is_set_to": "data_pointer",
     "share_memory_": "data_pointer", "set_": "data_pointer", "resize_": "data_pointer",
+    "apply_": "item", "map_": "item", "map2_": "item",
 }  # fmt: skip
 
 

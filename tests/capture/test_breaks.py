@@ -4,7 +4,9 @@ import logging
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from frameloom import jit
 from tests.capture.capturing import captured, jitted
 
 X = torch.arange(12.0).reshape(3, 4)
@@ -351,6 +353,28 @@ def test_unknown_c_function():
         return y * 2
 
     captured(f, X, graphs=2, kinds=["unknown_call"])
+
+
+def test_functions_called_for_each_element():
+    def f(x):
+        y = x.int()
+        y.apply_(lambda n: n + 2)
+        return x.map_(y.float(), lambda a, b: a - b)
+
+    captured(f, X, kinds=["item", "item"])
+
+
+def test_warnings_of_pytorchs_functions_come_in_each_call():
+    def f(x):
+        return F.mse_loss(x, x[0])
+
+    g = jit(f, dynamic=True)
+    for rows in (2, 3, 3):
+        with pytest.warns(UserWarning) as wanted:
+            f(torch.ones(rows, 4))
+        with pytest.warns(UserWarning) as given:
+            g(torch.ones(rows, 4))
+        assert [(str(w.message), w.lineno) for w in given] == [(str(w.message), w.lineno) for w in wanted]  # fmt: skip
 
 
 def test_methods_break_at_the_load():
