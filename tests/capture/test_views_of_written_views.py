@@ -93,3 +93,13 @@ def test_written_through_another_shape_keeps_strides_of_dimensions_of_size_one(s
         return t, t.transpose(0, 1), t + 1
 
     check(f, torch.rand(*shape))
+
+
+@pytest.mark.parametrize("fn", [torch.unsafe_chunk, torch.Tensor.unsafe_split])
+def test_views_of_which_schemas_say_nothing(fn):
+    def f(x):
+        y = x * 2
+        fn(y, 2)[0].add_(1)
+        return y
+
+    check(f, torch.ones(4))
