@@ -11,7 +11,7 @@ FALLIBLE = (
     "index", "gather", "scatter", "embedding", "take", "put", "nll_loss", "linalg", "cholesky", "inverse", "multinomial",
     "assert", "one_hot", "lu", "solve", "bincount", "binary_cross_entropy", "max_unpool", "ctc_loss", "repeat_interleave",
     "bernoulli", "normal", "histc", "segment_reduce", "poisson", "binomial", "masked_scatter", "multi_margin_loss",
-    "multilabel_margin_loss", "pack_padded_sequence", "histogram", "fake_quantize", "quantize", *DIVISIONS,
+    "multilabel_margin_loss", "pack_padded_sequence", "histogram", "fake_quantize", "quantize", "searchsorted", *DIVISIONS,
 )  # fmt: skip
 # What a GPU tells of at once; other kernels stop the device later.
 FALLIBLE_ON_GPU = ("linalg", "cholesky", "inverse", "lu_solve", "assert", "repeat_interleave")

@@ -95,6 +95,15 @@ DTYPES = {
 }
 
 
+def test_data_that_a_kernel_refuses_though_nobody_reads_its_result():
+    def f(x, order):
+        torch.searchsorted(x, x, sorter=order)
+        return x + 1
+
+    args = (torch.ones(3), torch.tensor([0, 1, 5]))
+    assert_same_call(observe(jit(f), args), observe(f, args), "sorter")
+
+
 @pytest.mark.parametrize("dtype", [torch.int16, torch.bool])
 @pytest.mark.parametrize("name", DTYPES)
 def test_dtypes_refused_as_in_eager(name, dtype):
