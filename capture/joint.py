@@ -101,7 +101,8 @@ class Joint:
         try:
             with without_autocast():
                 found = list(self.recorder.run(gradients, (), {}))
-        except RuntimeError as error:  # the program's own error, at its own call of backward
+        except (RuntimeError, ZeroDivisionError) as error:
+            # The program's own error, at its own call of backward; or a shape function's, of means of nothing.
             raise Break("gradient", str(error).splitlines()[0]) from error
         if self.recorder.facts.symbols:
             self.recorder.soft_sizes.settle_gradients([g for g in found if g is not None])

@@ -242,3 +242,10 @@ def test_a_backend_gets_both_graphs_with_examples():
     assert seen[1][1]
     expected = torch.autograd.grad(torch.tanh(x @ w).sum(), w)[0]
     torch.testing.assert_close(w.grad, expected)
+
+
+@pytest.mark.parametrize("loss", [F.mse_loss, F.huber_loss, F.smooth_l1_loss])
+def test_means_of_nothing(loss):
+    x = torch.ones(0, 3, requires_grad=True)
+    frameloom.jit(loss)(x, x * 2).backward()
+    assert x.grad.shape == (0, 3)
