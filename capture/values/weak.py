@@ -44,8 +44,10 @@ class WeakRefValue(Value):
             return True
         known = t.known(obj)
         root = None if known is None else known.origin
-        while root is not None and root.base is not None:
+        while root is not None and root.base is not None and root.kind != "referent":
             root = root.base
+        if root is not None and root.kind == "referent":  # a weak reference holds nothing
+            root = None
         if root is not None and root.kind != "arg":
             return True
         frame = t.frame

@@ -45,6 +45,15 @@ def tensor_deleted_behind_a_break(x):
     return z
 
 
+@program(graphs=2, breaks="unknown_call unknown_call")
+def object_asked_for_twice(x):
+    box = Box(x * 2)
+    ref = weakref.ref(box)
+    alive = ref() is box
+    del box
+    return x + 1, alive, ref() is None
+
+
 @program(graphs=3, breaks="unknown_call print print print")
 def tensor_rebound_behind_a_break(x):
     y = x * 2
