@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from frameloom.capture.lookup import is_subtype
 from frameloom.capture.opcodes import COMPARISONS, IN_PLACE
 from frameloom.capture.values.base import Value
@@ -110,7 +112,11 @@ def _sequence_operator(
         for own, other in ((left, right), (right, left)):
             if own.is_shared and not other.items:
                 return own
-        return left.like([*left.items, *right.items])
+        items = [*left.items, *right.items]
+        if _adds_sizes(left, right):
+            # Other items it refuses.
+            return TupleValue(items, torch.Size) if all(t.look(i).type() is int for i in items) else None  # fmt: skip
+        return left.like(items)
     if fn in (operator.eq, operator.ne) and not (alike and len(left.items) == len(right.items)):
         return boolean(fn is operator.ne)
     if fn in COMPARISONS.values() and alike:
@@ -127,6 +133,13 @@ def _sequence_operator(
             return boolean(fn is operator.ne)
         return binary(t, fn, left.items[at], right.items[at])
     return None
+
+
+def _adds_sizes(left: SequenceValue, right: SequenceValue) -> bool:
+    """Whether it is a Size that is asked for the sum."""
+    if left.type() is torch.Size:
+        return "__add__" in vars(torch.Size)
+    return right.type() is torch.Size and "__radd__" in vars(torch.Size)
 
 
 def _deque_operator(

@@ -64,11 +64,20 @@ def size_arithmetic_of_torch(x):
         sum(s),
         type(s[:1]),
         type(s + (1,)),
+        ((1,) + s, type((1,) + s), type(() + s)),
         3 in s,
         s.count(3),
         [*s, 1],
         tuple(s),
     )
+
+
+@program()
+def size_and_what_is_no_int(x):
+    try:
+        return x + 1, x.shape + (1.5,)
+    except TypeError as error:
+        return x + 1, str(error)
 
 
 @program()
