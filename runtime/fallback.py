@@ -30,7 +30,7 @@ def view(
 def strided_view(
     base: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
 ) -> Any:
-    """A view of an input that eager PyTorch also knows to be one; `offset` counts elements of `dtype`."""
+    """A view of an input that eager PyTorch also knows to be one, so that writes to it are counted; `offset` counts elements of `dtype`."""
     if dtype != base.dtype:
         return _as_other(base, offset * dtype.itemsize, shape, strides, dtype)
     return base.as_strided(shape, strides, base.storage_offset() + offset)

@@ -188,6 +188,8 @@ def test_folds_of_nothing():
         found = jit(lambda x: (x.amin(0, keepdim=True), *torch.var_mean(x, 0, keepdim=True)))(x)
         wanted = x.amin(0, keepdim=True), *torch.var_mean(x, 0, keepdim=True)
         assert [t.stride() for t in found] == [t.stride() for t in wanted]
+
+
 INDEX = torch.tensor([0])
 LAID_OUT = {
     "clone": lambda x: x.index_fill(0, INDEX, 1.0),

@@ -44,3 +44,23 @@ def test_next_call_starts_elsewhere(name):
     assert len(compiled.entries) == 1
     with pytest.raises(RuntimeError, match="divisible by"):
         compiled(memory[1:9])
+
+
+@pytest.mark.parametrize("name", ["wider", "narrower", "complex"])
+def test_writes_to_a_view_of_an_input_are_counted(name):
+    x = memory_for(name)
+    y = frameloom.jit(VIEWS[name])(x)
+    y.fill_(1)
+    assert x._version == 1
+    assert (
+        frameloom.jit(lambda x: VIEWS[name](x[8:]))(x).data_ptr() == VIEWS[name](x[8:]).data_ptr()
+    )
+
+
+def test_views_of_a_leaf_made_without_gradients():
+    x = torch.ones(2, dtype=torch.complex64, requires_grad=True)
+    with torch.no_grad():
+        assert (
+            frameloom.jit(lambda x: torch.view_as_real(x))(x).requires_grad
+            is torch.view_as_real(x).requires_grad
+        )

@@ -21,6 +21,7 @@ from frameloom.ir import interp
 from frameloom.ir.late import defines
 from frameloom.ir.library import OWN
 from frameloom.ir.program import Buffer, Extern, Kind, Program, View
+from frameloom.runtime.fallback import strided_view
 
 _assembled = pipeline._assembled
 
@@ -99,9 +100,10 @@ def _output(output: Any, made: Any, given: dict[Buffer, Any]) -> Any:
     if not isinstance(output, View):
         return made
     base = given.get(output.buffer)
-    if base is None or base.dtype != made.dtype:
+    if base is None:
         return made.data
-    return base.as_strided(made.shape, made.stride(), made.storage_offset())
+    first = base.storage_offset() * base.element_size() // made.element_size()
+    return strided_view(base, made.storage_offset() - first, made.shape, made.stride(), made.dtype)
 
 
 def _can_run(program: Program) -> bool:
