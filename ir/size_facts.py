@@ -85,6 +85,8 @@ class Facts(Ranges):
         self._applied: dict[Any, Apply] = {}
         self._same: dict[Symbol, Int] = {}  # a symbol and what it equals
         self._fixed: dict[Atom, int] = {}  # quotients and extremes that are a number
+        self._unsolved: dict[Size, None] = {}  # equations (`n == 0`) that no symbol gives way to
+        self._unsolved_now: dict[Any, int] | None = None  # ... what makes a number of a sum
         self._resolved: dict[Size, Int] = {}
         self._exact: dict[Pair, None] = {}  # divisions that leave no rest
         self._exact_now: set[Pair] | None = None  # ... of what the symbols equal now
@@ -202,17 +204,38 @@ class Facts(Ranges):
 
     def resolved(self, n: Int) -> Int:
         """With symbols that turned out to equal others, or a number, replaced, and without divisions that leave no rest."""
-        if not isinstance(n, Size) or not (self._same or self._exact or self._fixed):
+        if not isinstance(n, Size):
+            return n
+        if not (self._same or self._exact or self._fixed or self._unsolved):
             return n
         found = self._resolved.get(n)
         if found is None:
-            found = n
-            if any(s in self._same for s in atoms_of(n)):
-                found = substitute(self, n, self._value)
-            if self._fixed and isinstance(found, Size):
-                found = self._with_fixed(found)
-            found = self._resolved[n] = undivided(found, self._known_exact())
+            found = self._replaced(n)
+            if self._unsolved and isinstance(found, Size):
+                sum_, rest = _without_number(found)
+                known = self._numbers_of_sums().get(sum_)
+                found = found if known is None else known + rest
+            self._resolved[n] = found
         return found
+
+    def _replaced(self, n: Size) -> Int:
+        found: Int = n
+        if any(s in self._same for s in atoms_of(n)):
+            found = substitute(self, n, self._value)
+        if self._fixed and isinstance(found, Size):
+            found = self._with_fixed(found)
+        return undivided(found, self._known_exact())
+
+    def _numbers_of_sums(self) -> dict[Any, int]:
+        """What the equations that no symbol gave way to say."""
+        if self._unsolved_now is None:
+            self._unsolved_now = {}
+            for n in map(self._replaced, self._unsolved):
+                if isinstance(n, Size):
+                    sum_, rest = _without_number(n)
+                    self._unsolved_now[sum_] = -rest
+                    self._unsolved_now[tuple((m, -c) for m, c in sum_)] = rest
+        return self._unsolved_now
 
     def _with_fixed(self, n: Size) -> Int:
         """With numbers in the place of those factors.  (On terms, since arithmetic asks this.)"""
@@ -551,6 +574,15 @@ class Facts(Ranges):
 
     def _equate(self, n: Size) -> None:
         """`n == 0` from now on."""
+        self._solve(n)
+        for unsolved in list(self._unsolved):  # what is known now may solve it
+            now = self._replaced(unsolved)
+            if isinstance(now, Size) and now is not unsolved:
+                self._keep(self._unsolved, unsolved)
+                del self._unsolved[unsolved]
+                self._solve(now)
+
+    def _solve(self, n: Size) -> None:
         self._keep(self.zero, n)
         self.zero[n] = self._noted(f"{n!r} == 0")
         if self.relaxed:  # what is made of the sizes so far stays as it is
@@ -579,13 +611,18 @@ class Facts(Ranges):
             self._undo.append(self._forget_forms)
             self._keep(self._fixed, monomial[0])
             self._fixed[monomial[0]] = -others.get((), 0) * factor
-            self._forget_forms()
+        else:
+            self._undo.append(self._forget_forms)
+            self._keep(self._unsolved, n)
+            self._unsolved[n] = None
+        self._forget_forms()
 
     def _forget_forms(self) -> None:
         self._resolved.clear()
         self.computed.clear()
         self._found.clear()
         self._exact_now = None
+        self._unsolved_now = None
 
     def _replace(self, symbol: Symbol, other: Int) -> None:
         self._undo.append(partial(self._equal_again, dict(self._same)))
@@ -607,6 +644,12 @@ class Facts(Ranges):
         elif isinstance(other, Size) and symbol.late and low > -math.inf:
             self._sure.add(other - int(low))
             self._found.clear()
+
+
+def _without_number(n: Size) -> tuple[tuple[tuple[Monomial, int], ...], int]:
+    terms = dict(n.terms)
+    rest = terms.pop((), 0)
+    return tuple(terms.items()), rest
 
 
 def _undecided(n: Size) -> NoReturn:

@@ -240,3 +240,16 @@ def test_an_expanded_result_where_nothing_is_expanded():
     x = torch.ones(3, 2)[:, 0]
     for n in (4, 1):
         assert jitted(x, torch.ones(n))[1].stride() == program(x, torch.ones(n))[1].stride()
+
+
+def test_slices_of_which_one_element_is_left():
+    """What is left is a sum with an extreme in it, to which no symbol gives way until the extreme is known."""
+
+    def f(x, y):
+        return y[2:] * x[2:], (y[1:] - y[:-1])[1:] + x[2:]
+
+    g = jit(f, dynamic=True)
+    for sizes in ((5, 3), (6, 3), (5, 5), (3, 5)):
+        x, y = map(torch.arange, map(float, sizes))
+        for given, wanted in zip(g(x, y), f(x, y), strict=True):
+            assert torch.equal(given, wanted)
