@@ -61,9 +61,10 @@ from frameloom.capture.products import products_over
 from frameloom.capture.record_views import reshape, view
 from frameloom.capture.record_writes import forget_views, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
+from frameloom.capture.refused_dtypes import check_dtype
 from frameloom.capture.shapes import as_known
 from frameloom.capture.soft_sizes import SoftSizes
-from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU, check_dtype
+from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
 from frameloom.capture.supported import check_result, check_supported, dtypes_of
 from frameloom.capture.thread_warnings import OF_PYTHON, warnings_here
 from frameloom.capture.values.base import Avoid

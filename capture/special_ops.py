@@ -163,63 +163,6 @@ def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.pure(func, args, kwargs)
 
 
-# What kernels refuse of the first argument's dtype where the meta kernel takes any.
-REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
-    **{
-        func: lambda x: not (x.is_floating_point() or x.is_complex())
-        for func in (
-            aten.native_layer_norm.default,
-            aten.native_group_norm.default,
-            aten.log_sigmoid_forward.default,
-            aten.nll_loss_forward.default,
-            aten.nll_loss2d_forward.default,
-            aten._adaptive_avg_pool3d.default,
-        )
-    },
-    aten.im2col.default: lambda x: (
-        not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
-    ),
-    aten.trace.default: lambda x: x.dtype is torch.bool and x.device.type == "cpu",
-    **{
-        getattr(aten, f"reflection_pad{n}d").default: lambda x: x.dtype is torch.bool
-        for n in (1, 2, 3)
-    },
-}
-
-
-# Ops that draw or count, and what their results must be of.
-MADE: dict[Any, Callable[[torch.dtype], bool]] = {
-    **{
-        getattr(aten, name): lambda of: of.is_floating_point or of.is_complex
-        for name in ("rand", "rand_like", "uniform_", "randn", "randn_like", "normal_")
-    },
-    **{
-        getattr(aten, name): lambda of: of.is_floating_point
-        for name in ("exponential_", "cauchy_", "log_normal_")
-    },
-    aten.rrelu_with_noise: lambda of: of.is_floating_point and of is not torch.float16,
-    aten.rrelu_with_noise_: lambda of: of.is_floating_point and of is not torch.float16,
-    aten._standard_gamma: lambda of: of in (torch.float32, torch.float64),
-    **{
-        getattr(aten, name): lambda of: not of.is_complex and of is not torch.bool
-        for name in ("randint", "randint_like", "randperm")
-    },
-    aten.arange: lambda of: not of.is_complex and of is not torch.bool,
-    aten.random_: lambda of: not of.is_complex,
-}
-
-
-def check_dtype(func: Any, args: Any, kwargs: Any) -> None:
-    refuses = REFUSED.get(func)
-    if refuses is not None and refuses(args[0]):
-        raise Break("op_error", f"{func} of {args[0].dtype}")
-    may_be = MADE.get(func.overloadpacket)
-    if may_be is not None:
-        of = kwargs.get("dtype") or getattr(args[0], "dtype", torch.get_default_dtype())
-        if not may_be(of):
-            raise Break("op_error", f"{func} of {of}")
-
-
 def _record_convolution(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if not args[1].shape[0]:
         raise Break("op_error", f"{func}: no channels in the weight")  # which only kernels look at

@@ -94,6 +94,34 @@ DTYPES = {
     "linear_upsampling": lambda x: F.interpolate(x, scale_factor=2, mode="linear"),
 }
 
+ON_GPU = {
+    "bmm": lambda x: x @ x.mT,
+    "linear": lambda x: F.linear(x, x[0]),
+    "mv": lambda x: x[0] @ x[0, 0],
+    "max_pool1d": lambda x: F.max_pool1d(x, 2),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", DTYPES | ON_GPU)
+def test_dtypes_refused_on_a_gpu(name):
+    fn = (DTYPES | ON_GPU)[name]
+    for dtype in (torch.int64, torch.uint8):
+        args = (torch.ones(2, 3, 4, dtype=dtype, device="cuda"),)
+        assert_same_call(observe(jit(fn), args), observe(fn, args), f"{name} {dtype}")
+
+
+@pytest.mark.parametrize("draw", ["bernoulli_", "geometric_"])
+def test_draws_refused_in_a_try_block(draw):
+    def program(x):
+        try:
+            getattr(x, draw)(0.5)
+        except NotImplementedError:
+            return x + 1
+
+    args = (torch.ones(3, dtype=torch.complex64),)
+    assert_same_call(observe(jit(program), args), observe(program, args), draw)
+
 
 def test_data_that_a_kernel_refuses_though_nobody_reads_its_result():
     def f(x, order):

@@ -1,0 +1,101 @@
+"""Dtypes that kernels refuse where the shape functions take any: an op that is given one breaks the graph, so that the program's own call raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from frameloom.errors import Break
+
+aten = torch.ops.aten
+
+
+def _of_ints(x: torch.Tensor) -> bool:
+    return not (x.is_floating_point() or x.is_complex())
+
+
+def _of_halves(x: torch.Tensor) -> bool:
+    return x.dtype in (torch.float16, torch.bfloat16)
+
+
+# What only the kernels of GPUs refuse.
+REFUSED_ON_GPU: dict[Any, Callable[[torch.Tensor], bool]] = {
+    **{
+        getattr(aten, name).default: _of_ints
+        for name in (
+            "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "convolution", "avg_pool2d", "avg_pool3d",
+            "max_pool2d_with_indices", "max_pool3d_with_indices",
+        )
+    },
+    **{
+        func: _of_ints
+        for packet in (aten.upsample_bilinear2d, aten.upsample_bicubic2d, aten._upsample_bilinear2d_aa, aten._upsample_bicubic2d_aa)
+        for func in (packet.default, packet.vec)
+    },
+    **{getattr(aten, name).default: _of_halves for name in ("igamma", "igammac", "angle")},
+}  # fmt: skip
+
+
+# What kernels refuse of the first argument's dtype where the meta kernel takes any.
+REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
+    **{
+        func: _of_ints
+        for func in (
+            aten.native_layer_norm.default,
+            aten.native_group_norm.default,
+            aten.log_sigmoid_forward.default,
+            aten.nll_loss_forward.default,
+            aten.nll_loss2d_forward.default,
+            aten._adaptive_avg_pool3d.default,
+        )
+    },
+    aten.im2col.default: lambda x: (
+        not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
+    ),
+    aten.trace.default: lambda x: x.dtype is torch.bool and x.device.type == "cpu",
+    **{
+        getattr(aten, f"reflection_pad{n}d").default: lambda x: x.dtype is torch.bool
+        for n in (1, 2, 3)
+    },
+}
+
+
+# Ops that draw or count, and what their results must be of.
+MADE: dict[Any, Callable[[torch.dtype], bool]] = {
+    **{
+        getattr(aten, name): lambda of: of.is_floating_point or of.is_complex
+        for name in ("rand", "rand_like", "uniform_", "randn", "randn_like", "normal_")
+    },
+    **{
+        getattr(aten, name): lambda of: of.is_floating_point
+        for name in ("exponential_", "cauchy_", "log_normal_")
+    },
+    aten.geometric_: lambda of: not of.is_complex and of is not torch.bool,
+    aten.rrelu_with_noise: lambda of: of.is_floating_point and of is not torch.float16,
+    aten.rrelu_with_noise_: lambda of: of.is_floating_point and of is not torch.float16,
+    aten._standard_gamma: lambda of: of in (torch.float32, torch.float64),
+    **{
+        getattr(aten, name): lambda of: not of.is_complex and of is not torch.bool
+        for name in ("randint", "randint_like", "randperm")
+    },
+    aten.arange: lambda of: not of.is_complex and of is not torch.bool,
+    **{getattr(aten, name): lambda of: not of.is_complex for name in ("random_", "bernoulli_")},
+}
+
+
+def check_dtype(func: Any, args: Any, kwargs: Any) -> None:
+    for table in (REFUSED, REFUSED_ON_GPU):
+        refuses = table.get(func)
+        if (
+            refuses is not None
+            and refuses(args[0])
+            and (table is REFUSED or args[0].device.type == "cuda")
+        ):
+            raise Break("op_error", f"{func} of {args[0].dtype}")
+    may_be = MADE.get(func.overloadpacket)
+    if may_be is not None:
+        of = kwargs.get("dtype") or getattr(args[0], "dtype", torch.get_default_dtype())
+        if not may_be(of):
+            raise Break("op_error", f"{func} of {of}")
