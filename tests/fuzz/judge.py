@@ -108,8 +108,8 @@ class Seen:
             # A plan counts its writes to an input as one.
             self.written = [t._version != v for t, v in zip(given, before, strict=True)]
             self.graded = self._differentiate()
-        printed = self.call.printed.splitlines()
-        printed = [re.sub(r"grad_fn=<\w+>", "grad_fn=<...>", s) for s in printed]
+        # Names of functions also decide where lines break.
+        printed = re.sub(r",\s+grad_fn=<\w+>", ", grad_fn=<...>", self.call.printed).splitlines()
         self.printed = [s for s in printed if not any(t in s for t in OURS)]
         error = self.call.error
         self.root = [*self.call.arguments, self.call.result, error, self.call.state]
