@@ -102,11 +102,15 @@ class SymbolicNumber(ConstValue):
             if self.site is not None:
                 raise Avoid(self.site)
             self.settled = True
+            try:
+                if self.sized is not None:
+                    int(self.sized)
+                for operand in self.operands:
+                    hint_of(operand, settle=True)
+            except BaseException:  # data decides it: it stays what is computed from that
+                self.settled = False
+                raise
             self.t.settled_numbers.append(self)
-            if self.sized is not None:
-                int(self.sized)
-            for operand in self.operands:
-                hint_of(operand, settle=True)
             if self.origin is not None:
                 self.t.guards.add(self.origin, "equal", self.hint)
         return self.hint

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from frameloom import jit
 from tests.helpers import check
 
 
@@ -33,3 +34,15 @@ def test_as_plain(fn):
 @pytest.mark.parametrize("shape", [(3,), (0,)])
 def test_pieces_of_any_size(size, shape):
     check(lambda x: (x + 1).split(size)[-1], torch.zeros(shape))
+
+
+def test_a_number_that_python_has_to_know():
+    """It stays what is computed of the size, behind the break."""
+
+    def program(x):
+        return x + len(range(0, max(3, x.nonzero().shape[0]), 2))
+
+    jitted = jit(program)
+    for n in (5, 4, 7):
+        x = (torch.arange(9) < n).float()
+        assert torch.equal(jitted(x), program(x))
