@@ -197,7 +197,9 @@ def _number_call(step: NumberStep, numbers: _Numbers) -> NumberCall:
             operands.append(~len(constants))
             constants.append(operand)
     dtype = next((b.dtype for b in step.operands if isinstance(b, Buffer)), None)
-    kind = "f" if dtype is DType.F64 and step.op not in ("dim", "stride") else "i"
+    # Of constants alone, where a size has become known meanwhile.
+    is_float = dtype is DType.F64 or any(type(c) is float for c in constants)
+    kind = "f" if is_float and step.op not in ("dim", "stride") else "i"
     if step.op == "read":
         assert dtype is not None
         kind = str(dtype.to_torch())[6:]

@@ -275,3 +275,13 @@ def test_a_number_that_is_computed_of_a_size_which_is_settled_later():
     for n in (5, 7, 5):
         x, z = (torch.zeros(2, k, dtype=torch.int16) for k in (n, 1))
         assert all(map(torch.equal, jitted(x, z.clone()), program(x, z)))
+
+
+def test_a_number_of_a_size_that_is_settled_before_code_is_written():
+    def program(x):
+        y = x.shape[1] ** 0.5
+        x[0:0] = 2
+        return x + y
+
+    x = torch.ones(2, 2, 2)[..., 0]
+    assert torch.equal(jit(program, dynamic=True)(x), program(x))
