@@ -579,7 +579,8 @@ def bounds(start: Int | None, end: Int | None, n: Int) -> tuple[Int, Int]:
     first = _clamped(0 if start is None else start, 0, n)
     if end is None or (isinstance(end, int) and end > MANY):
         return first, n
-    return first, _clamped(end, first, n)
+    last = _clamped(end, first, n)
+    return first, first if at_most(last, first) else last
 
 
 def _clamped(position: Int, low: Int, high: Int) -> Int:

@@ -56,3 +56,21 @@ def test_reductions(sized, reduced):
             assert found == wanted
         else:
             torch.testing.assert_close(found, wanted, rtol=1e-12, atol=0, equal_nan=True)
+
+
+def test_a_part_that_is_empty():
+    """However many elements there are: no loop goes over it."""
+    shapes = []
+
+    def backend(module, examples):
+        shapes.extend(tuple(n.meta["val"].shape) for n in module.graph.nodes if "fill" in n.name)
+        return module.forward
+
+    def program(x):
+        y = x[x > 0]
+        y[3:2] = 0
+        return y
+
+    x = torch.ones(4)
+    assert torch.equal(frameloom.jit(program, backend=backend)(x), program(x))
+    assert shapes == [(0,)]
