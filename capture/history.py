@@ -41,10 +41,11 @@ class Histories:
         except RuntimeError as error:  # one was changed in place
             raise Break("gradient", str(error).splitlines()[0]) from error
         saving = [{id(f) for f in h if kept[id(f)]} for h in histories]
-        # Per root, those whose histories share a node that saves tensors: a backward pass from one lets go of what the other needs.
+        # Per root, those whose histories share a node that saves tensors: a backward pass from one lets go of what the other needs.  None where
+        # nothing is saved.
         self.frees = tuple(
-            frozenset(m for m, other in enumerate(saving) if m == n or not own.isdisjoint(other))
-            for n, own in enumerate(saving)
+            frozenset(m for m, other in enumerate(saving) if not own.isdisjoint(other))
+            for own in saving
         )
         self.saved: dict[Any, set[int]] = {}  # memories that are saved, by which of the roots
         for n, own in enumerate(saving):

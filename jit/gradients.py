@@ -21,6 +21,7 @@ import torch.fx
 
 from frameloom.capture import _capture
 from frameloom.capture.carried import at_sizes, symbols_in
+from frameloom.capture.components import components
 from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput, ViewStep
 from frameloom.capture.partial import Partial, partial_backward
 from frameloom.capture.spent import TWICE
@@ -31,12 +32,14 @@ from frameloom.errors import FrameloomError
 from frameloom.ir.size import Symbol
 from frameloom.ir.size_facts import Conditions
 from frameloom.op_by_op import OpByOp
+from frameloom.rest import what_stays
 from frameloom.restart import start_anew
 
 Plan = Callable[..., tuple[Any, ...]]
 ALL_THERE: frozenset[int] = frozenset()
 STRIDED = torch.strided
 has_no_memory = torch._is_zerotensor
+NOTHING_TO_SAVE = torch.empty(0)
 NO_SIZES: Mapping[Symbol, int] = {}
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 may_checkpoint = torch.autograd.Variable._execution_engine.is_checkpoint_valid
@@ -62,15 +65,26 @@ class Gradients:
         assert captured.backward is not None
         self.forward, self.how = forward, captured.backward
         self.op_by_op = OpByOp(captured)
+        # Those whose gradients have nothing in common; together where numbers are drawn, which is done again in one order.
+        together = self.op_by_op.draws or len(self.how.tangents) < 2
+        self.components = [] if together else components(self.how)
+        self.captured = captured
+        self._apart: Plan | None = None
         self.restarts = captured.restarts
-        self._compile = compile_backward
+        self.compile = compile_backward
         self._backward: dict[frozenset[int], _BackwardPass] = {}
         how = self.how
         self._constant = [k for k in range(how.n_results) if k not in how.tangents]
-        self._wanted = _picker(how.inputs)
+        self.wanted = _picker(how.inputs)
         self._saved_inputs = _picker(how.saved_inputs)
         self._saved_outputs = _picker(how.saved_outputs)
-        self.saves = bool(how.saved_inputs or how.saved_outputs or how.noticed)
+        # Whether eager lets go of something after a pass, of which the node shall tell; and whether a result is there for any number of passes.
+        self.only_tells = any(how.frees) and not (
+            how.saved_inputs or how.saved_outputs or how.noticed
+        )
+        self.saves = bool(how.saved_inputs or how.saved_outputs or how.noticed or self.only_tells)
+        self.stays = not all(how.frees)
+        self._reads: dict[frozenset[int], frozenset[int]] = {}
         self._plain_outputs = how.outputs == tuple(range(how.n_results))
         # Python's numbers among what is saved, by their place there.
         self.numbers = tuple(
@@ -98,12 +112,18 @@ class Gradients:
         return self._call(inputs)
 
     def _call(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        wanted = self._wanted(inputs)
+        wanted = self.wanted(inputs)
         if self.uneven and any(map(_has_hooks, wanted)):
             # Autograd calls hooks for each input of a node, also where no gradient comes.
             if self.checks_sizes:
                 raise _capture.RunPlainly
             results = self._program(inputs)
+        elif len(self.components) > 1 and not all([t.is_leaf for t in wanted]):
+            if self._apart is None:
+                from frameloom.parts import Parts  # which needs this module
+
+                self._apart = Parts(self)
+            results = self._apart(inputs)
         else:
             results = apply(self, inputs, *wanted)
             if self.depended_on:
@@ -131,9 +151,15 @@ class Gradients:
             raise
 
     def run(self, context: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        how = self.how
         context.others = self.op_by_op.before(inputs, self.others)
         results = self.forward(*inputs)
+        self.save(context, inputs, results)
+        if self._constant:
+            context.mark_non_differentiable(*[results[k] for k in self._constant])
+        return results[: self.how.n_told]
+
+    def save(self, context: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        how = self.how
         saved: Sequence[Any] = self._saved_inputs(inputs)
         if self.numbers:
             saved = [*saved]
@@ -141,14 +167,13 @@ class Gradients:
         if how.sizes:
             context.sizes = [size.read(inputs, results) for size in how.sizes]
         saved = *saved, *self._saved_outputs(results)
-        if how.noticed:  # last
+        if self.only_tells:
+            context.save_for_backward(NOTHING_TO_SAVE)
+        elif how.noticed:  # last
             noticed = ((inputs if n.of_input else results)[n.number] for n in how.noticed)
             context.save_for_backward(*saved, *noticed)
         else:
             context.save_for_backward(*saved)
-        if self._constant:
-            context.mark_non_differentiable(*[results[k] for k in self._constant])
-        return results[: how.n_told]
 
     def pass_for(
         self, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any]
@@ -167,6 +192,12 @@ class Gradients:
             self._backward[missing] = found
         return found
 
+    def reads(self, missing: frozenset[int]) -> frozenset[int]:
+        """What of that which is saved such a pass needs."""
+        if (found := self._reads.get(missing)) is None:
+            found = self._reads[missing] = frozenset(partial_backward(self.how, missing).reads)
+        return found
+
     def _conditions(self) -> AbstractContextManager[list[Conditions]]:
         """What the code that is compiled there assumes of sizes: the guards of the call know nothing of it."""
         sizes = self.how.sizes
@@ -175,7 +206,7 @@ class Gradients:
     def _plan(self, part: Partial, examples: tuple[Any, ...]) -> Plan | None:
         try:
             with torch._C._DisableAutocast():
-                return self._compile(part.graph, examples)
+                return self.compile(part.graph, examples)
         except Exception as error:
             if config.verify:
                 raise
@@ -324,11 +355,13 @@ class Compiled(torch.autograd.Function):
                     return piece.nothing
         # The only list of what is saved, so that the pass can let go of it.
         if context.rest is not None:
-            values = context.rest.saved(how, missing)
+            values = context.rest.saved(piece, missing)
         else:
             try:
                 values = [*context.saved_tensors] if piece.saves else []
-                if how.noticed:
+                if piece.only_tells:
+                    values.clear()
+                elif how.noticed:
                     del values[-len(how.noticed) :]
             except RuntimeError:
                 if (values := _still_as_saved(context, missing)) is None:
@@ -357,8 +390,8 @@ class Compiled(torch.autograd.Function):
         run = piece.pass_for(missing, values, given)
         last = not keeps_graph()
         if last:
-            if missing or context.rest is not None:
-                context.rest = _rest(context, values, missing)
+            if missing or context.rest is not None or piece.stays:
+                context.rest = what_stays(context, values, missing)
             if context.rest is None or not context.rest.is_needed:
                 context.others = None
             context.maybe_clear_saved_tensors()
@@ -385,7 +418,7 @@ def _still_as_saved(context: Any, missing: frozenset[int]) -> list[Any] | None:
         saved = left.pop()
         if _is_changed(saved, n.of_input) and not n.tangents <= missing:
             return None
-    reads = frozenset(partial_backward(how, missing).reads)
+    reads = piece.reads(missing)
     n_inputs = len(how.saved_inputs)
     places = [k for k in range(n_inputs + len(how.saved_outputs)) if k not in piece.numbers]
     context.changed = changed = {
@@ -431,49 +464,3 @@ REENTRANT = (
     ".backward(). To resolve this error, you can either set use_reentrant=False, or call .backward() without passing the "
     "`inputs` argument."
 )
-
-
-class _Rest:
-    """What the outputs without a gradient so far need, after autograd has let go of what is saved: in plain PyTorch, a pass from
-    one output frees nothing that only others need."""
-
-    def __init__(self, done: frozenset[int], count: int) -> None:
-        self.done, self.count = done, count
-        self.tensors: dict[int, tuple[Any, int | None]] = {}
-        self.is_needed = False
-
-    def saved(self, how: Any, missing: frozenset[int]) -> list[Any]:
-        given = frozenset(range(len(how.tangents))) - missing
-        if any(not how.frees[k].isdisjoint(self.done) for k in given):
-            raise RuntimeError(TWICE)
-        for tensor, version in self.tensors.values():
-            if version is not None and tensor._version != version:
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                    f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} "
-                    "instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
-                    "with torch.autograd.set_detect_anomaly(True, check_nan=False)."
-                )
-        return [self.tensors[k][0] if k in self.tensors else None for k in range(self.count)]
-
-
-def _rest(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> _Rest:
-    """What stays after a pass in which gradients are `missing`."""
-    how = context.piece.how
-    everything = frozenset(range(len(how.tangents)))
-    done = (everything - missing) | (context.rest.done if context.rest is not None else frozenset())
-    left = frozenset(k for k in missing if how.frees[k].isdisjoint(done))
-    rest = _Rest(done, len(saved))
-    if left:
-        for k in partial_backward(how, everything - left).reads:
-            tensor = saved[k]
-            # Not the output itself: it holds its history, which holds this.
-            inside = k < len(how.saved_inputs) or not isinstance(tensor, torch.Tensor)
-            tensor = tensor if inside else tensor.detach()
-            version = getattr(tensor, "_version", None)
-            # Not the version that is wanted, if only because it was another one.
-            rest.tensors[k] = tensor, tensor._version - 1 if k in context.changed else version
-        rest.is_needed = True
-        for k in range(len(how.saved_inputs)):  # for gradients of gradients, which go op by op
-            rest.tensors.setdefault(k, (saved[k], None))
-    return rest

@@ -41,15 +41,22 @@ class OpByOp:
         nodes = list(self._graph.nodes)
         placeholders = [n for n in nodes if n.op == "placeholder"]
         relied_on = behind(nodes[-1].args[0][: self._how.n_results], _relied_on_by)
-        self.reads = tuple(k for k, p in enumerate(placeholders) if p.users)
+        self._devices = sorted(
+            {str(_device(n)) for n in nodes if n.op == "call_function" and draws(n)}
+        )
+        # Where nothing is drawn, what no gradient comes from is left out.
+        self._shown = self._how.tangents if not self._devices else range(self._how.n_told)
+        needed = behind([nodes[-1].args[0][k] for k in self._shown], _operands)
+        self.reads = tuple(k for k, p in enumerate(placeholders) if p in needed)
         self.numbers = frozenset(k for k, p in enumerate(placeholders) if is_number(p))
         self._relied_on = (
             frozenset(k for k, p in enumerate(placeholders) if p in relied_on) - self.numbers
         )
         self._copied = self._relied_on.intersection(captured.mutated)
-        self._devices = sorted(
-            {str(_device(n)) for n in nodes if n.op == "call_function" and draws(n)}
-        )
+
+    @property
+    def draws(self) -> bool:
+        return bool(self._devices)
 
     def before(self, inputs: Sequence[Any], kept: Sequence[int]) -> Others:
         """What a gradient of a gradient needs; `kept`: the inputs among it that are not saved."""
@@ -139,7 +146,9 @@ class OpByOp:
         copies: dict[Node, Node] = {}
         for node in self._graph.nodes:
             if node.op == "output":
-                graph.output(tuple(copies[n] for n in node.args[0][: self._how.n_told]))
+                told = enumerate(node.args[0][: self._how.n_told])
+                shown = range(self._how.n_told) if writes else self._shown
+                graph.output(tuple(copies[n] if k in shown else None for k, n in told))
                 continue
             if node.target is aten.copy_.default:
                 if not writes:
@@ -154,7 +163,15 @@ class OpByOp:
             is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
             if not node.meta.get("grad", True) and is_tensor:
                 copies[node] = graph.call_function(aten.detach.default, (copies[node],))
+        if not writes and not self._devices:
+            for node in reversed(graph.nodes):
+                if node.op == "call_function" and not node.users:
+                    graph.erase_node(node)
         return function_of(self._captured.constants, graph)
+
+
+def _operands(node: Node) -> list[Node]:
+    return node.all_input_nodes
 
 
 def _relied_on_by(node: Node) -> list[Node]:

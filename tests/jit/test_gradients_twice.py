@@ -225,3 +225,23 @@ def test_an_op_whose_name_is_a_word_of_python():
         (g,) = torch.autograd.grad(fn(x).sum(), x, create_graph=True)
         results.append(torch.autograd.grad(g.sum(), x)[0])
     torch.testing.assert_close(results[1], results[0])
+
+
+PASSES = {
+    "nothing that the backward graph needs": lambda x, y: (x * 2,),
+    "nothing at all, and something": lambda x, y: (x + 1, x.sin()),
+    "of other inputs": lambda x, y: (x.sin(), y.cos()),
+    "of other inputs, and both": lambda x, y: (x.sin(), y.cos(), y + 1),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_passes_let_go_of_what_they_do_in_eager(name):
+    """Of histories before the call, too."""
+    seen, dynamic = [], True if "both" in name else None
+    for side in (lambda f: f, lambda f: frameloom.jit(f, dynamic=dynamic)):
+        x, y = leaf(2, 3).exp(), leaf(2, 3).exp()
+        results = side(PASSES[name])(x, y)
+        passes = [caught(r.sum().backward) for r in (*results, y, *results)]
+        seen.append([p and p[0] for p in passes])
+    assert seen[0] == seen[1]

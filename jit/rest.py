@@ -1,0 +1,63 @@
+"""What a graph's node keeps behind a backward pass: for the results from which none came, and for those whose passes let go of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.spent import TWICE
+
+if TYPE_CHECKING:
+    from frameloom.gradients import Gradients
+
+
+class Rest:
+    """What the outputs without a gradient so far need, after autograd has let go of what is saved: in plain PyTorch, a pass from
+    one output frees nothing that only others need."""
+
+    def __init__(self, done: frozenset[int], count: int) -> None:
+        self.done, self.count = done, count
+        self.tensors: dict[int, tuple[Any, int | None]] = {}
+        self.is_needed = False
+
+    def saved(self, piece: Gradients, missing: frozenset[int]) -> list[Any]:
+        how = piece.how
+        given = frozenset(range(len(how.tangents))) - missing
+        if any(not how.frees[k].isdisjoint(self.done) for k in given):
+            raise RuntimeError(TWICE)
+        for k, (tensor, version) in self.tensors.items():
+            if version is not None and tensor._version != version and k in piece.reads(missing):
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} "
+                    "instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
+                    "with torch.autograd.set_detect_anomaly(True, check_nan=False)."
+                )
+        return [self.tensors[k][0] if k in self.tensors else None for k in range(self.count)]
+
+
+def what_stays(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> Rest:
+    """What stays after a pass in which gradients are `missing`."""
+    how = context.piece.how
+    everything = frozenset(range(len(how.tangents)))
+    done = (everything - missing) | (context.rest.done if context.rest is not None else frozenset())
+    left = frozenset(k for k in everything if how.frees[k].isdisjoint(done))
+    rest = Rest(done, len(saved))
+    if left:
+        for k in context.piece.reads(everything - left):
+            tensor = saved[k]
+            # Not the output itself: it holds its history, which holds this.
+            inside = k < len(how.saved_inputs) or not isinstance(tensor, torch.Tensor)
+            tensor = tensor if inside else tensor.detach()
+            version = getattr(tensor, "_version", None)
+            # Not the version that is wanted, if only because it was another one.
+            rest.tensors[k] = tensor, tensor._version - 1 if k in context.changed else version
+        for k in range(len(saved) - len(how.sizes), len(saved)):  # plans lay out by them
+            rest.tensors[k] = saved[k], None
+    if left & missing:
+        rest.is_needed = True
+        for k in range(len(how.saved_inputs)):  # for gradients of gradients, which go op by op
+            rest.tensors.setdefault(k, (saved[k], None))
+    return rest
