@@ -44,6 +44,8 @@ from frameloom.ir.size_division import Pair, divisions, undivided
 from frameloom.ir.size_ranges import Range, Ranges
 from frameloom.ir.soft import Soft
 
+LARGEST = 2**63 - 1  # of the numbers that guards compute with
+
 
 @dataclass(frozen=True)
 class Conditions:
@@ -527,6 +529,9 @@ class Facts(Ranges):
         """`n >= 0` from now on."""
         if not isinstance(n, Size):
             return
+        if (above := dict(n.terms).get((), 0) - LARGEST) > 0:  # which guards could not compute with
+            n = self.make({m: c - above if m == () else c for m, c in n.terms})
+            assert isinstance(n, Size)
         self._keep(self.at_least_0, n)
         self.at_least_0[n] = self._noted(f"{n!r} >= 0")
         terms = dict(n.terms)

@@ -54,3 +54,13 @@ def test_channels_last(name, gradient):
             torch.testing.assert_close(mine.grad, own.grad, atol=1e-3, rtol=1e-4)
             assert mine.grad.stride() == own.grad.stride(), shape
     assert frameloom.stats()["graphs"] <= graphs
+
+
+def test_images_padded_on_one_side():
+    """By a slice up to the largest of all numbers."""
+    f = lambda x, w: torch.nn.functional.conv2d(x, w, padding="same", dilation=2)
+    g = frameloom.jit(f, dynamic=True)
+    w = torch.ones(1, 1, 2, 3)
+    for size in (5, 6):
+        x = torch.ones(1, 1, size, 7)
+        assert torch.equal(g(x, w), f(x, w))
