@@ -132,6 +132,25 @@ def _lstsq(
     return results
 
 
+def record_quantile(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """On the CPU alone, eager asks whether all fractions are between 0 and 1."""
+
+    def record(recorder: Recorder, input: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+        result = recorder.run(fn, (input, q, *args), kwargs)
+        if isinstance(q, Fake) and q.device.type == "cpu":
+            _assume(recorder, recorder.run(_are_fractions, (q,), {}))
+        return result
+
+    return record
+
+
+def _are_fractions(q: torch.Tensor) -> torch.Tensor:
+    return ((q >= 0) & (q <= 1)).all()
+
+
+QUANTILES = [getattr(of, f"{nan}quantile") for of in (torch, torch.Tensor) for nan in ("", "nan")]
+
+
 def _assume(recorder: Recorder, condition: Fake) -> None:
     recorder.emit(aten._assert_async.msg, (condition, ASSUMED), {})
     recorder.n_ops += 1

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from frameloom.capture.data_dependent import QUANTILES, record_quantile
 from frameloom.capture.functional import reaches_beyond, write
 from frameloom.capture.known import known_mask
 from frameloom.capture.masked_scatter import record_masked_scatter
@@ -333,6 +334,7 @@ WHOLE: dict[Any, Callable[..., Any]] = {
     torch.Tensor.stride: _tell_strides,
     operator.setitem: record_setitem,
     **{fn: record_index_put(fn) for fn in INDEX_PUTS},
+    **{fn: record_quantile(fn) for fn in QUANTILES},
     **SIZED_CALLS,
     torch.cosine_similarity: _record_cosine_similarity,
     torch.masked_scatter: record_masked_scatter,

@@ -132,6 +132,17 @@ def test_data_that_a_kernel_refuses_though_nobody_reads_its_result():
     assert_same_call(observe(jit(f), args), observe(f, args), "sorter")
 
 
+@pytest.mark.parametrize("fn", [torch.quantile, torch.Tensor.nanquantile])
+def test_fractions_that_only_the_cpu_refuses(fn):
+    def f(x, q):
+        return fn(x, q)
+
+    jitted = jit(f)
+    for q in (0.5, -0.1):
+        args = (torch.arange(5.0), torch.tensor(q))
+        assert_same_call(observe(jitted, args), observe(f, args), str(q))
+
+
 @pytest.mark.parametrize("dtype", [torch.int16, torch.bool])
 @pytest.mark.parametrize("name", DTYPES)
 def test_dtypes_refused_as_in_eager(name, dtype):
