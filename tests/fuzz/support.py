@@ -65,11 +65,11 @@ def _numbers(shape: list[int], of: torch.dtype, numbers: torch.Generator) -> tor
         return made.to(of)
     noise = torch.rand(shape, generator=numbers, dtype=torch.float64, device="cpu")
     made = made / 4 + noise
-    made = made * (1 + _off(of) * (noise * 16 % 2 - 1))
+    made = made * (1 + off(of) * (noise * 16 % 2 - 1))
     return made.to(of) * (1 - 0.5j) if of.is_complex else made.to(of)
 
 
-def _off(of: torch.dtype) -> float:
+def off(of: torch.dtype) -> float:
     return disturbance[0] * max(torch.finfo(of).eps, disturbance[1])
 
 
@@ -77,7 +77,7 @@ def near(made: torch.Tensor) -> torch.Tensor:
     """The numbers of a program itself: off as those of its arguments."""
     numbers = torch.Generator().manual_seed(0)
     noise = torch.rand(made.shape, generator=numbers, device="cpu").to(made.device)
-    return made * (1 + _off(made.dtype) * (noise * 2 - 1))
+    return made * (1 + off(made.dtype) * (noise * 2 - 1))
 
 
 def _outer(shape: list[int], layout: str) -> list[int]:
