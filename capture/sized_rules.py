@@ -404,6 +404,8 @@ def _repeat(func: Any, x: Any, times: Sequence[Int]) -> Any:
 
 @sized_rule(aten.constant_pad_nd.default)
 def _pad(func: Any, x: Any, pads: Sequence[Int], value: Any = 0) -> Any:
+    if all(isinstance(p, int) and p == 0 for p in pads):
+        return dense_like(x)  # a copy, with its strides of sizes of 1
     shape = list(x.shape)
     for k in range(len(pads) // 2):
         d = x.dim() - 1 - k

@@ -253,3 +253,9 @@ def test_slices_of_which_one_element_is_left():
         x, y = map(torch.arange, map(float, sizes))
         for given, wanted in zip(g(x, y), f(x, y), strict=True):
             assert torch.equal(given, wanted)
+
+
+def test_padding_by_nothing():
+    jitted = jit(lambda x: (F.pad(x, (0, 0)), x * 2), dynamic=True)
+    x = torch.ones(1, 4).t()
+    assert jitted(x)[0].stride() == F.pad(x, (0, 0)).stride()
