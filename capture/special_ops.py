@@ -167,7 +167,10 @@ def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 def _record_convolution(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if not args[1].shape[0]:
         raise Break("op_error", f"{func}: no channels in the weight")  # which only kernels look at
-    return recorder.pure(func, args, kwargs)
+    result = recorder.pure(func, args, kwargs)
+    if args[6] and any(n < 1 for n in result.shape[2:]):  # transposed
+        raise Break("op_error", f"{func}: nothing is left of the image")
+    return result
 
 
 def _record_channel_shuffle(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:

@@ -16,6 +16,10 @@ CASES = {
     "dot": (lambda x: x.dot(x.double()), LINES),
     "conv1d": (lambda x: F.conv1d(x, torch.ones(1, x.shape[1], 2)), ((2, 3), (3, 3), (1, 2))),
     "layer_norm": (lambda x: F.layer_norm(x.double(), (3,), torch.ones(3)), ((2, 3), (4, 3))),
+    "conv_transpose1d": (
+        lambda x: F.conv_transpose1d(x, torch.ones(1, 1, 2), padding=2),
+        ((1, 4), (1, 3), (1, 5)),
+    ),
     "max_pool2d": (lambda x: F.max_pool2d(x, 2), ((2, 2), (3, 4), (4, 4))),
     "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, 2), ((2, 2), (3, 4), (4, 4))),
     "one_hot": (lambda x: F.one_hot(torch.arange(3), 0), LINES),
