@@ -98,8 +98,8 @@ def counts(fake: Fake) -> bool:
     return True
 
 
-def write(fake: Fake, value: Any, tape: Tape) -> None:
-    """`fake` gets the value of node `value` (same size, dtype, strides); its memory follows."""
+def write(fake: Fake, value: Any, tape: Tape, counted: bool = True) -> None:
+    """`fake` gets the value of node `value` (same size, dtype, strides); its memory follows.  `counted`: whether autograd knows of the write."""
     memory, f, node = fake.memory, fake, value
     tape.remember(fake)
     tape.remember(memory.root)
@@ -108,7 +108,7 @@ def write(fake: Fake, value: Any, tape: Tape) -> None:
         node = _put_back(f, parent, node, tape)
         f = parent
     memory.version += 1
-    memory.counted += counts(fake)
+    memory.counted += counted and counts(fake)
     memory.root.node, memory.root.version = node, memory.version
     fake.node, fake.version = value, memory.version
 

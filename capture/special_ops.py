@@ -29,7 +29,7 @@ aten = torch.ops.aten
 
 
 def _record_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """`native_batch_norm` writes its running statistics without saying so in its schema."""
+    """`native_batch_norm` writes its running statistics without saying so in its schema, and to autograd."""
     x, weight, bias, mean, var, training, momentum, eps = args
     dtypes = {t.dtype for t in (weight, bias, mean, var) if t is not None}
     wanted = ({x.dtype}, {torch.float32}) if x.dtype.itemsize == 2 else ({x.dtype},)
@@ -50,7 +50,7 @@ def _record_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
         aten._native_batch_norm_legit_functional.default, args, {}
     )
     for target, value in ((mean, new_mean), (var, new_var)):
-        write(target, conform(recorder, value, target, func), recorder)
+        write(target, conform(recorder, value, target, func), recorder, counted=False)
     return out, save_mean, save_invstd
 
 

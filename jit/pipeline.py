@@ -40,7 +40,7 @@ from frameloom.ir.lower import lower
 from frameloom.ir.lower.batch_norm import fold_batch_norms
 from frameloom.ir.lower.channels_last import LAID
 from frameloom.ir.lower.constants import Constants, evaluate
-from frameloom.ir.memory import MemoryPlan, plan_memory
+from frameloom.ir.memory import MemoryPlan, plan_memory, views_in, writes_of
 from frameloom.ir.program import Extern, Kernel, KernelList, Program, View
 from frameloom.ir.size import Int, same
 from frameloom.ir.text import show
@@ -286,7 +286,10 @@ def _assembled(
         plan = assemble(captured, program, written.memory, built, told)
         if options.replay:
             plan = replayed(plan, program, captured)
-        if captured.uncounted and any(isinstance(s, Extern) for s in program.steps):
+        calls = [s for s in program.steps if isinstance(s, Extern)]
+        called = {b for s in calls for b in writes_of(s)}
+        called.update(v.buffer for s in calls for v in views_in((s.args, s.kwargs)))
+        if any(program.inputs[k] in called for k in captured.uncounted):
             plan = _uncounting(plan, captured.uncounted)
     if config.verify == "all" and while_building is nullcontext:
         from frameloom.checked import checked  # start-up time: nobody but this wants it

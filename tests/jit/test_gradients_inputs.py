@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import frameloom
 from tests.jit.training import caught, facts, leaf, same_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
@@ -163,3 +164,17 @@ def test_a_moving_average():
         return facts(w, average), average._version > 0
 
     same_training(program, plain=None)
+
+
+def test_running_statistics_change_behind_an_evaluation():
+    """Autograd does not know of what batch norms write: a backward pass behind it takes the new numbers, as in eager."""
+    gradients = []
+    for make in (lambda f: f, frameloom.jit):
+        norm, x = torch.nn.BatchNorm1d(3), torch.arange(12.0).view(4, 3).requires_grad_()
+        f = make(lambda x: norm(x))
+        norm.eval()
+        first = f(x)
+        norm.train()
+        (first * f(x)).sum().backward()
+        gradients.append((x.grad, norm.running_mean._version))
+    torch.testing.assert_close(gradients[1], gradients[0])
