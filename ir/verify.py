@@ -50,6 +50,7 @@ def verify(program: Program, blame: str = "") -> None:
     pieces: dict[
         Buffer, set[Node]
     ] = {}  # what kernels have stored of a buffer that nobody has read yet: the offsets
+    elements: dict[Buffer, int] = {}  # how many of each buffer kernels have stored
     for k, step in enumerate(program.steps):
         try:
             read, written_here = reads_of(step), writes_of(step)
@@ -66,12 +67,17 @@ def verify(program: Program, blame: str = "") -> None:
             for buffer in written_here:
                 again = buffer in written and buffer.kind is not Kind.INPUT
                 if again and buffer not in read_too:
-                    # Unless it is another part of what kernels have stored (of a concatenation), or a part anew.
+                    # Unless it is another part of what kernels have stored (of a concatenation), or a part of a whole anew.
                     before, now = pieces.get(buffer), stored.get(buffer, set())
                     is_other = bool(before and now and now.isdisjoint(before))
-                    if not is_other and not _stores_a_part(kernels, buffer):
+                    is_whole = elements.get(buffer, 0) >= _count(buffer)
+                    if not is_other and not (
+                        is_whole and 0 < _stored(kernels, buffer) < _count(buffer)
+                    ):
                         raise _Fault(f"{buffer} is written twice")
                 pieces.setdefault(buffer, set()).update(stored.get(buffer, ()))
+                count = _stored(kernels, buffer) if kernels else _count(buffer)
+                elements[buffer] = elements.get(buffer, 0) + count
             if isinstance(step, KernelList):
                 _check_independent(step.name, kernels)
             if isinstance(step, Kernel | KernelList):
@@ -111,10 +117,13 @@ def _offsets(kernels: Sequence[Kernel]) -> dict[Buffer, set[Node]]:
     return found
 
 
-def _stores_a_part(kernels: Sequence[Kernel], buffer: Buffer) -> bool:
+def _stored(kernels: Sequence[Kernel], buffer: Buffer) -> int:
     stores = [s for k in kernels for s in k.stores if s.buffer == buffer]
-    count = sum(math.prod(hint_of(a.extent) for a in s.axes) for s in stores)
-    return 0 < count < math.prod(map(hint_of, buffer.shape))
+    return sum(math.prod(hint_of(a.extent) for a in s.axes) for s in stores)
+
+
+def _count(buffer: Buffer) -> int:
+    return math.prod(map(hint_of, buffer.shape))
 
 
 def _missing(buffer: Buffer, written: set[Buffer]) -> bool:
