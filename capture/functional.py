@@ -47,6 +47,19 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Written:
+    """What `fake` and its memory were before a write, and the history that autograd had for them, in `owner`; `site` of the call."""
+
+    fake: Fake
+    node: Any
+    version: int
+    of_memory: tuple[int, int]  # version and counted
+    owner: Fake
+    history: Any
+    site: Any
+
+
+@dataclass(frozen=True)
 class Piece:
     """One of the views that `func(parent, *args)` gives; `call` is the same object for all of these, `version` that of the memory then."""
 

@@ -35,7 +35,7 @@ from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.dead_calls import is_refused
 from frameloom.capture.device_layouts import LAYOUTS
 from frameloom.capture.fake import Fake, fake_like
-from frameloom.capture.functional import Memory, current
+from frameloom.capture.functional import Memory, Written, current
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.joint import Joint, check_inputs, wants_gradients
 from frameloom.capture.late_sizes import (
@@ -114,7 +114,7 @@ class Recorder(TorchDispatchMode):
         self.inputs: list[tuple[Any, torch.Tensor, Fake]] = []
         self._input_of: dict[int, Fake] = {}
         self.fakes: list[Fake] = []
-        self.undo: list[tuple[Fake, Any, int, int, int]] = []
+        self.undo: list[Written] = []
         self.where = ""
         self.site: Any = None  # of the call being recorded (dead_calls.py)
         self.function: Any = None  # whose call is being recorded
@@ -302,11 +302,18 @@ class Recorder(TorchDispatchMode):
         """Take back everything recorded since; inputs stay known (unused ones are dropped at the end)."""
         last, self.n_ops, undo, soft = snapshot
         self.soft_sizes.take_back(soft)
+        lost = None
         while len(self.undo) > undo:
-            fake, fake.node, fake.version, version, counted = self.undo.pop()
-            fake.memory.version, fake.memory.counted = version, counted
+            was = self.undo.pop()
+            fake, fake.node, fake.version = was.fake, was.node, was.version
+            fake.memory.version, fake.memory.counted = was.of_memory
+            if was.owner.grad_fn is not was.history:
+                lost = was
         while self.graph._root.prev is not last:
             self.graph.erase_node(self.graph._root.prev)
+        if lost is not None and lost.site is not None:
+            # Autograd does not take back what a write has made of a history.
+            raise Avoid(lost.site)
 
     def finish(self, outputs: Sequence[Fake]) -> CapturedGraph:
         """Close the graph.  Outputs alias inputs and each other as the program's tensors do."""
@@ -367,6 +374,7 @@ class Recorder(TorchDispatchMode):
     def release(self) -> None:
         """The captured call's tensors are the caller's again."""
         self.inputs.clear()
+        self.undo.clear()
         self.known.clear()
         self.facts.release()
         self.soft_sizes.release()
@@ -473,7 +481,11 @@ class Recorder(TorchDispatchMode):
 
     def remember(self, fake: Fake) -> None:
         memory = fake.memory
-        self.undo.append((fake, fake.node, fake.version, memory.version, memory.counted))
+        owner = fake._base if fake._is_view() else fake
+        counts = memory.version, memory.counted
+        self.undo.append(
+            Written(fake, fake.node, fake.version, counts, owner, owner.grad_fn, self.site)
+        )
 
     def node_of(self, a: Any) -> Any:
         if isinstance(a, Fake):

@@ -364,7 +364,8 @@ class Calls:
         found: dict[int, tuple[Any, int]] = {}
         own = {id(fake) for fake in self.recorder.fakes[self.recorder.old :]}
         roots = {id(a.memory.root) for a in given.given if type(a) is Fake}
-        for fake, node, version, *_ in self.recorder.undo[before[2] :]:
+        for was in self.recorder.undo[before[2] :]:
+            fake, node, version = was.fake, was.node, was.version
             if id(fake) in own:
                 continue
             k = given.place.get(id(fake))
