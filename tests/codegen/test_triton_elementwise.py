@@ -21,7 +21,9 @@ INTERPRETERS_OWN = {"to torch.bfloat16", "3 // x"}
 def test_of_float64():
     values = special(torch.float64)
     values = values[(values.abs() < 100) & (values != 0)]
-    table = {k: v for k, v in elementwise.ONE.items() if k not in LEFT_OUT | INTERPRETERS_OWN | CUDAS_OWN}
+    table = {
+        k: v for k, v in elementwise.ONE.items() if k not in LEFT_OUT | INTERPRETERS_OWN | CUDAS_OWN
+    }
     with torch.no_grad(), on_a_gpu():
         assert list(compared(table, (values,), 64)) == []
 
