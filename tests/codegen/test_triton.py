@@ -73,8 +73,13 @@ def test_rows_that_start_anywhere_are_read_wide():
     assert "// 8 * 8" in text
 
 
-@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
-@pytest.mark.parametrize("shape", [(70000,), (3, 40961), (40961, 3), (257, 263)])
+@pytest.mark.parametrize(
+    "kind, shape",
+    [
+        *(("sum", shape) for shape in ((70000,), (3, 40961), (40961, 3), (257, 263))),
+        *((kind, (70000,)) for kind in ("prod", "max", "min")),  # slow where they are interpreted
+    ],
+)
 def test_long_reductions_are_folded_in_chunks(kind, shape):
     x = 1 + torch.randn(shape) / 1e4 if kind == "prod" else torch.randn(shape)
     b = tensor_in("x", x)

@@ -79,7 +79,7 @@ def test_texts_are_compiled(name):
 @torch.no_grad()
 def test_a_decoder():
     make = lambda b, s: (torch.randint(0, 50, (b, s)),)
-    compare(Decoder().eval(), make, ((2, 3), (4, 5), (1, 9), (3, 1), (5, 17)))
+    compare(Decoder().eval(), make, ((2, 3), (1, 5), (3, 1)))
 
 
 LONG = {
@@ -167,7 +167,7 @@ def test_gradients():
     frameloom.reset()
     with on_a_gpu():
         jitted = jit(module.forward)
-        for b, s in ((2, 3), (4, 5), (1, 9), (3, 1), (5, 17)):
+        for b, s in ((2, 3), (1, 5), (3, 1)):
             x = rand(b, s, 8)
             found = gradients(jitted, x)
             torch.testing.assert_close(found, gradients(module, x), rtol=1e-3, atol=1e-4)
