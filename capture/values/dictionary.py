@@ -198,6 +198,8 @@ class DictValue(Value):
         self.reshaped += 1
         self.grown -= 1
         if self._is_old(t, index):
+            t.guards.reaches(self.place(t, index))
+            self.moved.discard(index)
             self.written[index] = (key, DELETED)
         else:
             del self.written[index]

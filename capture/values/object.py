@@ -243,6 +243,8 @@ class ObjectValue(Value):
     def write(self, t: Tracer, name: str, value: Value) -> None:
         if self.real is not None and self.origin is None:
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+        if self.attributes.get(name) is DELETED:  # it comes last, behind the break
+            raise Break("attribute_write", f"{self.describe()}.{name} = ... of what was deleted")
         note_dictionary(t, self, changes=True)
         t.change(self)
         self.attributes[name] = value
@@ -268,11 +270,24 @@ class ObjectValue(Value):
             raise Break("attribute_write", f"del {self.describe()}.{name}")
         if self.own(t, name) is None:
             t.raise_unworded(AttributeError, f"del {self.describe()}.{name}")
-        if self.real is not None and name in (instance_dict(self.real) or ()):
+        if self.real is not None and isinstance(found, MemberDescriptorType):
+            raise Break("attribute_write", f"del {self.describe()}.{name}")
+        if self._was_there(t, name):
             self.write(t, name, DELETED)
         else:
             t.change(self)
             del self.attributes[name]
+
+    def _was_there(self, t: Tracer, name: str) -> bool:
+        """Whether the instance dictionary had it before the call."""
+        table = None if self.real is None else instance_dict(self.real)
+        if table is None or self.origin is None:
+            return False
+        if name not in table:
+            t.guards.add(self.origin, "no_attr", name)
+            return False
+        t.guards.reaches(self.origin.child("dict").child("key", name))
+        return True
 
     # --- special methods
     def special(self, name: str) -> Any:

@@ -82,3 +82,85 @@ def test_it_is_there_after_every_call(place, kind, constant):
             holder.value = before(old)
             compiled(torch.ones(3), new, holder)
             assert now(holder) is (FIXED if constant else new)
+
+
+class Slotted:
+    __slots__ = ("b",)
+
+
+def set_and_deleted(o):
+    o.b = 1
+    del o.b
+
+
+def deleted_and_set(o):
+    del o.b
+    o.b = 5
+
+
+def popped_from_its_dictionary(o):
+    o.b = 1
+    o.__dict__.pop("b")
+
+
+def key_set_and_deleted(d):
+    d["b"] = 2
+    del d["b"]
+
+
+def key_deleted_twice(d):
+    d.pop("b", None)
+    d["b"] = 2
+    d.pop("b")
+    d["n"] = 1
+
+
+def instance(has):
+    o = Holder()
+    o.a = 0
+    if has:
+        o.b = 7
+    o.c = 1
+    return o
+
+
+def slotted(has):
+    o = Slotted()
+    if has:
+        o.b = 7
+    return o
+
+
+def dictionary(has):
+    return {"a": 1, "b": 0, "z": 3} if has else {"a": 1, "z": 3}
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    "make, change",
+    [
+        *((instance, f) for f in (set_and_deleted, deleted_and_set, popped_from_its_dictionary)),
+        *((slotted, f) for f in (set_and_deleted, deleted_and_set)),
+        *((dictionary, f) for f in (key_set_and_deleted, key_deleted_twice)),
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_what_is_set_and_deleted(make, change, first):
+    """Whether it was there before, and where it stands then."""
+
+    def called(o, x):
+        change(o)
+        return x + 1
+
+    compiled = frameloom.jit(called)
+
+    def seen(f, o):
+        try:
+            f(o, torch.ones(2))
+        except (AttributeError, KeyError) as error:
+            return type(error), str(error)
+        items = o if isinstance(o, dict) else getattr(o, "__dict__", {})
+        return [*items.items()], hasattr(o, "b")
+
+    for has in (first, not first, first):
+        assert seen(compiled, make(has)) == seen(called, make(has))
