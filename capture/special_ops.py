@@ -128,7 +128,7 @@ def _record_dropout(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 # They need no vectors; PyTorch has them computed for any subclass of tensors, which Fakes are, too.
 ONLY_VALUES = frozenset({
     torch.linalg.svdvals, torch.linalg.norm, torch.linalg.matrix_norm, torch.linalg.cond, torch.linalg.matrix_rank, torch.norm,
-    torch.functional.norm, torch.Tensor.norm, torch.nuclear_norm,
+    torch.functional.norm, torch.Tensor.norm, torch.nuclear_norm, torch.linalg.eigvalsh,
 })  # fmt: skip
 
 
@@ -144,10 +144,12 @@ def is_checked(node: torch.fx.Node) -> bool:
     return isinstance(given, torch.fx.Node) and given.meta["val"].is_complex()
 
 
-def _record_svd(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    if recorder.function in ONLY_VALUES and not args[0].requires_grad:
-        x, full, *_ = (*args, False)
-        return recorder.pure(func, (x, full, False), kwargs)
+def _record_values(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Singular values and eigenvalues; whether vectors are computed is the third argument."""
+    is_followed = torch.is_grad_enabled() and args[0].requires_grad
+    if recorder.function in ONLY_VALUES and not is_followed:
+        second = func._schema.arguments[1].default_value
+        args = (*args, second)[:2] + (False,)
     return recorder.pure(func, args, kwargs)
 
 
@@ -215,7 +217,8 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     aten._assert_async.msg: _record_assertion,
     aten.native_dropout.default: _record_dropout,
     aten._linalg_check_errors.default: _record_assertion,
-    aten._linalg_svd.default: _record_svd,
+    aten._linalg_svd.default: _record_values,
+    aten._linalg_eigh.default: _record_values,
 }
 
 

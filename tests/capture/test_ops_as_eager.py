@@ -153,6 +153,19 @@ def test_singular_values_are_computed_without_vectors():
         assert "False, False" in str(r.graphs[0].graph) or "svdvals" in str(r.graphs[0].graph)
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("fn", [torch.linalg.svdvals, torch.linalg.eigvalsh])
+def test_values_without_vectors_where_no_gradient_is_wanted(fn, mode):
+    """Other algorithms compute them, and round otherwise."""
+
+    def f(x):
+        with mode():
+            return fn(x)
+
+    x = torch.randn(8, 8, requires_grad=True)
+    assert torch.equal(jit(f)(x), f(x))
+
+
 def test_composite_functions_with_out():
     captured(lambda x, out: torch.linalg.matrix_rank(x, out=out), torch.eye(3), torch.tensor(0))
     captured(lambda x, out: torch.add(x, 1, out=out), X, torch.zeros(3, 4), graphs=1, breaks=0)
