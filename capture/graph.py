@@ -42,7 +42,11 @@ class Layout:
         shape, strides = self.shape, self.strides
         if self.order is not None:
             shape, strides = tensor.shape, dense_strides(tensor.shape, self.order)
-        if tensor.stride() == strides and not tensor.is_conj() and not tensor.is_neg():
+        lies = tensor.stride() == strides or all(
+            size == 1 or ours == theirs
+            for size, ours, theirs in zip(tensor.shape, tensor.stride(), strides, strict=True)
+        )
+        if lies and not tensor.is_conj() and not tensor.is_neg():
             return tensor
         # Of the tensor: it may be a batch of gradients.
         made = tensor.new_empty_strided(shape, strides, dtype=self.dtype, device=self.device)

@@ -35,7 +35,7 @@ from frameloom.capture.random_again import (
 from frameloom.capture.ready import handed_over
 from frameloom.capture.saved import REGION, Question, choose, reached
 from frameloom.capture.shapes import is_dense
-from frameloom.capture.sized import empty_strided, strides_of
+from frameloom.capture.sized import empty_strided, has_sizes, strides_of
 from frameloom.capture.special_ops import is_checked
 from frameloom.errors import Break
 from frameloom.ir.size import Symbol
@@ -83,7 +83,9 @@ class Joint:
     def _seed(self, result: int) -> Fake:
         """A placeholder for the gradient of a result."""
         like = self.results[result]
-        strides = like.stride() if is_dense(like) else strides_of(like.shape)
+        # As what computes it makes it, mostly: in dimensions of size 1, too, where results may keep an operand's strides.
+        usual = not is_dense(like) or (not has_sizes(like.shape) and like.is_contiguous())
+        strides = strides_of(like.shape) if usual else like.stride()
         meta = empty_strided(like.shape, strides, like.dtype)
         return self.recorder.placeholder(f"tangent_{result}", Fake(meta, like.device))
 

@@ -61,7 +61,7 @@ class Used:
         for n, value in enumerate(outputs if t.went_back else ()):
             if _has_history(t, value) and _is_freed(t, value):
                 with t.recorder:
-                    nodes = history(value.fake)  # type: ignore[arg-type]
+                    nodes = history(value.fake)
                 own = [f for node in nodes if id(f := getattr(node, "variable", None)) in given]
                 ends.update({id(f): given[id(f)] for f in own})
                 self.which[n] = tuple([*ends].index(id(f)) for f in own)

@@ -29,6 +29,7 @@ from frameloom.config import config
 from frameloom.debug import log, notice
 from frameloom.dependent_outputs import depended_on, watch, with_hooks
 from frameloom.errors import FrameloomError
+from frameloom.handed_on import handed_on
 from frameloom.ir.size import Symbol
 from frameloom.ir.size_facts import Conditions
 from frameloom.op_by_op import OpByOp
@@ -227,6 +228,7 @@ class _BackwardPass:
         self.conditions: Sequence[Conditions] = ()  # on sizes, under which the plan may be used
         self.held: Sequence[int] = ()  # sizes for which they do
         self.carried = how.sizes
+        self.handed_on = handed_on(how, part, missing)
         self.tangents = [
             place
             for k, place in enumerate(zip(how.tangents, how.layouts, strict=True))
@@ -246,6 +248,10 @@ class _BackwardPass:
             made = self.consume(values)
         else:
             made = self.plan(*values, *self.given(given))
+        for gradient in self.handed_on:
+            kept = gradient.of(given, made[gradient.place])
+            if kept is not made[gradient.place]:
+                made = [*made[: gradient.place], kept, *made[gradient.place + 1 :]]  # type: ignore[assignment]
         if not self.missing:
             return made
         results: list[Any] = [None] * len(piece.how.inputs)

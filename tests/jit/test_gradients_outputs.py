@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import frameloom
 from tests.jit.training import caught, facts, leaf, same_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
@@ -211,3 +212,23 @@ def test_views_of_what_has_no_history_take_writes_that_have():
         return facts(y, w, z, x), told
 
     same_training(program)
+
+
+@pytest.mark.parametrize("fn", [lambda x: x + 1, lambda x: x * 2, lambda x: x.t() + 1])
+@pytest.mark.parametrize("seed", ["expanded", "new"])
+def test_gradients_lie_as_in_eager_in_dimensions_of_size_one(fn, seed):
+    strides = []
+    for f in (fn, frameloom.jit(fn)):
+        x = torch.empty_strided((2, 1), (1, 2)).fill_(3.0).requires_grad_()
+        y = f(x)
+        (y if seed == "expanded" else y * torch.ones(y.shape)).sum().backward()
+        strides.append(x.grad.stride())
+    assert strides[0] == strides[1]
+
+
+def test_an_expanded_gradient_is_handed_on_as_it_is():
+    fn = frameloom.jit(lambda x: (x + 1, (x * 2).t()))
+    x = leaf(2, 3)
+    y, _ = fn(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert gradient.stride() == (0, 0)
