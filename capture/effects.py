@@ -164,9 +164,8 @@ def _unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
         same = type(new.real) in LITERALS and same_literal(new.real, before)
     else:
         same = new.origin is not None and new.real is before
-    if same:
-        t.look(t.wrap(before, place))
-    return same
+    # A number that varies may be another one in the next call.
+    return same and not is_unsettled(t.look(t.wrap(before, place)))
 
 
 def _members(value: SetValue) -> list[Effect]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -139,8 +139,8 @@ class Joint:
             if n.meta[STATE] not in saved:
                 forget_state(recorder.graph, n)
         position = {p: k for k, p in enumerate(placeholders)}
-        from_inputs = [n for n in forward if n in saved and n in position]
-        from_outputs = [n for n in forward if n in saved and n not in position]
+        from_inputs = [n for n in forward if n in saved and n in position and n not in self.copied]
+        from_outputs = [n for n in forward if n in saved and n not in from_inputs]
         carried = self._carried(order, later)
         late = [self._late(c.symbol) for c in carried if c.kind == "late"]
         returned = [*results, *late]
@@ -231,11 +231,12 @@ class Joint:
         self.copied = {n for n in visible if n not in held}
         # Eager has these twice: as results, and computed again in the backward pass.
         again = {n for n in free if REGION in n.meta}
-        repeated = (
-            forward if recorder.budget is not None else [n for n in forward if REGION in n.meta]
-        )
-        needed = {a for n in repeated for a in n.all_input_nodes if a.op == "placeholder"} - changed
+        needed = _given_to([n for n in forward if REGION in n.meta]) - changed
         free, never = free | needed, never - needed
+        if recorder.budget is not None:
+            # Eager does not mind if what it does not keep is changed before the backward pass.
+            needed = _given_to(forward) & never - changed
+            never, self.copied = never - needed, self.copied | needed
         question = Question(forward, read, free - again, never | again, self.copied)
         return choose(question, recorder.budget)
 
@@ -315,6 +316,10 @@ class Joint:
                 if a in found:
                     found.setdefault(n, set()).update(found[a])
         return found
+
+
+def _given_to(nodes: Iterable[Node]) -> set[Node]:
+    return {a for n in nodes for a in n.all_input_nodes if a.op == "placeholder"}
 
 
 def _copy_with(

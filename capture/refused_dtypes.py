@@ -34,6 +34,14 @@ REFUSED_ON_GPU: dict[Any, Callable[[torch.Tensor], bool]] = {
         for packet in (aten.upsample_bilinear2d, aten.upsample_bicubic2d, aten._upsample_bilinear2d_aa, aten._upsample_bicubic2d_aa)
         for func in (packet.default, packet.vec)
     },
+    **{
+        func: _of_ints
+        for packet in (
+            aten.native_batch_norm, aten._native_batch_norm_legit, aten._native_batch_norm_legit_functional, aten.cudnn_batch_norm,
+            aten._batch_norm_with_update, aten.native_dropout_backward,
+        )
+        for func in map(packet.__getattr__, packet.overloads())
+    },
     **{getattr(aten, name).default: _of_halves for name in ("igamma", "igammac", "angle")},
 }  # fmt: skip
 

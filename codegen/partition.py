@@ -192,16 +192,15 @@ class _Cutter:
         def visit(n: Node) -> Node | None:
             if n.op is not Op.REDUCE:
                 return None
-            own = frozenset(n.arg.axes)
-            needed = frozenset().union(*(r.free & own for r in reductions(n.srcs)))
-            if not needed:
+            if not (needed := _folded_twice(n)):
                 return None
             if (found := prefix(n)) is not None:
                 axes = sorted(found.value.free, key=lambda a: a.name)
                 return replace(found, value=self._materialise(found.value, axes)).up_to(found.limit)
-            common = self._common(n, store)
-            if common is not None:
-                return fold(n.arg.kind, n.arg.axes, common)
+            while (common := self._common(n, store)) is not None:
+                n = fold(n.arg.kind, n.arg.axes, common)
+                if n.op is not Op.REDUCE or not (needed := _folded_twice(n)):
+                    return n
             first = tuple(a for a in n.arg.axes if a in needed)
             rest = tuple(a for a in n.arg.axes if a not in needed)
             source = n.srcs[0]
@@ -291,6 +290,12 @@ class _Cutter:
             self._made[canonical] = buffer
             self.add(Store(buffer, linear(map(axis, own), strides), canonical, own))
         return load(buffer, linear(map(axis, axes), strides))
+
+
+def _folded_twice(n: Node) -> frozenset[Axis]:
+    """The axes of the reduction that one inside it depends on."""
+    own = frozenset(n.arg.axes)
+    return frozenset().union(*(r.free & own for r in reductions(n.srcs)))
 
 
 def _replaced(roots: Sequence[Node], instead: Mapping[Node, Node]) -> list[Node]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from frameloom.ir import index
 from frameloom.ir.lower.expr import (
     Expr,
@@ -52,14 +54,19 @@ def mish(x: Expr) -> Expr:
     return x * tanh(log1p(exp(x)))
 
 
-@pointwise("aten.hardsigmoid.default")
-def hardsigmoid(x: Expr) -> Expr:
-    return minimum(maximum(x + 3, 0), 6) / 6
+SIXTH_ON_GPU = float(torch.tensor(1 / 6, dtype=torch.float32))  # for doubles, too
 
 
-@pointwise("aten.hardswish.default")
-def hardswish(x: Expr) -> Expr:
-    return x * minimum(maximum(x + 3, 0), 6) / 6
+@pointwise("aten.hardsigmoid.default", by_device=True)
+def hardsigmoid(x: Expr, on_gpu: bool) -> Expr:
+    value = minimum(maximum(x + 3, 0), 6)
+    return value * SIXTH_ON_GPU if on_gpu else value / 6
+
+
+@pointwise("aten.hardswish.default", by_device=True)
+def hardswish(x: Expr, on_gpu: bool) -> Expr:
+    value = x * minimum(maximum(x + 3, 0), 6)
+    return value * SIXTH_ON_GPU if on_gpu else value / 6
 
 
 @pointwise("aten.elu.default")

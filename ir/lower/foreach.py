@@ -11,6 +11,7 @@ from typing import Any
 from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, lowering, read
 from frameloom.ir.node import index, load
+from frameloom.ir.program import is_cuda
 
 UNARY = (
     "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma",
@@ -105,6 +106,9 @@ def with_numbers(
         x, a, b = (read(t, at).cast(result.dtype).wide() for t in (tensors[k], first[k], second[k]))
         where = index(numbers.offset + k * numbers.strides[0])
         number = Expr(load(numbers.buffer, where)).cast(x.dtype)
-        product = number * a * b if "addcmul" in call.target else number * a / b
+        if is_cuda(call.device):
+            product = number * (a * b if "addcmul" in call.target else a / b)
+        else:
+            product = number * a * b if "addcmul" in call.target else number * a / b
         values.append(None if 0 in result.shape else x + product)
     return values

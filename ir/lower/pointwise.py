@@ -139,17 +139,17 @@ def _scaled(other: Expr, alpha: Number) -> Expr:
     return other if alpha == 1 else other * alpha
 
 
-@pointwise("aten.add.Tensor", "aten.add.Scalar")
+@pointwise("aten.add.Tensor", "aten.add.Scalar", exact_on_gpu=True)
 def add(a: Expr, b: Expr, alpha: Number) -> Expr:
     return a + _scaled(b, alpha)
 
 
-@pointwise("aten.sub.Tensor", "aten.sub.Scalar")
+@pointwise("aten.sub.Tensor", "aten.sub.Scalar", exact_on_gpu=True)
 def sub(a: Expr, b: Expr, alpha: Number) -> Expr:
     return a - _scaled(b, alpha)
 
 
-@pointwise("aten.rsub.Tensor", "aten.rsub.Scalar")
+@pointwise("aten.rsub.Tensor", "aten.rsub.Scalar", exact_on_gpu=True)
 def rsub(a: Expr, b: Expr, alpha: Number) -> Expr:
     return b - _scaled(a, alpha)
 
@@ -399,14 +399,18 @@ def lerp(a: Expr, b: Expr, weight: Expr) -> Expr:
     return where(absolute(weight) < 0.5, a + weight * (b - a), b - (b - a) * (1 - weight))
 
 
-@pointwise("aten.addcmul.default")
-def addcmul(x: Expr, a: Expr, b: Expr, value: Number) -> Expr:
-    return x + (a * b if value == 1 else a.constant(value) * a * b)
+@pointwise("aten.addcmul.default", by_device=True)
+def addcmul(x: Expr, a: Expr, b: Expr, value: Number, on_gpu: bool) -> Expr:
+    if value == 1:
+        return x + a * b
+    return x + (a.constant(value) * (a * b) if on_gpu else a.constant(value) * a * b)
 
 
-@pointwise("aten.addcdiv.default")
-def addcdiv(x: Expr, a: Expr, b: Expr, value: Number) -> Expr:
-    return x + (a / b if value == 1 else a.constant(value) * a / b)
+@pointwise("aten.addcdiv.default", by_device=True)
+def addcdiv(x: Expr, a: Expr, b: Expr, value: Number, on_gpu: bool) -> Expr:
+    if value == 1:
+        return x + a / b
+    return x + (a.constant(value) * (a / b) if on_gpu else a.constant(value) * a / b)
 
 
 @lowering(

@@ -77,8 +77,10 @@ def round_number(value: Number, dtype: DType) -> Number:
 
 def operand(x: Ref | Number, call: Call, common: DType, exact: bool = False) -> Expr:
     """`x` at the call's position in the wide form of `common`.  An `exact` single number is not rounded to a 16-bit
-    common dtype first."""
+    common dtype first; on a GPU, a tensor there is no such number."""
     wide = wide_dtype(common)
+    if isinstance(x, Ref) and is_cuda(x.buffer.device):
+        exact = False
     if isinstance(x, Scalar | Size):
         _check_range(common)
         return _of_size(x).cast(wide) if exact else _rounded(x, common)
@@ -93,6 +95,7 @@ def operand(x: Ref | Number, call: Call, common: DType, exact: bool = False) -> 
 def pointwise(
     *targets: str,
     exact: bool = False,
+    exact_on_gpu: bool = False,
     by_device: bool = False,
     rounded: str = "alpha",
     halves: bool = True,
@@ -100,6 +103,7 @@ def pointwise(
     """Register `formula(*arguments)`: tensors and promoted numbers arrive as Exprs, other arguments as they are.
 
     `exact`: a number on the right stays in float beside a 16-bit tensor, as eager has it for mul and div only.
+    `exact_on_gpu`: there, all numbers do, for add and sub, too.
     `rounded`: the number that is, to the dtype of 16-bit tensors.
     `halves`: whether 16-bit floats are lowered; they are not where eager rounds in between or steps by their own numbers.
     `by_device`: the formula also gets, as `on_gpu`, whether CUDA's kernel is the one to follow.
@@ -115,10 +119,13 @@ def pointwise(
                 common = call.dtype
             if common.is_half and not halves:
                 raise Decline
+            all_exact = exact_on_gpu and is_cuda(call.device)
             given: list[Any] = []
             for k, (x, name) in enumerate(zip(args, call.names, strict=True)):
                 if _joins(x, name):
-                    x = operand(x, call, common, exact and k == 1)
+                    x = operand(x, call, common, all_exact or (exact and k == 1))
+                elif name == rounded and all_exact:
+                    x = _of_size(x).cast(wide_dtype(common)) if isinstance(x, Scalar | Size) else x
                 elif isinstance(x, Scalar | Size) and (name == rounded or isinstance(x, Scalar)):
                     _check_range(common)
                     x = _rounded(x, common) if name == rounded else Expr(x.node)

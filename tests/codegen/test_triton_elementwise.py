@@ -13,6 +13,7 @@ from tests.sweeps.values import special
 
 # What eager's own vectorized kernels give otherwise, but for those that are right where numbers are small.
 LEFT_OUT = {*elementwise.EAGERS_OWN} - {"sigmoid", "erf", "sinh", "cosh", "logsigmoid"}
+CUDAS_OWN = {"hardsigmoid", "hardswish"}
 INTERPRETERS_OWN = {"to torch.bfloat16", "3 // x"}
 
 
@@ -20,7 +21,9 @@ INTERPRETERS_OWN = {"to torch.bfloat16", "3 // x"}
 def test_of_float64():
     values = special(torch.float64)
     values = values[(values.abs() < 100) & (values != 0)]
-    table = {k: v for k, v in elementwise.ONE.items() if k not in LEFT_OUT | INTERPRETERS_OWN}
+    table = {
+        k: v for k, v in elementwise.ONE.items() if k not in LEFT_OUT | INTERPRETERS_OWN | CUDAS_OWN
+    }
     with torch.no_grad(), on_a_gpu():
         assert list(compared(table, (values,), 64)) == []
 
@@ -35,3 +38,29 @@ def test_signs_of_zeros_and_bytes_of_large_numbers(dtype):
     with on_a_gpu():
         for given, wanted in zip(jit(program)(x), program(x), strict=True):
             assert torch.equal(given, wanted)
+
+
+def test_numbers_stay_in_float_beside_halves():
+    """As CUDA's kernels have it; on the CPU eager rounds them first."""
+    x = torch.ones(4, dtype=torch.float16)
+
+    def program(x):
+        return x + 65536 - 65534, (-65534 - x) + 65000
+
+    with on_a_gpu():
+        found = jit(program)(x)
+    inf = float("inf")
+    for given, wanted in zip(found, (inf, -inf), strict=True):
+        assert torch.equal(given, torch.full_like(x, wanted))
+    with on_a_gpu():
+        third = jit(lambda x: x + 1 / 3)(x.bfloat16() * 0.001)
+    assert torch.equal(third, (x.bfloat16() * 0.001).float().add(1 / 3).bfloat16())
+
+
+def test_orders_and_constants_of_cuda():
+    x, a, b = torch.tensor([0.0]), torch.tensor([3e38]), torch.tensor([100.0])
+    with on_a_gpu():
+        assert jit(lambda x, a, b: x.addcdiv(a, b, value=3))(x, a, b).item() == pytest.approx(9e36)
+        assert jit(lambda x, a, b: x.addcmul(a, b / 1e4, value=3))(x, a, b).item() < 1e37
+        half = jit(torch.nn.functional.hardsigmoid)(torch.zeros(1, dtype=torch.float64))
+    assert half.item() == 0.5000000149011612

@@ -223,6 +223,29 @@ def test_what_is_saved_fits_into_the_budget(share):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("budget", [0, 0.5])
+@pytest.mark.parametrize("which", ["bias", "weight"])
+def test_what_eager_does_not_keep_may_change_before_the_backward_pass(which, budget):
+    """Computing again must not read what was changed, nor ask that nothing was."""
+
+    def f(x, weight, bias):
+        return F.layer_norm(x @ weight + bias, (4,)).tanh().sum()
+
+    def gradients(f):
+        torch.manual_seed(0)
+        x, weight, bias = torch.randn(6, 4), leaf(4, 4), leaf(4)
+        changed = {"bias": bias, "weight": weight}[which]
+        out = f(x, weight, bias)
+        with torch.no_grad():
+            changed.mul_(2)
+        out.backward()
+        return weight.grad, bias.grad
+
+    with torch.enable_grad():
+        found = gradients(frameloom.jit(f, options={"memory_budget": budget}))
+        torch.testing.assert_close(found, gradients(f))
+
+
 @pytest.mark.parametrize("size", [32, 96])
 def test_random_numbers_are_the_same_whatever_the_budget(size):
     """Small ones are saved, others drawn again."""

@@ -1,0 +1,28 @@
+"""Kernels cut into launches, interpreted: reductions of what other reductions make."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from frameloom import jit
+from tests.codegen.interpreted_gpu import on_a_gpu
+
+PROGRAMS = {
+    "product of two products": lambda m, n, v: (m + 1, (m * n).sum(-1)),
+    "sum of two products": lambda m, n, v: ((m + n).sum(-1), m * 2, n * 3),
+    "one along another axis": lambda m, n, v: ((m * n).sum(0), m * 2, (n * v.sum()).amax(-1)),
+    "a norm of one": lambda m, n, v: ((torch.nn.functional.layer_norm(m, (3,)) * n).sum(-1), m),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_reduction_of_several_of_which_one_is_kept(name):
+    a, w, v = torch.randn(4, 3), torch.randn(3, 3), torch.randn(3, 3)
+
+    def program(a, w, v):
+        return PROGRAMS[name](a @ w, a @ v, v)
+
+    with on_a_gpu():
+        found = jit(program)(a, w, v)
+    torch.testing.assert_close(found, program(a, w, v))
