@@ -112,6 +112,8 @@ class Backward:
     reentrant: bool = (
         False  # whether it has checkpointed regions of the kind that autograd.grad refuses
     )
+    # Of the saved inputs, those of which nobody looks whether they were changed.
+    unwatched: frozenset[int] = frozenset()
     # The forward graph with the program's autograd Functions as such; None where it has none.
     with_functions: torch.fx.Graph | None = None
 
@@ -126,6 +128,7 @@ class Backward:
             self,
             saved_inputs=tuple(place[i] for i in self.saved_inputs),
             inputs=tuple(place[i] for i in self.inputs),
+            unwatched=frozenset(place[i] for i in self.unwatched),
             noticed=tuple(
                 replace(n, number=place[n.number]) if n.of_input else n for n in self.noticed
             ),

@@ -87,10 +87,9 @@ class Gradients:
         self.stays = not all(how.frees)
         self._reads: dict[frozenset[int], frozenset[int]] = {}
         self._plain_outputs = how.outputs == tuple(range(how.n_results))
-        # Python's numbers among what is saved, by their place there.
-        self.numbers = tuple(
-            place for place, k in enumerate(how.saved_inputs) if k in self.op_by_op.numbers
-        )
+        # What autograd is not to keep of what is saved, by its place there: Python's numbers, and what may be changed.
+        apart = self.op_by_op.numbers | how.unwatched
+        self.apart = tuple(place for place, k in enumerate(how.saved_inputs) if k in apart)
         saved = set(how.saved_inputs)
         # What a gradient of a gradient needs beside what is saved anyway.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
@@ -162,9 +161,10 @@ class Gradients:
     def save(self, context: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         how = self.how
         saved: Sequence[Any] = self._saved_inputs(inputs)
-        if self.numbers:
+        if self.apart:
             saved = [*saved]
-            context.numbers = [saved.pop(place) for place in reversed(self.numbers)]
+            context.apart = [saved.pop(place) for place in reversed(self.apart)]
+            context.versions = [inputs[k]._version for k in how.unwatched]
         if how.sizes:
             context.sizes = [size.read(inputs, results) for size in how.sizes]
         saved = *saved, *self._saved_outputs(results)
@@ -372,9 +372,9 @@ class Compiled(torch.autograd.Function):
             except RuntimeError:
                 if (values := _still_as_saved(context, missing)) is None:
                     raise
-            if piece.numbers:
-                for place, number in zip(piece.numbers, reversed(context.numbers), strict=True):
-                    values.insert(place, number)
+            if piece.apart:
+                for place, value in zip(piece.apart, reversed(context.apart), strict=True):
+                    values.insert(place, value)
             if how.sizes:
                 values += context.sizes
         if how.reentrant and not may_checkpoint():
@@ -426,7 +426,7 @@ def _still_as_saved(context: Any, missing: frozenset[int]) -> list[Any] | None:
             return None
     reads = piece.reads(missing)
     n_inputs = len(how.saved_inputs)
-    places = [k for k in range(n_inputs + len(how.saved_outputs)) if k not in piece.numbers]
+    places = [k for k in range(n_inputs + len(how.saved_outputs)) if k not in piece.apart]
     context.changed = changed = {
         k for k, s in zip(places, left, strict=True) if _is_changed(s, k < n_inputs)
     }
@@ -453,6 +453,12 @@ def _inputs(context: Any, saved: Sequence[Any]) -> list[Any]:
         inputs[k] = tensor
     if context.others is None:
         raise RuntimeError(TWICE)
+    unwatched = piece.how.unwatched
+    if unwatched and context.versions != [inputs[k]._version for k in unwatched]:
+        raise DoubleBackwardError(
+            "an input of a checkpointed region has been modified by an inplace operation: the compiled code around it cannot "
+            "be differentiated op by op any more"
+        )
     for k, tensor, version in zip(
         piece.others, context.others.tensors, context.others.versions, strict=True
     ):

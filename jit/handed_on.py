@@ -49,7 +49,7 @@ def handed_on(how: Backward, part: Partial, missing: frozenset[int]) -> tuple[Ha
     places = part.graph.find_nodes(op="placeholder")[first:]
     seeds = {p: k for k, p in enumerate(places) if k not in missing}
     found = []
-    for place, node in enumerate(part.graph.output_node().args[0]):  # type: ignore[arg-type, union-attr]
+    for place, node in enumerate(part.graph.output_node().args[0]):  # type: ignore[arg-type]
         views: list[torch.fx.Node] = []
         while _is_view(node):
             views.insert(0, node)

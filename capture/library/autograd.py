@@ -18,7 +18,7 @@ from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.history import history, without_autocast
 from frameloom.capture.leaves import real_is_leaf, require_gradient
-from frameloom.capture.saved import REGION
+from frameloom.capture.regions import REGION
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.special_ops import is_checked
 from frameloom.capture.values.base import Avoid, Value
