@@ -78,6 +78,8 @@ class Joint:
             raise Break("gradient", "a gradient that depends on data to be defined")
         self.last = recorder.graph._root.prev  # of the forward graph
         self.histories = Histories([self.results[n] for n in self.tangents], recorder)
+        if recorder.replaced in self.histories.saved:
+            raise Break("gradient", "a tensor that is saved for a gradient gets other data")
         self.seeds = [self._seed(n) for n in self.tangents]
         self.gradients = self._differentiate()
 
