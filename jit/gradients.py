@@ -21,7 +21,7 @@ import torch.fx
 
 from frameloom.capture import _capture
 from frameloom.capture.carried import at_sizes, symbols_in
-from frameloom.capture.components import components
+from frameloom.capture.components import Components
 from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput, ViewStep
 from frameloom.capture.partial import Partial, partial_backward
 from frameloom.capture.spent import TWICE
@@ -66,11 +66,9 @@ class Gradients:
         assert captured.backward is not None
         self.forward, self.how = forward, captured.backward
         self.op_by_op = OpByOp(captured)
-        # Those whose gradients have nothing in common; together where numbers are drawn, which is done again in one order.
-        together = self.op_by_op.draws or len(self.how.tangents) < 2
-        self.components = [] if together else components(self.how)
         self.captured = captured
-        self._apart: Plan | None = None
+        # By which inputs have a history: None where one node is right.
+        self._apart: dict[tuple[int, ...], Plan | None] = {(): None}
         self.restarts = captured.restarts
         self.compile = compile_backward
         self._backward: dict[frozenset[int], _BackwardPass] = {}
@@ -103,6 +101,9 @@ class Gradients:
         self.checks_sizes = bool(captured.facts is not None and captured.facts.late_conditions())
         self.nothing = (None, None, *[None] * len(how.inputs))
         self.depended_on = depended_on(captured)
+        # Together where numbers are drawn, which is done again in one order.
+        self.components = Components(self.how, self.depended_on)
+        self.telling = () if self.op_by_op.draws else self.components.telling
         self.on_gpu = any(layout.device.type == "cuda" for layout in how.layouts)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -118,12 +119,8 @@ class Gradients:
             if self.checks_sizes:
                 raise _capture.RunPlainly
             results = self._program(inputs)
-        elif len(self.components) > 1 and not all([t.is_leaf for t in wanted]):
-            if self._apart is None:
-                from frameloom.parts import Parts  # which needs this module
-
-                self._apart = Parts(self)
-            results = self._apart(inputs)
+        elif self.telling and (parts := self._parts(wanted)) is not None:
+            results = parts(inputs)
         else:
             results = apply(self, inputs, *wanted)
             if self.depended_on:
@@ -138,6 +135,21 @@ class Gradients:
             else results[o]
             for o in self.how.outputs
         )
+
+    def _parts(self, wanted: Sequence[Any]) -> Plan | None:
+        """What makes several nodes."""
+        histories = tuple([k for k in self.telling if not wanted[k].is_leaf])
+        try:
+            return self._apart[histories]
+        except KeyError:
+            groups = self.components.apart(histories)
+            if len(groups) > 1:
+                from frameloom.parts import Parts  # which needs this module
+
+                self._apart[histories] = Parts(self, groups)
+            else:
+                self._apart[histories] = None
+            return self._apart[histories]
 
     def _program(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Op by op; inputs are written last."""

@@ -232,3 +232,23 @@ def test_an_expanded_gradient_is_handed_on_as_it_is():
     y, _ = fn(x)
     (gradient,) = torch.autograd.grad(y.sum(), x)
     assert gradient.stride() == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y, z: (y.cos(), x * y),
+        lambda x, y, z: (x * 2 + y, z + 1, x.sin() + z.sin()),
+        lambda x, y, z: ((h := x + y).sin(), h.cos() * z),
+    ],
+)
+@pytest.mark.parametrize("leaves", ["", "x", "yz"])
+def test_a_pass_goes_through_the_histories_that_its_result_has(fn, leaves):
+    def program(jit):
+        given = [leaf(2) for _ in "xyz"]
+        inputs = [t if name in leaves else t.sin() for t, name in zip(given, "xyz", strict=True)]
+        results = jit(fn)(*inputs)
+        said = [caught(t.sum().backward) for t in (*results, *inputs)]
+        return [s and s[0] for s in said], [t.grad for t in given]
+
+    same_training(program)
