@@ -35,6 +35,7 @@ from frameloom.ir.size_facts import Conditions
 from frameloom.op_by_op import OpByOp
 from frameloom.rest import what_stays
 from frameloom.restart import start_anew
+from frameloom.result_hooks import register_hooks
 
 Plan = Callable[..., tuple[Any, ...]]
 ALL_THERE: frozenset[int] = frozenset()
@@ -418,6 +419,7 @@ class Compiled(torch.autograd.Function):
 
 # What the node calls: past the Python function that looks for a jvp, too.
 Compiled._backward_cls.apply = Compiled.backward  # type: ignore[attr-defined]
+Compiled._backward_cls._register_hook_dict = register_hooks  # type: ignore[attr-defined]
 # Without the Python function around it, which is there for function transforms: calls under one are left to plain Python.
 apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, Compiled)
 
