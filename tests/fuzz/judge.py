@@ -35,8 +35,7 @@ COARSE = {
     "bfloat16": torch.bfloat16,
     "'autocast'": torch.bfloat16,
 }
-# A plan counts its writes as one.
-VERSION = re.compile(r"is at version \d+; expected version \d+")
+# Autograd's message names the node that it meets first, and ours are others; and a plan counts its writes as one.
 NODE = re.compile(r"modified by an inplace operation: .*", re.DOTALL)
 OURS = (
     "frameloom",
@@ -60,7 +59,7 @@ class Difference:
 class Picture(observed.Picture):
     def _exception(self, value: BaseException) -> tuple[Any, ...]:
         parts = super()._exception(value)
-        return tuple(VERSION.sub("", p) if isinstance(p, str) else p for p in parts)
+        return tuple(NODE.sub("", p) if isinstance(p, str) else p for p in parts)
 
 
 class DeviceStopped(Exception):
@@ -209,9 +208,8 @@ def _errors(got: Seen, want: Seen) -> tuple[str, str] | None:
     if type(g) is not type(w):
         trace = "".join(traceback.format_exception(g)[-3:]) if g else ""
         return f"{type(g).__name__} for {type(w).__name__}", f"{g!r} for {w!r} {trace}"
-    if VERSION.sub("", without_stack(str(g))) != VERSION.sub("", without_stack(str(w))):
+    if NODE.sub("", without_stack(str(g))) != NODE.sub("", without_stack(str(w))):
         return "text of an exception", f"{g!r} for {w!r}"
-    # Autograd's message names the node that it meets first, and ours are others.
     if NODE.sub("", got.graded) != NODE.sub("", want.graded):
         return "backward", f"{got.graded or 'done'} for {want.graded or 'done'}"
     return None
