@@ -1,4 +1,4 @@
-"""Results of one graph whose gradients have nothing in common.
+"""Results of one graph whose histories, before the call, are not the same.
 
 Autograd goes from a node to all that the node leads to, and lets go of what is saved there, also where no gradient comes.  Results that depend on
 other inputs get nodes of their own, so that a backward pass from one leaves the histories of the others' inputs alone, as in plain PyTorch.
@@ -6,7 +6,7 @@ other inputs get nodes of their own, so that a backward pass from one leaves the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from frameloom.capture.graph import Backward
@@ -15,19 +15,39 @@ from frameloom.capture.partial import partial_backward
 MOST = 8  # a backward graph is compiled for each
 
 
-def components(how: Backward) -> list[frozenset[int]]:
-    """The entries of `tangents`, those together that have an input in common; one of all where nothing is gained by more."""
-    found: list[frozenset[int]] = []
-    for needs in how.needs:
-        touched = [c for c in found if not c.isdisjoint(needs)]
-        found = [c for c in found if c.isdisjoint(needs)]
-        found.append(needs.union(*touched))
-    everything = frozenset(range(len(how.tangents)))
-    if not 1 < len(found) <= MOST:
-        return [everything]
-    # What leads nowhere can be anywhere.
-    found[0] |= everything.difference(*found)
-    return found
+class Components:
+    """Which of the results of a graph can have a node of their own."""
+
+    def __init__(self, how: Backward, depended_on: Collection[int]) -> None:
+        self._how = how
+        count = len(how.tangents)
+        self._together = [frozenset({k}) for k in range(count)]
+        # Where hooks of one result wait for what comes from another, and where eager lets go of the same in passes from two.
+        for one in how.needs if depended_on else how.frees:
+            self._join(one)
+        pairs = enumerate(how.needs)
+        some = [c for c in self._together if any(not c.isdisjoint(n) for n in how.needs)]
+        # The entries of `inputs` that tell them apart, where these have a history.
+        self.telling = tuple(
+            k for k, n in pairs if len(some) > 1 and any(c.isdisjoint(n) for c in some)
+        )
+
+    def _join(self, entries: frozenset[int]) -> None:
+        touched = [c for c in self._together if not c.isdisjoint(entries)]
+        if len(touched) > 1:
+            rest = [c for c in self._together if c.isdisjoint(entries)]
+            self._together = [*rest, frozenset().union(*touched)]
+
+    def apart(self, histories: Collection[int]) -> list[frozenset[int]]:
+        """The entries of `tangents` by what they lead to of the inputs (entries of `telling`) that have a history; one of all where nothing
+        is gained by more."""
+        found: dict[frozenset[int], frozenset[int]] = {}
+        for own in self._together:
+            led_to = frozenset(k for k in histories if not own.isdisjoint(self._how.needs[k]))
+            found[led_to] = own | found.get(led_to, frozenset())
+        groups = sorted(found.values(), key=min)
+        everything = frozenset(range(len(self._how.tangents)))
+        return groups if 1 < len(groups) <= MOST else [everything]
 
 
 def component(how: Backward, own: frozenset[int]) -> Backward:

@@ -42,7 +42,11 @@ class Layout:
         shape, strides = self.shape, self.strides
         if self.order is not None:
             shape, strides = tensor.shape, dense_strides(tensor.shape, self.order)
-        if tensor.stride() == strides and not tensor.is_conj() and not tensor.is_neg():
+        lies = tensor.stride() == strides or all(
+            size == 1 or ours == theirs
+            for size, ours, theirs in zip(tensor.shape, tensor.stride(), strides, strict=True)
+        )
+        if lies and not tensor.is_conj() and not tensor.is_neg():
             return tensor
         # Of the tensor: it may be a batch of gradients.
         made = tensor.new_empty_strided(shape, strides, dtype=self.dtype, device=self.device)
@@ -108,6 +112,8 @@ class Backward:
     reentrant: bool = (
         False  # whether it has checkpointed regions of the kind that autograd.grad refuses
     )
+    # Of the saved inputs, those of which nobody looks whether they were changed.
+    unwatched: frozenset[int] = frozenset()
     # The forward graph with the program's autograd Functions as such; None where it has none.
     with_functions: torch.fx.Graph | None = None
 
@@ -122,6 +128,7 @@ class Backward:
             self,
             saved_inputs=tuple(place[i] for i in self.saved_inputs),
             inputs=tuple(place[i] for i in self.inputs),
+            unwatched=frozenset(place[i] for i in self.unwatched),
             noticed=tuple(
                 replace(n, number=place[n.number]) if n.of_input else n for n in self.noticed
             ),

@@ -47,12 +47,22 @@ class Histories:
             frozenset(m for m, other in enumerate(saving) if not own.isdisjoint(other))
             for own in saving
         )
+        # And per node, by its number.
+        self._kept = [
+            (functions[n]._sequence_nr(), {id(f.memory) for f in saved if isinstance(f, Fake)})
+            for n, saved in kept.items()
+        ]
         self.saved: dict[Any, set[int]] = {}  # memories that are saved, by which of the roots
         for n, own in enumerate(saving):
             for f in own:
                 for fake in kept[f]:
                     if isinstance(fake, Fake) and fake.memory is not None:
                         self.saved.setdefault(fake.memory, set()).add(n)
+
+    def saved_between(self, first: int, end: int) -> set[int]:
+        """The identities of memories that nodes with these numbers save."""
+        found = (memories for number, memories in self._kept if first <= number < end)
+        return set().union(*found)
 
 
 def history(fake: Fake) -> list[Any]:

@@ -33,9 +33,10 @@ from frameloom.capture.random_again import (
     operands_of,
 )
 from frameloom.capture.ready import handed_over
-from frameloom.capture.saved import REGION, Question, choose, reached
+from frameloom.capture.regions import REGION, Regions
+from frameloom.capture.saved import Question, choose, reached
 from frameloom.capture.shapes import is_dense
-from frameloom.capture.sized import empty_strided, strides_of
+from frameloom.capture.sized import empty_strided, has_sizes, strides_of
 from frameloom.capture.special_ops import is_checked
 from frameloom.errors import Break
 from frameloom.ir.size import Symbol
@@ -77,13 +78,17 @@ class Joint:
             raise Break("gradient", "a gradient that depends on data to be defined")
         self.last = recorder.graph._root.prev  # of the forward graph
         self.histories = Histories([self.results[n] for n in self.tangents], recorder)
+        if recorder.replaced in self.histories.saved:
+            raise Break("gradient", "a tensor that is saved for a gradient gets other data")
         self.seeds = [self._seed(n) for n in self.tangents]
         self.gradients = self._differentiate()
 
     def _seed(self, result: int) -> Fake:
         """A placeholder for the gradient of a result."""
         like = self.results[result]
-        strides = like.stride() if is_dense(like) else strides_of(like.shape)
+        # As what computes it makes it, mostly: in dimensions of size 1, too, where results may keep an operand's strides.
+        usual = not is_dense(like) or (not has_sizes(like.shape) and like.is_contiguous())
+        strides = strides_of(like.shape) if usual else like.stride()
         meta = empty_strided(like.shape, strides, like.dtype)
         return self.recorder.placeholder(f"tangent_{result}", Fake(meta, like.device))
 
@@ -131,7 +136,8 @@ class Joint:
         read = {a for n in order if n in later for a in operands_of(n) if not is_size(a)} | set(
             ends
         )
-        saved = self._saved(forward, read - later, results)
+        regions = Regions(recorder.graph, self.histories)
+        saved = self._saved(forward, read - later, results, regions.results(forward))
         again, _ = reached(forward, read, saved)
         for n in drawn:
             if n.meta[STATE] not in saved:
@@ -196,6 +202,9 @@ class Joint:
             noticed=self._noticed(order, saved),
             turns_on=not torch.is_grad_enabled(),
             with_functions=whole,
+            unwatched=frozenset(
+                position[n] for n in regions.may_change(from_inputs, forward, saved, again)
+            ),
             reentrant=any(r.reentrant for n in order if (r := n.meta.get(REGION)) is not None),
         )
 
@@ -211,7 +220,9 @@ class Joint:
         ordered = handed_over(leaves, others)
         return [k for k, _ in ordered], [e for _, e in ordered]
 
-    def _saved(self, forward: list[Node], read: set[Node], results: list[Node]) -> set[Node]:
+    def _saved(
+        self, forward: list[Node], read: set[Node], results: list[Node], once: set[Node]
+    ) -> set[Node]:
         """What autograd itself would save are the tensors whose values it reads."""
         recorder = self.recorder
         seen = {id(f.memory) for f in self.results}
@@ -235,7 +246,7 @@ class Joint:
             # Eager does not mind if what it does not keep is changed before the backward pass.
             needed = _given_to(forward) & never - changed
             never, self.copied = never - needed, self.copied | needed
-        question = Question(forward, read, free - again, never | again, self.copied)
+        question = Question(forward, read, free - again, never | again, self.copied, once)
         return choose(question, recorder.budget)
 
     def _noticed(self, order: Sequence[Node], saved: Collection[Node]) -> tuple[Noticed, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from frameloom.capture.saved import REGION
+from frameloom.capture.regions import REGION
 
 if TYPE_CHECKING:
     from frameloom.capture.record import Recorder

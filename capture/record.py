@@ -125,6 +125,8 @@ class Recorder(TorchDispatchMode):
         self.unknown: set[torch.fx.Node] = set()  # of which that was asked in vain
         # Whether one changed a tensor that has a history without changing that.
         self.hidden_writes = False
+        # The memory of a tensor that gets other data right behind the graph: autograd sees that in what it has saved of it.
+        self.replaced: Any = None
         self.old = 0  # how many Fakes there were before the current call
         # C functions that tell settings on which the current call depends
         self.relies_on: set[Any] = set()

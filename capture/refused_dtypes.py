@@ -40,7 +40,7 @@ REFUSED_ON_GPU: dict[Any, Callable[[torch.Tensor], bool]] = {
             aten.native_batch_norm, aten._native_batch_norm_legit, aten._native_batch_norm_legit_functional, aten.cudnn_batch_norm,
             aten._batch_norm_with_update, aten.native_dropout_backward,
         )
-        for func in map(packet.__getattr__, packet.overloads())
+        for func in (getattr(packet, name) for name in packet.overloads())
     },
     **{getattr(aten, name).default: _of_halves for name in ("igamma", "igammac", "angle")},
 }  # fmt: skip

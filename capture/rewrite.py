@@ -42,12 +42,7 @@ from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
 from frameloom.capture.resume import STATE, FrameWriter
 from frameloom.capture.shown import choose_shown
 from frameloom.capture.size_guards import guard_sizes
-from frameloom.capture.spent import (
-    spent,
-    with_spent_histories,
-    without_gradients,
-    without_histories,
-)
+from frameloom.capture.spent import Used, without_gradients, without_histories
 from frameloom.capture.surroundings import watch_autograd
 from frameloom.capture.values.base import NULL, Avoid, LazyValue, Value
 from frameloom.capture.values.const import ConstValue, is_nan
@@ -93,7 +88,7 @@ class Piece:
         check_that_leaves_stay_inside(t, self.outputs)
         self.detached = detached(self.outputs, t.went_back)
         self.inferred = inferred(self.outputs)
-        self.spent = spent(t, self.outputs)
+        self.spent = Used(t, self.outputs)
         self.graph: CapturedGraph | None = None
         self.compiled: Any = None
         self.by_identity = (
@@ -105,7 +100,7 @@ class Piece:
         apart: list[Any] = []
         if t.recorder.n_ops or self.outputs:
             try:
-                self.graph = t.recorder.finish(without_histories(t, self.outputs, self.spent))
+                self.graph = t.recorder.finish(without_histories(t, self.outputs, self.spent.which))
             except Break as cause:
                 avoid_late(t.recorder)
                 raise leaves_or(t, Skip(f"a gradient is needed: {cause}")) from cause
@@ -225,7 +220,7 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
     if (
         not piece.effects
         and not piece.detached
-        and not piece.spent
+        and not piece.spent.which
         and piece.inferred is None
         and not capture.tracer.draws
         and not capture.tracer.arrays
@@ -371,8 +366,8 @@ class RootWriter:
             code.call(len(given) + 2 * (piece.inferred is not None))
             if piece.detached:
                 code.call_const_after(detach_some, (piece.detached,))
-            if piece.spent:
-                code.call_const_after(with_spent_histories, (piece.spent,))
+            if piece.spent.which:
+                piece.spent.emit(r)
             r.output_name = code.temporary()
             code.store(r.output_name)
         for draw in self.tracer.draws:

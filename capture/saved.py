@@ -26,6 +26,7 @@ import torch.fx
 
 from frameloom.capture.aten_op import draws, facts_of
 from frameloom.capture.random_again import STATE, operands_of
+from frameloom.capture.regions import REGION
 from frameloom.errors import Break
 from frameloom.ir.numbers import is_number
 from frameloom.ir.size import hint_of
@@ -36,7 +37,6 @@ SOURCE, SINK = "source", "sink"
 # Elementwise, but not marked so in PyTorch.
 ELEMENTWISE = {aten.clone.default, aten._to_copy.default, aten.copy.default}
 NEVER = float("inf")
-REGION = "region"  # in a node's meta: its Region
 AVOIDED = 1e18  # a finite price: nothing is saved for it
 PRODUCTS = 100.0  # as many take about as long as a byte
 HIGHEST, STEPS = 1e9, 12  # of the search for a price
@@ -50,23 +50,17 @@ def is_view(node: Node) -> bool:
 
 
 @dataclass(frozen=True)
-class Region:
-    """Where a node lies: in a part of the program that the user has computed again."""
-
-    is_result: bool  # what the rest of the program reads may be saved
-    reentrant: bool
-
-
-@dataclass(frozen=True)
 class Question:
     """`order`: the nodes of the forward graph that the backward graph depends on; `read`: those that it
-    reads itself; `free`: those that are kept anyway; `never`: those that must not be saved; `copied`: those of which a copy would be."""
+    reads itself; `free`: those that are kept anyway; `never`: those that must not be saved; `copied`: those of which a copy would be; `once`: those that are rather saved than
+    computed again."""
 
     order: Sequence[Node]
     read: Collection[Node]
     free: Collection[Node]
     never: Collection[Node]
     copied: Collection[Node]
+    once: Collection[Node] = ()
 
 
 def choose(question: Question, budget: int | float | None = None) -> set[Node]:
@@ -134,6 +128,8 @@ def _cut(question: Question, price: float | None = None) -> set[Node]:
             cost = _cost(node) * (2.0 if node in question.copied else 1.0) * (price or 1.0)
         network.add_edge((name, 0), (name, 1), capacity=cost)
         again = _cost_again(node, price is not None)
+        if node in question.once and price is None and cost < AVOIDED:
+            again = NEVER
         if again == NEVER:
             network.add_edge(SOURCE, (name, 0))
         elif again:

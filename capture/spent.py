@@ -5,16 +5,17 @@ In eager such a tensor still has a history, of which autograd says that it was f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.history import without_autocast
+from frameloom.capture.history import history, without_autocast
 from frameloom.capture.late_sizes import avoid_late
 from frameloom.errors import Break, Skip
 
 if TYPE_CHECKING:
+    from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
     from frameloom.capture.values.tensor import TensorValue
 
@@ -27,23 +28,57 @@ TWICE = (
 
 class Spent(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, tensor: Any, anchor: Any) -> Any:
-        context.mark_dirty(tensor)
-        return tensor
+    def forward(context: Any, made: tuple[Any], *ends: Any) -> Any:
+        return made[0]  # no argument, as a write to one would count
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> Any:
         raise RuntimeError(TWICE)
 
 
-def with_spent_histories(outputs: tuple[Any, ...], which: tuple[int, ...]) -> tuple[Any, ...]:
-    """Called from new code."""
+def with_spent_histories(
+    which: Mapping[int, tuple[int, ...]], outputs: tuple[Any, ...], *ends: Any
+) -> tuple[Any, ...]:
+    """Called from new code.  `which`: the outputs, and to which of `ends` their histories lead: a backward pass from others, too,
+    comes there only after it has asked for these."""
     with torch.enable_grad():
         anchor = torch.empty(0, requires_grad=True)
         return tuple(
-            Spent.apply(out.detach(), anchor) if n in which else out  # type: ignore[no-untyped-call]
+            Spent.apply((out.detach(),), anchor, *[ends[k] for k in which[n]])  # type: ignore[no-untyped-call]
+            if n in which
+            else out
             for n, out in enumerate(outputs)
         )
+
+
+class Used:
+    """Those of the outputs whose history is used up."""
+
+    def __init__(self, t: Tracer, outputs: list[TensorValue]) -> None:
+        self.which: dict[int, tuple[int, ...]] = {}
+        ends: dict[int, Any] = {}
+        given = {id(f): key for key, _, f in t.recorder.inputs}
+        for n, value in enumerate(outputs if t.went_back else ()):
+            if _has_history(t, value) and _is_freed(t, value):
+                with t.recorder:
+                    nodes = history(value.fake)
+                own = [f for node in nodes if id(f := getattr(node, "variable", None)) in given]
+                ends.update({id(f): given[id(f)] for f in own})
+                self.which[n] = tuple([*ends].index(id(f)) for f in own)
+        self.ends = [*ends.values()]
+
+    def emit(self, r: Rebuilder) -> None:
+        """With the outputs on top of the stack."""
+        code = r.code
+        code.emit("PUSH_NULL")
+        code.emit("SWAP", 2)
+        code.load_const(with_spent_histories)
+        code.emit("SWAP", 2)
+        code.load_const(self.which)
+        code.emit("SWAP", 2)
+        for origin in self.ends:
+            r.load_origin(origin)
+        code.call(2 + len(self.ends))
 
 
 def without_gradients(compiled: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,15 +89,6 @@ def without_gradients(compiled: Callable[..., Any]) -> Callable[..., Any]:
             return compiled(*inputs)
 
     return run
-
-
-def spent(t: Tracer, outputs: list[TensorValue]) -> tuple[int, ...]:
-    """Of the outputs, those whose history is used up."""
-    if not t.went_back:
-        return ()
-    return tuple(
-        n for n, value in enumerate(outputs) if _has_history(t, value) and _is_freed(t, value)
-    )
 
 
 def _has_history(t: Tracer, value: TensorValue) -> bool:
@@ -95,7 +121,7 @@ def _is_freed(t: Tracer, value: TensorValue) -> bool:
     return False
 
 
-def without_histories(t: Tracer, outputs: list[TensorValue], which: tuple[int, ...]) -> list[Any]:
+def without_histories(t: Tracer, outputs: list[TensorValue], which: Collection[int]) -> list[Any]:
     """The outputs as the graph returns them."""
     with torch.no_grad():
         return [

@@ -21,7 +21,7 @@ import torch.fx
 
 from frameloom.capture import _capture
 from frameloom.capture.carried import at_sizes, symbols_in
-from frameloom.capture.components import components
+from frameloom.capture.components import Components
 from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput, ViewStep
 from frameloom.capture.partial import Partial, partial_backward
 from frameloom.capture.spent import TWICE
@@ -29,11 +29,13 @@ from frameloom.config import config
 from frameloom.debug import log, notice
 from frameloom.dependent_outputs import depended_on, watch, with_hooks
 from frameloom.errors import FrameloomError
+from frameloom.handed_on import handed_on
 from frameloom.ir.size import Symbol
 from frameloom.ir.size_facts import Conditions
 from frameloom.op_by_op import OpByOp
 from frameloom.rest import what_stays
 from frameloom.restart import start_anew
+from frameloom.result_hooks import register_hooks
 
 Plan = Callable[..., tuple[Any, ...]]
 ALL_THERE: frozenset[int] = frozenset()
@@ -65,11 +67,9 @@ class Gradients:
         assert captured.backward is not None
         self.forward, self.how = forward, captured.backward
         self.op_by_op = OpByOp(captured)
-        # Those whose gradients have nothing in common; together where numbers are drawn, which is done again in one order.
-        together = self.op_by_op.draws or len(self.how.tangents) < 2
-        self.components = [] if together else components(self.how)
         self.captured = captured
-        self._apart: Plan | None = None
+        # By which inputs have a history: None where one node is right.
+        self._apart: dict[tuple[int, ...], Plan | None] = {(): None}
         self.restarts = captured.restarts
         self.compile = compile_backward
         self._backward: dict[frozenset[int], _BackwardPass] = {}
@@ -86,10 +86,9 @@ class Gradients:
         self.stays = not all(how.frees)
         self._reads: dict[frozenset[int], frozenset[int]] = {}
         self._plain_outputs = how.outputs == tuple(range(how.n_results))
-        # Python's numbers among what is saved, by their place there.
-        self.numbers = tuple(
-            place for place, k in enumerate(how.saved_inputs) if k in self.op_by_op.numbers
-        )
+        # What autograd is not to keep of what is saved, by its place there: Python's numbers, and what may be changed.
+        apart = self.op_by_op.numbers | how.unwatched
+        self.apart = tuple(place for place, k in enumerate(how.saved_inputs) if k in apart)
         saved = set(how.saved_inputs)
         # What a gradient of a gradient needs beside what is saved anyway.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
@@ -103,6 +102,9 @@ class Gradients:
         self.checks_sizes = bool(captured.facts is not None and captured.facts.late_conditions())
         self.nothing = (None, None, *[None] * len(how.inputs))
         self.depended_on = depended_on(captured)
+        # Together where numbers are drawn, which is done again in one order.
+        self.components = Components(self.how, self.depended_on)
+        self.telling = () if self.op_by_op.draws else self.components.telling
         self.on_gpu = any(layout.device.type == "cuda" for layout in how.layouts)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -118,12 +120,8 @@ class Gradients:
             if self.checks_sizes:
                 raise _capture.RunPlainly
             results = self._program(inputs)
-        elif len(self.components) > 1 and not all([t.is_leaf for t in wanted]):
-            if self._apart is None:
-                from frameloom.parts import Parts  # which needs this module
-
-                self._apart = Parts(self)
-            results = self._apart(inputs)
+        elif self.telling and (parts := self._parts(wanted)) is not None:
+            results = parts(inputs)
         else:
             results = apply(self, inputs, *wanted)
             if self.depended_on:
@@ -138,6 +136,21 @@ class Gradients:
             else results[o]
             for o in self.how.outputs
         )
+
+    def _parts(self, wanted: Sequence[Any]) -> Plan | None:
+        """What makes several nodes."""
+        histories = tuple([k for k in self.telling if not wanted[k].is_leaf])
+        try:
+            return self._apart[histories]
+        except KeyError:
+            groups = self.components.apart(histories)
+            if len(groups) > 1:
+                from frameloom.parts import Parts  # which needs this module
+
+                self._apart[histories] = Parts(self, groups)
+            else:
+                self._apart[histories] = None
+            return self._apart[histories]
 
     def _program(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Op by op; inputs are written last."""
@@ -161,9 +174,10 @@ class Gradients:
     def save(self, context: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         how = self.how
         saved: Sequence[Any] = self._saved_inputs(inputs)
-        if self.numbers:
+        if self.apart:
             saved = [*saved]
-            context.numbers = [saved.pop(place) for place in reversed(self.numbers)]
+            context.apart = [saved.pop(place) for place in reversed(self.apart)]
+            context.versions = [inputs[k]._version for k in how.unwatched]
         if how.sizes:
             context.sizes = [size.read(inputs, results) for size in how.sizes]
         saved = *saved, *self._saved_outputs(results)
@@ -227,6 +241,7 @@ class _BackwardPass:
         self.conditions: Sequence[Conditions] = ()  # on sizes, under which the plan may be used
         self.held: Sequence[int] = ()  # sizes for which they do
         self.carried = how.sizes
+        self.handed_on = handed_on(how, part, missing)
         self.tangents = [
             place
             for k, place in enumerate(zip(how.tangents, how.layouts, strict=True))
@@ -246,6 +261,10 @@ class _BackwardPass:
             made = self.consume(values)
         else:
             made = self.plan(*values, *self.given(given))
+        for gradient in self.handed_on:
+            kept = gradient.of(given, made[gradient.place])
+            if kept is not made[gradient.place]:
+                made = [*made[: gradient.place], kept, *made[gradient.place + 1 :]]  # type: ignore[assignment]
         if not self.missing:
             return made
         results: list[Any] = [None] * len(piece.how.inputs)
@@ -366,9 +385,9 @@ class Compiled(torch.autograd.Function):
             except RuntimeError:
                 if (values := _still_as_saved(context, missing)) is None:
                     raise
-            if piece.numbers:
-                for place, number in zip(piece.numbers, reversed(context.numbers), strict=True):
-                    values.insert(place, number)
+            if piece.apart:
+                for place, value in zip(piece.apart, reversed(context.apart), strict=True):
+                    values.insert(place, value)
             if how.sizes:
                 values += context.sizes
         if how.reentrant and not may_checkpoint():
@@ -400,6 +419,7 @@ class Compiled(torch.autograd.Function):
 
 # What the node calls: past the Python function that looks for a jvp, too.
 Compiled._backward_cls.apply = Compiled.backward  # type: ignore[attr-defined]
+Compiled._backward_cls._register_hook_dict = register_hooks  # type: ignore[attr-defined]
 # Without the Python function around it, which is there for function transforms: calls under one are left to plain Python.
 apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, Compiled)
 
@@ -420,7 +440,7 @@ def _still_as_saved(context: Any, missing: frozenset[int]) -> list[Any] | None:
             return None
     reads = piece.reads(missing)
     n_inputs = len(how.saved_inputs)
-    places = [k for k in range(n_inputs + len(how.saved_outputs)) if k not in piece.numbers]
+    places = [k for k in range(n_inputs + len(how.saved_outputs)) if k not in piece.apart]
     context.changed = changed = {
         k for k, s in zip(places, left, strict=True) if _is_changed(s, k < n_inputs)
     }
@@ -447,6 +467,12 @@ def _inputs(context: Any, saved: Sequence[Any]) -> list[Any]:
         inputs[k] = tensor
     if context.others is None:
         raise RuntimeError(TWICE)
+    unwatched = piece.how.unwatched
+    if unwatched and context.versions != [inputs[k]._version for k in unwatched]:
+        raise DoubleBackwardError(
+            "an input of a checkpointed region has been modified by an inplace operation: the compiled code around it cannot "
+            "be differentiated op by op any more"
+        )
     for k, tensor, version in zip(
         piece.others, context.others.tensors, context.others.versions, strict=True
     ):

@@ -1,7 +1,8 @@
-"""A call of a graph as several nodes of autograd's, where some results' gradients have nothing in common with others' (capture/components.py)."""
+"""A call of a graph as several nodes of autograd's, where some results lead to other histories than others (capture/components.py)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +16,11 @@ from frameloom.gradients import Gradients, apply
 class Parts:
     """`whole` has the forward plan, which runs once."""
 
-    def __init__(self, whole: Gradients) -> None:
+    def __init__(self, whole: Gradients, groups: Sequence[frozenset[int]]) -> None:
         self._whole = whole
         self._parts = [
             Part(whole.forward, whole.compile, replace(whole.captured, backward=component(whole.how, own)))
-            for own in whole.components
+            for own in groups
         ]  # fmt: skip
 
     def __call__(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -51,7 +51,7 @@ def what_stays(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> R
             # Not the output itself: it holds its history, which holds this.
             inside = k < len(how.saved_inputs) or not isinstance(tensor, torch.Tensor)
             tensor = tensor if inside else tensor.detach()
-            version = getattr(tensor, "_version", None)
+            version = getattr(tensor, "_version", None) if k not in context.piece.apart else None
             # Not the version that is wanted, if only because it was another one.
             rest.tensors[k] = tensor, tensor._version - 1 if k in context.changed else version
         for k in range(len(saved) - len(how.sizes), len(saved)):  # plans lay out by them

@@ -18,14 +18,14 @@ from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.history import history, without_autocast
 from frameloom.capture.leaves import real_is_leaf, require_gradient
-from frameloom.capture.saved import REGION
+from frameloom.capture.regions import REGION
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.special_ops import is_checked
 from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, is_none
 from frameloom.capture.values.container import ListValue, SequenceValue, TupleValue
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.errors import Break
+from frameloom.errors import Break, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
@@ -239,9 +239,25 @@ def _requires_grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tensor
 
 
+@knows(torch.Tensor._is_view, least=1, most=1)
+def _is_view(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    tensor = t.look(args[0])
+    if isinstance(tensor, TensorValue) and tensor.real is None:
+        raise Skip(FOR_AUTOGRAD)
+    raise Break("data_pointer", "tensor._is_view()")
+
+
 @knows(torch.Tensor.detach_, torch.detach_, least=1, most=1)
 def _detach_in_place(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Autograd refuses it for its views.  Fakes are none, and whether a given tensor is one nobody has looked."""
     tensor = t.look(args[0])
-    if isinstance(tensor, TensorValue) and (tensor.real is None or not tensor.fake.requires_grad):
-        return t.torch_call(torch.Tensor.detach_, [tensor], {})
-    raise Break("autograd", "tensor.detach_()")
+    if not isinstance(tensor, TensorValue) or tensor.real is not None:
+        raise Break("autograd", "tensor.detach_()")
+    view = tensor.fake.view_of  # type: ignore[attr-defined]
+    if view is not None and view.func is not torch.ops.aten.detach.default:
+        raise Skip(FOR_AUTOGRAD)
+    return t.torch_call(torch.Tensor.detach_, [tensor], {})
+
+
+# A break makes it anew, maybe not as one; and some of PyTorch's own functions return views only where nobody follows them.
+FOR_AUTOGRAD = "whether a tensor that is made here is a view for autograd"

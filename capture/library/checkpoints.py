@@ -16,7 +16,7 @@ import torch.utils.checkpoint as checkpoints
 from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.library.watched import Watched
-from frameloom.capture.saved import REGION, Region
+from frameloom.capture.regions import REGION, Region, Stretch
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import TupleValue
@@ -53,6 +53,8 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if reentrant:
         _check_arguments(t, rest)
     last = t.recorder.graph._root.prev
+    first = torch._C._autograd._get_sequence_nr()
+    given_tensors = [v.fake for v in map(t.look, rest) if isinstance(v, TensorValue)]
     t.regions.append(reentrant)
     try:
         result = t.look(t.call(function, rest, given))
@@ -71,8 +73,10 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if reentrant:
         _check_results(t, result, rest, nodes)
     edge = {f.node for f in fakes}
+    end = torch._C._autograd._get_sequence_nr()
+    stretch = Stretch(first, end, tuple(f.memory for f in given_tensors))
     for n in nodes:
-        n.meta[REGION] = Region(is_result=n in edge, reentrant=reentrant)
+        n.meta[REGION] = Region(is_result=n in edge, reentrant=reentrant, stretch=stretch)
     return result
 
 

@@ -60,7 +60,7 @@ NEEDS_DATA = {
     "__index__": "item", "__complex__": "item", "__array__": "numpy", "data_ptr": "data_pointer", "storage": "data_pointer",
     "untyped_storage": "data_pointer", "backward": "autograd", "register_hook": "autograd", "retain_grad": "autograd",
     "requires_grad_": "autograd", "__cuda_array_interface__": "data_pointer", "__dlpack__": "numpy",
-    "is_shared": "data_pointer", "_is_view": "data_pointer", "is_set_to": "data_pointer",
+    "is_shared": "data_pointer", "is_set_to": "data_pointer",
     "share_memory_": "data_pointer", "set_": "data_pointer", "resize_": "data_pointer",
     "apply_": "item", "map_": "item", "map2_": "item",
 }  # fmt: skip
@@ -164,6 +164,8 @@ class TensorValue(Value):
             return self.set_gradient(t, t.look(value))
         if name == "requires_grad" and not self.fake.requires_grad and t.look(value) is TRUE:
             return require_gradient(t, self)
+        if name == "data":
+            t.recorder.replaced = self.fake.memory  # type: ignore[attr-defined]
         raise Break("tensor_attribute", f"tensor.{name} = ...")
 
     def _may_be_gradient(self, value: Value) -> bool:

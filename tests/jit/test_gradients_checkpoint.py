@@ -328,3 +328,43 @@ def test_gradients_asked_for_behind_a_reentrant_checkpoint():
         return caught(jit(fn), leaf(2, 3), leaf(3, 3))
 
     same_training(program, plain=None)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("around", ["alone", "before sin", "twice"])
+def test_what_a_region_reads_beside_its_arguments_may_change_before_the_backward_pass(form, around):
+    def region(y, w):
+        return checkpoint(lambda y: F.linear(y, w).sin() * w, y, use_reentrant=form)
+
+    def fn(x, w):
+        y = region(x, w)
+        return {"alone": lambda: y, "before sin": lambda: y.sin(), "twice": lambda: region(y, w)}[
+            around
+        ]()
+
+    def program(jit):
+        x, w = leaf(3, 3), leaf(3, 3)
+        out = jit(fn)(x, w)
+        with torch.no_grad():
+            w.mul_(2)
+        out.sum().backward()
+        return x.grad, w.grad
+
+    same_training(program)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("change", ["argument", "read outside"])
+def test_what_is_not_only_read_in_a_region_must_not_change(form, change):
+    def fn(x, w):
+        y = checkpoint(lambda y: (y * w).sin(), x, use_reentrant=form)
+        return y * w if change == "read outside" else y
+
+    def program(jit):
+        x, w = leaf(3), leaf(3)
+        out = jit(fn)(x, w)
+        with torch.no_grad():
+            (x if change == "argument" else w).mul_(2)
+        return caught(lambda: out.sum().backward()) is not None
+
+    same_training(program)

@@ -231,3 +231,19 @@ def test_hooks_of_inputs_and_a_result_that_was_written():
         return facts(z, v, a, y)
 
     same_training(program)
+
+
+@pytest.mark.parametrize("hooked", range(3))
+@pytest.mark.parametrize("back", range(3))
+def test_hooks_of_results_from_which_no_gradient_comes(hooked, back):
+    def program(jit):
+        x, seen = leaf(2), []
+        results = jit(lambda x: ((y := x * 2), y.sin(), x.exp()))(x)
+        results[hooked].register_hook(lambda g: seen.append(g) or g * 2)
+        handle = results[hooked].register_hook(seen.append)
+        results[back].sum().backward(retain_graph=True)
+        handle.remove()
+        results[back].sum().backward()
+        return x.grad, seen
+
+    same_training(program)

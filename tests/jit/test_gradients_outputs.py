@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import frameloom
 from tests.jit.training import caught, facts, leaf, same_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
@@ -209,5 +210,45 @@ def test_views_of_what_has_no_history_take_writes_that_have():
         y, w, *told = jit(write_to_views)(x, z)
         (y.sum() + w.sum() + z.sum()).backward()
         return facts(y, w, z, x), told
+
+    same_training(program)
+
+
+@pytest.mark.parametrize("fn", [lambda x: x + 1, lambda x: x * 2, lambda x: x.t() + 1])
+@pytest.mark.parametrize("seed", ["expanded", "new"])
+def test_gradients_lie_as_in_eager_in_dimensions_of_size_one(fn, seed):
+    strides = []
+    for f in (fn, frameloom.jit(fn)):
+        x = torch.empty_strided((2, 1), (1, 2)).fill_(3.0).requires_grad_()
+        y = f(x)
+        (y if seed == "expanded" else y * torch.ones(y.shape)).sum().backward()
+        strides.append(x.grad.stride())
+    assert strides[0] == strides[1]
+
+
+def test_an_expanded_gradient_is_handed_on_as_it_is():
+    fn = frameloom.jit(lambda x: (x + 1, (x * 2).t()))
+    x = leaf(2, 3)
+    y, _ = fn(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert gradient.stride() == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y, z: (y.cos(), x * y),
+        lambda x, y, z: (x * 2 + y, z + 1, x.sin() + z.sin()),
+        lambda x, y, z: ((h := x + y).sin(), h.cos() * z),
+    ],
+)
+@pytest.mark.parametrize("leaves", ["", "x", "yz"])
+def test_a_pass_goes_through_the_histories_that_its_result_has(fn, leaves):
+    def program(jit):
+        given = [leaf(2) for _ in "xyz"]
+        inputs = [t if name in leaves else t.sin() for t, name in zip(given, "xyz", strict=True)]
+        results = jit(fn)(*inputs)
+        said = [caught(t.sum().backward) for t in (*results, *inputs)]
+        return [s and s[0] for s in said], [t.grad for t in given]
 
     same_training(program)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from frameloom import jit
+from tests.jit.training import leaf, same_training
 
 
 def whole(w):
@@ -68,3 +69,20 @@ def test_writes_to_data_that_was_returned(requires_grad):
             side(w).mul_(2)
             versions.append(w._version)
     assert versions == [0, 0, 0, 0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("fn", [lambda x: (x, (x * x).sin() * x), lambda x: (y := x * 1, y.sin())])
+def test_other_data_for_what_is_saved(fn):
+    """Autograd computes the gradient with what is there when it comes to it."""
+
+    def f(x):
+        tensor, result = fn(x)
+        tensor.data = torch.full((2,), 3.0)
+        return result
+
+    def program(jit):
+        x = leaf(2)
+        jit(f)(x).sum().backward()
+        return x.grad
+
+    same_training(program, plain=None)

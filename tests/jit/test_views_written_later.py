@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import frameloom
+from tests.jit.training import caught, leaf, same_training
 
 
 def a_view(z):
@@ -122,3 +124,32 @@ def test_a_history_that_is_given_to_a_detached_tensor(make):
     want, beside = fn(torch.ones(3), y)
     assert torch.equal(first, want)
     assert [t.requires_grad for t in (first, *others)] == [t.requires_grad for t in (want, *beside)]
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: (x * 2).view(4).detach_(),
+        lambda x: torch.arange(4).split(2)[0].detach_(),
+        lambda x: F.max_pool1d(x * 2, 2, return_indices=True)[1].detach_(),
+        lambda x: (x * 2).view(4).detach().detach_(),
+        lambda x: (x * 2).detach_(),
+        lambda x: x.detach_(),
+    ],
+)
+def test_views_cannot_be_detached_in_place(fn, grad):
+    def program(jit):
+        compiled = jit(fn)
+        make = [lambda: leaf(2, 2) if grad else torch.ones(2, 2), lambda: torch.ones(4).view(2, 2)]
+        return [caught(compiled, new()) for new in make * 2]
+
+    same_training(program, plain=None)
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda x: (x * 2).view(4), lambda x: F.max_pool1d(x, 2), lambda x: torch.kron(x, x)]
+)
+def test_whether_it_is_a_view(fn):
+    for x in (torch.ones(2, 2), leaf(2, 2)):
+        assert frameloom.jit(lambda x: fn(x)._is_view())(x) == fn(x)._is_view()

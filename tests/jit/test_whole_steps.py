@@ -282,6 +282,21 @@ def test_the_result_of_a_step_cannot_be_gone_through_again():
             loss.backward()
 
 
+def test_a_pass_through_what_is_used_up_raises_before_leaves_get_more():
+    def fn(a):
+        loss = a * a
+        loss.sum().backward()
+        return loss
+
+    compiled = jit(fn)
+    for _ in range(3):
+        loss = compiled(a := leaf(3))
+        assert loss._version == 0
+        with pytest.raises(RuntimeError, match="second time"):
+            (a.sum() + loss.sum()).backward()
+        torch.testing.assert_close(a.grad, 2 * a.detach())
+
+
 def test_hooks_are_called():
     def fn(a):
         (a * a).sum().backward()
