@@ -280,6 +280,9 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
             for n, s, m in zip(t.shape, t.stride(), shape[lead:], strict=True)
         ]
         operands.append([0] * lead + own)
+        repeated = [m for n, m in zip(t.shape, shape[lead:], strict=True) if _is_one(n)]
+        # Where they are 1 nothing is repeated, and the operand's own strides count.
+        note_not_1(repeated, is_plain=True)
 
     sizes = [n for some in (shape, *operands) for n in some if isinstance(n, Size)]
     if sizes and not any(map(late_in, sizes)) and all(_in_order(shape, o) for o in operands):
@@ -317,6 +320,13 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
         strides[d] = step
         step = step * shape[d]
     return strides
+
+
+def note_not_1(sizes: Sequence[Int], is_plain: bool) -> None:
+    """That the layout is said for other sizes than 1.  `is_plain`: that of a tensor which is 1 in the captured call is the same for others."""
+    for n in sizes:
+        if isinstance(n, Size) and not (is_plain and hint_of(n) == 1):
+            n.facts.is_one_softly(n)
 
 
 def _in_order(shape: Sequence[Int], strides: Sequence[Int]) -> bool:

@@ -61,6 +61,17 @@ def _copy(
     return empty(x.shape, dtype) if memory_format is torch.contiguous_format else None
 
 
+@sized_rule(aten.flip.default)
+def _flip(func: Any, x: Any, dims: Sequence[int]) -> Any:
+    wrap_dims(dims, x.dim())
+    return dense_like(x)
+
+
+@sized_rule(aten.fill.Scalar)
+def _filled(func: Any, x: Any, value: Any) -> Any:
+    return dense_like(x)
+
+
 @sized_rule(
     aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.rand_like.default,
     aten.randn_like.default,
