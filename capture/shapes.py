@@ -182,7 +182,10 @@ def wrap_dims(dims: Sequence[int], rank: int) -> set[int]:
 
 
 # Overloads that make a tensor of a number.
-WRAPPING = ("Tensor", "Scalar", "Scalar_Other", "n_scalar", "other_scalar")
+WRAPPING = (
+    "Tensor", "Scalar", "Scalar_Other", "Scalar_Self", "Scalar_Tensor", "Tensor_Scalar", "Scalar_mode", "n_scalar", "x_scalar", "other_scalar",
+    "self_scalar",
+)  # fmt: skip
 # Work on each element, which their tags do not say.
 UNTAGGED = (
     aten.floor_divide.default, aten.floor_divide.Scalar, aten.hardswish.default, aten.hardsigmoid.default, aten.mish_backward.default,
@@ -208,6 +211,8 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     if not tensors or any(isinstance(a, list | tuple) for a in args):
         return None
     dtype = _pointwise_dtype(func, args, kwargs)
+    if func is aten.pow.Scalar:  # whichever way the exponent lies
+        return empty(tensors[0].shape, dtype)
     if func in PRESERVING and is_dense(tensors[0]):
         first = tensors[0]
         return empty_strided(first.shape, first.stride(), dtype)
@@ -217,6 +222,7 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     alike = all(alike_shapes(t.shape, shape) for t in tensors)
     # A number in the place of a tensor takes part as a tensor without dimensions.
     wrapping = func._overloadname in WRAPPING or func is aten.floor_divide.default
+    wrapping = wrapping and func is not aten.pow.Tensor_Scalar
     wraps = bool(shape) and len(tensors) == 1 < len(args) and wrapping
     if has_sizes(shape):
         alike = alike and not (wraps and any(map(_is_one_here, shape)))

@@ -236,6 +236,8 @@ def _reduction(
     func: Any, x: Any, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
     name = func._schema.name
+    if func in (aten.any.dims, aten.all.dims) and dims is not None and not len(dims):
+        return None  # no dimension, unlike for others
     chosen = _dims(dims, x.dim())
     if name in ("aten::amax", "aten::amin") and not all(x.shape[d] > 0 for d in chosen):
         return None

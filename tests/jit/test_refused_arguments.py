@@ -174,3 +174,10 @@ def test_refused_as_in_eager(name, dynamic):
         for shape in shapes:
             args = (torch.linspace(-1, 1, torch.Size(shape).numel()).view(shape),)
             assert_same_call(observe(jitted, args), observe(program, args), f"{name} {shape}")
+
+
+def test_parts_of_real_numbers_of_any_sizes():
+    jitted = jit(lambda x: (torch.view_as_real(x + 1), None)[1])
+    for n in (2, 3, 4):
+        with pytest.raises(RuntimeError, match="only supported for complex"):
+            jitted(torch.ones(n))
