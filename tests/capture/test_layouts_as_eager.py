@@ -190,6 +190,12 @@ def test_folds_of_nothing():
         assert [t.stride() for t in found] == [t.stride() for t in wanted]
 
 
+@pytest.mark.parametrize("shape", [(1, 4, 3, 2), (3, 1, 2, 5), (3, 4, 1, 1)])
+def test_group_norm_of_one_image_or_channel(shape):
+    x = torch.rand(shape).contiguous(memory_format=torch.channels_last).clone()
+    assert jit(lambda x: F.group_norm(x, 1))(x).stride() == F.group_norm(x, 1).stride()
+
+
 INDEX = torch.tensor([0])
 LAID_OUT = {
     "clone": lambda x: x.index_fill(0, INDEX, 1.0),
