@@ -189,6 +189,11 @@ def _as_input(meta: Any, x: Any, *args: Any) -> Any:
     return _laid_out(meta, form if x.numel() else torch.contiguous_format)
 
 
+def _first_as_input(meta: Any, x: Any, *args: Any) -> Any:
+    out, *others = meta
+    return _as_input(out, x), *others
+
+
 def _interpolated(meta: Any, x: Any, *args: Any) -> Any:
     """In the memory format of the input, also where sizes of 1 leave the strides open."""
     if isinstance(meta, SizedMeta):  # as image_shapes.py says
@@ -266,6 +271,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten._native_batch_norm_legit_functional.default): _batch_norm_on_cpu,
     ("cpu", aten._batch_norm_with_update_functional.default): _batch_norm_on_cpu,
     ("cpu", aten.native_layer_norm.default): _layer_norm_on_cpu,
+    ("cpu", aten.native_group_norm.default): _first_as_input,
     ("cpu", aten.native_dropout.default): _dropout,
     **{
         ("cpu", func): _fold

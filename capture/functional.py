@@ -180,7 +180,8 @@ def _put_back(child: Fake, parent: Fake, node: Any, tape: Tape) -> Any:
     if view.func is aten.as_strided.default:
         size, stride, *offset = view.args
         whole = parent.is_contiguous() and not parent.storage_offset()
-        if overlaps(size, stride) or not whole:
+        # Complex numbers are the library's, which counts from the start of the memory.
+        if overlaps(size, stride) or not whole or parent.dtype.is_complex:
             raise Break("mutated_view", f"in-place write through {view.func}")
         same = child.shape == parent.shape and child.storage_offset() == parent.storage_offset()
         if same and same_layout(child, parent):

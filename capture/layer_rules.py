@@ -14,6 +14,7 @@ from frameloom.capture.shapes import (
     iterator_strides,
     rule,
 )
+from frameloom.ir.size import Int, equal
 
 aten = torch.ops.aten
 
@@ -131,6 +132,13 @@ def _nll_loss_forward(
     return empty(target.shape if reduction == 0 else (), x.dtype), empty((), x.dtype)
 
 
+def check_channels(channels: Int, *parameters: Any) -> None:
+    """Meta kernels take parameters of any shape."""
+    for p in parameters:
+        if p is not None and not (p.dim() == 1 and equal(p.shape[0], channels)):
+            raise RuntimeError("parameters for another number of channels")
+
+
 @rule(aten.native_group_norm.default)
 def _native_group_norm(
     func: Any,
@@ -143,6 +151,7 @@ def _native_group_norm(
     groups: int,
     eps: float,
 ) -> Any:
+    check_channels(c, weight, bias)
     if not x.is_contiguous() or any(p is not None and p.dtype != x.dtype for p in (weight, bias)):
         return None
     return empty(x.shape, x.dtype), empty((n, groups), x.dtype), empty((n, groups), x.dtype)

@@ -7,7 +7,11 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.layer_rules import attention_keeps_layout, native_layer_norm
+from frameloom.capture.layer_rules import (
+    attention_keeps_layout,
+    check_channels,
+    native_layer_norm,
+)
 from frameloom.capture.shapes import broadcast, empty, sized_rule
 from frameloom.capture.shapes_at_hints import as_at_hints
 from frameloom.capture.sized import empty_strided, strides_of
@@ -21,6 +25,7 @@ aten = torch.ops.aten
 def _group_norm(
     func: Any, x: Any, weight: Any, bias: Any, n: Int, c: Int, hw: Int, groups: int, eps: float
 ) -> Any:
+    check_channels(c, weight, bias)
     if not x.is_contiguous() or any(p is not None and p.dtype != x.dtype for p in (weight, bias)):
         return None
     return empty(x.shape, x.dtype), empty([n, groups], x.dtype), empty([n, groups], x.dtype)

@@ -110,6 +110,7 @@ class Recorder(TorchDispatchMode):
         self.n_ops = 0
         self.default_dtype = torch.get_default_dtype()  # as the graph will find it
         self.inference = False  # whether the call being recorded is made in inference mode
+        self.autocast: list[str] = []  # devices for which it is made under autocast
         self.constants = torch.nn.Module()
         self.inputs: list[tuple[Any, torch.Tensor, Fake]] = []
         self._input_of: dict[int, Fake] = {}
@@ -229,6 +230,7 @@ class Recorder(TorchDispatchMode):
         self.where, self.old, self.function = where, len(self.fakes), fn
         self.last, self.outs, self.assumes = self.graph._root.prev, set(), False
         self.inference = torch.is_inference_mode_enabled()
+        self.autocast = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
         self.relies_on = set(ATTENTION_SETTINGS) if fn in ATTENTION else set()
         if fn is F.scaled_dot_product_attention:
             check_mask(*args, **kwargs)

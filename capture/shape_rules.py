@@ -21,7 +21,7 @@ from frameloom.capture.shapes import (
     wrap_dim,
     wrap_dims,
 )
-from frameloom.capture.sized import empty_strided
+from frameloom.capture.sized import empty_strided, has_sizes
 from frameloom.ir.lower.foreach import PLAIN
 from frameloom.ir.size import equal
 
@@ -60,6 +60,23 @@ def _reduction(
 @rule(aten.mean.default)
 def _mean(func: Any, x: torch.Tensor, *, dtype: torch.dtype | None = None) -> Any:
     return _reduction(aten.mean.dim, x, None, dtype=dtype)
+
+
+@rule(aten.nansum.default)
+def _nansum(
+    func: Any, x: torch.Tensor, dims: Any = None, keepdim: bool = False, **options: Any
+) -> Any:
+    """The meta kernel takes no dimensions for none at all."""
+    return func(x, None if dims is not None and not len(dims) else dims, keepdim, **options)
+
+
+@rule(aten.diag_embed.default)
+def _diag_embed(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
+    """Kernels write into zeros."""
+    if has_sizes(x.shape):
+        return None
+    found = func(x, *args, **options)
+    return empty(found.shape, found.dtype)
 
 
 @rule(aten.one_hot.default)
@@ -268,6 +285,14 @@ def _vector_norm(
 @rule(aten.any.default, aten.all.default)
 def _any_all(func: Any, x: torch.Tensor) -> Any:
     return empty((), torch.bool) if x.dtype is torch.bool else None
+
+
+@rule(aten.any.dims, aten.all.dims)
+def _any_all_dims(func: Any, x: torch.Tensor, dims: Any = None, keepdim: bool = False) -> Any:
+    """An empty list is no dimension, and the result a fresh tensor, whichever way the operand lies."""
+    if dims is None or len(dims):
+        return None
+    return empty(x.shape, torch.uint8 if x.dtype is torch.uint8 else torch.bool)
 
 
 @rule(aten.any.dim, aten.all.dim)

@@ -182,7 +182,10 @@ def wrap_dims(dims: Sequence[int], rank: int) -> set[int]:
 
 
 # Overloads that make a tensor of a number.
-WRAPPING = ("Tensor", "Scalar", "Scalar_Other", "n_scalar", "other_scalar")
+WRAPPING = (
+    "Tensor", "Scalar", "Scalar_Other", "Scalar_Self", "Scalar_Tensor", "Tensor_Scalar", "Scalar_mode", "n_scalar", "x_scalar", "other_scalar",
+    "self_scalar",
+)  # fmt: skip
 # Work on each element, which their tags do not say.
 UNTAGGED = (
     aten.floor_divide.default, aten.floor_divide.Scalar, aten.hardswish.default, aten.hardsigmoid.default, aten.mish_backward.default,
@@ -208,6 +211,8 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     if not tensors or any(isinstance(a, list | tuple) for a in args):
         return None
     dtype = _pointwise_dtype(func, args, kwargs)
+    if func is aten.pow.Scalar:  # whichever way the exponent lies
+        return empty(tensors[0].shape, dtype)
     if func in PRESERVING and is_dense(tensors[0]):
         first = tensors[0]
         return empty_strided(first.shape, first.stride(), dtype)
@@ -217,6 +222,7 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     alike = all(alike_shapes(t.shape, shape) for t in tensors)
     # A number in the place of a tensor takes part as a tensor without dimensions.
     wrapping = func._overloadname in WRAPPING or func is aten.floor_divide.default
+    wrapping = wrapping and func is not aten.pow.Tensor_Scalar
     wraps = bool(shape) and len(tensors) == 1 < len(args) and wrapping
     if has_sizes(shape):
         alike = alike and not (wraps and any(map(_is_one_here, shape)))
@@ -280,6 +286,9 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
             for n, s, m in zip(t.shape, t.stride(), shape[lead:], strict=True)
         ]
         operands.append([0] * lead + own)
+        repeated = [m for n, m in zip(t.shape, shape[lead:], strict=True) if _is_one(n)]
+        # Where they are 1 nothing is repeated, and the operand's own strides count.
+        note_not_1(repeated, is_plain=True)
 
     sizes = [n for some in (shape, *operands) for n in some if isinstance(n, Size)]
     if sizes and not any(map(late_in, sizes)) and all(_in_order(shape, o) for o in operands):
@@ -317,6 +326,13 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
         strides[d] = step
         step = step * shape[d]
     return strides
+
+
+def note_not_1(sizes: Sequence[Int], is_plain: bool) -> None:
+    """That the layout is said for other sizes than 1.  `is_plain`: that of a tensor which is 1 in the captured call is the same for others."""
+    for n in sizes:
+        if isinstance(n, Size) and not (is_plain and hint_of(n) == 1):
+            n.facts.is_one_softly(n)
 
 
 def _in_order(shape: Sequence[Int], strides: Sequence[Int]) -> bool:

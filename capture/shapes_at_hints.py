@@ -5,13 +5,20 @@ The meta kernel tells of those.  If it gives one tensor without gaps in some ord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from frameloom.capture.shapes import broadcast, infer, sized_rule, wrap_dim
-from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided
+from frameloom.capture.shapes import (
+    alike_shapes,
+    broadcast,
+    infer,
+    note_not_1,
+    sized_rule,
+    wrap_dim,
+)
+from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided, strides_of
 from frameloom.ir.size import Int, equal, hint_of, same
 
 aten = torch.ops.aten
@@ -30,7 +37,18 @@ def as_at_hints(func: Any, args: Any, kwargs: Any, shapes: Sequence[Sequence[Int
         if like is not None and made is None:
             return None
         results.append(made)
+    for t in (*_sized_in(args), *results):
+        if isinstance(t, SizedMeta):
+            note_not_1(t.shape, is_plain=alike_shapes(t.stride(), strides_of(t.shape)))
     return tuple(results) if several else results[0]
+
+
+def _sized_in(value: Any) -> Iterator[SizedMeta]:
+    if isinstance(value, SizedMeta):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _sized_in(part)
 
 
 def _at_hints(value: Any) -> Any:
@@ -60,8 +78,7 @@ def _like(example: torch.Tensor, shape: Sequence[Int]) -> torch.Tensor | None:
 
 
 @sized_rule(
-    aten.flip.default, aten.fill.Scalar, aten.fill.Tensor, aten.bernoulli.p, aten.bernoulli.default, aten.roll.default,
-    aten.copysign.Tensor, aten._safe_softmax.default,
+    aten.fill.Tensor, aten.bernoulli.p, aten.bernoulli.default, aten.roll.default, aten.copysign.Tensor, aten._safe_softmax.default,
 )  # fmt: skip
 def _as_first(func: Any, x: Any, *args: Any, **options: Any) -> Any:
     return as_at_hints(func, (x, *args), options, [x.shape])

@@ -61,6 +61,17 @@ def _copy(
     return empty(x.shape, dtype) if memory_format is torch.contiguous_format else None
 
 
+@sized_rule(aten.flip.default)
+def _flip(func: Any, x: Any, dims: Sequence[int]) -> Any:
+    wrap_dims(dims, x.dim())
+    return dense_like(x)
+
+
+@sized_rule(aten.fill.Scalar)
+def _filled(func: Any, x: Any, value: Any) -> Any:
+    return dense_like(x)
+
+
 @sized_rule(
     aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.rand_like.default,
     aten.randn_like.default,
@@ -225,6 +236,8 @@ def _reduction(
     func: Any, x: Any, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
     name = func._schema.name
+    if func in (aten.any.dims, aten.all.dims) and dims is not None and not len(dims):
+        return None  # no dimension, unlike for others
     chosen = _dims(dims, x.dim())
     if name in ("aten::amax", "aten::amin") and not all(x.shape[d] > 0 for d in chosen):
         return None

@@ -81,10 +81,11 @@ def _record_cudnn_batch_norm_backward(recorder: Any, func: Any, args: Any, kwarg
 
 
 def _record_as_strided_scatter(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Its offset counts from the start of the memory, wherever the tensor starts."""
+    """Its offset counts from the start of the memory, wherever the tensor starts; loops of ours, which know no complex numbers, count from that."""
     x, _, size, stride, *_ = args
     beyond = reaches_beyond(x, *args[2:], **kwargs)
-    if beyond or not x.is_contiguous() or x.storage_offset() or overlaps(size, stride):
+    whole = x.is_contiguous() and not x.storage_offset() and not x.dtype.is_complex
+    if beyond or not whole or overlaps(size, stride):
         raise Break("unsupported_op", f"{func} on memory that is not one contiguous tensor")
     return recorder.pure(func, args, kwargs)
 
@@ -175,6 +176,22 @@ def _record_convolution(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any
     return result
 
 
+def _record_products(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Their kernels call ops that autocast changes, which the shape functions do not know, and graphs run without it."""
+    if args[0].device.type in recorder.autocast:
+        raise Break("unsupported_op", f"{func} under autocast")
+    return recorder.pure(func, args, kwargs)
+
+
+def _record_joined(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Their kernels call `cat`, which refuses under autocast what is of another 16-bit type."""
+    first = args[0] if isinstance(args[0], torch.Tensor) else args[0][0]
+    halves = {torch.float16, torch.bfloat16} - {torch.get_autocast_dtype(first.device.type)}
+    if first.device.type in recorder.autocast and first.dtype in halves:
+        raise Break("op_error", f"{func} of {first.dtype} under autocast")
+    return recorder.pure(func, args, kwargs)
+
+
 def _record_channel_shuffle(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if not args[0].numel():
         raise Break("unsupported_op", f"{func} of nothing, which is the tensor itself")
@@ -214,6 +231,11 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.max_pool2d_with_indices.default: _record_max_pool,
     aten.convolution.default: _record_convolution,
     aten.channel_shuffle.default: _record_channel_shuffle,
+    aten.linalg_pinv.atol_rtol_tensor: _record_products,
+    aten._trilinear.default: _record_products,
+    aten.roll.default: _record_joined,
+    aten.isin.Tensor_Tensor: _record_joined,
+    aten._chunk_cat.default: _record_joined,
     aten._assert_async.msg: _record_assertion,
     aten.native_dropout.default: _record_dropout,
     aten._linalg_check_errors.default: _record_assertion,

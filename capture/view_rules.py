@@ -222,6 +222,8 @@ def _as_strided(
 
 @sized_rule(aten.view_as_real.default)
 def _view_as_real(func: Any, x: Any) -> Any:
+    if not x.dtype.is_complex:
+        return None
     strides = [*(2 * s for s in x.stride()), 1]
     return empty_strided([*x.shape, 2], strides, x.dtype.to_real(), 2 * x.storage_offset())
 

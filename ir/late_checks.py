@@ -35,8 +35,10 @@ def late_checks(program: Program) -> Program:
 
 
 def _checks(kernel: Kernel, scatter: Kernel) -> bool:
-    """Whether it checks all positions of the scatter, and nothing else."""
-    return all(bad_positions(s, scatter.stores[0]) is not None for s in kernel.stores)
+    """Whether it checks all positions of the scatter, and nothing else; what it reads has to be the same before each store as behind the last."""
+    return set(reads_of(kernel)).isdisjoint(writes_of(scatter)) and all(
+        bad_positions(s, scatter.stores[0]) is not None for s in kernel.stores
+    )
 
 
 def _raised_between(steps: list[Step], at: int, here: int) -> list[Check] | None:

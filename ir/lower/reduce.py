@@ -51,6 +51,8 @@ class Line:
         if kind in ("any", "all"):
             value = value.cast(DType.BOOL)
         if not self.axes:
+            if kind == "sum" and value.dtype.is_float:
+                return value + 0.0  # sums begin with that: there is no -0.0
             return Expr(index(0)) if kind in ("argmax", "argmin") else value
         return Expr(fold(kind, self.axes, value.node))
 

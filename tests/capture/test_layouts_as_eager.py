@@ -190,6 +190,12 @@ def test_folds_of_nothing():
         assert [t.stride() for t in found] == [t.stride() for t in wanted]
 
 
+@pytest.mark.parametrize("shape", [(1, 4, 3, 2), (3, 1, 2, 5), (3, 4, 1, 1)])
+def test_group_norm_of_one_image_or_channel(shape):
+    x = torch.rand(shape).contiguous(memory_format=torch.channels_last).clone()
+    assert jit(lambda x: F.group_norm(x, 1))(x).stride() == F.group_norm(x, 1).stride()
+
+
 INDEX = torch.tensor([0])
 LAID_OUT = {
     "clone": lambda x: x.index_fill(0, INDEX, 1.0),
@@ -198,6 +204,8 @@ LAID_OUT = {
     "fresh": lambda x: x.index_add(0, INDEX, x[:1]),
     "fresh triangle": lambda x: x.tril(),
     "elementwise": lambda x: torch.complex(x, x),
+    "number": lambda x: torch.xlogy(3, x),
+    "zeros": lambda x: x.diag_embed(),
 }
 
 
@@ -207,3 +215,19 @@ def test_sizes_of_1_with_odd_strides(name):
         recorded = _graphs(LAID_OUT[name], (torch.ones(12).as_strided(shape, strides),))
         for said, real in [layout for graph in recorded for layout in graph]:
             assert said == real, (shape, strides)
+
+
+SAID_OTHERWISE = {
+    "nansum": lambda x: (x.nansum(()), x.nansum((), keepdim=True)),
+    "any": lambda x: (x.any(()), x.all((), keepdim=True)),
+    "pow": lambda x: (2.0**x, 1**x),
+}
+
+
+@pytest.mark.parametrize("name", SAID_OTHERWISE)
+def test_what_meta_kernels_say_otherwise(name):
+    """Also where sizes vary."""
+    fn = SAID_OTHERWISE[name]
+    jitted = jit(fn)
+    for x in (X[0, 0].t(), torch.ones(3, 5).t(), torch.ones(4, 2).t()):
+        torch.testing.assert_close(jitted(x), fn(x), check_stride=True)

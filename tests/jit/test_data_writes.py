@@ -158,3 +158,16 @@ def test_a_step_that_starts_anew_has_not_trained_yet():
 
     same_training(program, graphs=2)
     assert not frameloom.stats()["breaks"]
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_question_about_what_is_written(before):
+    """It is no check of the indices, though it goes over as many elements."""
+
+    def fn(x, i):
+        asked = x.any() if before else None
+        x.index_fill_(0, i, 0)
+        return asked if before else x.any()
+
+    i = torch.tensor([1, 0])
+    assert bool(frameloom.jit(fn)(torch.ones(2, 4), i)) is before

@@ -22,6 +22,10 @@ CASES = {
     ),
     "max_pool2d": (lambda x: F.max_pool2d(x, 2), ((2, 2), (3, 4), (4, 4))),
     "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, 2), ((2, 2), (3, 4), (4, 4))),
+    "native_group_norm": (
+        lambda x: torch.native_group_norm(x, torch.ones(4), None, len(x), x.shape[1], 3, 1, 0.1)[0],
+        ((2, 3, 3), (3, 5, 3), (1, 6, 3)),
+    ),
     "one_hot": (lambda x: F.one_hot(torch.arange(3), 0), LINES),
     "zeros": (lambda x: torch.zeros(x.shape[0] - 3, 1), ROWS),
     "new_zeros": (lambda x: x.new_zeros(x.shape[0], -1), ROWS),
@@ -175,3 +179,10 @@ def test_refused_as_in_eager(name, dynamic):
         for shape in shapes:
             args = (torch.linspace(-1, 1, torch.Size(shape).numel()).view(shape),)
             assert_same_call(observe(jitted, args), observe(program, args), f"{name} {shape}")
+
+
+def test_parts_of_real_numbers_of_any_sizes():
+    jitted = jit(lambda x: (torch.view_as_real(x + 1), None)[1])
+    for n in (2, 3, 4):
+        with pytest.raises(RuntimeError, match="only supported for complex"):
+            jitted(torch.ones(n))

@@ -112,6 +112,15 @@ def test_strides_of_views_where_a_size_is_1(fn):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("fn", [lambda x: x + x[:, :1], lambda x: x.flip(0)])
+def test_strides_of_odd_dimensions_of_size_1(fn):
+    jitted = jit(fn)
+    for shape, strides in (((4, 5), (1, 4)), ((2, 3), (1, 2)), ((5, 1), (1, 5)), ((3, 1), (1, 9)), ((1, 1), (5, 7))):  # fmt: skip
+        x = torch.rand(50).as_strided(shape, strides)
+        assert jitted(x).stride() == fn(x).stride(), (shape, strides)
+
+
+@torch.no_grad()
 def test_an_int_that_a_tensor_is_compared_with():
     frameloom.reset()
     x = torch.randint(0, 20, (24,))

@@ -41,6 +41,11 @@ def test_special_values(dtype):
     compare([lambda a, n=n: a**n for n in (-2, -1, -0.5, 0, 0.5, 2, 3)], a)
 
 
+@pytest.mark.parametrize("fn", [torch.sum, torch.mean, torch.nansum, lambda x: x.sum(0)])
+def test_sums_of_one_negative_zero(fn):
+    compare([fn], torch.tensor([-0.0]))
+
+
 def test_arguments_that_are_large():
     x = torch.tensor(
         [1e10, 1e100, 1.3e154, 1.4e154, 1e200, 1e300, math.inf, 1.0], dtype=torch.float64

@@ -186,6 +186,18 @@ def autocast_disabled_inside(x):
     return a, b
 
 
+@program(graphs=0, breaks="unsupported_op")
+def autocast_beneath_a_library_call(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.linalg.pinv(x)
+
+
+@program(args=(X.half(),), graphs=0, breaks="op_error")
+def autocast_beneath_what_joins_tensors(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x.roll(1, 0)
+
+
 @torch.autocast("cpu", dtype=torch.bfloat16)
 def cast(x):
     return x @ x.t()

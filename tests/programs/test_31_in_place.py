@@ -267,3 +267,8 @@ def neighbours_read_before_they_are_written(x):
     x[1:, 2] -= x[:-1, 3]
     x[:2, 1:].add_(x[2:, 1:])
     return x * 2
+
+
+@program(args=lambda: (torch.ones(3, 2, dtype=torch.complex64)[1:],), graphs=0, breaks="mutated_view")  # fmt: skip
+def diagonal_of_a_part_that_is_complex(x):
+    x.fill_diagonal_(3)
