@@ -290,8 +290,7 @@ class Leaver:
             for name in names:
                 writer.code.move(name)
         self.finish_frame(writer, level)
-        function = FunctionType(writer.finish(), own.globals, state.code.co_name)
-        function.__qualname__ = state.code.co_qualname
+        function = writer.function(own.globals)
         function.__dict__[MADE] = True
         self.session.keep(function)
         return function

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.builder import CodeBuilder
@@ -99,8 +99,7 @@ def make_resume(spec: ResumeSpec) -> FunctionType:
         writer.call_inner(inner, spec.inner_count, body[spec.index])
         writer.jump(body, spec.index + 1)
     writer.append(body)
-    function = FunctionType(writer.finish(), spec.globals, spec.code.co_name)
-    function.__qualname__ = spec.code.co_qualname
+    function = writer.function(spec.globals)
     function.__dict__[SPEC] = spec
     function.__dict__[INNER] = inner  # the code refers to it weakly
     return function
@@ -178,7 +177,7 @@ class FrameWriter:
         return copies
 
     def _explicit_super(self, copies: list[Instr]) -> dict[int, list[Instr]]:
-        """A `super()` without arguments looks for a free variable of its frame that is an argument here: a call of a helper goes in its place.
+        """A `super()` without arguments takes the first argument of its frame, which is the state here: a call of a helper goes in its place.
         The instructions to put before others, by index."""
         code = self.original
         preludes: dict[int, list[Instr]] = {}
@@ -237,17 +236,25 @@ class FrameWriter:
         for instr in self.code.instrs[start:]:
             instr.handler, instr.positions = at.handler, at.positions
 
+    def function(self, namespace: dict[str, Any]) -> FunctionType:
+        """Its free variables are free variables, for what unset ones raise; the cells come with the state."""
+        code = self.finish()
+        closure = tuple(CellType() for _ in code.co_freevars)
+        function = FunctionType(code, namespace, self.original.co_name, None, closure)
+        function.__qualname__ = self.original.co_qualname
+        return function
+
     def finish(self) -> CodeType:
         code = self.original
-        names = [STATE, *self.parameters]
+        names = [STATE, *(name for name in self.parameters if name not in code.co_freevars)]
         names += [name for name in code.co_varnames if name not in names]
         names += self.code.temporaries
         return assemble(
             self.code.instrs,
             code,
             varnames=names,
-            cellvars=[*code.co_cellvars, *code.co_freevars],
-            freevars=(),
+            cellvars=code.co_cellvars,
+            freevars=code.co_freevars,
             stacksize=code.co_stacksize + self.code.max_depth + 8,
             co_argcount=1,
             co_posonlyargcount=0,

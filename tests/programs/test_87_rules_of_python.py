@@ -55,6 +55,8 @@ PROGRAMS = [
     "try: raise OSError(2, 'x')\nexcept FileNotFoundError as e: return y, e.errno\nexcept OSError as e: return y, 'os'",
     "UnicodeDecodeError(1, 2); return y", "SyntaxError('a', 5); return y", "KeyError(a=1); return y",
     "def g(): return free\ntry: g()\nexcept NameError as e: return y, str(e)\nfree = 1",
+    "def g():\n  print()\n  return free\ntry: g()\nexcept NameError as e: return y, repr(e)\nfree = 1",
+    "print(); k = [1]\ntry: return y, [free for _ in k]\nexcept NameError as e: return y, repr(e)\nfree = 1; lambda: free",
     "super().nothing; return y", "Named().say(); return y",
     # functions and methods
     "m = types.MethodType(len, [1, 2]); return y, m(), type(m).__name__, m.__self__, m.__func__ is len",
