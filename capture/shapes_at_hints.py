@@ -37,8 +37,9 @@ def as_at_hints(func: Any, args: Any, kwargs: Any, shapes: Sequence[Sequence[Int
         if like is not None and made is None:
             return None
         results.append(made)
-    for t in (*_sized_in(args), *results):
-        if isinstance(t, SizedMeta):
+    sized = [t for t in (*_sized_in(args), *results) if isinstance(t, SizedMeta)]
+    if not all(alike_shapes(t.stride(), strides_of(t.shape)) for t in sized):
+        for t in sized:
             note_not_1(t.shape, is_plain=alike_shapes(t.stride(), strides_of(t.shape)))
     return tuple(results) if several else results[0]
 

@@ -150,7 +150,7 @@ def _record_values(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     is_followed = torch.is_grad_enabled() and args[0].requires_grad
     if recorder.function in ONLY_VALUES and not is_followed:
         second = func._schema.arguments[1].default_value
-        args = (*args, second)[:2] + (False,)
+        args = (*(*args, second)[:2], False)
     return recorder.pure(func, args, kwargs)
 
 

@@ -55,8 +55,8 @@ MUTANTS = [
     Mutant(
         "written_back_unlooked",
         "capture/effects.py",
-        "    if same:\n        t.look(t.wrap(before, place))\n",
-        "",
+        "return same and not is_unsettled(t.look(t.wrap(before, place)))",
+        "return same",
         "an attribute that is set to what it is holds something else at a later call, and keeps that",
     ),
 ]
