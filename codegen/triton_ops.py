@@ -254,4 +254,6 @@ def full(value: bool | int | float, dtype: DType) -> str:
     text = repr(value)
     if isinstance(value, float) and not math.isfinite(value):
         text = f'{"-" if value < 0 else ""}float("{abs(value)}")'
+    if dtype.is_half:  # Triton reads six decimals of a 16-bit constant
+        return f"tl.full((), {text}, tl.float32).to({TYPES[dtype]})"
     return f"tl.full((), {text}, {TYPES[dtype]})"

@@ -69,13 +69,13 @@ def hardswish(x: Expr, on_gpu: bool) -> Expr:
     return value * SIXTH_ON_GPU if on_gpu else value / 6
 
 
-@pointwise("aten.elu.default")
+@pointwise("aten.elu.default", rounded="")
 def elu(x: Expr, alpha: Number, scale: Number, input_scale: Number) -> Expr:
     lower = x.constant(alpha * scale)
     return where(x <= 0, expm1(x * x.constant(input_scale)) * lower, x * x.constant(scale))
 
 
-@pointwise("aten.celu.default")
+@pointwise("aten.celu.default", rounded="")
 def celu(x: Expr, alpha: Number) -> Expr:
     return elu(x, alpha, 1.0, 1.0 / alpha)
 
@@ -100,7 +100,7 @@ def hardshrink(x: Expr, limit: Number) -> Expr:
     return where((x >= x.constant(-limit)) & (x <= x.constant(limit)), 0.0, x)
 
 
-@pointwise("aten.softshrink.default")
+@pointwise("aten.softshrink.default", rounded_on_gpu="lambd")
 def softshrink(x: Expr, limit: Number) -> Expr:
     if isinstance(limit, Expr) or not limit >= 0:
         raise Decline  # eager refuses negative ones

@@ -68,7 +68,7 @@ def _each(call: Call, target: str, args: tuple[Any, ...]) -> list[Any]:
         # Arguments that only the plain op has keep their defaults, and none of ours has other names.
         given += [1] * ("alpha" in names and len(given) < len(names))
         given += [None] * (len(names) - len(given))
-        one = Call(f"aten.{target}", names, (result,), call.checks)
+        one = Call(f"aten.{target}", names, (result,), call.checks, device=call.device)
         values.append(None if 0 in result.shape else function(one, *given))
     return values
 

@@ -390,8 +390,8 @@ def clamp_max(x: Expr, high: Expr) -> Expr:
 def lerp_scalar(a: Expr, b: Expr, weight: Number) -> Expr:
     if isinstance(weight, Expr):  # known only at run time
         w = a.constant(weight)
-        return where(weight < 0.5, a + w * (b - a), b - (b - a) * (1 - w))
-    return a + weight * (b - a) if weight < 0.5 else b - (b - a) * (1 - a.constant(weight))
+        return where(absolute(weight) < 0.5, a + w * (b - a), b - (b - a) * (1 - w))
+    return a + weight * (b - a) if abs(weight) < 0.5 else b - (b - a) * (1 - a.constant(weight))
 
 
 @pointwise("aten.lerp.Tensor")

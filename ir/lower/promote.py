@@ -98,13 +98,14 @@ def pointwise(
     exact_on_gpu: bool = False,
     by_device: bool = False,
     rounded: str = "alpha",
+    rounded_on_gpu: str = "",
     halves: bool = True,
 ) -> Callable[[Function], Function]:
     """Register `formula(*arguments)`: tensors and promoted numbers arrive as Exprs, other arguments as they are.
 
     `exact`: a number on the right stays in float beside a 16-bit tensor, as eager has it for mul and div only.
     `exact_on_gpu`: there, all numbers do, for add and sub, too.
-    `rounded`: the number that is, to the dtype of 16-bit tensors.
+    `rounded`: the number that is, to the dtype of 16-bit tensors; `rounded_on_gpu`: the one that is there alone.
     `halves`: whether 16-bit floats are lowered; they are not where eager rounds in between or steps by their own numbers.
     `by_device`: the formula also gets, as `on_gpu`, whether CUDA's kernel is the one to follow.
     """
@@ -119,20 +120,22 @@ def pointwise(
                 common = call.dtype
             if common.is_half and not halves:
                 raise Decline
-            all_exact = exact_on_gpu and is_cuda(call.device)
+            on_gpu = is_cuda(call.device)
+            all_exact = exact_on_gpu and on_gpu
+            is_rounded = (rounded, rounded_on_gpu) if on_gpu else (rounded,)
             given: list[Any] = []
             for k, (x, name) in enumerate(zip(args, call.names, strict=True)):
                 if _joins(x, name):
                     x = operand(x, call, common, all_exact or (exact and k == 1))
                 elif name == rounded and all_exact:
                     x = _of_size(x).cast(wide_dtype(common)) if isinstance(x, Scalar | Size) else x
-                elif isinstance(x, Scalar | Size) and (name == rounded or isinstance(x, Scalar)):
+                elif isinstance(x, Scalar | Size) and (name in is_rounded or isinstance(x, Scalar)):
                     _check_range(common)
-                    x = _rounded(x, common) if name == rounded else Expr(x.node)
-                elif name == rounded:
+                    x = _rounded(x, common) if name in is_rounded else Expr(x.node)
+                elif name in is_rounded:
                     x = round_number(x, common)
                 given.append(x)
-            return formula(*given, on_gpu=is_cuda(call.device)) if by_device else formula(*given)
+            return formula(*given, on_gpu=on_gpu) if by_device else formula(*given)
 
         return formula
 

@@ -57,6 +57,46 @@ def test_numbers_stay_in_float_beside_halves():
     assert torch.equal(third, (x.bfloat16() * 0.001).float().add(1 / 3).bfloat16())
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_small_constants_of_16_bits(dtype):
+    x = torch.tensor([1.0, -1.0], dtype=dtype)
+
+    def program(x):
+        return (
+            x.masked_fill(x > 0, 1.23456e-4),
+            torch.full_like(x, 6e-7),
+            torch.where(x > 0, x, 1e-9),
+        )
+
+    with on_a_gpu():
+        for given, wanted in zip(jit(program)(x), program(x), strict=True):
+            assert torch.equal(given, wanted)
+
+
+def test_numbers_of_lists_and_functions_as_cuda_takes_them():
+    x = torch.tensor([0.359619140625, -3.376953125], dtype=torch.float16)
+
+    def program(x):
+        added = torch._foreach_add([x], 0.1)[0], torch._foreach_add([x], [x * x], alpha=1e-9)[0]
+        return *added, torch.nn.functional.softshrink(x, 0.1), torch.nn.functional.elu(x, 0.1)
+
+    with on_a_gpu():
+        found = jit(program)(x)
+    y, tenth = x.float(), torch.tensor(0.1).half().float()
+    wanted = (
+        y + 0.1, y + (x * x).float() * 1e-9,
+        torch.where(y > tenth, y - tenth, y + tenth), torch.where(y > 0, y, y.expm1() * 0.1),
+    )  # fmt: skip
+    for given, one in zip(found, wanted, strict=True):
+        assert torch.equal(given, one.half())
+
+
+def test_lerp_beyond_its_ends():
+    x = torch.tensor([438.75], dtype=torch.float16)
+    assert jit(lambda x: torch.lerp(x, x * x, -2.7))(x).isnan().all()
+    assert torch.equal(jit(lambda x: torch.lerp(x, -x, -0.7))(x), torch.lerp(x, -x, -0.7))
+
+
 def test_orders_and_constants_of_cuda():
     x, a, b = torch.tensor([0.0]), torch.tensor([3e38]), torch.tensor([100.0])
     with on_a_gpu():
