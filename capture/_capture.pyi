@@ -5,7 +5,7 @@ This stub is the contract with the Python half.  Nothing in C runs Python code w
 
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
-from typing import Any, Literal
+from typing import Any
 
 class RunPlainly(Exception):
     """Raised by a graph that has changed nothing yet: the jitted call starts anew as the function was written."""
@@ -158,7 +158,7 @@ def hook_owner() -> JitFunction | None:
     """The jitted function whose Python runs in this thread, as far as it is not captured."""
 
 def set_frame_callback(
-    callback: Callable[[FunctionType, tuple[Any, ...]], Entry | Literal[False] | None] | None,
+    callback: Callable[[FunctionType, tuple[Any, ...]], Entry | bool | None] | None,
 ) -> None:
     """callback(function, slots) for a fresh frame that no entry of its code fits: returns an Entry (kept on the code object), False for
     "not now", or None: it is not asked again for this code, whose entries stay.  Never called for generators, for the code of an

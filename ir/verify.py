@@ -234,12 +234,12 @@ def _check_hazards(kernel: Kernel) -> None:
 
 def _never_meet(one: Node, other: Node) -> bool:
     """Whether no position of either's loops gives both the same offset."""
-    forms = affine(one), affine(other)
-    if forms[0] is None or forms[1] is None:
+    first, second = affine(one), affine(other)
+    if first is None or second is None:
         return False
-    need = forms[1][1] - forms[0][1]
+    need = second[1] - first[1]
     steps: dict[int, int] = {}
-    for sign, (factors, _) in zip((1, -1), forms, strict=True):
+    for sign, factors in ((1, first[0]), (-1, second[0])):
         for a, factor in factors.items():
             step, most = sign * factor, a.extent - 1
             if not all(isinstance(x, int) for x in (need, step, most)):

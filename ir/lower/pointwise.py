@@ -29,9 +29,10 @@ from frameloom.ir.lower.expr import (
     trunc,
     where,
 )
-from frameloom.ir.lower.promote import common_dtype, is_cuda, operand, pointwise, round_number
+from frameloom.ir.lower.promote import common_dtype, operand, pointwise, round_number
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.ops import Op
+from frameloom.ir.program import is_cuda
 from frameloom.ir.size import Size, surely_positive
 
 # --- unary
@@ -337,7 +338,7 @@ def logaddexp2(a: Expr, b: Expr) -> Expr:
 @lowering("aten.ldexp.Tensor", elementwise=True)
 def ldexp(call: Call, a: Ref, b: Ref) -> Expr:
     """The power of two is stored in the dtype of the exponent before it is multiplied."""
-    if not b.dtype.is_float:
+    if b.dtype is None or not b.dtype.is_float:
         raise Decline  # no power is computed: what it would overflow in is moved by
     power = exp2(operand(b, call, b.dtype))
     if b.dtype.is_half:
