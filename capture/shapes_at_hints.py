@@ -38,9 +38,10 @@ def as_at_hints(func: Any, args: Any, kwargs: Any, shapes: Sequence[Sequence[Int
             return None
         results.append(made)
     sized = [t for t in (*_sized_in(args), *results) if isinstance(t, SizedMeta)]
-    if not all(alike_shapes(t.stride(), strides_of(t.shape)) for t in sized):
-        for t in sized:
-            note_not_1(t.shape, is_plain=alike_shapes(t.stride(), strides_of(t.shape)))
+    plain = [alike_shapes(t.stride(), strides_of(t.shape)) for t in sized]
+    if not all(plain):
+        for t, is_plain in zip(sized, plain, strict=True):
+            note_not_1(t.shape, is_plain)
     return tuple(results) if several else results[0]
 
 
