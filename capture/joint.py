@@ -33,7 +33,7 @@ from frameloom.capture.random_again import (
     operands_of,
 )
 from frameloom.capture.ready import handed_over
-from frameloom.capture.regions import REGION, Regions
+from frameloom.capture.regions import REGION, Regions, memory_of
 from frameloom.capture.saved import Question, choose, reached
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.sized import empty_strided, has_sizes, strides_of
@@ -227,15 +227,15 @@ class Joint:
         recorder = self.recorder
         seen = {id(f.memory) for f in self.results}
         seen.update(id(f.memory) for _, _, f in recorder.inputs)
-        eager = {id(memory) for n in read if (memory := _memory(n)) is not None}
-        visible = [n for n in forward if id(_memory(n)) in seen]
+        eager = {id(memory) for n in read if (memory := memory_of(n)) is not None}
+        visible = [n for n in forward if id(memory_of(n)) in seen]
         held = {*recorder.placeholders, *results}
         changed = {
             p
             for p, (_, _, f) in zip(recorder.placeholders, recorder.inputs, strict=True)
             if f.memory.version
         }
-        free = {n for n in visible if n in held - changed and id(_memory(n)) in eager}
+        free = {n for n in visible if n in held - changed and id(memory_of(n)) in eager}
         never = {n for n in visible if n in held} - free
         self.copied = {n for n in visible if n not in held}
         # Eager has these twice: as results, and computed again in the backward pass.
@@ -254,7 +254,7 @@ class Joint:
         if self.recorder.budget is not None or any(REGION in n.meta for n in order):
             return ()  # eager saves less, too
         results = {f.memory: n for n, f in reversed([*enumerate(self.results)])}
-        held = {id(_memory(n)) for n in saved if n not in self.copied}
+        held = {id(memory_of(n)) for n in saved if n not in self.copied}
         found = []
         for memory, tangents in self.histories.saved.items():
             number = results.get(memory) if memory.input is None else memory.input
@@ -357,7 +357,3 @@ def _needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:
     """The nodes that `ends` depend on, in order."""
     seen = behind(ends, operands_of)
     return [n for n in graph.nodes if n in seen]
-
-
-def _memory(n: Node) -> Any:
-    return getattr(n.meta.get("val"), "memory", None)

@@ -57,7 +57,7 @@ class Regions:
             for n in nodes
             if (region := n.meta.get(REGION)) is not None
             and region.is_result
-            and _memory(n) in self.outside
+            and id(memory_of(n)) in self.outside
         }
 
     def may_change(
@@ -71,12 +71,12 @@ class Regions:
         once, and in eager twice, as it was, and computed again for the region."""
         if not self.inside:
             return set()
-        found = {n for n in kept if _memory(n) not in self.outside}
-        own = {_memory(n) for n in found}
+        found = {n for n in kept if id(memory_of(n)) not in self.outside}
+        own = {id(memory_of(n)) for n in found}
         reads: dict[Node, set[Node]] = {n: {n} for n in found}
         for n in forward:
             of = set().union(*(reads.get(a, ()) for a in n.all_input_nodes))
-            if of and _memory(n) not in own and self._is_there_once(n, saved, again):
+            if of and id(memory_of(n)) not in own and self._is_there_once(n, saved, again):
                 found -= of
             if of:
                 reads[n] = of
@@ -86,11 +86,15 @@ class Regions:
         stretch = _stretch(n)
         users = [_stretch(u) for u in n.users if u in again]
         if n in saved:
-            return stretch is not None and (_memory(n) in self.inside[stretch] or stretch in users)
+            return stretch is not None and (
+                id(memory_of(n)) in self.inside[stretch] or stretch in users
+            )
         if n in again:
             others = (own for s, own in self.inside.items() if s is not stretch)
             alone = stretch is not None and all(u is stretch for u in users)
-            return not alone or any(_memory(n) in memories for memories in (self.outside, *others))
+            return not alone or any(
+                id(memory_of(n)) in memories for memories in (self.outside, *others)
+            )
         return False
 
 
@@ -99,5 +103,6 @@ def _stretch(n: Node) -> Stretch | None:
     return region and region.stretch
 
 
-def _memory(n: Node) -> int:
-    return id(getattr(n.meta.get("val"), "memory", None))
+def memory_of(n: Node) -> Any:
+    """Of the tensor that the node stands for; None if it stands for none."""
+    return getattr(n.meta.get("val"), "memory", None)
