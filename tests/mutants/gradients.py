@@ -6,8 +6,8 @@ MUTANTS = [
     Mutant(
         "changed_inputs_saved",
         "capture/joint.py",
-        "free = {n for n in visible if n in held - changed and id(_memory(n)) in eager}",
-        "free = {n for n in visible if n in held and id(_memory(n)) in eager}",
+        "free = {n for n in visible if n in held - changed and id(memory_of(n)) in eager}",
+        "free = {n for n in visible if n in held and id(memory_of(n)) in eager}",
         "the old value of an input that the call changes is taken for kept, and the backward pass sees the new one",
     ),
     Mutant(
