@@ -18,6 +18,7 @@ from frameloom.capture.aten_op import same_layout
 from frameloom.capture.fake import Fake
 from frameloom.capture.written_arguments import form_on_copies
 from frameloom.errors import Break
+from frameloom.ir.size import Int
 from frameloom.ir.strides import overlaps
 
 aten = torch.ops.aten
@@ -199,6 +200,15 @@ def reaches_beyond(fake: Fake, size: Any, stride: Any, offset: int | None = None
     start = fake.storage_offset() if offset is None else offset
     wanted = _extent(size, stride)
     return wanted > 0 and (start + wanted) * fake.element_size() > known
+
+
+def lies_within(fake: Fake, size: Any, stride: Any, offset: Int) -> bool:
+    """Whether all elements of such a view lie between the first and the last of the tensor itself."""
+    first = fake.storage_offset()
+    wanted = _extent(size, stride)
+    if not wanted > 0:
+        return True
+    return bool(offset >= first and offset + wanted <= first + _extent(fake.shape, fake.stride()))
 
 
 def _extent(size: Any, stride: Any) -> int:

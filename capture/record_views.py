@@ -9,7 +9,14 @@ import torch
 
 from frameloom.capture.aten_op import SPLITS
 from frameloom.capture.fake import Fake
-from frameloom.capture.functional import Piece, ViewOf, functional_form_of_view, reaches_beyond
+from frameloom.capture.functional import (
+    Piece,
+    ViewOf,
+    counts,
+    functional_form_of_view,
+    lies_within,
+    reaches_beyond,
+)
 from frameloom.capture.sized import SizedFake
 from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break
@@ -46,6 +53,9 @@ def view(
         if memory.input is None and not memory.version and site is not None:
             raise Avoid(site)  # eager's result may have more memory than elements: some losses have
         raise Break("data_pointer", "as_strided(...) beyond the tensor")
+    if func is aten.as_strided.default and parent.view_of is not None:
+        parent, *rest = args = _of_the_memory(recorder, parent, *rest, **kwargs)
+        kwargs = {}
     if func is aten.lift_fresh.default:
         func = aten.alias.default
     node = recorder.emit(func, args, kwargs)
@@ -60,6 +70,20 @@ def view(
     fake.view_of = ViewOf(parent, func, tuple(rest), dict(kwargs), depth, grad, piece)
     fake.version = parent.memory.version
     return fake
+
+
+def _of_the_memory(
+    recorder: Recorder, parent: Fake, size: Any, stride: Any, storage_offset: Any = None
+) -> tuple[Any, ...]:
+    """The arguments of `as_strided` that give that view of all the memory: once the parent is written to, its node has only its own elements."""
+    root = parent.memory.root
+    offset = parent.storage_offset() if storage_offset is None else storage_offset
+    plain = not recorder.is_followed and not root.requires_grad and counts(parent)
+    if plain and parent.dtype is root.dtype:
+        return root, size, stride, offset
+    if parent.is_contiguous() and lies_within(parent, size, stride, offset):
+        return parent, size, stride, offset
+    raise Break("data_pointer", "as_strided(...) beyond the tensor")
 
 
 def reshape(recorder: Recorder, func: Any, fake: Fake, *args: Any, **kwargs: Any) -> Fake:

@@ -103,3 +103,24 @@ def test_views_of_which_schemas_say_nothing(fn):
         return y
 
     check(f, torch.ones(4))
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("first", VIEWS)
+def test_strided_views_are_of_the_memory(first, early):
+    """Elements before, between and behind those of the tensor that they are taken of."""
+
+    def f(x):
+        out = []
+        for given in [((2,), (1,), 0), ((3,), (1,)), ((2, 3), (9, 1)), ((2, 2), (16, 3), 1)]:
+            t = VIEWS[first](x)
+            if first == "expanded":
+                t = t[0]
+            u = t.as_strided(*given) if early else None
+            t.mul_(2)
+            if u is None:
+                u = t.as_strided(*given)
+            out += [u * 1, u.add_(1) * 1, t * 1]
+        return [*out, x]
+
+    check(f, torch.arange(64.0).reshape(4, 4, 4))
