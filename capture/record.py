@@ -62,6 +62,7 @@ from frameloom.capture.record_views import reshape, view
 from frameloom.capture.record_writes import forget_views, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.refused_dtypes import check_dtype
+from frameloom.capture.regions import FROM
 from frameloom.capture.shapes import as_known
 from frameloom.capture.soft_sizes import SoftSizes
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
@@ -128,9 +129,12 @@ class Recorder(TorchDispatchMode):
         self.hidden_writes = False
         # The memory of a tensor that gets other data right behind the graph: autograd sees that in what it has saved of it.
         self.replaced: Any = None
+        # By the memory of what autograd saves of the recording: the one that it saves in eager, and its version then.
+        self.instead: dict[Any, tuple[Memory, int]] = {}
         self.old = 0  # how many Fakes there were before the current call
         # C functions that tell settings on which the current call depends
         self.relies_on: set[Any] = set()
+        self.notes_nodes = False  # whether the nodes of autograd's that compute something are told
         # Inputs that the program makes leaves of autograd's (leaves.py).
         self.turned_on: dict[int, Any] = {}
         self.is_followed = False  # whether autograd follows the current call
@@ -387,6 +391,7 @@ class Recorder(TorchDispatchMode):
         self.parts.clear()
         self.counted.clear()
         self.places.clear()
+        self.instead.clear()
         self.turned_on.clear()
         self.numbers.release()
 
@@ -443,6 +448,8 @@ class Recorder(TorchDispatchMode):
         node.meta["stack"], node.meta["site"] = self.where, self.site
         if not torch.is_grad_enabled():
             node.meta["grad"] = False
+        if self.notes_nodes and (of := torch._C._current_autograd_node()) is not None:  # type: ignore[attr-defined]
+            node.meta[FROM] = of._sequence_nr()
         if like is None:
             device = device_of(func, node_args, node_kwargs)
             meta = infer_node(func, node_args, node_kwargs)
