@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
+from frameloom.capture.autograd_functions import as_made_by
 from frameloom.capture.fake import Fake
 from frameloom.capture.graph import ViewOutput, ViewStep
-from frameloom.capture.record_writes import forget_views
+from frameloom.capture.record_writes import forget_views, is_by_function
 from frameloom.errors import Break
 
 DETACH = torch.ops.aten.detach.default
@@ -43,11 +44,16 @@ class Outputs:
         if not wanted:
             self._place_without_history(numbers, fakes)
             return
+        if any(map(is_by_function, fakes)):
+            made_by = fakes[0].by_function
+            if not alone or memory.input is not None or made_by is None:
+                raise Break("gradient", "an output is a view made by an autograd Function")
+            step = ViewStep(as_made_by, made_by, {}, True)
+            self.made_of[numbers[0]] = ViewOutput(False, self._result(fakes[0]), (step,))
+            return
         if memory.input is None and alone:
             self.made_of[numbers[0]] = self._result(fakes[0])
             return
-        if any(f.by_function and f.view_of is not None for fake in fakes for f in _line(fake)):
-            raise Break("gradient", "an output is a view made by an autograd Function")
         source = _common(fakes) if memory.input is None else memory.root
         if memory.version and (
             memory.input is not None or any(_hides(f, source) or _is_spoilt(f) for f in fakes)
