@@ -8,6 +8,7 @@ by that op: autograd refuses writes to them.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,6 +75,9 @@ class Outputs:
         memory = fakes[0].memory
         views = [f.view_of for fake in fakes for f in _line(fake) if f.view_of is not None]
         alone = memory.input is None and len(fakes) == 1
+        if alone and views and _is_told(fakes[0]) and not memory.version:
+            self._make_of(memory.root, numbers, fakes)
+            return
         by_function = any(f.by_function for fake in fakes for f in _line(fake))
         if not views or alone or by_function or memory.inference:
             for n, fake in zip(numbers, fakes, strict=True):
@@ -114,6 +118,26 @@ def are_recorded(outputs: Sequence[Fake]) -> bool:
     return not any(f.requires_grad or f.by_function for f in line) and all(
         v.grad and v.counts and v.piece is None and v.func is not DETACH for v in views
     )
+
+
+def told_views(outputs: Sequence[Fake], recorded: bool) -> frozenset[int]:
+    """Those of `outputs`, for which autograd has no history, that it knows as views, also of what nobody sees.  What is alone only where the mode
+    in which views are made again is as good as the one in which the program made it: autograd refuses writes to others."""
+    count = Counter(id(f.memory) for f in outputs)
+    found = set()
+    for n, f in enumerate(outputs):
+        line = [g.view_of for g in _line(f) if g.view_of is not None]
+        if not _is_told(f):
+            continue
+        unseen = all(v.piece is not None or not v.grad for v in line)
+        if recorded or unseen or count[id(f.memory)] > 1:
+            found.add(n)
+    return frozenset(found)
+
+
+def _is_told(fake: Fake) -> bool:
+    view = fake.view_of
+    return view is not None and view.told and view.func is not DETACH and not fake.memory.inference
 
 
 def _line(fake: Fake) -> list[Fake]:
