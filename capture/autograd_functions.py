@@ -7,6 +7,7 @@ records leaves the graph again, as a `Derivative`; it is recorded anew where a b
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class Derivative:
     returns gradients."""
 
     name: str
+    function: str  # the name of the class alone
     graph: torch.fx.Graph
     reads: tuple[Node, ...]
     memories: tuple[
@@ -142,10 +144,30 @@ def attach(
     derivative.operands = [current(f, recorder) for f in operands]
     found = list(apply(derivative, recorder, results, saved, *operands))
     derivative.results = [current(f, recorder) for f in found]
-    for fake in found:
-        fake.by_function = True
+    for k, fake in enumerate(found):
+        fake.by_function = derivative.function, k, len(found)
     recorder.functions.append(derivative)
     return found
+
+
+def as_made_by(tensor: torch.Tensor, name: str, number: int, count: int) -> Any:
+    """A view of a result, as one that such a Function makes: autograd refuses writes to it, and says why."""
+    return _maker(name, number, count).apply(tensor)[number]  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _maker(name: str, number: int, count: int) -> type:
+    def forward(context: Any, tensor: torch.Tensor) -> Any:
+        context.set_materialize_grads(False)
+        return tuple(
+            tensor.view_as(tensor) if k == number else tensor.new_empty(0) for k in range(count)
+        )
+
+    def backward(context: Any, *gradients: Any) -> Any:
+        return gradients[number]
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type(name, (torch.autograd.Function,), methods)
 
 
 # --- op by op

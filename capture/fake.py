@@ -17,14 +17,15 @@ from frameloom.errors import Break
 class Fake(torch.Tensor):
     """Fields beside the tensor's own: `meta` (the meta tensor), `node` (fx node of its value), `version` (of its memory
     when `node` was right), `memory` (shared by all tensors over one storage), `view_of` (how it was made from another),
-    `by_function` (whether an autograd Function of the program returned it)."""
+    `by_function` (the name of the program's autograd Function that returned it,
+    as which result, and of how many)."""
 
     meta: torch.Tensor
     node: Any
     version: int
     memory: Any
     view_of: Any
-    by_function = False
+    by_function: tuple[str, int, int] | None = None
     made_at: Any = None  # where in the program, if it has a history
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]

@@ -82,6 +82,7 @@ class ViewOf:
     depth: int  # how many views lie between it and the memory's root
     grad: bool = True  # whether it was made with gradient mode on
     piece: Piece | None = None
+    told: bool = False  # whether autograd surely takes it for a view
     counts: bool = True  # whether writes to it count as writes to the parent: not for `.data`
 
 

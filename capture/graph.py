@@ -192,6 +192,7 @@ class CapturedGraph:
     recorded_views: bool = (
         False  # whether the program made all views among the outputs with gradient mode on
     )
+    views: frozenset[int] = frozenset()  # the outputs that are views also where they are alone
     uncounted: tuple[int, ...] = ()  # those of `mutated` that are only written through `.data`
     # Where the outputs need gradients; the graph then also returns what is saved for them.
     backward: Backward | None = None

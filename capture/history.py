@@ -37,7 +37,7 @@ class Histories:
             with recorder:
                 histories = [history(r) for r in roots]  # held together: an identity is one node's
             functions = {id(f): f for h in histories for f in h}
-            kept = {n: tuple(_saved_by(f)) for n, f in functions.items()}
+            kept = {n: tuple(_memories(f, recorder)) for n, f in functions.items()}
         except RuntimeError as error:  # one was changed in place
             raise Break("gradient", str(error).splitlines()[0]) from error
         saving = [{id(f) for f in h if kept[id(f)]} for h in histories]
@@ -49,15 +49,15 @@ class Histories:
         )
         # And per node, by its number.
         self._kept = [
-            (functions[n]._sequence_nr(), {id(f.memory) for f in saved if isinstance(f, Fake)})
+            (functions[n]._sequence_nr(), {id(m) for m in saved if m is not None})
             for n, saved in kept.items()
         ]
         self.saved: dict[Any, set[int]] = {}  # memories that are saved, by which of the roots
         for n, own in enumerate(saving):
             for f in own:
-                for fake in kept[f]:
-                    if isinstance(fake, Fake) and fake.memory is not None:
-                        self.saved.setdefault(fake.memory, set()).add(n)
+                for memory in kept[f]:
+                    if memory is not None:
+                        self.saved.setdefault(memory, set()).add(n)
 
     def saved_between(self, first: int, end: int) -> set[int]:
         """The identities of memories that nodes with these numbers save."""
@@ -75,6 +75,18 @@ def history(fake: Fake) -> list[Any]:
                 found[f] = None
                 stack.append(f)
     return list(found)
+
+
+def _memories(function: Any, recorder: Recorder) -> Iterator[Any]:
+    """Of what it saves in eager; None for what is no Fake."""
+    for tensor in _saved_by(function):
+        memory = tensor.memory if isinstance(tensor, Fake) else None
+        yield memory
+        if memory in recorder.instead:
+            other, version = recorder.instead[memory]
+            if other.version != version:
+                raise Break("gradient", "a mask by which was written is changed in place")
+            yield other
 
 
 def _saved_by(function: Any) -> Iterator[Any]:

@@ -102,6 +102,7 @@ class Joint:
                 return torch.autograd.grad(roots, leaves, self.seeds, allow_unused=True)
 
         self.recorder.function, self.recorder.where = torch.autograd.grad, ""
+        self.recorder.notes_nodes = any(REGION in n.meta for n in self.recorder.graph.nodes)
         self.recorder.soft_sizes.begin()
         try:
             with without_autocast():
@@ -130,13 +131,13 @@ class Joint:
         drawn = self._drawn()
         wanted, ends = self._as_ready(wanted, ends)
         renormalize(recorder, self._later(), results)
+        regions = Regions(recorder.graph, self.histories)
         later = self._later()  # with the views that are made again for a gradient that was written
         order = _needed(recorder.graph, ends)
         forward = [n for n in order if n not in later and not is_size(n)]
         read = {a for n in order if n in later for a in operands_of(n) if not is_size(a)} | set(
             ends
         )
-        regions = Regions(recorder.graph, self.histories)
         saved = self._saved(forward, read - later, results, regions.results(forward))
         again, _ = reached(forward, read, saved)
         for n in drawn:
@@ -180,8 +181,10 @@ class Joint:
             recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
             told = returned[: len(results) + len(late)]
             seeds = {s.node for s in self.seeds}
-            nodes = [*(n for n in recorded if n not in seeds), *late]
+            own = seeds.union(regions.copies.values())
+            nodes = [*(n for n in recorded if n not in own), *late]
             whole = with_functions(nodes, recorder.functions, told, recorder.constants)
+        later.update(regions.copies.values())
         for n in reversed(recorder.graph.nodes):
             if n in later:
                 recorder.graph.erase_node(n)

@@ -25,7 +25,7 @@ INDICES = (torch.int64, torch.int32)
 def record_setitem(recorder: Recorder, x: Any, key: Any, value: Any) -> Any:
     if recorder.is_followed and _is_a_choice(x, key, value):
         return recorder.run(_choose, (x, key, value), {})
-    places = partial(_set_places, operator.setitem)
+    places = partial(_set_places, recorder, operator.setitem)
     keys = key if isinstance(key, tuple) else (key,)
     chosen = recorder.is_followed and _has_masks_that_fit(x, keys)
     return recorder.run(places if chosen else operator.setitem, (x, key, value), {})
@@ -35,7 +35,9 @@ def record_index_put(fn: Any) -> Any:
     def record(recorder: Recorder, x: Any, indices: Any, values: Any, accumulate: Any = False) -> Any:  # fmt: skip
         chosen = recorder.is_followed and _has_masks_that_fit(x, indices)
         return recorder.run(
-            partial(_set_places, fn) if chosen else fn, (x, indices, values, accumulate), {}
+            partial(_set_places, recorder, fn) if chosen else fn,
+            (x, indices, values, accumulate),
+            {},
         )
 
     return record
@@ -63,11 +65,16 @@ def _has_masks_that_fit(x: Any, keys: Any) -> bool:
     return found
 
 
-def _set_places(fn: Any, x: torch.Tensor, keys: Any, *rest: Any) -> Any:
+def _set_places(recorder: Recorder, fn: Any, x: torch.Tensor, keys: Any, *rest: Any) -> Any:
     found: list[Any] = []
     for key in keys if isinstance(keys, tuple | list) else (keys,):
-        is_mask = isinstance(key, torch.Tensor) and key.dtype is torch.bool
-        found += key.nonzero(as_tuple=True) if is_mask else (key,)
+        if isinstance(key, Fake) and key.dtype is torch.bool:
+            places = key.nonzero(as_tuple=True)
+            # Autograd saves the mask itself in eager, and notices a change of it.
+            recorder.instead[places[0].memory] = key.memory, key.memory.version
+            found += places
+        else:
+            found.append(key)
     return fn(x, tuple(found), *rest)
 
 

@@ -8,14 +8,16 @@ by that op: autograd refuses writes to them.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from frameloom.capture.autograd_functions import as_made_by
 from frameloom.capture.fake import Fake
 from frameloom.capture.graph import ViewOutput, ViewStep
-from frameloom.capture.record_writes import forget_views
+from frameloom.capture.record_writes import forget_views, is_by_function
 from frameloom.errors import Break
 
 DETACH = torch.ops.aten.detach.default
@@ -43,11 +45,16 @@ class Outputs:
         if not wanted:
             self._place_without_history(numbers, fakes)
             return
+        if any(map(is_by_function, fakes)):
+            made_by = fakes[0].by_function
+            if not alone or memory.input is not None or made_by is None:
+                raise Break("gradient", "an output is a view made by an autograd Function")
+            step = ViewStep(as_made_by, made_by, {}, True)
+            self.made_of[numbers[0]] = ViewOutput(False, self._result(fakes[0]), (step,))
+            return
         if memory.input is None and alone:
             self.made_of[numbers[0]] = self._result(fakes[0])
             return
-        if any(f.by_function and f.view_of is not None for fake in fakes for f in _line(fake)):
-            raise Break("gradient", "an output is a view made by an autograd Function")
         source = _common(fakes) if memory.input is None else memory.root
         if memory.version and (
             memory.input is not None or any(_hides(f, source) or _is_spoilt(f) for f in fakes)
@@ -68,6 +75,9 @@ class Outputs:
         memory = fakes[0].memory
         views = [f.view_of for fake in fakes for f in _line(fake) if f.view_of is not None]
         alone = memory.input is None and len(fakes) == 1
+        if alone and views and _is_told(fakes[0]) and not memory.version:
+            self._make_of(memory.root, numbers, fakes)
+            return
         by_function = any(f.by_function for fake in fakes for f in _line(fake))
         if not views or alone or by_function or memory.inference:
             for n, fake in zip(numbers, fakes, strict=True):
@@ -108,6 +118,26 @@ def are_recorded(outputs: Sequence[Fake]) -> bool:
     return not any(f.requires_grad or f.by_function for f in line) and all(
         v.grad and v.counts and v.piece is None and v.func is not DETACH for v in views
     )
+
+
+def told_views(outputs: Sequence[Fake], recorded: bool) -> frozenset[int]:
+    """Those of `outputs`, for which autograd has no history, that it knows as views, also of what nobody sees.  What is alone only where the mode
+    in which views are made again is as good as the one in which the program made it: autograd refuses writes to others."""
+    count = Counter(id(f.memory) for f in outputs)
+    found = set()
+    for n, f in enumerate(outputs):
+        line = [g.view_of for g in _line(f) if g.view_of is not None]
+        if not _is_told(f):
+            continue
+        unseen = all(v.piece is not None or not v.grad for v in line)
+        if recorded or unseen or count[id(f.memory)] > 1:
+            found.add(n)
+    return frozenset(found)
+
+
+def _is_told(fake: Fake) -> bool:
+    view = fake.view_of
+    return view is not None and view.told and view.func is not DETACH and not fake.memory.inference
 
 
 def _line(fake: Fake) -> list[Fake]:

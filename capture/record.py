@@ -54,7 +54,7 @@ from frameloom.capture.number_inputs import (
     without_numbers,
 )
 from frameloom.capture.number_ranges import check_numbers, guard_ranges
-from frameloom.capture.outputs import Outputs, are_recorded
+from frameloom.capture.outputs import Outputs, are_recorded, told_views
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.own_ops import special_of
 from frameloom.capture.products import products_over
@@ -62,6 +62,7 @@ from frameloom.capture.record_views import reshape, view
 from frameloom.capture.record_writes import forget_views, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.refused_dtypes import check_dtype
+from frameloom.capture.regions import FROM
 from frameloom.capture.shapes import as_known
 from frameloom.capture.soft_sizes import SoftSizes
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
@@ -81,6 +82,8 @@ aten = torch.ops.aten
 CURRENT_DEVICE = getattr(torch._C, "_cuda_getDevice", None)
 # Functions that choose among implementations, and what that depends on.
 ATTENTION = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
+# What PyTorch computes in one go for plain tensors that nobody follows.
+OTHERWISE = {torch.max_pool1d, F.scaled_dot_product_attention}
 ATTENTION_SETTINGS = tuple(
     getattr(torch._C, f"_get_{kind}_sdp_enabled") for kind in ("flash", "mem_efficient", "math", "cudnn")
 )  # fmt: skip
@@ -128,11 +131,16 @@ class Recorder(TorchDispatchMode):
         self.hidden_writes = False
         # The memory of a tensor that gets other data right behind the graph: autograd sees that in what it has saved of it.
         self.replaced: Any = None
+        # By the memory of what autograd saves of the recording: the one that it saves in eager, and its version then.
+        self.instead: dict[Any, tuple[Memory, int]] = {}
         self.old = 0  # how many Fakes there were before the current call
         # C functions that tell settings on which the current call depends
         self.relies_on: set[Any] = set()
+        self.notes_nodes = False  # whether the nodes of autograd's that compute something are told
         # Inputs that the program makes leaves of autograd's (leaves.py).
         self.turned_on: dict[int, Any] = {}
+        # Whether the current call goes the same way for plain tensors that nobody follows.
+        self.goes_as_eager = True
         self.is_followed = False  # whether autograd follows the current call
         self.looks_at_data = False  # whether what was recorded follows from what tensors hold
         self.assumes = False  # whether the current call is recorded as if a condition held
@@ -249,6 +257,7 @@ class Recorder(TorchDispatchMode):
             whole = WHOLE_ON_GPU.get(fn, whole)
         if whole is not None and not takes(whole, (self, *args), kwargs):
             whole = None
+        self.goes_as_eager = whole is None and fn not in OTHERWISE
         given = None if wanted or whole is not None else self.calls.arguments(fn, args, kwargs)
         if given is not None and (known := self.calls.again(given)) is not None:
             return known[0]
@@ -332,6 +341,7 @@ class Recorder(TorchDispatchMode):
             if i in mutated and not fake.memory.counted and not real.is_inference()
         ]
         recorded_views = are_recorded(outputs)
+        views = told_views(outputs, recorded_views)
         for fake in outputs:
             if fake.memory.version:
                 forget_views(fake)
@@ -370,6 +380,7 @@ class Recorder(TorchDispatchMode):
             mutated=tuple(used.index(i) for i in mutated),
             uncounted=tuple(used.index(i) for i in uncounted),
             recorded_views=recorded_views,
+            views=views if backward is None else frozenset(),
             n_ops=self.n_ops,
             facts=self.facts,
             backward=backward and backward.renumbered(used),
@@ -387,6 +398,7 @@ class Recorder(TorchDispatchMode):
         self.parts.clear()
         self.counted.clear()
         self.places.clear()
+        self.instead.clear()
         self.turned_on.clear()
         self.numbers.release()
 
@@ -443,6 +455,8 @@ class Recorder(TorchDispatchMode):
         node.meta["stack"], node.meta["site"] = self.where, self.site
         if not torch.is_grad_enabled():
             node.meta["grad"] = False
+        if self.notes_nodes and (of := torch._C._current_autograd_node()) is not None:  # type: ignore[attr-defined]
+            node.meta[FROM] = of._sequence_nr()
         if like is None:
             device = device_of(func, node_args, node_kwargs)
             meta = infer_node(func, node_args, node_kwargs, device)

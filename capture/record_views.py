@@ -45,6 +45,7 @@ def view(
             view(recorder, f, (parent, *a), {}, Piece(func, given, k, call, version))
             for k, (f, a) in enumerate(SPLITS[func](parent, *rest, **kwargs))
         ]
+    told = recorder.goes_as_eager and func is not aten._unsafe_view.default
     if func is aten._unsafe_view.default:
         func = aten.view.default
     if func is aten.as_strided.default and reaches_beyond(parent, *rest, **kwargs):
@@ -67,7 +68,8 @@ def view(
     if depth > MAX_VIEWS:  # PyTorch takes ever longer for each
         raise Break("too_large", f"views of views, {depth} deep")
     grad = torch.is_grad_enabled()
-    fake.view_of = ViewOf(parent, func, tuple(rest), dict(kwargs), depth, grad, piece)
+    given = tuple(rest), dict(kwargs)
+    fake.view_of = ViewOf(parent, func, *given, depth, grad, piece, told=told)
     fake.version = parent.memory.version
     return fake
 

@@ -65,6 +65,8 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     for target, value in zip(targets, values, strict=True):
         if target.memory.inference and not recorder.inference:
             raise Break("op_error", f"{func} writes a tensor made in inference mode")
+        if target.requires_grad and torch.is_grad_enabled() and is_by_function(target):
+            raise Break("op_error", f"{func} writes a view that an autograd Function made")
         if target.memory.root.requires_grad and not (
             target.requires_grad and torch.is_grad_enabled()
         ):
@@ -135,6 +137,15 @@ def write_back(recorder: Recorder) -> list[int]:
             memory.version += 1
             memory.root.version = memory.version
     return mutated
+
+
+def is_by_function(fake: Fake) -> bool:
+    """Whether it is a view that an autograd Function of the program made, or one of that."""
+    while fake.view_of is not None and fake.view_of.func is not aten.detach.default:
+        if fake.by_function is not None:
+            return True
+        fake = fake.view_of.parent
+    return False
 
 
 def forget_views(fake: Fake) -> None:

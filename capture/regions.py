@@ -6,11 +6,17 @@ Plain PyTorch keeps the arguments of a region as autograd keeps what it saves, a
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch.fx
+
+from frameloom.capture.aten_op import draws
+from frameloom.capture.graph import copy_node
+from frameloom.capture.random_again import STATE, operands_of
 
 if TYPE_CHECKING:
     from frameloom.capture.history import Histories
@@ -18,6 +24,7 @@ if TYPE_CHECKING:
 Node = torch.fx.Node
 NO_END = 1 << 64
 REGION = "region"  # in a node's meta: its Region
+FROM = "from"  # in the meta of what a backward pass records: the number of the autograd node that computes it
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +43,14 @@ class Region:
     is_result: bool  # what the rest of the program reads may be saved
     reentrant: bool
     stretch: Stretch
+    again: bool = False  # whether it is computed again: for the derivative of the region
 
 
 class Regions:
     """Those of a recording; which memories (identities) eager saves in each, and which for the rest of the program."""
 
     def __init__(self, graph: torch.fx.Graph, histories: Histories) -> None:
+        self.copies = _with_copies(graph)
         regions = (n.meta.get(REGION) for n in graph.nodes)
         stretches = sorted({r.stretch for r in regions if r is not None}, key=lambda s: s.first)
         self.inside = {s: histories.saved_between(s.first, s.end) for s in stretches}
@@ -72,30 +81,75 @@ class Regions:
         if not self.inside:
             return set()
         found = {n for n in kept if id(memory_of(n)) not in self.outside}
-        own = {id(memory_of(n)) for n in found}
+        own, copies = {id(memory_of(n)) for n in found}, {*self.copies.values()}
         reads: dict[Node, set[Node]] = {n: {n} for n in found}
         for n in forward:
-            of = set().union(*(reads.get(a, ()) for a in n.all_input_nodes))
-            if of and id(memory_of(n)) not in own and self._is_there_once(n, saved, again):
-                found -= of
+            of = set().union(*(reads.get(a, ()) for a in operands_of(n)))
+            if n in saved:  # as it was
+                region = n.meta.get(REGION)
+                if region is not None and region.again:
+                    found -= of
+                continue
+            if of and n in again and n not in copies and id(memory_of(n)) not in own:
+                found -= of if self._is_there_once(n, again) else set()
             if of:
                 reads[n] = of
         return found
 
-    def _is_there_once(self, n: Node, saved: Collection[Node], again: Collection[Node]) -> bool:
+    def _is_there_once(self, n: Node, again: Collection[Node]) -> bool:
         stretch = _stretch(n)
-        users = [_stretch(u) for u in n.users if u in again]
-        if n in saved:
-            return stretch is not None and (
-                id(memory_of(n)) in self.inside[stretch] or stretch in users
-            )
-        if n in again:
-            others = (own for s, own in self.inside.items() if s is not stretch)
-            alone = stretch is not None and all(u is stretch for u in users)
-            return not alone or any(
-                id(memory_of(n)) in memories for memories in (self.outside, *others)
-            )
-        return False
+        others = (own for s, own in self.inside.items() if s is not stretch)
+        if stretch is None or any(_stretch(u) is not stretch for u in n.users if u in again):
+            return True
+        return any(id(memory_of(n)) in memories for memories in (self.outside, *others))
+
+
+def _with_copies(graph: torch.fx.Graph) -> dict[Node, Node]:
+    """What the derivative of a region reads of it becomes a node of its own, with all of the region that it follows from: eager computes it again
+    for the derivative, from what is there by then, and has what it saved for the rest of the program as it was.  By the node that it copies."""
+    nodes = list(graph.nodes)
+    derivative: list[tuple[Node, Node]] = []  # nodes of it, and what they read
+    for user in nodes:
+        if (number := user.meta.get(FROM)) is None:
+            continue
+        for n in user.all_input_nodes:
+            stretch = _stretch(n)
+            if stretch is not None and stretch.first <= number < stretch.end:
+                derivative.append((user, n))
+    wanted = {n for _, n in derivative}
+    for n in reversed(nodes):
+        if n in wanted:
+            wanted.update(a for a in n.all_input_nodes if _stretch(a) is _stretch(n))
+    drawn = {n for n in wanted if not _is_copied(n)}
+    for n in reversed(nodes):
+        if n in drawn:
+            drawn.update(a for a in n.all_input_nodes if _stretch(a) is _stretch(n))
+            n.meta[REGION] = replace(n.meta[REGION], again=True)
+    copies: dict[Node, Node] = {}
+    for n in nodes:
+        if n in wanted and _is_copied(n):
+            own = {
+                a: copies[a]
+                for a in n.all_input_nodes
+                if a in copies and _stretch(a) is _stretch(n)
+            }
+            # In front: what is behind the last node of the recording belongs to the derivatives.
+            with graph.inserting_before(n):
+                copies[n] = copy_node(graph, n, functools.partial(_or_itself, own))
+            copies[n].meta[REGION] = replace(n.meta[REGION], is_result=False, again=True)
+    for user, n in derivative:
+        user.replace_input_with(n, copies.get(n, n))
+    return copies
+
+
+def _or_itself(instead: dict[Node, Node], n: Node) -> Node:
+    return instead.get(n, n)
+
+
+def _is_copied(n: Node) -> bool:
+    """Not where it draws what cannot be drawn again."""
+    made_by: Any = n.args[0] if n.target is operator.getitem else n
+    return n.op == "call_function" and (STATE in made_by.meta or not draws(made_by))
 
 
 def _stretch(n: Node) -> Stretch | None:

@@ -181,11 +181,14 @@ def _cost_again(node: Node, everything: bool) -> float:
     would not have the same bits, or must not be."""
     if node.op != "call_function" or _stays_drawn(node):
         return NEVER
+    region = node.meta.get(REGION)
+    if region is not None and not region.again and not (is_view(node) or is_number(node)):
+        return NEVER  # eager has saved for the rest of the program what follows from it
     if STATE in node.meta:
         return _moved(node.args[0] if node.target is operator.getitem else node)  # type: ignore[arg-type]
     if _is_fused(node):
         return 0.0
-    if not (everything or REGION in node.meta) or node.target is aten.copy_.default:
+    if not (everything or region is not None) or node.target is aten.copy_.default:
         return NEVER
     if node.target is operator.getitem:
         return 0.0 if _cost_again(node.args[0], everything) < NEVER else NEVER  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from frameloom.capture.recurrent import record_rnn
 from frameloom.capture.sized_calls import SIZED_CALLS
 from frameloom.errors import Break
 from frameloom.ir.philox import Source
-from frameloom.ir.size import Size
+from frameloom.ir.size import Size, equal
 from frameloom.ir.strides import overlaps
 
 aten = torch.ops.aten
@@ -198,6 +198,20 @@ def _record_channel_shuffle(recorder: Any, func: Any, args: Any, kwargs: Any) ->
     return recorder.pure(func, args, kwargs)
 
 
+def _record_clamp(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Its derivative for the bounds writes in place for plain tensors, and not for others as Fakes are: it raises where two of the
+    tensors together are smaller than the result."""
+    result = recorder.pure(func, args, kwargs)
+    low, high = (*args[1:], *kwargs.values(), None)[:2]
+    bounds = [t for t in (low, high) if t is not None]
+    if recorder.is_followed and len(bounds) == 2 and any(t.requires_grad for t in bounds):
+        for pair in ((args[0], low), (args[0], high), (low, high)):
+            together = tuple(torch.broadcast_shapes(*(t.shape for t in pair)))
+            if len(together) != result.dim() or not all(map(equal, together, result.shape)):
+                raise Break("gradient", f"{func} of two tensors that are smaller than the result")
+    return result
+
+
 SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.mkldnn_rnn_layer.default: record_rnn,
     **{
@@ -230,6 +244,7 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.as_strided_scatter.default: _record_as_strided_scatter,
     aten.max_pool2d_with_indices.default: _record_max_pool,
     aten.convolution.default: _record_convolution,
+    aten.clamp.Tensor: _record_clamp,
     aten.channel_shuffle.default: _record_channel_shuffle,
     aten.linalg_pinv.atol_rtol_tensor: _record_products,
     aten._trilinear.default: _record_products,

@@ -145,6 +145,7 @@ def assemble(
         arena_bytes=arena_bytes,
         owned=captured.owned,
         recorded_views=captured.recorded_views and captured.backward is None,
+        views=captured.views,
         otherwise=partial(_op_by_op, without_examples(captured))
         if any(isinstance(s, DrawCall) for s in steps)
         else None,

@@ -152,6 +152,7 @@ class _BackwardHalf:
             restarts=False,
             owned=True,
             recorded_views=False,
+            views=frozenset(),
             n_ops=sum(n.op == "call_function" and not is_view(n) for n in graph.nodes),
             backward=None,
         )

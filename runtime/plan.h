@@ -205,7 +205,8 @@ struct Output {
     enum Kind { VIEW, INPUT, CONSTANT, SIZE } kind;
     int number; // view, input or size
     PyObject *constant;
-    int base = -1; // the view of its whole buffer that it is made a view of, as others share its memory
+    int base = -1;        // the view of its whole buffer that it is made a view of, if it is one
+    bool is_view = false; // also where no other shares its memory
 };
 
 struct Program {

@@ -205,16 +205,26 @@ bool Parser::output(PyObject *item) {
 // Outputs that share memory are views of one tensor, as eager's are: of that which is all of it, if it is
 // returned, or else of one that nobody sees.
 bool Parser::share_bases() {
+    PyObject *told = field(spec, "views");
+    if (told == nullptr) return false;
     std::map<int, std::vector<Output *>> sharing;
-    for (Output &output : program->outputs)
-        if (output.kind == Output::VIEW && program->views[output.number].buffer >= program->input_count)
-            sharing[program->views[output.number].buffer].push_back(&output);
+    for (size_t i = 0; i < program->outputs.size(); i++) {
+        Output &output = program->outputs[i];
+        if (output.kind != Output::VIEW || program->views[output.number].buffer < program->input_count)
+            continue;
+        sharing[program->views[output.number].buffer].push_back(&output);
+        if (PyObject *number = PyLong_FromSize_t(i)) {
+            output.is_view = PySet_Contains(told, number) > 0;
+            Py_DECREF(number);
+        }
+        if (PyErr_Occurred()) return false;
+    }
     for (auto &[buffer, outputs] : sharing) {
-        if (outputs.size() < 2) continue;
+        if (outputs.size() < 2 && !outputs[0]->is_view) continue;
         int base = whole(buffer);
         bool is_base_there = false;
         for (Output *output : outputs) {
-            bool is_base = output->number == base && !is_base_there;
+            bool is_base = output->number == base && !is_base_there && !output->is_view;
             is_base_there |= is_base;
             output->base = is_base ? -1 : base;
         }

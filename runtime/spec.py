@@ -216,6 +216,7 @@ class PlanSpec:
     remember: Callable[[], Any] | None = None
     owned: bool = False
     recorded_views: bool = False  # results that are views are made in the caller's gradient mode
+    views: frozenset[int] = frozenset()  # the outputs that are views also where they are alone
     sizes: tuple[SizeCall, ...] = ()
     keys: tuple[int, ...] = ()  # those of `sizes` that decide the others
     # Called once, with the plan and the values of `keys`, when the same come often; Plan.settle takes what is made of that.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -42,8 +42,8 @@ def _backward(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     keeps = _flag(t, given, "retain_graph")
     if not isinstance(loss, TensorValue) or _flag(t, given, "create_graph"):
         raise Break("autograd", "backward(create_graph=True)")
-    if not is_none(t.look(given.get("inputs", NONE))):
-        raise Break("autograd", "backward(inputs=...)")
+    if not is_none(inputs := t.look(given.get("inputs", NONE))):
+        _leave(t, inputs, Break("autograd", "backward(inputs=...)"))
     if is_none(gradient) and loss.fake.numel() != 1:
         raise Break("autograd", "backward() of a tensor that is no scalar")
     if not is_none(gradient) and not isinstance(gradient, TensorValue):
@@ -64,6 +64,21 @@ def _backward(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @knows(torch.autograd.grad, least=1, most=9, keywords=" ".join(GRAD))
 def _grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = {**dict(zip(GRAD, args, strict=False)), **kwargs}
+    try:
+        return _recorded_grad(t, given)
+    except Break as cause:
+        _leave(t, given.get("inputs", NONE), cause)
+
+
+def _leave(t: Tracer, inputs: Value, cause: Break) -> NoReturn:
+    """Behind a break, the outputs and what is made here would be results of one node of autograd's, with nothing between them."""
+    for value in [] if is_none(t.look(inputs)) else _tensors(t, inputs):
+        if value.real is None and value.fake.grad_fn is not None:
+            raise Skip(f"a gradient for something that is computed here: {cause}") from cause
+    raise cause
+
+
+def _recorded_grad(t: Tracer, given: dict[str, Value]) -> Value:
     if "inputs" not in given or _flag(t, given, "is_grads_batched"):
         raise Break("autograd", "torch.autograd.grad(...)")
     if any(r.reentrant for n in t.recorder.graph.nodes if (r := n.meta.get(REGION)) is not None):

@@ -193,6 +193,7 @@ class _Call:
         memories = {id(f.memory): f.memory for n in reads if (f := places.get(n)) is not None}
         derivative = Derivative(
             name=self.cls.describe(),
+            function=self.cls.real.__name__,
             graph=graph,
             reads=tuple(reads),
             memories=tuple((m, m.version) for m in memories.values()),

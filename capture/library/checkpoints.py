@@ -17,6 +17,7 @@ from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.library.watched import Watched
 from frameloom.capture.regions import REGION, Region, Stretch
+from frameloom.capture.saved import is_view
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import TupleValue
@@ -73,6 +74,9 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if reentrant:
         _check_results(t, result, rest, nodes)
     edge = {f.node for f in fakes}
+    for n in reversed(nodes):  # what a view is a view of is kept for it
+        if n in edge and is_view(n):
+            edge.update(n.all_input_nodes)
     end = torch._C._autograd._get_sequence_nr()
     stretch = Stretch(first, end, tuple(f.memory for f in given_tensors))
     for n in nodes:

@@ -66,6 +66,7 @@ class _Plan:
         self.mutated = [k for k in captured.mutated if not examples[k].is_inference()]
         self.uncounted = frozenset(captured.uncounted)
         self.restarts = captured.restarts
+        self.views = captured.views
         self.recorded_views = captured.recorded_views and captured.backward is None
 
     @frameloom.disable
@@ -89,19 +90,20 @@ class _Plan:
         given = dict(zip(self.program.inputs, inputs, strict=True))
         with torch.set_grad_enabled(self.recorded_views and torch.is_grad_enabled()):
             return tuple(
-                _output(o, m, given) for o, m in zip(self.program.outputs, made, strict=True)
+                _output(o, m, given, k in self.views)
+                for k, (o, m) in enumerate(zip(self.program.outputs, made, strict=True))
             )
 
 
-def _output(output: Any, made: Any, given: dict[Buffer, Any]) -> Any:
-    """As plans give it: one object per output, no view but of inputs, not written to yet."""
+def _output(output: Any, made: Any, given: dict[Buffer, Any], is_view: bool) -> Any:
+    """As plans give it: one object per output, not written to yet."""
     if isinstance(output, int):
         return list(given.values())[output]
     if not isinstance(output, View):
         return made
     base = given.get(output.buffer)
     if base is None:
-        return made.data
+        return made.data.view_as(made) if is_view else made.data
     first = base.storage_offset() * base.element_size() // made.element_size()
     return strided_view(base, made.storage_offset() - first, made.shape, made.stride(), made.dtype)
 

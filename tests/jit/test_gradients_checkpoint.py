@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import frameloom
-from tests.jit.training import caught, leaf, same_training
+from tests.jit.training import caught, facts, leaf, same_training
 
 FORMS = [False, True]  # of `use_reentrant`
 
@@ -366,5 +366,34 @@ def test_what_is_not_only_read_in_a_region_must_not_change(form, change):
         with torch.no_grad():
             (x if change == "argument" else w).mul_(2)
         return caught(lambda: out.sum().backward()) is not None
+
+    same_training(program)
+
+
+RESULTS = {
+    "as it is": lambda r, w: r,
+    "not read": lambda r, w: r * 2,
+    "saved": lambda r, w: r @ r,
+    "read by what is saved": lambda r, w: r.exp() * 2,
+    "given to another region": lambda r, w: checkpoint(lambda a: (a @ w).tanh(), r, use_reentrant=False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("end", [torch.relu, lambda t: t.exp().view(4), lambda t: F.dropout(t.tanh())])  # fmt: skip
+@pytest.mark.parametrize("then", RESULTS)
+def test_a_region_that_saves_its_result_and_reads_what_changes(form, end, then):
+    def fn(x, w, v):
+        result = checkpoint(lambda a: end(a @ w), x, use_reentrant=form)
+        return RESULTS[then](result.view(2, 2), v)
+
+    def program(jit):
+        x, w, v = leaf(2, 2), leaf(2, 2), leaf(2, 2)
+        out = jit(fn)(x, w, v)
+        with torch.no_grad():
+            w.mul_(-0.5)
+            v.add_(1)
+        out.sum().backward()
+        return out, *facts(x, w, v)
 
     same_training(program)

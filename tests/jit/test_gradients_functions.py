@@ -204,3 +204,28 @@ def test_what_fails_inside_fails_as_in_eager():
         return [caught(lambda: f(x, w).sum().backward()) for _ in range(2)]
 
     same_training(program)
+
+
+class Flat(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, count):
+        return (x.view(-1), x * 3)[:count]
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return grads[0].view(2, 2), None
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("where", ["inside", "outside"])
+def test_a_view_that_a_function_made_is_written(count, where):
+    def fn(x):
+        a = Flat.apply(x * 1, count)[0]
+        return a.add_(1) if where == "inside" else a
+
+    def program(jit):
+        x = leaf(2, 2)
+        made = caught(jit(fn), x)
+        return [made if where == "inside" else caught(made.add_, 1), *facts(x)]
+
+    same_training(program, plain=None)

@@ -178,3 +178,29 @@ def test_running_statistics_change_behind_an_evaluation():
         (first * f(x)).sum().backward()
         gradients.append((x.grad, norm.running_mean._version))
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_a_gradient_for_what_is_computed_inside_where_hooks_wait():
+    def fn(x):
+        t = x.exp()
+        return torch.autograd.grad(t.sin().sum(), t)
+
+    def program(jit):
+        x = leaf(3) * 1
+        x.register_hook(lambda g: g * 2)
+        return jit(fn)(x)
+
+    same_training(program, plain=None)
+
+
+@pytest.mark.parametrize("shapes", [((), (2,), ()), ((3, 1), (3, 2), (3, 1)), ((2,), (2,), (2,))])
+@pytest.mark.parametrize("needs", [(1, 0, 0), (0, 1, 0), (1, 1, 1)])
+def test_clamping_by_tensors_of_other_shapes(shapes, needs):
+    """PyTorch's derivative for the bounds writes in place, and raises where that does not fit."""
+
+    def program(jit):
+        given = [torch.ones(s, requires_grad=bool(n)) for s, n in zip(shapes, needs, strict=True)]
+        y = jit(lambda *given: torch.clamp(*given))(*given)
+        return caught(y.sum().backward), *facts(*given)
+
+    same_training(program, plain=None)

@@ -277,3 +277,22 @@ def test_what_only_its_sizes_are_needed_of_where_these_vary(backend):
         return seen
 
     same_training(program)
+
+
+@pytest.mark.parametrize("before", ["the write", "the pass"])
+@pytest.mark.parametrize("value", [1.5, torch.ones(1), torch.ones(2)])
+def test_a_mask_by_which_was_written(value, before):
+    def fn(x, mask):
+        y = x * 2
+        y[mask] = value
+        if before == "the write":
+            mask.fill_(True)
+        return y
+
+    def program(jit):
+        x, mask = leaf(4), torch.tensor([True, False, True, False])
+        y = jit(fn)(x, mask)
+        mask.fill_(False)
+        return y, caught(y.sum().backward)[0], *facts(x)
+
+    same_training(program, plain=None)

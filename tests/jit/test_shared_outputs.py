@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import frameloom
 
@@ -65,3 +66,43 @@ def test_a_view_tells_its_base(fn):
     from tests.helpers import check
 
     check(fn, torch.ones(3))
+
+
+ALONE = {
+    "a part": lambda x: (x + 1)[-1],
+    "all of it": lambda x: (x + 1)[:],
+    "transposed": lambda x: (x + 1).t().view_as(x.t()),
+    "a piece": lambda x: (x + 1).split(1)[1],
+    "within a function": lambda x: torch.atleast_3d(x + 1),
+    "of a product": lambda x: torch.einsum("ij,kj->ik", x, x),
+    "none": lambda x: F.max_pool1d(x, 2),
+    "unsafe": lambda x: x.expand(2, 2, 3) @ x.t(),
+    "detached": lambda x: (x + 1)[0].detach(),
+}
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", ALONE)
+def test_a_result_alone_is_a_view_as_eager_has_it(name, grad, beside):
+    """`beside`: a result that needs a gradient."""
+    w = torch.ones(2, requires_grad=beside)
+
+    def told(fn):
+        found = []
+        for _ in range(2):
+            with torch.set_grad_enabled(grad):
+                view, other = fn(torch.ones(2, 3))
+            base = view._base
+            whole = None if base is None else (base.shape, base.stride(), base._is_view())
+            found.append((view._is_view(), whole, view.stride(), view.untyped_storage().nbytes()))
+            before = view._version
+            with torch.no_grad():
+                view.add_(1)
+            found.append((view._version - before, base is None or base._version))
+        return found
+
+    def fn(x):
+        return ALONE[name](x), w * 2
+
+    assert told(frameloom.jit(fn)) == told(fn)
