@@ -62,3 +62,11 @@ def test_extremes_of_nothing_are_refused():
 def test_traces():
     for x in (X, X.t(), X.long(), X[:, :0]):
         assert is_a_loop(lambda x: x.trace() + 1, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("loss", [F.mse_loss, F.smooth_l1_loss, F.huber_loss])
+def test_rounding_of_16_bits(loss, dtype):
+    """Bit for bit: some of eager's kernels round at every step."""
+    x, t = X.to(dtype) * 3, T.to(dtype)
+    check(lambda x, t: loss(x, t, reduction="none"), x, t, rtol=0, atol=0)
