@@ -39,9 +39,7 @@ def _binary_cross_entropy(
     func: Any, x: torch.Tensor, target: torch.Tensor, weight: Any = None, pos_weight: Any = None, reduction: int = 1
 ) -> Any:  # fmt: skip
     """C++'s `1 - target` fills an `empty_like(target)`, and all else is done in place."""
-    if reduction or x.dtype != target.dtype or x.shape != target.shape:
-        return None
-    if any(w is not None and w.dtype != x.dtype for w in (weight, pos_weight)):
+    if reduction or x.shape != target.shape:
         return None
     return dense_like(target)
 

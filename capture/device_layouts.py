@@ -15,7 +15,14 @@ import torch._prims_common
 
 from frameloom.capture.fake import Fake
 from frameloom.capture.index_shapes import laid_out
-from frameloom.capture.shapes import RULES, dense_like, empty, is_pointwise, iterator_strides
+from frameloom.capture.shapes import (
+    RULES,
+    alike_shapes,
+    dense_like,
+    empty,
+    is_pointwise,
+    iterator_strides,
+)
 from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided, has_sizes, settled
 from frameloom.capture.sized_rules import as_suggested, folds_keep_order
 from frameloom.ir.size import Int, Size, atoms_of, evaluated, hint_of, late_in
@@ -291,7 +298,7 @@ def _dropout(meta: Any, x: Any, p: float, train: bool | None) -> Any:
 def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
     """The CPU's kernels first convert operands of other dtypes, which lays those out without gaps: then they are asked for their strides."""
     operands = [a for a in (*args, *kwargs.values()) if isinstance(a, Fake)]
-    if len(operands) < 2 or not isinstance(meta, torch.Tensor) or has_sizes(meta.shape):
+    if len(operands) < 2 or not isinstance(meta, torch.Tensor):
         return meta
     dtype = meta.dtype
     if dtype is torch.bool:
@@ -300,7 +307,8 @@ def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
         return meta
     lie = [a.meta if a.dtype is dtype else dense_like(a.meta) for a in operands]
     shape = tuple(meta.shape)
-    strides = iterator_strides(shape, lie, all(a.shape == shape for a in operands))
+    alike = all(alike_shapes(a.shape, shape) for a in operands)
+    strides = iterator_strides(shape, lie, alike)
     return empty_strided(shape, strides, meta.dtype)
 
 

@@ -205,7 +205,7 @@ def _roll(func: Any, x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
         )
     for dim in dims:
         wrap_dim(dim, x.dim())
-    if x.is_contiguous() and len(dims) == 1:
+    if x.is_contiguous() and len(dims) == 1 and not _maybe_channels_last(x):
         return empty(x.shape, x.dtype)
     if not dims:
         return None

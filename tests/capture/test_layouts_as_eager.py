@@ -142,10 +142,11 @@ def test_compiled(fn, x, dynamic):
     as_eager(fn, x, dynamic)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("x", XS)
 @pytest.mark.parametrize("mode", ["replicate", "reflect"])
-def test_compiled_borders(mode, x):
-    as_eager(lambda x: F.pad(x, (1, -1, 1, 0), mode=mode), x, None)
+def test_compiled_borders(mode, x, dynamic):
+    as_eager(lambda x: F.pad(x, (1, -1, 1, 0), mode=mode), x, dynamic)
 
 
 def as_eager(fn, x, dynamic):
@@ -256,6 +257,12 @@ OF_ONE = {
     "aminmax": (lambda x: torch.aminmax(x, dim=1, keepdim=True)[0], at((1, 5, 0), (9, 5, 1))),
     "two dtypes": (lambda x: x + at((5, 1, 1), (1, 6, 7), torch.float64), at((5, 1, 1), (1, 1, 2))),
     "two dtypes, expanded": (lambda x: x.double() + x.float().expand(2, 3, 4), at((2, 3, 4), (1, 2, 6))[:1]),
+    "two dtypes, one expanded": (
+        lambda x: torch.minimum(x, at((1, 3, 1, 3), (3, 0, 3, 1), torch.uint8)), at((1, 3, 1, 3), (50, 3, 1, 1), torch.int32)
+    ),
+    "roll": (lambda x: x.roll(1, 0), at((3, 1, 4, 3), (12, 1, 3, 1))),
+    "a library call in place": (lambda x: x.clone().add_(1), at((3, 1, 4), (4, 100, 1), torch.complex64)),
+    "in place": (lambda x: x.clone().digamma_(), at((1, 3, 1), (7, 1, 9))),
     "logits": (lambda x: F.binary_cross_entropy_with_logits(x, at((3, 1), (1, 7)), reduction="none"), at((3, 1), (1, 1))),
 }  # fmt: skip
 
