@@ -64,9 +64,11 @@ def needed_for_sizes(
         return
     skipped = set(sized.values())
     new = [n for n in nodes if n not in skipped]
-    values = [*checked, *(n.meta.get("val") for n in new)]
+    values = [n.meta.get("val") for n in new]
+    # Conditions are checked as they are: resolved, those that two sizes are equal say nothing.
+    symbols: set[Any] = {s for n in checked for s in atoms_of(n)}
     while values:  # those that are kept have sizes themselves
-        symbols = set(symbols_in(values))
+        symbols.update(symbols_in(values))
         origins = {s.source.origin for s in symbols} & sized.keys()
         new = [sized.pop(origin) for origin in origins]
         values = [n.meta.get("val") for n in new]

@@ -189,6 +189,10 @@ def _fresh(meta: Any, x: Any, *args: Any) -> Any:
     return meta if not has_sizes(meta.shape) and 0 in meta.shape else empty(meta.shape, meta.dtype)
 
 
+def _angle(meta: Any, x: Any) -> Any:
+    return _renorm(meta) if x.is_complex() else meta
+
+
 def _renorm(meta: Any, *args: Any) -> Any:
     return empty(meta.shape, meta.dtype)
 
@@ -341,6 +345,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
         )
     },
     **{(device, aten.renorm.default): _renorm for device in ("cpu", "cuda")},
+    ("cpu", aten.angle.default): _angle,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
     ("cpu", aten.multi_margin_loss.default): _multi_margin_loss,
     ("cpu", aten._embedding_bag.default): _embedding_bag,

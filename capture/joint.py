@@ -303,17 +303,19 @@ class Joint:
         if not self.recorder.facts.symbols:
             return ()
         views = (o for o in self.outputs.made_of if isinstance(o, ViewOutput))
-        given = [(*s.args, *s.kwargs.values()) for view in views for s in view.steps]
+        told = [(*s.args, *s.kwargs.values()) for view in views for s in view.steps]
         values = [n.meta.get("val") for n in (*order, *(s.node for s in self.seeds))]
-        found: dict[Symbol, None] = dict.fromkeys(symbols_in([*given, *values]))
-        number = {p: k for k, p in enumerate(self.recorder.all_placeholders())}
+        found: dict[Symbol, None] = dict.fromkeys(symbols_in([*told, *values]))
         behind = itertools.count(len(self.results))
         if any(s.late and s.source.node in later for s in found):
             raise Break("gradient", "sizes that data decides in the backward pass")
+        # Those of numbers are made when they are first asked for.
+        given = {s: s.source.placeholder for s in found if not s.late}
+        number = {p: k for k, p in enumerate(self.recorder.all_placeholders())}
         return tuple(
             Carried(s, "late", next(behind), 0)
             if s.late
-            else Carried(s, s.source.kind, number[s.source.placeholder], s.source.dim)
+            else Carried(s, s.source.kind, number[given[s]], s.source.dim)
             for s in found
         )
 

@@ -14,7 +14,10 @@ import torch
 import torch.fx
 
 from frameloom.capture.carried import given_sizes
+from frameloom.capture.fake import Fake
 from frameloom.capture.graph import Backward, copy_node
+from frameloom.capture.sized import empty_strided, strides_of
+from frameloom.ir.size import Size
 
 Node = torch.fx.Node
 aten = torch.ops.aten
@@ -82,13 +85,25 @@ def _zeros(graph: torch.fx.Graph, like: Node) -> Node:
     val = like.meta["val"]
     given = {"dtype": val.dtype, "device": val.device}
     sizes = given_sizes(graph)
-    shape, strides = ([*map(sizes.node, numbers)] for numbers in (val.shape, val.stride()))
-    made = graph.call_function(aten.full.default, (shape, 0), given)
-    made.meta.update(like.meta)
-    if val.is_contiguous():
+    # What is repeated has one element in memory.
+    repeated = [
+        not isinstance(s, Size) and s == 0 and (isinstance(n, Size) or n != 1)
+        for n, s in zip(val.shape, val.stride(), strict=True)
+    ]
+    there = [1 if r else n for n, r in zip(val.shape, repeated, strict=True)]
+
+    def node(func: Any, args: tuple[Any, ...], shape: Any, strides: Any, **kwargs: Any) -> Node:
+        made = graph.call_function(func, args, kwargs)
+        fake = Fake(empty_strided(shape, strides, val.dtype), val.device)
+        made.meta.update(like.meta, val=fake)
         return made
-    empty = graph.call_function(aten.empty_strided.default, (shape, strides), given)
-    empty.meta.update(like.meta)
-    result = graph.call_function(aten.copy.default, (empty, made))
-    result.meta.update(like.meta)
-    return result
+
+    shape, strides = ([*map(sizes.node, numbers)] for numbers in (there, val.stride()))
+    made = node(aten.full.default, (shape, 0), there, strides_of(there), **given)
+    if not val.is_contiguous() and not all(repeated):
+        empty = node(aten.empty_strided.default, (shape, strides), there, val.stride(), **given)
+        made = node(aten.copy.default, (empty, made), there, val.stride())
+    if any(repeated):
+        whole = [*map(sizes.node, val.shape)]
+        made = node(aten.expand.default, (made, whole), val.shape, val.stride())
+    return made

@@ -445,7 +445,7 @@ class Recorder(TorchDispatchMode):
             node.meta["grad"] = False
         if like is None:
             device = device_of(func, node_args, node_kwargs)
-            meta = infer_node(func, node_args, node_kwargs)
+            meta = infer_node(func, node_args, node_kwargs, device)
             if (layout := LAYOUTS.get((device.type, func))) is not None:
                 meta = as_known(layout(meta, *args, **kwargs))
             elif device.type == "cpu":

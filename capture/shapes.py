@@ -213,7 +213,7 @@ def pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     tensors += [a for a in kwargs.values() if isinstance(a, torch.Tensor)]
     if not tensors or any(isinstance(a, list | tuple) for a in args):
         return None
-    dtype = _pointwise_dtype(func, args, kwargs)
+    dtype = pointwise_dtype(func, args, kwargs)
     if func is aten.pow.Scalar:  # whichever way the exponent lies
         return empty(tensors[0].shape, dtype)
     if func in PRESERVING or (func in OF_COMPLEX and tensors[0].is_complex()):
@@ -416,7 +416,7 @@ def tiny(a: Any) -> Any:
     return type(a)(map(tiny, a)) if isinstance(a, list | tuple) else hint_of(a)
 
 
-def _pointwise_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype:
+def pointwise_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype:
     """Run the op once on one-element tensors: PyTorch's own promotion, exactly.  Remembered per op and argument types."""
 
     def key(a: Any) -> Any:

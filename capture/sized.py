@@ -50,6 +50,10 @@ class Sized:
 
     nelement = numel
 
+    @property
+    def nbytes(self) -> Int:
+        return self.numel() * self.itemsize  # type: ignore[attr-defined]
+
     def __len__(self) -> Int:
         return self.shape[0]
 

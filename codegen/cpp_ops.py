@@ -178,8 +178,11 @@ class Ops:
             zero = "0" if width == 1 else f"{p.vector(of, width)}{{}}"
             return self._mask(f"{a} != {zero}", of, width)
         if width == 1:
-            if of.is_float and to.is_int and to.bits < 32:
-                return f"({ELEMENTS[to]})(i32)({a})"
+            if of.is_float and to.is_int:
+                wide = to if to.bits >= 32 else DType.I32
+                p.function("whole", "", 0)
+                a = f"whole<{ELEMENTS[wide]}>({a})"
+                return a if wide is to else f"({ELEMENTS[to]}){a}"
             return f"({ELEMENTS[to]})({a})"
         v = p.vector(to, width)
         if of is DType.BOOL:

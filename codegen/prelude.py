@@ -46,7 +46,7 @@ def sections() -> dict[str, tuple[str, tuple[str, ...]]]:
     return found
 
 
-UNTYPED = frozenset({"convert", "parts", "torch", "threads"})  # sections for all types at once
+UNTYPED = frozenset({"convert", "parts", "torch", "threads", "whole"})  # sections for all types at once
 
 
 class Prelude:

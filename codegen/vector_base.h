@@ -152,6 +152,14 @@ template <class T, class F> FN T convert(F x) {
     return __builtin_convertvector(x, T);
 }
 
+//@ whole
+// A float as an int, which the compiler must not take for the float without its fraction: of NaN and infinities, kernels of eager make ints.
+template <class T, class F> static inline T whole(F x) {
+  T n = (T)x;
+  asm("" : "+r"(n));
+  return n;
+}
+
 //@ threads
 extern "C" int omp_get_thread_num(void), omp_get_num_threads(void);
 

@@ -225,16 +225,6 @@ def may_fail(step: Step) -> bool:
     return bool(defines(step)) or not never_raises(step.target)
 
 
-def raises_by_data(step: Step) -> bool:
-    """Whether it is known of a step that it fails for some data."""
-    if not isinstance(step, Extern):
-        return may_fail(step)
-    of_floats = any(
-        b is not None and b.dtype is not None and b.dtype.is_float for b in step.results
-    )
-    return bool(defines(step)) or may_raise(step.target, of_floats)
-
-
 def failing_first(steps: list[Step]) -> list[Step]:
     """Puts what changes something, and what needs that, behind the last step that may fail and does not need it."""
     last = max((k for k, step in enumerate(steps) if may_fail(step)), default=0)
@@ -252,6 +242,12 @@ def failing_first(steps: list[Step]) -> list[Step]:
             later.add(k)
     ahead = [step for k, step in enumerate(steps[: last + 1]) if k not in later]
     return [*ahead, *(steps[k] for k in sorted(later)), *steps[last + 1 :]]
+
+
+def fails_behind_writes(program: Program) -> bool:
+    """Whether a call can end, and would start anew, where an input is written to already: what fails needs what was written."""
+    steps = iter(failing_first(live_steps(program)))
+    return any(map(writes_input, steps)) and any(map(may_fail, steps))
 
 
 # --- what library calls do

@@ -366,6 +366,11 @@ def atoms_of(n: Int) -> Iterator[Atom]:
                 yield from atoms_inside(atom)
 
 
+def not_1_in(n: Int) -> set[Atom]:
+    """Its symbols that are not 1 in the captured call, as far as that is known."""
+    return {a for a in atoms_of(n) if a.hint != 1 or (isinstance(a, Symbol) and a.late)}
+
+
 def late_in(n: Int) -> list[Symbol]:
     """Its symbols that are known only behind an op of the graph."""
     return [a for a in dict.fromkeys(atoms_of(n)) if isinstance(a, Symbol) and a.late]

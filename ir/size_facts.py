@@ -36,6 +36,7 @@ from frameloom.ir.size import (
     late_in,
     linear,
     lone_apply,
+    not_1_in,
     numbered,
     shared_atoms,
     substitute,
@@ -440,11 +441,11 @@ class Facts(Ranges):
         return size
 
     def differ_softly(self, a: Int, b: Int) -> bool:
-        """Whether they differ, if no symbol is 1."""
+        """Whether they differ, if no symbol is 1 that is not 1 in the captured call."""
         n = self.resolved(a - b)
         if not isinstance(n, Size):
             return bool(n)
-        symbols = set(atoms_of(n))
+        symbols = not_1_in(n)
         low, high = self.range_above_1(n, symbols)
         if low > 0 or high < 0:
             self.soft.not_1.update(self.make({(s,): 1}) for s in symbols)
@@ -452,14 +453,14 @@ class Facts(Ranges):
         return not self.is_zero(n)
 
     def is_less_softly(self, a: Int, b: Int) -> bool:
-        """`a < b`, if no symbol is 1."""
+        """`a < b`, if no symbol is 1 that is not 1 in the captured call."""
         n = self.resolved(b - a)
         if not isinstance(n, Size):
             return bool(n > 0)
         low, high = self.range_of(n)
         if low > 0 or high <= 0:
             return low > 0
-        symbols = set(atoms_of(n))
+        symbols = not_1_in(n)
         low, high = self.range_above_1(n, symbols)
         if low > 0 or high <= 0:
             self.soft.not_1.update(self.make({(s,): 1}) for s in symbols)

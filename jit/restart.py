@@ -12,7 +12,7 @@ import torch
 from frameloom.capture import _capture
 from frameloom.config import config
 from frameloom.debug import log
-from frameloom.ir.groups import commits, raises_by_data, writes_input
+from frameloom.ir.groups import commits, may_fail, writes_input
 from frameloom.ir.late import defines
 from frameloom.ir.program import Check, Step
 
@@ -32,7 +32,7 @@ class Restart:
             self.writes = number
         elif self.draws is None and commits(step):
             self.draws = number
-        if not self.allowed or not raises_by_data(step):
+        if not self.allowed or not may_fail(step):
             return
         if self.writes is None:
             self.remembers |= self.draws is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +16,7 @@ from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import FALSE, NONE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue
+from frameloom.capture.values.size import size_value
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 from frameloom.ir.size import same
@@ -107,7 +109,7 @@ def _numel(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
     if not isinstance(value, TensorValue):
         raise Break("unknown_call", "torch.numel(...)")
-    return ConstValue(value.fake.numel())
+    return size_value(t, math.prod(value.fake.shape))
 
 
 @knows(torch.Size.numel, least=1, most=1)
@@ -115,7 +117,7 @@ def _size_numel(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     total = 1
     for item in t.items(t.look(args[0])):
         total *= t.index(item)
-    return ConstValue(total)
+    return size_value(t, total)
 
 
 @knows(torch.Tensor.storage_offset, least=1, most=1)
@@ -129,7 +131,7 @@ def _storage_offset(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         origin, real = owner
         t.guards.add(origin, "storage_offset", real.storage_offset())
         offset += real.storage_offset()
-    return ConstValue(offset)
+    return size_value(t, offset)
 
 
 def _as_strided(fn: Any, position: int) -> Known:

@@ -17,6 +17,7 @@ import torch
 from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.errors import Break
+from frameloom.ir.size import Size
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
@@ -71,6 +72,8 @@ class ConstValue(Value):
     """`real` is the constant."""
 
     def __init__(self, obj: Any, origin: Origin | None = None) -> None:
+        if isinstance(obj, Size):
+            raise TypeError(f"{obj} varies: it is no constant")
         self.real = obj
         self.origin = origin
 

@@ -20,6 +20,7 @@ import torch
 from frameloom.ir import node as ir
 from frameloom.ir.alike import can_be_said
 from frameloom.ir.dtype import DType
+from frameloom.ir.groups import fails_behind_writes
 from frameloom.ir.late import defined, forget
 from frameloom.ir.library import CALLS, DRAW, OUT_FORMS, READ
 from frameloom.ir.lower import channels_last, lazy, onednn
@@ -99,13 +100,21 @@ def lower(
     """The Program of a functional ATen graph; see the package's text for what the graph looks like.  `generator_of` a
     device: how its random numbers are drawn, if kernels of ours can.  `visible`: how many of the first outputs the program
     sees (None: all); the others may lie in memory as suits us."""
+
+    def attempt(once: bool) -> Program:
+        lowering = Lowering(graph, constants, onednn, generator_of, visible)
+        program = lowering.run(once, early=True)
+        if not lowering.wrote_early or not fails_behind_writes(program):
+            return program
+        return Lowering(graph, constants, onednn, generator_of, visible).run(once, early=False)
+
     try:
-        program = Lowering(graph, constants, onednn, generator_of, visible).run(once=True)
+        program = attempt(once=True)
         if can_be_said(program):
             return program
     except Unfit:
         pass
-    return Lowering(graph, constants, onednn, generator_of, visible).run()
+    return attempt(once=False)
 
 
 class Lowering:
@@ -136,6 +145,7 @@ class Lowering:
         )  # results whose buffers outlive the call
         self.visible: set[tuple[torch.fx.Node, int]] = set()  # those of them that the program sees
         self.starts_anew = False  # whether data decides that the call does
+        self.wrote_early = False  # whether an input is written to where the program does it
         self.relays = False  # whether a tensor may lie otherwise than the program sees it
         self.numbers = Numbers(self)
         sizes = (n for node in graph.nodes for n in sizes_in(node.meta.get("val")))
@@ -151,13 +161,13 @@ class Lowering:
         # Views of inputs that are written beside a GPU, what is, and the node that says so.
         self.beside: list[tuple[View, View, torch.fx.Node]] = []
 
-    def run(self, once: bool = False) -> Program:
-        """`once`: parts that are alike are lowered once (repeats.py), or Unfit."""
+    def run(self, once: bool, early: bool) -> Program:
+        """`once`: parts that are alike are lowered once (repeats.py), or Unfit; `early`: scatters into inputs may be done where the program
+        does them (in_place.py)."""
         nodes = list(self.graph.nodes)
         late = {n.facts for node in nodes for n in late_sizes_in(node.meta.get("val"))}
-        self.starts_anew = bool(late) or any(
-            n.args[1:] in {(text,) for text in ANEW} for n in nodes
-        )
+        anew = {(text,) for text in ANEW}
+        self.starts_anew = not early or bool(late) or any(n.args[1:] in anew for n in nodes)
         forget(s for facts in late for s in facts.symbols)
         ends = nodes[-1].args[0]
         self.returned = {base_of(n) for n in flatten(ends) if isinstance(n, torch.fx.Node)}
@@ -366,6 +376,7 @@ class Lowering:
                 self.late[node] = kernels
                 return None
             self.steps += kernels
+            self.wrote_early = True
             self.written.add(found.into.buffer)
             return found.into
         refs: list[Ref | None] = []

@@ -79,6 +79,15 @@ def behind_a_scatter(op, x, i, o):
     return op(x, i)
 
 
+def between_a_scatter_and_what_is_drawn_there(op, x, i, o):
+    x[torch.tensor([0])] = 4.0
+    y = (x * 1).uniform_()
+    try:
+        return op(x, i) + y.sum()
+    except Exception as error:
+        o.log.append(type(error).__name__)
+
+
 def with_gradients(op, x, i, o):
     y = (o.w * 2).sum()
     x.mul_(2)
@@ -86,7 +95,7 @@ def with_gradients(op, x, i, o):
     return op(x, i), (y * x.sum()).detach()
 
 
-PROGRAMS = [before_and_after, behind_a_draw, inside_a_try, in_a_callee, behind_a_break, behind_a_scatter, with_gradients]  # fmt: skip
+PROGRAMS = [before_and_after, behind_a_draw, inside_a_try, in_a_callee, behind_a_break, behind_a_scatter, between_a_scatter_and_what_is_drawn_there, with_gradients]  # fmt: skip
 
 
 def seen(fn, op, indices):

@@ -61,6 +61,19 @@ def test_a_missing_gradient_is_not_zeros():
     same_training(program)
 
 
+def test_a_missing_gradient_of_repeated_elements():
+    def program(jit):
+        f = jit(lambda x, y, w: (x * w.sum(), y * w.sum(), x + w.sum(0), y[:1] + w.sum(0)))
+        seen = []
+        for which in range(4):
+            w = leaf(3, 3)
+            f(torch.ones(3, 3), torch.ones(2), w)[which].sum().backward()
+            seen.append(facts(w))
+        return seen
+
+    same_training(program)
+
+
 def test_a_changed_tensor_is_noticed_after_part_of_a_backward_pass():
     def program(jit):
         f = jit(lambda x, y: (x.exp() * 2, y.exp() * y))
