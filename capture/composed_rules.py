@@ -51,6 +51,16 @@ def _plain_binary_cross_entropy(
     return None if reduction or x.shape != target.shape else dense_like(x)
 
 
+@rule(aten.huber_loss.default)
+def _huber_loss(
+    func: Any, x: torch.Tensor, target: torch.Tensor, reduction: int = 1, *args: Any
+) -> Any:
+    """Into an `empty_like(x)`, whatever the target's dtype."""
+    if x.shape != target.shape:
+        return None
+    return empty((), x.dtype) if reduction else dense_like(x)
+
+
 @rule(aten._unsafe_masked_index_put_accumulate.default)
 def _accumulated(func: Any, x: torch.Tensor, *args: Any) -> Any:
     return dense_like(x)

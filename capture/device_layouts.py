@@ -299,6 +299,9 @@ def _dropout(meta: Any, x: Any, p: float, train: bool | None) -> Any:
     return empty_strided(shape, iterator_strides(shape, [x.meta, mask], True), x.dtype), mask
 
 
+LOSSES = (aten.mse_loss.default, aten.smooth_l1_loss.default)
+
+
 def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
     """The CPU's kernels first convert operands of other dtypes, which lays those out without gaps: then they are asked for their strides."""
     operands = [a for a in (*args, *kwargs.values()) if isinstance(a, Fake)]
@@ -307,7 +310,8 @@ def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
     dtype = meta.dtype
     if dtype is torch.bool:
         dtype = functools.reduce(torch.promote_types, (a.dtype for a in operands))
-    if all(a.dtype is dtype for a in operands if a.dim()) or func in RULES or not is_pointwise(func):  # fmt: skip
+    iterates = (is_pointwise(func) and func not in RULES) or (func in LOSSES and meta.dim())
+    if not iterates or all(a.dtype is dtype for a in operands if a.dim()):
         return meta
     lie = [a.meta if a.dtype is dtype else dense_like(a.meta) for a in operands]
     shape = tuple(meta.shape)

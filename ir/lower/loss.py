@@ -127,8 +127,8 @@ def smooth_l1_loss(call: Call, x: Ref, target: Ref, reduction: int, beta: float)
 
 @lowering("aten.huber_loss.default")
 def huber_loss(call: Call, x: Ref, target: Ref, reduction: int, delta: float) -> Expr:
-    if not delta > 0 or _rounds_at_every_step(call, x, target):
-        raise Decline  # the library op refuses the former
+    if not delta > 0 or x.dtype is not target.dtype or _rounds_at_every_step(call, x, target):
+        raise Decline  # the library op refuses the first, and stores the losses in the dtype of x
 
     def formula(a: Expr, b: Expr) -> Expr:
         z = absolute(a - b)
