@@ -5,6 +5,7 @@ A function gets the meta result and the op's arguments (Fakes), and returns the 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +15,16 @@ import torch._prims_common
 
 from frameloom.capture.fake import Fake
 from frameloom.capture.index_shapes import laid_out
-from frameloom.capture.shapes import empty, iterator_strides
+from frameloom.capture.shapes import (
+    RULES,
+    alike_shapes,
+    dense_like,
+    empty,
+    is_pointwise,
+    iterator_strides,
+)
 from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided, has_sizes, settled
-from frameloom.capture.sized_rules import as_suggested, dense_like, folds_keep_order
+from frameloom.capture.sized_rules import as_suggested, folds_keep_order
 from frameloom.ir.size import Int, Size, atoms_of, evaluated, hint_of, late_in
 
 aten = torch.ops.aten
@@ -26,8 +34,14 @@ MOST = 3  # symbols
 
 def _convolution(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
     """As the library that PyTorch would choose wants it: channels last if input or weight is."""
-    if x.dim() == 3 or (x.device.type == "cpu" and _is_plain(x) and _is_plain(weight)):
+    if x.device.type == "cpu" and _is_plain(x) and _is_plain(weight):
         return meta
+    if x.dim() == 3:
+        return (
+            _convolution_of_rows(meta, x, weight, bias, *options)
+            if x.device.type == "cpu"
+            else meta
+        )
     if has_sizes(x.shape, weight.shape):
         form = _convolution_format(_as_captured(x), _as_captured(weight), bias, *options)
         if options[-1] == 1 and form is torch.contiguous_format:
@@ -38,6 +52,24 @@ def _convolution(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> An
             return empty_strided(meta.shape, dense_strides(meta.shape, order), meta.dtype)
         return _laid_out(settled(meta), form)
     return _laid_out(meta, _convolution_format(x, weight, bias, *options))
+
+
+def _convolution_of_rows(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
+    """As of images of one row, whose strides are those of channels last only if the weight's are."""
+    stride, padding, dilation, transposed, more, groups = options
+    images = [1, *stride], [0, *padding], [1, *dilation], transposed, [0, *more], groups
+    form = _convolution_format(_as_image(x, True), _as_image(weight, False), bias, *images)
+    if form is torch.contiguous_format:
+        return meta
+    return _laid_out(settled(meta).unsqueeze(2), form).squeeze(2)
+
+
+def _as_image(t: Any, contiguous: bool) -> Fake:
+    """With the sizes of the captured call."""
+    row = torch.empty_strided(
+        [hint_of(n) for n in t.shape], [hint_of(n) for n in t.stride()], dtype=t.dtype, device="meta"
+    )  # fmt: skip
+    return Fake((row.contiguous() if contiguous else row).unsqueeze(2), t.device)
 
 
 def _is_plain(t: Any) -> bool:
@@ -139,7 +171,11 @@ def _batch_norm(meta: Any, x: Any, *parameters: Any) -> Any:
 def _batch_norm_on_cpu(meta: Any, x: Any, *parameters: Any) -> Any:
     """Channels last stay so, any other order is that of a fresh tensor."""
     out, *statistics = _batch_norm(meta, x, *parameters)
-    if not out.is_contiguous():
+    if x.is_contiguous() or x.dim() not in (4, 5):
+        out = empty(out.shape, out.dtype)
+    elif not has_sizes(out.shape):
+        out = _laid_out(out, torch._prims_common.suggest_memory_format(x))
+    elif not out.is_contiguous():
         out = out.contiguous(memory_format=torch._prims_common.suggest_memory_format(x))
     return out, *statistics
 
@@ -263,6 +299,27 @@ def _dropout(meta: Any, x: Any, p: float, train: bool | None) -> Any:
     return empty_strided(shape, iterator_strides(shape, [x.meta, mask], True), x.dtype), mask
 
 
+LOSSES = (aten.mse_loss.default, aten.smooth_l1_loss.default)
+
+
+def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
+    """The CPU's kernels first convert operands of other dtypes, which lays those out without gaps: then they are asked for their strides."""
+    operands = [a for a in (*args, *kwargs.values()) if isinstance(a, Fake)]
+    if len(operands) < 2 or not isinstance(meta, torch.Tensor):
+        return meta
+    dtype = meta.dtype
+    if dtype is torch.bool:
+        dtype = functools.reduce(torch.promote_types, (a.dtype for a in operands))
+    iterates = (is_pointwise(func) and func not in RULES) or (func in LOSSES and meta.dim())
+    if not iterates or all(a.dtype is dtype for a in operands if a.dim()):
+        return meta
+    lie = [a.meta if a.dtype is dtype else dense_like(a.meta) for a in operands]
+    shape = tuple(meta.shape)
+    alike = all(alike_shapes(a.shape, shape) for a in operands)
+    strides = iterator_strides(shape, lie, alike)
+    return empty_strided(shape, strides, meta.dtype)
+
+
 HALVES = (torch.float16, torch.bfloat16)
 LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten.convolution.default): _convolution,
@@ -288,6 +345,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
             aten.std.correction,
             aten.var_mean.correction,
             aten.std_mean.correction,
+            aten.aminmax.default,
         )
     },
     **{(device, aten.renorm.default): _renorm for device in ("cpu", "cuda")},

@@ -12,10 +12,10 @@ from frameloom.capture.layer_rules import (
     check_channels,
     native_layer_norm,
 )
-from frameloom.capture.shapes import broadcast, empty, sized_rule
+from frameloom.capture.shapes import broadcast, dense_like, empty, sized_rule
 from frameloom.capture.shapes_at_hints import as_at_hints
 from frameloom.capture.sized import empty_strided, strides_of
-from frameloom.capture.sized_rules import as_suggested, dense_like
+from frameloom.capture.sized_rules import as_suggested
 from frameloom.ir.size import Int, same
 
 aten = torch.ops.aten

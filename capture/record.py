@@ -33,7 +33,7 @@ from frameloom.capture.attention_masks import check_mask
 from frameloom.capture.carried import needed_for_sizes
 from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.dead_calls import is_refused
-from frameloom.capture.device_layouts import LAYOUTS
+from frameloom.capture.device_layouts import LAYOUTS, as_converted
 from frameloom.capture.fake import Fake, fake_like
 from frameloom.capture.functional import Memory, Written, current
 from frameloom.capture.graph import CapturedGraph
@@ -462,6 +462,8 @@ class Recorder(TorchDispatchMode):
             meta = infer_node(func, node_args, node_kwargs, device)
             if (layout := LAYOUTS.get((device.type, func))) is not None:
                 meta = as_known(layout(meta, *args, **kwargs))
+            elif device.type == "cpu":
+                meta = as_converted(func, meta, args, kwargs)
             if self.facts.has_late and device.type != "cpu":
                 check_device(node, meta)
             like = self.new(meta, device)

@@ -19,6 +19,7 @@ from frameloom.capture.functional import counts, current, functional_form, lie_a
 from frameloom.capture.refused_writes import refusal
 from frameloom.capture.shapes import expands_to
 from frameloom.errors import Break
+from frameloom.ir.size import same
 
 if TYPE_CHECKING:
     from frameloom.capture.record import Recorder
@@ -98,11 +99,17 @@ def conform(recorder: Recorder, value: Fake, target: Fake, func: Any) -> Any:
                 "op_error", f"{func}: result type {value.dtype} can't be cast to {target.dtype}"
             )
         value = recorder.pure(aten._to_copy.default, (value,), {"dtype": target.dtype})
-    if same_layout(value, target):
+    if same_layout(value, target) and not _strides_of_one_differ(value, target):
         node = current(value, recorder)
         lie_as(node, target)
         return node
     return recorder.emit(aten.copy.default, (target, value), {}, like=target)
+
+
+def _strides_of_one_differ(value: Fake, target: Fake) -> bool:
+    """Where sizes are 0 or 1: a library call gives its result its own, and the program sees the target's."""
+    numbers = zip(value.shape, value.stride(), target.stride(), strict=True)
+    return any(type(n) is int and n <= 1 and not same(s, t) for n, s, t in numbers)
 
 
 def _copied(recorder: Recorder, target: Fake, source: Any) -> Any:

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 
 from frameloom.capture.library_shapes import PARTS
-from frameloom.capture.shapes import empty, expands_to, rule, sized_rule, wrap_dim
+from frameloom.capture.shapes import dense_like, empty, expands_to, rule, sized_rule, wrap_dim
 from frameloom.capture.sized import empty_strided
-from frameloom.capture.sized_rules import dense_like
 from frameloom.ir.size import equal, fits
 
 aten = torch.ops.aten

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch._prims_common
 
 from frameloom.capture.shapes import (
     broadcast,
@@ -90,7 +91,12 @@ def _truth(func: Any, x: torch.Tensor) -> Any:
 
 
 def _maybe_channels_last(t: torch.Tensor) -> bool:
-    return not t.is_contiguous() and t.dim() in (4, 5) and t.stride(1) <= t.stride(-1)
+    """A tensor with sizes of 1 may be contiguous, and lie so none the less."""
+    if t.dim() not in (4, 5):
+        return False
+    if has_sizes(t.shape, t.stride()):
+        return not t.is_contiguous() and t.stride(1) <= t.stride(-1)
+    return torch._prims_common.suggest_memory_format(t) is not torch.contiguous_format
 
 
 @rule(aten.cat.default)
@@ -199,7 +205,7 @@ def _roll(func: Any, x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
         )
     for dim in dims:
         wrap_dim(dim, x.dim())
-    if x.is_contiguous() and len(dims) == 1:
+    if x.is_contiguous() and len(dims) == 1 and not _maybe_channels_last(x):
         return empty(x.shape, x.dtype)
     if not dims:
         return None

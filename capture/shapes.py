@@ -48,7 +48,7 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return inferred(_infer_sized, func, args, kwargs)
     rule = RULES.get(func)
     if rule is None and is_pointwise(func):
-        rule = _pointwise
+        rule = pointwise
     if rule is not None:
         result = rule(func, *args, **kwargs)
         if result is not None:
@@ -68,7 +68,7 @@ def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     exact = RULES.get(func) if func in ALSO_LATE and _has_late(args) else None
     rule = exact or SIZED_RULES.get(func) or RULES.get(func)
     if rule is None and is_pointwise(func):
-        rule = _pointwise
+        rule = pointwise
     if rule is not None:
         result = rule(func, *args, **kwargs)
         if result is not None:
@@ -118,6 +118,7 @@ def as_known(result: Any) -> Any:
 def load_rules() -> None:
     """What fills RULES is imported when the first shape is asked for."""
     import frameloom.capture.attention_shapes
+    import frameloom.capture.composed_rules
     import frameloom.capture.derivative_shapes
     import frameloom.capture.image_shapes
     import frameloom.capture.index_shapes
@@ -194,15 +195,17 @@ UNTAGGED = (
 # Ops whose result is made by `empty_like`.
 PRESERVING = (
     aten.hardtanh.default, aten.relu6.default, aten.nan_to_num.default, aten.deg2rad.default,
-    aten.rad2deg.default,
+    aten.rad2deg.default, aten._prelu_kernel.default,
 )  # fmt: skip
+# ... where they make real numbers of complex ones.
+OF_COMPLEX = (aten.abs.default, aten.angle.default)
 
 
 def is_pointwise(func: Any) -> bool:
     return torch.Tag.pointwise in func.tags or func in UNTAGGED
 
 
-def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
+def pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     """One tensor result, broadcast from the tensor arguments, laid out as TensorIterator does."""
     if len(func._schema.returns) != 1 or torch.Tag.nondeterministic_seeded in func.tags:
         return None
@@ -213,9 +216,8 @@ def _pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     dtype = pointwise_dtype(func, args, kwargs)
     if func is aten.pow.Scalar:  # whichever way the exponent lies
         return empty(tensors[0].shape, dtype)
-    if func in PRESERVING and is_dense(tensors[0]):
-        first = tensors[0]
-        return empty_strided(first.shape, first.stride(), dtype)
+    if func in PRESERVING or (func in OF_COMPLEX and tensors[0].is_complex()):
+        return dense_like(tensors[0], dtype)
     shape = broadcast(*(t.shape for t in tensors))
     if shape is None:
         return None
@@ -277,7 +279,21 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
     same_strides = all(alike_shapes(t.stride(), first.stride()) for t in tensors)
     if alike and same_strides and is_dense(first):
         return list(first.stride())
+    permutation = _iterator_order(shape, tensors)
+    if permutation == list(range(len(shape) - 1, -1, -1)):
+        return strides_of(shape)
+    strides: list[Int] = [0] * len(shape)
+    step: Int = 1
+    for d in permutation:
+        strides[d] = step
+        step = step * shape[d]
+    return strides
+
+
+def _iterator_order(shape: tuple[int, ...], tensors: list[torch.Tensor]) -> list[int]:
+    """The dimensions from the innermost on, as the strides of the operands order them."""
     rank = len(shape)
+    plain = list(range(rank - 1, -1, -1))
     operands = []
     for t in tensors:
         lead = rank - t.dim()
@@ -292,7 +308,7 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
 
     sizes = [n for some in (shape, *operands) for n in some if isinstance(n, Size)]
     if sizes and not any(map(late_in, sizes)) and all(_in_order(shape, o) for o in operands):
-        return strides_of(shape)
+        return plain
 
     def order(i: int, j: int) -> int:
         for strides in operands:
@@ -308,7 +324,7 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
                 return 1
         return 0
 
-    permutation = list(range(rank - 1, -1, -1))  # fastest first
+    permutation = plain
     for i in range(1, rank):
         at = i
         for before in range(i - 1, -1, -1):
@@ -318,14 +334,7 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
                 at = before
             elif comparison < 0:
                 break
-    if permutation == list(range(rank - 1, -1, -1)):
-        return strides_of(shape)
-    strides: list[Int] = [0] * rank
-    step: Int = 1
-    for d in permutation:
-        strides[d] = step
-        step = step * shape[d]
-    return strides
+    return permutation
 
 
 def note_not_1(sizes: Sequence[Int], is_plain: bool) -> None:
@@ -379,6 +388,18 @@ def is_dense(t: torch.Tensor) -> bool:
             return False
         expected *= size
     return True
+
+
+def dense_like(t: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """As `empty_like` lays it out: without gaps, the dimensions in the order that they have in `t`.  Those of size 0 count as 1.
+
+    Source: `infer_dense_strides` of ATen's ExpandUtils.
+    """
+    dtype = dtype or t.dtype
+    if is_dense(t):
+        return empty_strided(t.shape, t.stride(), dtype)
+    order = _iterator_order(tuple(t.shape), [t])
+    return empty_strided(t.shape, dense_strides(t.shape, order), dtype)
 
 
 def like(t: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor | None:

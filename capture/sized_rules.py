@@ -14,6 +14,7 @@ from frameloom.capture.shape_rules import check_rank
 from frameloom.capture.shapes import (
     alike_shapes,
     broadcast,
+    dense_like,
     empty,
     is_dense,
     iterator_strides,
@@ -38,14 +39,6 @@ def as_suggested(x: Any, shape: Sequence[Int], dtype: torch.dtype | None = None)
         return None
     order = (1, *range(x.dim() - 1, 1, -1), 0)
     return empty_strided(shape, dense_strides(shape, order), dtype or x.dtype)
-
-
-def dense_like(x: Any, dtype: torch.dtype | None = None) -> Any:
-    """As `empty_like` lays it out: without gaps, the dimensions in the order that they have in `x`."""
-    dtype = dtype or x.dtype
-    if is_dense(x):
-        return empty_strided(x.shape, x.stride(), dtype)
-    return empty_strided(x.shape, iterator_strides(tuple(x.shape), [x], False), dtype)
 
 
 # --- copies and fresh tensors

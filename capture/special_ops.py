@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from frameloom.capture.data_dependent import QUANTILES, record_quantile
 from frameloom.capture.functional import reaches_beyond, write
@@ -159,11 +160,18 @@ def _quantized(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     raise Break("unsupported_tensor", f"{func} makes a quantized tensor")
 
 
+POOLS_OF_ROWS = frozenset({F.max_pool1d, torch.max_pool1d, torch.nn.functional._max_pool1d})
+
+
 def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Windows of one row are also what `max_pool1d` comes to, which on the CPU has a kernel of its own that refuses integers."""
     x, kernel, *_ = args
     if kernel[0] == 1 and x.device.type == "cpu" and not x.dtype.is_floating_point:
         raise Break("op_error", f"{func}: one-dimensional, of integers")
+    if recorder.function in POOLS_OF_ROWS and x.device.type == "cpu" and not recorder.is_followed:
+        # That kernel's result is a fresh tensor, whichever way the operand lies.
+        x = recorder.pure(aten.clone.default, (x,), {"memory_format": torch.contiguous_format})
+        args = (x, *args[1:])
     return recorder.pure(func, args, kwargs)
 
 

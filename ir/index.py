@@ -241,26 +241,26 @@ _RANGED = frozenset({
 
 
 def _where(condition: Node, holds: bool, n: Node, known: Range | None) -> Range | None:
-    """The range of `n` where `condition`, a comparison of `n` or `-n` with a constant, holds or does not."""
+    """The range of `n` where `condition`, a comparison of `n` or `-n` with a constant, holds or does not; for sizes with which that never
+    is, any: the other side's range counts."""
     if known is None or not n.dtype.is_int or condition.op not in _BELOW:
         return known
     if condition.srcs[1].op is not Op.CONST:
         return known
-    position, limit = condition.srcs[0], condition.srcs[1].arg
+    position, limit = condition.srcs[0], number(condition.srcs[1].arg)
     sign = 1
     if n is not position:
         terms, constant = terms_of(position)
         if terms_of(n) != ({t: -c for t, c in terms.items()}, -constant):
             return known
         sign, known = -1, (-known[1], -known[0])
-    if isinstance(limit, Size) or any(isinstance(k, Size) for k in known):
-        return known
     # `position < end`, or else `position >= end`
     below, end = _BELOW[condition.op][0], limit + _BELOW[condition.op][1]
-    low, high = (
-        (known[0], min(known[1], end - 1)) if below is holds else (max(known[0], end), known[1])
-    )
-    if low > high:  # the side is never taken
+    if below is holds:
+        low, high = known[0], smallest(known[1], end - 1)
+    else:
+        low, high = largest(known[0], end), known[1]
+    if surely_positive(low - high):  # the side is never taken
         low, high = known
     return (low, high) if sign == 1 else (-high, -low)
 

@@ -97,13 +97,26 @@ def _elementwise(
 
 @lowering("aten.mse_loss.default")
 def mse_loss(call: Call, x: Ref, target: Ref, reduction: int) -> Expr:
-    return _elementwise(call, x, target, reduction, lambda a, b: (a - b) * (a - b))
+    common = common_dtype([x, target])
+
+    def formula(a: Expr, b: Expr) -> Expr:
+        difference = a - b
+        if common.is_half and not is_cuda(call.device):
+            difference = difference.cast(common).wide()  # eager rounds at every step
+        return difference * difference
+
+    return _elementwise(call, x, target, reduction, formula)
+
+
+def _rounds_at_every_step(call: Call, x: Ref, target: Ref) -> bool:
+    """Whether eager's kernel may: the CPU's do of one type of 16 bits, and not of the other."""
+    return common_dtype([x, target]).is_half and not is_cuda(call.device)
 
 
 @lowering("aten.smooth_l1_loss.default")
 def smooth_l1_loss(call: Call, x: Ref, target: Ref, reduction: int, beta: float) -> Expr:
-    if not beta >= 0:
-        raise Decline  # the library op refuses it
+    if not beta >= 0 or _rounds_at_every_step(call, x, target):
+        raise Decline  # the library op refuses the former
 
     def formula(a: Expr, b: Expr) -> Expr:
         z = absolute(a - b)
@@ -114,8 +127,8 @@ def smooth_l1_loss(call: Call, x: Ref, target: Ref, reduction: int, beta: float)
 
 @lowering("aten.huber_loss.default")
 def huber_loss(call: Call, x: Ref, target: Ref, reduction: int, delta: float) -> Expr:
-    if not delta > 0:
-        raise Decline  # the library op refuses it
+    if not delta > 0 or x.dtype is not target.dtype or _rounds_at_every_step(call, x, target):
+        raise Decline  # the library op refuses the first, and stores the losses in the dtype of x
 
     def formula(a: Expr, b: Expr) -> Expr:
         z = absolute(a - b)

@@ -79,7 +79,12 @@ class Window:
             total = None
             for value, inside, _ in self.elements():
                 value = _or(value, inside, outside)
-                total = value if total is None else total.binary(_OPS[kind], value)
+                if total is None:
+                    total = value
+                elif kind == "max":  # of zeros of both signs, the first
+                    total = where((value > total) | isnan(value), value, total)
+                else:
+                    total = total + value
             assert total is not None
             return total
         if is_cuda(self.x.buffer.device) and any(t.used or not t.apart for t in self.taps):
@@ -101,9 +106,6 @@ class Window:
             most, seen = where(better, value, most), seen | Expr(inside)
         assert place is not None
         return place
-
-
-_OPS = {"max": Op.MAX, "sum": Op.ADD}
 
 
 def _or(value: Expr, inside: Node, outside: Number) -> Expr:

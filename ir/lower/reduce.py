@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from frameloom.ir import index as index_algebra
 from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr, Number, absolute, exp, isinf, isnan, log, sqrt, where
 from frameloom.ir.lower.promote import common_dtype
@@ -28,6 +29,7 @@ from frameloom.ir.lower.table import (
 )
 from frameloom.ir.node import Axis, Node, axis, index
 from frameloom.ir.ops import Op
+from frameloom.ir.program import is_cuda
 from frameloom.ir.size import Size, largest
 from frameloom.ir.substitute import fold
 
@@ -97,6 +99,8 @@ def _floating(x: Ref) -> None:
 
 
 def _sum(call: Call, x: Ref, dims: Any, keepdim: bool, kind: str = "sum") -> Expr:
+    if kind == "prod" and call.dtype.is_half and not is_cuda(call.device):
+        raise Decline  # eager rounds at every step
     over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     return over.fold(kind, element(x, over.at, call.dtype))
 
@@ -267,10 +271,12 @@ def truth_dims(call: Call, x: Ref, dims: Sequence[int] | None, keepdim: bool) ->
 def _variance(
     call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool, result: int = 0
 ) -> tuple[Expr, Expr]:
-    """Variance and mean."""
+    """Variance and mean; on the CPU eager computes those of F32 in F64, where squares do not overflow."""
     _floating(x)
-    over = line(x.shape, dimensions(dims, x.ndim), call.at(result), keepdim)
-    value = element(x, over.at)
+    folded = dimensions(dims, x.ndim)
+    over = line(x.shape, folded, call.at(result), keepdim)
+    on_cpu = not is_cuda(call.device)
+    value = element(x, over.at, DType.F64 if on_cpu and x.dtype is DType.F32 else None)
     mean = over.mean(value)
     if not over.count:
         return mean, mean  # not a number, whatever the correction
@@ -286,6 +292,18 @@ def _variance(
     return over.fold("sum", deviation * deviation) / degrees, mean
 
 
+def _as_it_runs(call: Call, x: Ref, dims: Any, keepdim: bool, mean: Expr) -> Expr:
+    """The CPU's means that come with variances follow the elements: one behind an infinite one, and it is lost."""
+    if is_cuda(call.device) or 0 in x.shape:
+        return mean
+    folded = dimensions(dims, x.ndim)
+    last = list(line(x.shape, folded, call.at(1), keepdim).at)
+    for d in folded:
+        last[d] = index_algebra.index(x.shape[d] - 1)
+    lost = isinf(mean) & ~isinf(element(x, last))
+    return where(lost, math.nan, mean)
+
+
 @lowering("aten.var.correction")
 def var(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> Expr:
     return _variance(call, x, dims, correction, keepdim)[0]
@@ -298,13 +316,14 @@ def std(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool)
 
 @lowering("aten.var_mean.correction")
 def var_mean(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> list[Expr]:
-    return list(_variance(call, x, dims, correction, keepdim))
+    variance, mean = _variance(call, x, dims, correction, keepdim)
+    return [variance, _as_it_runs(call, x, dims, keepdim, mean)]
 
 
 @lowering("aten.std_mean.correction")
 def std_mean(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> list[Expr]:
     variance, mean = _variance(call, x, dims, correction, keepdim)
-    return [sqrt(variance), mean]
+    return [sqrt(variance), _as_it_runs(call, x, dims, keepdim, mean)]
 
 
 # --- norms

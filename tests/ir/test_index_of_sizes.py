@@ -7,6 +7,7 @@ from frameloom.ir.node import Axis, axis
 from frameloom.ir.ops import Op
 from frameloom.ir.size import evaluated
 from frameloom.ir.size_facts import Conditions, Facts
+from frameloom.ir.substitute import compare, select
 
 
 def value_at(node, at, value):
@@ -56,3 +57,16 @@ def test_positions_are_right_for_all_sizes_that_the_guards_accept():
                 given = dict(zip(others, at))
                 got = [value_at(positions[a], given, value) for a in axes]
                 assert got == list(at), (layout, hints, sizes)
+
+
+def test_clamped_positions_lie_inside():
+    """Whatever the size: so borders that repeat an edge are known to read nothing else."""
+    facts = Facts()
+    n = facts.symbol(9, None)
+    inner = ix.add(axis(Axis("i", n + 2)), ix.index(-1))
+    inner = select(compare(Op.LT, inner, ix.index(0)), ix.index(0), inner)
+    last = ix.index(n - 1)
+    low, high = ix.bounds(select(compare(Op.GT, inner, last), last, inner))
+    for value in range(1, 12):
+        assert evaluated(low, lambda s, value=value: value) == 0
+        assert evaluated(high, lambda s, value=value: value) == value - 1

@@ -62,3 +62,19 @@ def test_extremes_of_nothing_are_refused():
 def test_traces():
     for x in (X, X.t(), X.long(), X[:, :0]):
         assert is_a_loop(lambda x: x.trace() + 1, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("loss", [F.mse_loss, F.smooth_l1_loss, F.huber_loss])
+def test_rounding_of_16_bits(loss, dtype):
+    """Bit for bit: some of eager's kernels round at every step."""
+    x, t = X.to(dtype) * 3, T.to(dtype)
+    check(lambda x, t: loss(x, t, reduction="none"), x, t, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("loss", [F.mse_loss, F.smooth_l1_loss, F.huber_loss])
+def test_two_dtypes(loss, reduction):
+    x, t = X.as_strided((3, 2, 1), (2, 1, 9)), T.as_strided((3, 2, 1), (1, 3, 9)).double()
+    check(lambda x, t: loss(x, t, reduction=reduction), x, t)
+    check(lambda x, t: loss(t, x, reduction=reduction), x, t)

@@ -10,6 +10,7 @@ from torch import nn
 from frameloom.ir import interp
 from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import lower
+from tests.helpers import check as compiled
 from tests.ir.helpers import assert_same, check, graph_of
 
 F = nn.functional
@@ -46,10 +47,12 @@ def test_sums_and_extremes(dtype):
             if dtype.is_floating_point:
                 check(lambda x: x.mean(dims, keepdim=keepdim), x, tolerance=tolerance)
     check(
-        lambda x: (x.sum(), x.max(), x.min(), x.any(), x.all(), x.prod()),
+        lambda x: (x.sum(), x.max(), x.min(), x.any(), x.all()),
         x[:2, :2, :2],
         tolerance=tolerance,
     )
+    # Of 16 bits, eager rounds at every step.
+    check(lambda x: x.prod(), x[:2, :2, :2], tolerance=tolerance, lowered=dtype.itemsize != 2)
     check(lambda x: x.sum(dtype=torch.float64), x)
     if dtype != torch.bool:
         check(lambda x: (x.argmax(), x.argmin(), x.argmax(1), x.argmin(-1, keepdim=True)), x)
@@ -286,3 +289,28 @@ def test_indices_out_of_range_raise_as_in_eager(function, inputs, exception):
     program = lower(gm.graph, gm)
     with pytest.raises(exception):
         interp.run(program, inputs)
+
+
+def test_variances_of_large_numbers():
+    """Squares of them are not in float32."""
+    x = torch.randn(5, 40) * 1e30
+    compiled(lambda x: (x.std(1), x.std(), *torch.std_mean(x, 0)), x)
+    compiled(lambda x: x.var(1), x * 1e-11)
+
+
+def test_means_beside_variances_of_infinities():
+    """They follow the elements: what comes behind an infinite one makes it no number."""
+    x = torch.ones(4, 9)
+    x[0, 3], x[1, 8], x[2, 0] = math.inf, math.inf, -math.inf
+    compiled(lambda x: (*torch.var_mean(x, 1), *torch.std_mean(x, 0), *torch.var_mean(x)), x)
+    compiled(lambda x: torch.var_mean(x[:, 8:], 1, correction=0, keepdim=True), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_products_of_16_bits_are_rounded_at_every_step(dtype):
+    compiled(
+        lambda x: (x.prod(0), x.prod(1), x.prod()),
+        (torch.rand(6, 40) + 0.5).to(dtype),
+        rtol=0,
+        atol=0,
+    )

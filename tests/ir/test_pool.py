@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from frameloom import jit
 from frameloom.ir.program import Extern
 from tests.helpers import check
 
@@ -90,3 +91,12 @@ def test_windows_of_padding_only_are_left_to_the_library():
 def test_integers_have_no_pooling_in_one_dimension():
     check(lambda x: F.max_pool1d(x, 3), torch.arange(24).view(2, 12))
     check(lambda x: F.max_pool2d(x, 3), torch.arange(36).view(1, 6, 6), graphs=1)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_the_first_of_zeros_of_both_signs(rank):
+    pool = getattr(F, f"max_pool{rank}d")
+    x = torch.zeros(2, 2, *[8] * rank)
+    x[torch.rand_like(x) < 0.5] = -0.0
+    wanted, found = pool(x, 3, 2, 1), jit(lambda x: pool(x, 3, 2, 1))(x)
+    assert torch.equal(wanted.signbit(), found.signbit())
