@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.capture.cpu_casts import as_cast
 from frameloom.capture.fake import Fake
 from frameloom.capture.shapes import infer
 from frameloom.errors import Break
@@ -198,7 +197,7 @@ def one_needs_another(args: Any, kwargs: Any) -> bool:
     return False
 
 
-def infer_node(func: Any, args: Any, kwargs: Any, device: torch.device = META) -> Any:
+def infer_node(func: Any, args: Any, kwargs: Any) -> Any:
     """Meta tensors like the results of an op on the arguments' nodes."""
 
     def meta(a: Any) -> Any:
@@ -212,8 +211,6 @@ def infer_node(func: Any, args: Any, kwargs: Any, device: torch.device = META) -
     if facts_of(func).takes_device:
         meta_kwargs["device"] = META
         meta_kwargs.pop("pin_memory", None)
-    if device.type == "cpu":
-        meta_args = as_cast(func, meta_args)
     try:
         return infer(func, meta_args, meta_kwargs)
     except NotImplementedError as error:

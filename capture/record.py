@@ -459,7 +459,7 @@ class Recorder(TorchDispatchMode):
             node.meta[FROM] = of._sequence_nr()
         if like is None:
             device = device_of(func, node_args, node_kwargs)
-            meta = infer_node(func, node_args, node_kwargs, device)
+            meta = infer_node(func, node_args, node_kwargs)
             if (layout := LAYOUTS.get((device.type, func))) is not None:
                 meta = as_known(layout(meta, *args, **kwargs))
             elif device.type == "cpu":
