@@ -41,13 +41,13 @@ class OpByOp:
         nodes = list(self._graph.nodes)
         placeholders = [n for n in nodes if n.op == "placeholder"]
         relied_on = behind(nodes[-1].args[0][: self._how.n_results], _relied_on_by)
-        self._devices = sorted(
-            {str(_device(n)) for n in nodes if n.op == "call_function" and draws(n)}
-        )
+        drawing = [n for n in nodes if n.op == "call_function" and draws(n)]
+        self._devices = sorted({str(_device(n)) for n in drawing})
         # Where nothing is drawn, what no gradient comes from is left out.
         self._shown = self._how.tangents if not self._devices else range(self._how.n_told)
-        needed = behind([nodes[-1].args[0][k] for k in self._shown], _operands)
-        self.reads = tuple(k for k, p in enumerate(placeholders) if p in needed)
+        shown = [nodes[-1].args[0][k] for k in self._shown]
+        self._needed = behind([*shown, *drawing], _operands)
+        self.reads = tuple(k for k, p in enumerate(placeholders) if p in self._needed)
         self.numbers = frozenset(k for k, p in enumerate(placeholders) if is_number(p))
         self._relied_on = (
             frozenset(k for k, p in enumerate(placeholders) if p in relied_on) - self.numbers
@@ -150,9 +150,9 @@ class OpByOp:
                 shown = range(self._how.n_told) if writes else self._shown
                 graph.output(tuple(copies[n] if k in shown else None for k, n in told))
                 continue
+            if not writes and node.op == "call_function" and node not in self._needed:
+                continue
             if node.target is aten.copy_.default:
-                if not writes:
-                    continue
                 target, value = (copies[n] for n in node.args)
                 value = graph.call_function(aten.detach.default, (value,))
                 copies[node] = graph.call_function(node.target, (target, value))
@@ -163,10 +163,6 @@ class OpByOp:
             is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
             if not node.meta.get("grad", True) and is_tensor:
                 copies[node] = graph.call_function(aten.detach.default, (copies[node],))
-        if not writes and not self._devices:
-            for node in reversed(graph.nodes):
-                if node.op == "call_function" and not node.users:
-                    graph.erase_node(node)
         return function_of(self._captured.constants, graph)
 
 

@@ -170,6 +170,22 @@ def test_without_gradient_mode_inside():
     same_training(program)
 
 
+def test_beside_draws_from_what_nothing_else_reads():
+    def program(jit):
+        @jit
+        def f(x, w):
+            F.dropout(x.exp(), 0.5)
+            return w.exp()
+
+        x, w = leaf(3), leaf(3)
+        for _ in range(2):
+            _, g = torch.autograd.grad(f(x, w).sum(), (x, w), create_graph=True, allow_unused=True)
+            g.square().sum().backward()
+        return facts(x, w)
+
+    same_training(program)
+
+
 def test_through_inputs_that_are_gone():
     def program(jit):
         f = jit(lambda h: (h * 3 + 1).relu())
