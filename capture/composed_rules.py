@@ -24,11 +24,6 @@ def _isinf(func: Any, x: torch.Tensor) -> Any:
     return pointwise(aten.eq.Scalar, pointwise(aten.abs.default, x), math.inf)
 
 
-@rule(aten.ldexp.Tensor)
-def _ldexp(func: Any, x: torch.Tensor, exponent: torch.Tensor) -> Any:
-    return pointwise(aten.mul.Tensor, x, pointwise(aten.pow.Scalar, 2.0, exponent))
-
-
 @rule(aten.rsub.Tensor)
 def _rsub(func: Any, x: torch.Tensor, other: torch.Tensor, alpha: Any = 1) -> Any:
     return pointwise(aten.sub.Tensor, other, x, alpha=alpha)

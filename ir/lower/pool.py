@@ -78,13 +78,14 @@ class Window:
         if self.size <= LARGEST:
             total = None
             for value, inside, _ in self.elements():
-                value = _or(value, inside, outside)
                 if total is None:
-                    total = value
+                    total = _or(value, inside, outside)
                 elif kind == "max":  # of zeros of both signs, the first
-                    total = where((value > total) | isnan(value), value, total)
+                    better = (value > total) | isnan(value)
+                    better = better if inside is TRUE else Expr(inside) & better
+                    total = where(better, value, total)
                 else:
-                    total = total + value
+                    total = total + _or(value, inside, outside)
             assert total is not None
             return total
         if is_cuda(self.x.buffer.device) and any(t.used or not t.apart for t in self.taps):

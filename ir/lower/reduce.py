@@ -275,9 +275,14 @@ def _variance(
     _floating(x)
     folded = dimensions(dims, x.ndim)
     over = line(x.shape, folded, call.at(result), keepdim)
-    on_cpu = not is_cuda(call.device)
-    value = element(x, over.at, DType.F64 if on_cpu and x.dtype is DType.F32 else None)
-    mean = over.mean(value)
+    wide = DType.F64 if x.dtype is DType.F32 and not is_cuda(call.device) else None
+    value = element(x, over.at, wide)
+    # One variance of all elements is computed around the mean in F32.
+    whole = len(call.results) == 1 and all(type(n) is int and n == 1 for n in call.shape)
+    if wide is not None and whole:
+        mean = over.mean(element(x, over.at)).cast(wide)
+    else:
+        mean = over.mean(value)
     if not over.count:
         return mean, mean  # not a number, whatever the correction
     deviation = value - mean
