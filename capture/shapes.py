@@ -197,8 +197,6 @@ PRESERVING = (
     aten.hardtanh.default, aten.relu6.default, aten.nan_to_num.default, aten.deg2rad.default,
     aten.rad2deg.default, aten._prelu_kernel.default,
 )  # fmt: skip
-# ... where they make real numbers of complex ones.
-OF_COMPLEX = (aten.abs.default, aten.angle.default)
 
 
 def is_pointwise(func: Any) -> bool:
@@ -216,7 +214,7 @@ def pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     dtype = pointwise_dtype(func, args, kwargs)
     if func is aten.pow.Scalar:  # whichever way the exponent lies
         return empty(tensors[0].shape, dtype)
-    if func in PRESERVING or (func in OF_COMPLEX and tensors[0].is_complex()):
+    if func in PRESERVING or (func is aten.abs.default and tensors[0].is_complex()):
         return dense_like(tensors[0], dtype)
     shape = broadcast(*(t.shape for t in tensors))
     if shape is None:

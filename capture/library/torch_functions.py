@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -109,7 +108,7 @@ def _numel(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
     if not isinstance(value, TensorValue):
         raise Break("unknown_call", "torch.numel(...)")
-    return size_value(t, math.prod(value.fake.shape))
+    return size_value(t, value.fake.numel())
 
 
 @knows(torch.Size.numel, least=1, most=1)
