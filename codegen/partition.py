@@ -33,6 +33,10 @@ MANY = 1000  # stores of one kernel: beyond, cutting goes round in circles
 BORDER = 1 / 3  # of an axis: a shorter piece is a mask's business, as the border of a window is
 SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "logaddexp"})
 
+Canonical = tuple[
+    Node, tuple[Int, ...]
+]  # a value, and the extents of the axes that it is stored over
+
 
 def partition(program: Program, chip_of: Callable[[str], Chip]) -> Program:
     """`program` with its CUDA kernels cut into launches; `chip_of`: the chip of a device."""
@@ -156,7 +160,7 @@ class _Cutter:
         self.chip = chip
         self.device = kernel.stores[0].buffer.device
         self.stores: list[Store] = []
-        self._made: dict[Node, Buffer] = {}
+        self._made: dict[Canonical, Buffer] = {}
         # How many places want the same reduction, each along axes of its own.
         self._uses = Counter(
             _canonical(r, ordered(r.free, s.axes))
@@ -288,7 +292,7 @@ class _Cutter:
                 tuple(strides), Kind.TEMP, device=self.device,
             )  # fmt: skip
             self._made[canonical] = buffer
-            self.add(Store(buffer, linear(map(axis, own), strides), canonical, own))
+            self.add(Store(buffer, linear(map(axis, own), strides), canonical[0], own))
         return load(buffer, linear(map(axis, axes), strides))
 
 
@@ -303,10 +307,11 @@ def _replaced(roots: Sequence[Node], instead: Mapping[Node, Node]) -> list[Node]
     return transform(roots, instead.get, without_reductions)
 
 
-def _canonical(value: Node, axes: Sequence[Axis]) -> Node:
-    """`value` with the names for `axes` that its store would give them."""
+def _canonical(value: Node, axes: Sequence[Axis]) -> Canonical:
+    """`value` with the names for `axes` that its store would give them, and their extents: not every value depends on all axes."""
     own = space([a.extent for a in axes])
-    return substitute(value, {a: axis(b) for a, b in zip(axes, own, strict=True)})
+    named = substitute(value, {a: axis(b) for a, b in zip(axes, own, strict=True)})
+    return named, tuple(a.extent for a in own)
 
 
 # --- stores that share a launch

@@ -26,3 +26,17 @@ def test_a_reduction_of_several_of_which_one_is_kept(name):
     with on_a_gpu():
         found = jit(program)(a, w, v)
     torch.testing.assert_close(found, program(a, w, v))
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_a_long_sum_of_one_number(dynamic):
+    """What each chunk sums to does not depend on which chunk it is."""
+
+    def program(x, n):
+        return x + torch.full((n, 2), 0.5).sum()
+
+    with on_a_gpu():
+        jitted = jit(program, dynamic=dynamic)
+        for n in (65536, 3, 70001):
+            x = torch.ones(3)
+            assert torch.equal(jitted(x, n), program(x, n))

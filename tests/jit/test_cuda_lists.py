@@ -1,5 +1,7 @@
 """Many small kernels as one launch, on a real GPU: whole programs over lists of tensors."""
 
+import gc
+
 import pytest
 import torch
 
@@ -227,6 +229,7 @@ def test_a_call_can_be_recorded():
 def test_memory_goes_with_the_plan():
     ps, gs = tensors(30), tensors(30, 1)
     torch.cuda.synchronize()
+    gc.collect()  # what earlier tests left
     before = torch.cuda.memory_allocated()
     with torch.no_grad():
         jitted = frameloom.jit(loop)
@@ -234,7 +237,5 @@ def test_memory_goes_with_the_plan():
         jitted(ps, gs)
     del jitted
     frameloom.reset()
-    import gc
-
     gc.collect()
     assert torch.cuda.memory_allocated() == before
