@@ -1,6 +1,7 @@
 """Calls whose results nobody uses: they are left out of the graph, unless the op would refuse its arguments, which shape functions do not always say.
 
 In: a node that nothing needs.  Out: whether its kernel raises, tried with small tensors of ones; then the program has to make the call itself.
+They lie on the CPU for a GPU's calls, too, whose assertions would end all work there: what one device refuses, the other mostly does.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ class _TooLarge(Exception):
 def _plain(a: Any, room: list[int]) -> Any:
     if isinstance(a, Size):
         return int(hint_of(a))
+    if isinstance(a, torch.device):
+        return torch.device("cpu")
     if not isinstance(a, torch.fx.Node):
         return a
     like = a.meta.get("val")
-    if not isinstance(like, Fake) or like.device.type != "cpu" or like.layout != torch.strided:
+    if not isinstance(like, Fake) or like.device.type == "meta" or like.layout != torch.strided:
         raise _TooLarge
     shape, strides = ([int(hint_of(n)) for n in sizes] for sizes in (like.shape, like.stride()))
     extent = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))

@@ -25,9 +25,12 @@ REFUSED_ON_GPU: dict[Any, Callable[[torch.Tensor], bool]] = {
     **{
         getattr(aten, name).default: _of_ints
         for name in (
-            "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "convolution", "avg_pool2d", "avg_pool3d",
-            "max_pool2d_with_indices", "max_pool3d_with_indices",
+            "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "convolution",
         )
+    },
+    **{
+        getattr(aten, name).default: lambda x: not x.is_floating_point()
+        for name in ("avg_pool2d", "avg_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices")
     },
     **{
         func: _of_ints

@@ -36,6 +36,7 @@ from frameloom.op_by_op import OpByOp
 from frameloom.rest import what_stays
 from frameloom.restart import start_anew
 from frameloom.result_hooks import register_hooks
+from frameloom.saved_tensors import entries, versions_of
 
 Plan = Callable[..., tuple[Any, ...]]
 ALL_THERE: frozenset[int] = frozenset()
@@ -89,6 +90,11 @@ class Gradients:
         # What autograd is not to keep of what is saved, by its place there: Python's numbers, and what may be changed.
         apart = self.op_by_op.numbers | how.unwatched
         self.apart = tuple(place for place, k in enumerate(how.saved_inputs) if k in apart)
+        # Of all that autograd keeps, in its order.
+        n_inputs = len(how.saved_inputs) - len(self.apart)
+        self.of_inputs = (
+            *[True] * n_inputs, *[False] * len(how.saved_outputs), *(n.of_input for n in how.noticed),
+        )  # fmt: skip
         saved = set(how.saved_inputs)
         # What a gradient of a gradient needs beside what is saved anyway.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
@@ -180,14 +186,15 @@ class Gradients:
             context.versions = [inputs[k]._version for k in how.unwatched]
         if how.sizes:
             context.sizes = [size.read(inputs, results) for size in how.sizes]
-        saved = *saved, *self._saved_outputs(results)
         if self.only_tells:
+            context.input_versions = ()
             context.save_for_backward(NOTHING_TO_SAVE)
-        elif how.noticed:  # last
-            noticed = ((inputs if n.of_input else results)[n.number] for n in how.noticed)
-            context.save_for_backward(*saved, *noticed)
-        else:
-            context.save_for_backward(*saved)
+            return
+        saved = *saved, *self._saved_outputs(results)
+        if how.noticed:  # last
+            saved += tuple([(inputs if n.of_input else results)[n.number] for n in how.noticed])
+        context.input_versions = versions_of(saved, self.of_inputs)
+        context.save_for_backward(*saved)
 
     def pass_for(
         self, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any]
@@ -354,7 +361,13 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, piece: Gradients, inputs: tuple[Any, ...], *wanted: Any) -> Any:
-        context.piece, context.rest, context.changed, context.watched = piece, None, (), ()
+        context.piece, context.rest, context.changed, context.watched, context.packed = (
+            piece,
+            None,
+            (),
+            (),
+            (),
+        )
         context.set_materialize_grads(False)
         return piece.run(context, inputs)
 
@@ -427,36 +440,20 @@ apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, Compiled)
 def _still_as_saved(context: Any, missing: frozenset[int]) -> list[Any] | None:
     """What is saved, where something of it was changed in place that this pass does not read: in plain PyTorch, nobody looks at it."""
     piece: Gradients = context.piece
-    try:
-        left = list(context._raw_saved_tensors)
-    except RuntimeError:  # they were let go of
-        return None
-    if not all(hasattr(s, "unpack") for s in left):  # PyTorch 2.11 does not tell which it was
-        return None
     how = piece.how
-    for n in reversed(how.noticed):
-        saved = left.pop()
-        if _is_changed(saved, n.of_input) and not n.tangents <= missing:
-            return None
-    reads = piece.reads(missing)
-    n_inputs = len(how.saved_inputs)
-    places = [k for k in range(n_inputs + len(how.saved_outputs)) if k not in piece.apart]
-    context.changed = changed = {
-        k for k, s in zip(places, left, strict=True) if _is_changed(s, k < n_inputs)
-    }
-    if torch.is_grad_enabled() or not changed.isdisjoint(reads):
+    left = entries(context, piece.of_inputs, context.input_versions)
+    if left is None:
         return None
-    return [s.data for s in left]
-
-
-def _is_changed(saved: Any, is_input: bool) -> bool:
-    if not is_input:  # made by the plan, which writes no versions
-        return bool(saved.data._version)
-    try:
-        saved.unpack()
-    except RuntimeError:
-        return True
-    return False
+    count = len(how.saved_inputs) + len(how.saved_outputs)
+    places = [k for k in range(count) if k not in piece.apart]
+    told = left[len(places) :]
+    if any(c and not n.tangents <= missing for n, (_, c) in zip(how.noticed, told, strict=True)):
+        return None
+    changed = {k for k, (_, is_changed) in zip(places, left, strict=False) if is_changed}
+    context.changed = changed
+    if torch.is_grad_enabled() or not changed.isdisjoint(piece.reads(missing)):
+        return None
+    return [tensor for tensor, _ in left[: len(places)]]
 
 
 def _inputs(context: Any, saved: Sequence[Any]) -> list[Any]:

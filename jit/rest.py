@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.spent import TWICE
+from frameloom.saved_tensors import changed
 
 if TYPE_CHECKING:
     from frameloom.gradients import Gradients
@@ -29,12 +30,7 @@ class Rest:
             raise RuntimeError(TWICE)
         for k, (tensor, version) in self.tensors.items():
             if version is not None and tensor._version != version and k in piece.reads(missing):
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                    f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} "
-                    "instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
-                    "with torch.autograd.set_detect_anomaly(True, check_nan=False)."
-                )
+                raise RuntimeError(changed(tensor, version))
         return [self.tensors[k][0] if k in self.tensors else None for k in range(self.count)]
 
 

@@ -87,8 +87,8 @@ def _device(value):
 class InterpretedPlan:
     """In the place of the native plan."""
 
-    def __init__(self, captured, program, memory, sources, *_):
-        self.program = program
+    def __init__(self, captured, program, memory, sources, *_, room=ROOM):
+        self.program, self.room = program, room
         self.origins = captured.inputs
         self.sources = {e.name: (s, e) for s in sources for e in s.entries}
         numbers = dict(program.symbols)
@@ -117,7 +117,7 @@ class InterpretedPlan:
                 return _seen(memory, x, known)
             return type(x)(map(known, x)) if isinstance(x, list | tuple) else x
 
-        memory = _Memory(known)
+        memory = _Memory(known, self.room)
         program = self.program
         for buffer, given in zip(program.inputs, inputs, strict=True):
             memory.tensors[buffer] = given
@@ -167,9 +167,9 @@ class InterpretedPlan:
 
 
 class _Memory(dict):
-    def __init__(self, known):
+    def __init__(self, known, room):
         super().__init__()
-        self.known = known
+        self.known, self.room = known, room
         self.tensors, self.rooms = {}, []
 
     def __missing__(self, b):
@@ -178,9 +178,9 @@ class _Memory(dict):
             dtype = b.dtype.to_torch() if b.dtype else b.torch_dtype
             count = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
             count = 0 if 0 in shape else count
-            flat = torch.full((count + 2 * ROOM,), SENTINEL, dtype=dtype)
+            flat = torch.full((count + 2 * self.room,), SENTINEL, dtype=dtype)
             self.rooms.append((b, flat, count))
-            self.tensors[b] = flat.as_strided(shape, strides, ROOM)
+            self.tensors[b] = flat.as_strided(shape, strides, self.room)
         return self.tensors[b]
 
     def flat(self, b):
@@ -190,7 +190,7 @@ class _Memory(dict):
 
     def check(self):
         for b, flat, count in self.rooms:
-            around = torch.cat([flat[:ROOM], flat[ROOM + count :]])
+            around = torch.cat([flat[: self.room], flat[self.room + count :]])
             assert bool((around == torch.full((), SENTINEL, dtype=flat.dtype)).all()), (
                 f"written around {b}"
             )

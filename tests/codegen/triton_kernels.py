@@ -55,8 +55,19 @@ _LIBDEVICE = _Libdevice()
 
 
 def _as_on_a_gpu():
-    """Of a number and NaN the interpreter takes NaN where a GPU takes the number."""
+    """Of a number and NaN the interpreter takes NaN where a GPU takes the number, and it cuts off the digits that bfloat16 has no room for, which a GPU
+    rounds."""
+    import triton.language as tl
     from triton.runtime.interpreter import InterpreterBuilder as Builder
+    from triton.runtime.interpreter import TensorHandle
+
+    def truncated(self, src, dst_type):
+        if dst_type.scalar != tl.bfloat16 or src.dtype.scalar != tl.float32:
+            return self.cast_impl(src, dst_type)
+        rounded = torch.from_numpy(np.array(src.data)).bfloat16().view(torch.uint16).numpy()
+        return TensorHandle(rounded, tl.bfloat16)
+
+    Builder.create_fp_trunc = truncated
 
     Builder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)
     Builder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)

@@ -21,7 +21,18 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1e9, help="stop then")
     parser.add_argument(
-        "--interpret", action="store_true", help="kernels run in the reference interpreter"
+        "--interpret",
+        action="store_const",
+        const="loops",
+        default="",
+        help="kernels run in the reference interpreter",
+    )
+    parser.add_argument(
+        "--triton",
+        dest="interpret",
+        action="store_const",
+        const="triton",
+        help="programs are compiled as for a GPU, and run in Triton's interpreter",
     )
     parser.add_argument(
         "--shrink", type=float, default=60.0, help="seconds for each failure; 0: not at all"
@@ -36,6 +47,8 @@ def main() -> None:
     os.environ["FUZZ_DEVICE"] = options.device
     os.environ.setdefault("FRAMELOOM_VERIFY", "1")
     os.environ.setdefault("FRAMELOOM_CACHE_DIR", str(options.out / "kernels"))
+    if options.interpret == "triton":
+        os.environ["TRITON_INTERPRET"] = "1"
     from tests.fuzz import runner
 
     warnings.simplefilter("ignore")

@@ -1,12 +1,14 @@
-"""Plans that the reference interpreter of the loop IR runs, in place of kernels from the C++ compiler: no compiler is waited for.
+"""Plans that interpreters run, in place of kernels from a compiler: none is waited for.
 
+That of the loop IR takes what a CPU gets.  With `triton`, programs are lowered and scheduled as for a GPU, and their Triton texts interpreted.
 Programs that compute with numbers or decide sizes by data keep their native plans, and so do those that draw, unless it is asked for.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -16,11 +18,13 @@ import frameloom
 from frameloom import pipeline, reference
 from frameloom.backends import Texts, generate_all
 from frameloom.capture import _capture
+from frameloom.capture.aten_op import may_raise
 from frameloom.capture.graph import CapturedGraph
 from frameloom.ir import interp
 from frameloom.ir.late import defines
 from frameloom.ir.library import OWN
-from frameloom.ir.program import Buffer, Extern, Kind, Program, View
+from frameloom.ir.lower.onednn import OneDnn
+from frameloom.ir.program import Buffer, Extern, Kernel, KernelList, Kind, Program, View
 from frameloom.runtime.fallback import strided_view
 
 _assembled = pipeline._assembled
@@ -30,19 +34,45 @@ _draws_too = False
 
 
 @contextlib.contextmanager
-def interpreted(draws: bool = False) -> Iterator[None]:
-    """Within, programs are compiled for the interpreter where it can run them.  `draws`: those that draw, too; native plans know better
-    how their calls start anew."""
+def interpreted(draws: bool = False, triton: bool = False) -> Iterator[None]:
+    """Within, programs are compiled for an interpreter where it can run them.  `draws`: those that draw, too; native plans know better
+    how their calls start anew.  `triton`: for that of Triton, as on a GPU."""
+    stages = list(pipeline.PROGRAM_STAGES)
+    if triton:
+        name, lower, file = stages[0]
+        stages[0] = (name, partial(_lowered_for_a_gpu, lower), file)
     with (
         mock.patch(f"{__name__}._draws_too", draws),
-        mock.patch.object(pipeline, "generate_all", _no_texts),
+        mock.patch.object(pipeline, "PROGRAM_STAGES", tuple(stages)),
+        mock.patch.object(pipeline, "generate_all", _texts),
         mock.patch.object(pipeline, "_assembled", _interpreter),
     ):
         yield
 
 
-def _no_texts(program: Program, *args: Any) -> Texts:
-    return Texts((), ()) if _can_run(program) else generate_all(program, *args)
+def within(way: str) -> contextlib.AbstractContextManager[None]:
+    """`way`: as the command line calls it ("loops", "triton"); "": compiled."""
+    return interpreted(triton=way == "triton") if way else contextlib.nullcontext()
+
+
+def _lowered_for_a_gpu(lower: Any, captured: CapturedGraph) -> Program:
+    from tests.codegen.interpreted_gpu import relocated
+
+    if any(map(may_raise, captured.graph.nodes)):  # on a GPU that is an assertion
+        return lower(captured)
+    with mock.patch.object(pipeline, "onednn", OneDnn):
+        program: Program = lower(relocated(captured))
+    return program if _can_run(program) else lower(captured)
+
+
+def _is_for_a_gpu(program: Program) -> bool:
+    return any(isinstance(s, Kernel | KernelList) and s.device != "cpu" for s in program.steps)
+
+
+def _texts(program: Program, *args: Any) -> Texts:
+    if not _can_run(program):
+        return generate_all(program, *args)
+    return generate_all(program) if _is_for_a_gpu(program) else Texts((), ())
 
 
 def _interpreter(captured: CapturedGraph, options: Any, trail: Any, written: Any, *args: Any) -> Any:  # fmt: skip
@@ -50,7 +80,8 @@ def _interpreter(captured: CapturedGraph, options: Any, trail: Any, written: Any
     if not _can_run(program):
         return _assembled(captured, options, trail, written, *args)
     with trail.stage("plan"):
-        plan = _Plan(program, captured)
+        sources = [s for _, some in written.texts.launches for s in some]
+        plan = _Plan(program, captured, sources)
     report = pipeline.GraphReport(
         pipeline.without_examples(captured), lowered=written.programs[0], fused=program
     )
@@ -58,9 +89,9 @@ def _interpreter(captured: CapturedGraph, options: Any, trail: Any, written: Any
 
 
 class _Plan:
-    """What a native plan does, by the interpreter."""
+    """What a native plan does, by an interpreter."""
 
-    def __init__(self, program: Program, captured: CapturedGraph) -> None:
+    def __init__(self, program: Program, captured: CapturedGraph, sources: Sequence[Any]) -> None:
         examples = captured.examples
         self.program = program
         self.mutated = [k for k in captured.mutated if not examples[k].is_inference()]
@@ -68,6 +99,12 @@ class _Plan:
         self.restarts = captured.restarts
         self.views = captured.views
         self.recorded_views = captured.recorded_views and captured.backward is None
+        self.run = partial(interp.run, program)
+        if sources:
+            from tests.codegen.interpreted_gpu import InterpretedPlan
+
+            plan = InterpretedPlan(captured, program, None, sources, room=0)
+            self.run = lambda inputs: plan(*inputs)
 
     @frameloom.disable
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -78,7 +115,7 @@ class _Plan:
         with reference.as_a_plan():
             given = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]
             try:
-                made = interp.run(self.program, given)
+                made = self.run(given)
             except Exception as error:  # behind nothing that is written
                 if not self.restarts:
                     raise

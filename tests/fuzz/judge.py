@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import os
 import re
 import sys
 import traceback
@@ -378,17 +379,20 @@ def _distance(got: Seen, want: Seen) -> float:
 
 
 def main() -> None:
-    """For scripts: exit status 1 where one of them differs; `--interpret` as for the generator."""
-    from tests.fuzz.interpret import interpreted
+    """For scripts: exit status 1 where one of them differs; `--interpret` and `--triton` as for the generator."""
+    ways = {"--interpret": "loops", "--triton": "triton"}
+    way = next((ways[argument] for argument in sys.argv if argument in ways), "")
+    if way == "triton":
+        os.environ["TRITON_INTERPRET"] = "1"
+    from tests.fuzz.interpret import within
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     status = 0
-    within = interpreted if "--interpret" in sys.argv else contextlib.nullcontext
-    for path in [path for path in sys.argv[1:] if path != "--interpret"]:
+    for path in [path for path in sys.argv[1:] if path not in ways]:
         with open(path) as file:
             text = file.read()
-        with within():
+        with within(way):
             found = judge(text, path)
         print(f"{path}: {found or 'as plain'}")
         status |= found is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import multiprocessing
 import os
@@ -45,7 +44,7 @@ class Verdict:
 class Way:
     """How programs are run."""
 
-    interpret: bool = False
+    interpret: str = ""  # what runs kernels in place of compiled code: "loops", "triton"
     seconds: float = SECONDS
     avoid: str = ""
 
@@ -150,14 +149,14 @@ def _work(items: Sequence[Item], out: Connection, told: str, way: Way) -> None:
 
 def _judged(seed: int, script: str | None, way: Way, out: Connection) -> Verdict:
     from tests.fuzz.grammar import Program
-    from tests.fuzz.interpret import interpreted
+    from tests.fuzz.interpret import within
     from tests.fuzz.judge import DeviceStopped, judge
 
     try:
         if script is None:
             script = Program(seed, way.avoid).text
             out.send((seed, script))
-        with interpreted() if way.interpret else contextlib.nullcontext():
+        with within(way.interpret):
             found = judge(script)
     except DeviceStopped as error:
         return Verdict(seed, UNDRAWN, str(error))

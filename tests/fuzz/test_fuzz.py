@@ -20,7 +20,7 @@ KNOWN = {
     15: "the text of the exception for an index that is out of bounds",
     19: "a write at an index into a tensor without elements",
 }
-INTERPRETED = runner.Way(interpret=True)
+INTERPRETED = runner.Way("loops")
 SCRIPT = """\
 import os
 import torch
@@ -99,7 +99,7 @@ def test_a_child_that_dies_is_told_with_its_program():
 
 def test_a_child_that_hangs_is_told():
     loop = SCRIPT.format("\n    while True: pass")
-    assert runner.judged_alone(loop, runner.Way(True, seconds=2.0))[0] == "hang"
+    assert runner.judged_alone(loop, runner.Way("loops", seconds=2.0))[0] == "hang"
 
 
 def test_nothing_runs_behind_a_device_that_stopped():

@@ -298,3 +298,28 @@ def test_products_with_odd_rows(dtype):
     near(lambda x, w: (x.relu() * 0.1) @ w, dtype, cuda(2048, 2047, dtype=dtype), w[:2047])
     batch = cuda(32, 512, 1001, dtype=dtype)
     near(lambda x: torch.bmm(x, x.mT), dtype, batch)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda z: F.avg_pool1d(z[None], 2),
+        lambda z: F.max_pool2d(z[None], 2),
+        lambda z: F.adaptive_avg_pool2d(z[None], 2),
+        lambda z: z.argmax(0),
+        lambda z: z.softmax(0),
+        lambda z: z.sort(0),
+    ],
+)
+@pytest.mark.parametrize("is_used", [True, False])
+def test_ops_that_refuse_complex_numbers(op, is_used):
+    def program(z):
+        made = op(z)
+        return made if is_used else z + 1
+
+    z = cuda(3, 3, dtype=torch.complex64)
+    with pytest.raises((RuntimeError, NotImplementedError)) as plain:
+        program(z)
+    with pytest.raises(type(plain.value)) as found:
+        frameloom.jit(program)(z)
+    assert str(found.value) == str(plain.value)

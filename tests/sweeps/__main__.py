@@ -48,7 +48,10 @@ def compared(
 
 
 def sweep_elementwise(device: str) -> Iterator[str]:
-    checked = {k: v for k, v in elementwise.TWO.items() if k not in elementwise.EAGERS_OWN}
+    own = elementwise.EAGERS_OWN
+    if device == "cuda":
+        own = own | elementwise.EAGERS_OWN_ON_GPU
+    checked = {k: v for k, v in elementwise.TWO.items() if k not in own}
     for dtype in DTYPES:
         values = special(dtype).to(device)
         one = {k: v for k, v in elementwise.ONE.items() if k not in elementwise.EAGERS_OWN}

@@ -75,3 +75,5 @@ EAGERS_OWN = {
     "logaddexp2", "selu", "softshrink", "logsigmoid", "addcmul",
     *(name for name in ONE if " % " in name), *(name for name in ONE if name.startswith("special_")),
 }  # fmt: skip
+# The same of GPUs: a product that is not rounded before it is added.
+EAGERS_OWN_ON_GPU = {"addcdiv"}

@@ -1,0 +1,89 @@
+"""What autograd has saved for a node, one by one: which of it was changed in place since, where `saved_tensors` only raises.
+
+PyTorch says so from 2.12 on.  Before, hooks get hold of what is saved; their versions are then compared here, in later passes, too.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+TELLS = hasattr(torch._C._autograd.SavedTensor, "unpack")
+
+Entry = tuple[torch.Tensor, bool]  # the tensor, and whether it was changed
+
+
+def versions_of(saved: Sequence[Any], of_inputs: Sequence[bool]) -> Sequence[int]:
+    """What `entries` will need of what is about to be saved."""
+    if TELLS:
+        return ()
+    return [t._version for t, is_input in zip(saved, of_inputs, strict=True) if is_input]
+
+
+def entries(context: Any, of_inputs: Sequence[bool], versions: Sequence[int]) -> list[Entry] | None:
+    """All that is saved, and for each whether it is an input; None where that is not to be had.  `versions` of the inputs."""
+    try:
+        left = list(context._raw_saved_tensors)
+    except RuntimeError:  # they were let go of
+        return None
+    if TELLS:
+        return [
+            (s.data, _is_refused(s.unpack) if is_input else bool(s.data._version))
+            for s, is_input in zip(left, of_inputs, strict=True)
+        ]
+    packed = [one() for one in context.packed]
+    if not packed:
+        remaining = iter(versions)
+        packed = [_Packed(next(remaining) if is_input else 0) for is_input in of_inputs]
+        try:
+            for saved, one in zip(left, packed, strict=True):
+                saved.register_hooks(one.pack, _as_it_was)
+        except RuntimeError:  # the program has hooks of its own
+            return None
+        # What is saved holds them, for as long as it is saved.
+        context.packed = [weakref.ref(one) for one in packed]
+    return [(one.tensor, one.is_changed) for one in packed]
+
+
+class _Packed:
+    """A tensor, and its version when it was saved."""
+
+    tensor: torch.Tensor
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+    def pack(self, tensor: torch.Tensor) -> _Packed:
+        self.tensor = tensor
+        return self
+
+    @property
+    def is_changed(self) -> bool:
+        return self.tensor._version != self.version
+
+
+def _as_it_was(packed: _Packed) -> torch.Tensor:
+    if packed.is_changed:
+        raise RuntimeError(changed(packed.tensor, packed.version))
+    return packed.tensor
+
+
+def _is_refused(unpack: Callable[[], object]) -> bool:
+    try:
+        unpack()
+    except RuntimeError:
+        return True
+    return False
+
+
+def changed(tensor: torch.Tensor, version: int) -> str:
+    """Autograd's message."""
+    return (
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} "
+        "instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
+        "with torch.autograd.set_detect_anomaly(True, check_nan=False)."
+    )
