@@ -7,6 +7,7 @@ Slow and plain on purpose: it defines what node.py says in words, and every rewr
 from __future__ import annotations
 
 import builtins
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -208,11 +209,9 @@ def _flat(buffer: Buffer, memory: dict[Buffer, Tensor]) -> Tensor:
 
 def run_kernel(kernel: Kernel, memory: dict[Buffer, Tensor]) -> None:
     """All values are computed before any is stored."""
-    target = _of(kernel.stores[0].buffer, memory)
-    if target.is_cuda:
-        with target.device:
-            _run_kernel(kernel, memory)
-    else:
+    device = _of(kernel.stores[0].buffer, memory).device
+    is_default = device == torch.get_default_device()
+    with contextlib.nullcontext() if is_default else device:
         _run_kernel(kernel, memory)
 
 

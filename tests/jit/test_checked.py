@@ -158,3 +158,15 @@ def test_nothing_is_around_a_plan_otherwise(monkeypatch, level):
     f(torch.ones(2))
     assert (type(f.entries[0].target) is _runtime.Plan) is (level != "all")
     assert verified() == (int(level == "all"), 0)
+
+
+def test_another_default_device_is_none_of_its_business():
+    x = torch.randn(4)
+    f = frameloom.jit(lambda x: (x * 2 + 1).sum(), dynamic=True)
+    torch.set_default_device("meta")
+    try:
+        found = f(x)
+    finally:
+        torch.set_default_device(None)
+    torch.testing.assert_close(found, (x * 2 + 1).sum())
+    assert verified() == (1, 0)
