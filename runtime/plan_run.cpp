@@ -205,14 +205,19 @@ struct Call : Frame {
         return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
     }
 
-    PyObject *results() {
+    // Ends `no_grad` in between.
+    PyObject *results(NoGrad &no_grad) {
         PyObject *result = PyTuple_New((Py_ssize_t)program.outputs.size());
-        for (size_t i = 0; i < program.outputs.size() && result; i++) {
-            PyObject *item = output(program.outputs[i]);
-            if (item)
-                PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
-            else
-                Py_CLEAR(result);
+        for (bool is_recorded : {false, true}) {
+            if (is_recorded) no_grad.end();
+            for (size_t i = 0; i < program.outputs.size() && result; i++) {
+                if (program.outputs[i].is_recorded != is_recorded) continue;
+                PyObject *item = output(program.outputs[i]);
+                if (item)
+                    PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
+                else
+                    Py_CLEAR(result);
+            }
         }
         return result;
     }
@@ -302,8 +307,7 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     bool good = frame.take_scratch() && frame.make(program.made) && frame.run_steps();
     if (!good) frame.fail(before);
     Py_XDECREF(before);
-    if (program.recorded_views) no_grad.end();
-    return good ? frame.results() : nullptr;
+    return good ? frame.results(no_grad) : nullptr;
 }
 
 } // namespace

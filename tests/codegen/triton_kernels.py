@@ -55,8 +55,8 @@ _LIBDEVICE = _Libdevice()
 
 
 def _as_on_a_gpu():
-    """Of a number and NaN the interpreter takes NaN where a GPU takes the number, and it cuts off the digits that bfloat16 has no room for, which a GPU
-    rounds."""
+    """Of a number and NaN the interpreter takes NaN where a GPU takes the number; it cuts off the digits that bfloat16 has no room for, which a GPU
+    rounds; and what comes of comparing two numbers becomes a block of floats."""
     import triton.language as tl
     from triton.runtime.interpreter import InterpreterBuilder as Builder
     from triton.runtime.interpreter import TensorHandle
@@ -67,7 +67,11 @@ def _as_on_a_gpu():
         rounded = torch.from_numpy(np.array(src.data)).bfloat16().view(torch.uint16).numpy()
         return TensorHandle(rounded, tl.bfloat16)
 
+    def splat(self, ret_type, arg):
+        return TensorHandle(np.full(ret_type.shape, arg.data.reshape(-1)[0]), arg.dtype.scalar)
+
     Builder.create_fp_trunc = truncated
+    Builder.create_splat = splat
 
     Builder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)
     Builder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)

@@ -92,6 +92,30 @@ def test_what_autograd_knows_of_a_view(fn, then, grad):
     assert seen(frameloom.jit(fn), then, grad) == seen(fn, then, grad)
 
 
+BESIDE = {
+    "a new tensor": lambda z: torch.ones(3),
+    "a detached one": lambda z: (z * 2).detach(),
+    "a detached view": lambda z: z[1:].detach(),
+    "a part of several": lambda z: (z * 2).split(1)[0],
+    "a view without gradients": without_gradients,
+}
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("then", [write_base, write_view, change_layout])
+@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("fn", [a_view, of_a_new_tensor, before_a_break, without_gradients])
+def test_what_autograd_knows_of_a_view_beside_others(fn, beside, then, grad):
+    def both(z):
+        other = BESIDE[beside](z)
+        return *fn(z), other
+
+    def made(side):
+        return lambda z: side(z)[:3]
+
+    assert seen(made(frameloom.jit(both)), then, grad) == seen(made(both), then, grad)
+
+
 def of_an_input(x):
     return (x.detach(),)
 
