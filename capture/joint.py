@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +34,7 @@ from frameloom.capture.random_again import (
 )
 from frameloom.capture.ready import handed_over
 from frameloom.capture.regions import REGION, Regions, memory_of
-from frameloom.capture.saved import Question, choose, reached
+from frameloom.capture.saved import Question, choose, reached, read_for_others
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.sized import empty_strided, has_sizes, strides_of
 from frameloom.capture.special_ops import is_checked
@@ -138,7 +138,9 @@ class Joint:
         read = {a for n in order if n in later for a in operands_of(n) if not is_size(a)} | set(
             ends
         )
-        saved = self._saved(forward, read - later, results, regions.results(forward))
+        reach = self._reach(order)
+        readers = _readers([n for n in order if n in later], ends, reach, len(self.seeds))
+        saved = self._saved(forward, read - later, results, regions.results(forward), readers)
         again, _ = reached(forward, read, saved)
         for n in drawn:
             if n.meta[STATE] not in saved:
@@ -175,7 +177,6 @@ class Joint:
         for n in ends:
             _copy_with(graph, n, again, copies)
         graph.output(tuple(copies[e] for e in ends))
-        reach = self._reach(order)
         whole = None
         if recorder.functions:
             recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
@@ -224,7 +225,12 @@ class Joint:
         return [k for k, _ in ordered], [e for _, e in ordered]
 
     def _saved(
-        self, forward: list[Node], read: set[Node], results: list[Node], once: set[Node]
+        self,
+        forward: list[Node],
+        read: set[Node],
+        results: list[Node],
+        once: set[Node],
+        readers: Mapping[Node, set[int]],
     ) -> set[Node]:
         """What autograd itself would save are the tensors whose values it reads."""
         recorder = self.recorder
@@ -249,6 +255,8 @@ class Joint:
             # Eager does not mind if what it does not keep is changed before the backward pass.
             needed = _given_to(forward) & never - changed
             never, self.copied = never - needed, self.copied | needed
+        elif len(self.seeds) > 1:
+            once = once | read_for_others(forward, readers, free)
         question = Question(forward, read, free - again, never | again, self.copied, once)
         return choose(question, recorder.budget)
 
@@ -330,6 +338,19 @@ class Joint:
                 if a in found:
                     found.setdefault(n, set()).update(found[a])
         return found
+
+
+def _readers(
+    later: Iterable[Node], ends: Collection[Node], reach: Mapping[Node, set[int]], count: int
+) -> dict[Node, set[int]]:
+    """By what is read: in the passes from which of `count` tangents `later`, in order, reads it."""
+    found: dict[Node, set[int]] = {e: set(range(count)) for e in ends}
+    for n in reversed([*later]):
+        # What depends on no tangent is computed for what reads it.
+        passes = reach.get(n) or found.get(n, ())
+        for a in operands_of(n):
+            found.setdefault(a, set()).update(passes)
+    return found
 
 
 def _given_to(nodes: Iterable[Node]) -> set[Node]:

@@ -89,6 +89,8 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
 
 def conform(recorder: Recorder, value: Fake, target: Fake, func: Any) -> Any:
     """A node with `value`'s elements in `target`'s dtype and layout."""
+    if value.device != target.device:
+        raise Break("op_error", f"{func} into a tensor on another device")
     if value.shape != target.shape:
         raise Break("metadata_mutation", f"{func} resizes its output")
     if value.dtype != target.dtype:

@@ -17,7 +17,7 @@ eager notices it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ import torch.fx
 
 from frameloom.capture.aten_op import draws, facts_of
 from frameloom.capture.random_again import STATE, operands_of
-from frameloom.capture.regions import REGION
+from frameloom.capture.regions import REGION, memory_of
 from frameloom.errors import Break
 from frameloom.ir.numbers import is_number
 from frameloom.ir.size import hint_of
@@ -109,6 +109,34 @@ def reached(
             again.add(n)
             wanted.update(operands_of(n))
     return again, {n for n in saved if n in wanted}
+
+
+def read_for_others(
+    order: Sequence[Node], readers: Mapping[Node, Collection[int]], visible: Collection[Node]
+) -> set[Node]:
+    """What must not be computed again from `visible`, as eager has saved that for passes from other results only, and minds no change of it
+    in this one.  `readers`: the results from whose passes a value is read."""
+    wanted = {n: set(readers.get(n, ())) for n in order}
+    for n in reversed(order):
+        for a in operands_of(n):
+            if a in wanted:
+                wanted[a] |= wanted[n]
+    saved_for: dict[int, set[int]] = {}
+    for n, entries in readers.items():
+        saved_for.setdefault(id(memory_of(n)), set()).update(entries)
+    return {
+        n
+        for n in order
+        if not is_view(n)
+        for a in map(_viewed, operands_of(n))
+        if a in visible and not wanted[n] <= saved_for.get(id(memory_of(a)), set())
+    }
+
+
+def _viewed(node: Node) -> Node:
+    while is_view(node):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
 
 
 def _cut(question: Question, price: float | None = None) -> set[Node]:

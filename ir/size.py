@@ -486,9 +486,9 @@ def _divide(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
 
 def _whole(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
     """`a == whole * b + rest`, as far as the forms tell."""
+    whole: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
     if not isinstance(b, Size):
-        whole: dict[Monomial, int] = {}
-        rest: dict[Monomial, int] = {}
         for monomial, factor in terms_of(a).items():
             if monomial and factor % b:
                 known = facts.quotient(monomial, factor, b)
@@ -502,20 +502,26 @@ def _whole(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
         return facts.make(whole), facts.make(rest)
     divisor = dict(terms_of(b))
     lead = max(divisor, key=lambda m: (len(m), [a.name for a in m]))
-    whole_: Int = 0
-    rest_: Int = a
-    for _ in range(8):
-        found = None
-        for monomial, factor in terms_of(rest_).items():
-            over = _without(monomial, lead)
-            if over is not None and factor % divisor[lead] == 0:
-                found = facts.make({over: factor // divisor[lead]})
-                break
-        if found is None:
+    rest = dict(terms_of(a))
+    # On terms: a product that is known to be a number would not leave the sum.
+    for _ in range(len(rest) if len(divisor) == 1 else 8):
+        over, factor = next(
+            (
+                (over, f // divisor[lead])
+                for m, f in rest.items()
+                if f % divisor[lead] == 0 and (over := _without(m, lead)) is not None
+            ),
+            ((), 0),
+        )
+        if not factor:
             break
-        whole_, rest_ = whole_ + found, rest_ - found * b
-    exact = not isinstance(rest_, Size) and rest_ == 0
-    return (whole_, rest_) if exact or len(divisor) == 1 else (0, a)
+        whole[over] = whole.get(over, 0) + factor
+        for part, times in divisor.items():
+            product = tuple(sorted((*over, *part)))
+            rest[product] = rest.get(product, 0) - factor * times
+            if not rest[product]:
+                del rest[product]
+    return (facts.make(whole), facts.make(rest)) if not rest or len(divisor) == 1 else (0, a)
 
 
 def _without(monomial: Monomial, lead: Monomial) -> Monomial | None:

@@ -23,7 +23,7 @@ from frameloom.ir.lower.onednn import OneDnn
 from frameloom.ir.memory import buffers_of
 from frameloom.ir.numbers import MEANING
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, KernelList, Kind, View
-from frameloom.ir.size import Size, evaluated
+from frameloom.ir.size import Size, atoms_of, evaluated
 from frameloom.runtime import triton_build
 from tests.codegen.triton_kernels import load
 
@@ -89,14 +89,17 @@ class InterpretedPlan:
 
     def __init__(self, captured, program, memory, sources, *_, room=ROOM):
         self.program, self.room = program, room
-        self.origins = captured.inputs
         self.sources = {e.name: (s, e) for s in sources for e in s.entries}
         numbers = dict(program.symbols)
+        sizes = [n for b in program.inputs for n in (*b.shape, *b.strides)]
+        for source in sources:
+            sizes += [*source.grid, *(n for n, _ in source.sizes)]
+        # Where each call has them; what they come from is forgotten behind the capture.
         self.leaves = {
             a: ("number", numbers[a], 0)
             if a in numbers
             else (a.source.kind, captured.inputs.index(a.source.origin), a.source.dim)
-            for a in {*numbers, *_symbols(program)}
+            for a in {*numbers, *(a for n in sizes for a in atoms_of(n))}
         }
 
     @frameloom.disable
@@ -208,10 +211,3 @@ def _seen(memory, v, known):
 def _bits(number):
     """As a kernel gets it."""
     return struct.unpack("<q", struct.pack("<d", number))[0] if type(number) is float else number
-
-
-def _symbols(program):
-    from frameloom.ir.size import atoms_of
-
-    numbers = [n for b in program.inputs for n in (*b.shape, *b.strides)]
-    return {a for n in numbers for a in atoms_of(n)}

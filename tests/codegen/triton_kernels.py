@@ -55,22 +55,21 @@ _LIBDEVICE = _Libdevice()
 
 
 def _as_on_a_gpu():
-    """Of a number and NaN the interpreter takes NaN where a GPU takes the number; it cuts off the digits that bfloat16 has no room for, which a GPU
-    rounds; and what comes of comparing two numbers becomes a block of floats."""
+    """Of a number and NaN the interpreter takes NaN where a GPU takes the number; it does not round to bfloat16; and what comes of comparing two numbers becomes a block of floats."""
     import triton.language as tl
     from triton.runtime.interpreter import InterpreterBuilder as Builder
     from triton.runtime.interpreter import TensorHandle
 
-    def truncated(self, src, dst_type):
-        if dst_type.scalar != tl.bfloat16 or src.dtype.scalar != tl.float32:
+    def rounded(self, src, dst_type):
+        if dst_type.scalar != tl.bfloat16 or src.dtype.scalar == tl.bfloat16:
             return self.cast_impl(src, dst_type)
-        rounded = torch.from_numpy(np.array(src.data)).bfloat16().view(torch.uint16).numpy()
-        return TensorHandle(rounded, tl.bfloat16)
+        bits = torch.from_numpy(np.array(src.data)).bfloat16().view(torch.uint16).numpy()
+        return TensorHandle(bits, tl.bfloat16)
 
     def splat(self, ret_type, arg):
         return TensorHandle(np.full(ret_type.shape, arg.data.reshape(-1)[0]), arg.dtype.scalar)
 
-    Builder.create_fp_trunc = truncated
+    Builder.create_fp_trunc = Builder.create_si_to_fp = Builder.create_ui_to_fp = rounded
     Builder.create_splat = splat
 
     Builder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)

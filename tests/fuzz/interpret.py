@@ -62,7 +62,7 @@ def _lowered_for_a_gpu(lower: Any, captured: CapturedGraph) -> Program:
         return lower(captured)
     with mock.patch.object(pipeline, "onednn", OneDnn):
         program: Program = lower(relocated(captured))
-    return program if _can_run(program) else lower(captured)
+    return program if _is_for_a_gpu(program) and _can_run(program) else lower(captured)
 
 
 def _is_for_a_gpu(program: Program) -> bool:

@@ -1,5 +1,6 @@
 """Sizes known at run time: their algebra agrees with that of ints, and what it concludes holds for all values."""
 
+import itertools
 import operator
 import random
 
@@ -79,6 +80,80 @@ def test_random_formulas_agree_with_ints():
             low, high = facts.range_of(made)
             assert all(low <= v[-1] <= high for v in plain)
         assert not (facts.zero or facts.not_0 or facts.at_least_0)
+
+
+KNOWN = {
+    "a product": lambda a, b, c: a * b - 24,
+    "a product of three": lambda a, b, c: a * b * c - 24,
+    "a product by a size": lambda a, b, c: a * b - 2 * c,
+    "a sum": lambda a, b, c: a + b - 10,
+    "a multiple": lambda a, b, c: a - 2 * b,
+    "a square": lambda a, b, c: a * a - b * c,
+    "a product with a part": lambda a, b, c: a * (b - 1) - 12,
+    "a quotient": lambda a, b, c: a // b - 2,
+}
+
+
+@pytest.mark.parametrize("known", KNOWN)
+def test_formulas_where_something_is_known(known):
+    """What follows from an equation holds wherever that does."""
+    condition = KNOWN[known]
+    points = [p for p in itertools.product(range(1, 13), repeat=3) if condition(*p) == 0]
+    rng = random.Random(2)
+    for _ in range(150):
+        facts = Facts()
+        symbols = [facts.symbol(n, None) for n in rng.choice(points)]
+        assert condition(*symbols) == 0
+        some = rng.sample(points, min(8, len(points)))
+        at = [{f"s{k}": n for k, n in enumerate(p)} for p in some]
+        pool = [*symbols, 1, 2, 3, 8]
+        plain = [[*p, 1, 2, 3, 8] for p in some]
+        for _ in range(8):
+            op = rng.choice(
+                [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod]
+            )
+            i, j = rng.randrange(len(pool)), rng.randrange(len(pool))
+            if op in (operator.floordiv, operator.mod) and not facts.surely_positive(pool[j]):
+                continue
+            made = op(pool[i], pool[j])
+            for v in plain:
+                v.append(op(v[i], v[j]))
+            pool.append(made)
+            wanted = [v[-1] for v in plain]
+            assert [value(facts.resolved(made), p) for p in at] == wanted, (op, pool[i], pool[j])
+            low, high = facts.range_of(made)
+            assert all(low <= n <= high for n in wanted)
+
+
+@pytest.mark.parametrize("first", ["formula", "condition"])
+@pytest.mark.parametrize("known", [*KNOWN, "how many"])
+def test_multiples_are_divided_where_something_is_known(known, first):
+    condition = KNOWN.get(known, lambda a, b, c: int(a * b) - 12)
+    for point in itertools.product(range(1, 7), repeat=3):
+        if condition(*point) != 0:
+            continue
+        facts = Facts()
+        symbols = [facts.symbol(n, None) for n in point]
+        if first == "condition":
+            assert condition(*symbols) == 0
+        made = [
+            (a * b + k * b, b, a + k)
+            for a, b in itertools.permutations(symbols, 2)
+            for k in (-2, -1, 0, 1, a)
+        ]
+        assert condition(*symbols) == 0
+        at = {f"s{k}": n for k, n in enumerate(point)}
+        for multiple, b, wanted in made:
+            whole, rest = divmod(multiple, b)
+            assert value(facts.resolved(whole), at) == value(wanted, at)
+            assert value(facts.resolved(rest), at) == 0
+
+
+def test_a_sum_of_many_products_is_divided_by_what_they_share():
+    facts, *symbols = sizes(*range(2, 15))
+    shared = symbols.pop()
+    total = sum(n * shared for n in symbols)
+    assert same(total // shared, sum(symbols)) and same(total % shared, 0)
 
 
 def test_formulas_where_divisions_leave_no_rest():

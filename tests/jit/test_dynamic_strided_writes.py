@@ -35,3 +35,19 @@ def test_write_to_a_strided_part(name, part, layout):
     for a, b in SIZES:
         make = lambda: (LAYOUTS[layout](a, b),)
         assert_same_call(observe(jitted, make), observe(f, make), f"{a} x {b}")
+
+
+def test_the_last_row_where_the_number_of_elements_is_known():
+    """What the product of both sizes is stands in an index that is divided by one of them."""
+
+    def fn(z):
+        sorted([z.numel(), 1])
+        z.mul_(2)
+        z[-1].neg_()
+        return (z + 1)[-1]
+
+    jitted = frameloom.jit(fn, dynamic=True)
+    for shape in [(3, 4), (4, 3), (2, 6), (5, 4), (12, 1)]:
+        got, want = (torch.arange(float(shape[0] * shape[1])).view(shape) for _ in range(2))
+        assert torch.equal(jitted(got), fn(want))
+        assert torch.equal(got, want)

@@ -59,3 +59,36 @@ def test_hooks_of_the_program_stay(way):
             v.add_(1)
         assert message(results[1]) is None  # hooks keep what there was
         assert packed
+
+
+# Nothing of `x` itself is saved by the first of these in plain PyTorch, nor by the last.
+CHAINS = {
+    "exp": lambda x: x.exp().exp(),
+    "of a view": lambda x: x[1:].exp().tanh(),
+    "a sum": lambda x: (x + 1).sigmoid().clamp(max=3),
+    "saved": lambda x: x.sin(),
+    "a product": lambda x: (x + 1) * (x + 2),
+}
+
+
+@pytest.mark.parametrize("first", CHAINS)
+@pytest.mark.parametrize("second", CHAINS)
+@pytest.mark.parametrize("changed", ["input", "result"])
+def test_what_another_result_has_saved_is_not_read(first, second, changed):
+    def fn(x):
+        y = x * 2
+        return y, CHAINS[first](y if changed == "result" else x), CHAINS[second](x)
+
+    def seen(side, which):
+        x = torch.linspace(0.1, 0.7, 4, requires_grad=True)
+        inner = x * 1
+        results = side(inner)
+        with torch.no_grad():
+            (inner if changed == "input" else results[0]).mul_(2)
+        return message(results[which].sum()), x.grad
+
+    for which in (1, 2):
+        (said, got), (told, want) = seen(frameloom.jit(fn), which), seen(fn, which)
+        assert (said is None) == (told is None)
+        if want is not None:
+            torch.testing.assert_close(got, want)
