@@ -14,6 +14,8 @@ if "FRAMELOOM_CACHE_DIR" not in os.environ:
 import pytest
 import torch
 
+from tests.observe import seed
+
 
 def pytest_collection_modifyitems(items):
     if not torch.cuda.is_available():
@@ -25,4 +27,4 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def _seed():
-    torch.manual_seed(0)
+    seed(0)

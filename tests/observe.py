@@ -34,6 +34,14 @@ from torch.utils.hooks import RemovableHandle
 MAX_DRAWN = 50  # items looked at in an iterator, which may have no end
 
 
+_HAS_GPU = torch.cuda.is_available()
+
+
+def seed(number: int) -> None:
+    """As `torch.manual_seed`, which writes down the whole stack at each call, for a GPU that may come into use."""
+    (torch.manual_seed if _HAS_GPU else torch.default_generator.manual_seed)(number)
+
+
 class observe:
     """Call `fn` with copies of `args` and `kwargs`; or, where `args` is a function, with what it makes.  `state` gives what else to compare
     after the call; `grad`: whether gradients are recorded."""
@@ -41,13 +49,13 @@ class observe:
     def __init__(
         self, fn: Any, args: Any, kwargs: Any = None, state: Any = None, grad: bool = False
     ) -> None:
-        torch.manual_seed(0)
+        seed(0)
         RemovableHandle.next_id = 1000
         self.arguments = (
             (tuple(args()), {}) if callable(args) else copy.deepcopy((args, kwargs or {}))
         )
         self.result = self.error = None
-        torch.manual_seed(0)
+        seed(0)
         out = io.StringIO()
         with _into(out), torch.set_grad_enabled(grad):
             try:

@@ -1,10 +1,10 @@
 """Every example runs, in a process of its own, and says what it should."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import fresh
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SAYS = {
@@ -35,12 +35,7 @@ def test_example(name):
     if name == "train_digits.py":
         pytest.importorskip("sklearn")
     arguments = ARGUMENTS.get(name, [])
-    run = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    run = fresh.run((EXAMPLES / name).read_text(), file=EXAMPLES / name, arguments=arguments)
     assert run.returncode == 0, run.stderr
     for text in SAYS[name]:
         assert text in run.stdout, run.stdout

@@ -1,8 +1,6 @@
 """The recorder: the graph it writes down does, on real tensors, what the program does."""
 
 import copy
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -13,6 +11,7 @@ from frameloom.capture import record as recording
 from frameloom.capture.record import Recorder
 from frameloom.capture.shapes import infer
 from frameloom.errors import Break
+from tests import fresh
 
 
 def record(fn, *tensors):
@@ -228,9 +227,7 @@ with torch.no_grad():
     r.finish([r.call(f, (x, w), {}, "")])
 print([m for m in ("torch._dynamo", "torch._inductor", "sympy") if m in sys.modules])
 """
-    out = subprocess.run(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True
-    )
+    out = fresh.run(program, check=True)
     assert out.stdout.strip() == "[]"
 
 

@@ -6,8 +6,11 @@ of its own and is not concerned.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import linecache
 import types
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -54,9 +57,11 @@ class _Libdevice(types.SimpleNamespace):
 _LIBDEVICE = _Libdevice()
 
 
-def _as_on_a_gpu():
-    """Of a number and NaN the interpreter takes NaN where a GPU takes the number; it does not round to bfloat16; and what comes of comparing two numbers becomes a block of floats."""
+@functools.cache
+def _set_up_interpreter():
+    """As on a GPU, and without what takes most of its time and changes nothing."""
     import triton.language as tl
+    from triton.runtime import interpreter
     from triton.runtime.interpreter import InterpreterBuilder as Builder
     from triton.runtime.interpreter import TensorHandle
 
@@ -69,16 +74,45 @@ def _as_on_a_gpu():
     def splat(self, ret_type, arg):
         return TensorHandle(np.full(ret_type.shape, arg.data.reshape(-1)[0]), arg.dtype.scalar)
 
+    # It does not round to bfloat16, and what comes of comparing two numbers becomes a block of floats.
     Builder.create_fp_trunc = Builder.create_si_to_fp = Builder.create_ui_to_fp = rounded
     Builder.create_splat = splat
-
+    # Of a number and NaN it takes NaN where a GPU takes the number.
     Builder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)
     Builder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)
+
+    # It computes whether integers overflow, for assertions that only its debug mode looks at.
+    options = interpreter.interpreter_builder.options
+    assert not options.debug
+    interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
+
+    # Each call of a function looks through the whole language for what it has to patch.
+    @functools.cache
+    def builtin_names(package):
+        return [name for name, x in inspect.getmembers(package) if tl.core.is_builtin(x)]
+
+    def patch_builtin(package, builder, scope):
+        for name in builtin_names(package):
+            member = getattr(package, name)
+            if tl.core.is_builtin(member):
+                interpreter._patch_attr(package, name, member, builder, scope)
+
+    interpreter._patch_builtin = patch_builtin
+
+    # Each value's dtype is looked up in a table that is made for it.
+    look_up = interpreter._get_np_dtype
+    of_scalar = functools.cache(look_up)
+
+    def np_dtype(dtype):
+        scalar = dtype.element_ty if isinstance(dtype, tl.block_type) else dtype
+        return of_scalar(scalar) if type(scalar) is tl.dtype else look_up(dtype)
+
+    interpreter._get_np_dtype = np_dtype
 
 
 def load(source):
     """The interpreted function of a LaunchSource."""
-    _as_on_a_gpu()
+    _set_up_interpreter()
     name = f"<triton {source.symbol} {abs(hash(source.text))}>"
     linecache.cache[name] = (len(source.text), None, source.text.splitlines(True), name)
     space = {"__name__": "generated"}

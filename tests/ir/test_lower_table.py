@@ -1,10 +1,9 @@
 """The table of lowerings as a whole."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import frameloom.ir.lower
+from tests import fresh
 
 FOLDER = Path(frameloom.ir.lower.__file__).parent
 
@@ -13,7 +12,5 @@ def test_every_file_with_lowerings_is_imported():
     names = [p.stem for p in FOLDER.glob("*.py") if "\n@lowering(" in p.read_text()]
     assert "random" in names
     code = "import sys, frameloom.ir.lower; print(*(m for m in sys.modules))"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    loaded = fresh.run(code, check=True)
     assert {f"frameloom.ir.lower.{n}" for n in names} <= set(loaded.stdout.split())

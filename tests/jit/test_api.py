@@ -3,8 +3,6 @@
 import copy
 import gc
 import pickle
-import subprocess
-import sys
 import warnings
 import weakref
 from dataclasses import replace
@@ -16,6 +14,7 @@ import torch.nn.functional as F
 import frameloom
 from frameloom import FullGraphError, OptionError, disable, explain, graph_break, jit
 from frameloom.capture import record
+from tests import fresh
 from tests.helpers import check
 
 
@@ -363,7 +362,7 @@ f = lambda x: x
 assert frameloom.jit(f) is f
 assert not [m for m in sys.modules if m.startswith(("sympy", "triton", "networkx"))], "heavy import"
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+    fresh.run(program, check=True)
 
 
 def test_without_a_compiler_functions_run_plainly(tmp_path):
@@ -377,8 +376,10 @@ with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         assert torch.equal(f(x), torch.relu(x) + 1) and torch.equal(g(x), x * 3 - 1)
 print(len([c for c in caught if "plain" in str(c.message)]))
 """
-    out = subprocess.run(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True,
-        env={"CXX": "/nonexistent/g++", "PATH": "/nonexistent", "FRAMELOOM_CACHE_DIR": str(tmp_path)},
-    )  # fmt: skip
+    environment = {
+        "CXX": "/nonexistent/g++",
+        "PATH": "/nonexistent",
+        "FRAMELOOM_CACHE_DIR": str(tmp_path),
+    }
+    out = fresh.run(program, env=environment, check=True)
     assert out.stdout.strip() == "1"

@@ -1,13 +1,11 @@
 """torch.cond, torch.while_loop and frameloom.cond: part of the graph where the branches only compute, interpreted where not."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
 import frameloom
 from frameloom.capture import control
+from tests import fresh
 from tests.helpers import jit_for_test
 from tests.observe import assert_same_call, observe
 
@@ -239,5 +237,5 @@ g = frameloom.jit(lambda x: torch.cond(x.sum() > 0, lambda y: y, torch.cos, (x,)
 f(torch.ones(3)), f(-torch.ones(3)), g(torch.ones(3)), g(-torch.ones(3))
 print([m for m in sys.modules if m.startswith(("torch._dynamo", "torch._inductor"))])
 """
-    found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    found = fresh.run(text, check=True)
     assert found.stdout.strip() == "[]"

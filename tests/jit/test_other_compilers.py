@@ -3,16 +3,14 @@
 In processes of their own: that compiler patches PyTorch when it is imported.
 """
 
-import subprocess
-import sys
 import textwrap
+
+from tests import fresh
 
 
 def run(program):
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    imported = "torch", "tests.helpers", "torch._dynamo"
+    fresh.run(textwrap.dedent(program), imported=imported, check=True)
 
 
 def test_a_function_compiled_by_pytorch():

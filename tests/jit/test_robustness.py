@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import threading
 
@@ -14,6 +13,7 @@ import frameloom
 from frameloom import jit
 from frameloom.capture import _capture
 from frameloom.compile_lock import compile_lock
+from tests import fresh
 
 PROGRAM = """
 import torch, frameloom
@@ -38,9 +38,7 @@ def run_program(folder, text=PROGRAM, **variables):
         k: v for k, v in os.environ.items() if not k.startswith("FRAMELOOM_") and k != "CXX"
     }
     environment |= {"FRAMELOOM_CACHE_DIR": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(path)], env=environment | variables, capture_output=True, text=True
-    )
+    done = fresh.run(text, file=path, env=environment | variables)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout.strip(), done.stderr.strip()
@@ -270,10 +268,9 @@ def test_log_topics(tmp_path):
 
 
 def test_unknown_log_topic():
-    done = subprocess.run(
-        [sys.executable, "-c", "import frameloom; frameloom.jit"],
-        env=os.environ | {"FRAMELOOM_LOGS": "breaks,wrong"}, capture_output=True, text=True,
-    )  # fmt: skip
+    done = fresh.run(
+        "import frameloom; frameloom.jit", env=os.environ | {"FRAMELOOM_LOGS": "breaks,wrong"}
+    )
     assert "unknown topic 'wrong'; known: all, breaks" in done.stderr
 
 

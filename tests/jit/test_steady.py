@@ -1,8 +1,6 @@
 """Where sizes vary and the same keep coming, a version for them is built beside the program, and runs their calls from then on."""
 
 import gc
-import subprocess
-import sys
 import textwrap
 import threading
 import weakref
@@ -13,6 +11,7 @@ import torch
 import frameloom.steady
 from frameloom import jit, stats
 from frameloom.background import background
+from tests import fresh
 
 OFTEN = 48  # calls, as runtime/regulars.h has it
 
@@ -221,8 +220,9 @@ def test_nothing_is_kept_alive(built):
 
 
 SCRIPT = """
-    import os, sys, torch
+    import os, sys, torch, warnings
     from frameloom import jit
+    warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
     def fn(x):
         return torch.softmax(x, -1) * x.shape[0] + x.sum(0) + {number}
     jitted = jit(fn, dynamic=True)
@@ -243,7 +243,5 @@ def test_python_ends_while_one_is_built(then, tmp_path):
     text = textwrap.dedent(SCRIPT.format(number=len(then), then=then))
     file = tmp_path / "script.py"
     file.write_text(text)
-    # Python 3.12 warns of forks beside threads.
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", file]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = fresh.run(text, file=file)
     assert done.returncode == 0 and done.stderr == ""

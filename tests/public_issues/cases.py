@@ -16,7 +16,7 @@ import torch
 
 import frameloom
 from frameloom import debug
-from tests.observe import assert_same_call, observe
+from tests.observe import assert_same_call, observe, seed
 
 
 class Everything:
@@ -41,7 +41,7 @@ class Case:
     def _run(self) -> None:
         sides = []
         for jitted in (False, True):
-            torch.manual_seed(0)
+            seed(0)
             fn, *calls = self.make()
             fn = frameloom.jit(fn, **self.options) if jitted else fn
             if self.backward:

@@ -2,8 +2,6 @@
 
 import os
 import stat
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 from frameloom.config import Config
 from frameloom.runtime.cache import DiskCache, digest
+from tests import fresh
 
 
 def test_round_trip(tmp_path):
@@ -109,7 +108,7 @@ if (child := os.fork()) == 0:
 os.waitpid(child, 0)
 print(path.exists())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = fresh.run(program)
     assert done.stdout == "True\n", done.stderr
 
 

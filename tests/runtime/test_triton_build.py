@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from frameloom.errors import BuildError, KernelError
 from frameloom.runtime import triton_build, triton_pool
 from frameloom.runtime.cache import DiskCache
 from frameloom.runtime.triton_build import build, try_build
+from tests import fresh
 
 pytest.importorskip("triton")
 
@@ -206,7 +206,7 @@ def test_a_worker_ends_with_its_parent(tmp_path):
         "print(triton_pool.shared_pool()._workers[0].process.pid, flush=True)\n"
         "os._exit(0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = fresh.run(program)
     pid = int(done.stdout)
     for _ in range(200):
         try:
@@ -286,7 +286,7 @@ def test_nothing_is_written_to_tritons_own_cache(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     environment = {**os.environ, "HOME": str(home), "TRITON_HOME": str(home)}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    fresh.run(program, env=environment, check=True)
     assert not list(home.iterdir())
 
 
