@@ -18,6 +18,7 @@ import torch.fx
 from frameloom.capture.autograd_functions import with_functions
 from frameloom.capture.carried import Carried, SizeNodes, is_size, symbols_in
 from frameloom.capture.fake import Fake
+from frameloom.capture.flow import note_leading, reach
 from frameloom.capture.functional import current
 from frameloom.capture.graph import Backward, Layout, Noticed, ViewOutput, behind
 from frameloom.capture.history import Histories, without_autocast
@@ -102,7 +103,7 @@ class Joint:
                 return torch.autograd.grad(roots, leaves, self.seeds, allow_unused=True)
 
         self.recorder.function, self.recorder.where = torch.autograd.grad, ""
-        self.recorder.notes_nodes = any(REGION in n.meta for n in self.recorder.graph.nodes)
+        self.recorder.notes_nodes = True
         self.recorder.soft_sizes.begin()
         try:
             with without_autocast():
@@ -110,6 +111,9 @@ class Joint:
         except (RuntimeError, ZeroDivisionError) as error:
             # The program's own error, at its own call of backward; or a shape function's, of means of nothing.
             raise Break("gradient", str(error).splitlines()[0]) from error
+        finally:
+            self.recorder.notes_nodes = False
+        note_leading(self._later(), self.histories, [s.node for s in self.seeds])
         if self.recorder.facts.symbols:
             self.recorder.soft_sizes.settle_gradients([g for g in found if g is not None])
         return found
@@ -175,7 +179,7 @@ class Joint:
         for n in ends:
             _copy_with(graph, n, again, copies)
         graph.output(tuple(copies[e] for e in ends))
-        reach = self._reach(order)
+        reached_from = reach(order, [s.node for s in self.seeds])
         whole = None
         if recorder.functions:
             recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
@@ -200,7 +204,7 @@ class Joint:
             layouts=tuple(map(Layout.of, self.seeds)),
             sizes=carried,
             n_late=len(late),
-            needs=tuple(frozenset(reach.get(e, ())) for e in ends),
+            needs=tuple(frozenset(reached_from.get(e, ())) for e in ends),
             frees=self.histories.frees,
             noticed=self._noticed(order, saved),
             turns_on=not torch.is_grad_enabled(),
@@ -321,15 +325,6 @@ class Joint:
             else Carried(s, s.source.kind, number[given[s]], s.source.dim)
             for s in found
         )
-
-    def _reach(self, order: Sequence[Node]) -> dict[Node, set[int]]:
-        """Which tangents a node depends on."""
-        found: dict[Node, set[int]] = {s.node: {k} for k, s in enumerate(self.seeds)}
-        for n in order:
-            for a in n.all_input_nodes:
-                if a in found:
-                    found.setdefault(n, set()).update(found[a])
-        return found
 
 
 def _given_to(nodes: Iterable[Node]) -> set[Node]:

@@ -35,6 +35,7 @@ from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.dead_calls import is_refused
 from frameloom.capture.device_layouts import LAYOUTS, as_converted
 from frameloom.capture.fake import Fake, fake_like
+from frameloom.capture.flow import note_node
 from frameloom.capture.functional import Memory, Written, current
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.joint import Joint, check_inputs, wants_gradients
@@ -62,7 +63,6 @@ from frameloom.capture.record_views import reshape, view
 from frameloom.capture.record_writes import forget_views, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.refused_dtypes import check_dtype
-from frameloom.capture.regions import FROM
 from frameloom.capture.shapes import as_known
 from frameloom.capture.soft_sizes import SoftSizes
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
@@ -455,8 +455,8 @@ class Recorder(TorchDispatchMode):
         node.meta["stack"], node.meta["site"] = self.where, self.site
         if not torch.is_grad_enabled():
             node.meta["grad"] = False
-        if self.notes_nodes and (of := torch._C._current_autograd_node()) is not None:  # type: ignore[attr-defined]
-            node.meta[FROM] = of._sequence_nr()
+        if self.notes_nodes:
+            note_node(node)
         if like is None:
             device = device_of(func, node_args, node_kwargs)
             meta = infer_node(func, node_args, node_kwargs)
