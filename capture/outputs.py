@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -110,17 +110,20 @@ def has_history(fake: Fake) -> bool:
         raise Break("gradient", str(error).splitlines()[0]) from error
 
 
-def are_recorded(outputs: Sequence[Fake]) -> bool:
-    """Whether autograd, for which none of them has a history yet, is to know the views among them: the program made them with gradient
-    mode on, one by one, of tensors that require no gradient."""
-    line = [f for fake in outputs for f in _line(fake)]
+def recorded_views(outputs: Sequence[Fake]) -> frozenset[int]:
+    """Those of `outputs` that autograd, for which they have no history yet, is to know as views: the program made them with gradient mode on, one by
+    one, of a tensor that requires no gradient."""
+    return frozenset(n for n, fake in enumerate(outputs) if _is_recorded(_line(fake)))
+
+
+def _is_recorded(line: Sequence[Fake]) -> bool:
     views = [f.view_of for f in line if f.view_of is not None]
     return not any(f.requires_grad or f.by_function for f in line) and all(
         v.grad and v.counts and v.piece is None and v.func is not DETACH for v in views
     )
 
 
-def told_views(outputs: Sequence[Fake], recorded: bool) -> frozenset[int]:
+def told_views(outputs: Sequence[Fake], recorded: Collection[int]) -> frozenset[int]:
     """Those of `outputs`, for which autograd has no history, that it knows as views, also of what nobody sees.  What is alone only where the mode
     in which views are made again is as good as the one in which the program made it: autograd refuses writes to others."""
     count = Counter(id(f.memory) for f in outputs)
@@ -130,7 +133,7 @@ def told_views(outputs: Sequence[Fake], recorded: bool) -> frozenset[int]:
         if not _is_told(f):
             continue
         unseen = all(v.piece is not None or not v.grad for v in line)
-        if recorded or unseen or count[id(f.memory)] > 1:
+        if n in recorded or unseen or count[id(f.memory)] > 1:
             found.add(n)
     return frozenset(found)
 

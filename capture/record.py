@@ -55,7 +55,7 @@ from frameloom.capture.number_inputs import (
     without_numbers,
 )
 from frameloom.capture.number_ranges import check_numbers, guard_ranges
-from frameloom.capture.outputs import Outputs, are_recorded, told_views
+from frameloom.capture.outputs import Outputs, recorded_views, told_views
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.own_ops import special_of
 from frameloom.capture.products import products_over
@@ -340,8 +340,8 @@ class Recorder(TorchDispatchMode):
             for i, (_, real, fake) in enumerate(self.inputs)
             if i in mutated and not fake.memory.counted and not real.is_inference()
         ]
-        recorded_views = are_recorded(outputs)
-        views = told_views(outputs, recorded_views)
+        recorded = recorded_views(outputs)
+        views = told_views(outputs, recorded)
         for fake in outputs:
             if fake.memory.version:
                 forget_views(fake)
@@ -379,7 +379,7 @@ class Recorder(TorchDispatchMode):
             examples=tuple(given[i][1] for i in used),
             mutated=tuple(used.index(i) for i in mutated),
             uncounted=tuple(used.index(i) for i in uncounted),
-            recorded_views=recorded_views,
+            recorded_views=recorded if backward is None else frozenset(),
             views=views if backward is None else frozenset(),
             n_ops=self.n_ops,
             facts=self.facts,

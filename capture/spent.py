@@ -5,7 +5,7 @@ In eager such a tensor still has a history, of which autograd says that it was f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -79,16 +79,6 @@ class Used:
         for origin in self.ends:
             r.load_origin(origin)
         code.call(2 + len(self.ends))
-
-
-def without_gradients(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Library calls in a graph that contains its backward pass are no part of anybody's history."""
-
-    def run(*inputs: Any) -> Any:
-        with torch.no_grad():
-            return compiled(*inputs)
-
-    return run
 
 
 def _has_history(t: Tracer, value: TensorValue) -> bool:

@@ -144,7 +144,7 @@ def assemble(
         outputs=outputs,
         arena_bytes=arena_bytes,
         owned=captured.owned,
-        recorded_views=captured.recorded_views and captured.backward is None,
+        recorded_views=captured.recorded_views,
         views=captured.views,
         otherwise=partial(_op_by_op, without_examples(captured))
         if any(isinstance(s, DrawCall) for s in steps)

@@ -151,7 +151,7 @@ class _BackwardHalf:
             frozen=(),
             restarts=False,
             owned=True,
-            recorded_views=False,
+            recorded_views=frozenset(),
             views=frozenset(),
             n_ops=sum(n.op == "call_function" and not is_view(n) for n in graph.nodes),
             backward=None,

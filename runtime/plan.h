@@ -205,14 +205,14 @@ struct Output {
     enum Kind { VIEW, INPUT, CONSTANT, SIZE } kind;
     int number; // view, input or size
     PyObject *constant;
-    int base = -1;        // the view of its whole buffer that it is made a view of, if it is one
-    bool is_view = false; // also where no other shares its memory
+    int base = -1;         // the view of its whole buffer that it is made a view of, if it is one
+    bool is_view = false;  // also where no other shares its memory
+    bool recorded = false; // whether it is made in the caller's gradient mode, where it is a view
 };
 
 struct Program {
     int input_count = 0;
-    bool owned = false;          // calls are expected to own their inputs
-    bool recorded_views = false; // results that are views are made in the caller's gradient mode
+    bool owned = false; // calls are expected to own their inputs
     std::vector<Buffer> buffers;
     std::vector<View> views;
     std::vector<Kernel> kernels;

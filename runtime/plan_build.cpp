@@ -29,10 +29,9 @@ bool Parser::parse() {
         !sized_number(spec, "arena_bytes", &program->arena_bytes, &program->arena_bytes_size))
         return false;
     program->input_count = (int)inputs;
-    PyObject *owned = field(spec, "owned"), *recorded_views = field(spec, "recorded_views");
-    if (owned == nullptr || recorded_views == nullptr) return false;
+    PyObject *owned = field(spec, "owned");
+    if (owned == nullptr) return false;
     program->owned = owned == Py_True;
-    program->recorded_views = recorded_views == Py_True;
     program->otherwise = field(spec, "otherwise");
     program->refused = field(spec, "refused");
     PyObject *steady = field(spec, "steady");
@@ -205,19 +204,20 @@ bool Parser::output(PyObject *item) {
 // Outputs that share memory are views of one tensor, as eager's are: of that which is all of it, if it is
 // returned, or else of one that nobody sees.
 bool Parser::share_bases() {
-    PyObject *told = field(spec, "views");
-    if (told == nullptr) return false;
+    PyObject *told = field(spec, "views"), *recorded = field(spec, "recorded_views");
+    if (told == nullptr || recorded == nullptr) return false;
     std::map<int, std::vector<Output *>> sharing;
     for (size_t i = 0; i < program->outputs.size(); i++) {
         Output &output = program->outputs[i];
-        if (output.kind != Output::VIEW || program->views[output.number].buffer < program->input_count)
-            continue;
-        sharing[program->views[output.number].buffer].push_back(&output);
+        if (output.kind != Output::VIEW) continue;
         if (PyObject *number = PyLong_FromSize_t(i)) {
             output.is_view = PySet_Contains(told, number) > 0;
+            output.recorded = PySet_Contains(recorded, number) > 0;
             Py_DECREF(number);
         }
         if (PyErr_Occurred()) return false;
+        if (program->views[output.number].buffer >= program->input_count)
+            sharing[program->views[output.number].buffer].push_back(&output);
     }
     for (auto &[buffer, outputs] : sharing) {
         if (outputs.size() < 2 && !outputs[0]->is_view) continue;

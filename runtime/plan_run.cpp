@@ -205,9 +205,10 @@ struct Call : Frame {
         return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
     }
 
-    PyObject *results() {
+    PyObject *results(NoGrad &no_grad) {
         PyObject *result = PyTuple_New((Py_ssize_t)program.outputs.size());
         for (size_t i = 0; i < program.outputs.size() && result; i++) {
+            no_grad.set(!program.outputs[i].recorded);
             PyObject *item = output(program.outputs[i]);
             if (item)
                 PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
@@ -302,8 +303,7 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     bool good = frame.take_scratch() && frame.make(program.made) && frame.run_steps();
     if (!good) frame.fail(before);
     Py_XDECREF(before);
-    if (program.recorded_views) no_grad.end();
-    return good ? frame.results() : nullptr;
+    return good ? frame.results(no_grad) : nullptr;
 }
 
 } // namespace

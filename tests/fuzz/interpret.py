@@ -67,7 +67,7 @@ class _Plan:
         self.uncounted = frozenset(captured.uncounted)
         self.restarts = captured.restarts
         self.views = captured.views
-        self.recorded_views = captured.recorded_views and captured.backward is None
+        self.recorded_views = captured.recorded_views
 
     @frameloom.disable
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -88,11 +88,11 @@ class _Plan:
         for tensor, version in versions:
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
         given = dict(zip(self.program.inputs, inputs, strict=True))
-        with torch.set_grad_enabled(self.recorded_views and torch.is_grad_enabled()):
-            return tuple(
-                _output(o, m, given, k in self.views)
-                for k, (o, m) in enumerate(zip(self.program.outputs, made, strict=True))
-            )
+        found = []
+        for k, (o, m) in enumerate(zip(self.program.outputs, made, strict=True)):
+            with torch.set_grad_enabled(k in self.recorded_views and torch.is_grad_enabled()):
+                found.append(_output(o, m, given, k in self.views))
+        return tuple(found)
 
 
 def _output(output: Any, made: Any, given: dict[Buffer, Any], is_view: bool) -> Any:
