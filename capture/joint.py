@@ -96,6 +96,8 @@ class Joint:
     def _differentiate(self) -> list[Fake | None]:
         roots = [self.results[n] for n in self.tangents]
         leaves = [self.recorder.inputs[n][2] for n in self.inputs]
+        if not leaves:  # what autograd raises then is another exception in each version
+            raise Break("gradient", "a history that leads to no input")
 
         def gradients() -> Any:
             # In this thread: the dispatch mode is its own.

@@ -90,6 +90,8 @@ def _is_freed(t: Tracer, value: TensorValue) -> bool:
     recorder, before = t.recorder, t.recorder.snapshot()
     leaves = [f for _, _, f in recorder.inputs if f.requires_grad]
     leaves += [f for f, _ in t.leaves.values()]
+    if not leaves:
+        return False
 
     def ask() -> Any:
         with torch.autograd.set_multithreading_enabled(False):

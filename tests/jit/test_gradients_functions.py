@@ -273,3 +273,20 @@ def test_gradients_of_a_function_some_of_whose_results_have_none(cls, fn, place)
         return [x.grad, y.grad]
 
     same_training(program)
+
+
+def test_a_history_that_leads_to_no_input(monkeypatch):
+    """PyTorch 2.11 refuses to ask for no gradients by another exception than later ones."""
+    grad = torch.autograd.grad
+
+    def asked(outputs, inputs, *args, **kwargs):
+        assert inputs
+        return grad(outputs, inputs, *args, **kwargs)
+
+    def fn(z):
+        t = z.detach().requires_grad_()
+        kept = checkpoint(lambda q: (q * t).tanh(), t, use_reentrant=False)
+        return Flat.apply(kept, 1)[0]
+
+    monkeypatch.setattr(torch.autograd, "grad", asked)
+    same_training(lambda jit: facts(jit(fn)(torch.ones(2, 2))), plain=None)
