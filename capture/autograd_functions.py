@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from frameloom.capture.aten_op import stays_unused
 from frameloom.capture.fake import Fake
+from frameloom.capture.flow import FUNCTION, note_node
 from frameloom.capture.functional import current
 from frameloom.capture.graph import Layout, function_of
 from frameloom.capture.saved import is_view
@@ -54,10 +55,16 @@ class Derivative:
     results: list[Node] = field(default_factory=list)  # where the function was called
     operands: list[Node] = field(default_factory=list)
 
+    @property
+    def fills(self) -> bool:
+        """Whether it runs with zeros for gradients that are missing."""
+        return self.materializes and len(self.given) > 1
+
     def record(self, recorder: Recorder, gradients: Sequence[Any]) -> list[Any]:
         """Its gradients, per argument that is a tensor."""
         if torch.is_grad_enabled():
             raise Break("autograd", f"a gradient of a gradient of {self.name}")
+        last = recorder.graph._root.prev
         if any(memory.version != version for memory, version in self.memories):
             raise Break("gradient", f"what {self.name}.backward needs is changed in place")
         places = self.graph.find_nodes(op="placeholder")[len(self.reads) :]
@@ -68,14 +75,19 @@ class Derivative:
         found = []
         for node in self.graph.nodes:
             if node.op == "output":
-                # Handed on as they came.
+                # Handed on as they came, or as the zeros that the function gets for them.
                 found = [
-                    came[n] if n in came else _result(n, fitted, copies, recorder)
+                    (aten.alias.default(came[n]) if self.fills else came[n])
+                    if n in came
+                    else _result(n, fitted, copies, recorder)
                     for n in node.args[0]
                 ]
             elif node.op != "placeholder":
                 copies[node] = recorder.graph.node_copy(node, copies.__getitem__)
                 recorder.n_ops += 1
+        while last.next.op != "root":
+            last = last.next
+            note_node(last, FUNCTION)
         return [None if k is None else found[k] for k in self.made]
 
 

@@ -189,9 +189,8 @@ class CapturedGraph:
     # Whether a call that fails before it writes starts anew: what runs the graph raises RunPlainly then.
     restarts: bool = False
     owned: bool = False  # whether calls hand over their inputs, which go after their last use
-    recorded_views: frozenset[int] = (
-        frozenset()
-    )  # the outputs that the program made with gradient mode on
+    # The outputs that are views, if they are, which the program made with gradient mode on.
+    recorded_views: frozenset[int] = frozenset()
     views: frozenset[int] = frozenset()  # the outputs that are views also where they are alone
     uncounted: tuple[int, ...] = ()  # those of `mutated` that are only written through `.data`
     # Where the outputs need gradients; the graph then also returns what is saved for them.

@@ -40,6 +40,10 @@ class Histories:
             kept = {n: tuple(_memories(f, recorder)) for n, f in functions.items()}
         except RuntimeError as error:  # one was changed in place
             raise Break("gradient", str(error).splitlines()[0]) from error
+        self.leading: dict[int, set[int]] = {}  # to a node, by its number, which of the roots lead
+        for n, h in enumerate(histories):
+            for f in h:
+                self.leading.setdefault(f._sequence_nr(), set()).add(n)
         saving = [{id(f) for f in h if kept[id(f)]} for h in histories]
         # Per root, those whose histories share a node that saves tensors: a backward pass from one lets go of what the other needs.  None where
         # nothing is saved.

@@ -18,6 +18,7 @@ import torch.fx
 from frameloom.capture.autograd_functions import with_functions
 from frameloom.capture.carried import Carried, SizeNodes, is_size, symbols_in
 from frameloom.capture.fake import Fake
+from frameloom.capture.flow import note_leading, reach
 from frameloom.capture.functional import current
 from frameloom.capture.graph import Backward, Layout, Noticed, ViewOutput, behind
 from frameloom.capture.history import Histories, without_autocast
@@ -95,6 +96,8 @@ class Joint:
     def _differentiate(self) -> list[Fake | None]:
         roots = [self.results[n] for n in self.tangents]
         leaves = [self.recorder.inputs[n][2] for n in self.inputs]
+        if not leaves:  # what autograd raises then is another exception in each version
+            raise Break("gradient", "a history that leads to no input")
 
         def gradients() -> Any:
             # In this thread: the dispatch mode is its own.
@@ -102,7 +105,7 @@ class Joint:
                 return torch.autograd.grad(roots, leaves, self.seeds, allow_unused=True)
 
         self.recorder.function, self.recorder.where = torch.autograd.grad, ""
-        self.recorder.notes_nodes = any(REGION in n.meta for n in self.recorder.graph.nodes)
+        self.recorder.notes_nodes = True
         self.recorder.soft_sizes.begin()
         try:
             with without_autocast():
@@ -110,6 +113,9 @@ class Joint:
         except (RuntimeError, ZeroDivisionError) as error:
             # The program's own error, at its own call of backward; or a shape function's, of means of nothing.
             raise Break("gradient", str(error).splitlines()[0]) from error
+        finally:
+            self.recorder.notes_nodes = False
+        note_leading(self._later(), self.histories, [s.node for s in self.seeds])
         if self.recorder.facts.symbols:
             self.recorder.soft_sizes.settle_gradients([g for g in found if g is not None])
         return found
@@ -138,8 +144,8 @@ class Joint:
         read = {a for n in order if n in later for a in operands_of(n) if not is_size(a)} | set(
             ends
         )
-        reach = self._reach(order)
-        readers = _readers([n for n in order if n in later], ends, reach, len(self.seeds))
+        reached_from = reach(order, [s.node for s in self.seeds])
+        readers = _readers([n for n in order if n in later], ends, reached_from, len(self.seeds))
         saved = self._saved(forward, read - later, results, regions.results(forward), readers)
         again, _ = reached(forward, read, saved)
         for n in drawn:
@@ -201,7 +207,7 @@ class Joint:
             layouts=tuple(map(Layout.of, self.seeds)),
             sizes=carried,
             n_late=len(late),
-            needs=tuple(frozenset(reach.get(e, ())) for e in ends),
+            needs=tuple(frozenset(reached_from.get(e, ())) for e in ends),
             frees=self.histories.frees,
             noticed=self._noticed(order, saved),
             turns_on=not torch.is_grad_enabled(),
@@ -330,26 +336,17 @@ class Joint:
             for s in found
         )
 
-    def _reach(self, order: Sequence[Node]) -> dict[Node, set[int]]:
-        """Which tangents a node depends on."""
-        found: dict[Node, set[int]] = {s.node: {k} for k, s in enumerate(self.seeds)}
-        for n in order:
-            for a in n.all_input_nodes:
-                if a in found:
-                    found.setdefault(n, set()).update(found[a])
-        return found
-
 
 def _readers(
-    later: Iterable[Node], ends: Collection[Node], reach: Mapping[Node, set[int]], count: int
+    later: Iterable[Node], ends: Collection[Node], passes: Mapping[Node, set[int]], count: int
 ) -> dict[Node, set[int]]:
     """By what is read: in the passes from which of `count` tangents `later`, in order, reads it."""
     found: dict[Node, set[int]] = {e: set(range(count)) for e in ends}
     for n in reversed([*later]):
         # What depends on no tangent is computed for what reads it.
-        passes = reach.get(n) or found.get(n, ())
+        own = passes.get(n) or found.get(n, ())
         for a in operands_of(n):
-            found.setdefault(a, set()).update(passes)
+            found.setdefault(a, set()).update(own)
     return found
 
 

@@ -110,9 +110,9 @@ def has_history(fake: Fake) -> bool:
         raise Break("gradient", str(error).splitlines()[0]) from error
 
 
-def recorded(outputs: Sequence[Fake]) -> frozenset[int]:
-    """Those of `outputs` that autograd, for which none has a history yet, is to know as views: the program made them with gradient mode
-    on, one by one, of tensors that require no gradient."""
+def recorded_views(outputs: Sequence[Fake]) -> frozenset[int]:
+    """Those of `outputs` that autograd, for which they have no history yet, is to know as views: the program made them with gradient mode on, one by
+    one, of a tensor that requires no gradient."""
     return frozenset(n for n, fake in enumerate(outputs) if _is_recorded(_line(fake)))
 
 

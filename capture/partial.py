@@ -15,6 +15,7 @@ import torch.fx
 
 from frameloom.capture.carried import given_sizes
 from frameloom.capture.fake import Fake
+from frameloom.capture.flow import reach
 from frameloom.capture.graph import Backward, copy_node
 from frameloom.capture.sized import empty_strided, strides_of
 from frameloom.ir.size import Size
@@ -39,14 +40,10 @@ def partial_backward(how: Backward, missing: Set[int]) -> Partial:
     nodes = list(how.graph.nodes)
     placeholders = [n for n in nodes if n.op == "placeholder"]
     first = len(placeholders) - len(how.tangents)
-    reach: dict[Node, set[int]] = {p: {k} for k, p in enumerate(placeholders[first:])}
-    for n in nodes:
-        for a in n.all_input_nodes:
-            if a in reach:
-                reach.setdefault(n, set()).update(reach[a])
+    flows = reach(nodes, placeholders[first:])
 
     def is_gone(n: Node) -> bool:
-        return n in reach and reach[n] <= missing
+        return n in flows and flows[n] <= missing
 
     def operand(n: Node) -> Node:
         return _zeros(graph, n) if is_gone(n) else copies[n]

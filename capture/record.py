@@ -35,6 +35,7 @@ from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.dead_calls import is_refused
 from frameloom.capture.device_layouts import LAYOUTS, as_converted
 from frameloom.capture.fake import Fake, fake_like
+from frameloom.capture.flow import note_node
 from frameloom.capture.functional import Memory, Written, current
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.joint import Joint, check_inputs, wants_gradients
@@ -54,7 +55,7 @@ from frameloom.capture.number_inputs import (
     without_numbers,
 )
 from frameloom.capture.number_ranges import check_numbers, guard_ranges
-from frameloom.capture.outputs import Outputs, recorded, told_views
+from frameloom.capture.outputs import Outputs, recorded_views, told_views
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.own_ops import special_of
 from frameloom.capture.products import products_over
@@ -62,7 +63,6 @@ from frameloom.capture.record_views import reshape, view
 from frameloom.capture.record_writes import forget_views, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.refused_dtypes import check_dtype
-from frameloom.capture.regions import FROM
 from frameloom.capture.shapes import as_known
 from frameloom.capture.soft_sizes import SoftSizes
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
@@ -340,8 +340,8 @@ class Recorder(TorchDispatchMode):
             for i, (_, real, fake) in enumerate(self.inputs)
             if i in mutated and not fake.memory.counted and not real.is_inference()
         ]
-        recorded_views = recorded(outputs)
-        views = told_views(outputs, recorded_views)
+        recorded = recorded_views(outputs)
+        views = told_views(outputs, recorded)
         for fake in outputs:
             if fake.memory.version:
                 forget_views(fake)
@@ -379,7 +379,7 @@ class Recorder(TorchDispatchMode):
             examples=tuple(given[i][1] for i in used),
             mutated=tuple(used.index(i) for i in mutated),
             uncounted=tuple(used.index(i) for i in uncounted),
-            recorded_views=recorded_views if backward is None else frozenset(),
+            recorded_views=recorded if backward is None else frozenset(),
             views=views if backward is None else frozenset(),
             n_ops=self.n_ops,
             facts=self.facts,
@@ -455,8 +455,8 @@ class Recorder(TorchDispatchMode):
         node.meta["stack"], node.meta["site"] = self.where, self.site
         if not torch.is_grad_enabled():
             node.meta["grad"] = False
-        if self.notes_nodes and (of := torch._C._current_autograd_node()) is not None:  # type: ignore[attr-defined]
-            node.meta[FROM] = of._sequence_nr()
+        if self.notes_nodes:
+            note_node(node)
         if like is None:
             device = device_of(func, node_args, node_kwargs)
             meta = infer_node(func, node_args, node_kwargs)

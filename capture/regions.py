@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch.fx
 
 from frameloom.capture.aten_op import draws
+from frameloom.capture.flow import FROM
 from frameloom.capture.graph import copy_node
 from frameloom.capture.random_again import STATE, operands_of
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 Node = torch.fx.Node
 NO_END = 1 << 64
 REGION = "region"  # in a node's meta: its Region
-FROM = "from"  # in the meta of what a backward pass records: the number of the autograd node that computes it
 
 
 @dataclass(frozen=True, eq=False)

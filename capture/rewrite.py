@@ -42,7 +42,7 @@ from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
 from frameloom.capture.resume import STATE, FrameWriter
 from frameloom.capture.shown import choose_shown
 from frameloom.capture.size_guards import guard_sizes
-from frameloom.capture.spent import Used, without_gradients, without_histories
+from frameloom.capture.spent import Used, without_histories
 from frameloom.capture.surroundings import watch_autograd
 from frameloom.capture.values.base import NULL, Avoid, LazyValue, Value
 from frameloom.capture.values.const import ConstValue, is_nan
@@ -129,8 +129,6 @@ class Piece:
                 self.compiled = verified(self.compiled, self.graph.gm)
             if t.foreseen:
                 self.compiled = forgetting(t, self.compiled)
-            if t.went_back and self.graph.backward is None:
-                self.compiled = without_gradients(self.compiled)
         if t.arrays:
             if self.graph is None:
                 raise Avoid(t.arrays[0].site)

@@ -343,7 +343,9 @@ def note_not_1(sizes: Sequence[Int], is_plain: bool) -> None:
 
 
 def _in_order(shape: Sequence[Int], strides: Sequence[Int]) -> bool:
-    """Whether each dimension steps over all of the next one: then none is exchanged, whichever has a size of 1."""
+    """Whether each dimension steps over all of the next one: then none is exchanged, whichever has a size of 1.  One of size 0 goes before one of 1."""
+    if any(map(_is_zero, shape)):
+        return False
     there = [d for d in range(len(shape)) if not _is_zero(strides[d])]
     pairs = [(strides[j] * shape[j], strides[i]) for i, j in pairwise(there)]
     return all(hint_of(a) <= hint_of(b) for a, b in pairs) and all(a <= b for a, b in pairs)

@@ -5,7 +5,7 @@ In eager such a tensor still has a history, of which autograd says that it was f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -81,16 +81,6 @@ class Used:
         code.call(2 + len(self.ends))
 
 
-def without_gradients(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Library calls in a graph that contains its backward pass are no part of anybody's history."""
-
-    def run(*inputs: Any) -> Any:
-        with torch.no_grad():
-            return compiled(*inputs)
-
-    return run
-
-
 def _has_history(t: Tracer, value: TensorValue) -> bool:
     with t.recorder:  # autograd makes that of a view anew where its base was written to
         return value.fake.grad_fn is not None
@@ -100,6 +90,8 @@ def _is_freed(t: Tracer, value: TensorValue) -> bool:
     recorder, before = t.recorder, t.recorder.snapshot()
     leaves = [f for _, _, f in recorder.inputs if f.requires_grad]
     leaves += [f for f, _ in t.leaves.values()]
+    if not leaves:
+        return False
 
     def ask() -> Any:
         with torch.autograd.set_multithreading_enabled(False):

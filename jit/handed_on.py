@@ -18,6 +18,7 @@ from frameloom.capture.graph import Backward
 from frameloom.capture.partial import Partial
 
 AS_STRIDED = torch.ops.aten.as_strided.default  # says itself how its result lies
+ALIAS = torch.ops.aten.alias.default
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def handed_on(how: Backward, part: Partial, missing: frozenset[int]) -> tuple[Ha
     for place, node in enumerate(part.graph.output_node().args[0]):  # type: ignore[arg-type]
         views: list[torch.fx.Node] = []
         while _is_view(node):
-            views.insert(0, node)
+            if node.target is not ALIAS:
+                views.insert(0, node)
             node = node.args[0]
         if node in seeds:
             k = seeds[node]

@@ -210,14 +210,14 @@ bool Parser::share_bases() {
     for (size_t i = 0; i < program->outputs.size(); i++) {
         Output &output = program->outputs[i];
         if (output.kind != Output::VIEW) continue;
-        bool is_of_input = program->views[output.number].buffer < program->input_count;
-        if (!is_of_input) sharing[program->views[output.number].buffer].push_back(&output);
         if (PyObject *number = PyLong_FromSize_t(i)) {
-            output.is_view = !is_of_input && PySet_Contains(told, number) > 0;
-            output.is_recorded = PySet_Contains(recorded, number) > 0;
+            output.is_view = PySet_Contains(told, number) > 0;
+            output.recorded = PySet_Contains(recorded, number) > 0;
             Py_DECREF(number);
         }
         if (PyErr_Occurred()) return false;
+        if (program->views[output.number].buffer >= program->input_count)
+            sharing[program->views[output.number].buffer].push_back(&output);
     }
     for (auto &[buffer, outputs] : sharing) {
         if (outputs.size() < 2 && !outputs[0]->is_view) continue;

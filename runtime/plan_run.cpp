@@ -205,19 +205,15 @@ struct Call : Frame {
         return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
     }
 
-    // Ends `no_grad` in between.
     PyObject *results(NoGrad &no_grad) {
         PyObject *result = PyTuple_New((Py_ssize_t)program.outputs.size());
-        for (bool is_recorded : {false, true}) {
-            if (is_recorded) no_grad.end();
-            for (size_t i = 0; i < program.outputs.size() && result; i++) {
-                if (program.outputs[i].is_recorded != is_recorded) continue;
-                PyObject *item = output(program.outputs[i]);
-                if (item)
-                    PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
-                else
-                    Py_CLEAR(result);
-            }
+        for (size_t i = 0; i < program.outputs.size() && result; i++) {
+            no_grad.set(!program.outputs[i].recorded);
+            PyObject *item = output(program.outputs[i]);
+            if (item)
+                PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
+            else
+                Py_CLEAR(result);
         }
         return result;
     }

@@ -215,9 +215,8 @@ class PlanSpec:
     restart: Callable[[Exception, Any], object] | None = None
     remember: Callable[[], Any] | None = None
     owned: bool = False
-    recorded_views: frozenset[int] = (
-        frozenset()
-    )  # the outputs that are made in the caller's gradient mode
+    # The outputs that are made in the caller's gradient mode where they are views.
+    recorded_views: frozenset[int] = frozenset()
     views: frozenset[int] = frozenset()  # the outputs that are views also where they are alone
     sizes: tuple[SizeCall, ...] = ()
     keys: tuple[int, ...] = ()  # those of `sizes` that decide the others

@@ -47,18 +47,16 @@ void *torch_symbol(const char *name);
 // graph was captured with, whatever mode the caller is in.
 class NoGrad {
   public:
-    explicit NoGrad(bool wanted) : was_enabled(wanted && torch_api()->grad_enabled()) {
-        if (was_enabled) torch_api()->set_grad_enabled(false);
-    }
-    ~NoGrad() { end(); }
-    void end() {
-        if (was_enabled) torch_api()->set_grad_enabled(true);
-        was_enabled = false;
+    explicit NoGrad(bool wanted) : was_enabled(wanted && torch_api()->grad_enabled()) { set(true); }
+    ~NoGrad() { set(false); }
+    void set(bool now) { // for a while
+        if (was_enabled && now != is_set) torch_api()->set_grad_enabled(!now);
+        is_set = now;
     }
     NoGrad(const NoGrad &) = delete;
 
   private:
-    bool was_enabled;
+    bool was_enabled, is_set = false;
 };
 
 // What a buffer or view looks like.  Objects are borrowed from the plan's spec.

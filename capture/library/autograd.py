@@ -49,6 +49,8 @@ def _backward(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not is_none(gradient) and not isinstance(gradient, TensorValue):
         raise Break("autograd", "backward(...)")
     leaves = _leaves(t, [loss])
+    if not leaves:
+        raise Break("autograd", "backward() along a history that leads to no leaf")
     for leaf in leaves:
         _check_leaf(t, leaf)
     with _going_back(t):

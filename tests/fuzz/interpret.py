@@ -125,11 +125,11 @@ class _Plan:
         for tensor, version in versions:
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
         given = dict(zip(self.program.inputs, inputs, strict=True))
-        results = []
+        found = []
         for k, (o, m) in enumerate(zip(self.program.outputs, made, strict=True)):
             with torch.set_grad_enabled(k in self.recorded_views and torch.is_grad_enabled()):
-                results.append(_output(o, m, given, k in self.views))
-        return tuple(results)
+                found.append(_output(o, m, given, k in self.views))
+        return tuple(found)
 
 
 def _output(output: Any, made: Any, given: dict[Buffer, Any], is_view: bool) -> Any:

@@ -229,3 +229,64 @@ def test_a_view_that_a_function_made_is_written(count, where):
         return [made if where == "inside" else caught(made.add_, 1), *facts(x)]
 
     same_training(program, plain=None)
+
+
+class Swap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return y + 1, x * 2, x * y
+
+    @staticmethod
+    def backward(ctx, g, h, _):
+        return h * 2, g
+
+
+class Unlike(torch.autograd.Function):
+    """What it gives does not depend on the gradients that it gets."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x)
+        return x * 2, y * 3
+
+    @staticmethod
+    def backward(ctx, *_):
+        return ctx.saved_tensors[0].cos(), torch.ones(2, 2)
+
+
+@pytest.mark.parametrize("cls", [Swap, Unlike])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda cls, x, y: cls.apply(x, y)[:2],
+        lambda cls, x, y: (cls.apply(x, y)[1].sin(), x * y),
+        lambda cls, x, y: (cls.apply(x, y)[0], y.sum()),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_gradients_of_a_function_some_of_whose_results_have_none(cls, fn, place):
+    """Where it does not run, its arguments have no gradient; where it runs, missing ones are zeros."""
+
+    def program(jit):
+        x, y = leaf(2, 2), leaf(2, 2)
+        jit(fn)(cls, x, y)[place].sum().backward()
+        return [x.grad, y.grad]
+
+    same_training(program)
+
+
+def test_a_history_that_leads_to_no_input(monkeypatch):
+    """PyTorch 2.11 refuses to ask for no gradients by another exception than later ones."""
+    grad = torch.autograd.grad
+
+    def asked(outputs, inputs, *args, **kwargs):
+        assert inputs
+        return grad(outputs, inputs, *args, **kwargs)
+
+    def fn(z):
+        t = z.detach().requires_grad_()
+        kept = checkpoint(lambda q: (q * t).tanh(), t, use_reentrant=False)
+        return Flat.apply(kept, 1)[0]
+
+    monkeypatch.setattr(torch.autograd, "grad", asked)
+    same_training(lambda jit: facts(jit(fn)(torch.ones(2, 2))), plain=None)

@@ -268,3 +268,11 @@ def test_padding_by_nothing():
     jitted = jit(lambda x: (F.pad(x, (0, 0)), x * 2), dynamic=True)
     x = torch.ones(1, 4).t()
     assert jitted(x)[0].stride() == F.pad(x, (0, 0)).stride()
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 2), (1, 2, 1), (3, 1, 2)])
+def test_slices_that_leave_nothing(shape):
+    """A dimension of size 0 goes before one of size 1."""
+    jitted = jit(lambda x: x[1:] * 2, dynamic=True)
+    x = torch.ones(shape)
+    assert jitted(x).stride() == (x[1:] * 2).stride()

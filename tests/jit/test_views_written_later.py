@@ -177,3 +177,23 @@ def test_views_cannot_be_detached_in_place(fn, grad):
 def test_whether_it_is_a_view(fn):
     for x in (torch.ones(2, 2), leaf(2, 2)):
         assert frameloom.jit(lambda x: fn(x)._is_view())(x) == fn(x)._is_view()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda w: torch.autograd.grad(w.sum(), w)[0],
+        lambda w: torch.empty_like(w.detach()),
+        lambda w: w.detach().exp().split(1)[0],
+    ],
+)
+def test_a_history_that_is_given_to_a_view_beside_others(other):
+    """A view is made in the mode in which the program made it, whatever the other results are."""
+
+    def program(jit):
+        w = leaf(3)
+        view, _ = jit(lambda x, w: (x.squeeze(-1), other(w)))(torch.ones(3, 3), w)
+        view.add_(w)
+        return view
+
+    same_training(program)
