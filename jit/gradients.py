@@ -90,6 +90,7 @@ class Gradients:
         # What autograd is not to keep of what is saved, by its place there: Python's numbers, and what may be changed.
         apart = self.op_by_op.numbers | how.unwatched
         self.apart = tuple(place for place, k in enumerate(how.saved_inputs) if k in apart)
+        self.unwatched = tuple(how.unwatched - self.op_by_op.numbers)
         # Of all that autograd keeps, in its order.
         n_inputs = len(how.saved_inputs) - len(self.apart)
         self.of_inputs = (
@@ -183,7 +184,7 @@ class Gradients:
         if self.apart:
             saved = [*saved]
             context.apart = [saved.pop(place) for place in reversed(self.apart)]
-            context.versions = [inputs[k]._version for k in how.unwatched]
+            context.versions = [inputs[k]._version for k in self.unwatched]
         if how.sizes:
             context.sizes = [size.read(inputs, results) for size in how.sizes]
         if self.only_tells:
@@ -464,7 +465,7 @@ def _inputs(context: Any, saved: Sequence[Any]) -> list[Any]:
         inputs[k] = tensor
     if context.others is None:
         raise RuntimeError(TWICE)
-    unwatched = piece.how.unwatched
+    unwatched = piece.unwatched
     if unwatched and context.versions != [inputs[k]._version for k in unwatched]:
         raise DoubleBackwardError(
             "an input of a checkpointed region has been modified by an inplace operation: the compiled code around it cannot "

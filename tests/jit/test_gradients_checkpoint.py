@@ -397,3 +397,21 @@ def test_a_region_that_saves_its_result_and_reads_what_changes(form, end, then):
         return out, *facts(x, w, v)
 
     same_training(program)
+
+
+def test_a_number_that_varies_beside_a_region():
+    def fn(x, y, number):
+        return (
+            x * 2,
+            y * (number + 2),
+            checkpoint(lambda q: (q * y).tanh(), x.abs(), use_reentrant=False),
+        )
+
+    jitted = frameloom.jit(fn)
+    for number in (0.0, -1.25, 3.5):
+        grads = []
+        for side in (fn, jitted):
+            x, y = torch.ones(2, 1, requires_grad=True), torch.ones(2, 2, requires_grad=True)
+            sum(t.sum() for t in side(x, y, number)).backward()
+            grads.append((x.grad, y.grad))
+        torch.testing.assert_close(grads[1], grads[0])
