@@ -140,7 +140,9 @@ def _output(output: Any, made: Any, given: dict[Buffer, Any], is_view: bool) -> 
         return made
     base = given.get(output.buffer)
     if base is None:
-        return made.data.view_as(made) if is_view else made.data
+        alone = made.data
+        view = strided_view(alone, 0, made.shape, made.stride(), made.dtype)
+        return view if is_view else alone
     first = base.storage_offset() * base.element_size() // made.element_size()
     return strided_view(base, made.storage_offset() - first, made.shape, made.stride(), made.dtype)
 
