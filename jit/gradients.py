@@ -260,7 +260,8 @@ class _BackwardPass:
         self, piece: Gradients, values: list[Any], given: Sequence[Any], last: bool
     ) -> Sequence[Any]:
         """`values`: what is saved; with `last`, the list is emptied, so that memory goes as soon as it is not needed any more."""
-        watched = is_watched(piece.on_gpu) or any([is_batched(given[n]) for n, _ in self.tangents])
+        watched = is_watched(piece.on_gpu) or torch.is_grad_enabled()
+        watched = watched or any([is_batched(given[n]) for n, _ in self.tangents])
         if self.plan is None or watched or (self.conditions and not self._holds(values)):
             made = self.module(*self._as_recorded(values), *self.given(given))
         elif last and self.consume is not None:
@@ -410,9 +411,10 @@ class Compiled(torch.autograd.Function):
         made = None
         if context.watched:
             made = with_hooks(context.watched, piece.op_by_op, inside, context.others, given)
-        if made is None and (others or torch.is_grad_enabled()):
+        again = torch.is_grad_enabled()
+        # Where nothing is read of what the forward pass had, gradients depend on those given alone.
+        if made is None and (others or (again and (how.with_functions or piece.reads(missing)))):
             # Plans read memory, which these have not, or in their own way.
-            again = torch.is_grad_enabled()
             made = piece.op_by_op.gradients(inside(), context.others, given, create_graph=again)
             if made is not None and others and not keeps_graph():
                 context.others = None

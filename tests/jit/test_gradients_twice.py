@@ -261,3 +261,41 @@ def test_passes_let_go_of_what_they_do_in_eager(name):
         passes = [caught(r.sum().backward) for r in (*results, y, *results)]
         seen.append([p and p[0] for p in passes])
     assert seen[0] == seen[1]
+
+
+LINEAR = {
+    "sums": lambda x, y: (x * 2 + y).sum(0),
+    "views": lambda x, y: x.t()[1:].reshape(-1) - y.flatten()[2:],
+    "parts": lambda x, y: torch.cat([x[:1], y.cumsum(1)]).flip(0),
+    "a mean": lambda x, y: (x - y).mean(),
+    "itself": lambda x, y: x.view(-1) + 1,
+    "other dtypes": lambda x, y: x.double() + y,
+}
+
+
+@pytest.mark.parametrize("is_expanded", [False, True])
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_functions_of_what_is_changed(name, is_expanded):
+    """Their gradients need nothing of what the forward pass had."""
+    seen = []
+    for side in (LINEAR[name], frameloom.jit(LINEAR[name])):
+        x, y = (leaf(2, 3) * 1 for _ in range(2))
+        made = side(x, y)
+        with torch.no_grad():
+            x.add_(1)
+            y.mul_(2)
+        v = torch.ones((), dtype=made.dtype, requires_grad=True)
+        given = (
+            v.expand(made.shape)
+            if is_expanded
+            else torch.arange(1, 1 + made.numel()).view(made.shape) * v
+        )
+        grads = torch.autograd.grad(made, (x, y), given, create_graph=True, allow_unused=True)
+        again = torch.autograd.grad(sum(g.square().sum() for g in grads if g is not None), v)
+        seen.append(
+            [
+                g if g is None else (g.tolist(), g.stride(), g.requires_grad)
+                for g in (*grads, *again)
+            ]
+        )
+    assert seen[0] == seen[1]
