@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 Node = torch.fx.Node
 FROM = "from"  # in the meta of what a backward pass records: the number of the autograd node that computes it
 FUNCTION = "function"  # the same, where that is a call of a Function of the program
-LEADING = (
-    "leading"  # the names of the placeholders, for gradients of results, that lead to such a node
-)
+# The names of the placeholders, for gradients of results, that lead to such a node.
+LEADING = "leading"
 
 
 def note_node(node: Node, kind: str = FROM) -> None:

@@ -33,9 +33,8 @@ MANY = 1000  # stores of one kernel: beyond, cutting goes round in circles
 BORDER = 1 / 3  # of an axis: a shorter piece is a mask's business, as the border of a window is
 SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "logaddexp"})
 
-Canonical = tuple[
-    Node, tuple[Int, ...]
-]  # a value, and the extents of the axes that it is stored over
+# A value, and the extents of the axes that it is stored over.
+Canonical = tuple[Node, tuple[Int, ...]]
 
 
 def partition(program: Program, chip_of: Callable[[str], Chip]) -> Program:

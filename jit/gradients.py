@@ -36,7 +36,7 @@ from frameloom.op_by_op import OpByOp
 from frameloom.rest import what_stays
 from frameloom.restart import start_anew
 from frameloom.result_hooks import register_hooks
-from frameloom.saved_tensors import entries, versions_of
+from frameloom.saved_tensors import TELLS, entries, versions_of
 
 Plan = Callable[..., tuple[Any, ...]]
 ALL_THERE: frozenset[int] = frozenset()
@@ -188,13 +188,13 @@ class Gradients:
         if how.sizes:
             context.sizes = [size.read(inputs, results) for size in how.sizes]
         if self.only_tells:
-            context.input_versions = ()
             context.save_for_backward(NOTHING_TO_SAVE)
             return
         saved = *saved, *self._saved_outputs(results)
         if how.noticed:  # last
             saved += tuple([(inputs if n.of_input else results)[n.number] for n in how.noticed])
-        context.input_versions = versions_of(saved, self.of_inputs)
+        if not TELLS:
+            context.input_versions = versions_of(saved, self.of_inputs)
         context.save_for_backward(*saved)
 
     def pass_for(
@@ -363,13 +363,7 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, piece: Gradients, inputs: tuple[Any, ...], *wanted: Any) -> Any:
-        context.piece, context.rest, context.changed, context.watched, context.packed = (
-            piece,
-            None,
-            (),
-            (),
-            (),
-        )
+        context.piece, context.rest, context.changed, context.watched = piece, None, (), ()
         context.set_materialize_grads(False)
         return piece.run(context, inputs)
 
@@ -436,6 +430,8 @@ class Compiled(torch.autograd.Function):
 # What the node calls: past the Python function that looks for a jvp, too.
 Compiled._backward_cls.apply = Compiled.backward  # type: ignore[attr-defined]
 Compiled._backward_cls._register_hook_dict = register_hooks  # type: ignore[attr-defined]
+# What only versions of PyTorch need that do not tell what was changed.
+Compiled._backward_cls.input_versions = Compiled._backward_cls.packed = ()  # type: ignore[attr-defined]
 # Without the Python function around it, which is there for function transforms: calls under one are left to plain Python.
 apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, Compiled)
 

@@ -1,6 +1,6 @@
 """What autograd has saved for a node, one by one: which of it was changed in place since, where `saved_tensors` only raises.
 
-PyTorch says so from 2.12 on.  Before, hooks get hold of what is saved; their versions are then compared here, in later passes, too.
+PyTorch 2.13 says so.  Where it does not, as 2.11, hooks get hold of what is saved; their versions are then compared here, in later passes, too.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ Entry = tuple[torch.Tensor, bool]  # the tensor, and whether it was changed
 
 
 def versions_of(saved: Sequence[Any], of_inputs: Sequence[bool]) -> Sequence[int]:
-    """What `entries` will need of what is about to be saved."""
-    if TELLS:
-        return ()
+    """What `entries` will need of what is about to be saved, where PyTorch does not tell."""
     return [t._version for t, is_input in zip(saved, of_inputs, strict=True) if is_input]
 
 
 def entries(context: Any, of_inputs: Sequence[bool], versions: Sequence[int]) -> list[Entry] | None:
-    """All that is saved, and for each whether it is an input; None where that is not to be had.  `versions` of the inputs."""
+    """All that is saved, in order; None where that is not to be had.  `of_inputs`: which of it are inputs; `versions`: of these, when they
+    were saved."""
     try:
         left = list(context._raw_saved_tensors)
     except RuntimeError:  # they were let go of

@@ -1,15 +1,16 @@
-"""Inputs that one result's gradient needs, changed before a backward pass from another: as PyTorch tells it since 2.12, and without its word."""
+"""Inputs that one result's gradient needs, changed before a backward pass from another: as PyTorch 2.13 tells it, and without its word."""
 
 import pytest
 import torch
 
 import frameloom
-from frameloom import saved_tensors
+from frameloom import gradients, saved_tensors
 
 
 @pytest.fixture(params=["told", "compared"])
 def way(request, monkeypatch):
-    monkeypatch.setattr(saved_tensors, "TELLS", request.param == "told" and saved_tensors.TELLS)
+    for module in (gradients, saved_tensors):
+        monkeypatch.setattr(module, "TELLS", request.param == "told" and module.TELLS)
 
 
 def program(x, w, v):
