@@ -139,7 +139,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "call it outside the jitted function",
     ),
     "unsupported_op": ("this operation cannot be recorded", "call it outside the jitted function"),
-    "unsupported_tensor": ("this kind of tensor is not supported", "pass dense tensors"),
+    "unsupported_tensor": (
+        "this kind of tensor is not supported",
+        "pass dense tensors on the CPU or a CUDA device",
+    ),
     "warning": ("Python warns here, in its place among other output", "avoid what it warns of"),
 }
 UNKNOWN = ("it cannot be captured", "call it outside the jitted function")

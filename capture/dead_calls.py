@@ -2,6 +2,7 @@
 
 In: a node that nothing needs.  Out: whether its kernel raises, tried with small tensors of ones; then the program has to make the call itself.
 They lie on the CPU for a GPU's calls, too, whose assertions would end all work there: what one device refuses, the other mostly does.
+Calls on tensors of several devices, most of which are mistakes, are made by the program.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ def is_refused(node: torch.fx.Node) -> bool:
         return False
     if node.target.namespace != "aten" or facts_of(node.target).behaviour != "pure" or draws(node):
         return False
+    if _on_several_devices(node):
+        return True
     room = [MOST]
     try:
         given = torch.fx.node.map_aggregate((node.args, node.kwargs), lambda a: _plain(a, room))
@@ -43,6 +46,12 @@ def is_refused(node: torch.fx.Node) -> bool:
     except (RuntimeError, IndexError, ValueError, TypeError):
         return True
     return False
+
+
+def _on_several_devices(node: torch.fx.Node) -> bool:
+    """But for single numbers, which every device takes from the CPU."""
+    fakes = [v for a in node.all_input_nodes if isinstance(v := a.meta.get("val"), Fake)]
+    return len({f.device for f in fakes if f.device.type != "cpu" or f.dim()}) > 1
 
 
 class _TooLarge(Exception):

@@ -147,6 +147,9 @@ class Joint:
         reached_from = reach(order, [s.node for s in self.seeds])
         readers = _readers([n for n in order if n in later], ends, reached_from, len(self.seeds))
         saved = self._saved(forward, read - later, results, regions.results(forward), readers)
+        if not saved.isdisjoint(regions.copies.values()):
+            # Neither kept nor made again: a result of another region, found in a closure.
+            raise Break("gradient", "a checkpointed region reads what only the program keeps")
         again, _ = reached(forward, read, saved)
         for n in drawn:
             if n.meta[STATE] not in saved:

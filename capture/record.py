@@ -66,7 +66,7 @@ from frameloom.capture.refused_dtypes import check_dtype
 from frameloom.capture.shapes import as_known
 from frameloom.capture.soft_sizes import SoftSizes
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
-from frameloom.capture.supported import check_result, check_supported, dtypes_of
+from frameloom.capture.supported import check_compiled, check_result, check_supported, dtypes_of
 from frameloom.capture.thread_warnings import OF_PYTHON, warnings_here
 from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.symbolic import SYMBOLS
@@ -459,6 +459,7 @@ class Recorder(TorchDispatchMode):
             note_node(node)
         if like is None:
             device = device_of(func, node_args, node_kwargs)
+            check_compiled(device)
             meta = infer_node(func, node_args, node_kwargs)
             if (layout := LAYOUTS.get((device.type, func))) is not None:
                 meta = as_known(layout(meta, *args, **kwargs))

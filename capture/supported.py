@@ -18,8 +18,13 @@ def check_supported(tensor: torch.Tensor) -> None:
         raise Break("unsupported_tensor", kind)
     if tensor.is_conj() or tensor.is_neg():
         raise Break("unsupported_tensor", "a lazily conjugated or negated tensor")
-    if tensor.device.type not in ("cpu", "cuda"):
-        raise Break("unsupported_tensor", f"device {tensor.device}")
+    check_compiled(tensor.device)
+
+
+def check_compiled(device: torch.device) -> None:
+    """Raises Break for devices that no kernels are written for ("meta" among them)."""
+    if device.type not in ("cpu", "cuda"):
+        raise Break("unsupported_tensor", f"device {device}")
 
 
 def dtypes_of(result: Any) -> list[torch.dtype]:

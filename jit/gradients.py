@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from operator import itemgetter
 from typing import Any
 
@@ -42,13 +42,19 @@ Plan = Callable[..., tuple[Any, ...]]
 ALL_THERE: frozenset[int] = frozenset()
 STRIDED = torch.strided
 has_no_memory = torch._is_zerotensor
-NOTHING_TO_SAVE = torch.empty(0)
 NO_SIZES: Mapping[Symbol, int] = {}
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 may_checkpoint = torch.autograd.Variable._execution_engine.is_checkpoint_valid
 transform = torch._C._functorch.peek_interpreter_stack
 is_batched = torch._C._functorch.is_legacy_batchedtensor
 dispatch_modes = torch._C._len_torch_dispatch_stack
+
+
+@cache
+def nothing() -> torch.Tensor:
+    """What is saved where only the error of a second pass is wanted.  It is not made when this file is imported: the
+    program may do that in inference mode, or under a mode of its own."""
+    return torch.empty(0, device="cpu")
 
 
 class DoubleBackwardError(FrameloomError, RuntimeError):
@@ -188,7 +194,7 @@ class Gradients:
         if how.sizes:
             context.sizes = [size.read(inputs, results) for size in how.sizes]
         if self.only_tells:
-            context.save_for_backward(NOTHING_TO_SAVE)
+            context.save_for_backward(nothing())
             return
         saved = *saved, *self._saved_outputs(results)
         if how.noticed:  # last

@@ -8,8 +8,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -228,6 +228,13 @@ def _compile_steady(captured: CapturedGraph, options: Options, trail: Trail) -> 
     return _assembled(captured, options, trail, written, others_may_compile)[0]
 
 
+@contextmanager
+def _without_modes() -> Iterator[None]:
+    """Constants are computed here, on the CPU, whatever default device the program has set."""
+    with torch._C.DisableTorchFunction():
+        yield
+
+
 @dataclass(frozen=True)
 class Written:
     """What is made of a graph before its kernels are compiled."""
@@ -237,6 +244,7 @@ class Written:
     texts: Texts
 
 
+@_without_modes()
 def _written(
     captured: CapturedGraph,
     options: Options,
@@ -271,6 +279,7 @@ def _written(
     return Written(programs, memory, texts)
 
 
+@_without_modes()
 def _assembled(
     captured: CapturedGraph,
     options: Options,

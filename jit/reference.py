@@ -201,6 +201,8 @@ def _default(device: str) -> torch.Generator:
 
 @contextmanager
 def as_a_plan() -> Iterator[None]:
-    """The modes in which plans run.  Nothing is warned of twice."""
-    with torch.no_grad(), torch._C._DisableAutocast(), warnings_here("ignore"):
+    """The modes in which plans run.  Nothing is warned of twice, and what is made to compare with lies where it is said to, whatever
+    default device the program has set."""
+    disabled = torch._C._DisableAutocast(), torch._C.DisableTorchFunction()
+    with torch.no_grad(), disabled[0], disabled[1], warnings_here("ignore"):
         yield

@@ -125,7 +125,12 @@ class Seen:
 
         def call(*args: Any) -> Any:
             with entered(modes), Draws() if support.disturbance[0] else contextlib.nullcontext():
-                return side.fn(*args) if side.drive is None else side.drive(side.fn, *args)
+                try:
+                    return side.fn(*args) if side.drive is None else side.drive(side.fn, *args)
+                except BaseException as error:
+                    # A checkpointed region of PyTorch 2.11 that raises leaves its hooks in place for as long as its generator lives.
+                    traceback.clear_frames(error.__traceback__)
+                    raise
 
         with torch.enable_grad():
             self.call = observe(call, make, state=side.space.get("state"), grad=True)
@@ -146,6 +151,7 @@ class Seen:
             return ""
         held = Picture([self.call.arguments, self.call.state]).tensors
         before = [(t, t.clone()) for t in held if not t.requires_grad]  # gradients among them
+        lists = [(s, len(s)) for s in self.call.state or () if isinstance(s, list)]
         total: Any = 0
         try:
             for t in found:
@@ -161,6 +167,8 @@ class Seen:
             for t, was in before:
                 if not torch.equal(t, was):
                     t.data.copy_(was)
+            for noted, length in lists:  # by hooks
+                del noted[length:]
             return str(error)
         return ""
 

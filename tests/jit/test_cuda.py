@@ -323,3 +323,14 @@ def test_ops_that_refuse_complex_numbers(op, is_used):
     with pytest.raises(type(plain.value)) as found:
         frameloom.jit(program)(z)
     assert str(found.value) == str(plain.value)
+
+
+def test_a_call_on_two_devices_whose_result_nobody_reads(x):
+    def program(x, y):
+        n = (x + y).shape[0]
+        return x * n
+
+    check(program, x, torch.randn(()), breaks=0)
+    for fn in (program, frameloom.jit(program)):
+        with pytest.raises(RuntimeError, match="same device"):
+            fn(x, torch.randn(128))

@@ -415,3 +415,19 @@ def test_a_number_that_varies_beside_a_region():
             sum(t.sum() for t in side(x, y, number)).backward()
             grads.append((x.grad, y.grad))
         torch.testing.assert_close(grads[1], grads[0])
+
+
+@pytest.mark.parametrize("is_result", [False, True])
+def test_a_region_that_reads_another_ones_result_in_a_closure(is_result):
+    def fn(y, z):
+        a = checkpoint(lambda q: q * z, y, use_reentrant=False)
+        b = checkpoint(lambda q: (q * a).tanh(), y, use_reentrant=False)
+        return (a, b) if is_result else b
+
+    def program(jit):
+        y, z = leaf(3), leaf(3)
+        made = jit(fn)(y, z)
+        sum(t.sum() for t in (made if is_result else [made])).backward()
+        return made, *facts(y, z)
+
+    same_training(program, plain=None)
