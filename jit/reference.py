@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from frameloom.ir.size import hint_of
 from frameloom.ir.substitute import topological
 
 Tensor = torch.Tensor
+CPU = torch.device("cpu")
 MOST_BYTES = 2 << 30  # of inputs
 MOST_ELEMENTS = 1 << 26  # of all values that a kernel computes on the way
 MOST_WORK = 1 << 29  # of all kernels
@@ -203,6 +204,7 @@ def _default(device: str) -> torch.Generator:
 def as_a_plan() -> Iterator[None]:
     """The modes in which plans run.  Nothing is warned of twice, and what is made to compare with lies where it is said to, whatever
     default device the program has set."""
-    disabled = torch._C._DisableAutocast(), torch._C.DisableTorchFunction()
-    with torch.no_grad(), disabled[0], disabled[1], warnings_here("ignore"):
-        yield
+    on_cpu = torch.get_default_device() == CPU
+    with torch.no_grad(), torch._C._DisableAutocast(), warnings_here("ignore"):
+        with nullcontext() if on_cpu else CPU:
+            yield
