@@ -68,8 +68,9 @@ def _std(x: Any, *args: Any, **kwargs: Any) -> Any:
     found = _var(x, *args, **kwargs)
     if found is NotImplemented:
         return found
-    # Where it is 0, eager gives no gradient.
-    return torch.where(found == 0, found.detach(), torch.where(found == 0, 1.0, found).sqrt())
+    # Where it is 0, eager gives no gradient; and it saves its result, as `relu` does, which changes nothing here.
+    root = torch.where(found == 0, 1.0, found).sqrt()
+    return torch.where(found == 0, found.detach(), root).relu()
 
 
 # --- for the recorder

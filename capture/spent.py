@@ -114,8 +114,8 @@ def _is_freed(t: Tracer, value: TensorValue) -> bool:
 
 
 def without_histories(t: Tracer, outputs: list[TensorValue], which: Collection[int]) -> list[Any]:
-    """The outputs as the graph returns them."""
-    with torch.no_grad():
+    """The outputs as the graph returns them, wherever the program is by then."""
+    with torch.inference_mode(False), torch.no_grad():
         return [
             t.recorder.run(torch.Tensor.detach, (value.fake,), {}) if n in which else value.fake
             for n, value in enumerate(outputs)

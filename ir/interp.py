@@ -175,7 +175,7 @@ def view(v: View, memory: dict[Buffer, Tensor]) -> Tensor:
         offset = whole.storage_offset() * whole.element_size()
         size = torch.empty((), dtype=v.torch_dtype).element_size()
         assert offset % size == 0
-        retyped = torch.empty((0,), dtype=v.torch_dtype)
+        retyped = torch.empty((0,), dtype=v.torch_dtype, device=whole.device)
         retyped.set_(whole.untyped_storage(), offset // size + v.offset, v.shape, v.strides)
         return retyped
     same = v.offset == 0 and tuple(whole.shape) == v.shape and whole.stride() == v.strides

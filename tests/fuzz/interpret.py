@@ -125,8 +125,13 @@ class _Plan:
         for tensor, version in versions:
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
         given = dict(zip(self.program.inputs, inputs, strict=True))
-        found = []
+        found: list[Any] = []
+        places: dict[Any, int] = {}
         for k, (o, m) in enumerate(zip(self.program.outputs, made, strict=True)):
+            first = places.setdefault((o, k if k in self.views else None), k)
+            if isinstance(o, View) and first < k:  # autograd counts who holds a gradient
+                found.append(found[first])
+                continue
             with torch.set_grad_enabled(k in self.recorded_views and torch.is_grad_enabled()):
                 found.append(_output(o, m, given, k in self.views))
         return tuple(found)

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import frameloom
+from tests.jit.training import facts, leaf, same_training
 from tests.observe import same
 
 
@@ -127,3 +128,20 @@ def test_what_runs_op_by_op_is_not_captured_again():
             w = torch.randn(4, 4, requires_grad=True)
             torch.testing.assert_close(jitted(x, w), fn(x, w))
     assert frameloom.stats()["graphs"] <= 5
+
+
+def test_a_loss_that_is_spent_before_a_break_in_inference_mode():
+    def fn(x, w):
+        loss = (x * w).sum()
+        loss.backward()
+        with torch.inference_mode():
+            frameloom.graph_break()
+            after = x * 2
+        return loss, after
+
+    def program(jit):
+        w = leaf(3)
+        loss, after = jit(fn)(torch.ones(3), w)
+        return loss, after.is_inference(), *facts(w)
+
+    same_training(program)
