@@ -18,6 +18,7 @@ from frameloom.capture.index_shapes import laid_out
 from frameloom.capture.shapes import (
     RULES,
     alike_shapes,
+    as_known,
     dense_like,
     empty,
     is_pointwise,
@@ -300,6 +301,13 @@ def _dropout(meta: Any, x: Any, p: float, train: bool | None) -> Any:
 
 
 LOSSES = (aten.mse_loss.default, aten.smooth_l1_loss.default)
+
+
+def on_device(device: torch.device, func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
+    """The result of an op on Fakes as it is there."""
+    if (layout := LAYOUTS.get((device.type, func))) is not None:
+        return as_known(layout(meta, *args, **kwargs))
+    return as_converted(func, meta, args, kwargs) if device.type == "cpu" else meta
 
 
 def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:

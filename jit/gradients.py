@@ -19,17 +19,18 @@ from typing import Any
 import torch
 import torch.fx
 
+from frameloom.came import MOST, Came, key_of, lying
 from frameloom.capture import _capture
 from frameloom.capture.carried import at_sizes, symbols_in
 from frameloom.capture.components import Components
-from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput, ViewStep
+from frameloom.capture.graph import Backward, CapturedGraph, Layout, ViewOutput, ViewStep
 from frameloom.capture.partial import Partial, partial_backward
+from frameloom.capture.relaid import relay
 from frameloom.capture.spent import TWICE
 from frameloom.config import config
 from frameloom.debug import log, notice
 from frameloom.dependent_outputs import depended_on, watch, with_hooks
 from frameloom.errors import FrameloomError
-from frameloom.handed_on import handed_on
 from frameloom.ir.size import Symbol
 from frameloom.ir.size_facts import Conditions
 from frameloom.op_by_op import OpByOp
@@ -73,7 +74,9 @@ class Gradients:
         self._apart: dict[tuple[int, ...], Plan | None] = {(): None}
         self.restarts = captured.restarts
         self.compile = compile_backward
-        self._backward: dict[frozenset[int], _BackwardPass] = {}
+        # By which gradients are missing: how the others came last.
+        self._backward: dict[frozenset[int], Came] = {}
+        self._passes: dict[Any, Came] = {}
         how = self.how
         self._constant = [k for k in range(how.n_results) if k not in how.tangents]
         self.wanted = _picker(how.inputs)
@@ -199,20 +202,46 @@ class Gradients:
 
     def pass_for(
         self, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any]
-    ) -> _BackwardPass:
-        """`missing`: the entries of `how.tangents` without a gradient."""
-        found = self._backward.get(missing)
-        if found is None:
-            part = partial_backward(self.how, missing)
-            found = _BackwardPass(self.how, part, missing, self.op_by_op.module(part.graph))
-            with self._conditions() as own:
-                found.plan = self._plan(part, (*saved, *found.given(given)))
-            found.conditions = own
-            if own and "sizes" in config.logs:
-                log("sizes", f"a backward pass counts on {own[0]}")
-            found.consume = getattr(found.plan, "consume", None)
-            self._backward[missing] = found
-        return found
+    ) -> tuple[BackwardPass, list[Any]]:
+        """And the gradients that are there, as it takes them.  `missing`: the entries of `how.tangents` without one."""
+        came = self._backward.get(missing)
+        if came is not None and (taken := came.take(given)) is not None:
+            return came.run, taken
+        there = [k for k in range(len(self.how.tangents)) if k not in missing]
+        numbers, layouts = (
+            [some[k] for k in there] for some in (self.how.tangents, self.how.layouts)
+        )
+        many = sum(key[0] == missing for key in self._passes) > MOST
+        batched = any(is_batched(given[n]) for n in numbers)
+        plainly = many or batched or is_watched(self.on_gpu)
+        came_as = lying(layouts, [given[n] for n in numbers], plainly)
+        key = missing, key_of(came_as)
+        if key not in self._passes:
+            self._passes[key] = self._pass(missing, saved, given, numbers, layouts, came_as)
+        came = self._backward[missing] = self._passes[key]
+        return came.run, came.fitted(given)
+
+    def _pass(
+        self, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any],
+        numbers: Sequence[int], layouts: Sequence[Layout], came_as: Sequence[Layout],
+    ) -> Came:  # fmt: skip
+        part = partial_backward(self.how, missing)
+        with self._conditions() as own:
+            if came_as != layouts and not relay(part.graph, came_as):
+                plain = missing, key_of(layouts)
+                if plain not in self._passes:
+                    self._passes[plain] = self._pass(
+                        missing, saved, given, numbers, layouts, layouts
+                    )
+                return Came(numbers, came_as, layouts, self._passes[plain].run)
+            run = BackwardPass(self.how, part, missing, self.op_by_op.module(part.graph))
+            came = Came(numbers, came_as, came_as, run)
+            run.plan = self._plan(part, (*saved, *came.fitted(given)))
+        run.conditions = own
+        if own and "sizes" in config.logs:
+            log("sizes", f"a backward pass counts on {own[0]}")
+        run.consume = getattr(run.plan, "consume", None)
+        return came
 
     def reads(self, missing: frozenset[int]) -> frozenset[int]:
         """What of that which is saved such a pass needs."""
@@ -239,7 +268,7 @@ class Gradients:
             return None
 
 
-class _BackwardPass:
+class BackwardPass:
     """From what is saved and the gradients that are there to those of the inputs."""
 
     def __init__(self, how: Backward, part: Partial, missing: frozenset[int], module: Plan) -> None:
@@ -249,31 +278,21 @@ class _BackwardPass:
         self.conditions: Sequence[Conditions] = ()  # on sizes, under which the plan may be used
         self.held: Sequence[int] = ()  # sizes for which they do
         self.carried = how.sizes
-        self.handed_on = handed_on(how, part, missing)
-        self.tangents = [
-            place
-            for k, place in enumerate(zip(how.tangents, how.layouts, strict=True))
-            if k not in missing
-        ]
 
     def __call__(
-        self, piece: Gradients, values: list[Any], given: Sequence[Any], last: bool
+        self, piece: Gradients, values: list[Any], given: list[Any], last: bool
     ) -> Sequence[Any]:
-        """`values`: what is saved; with `last`, the list is emptied, so that memory goes as soon as it is not needed any more."""
+        """`values`: what is saved; with `last`, both lists are emptied, so that memory goes as soon as it is not needed any more."""
         watched = is_watched(piece.on_gpu) or torch.is_grad_enabled()
-        watched = watched or any([is_batched(given[n]) for n, _ in self.tangents])
+        watched = watched or any([is_batched(gradient) for gradient in given])
         if self.plan is None or watched or (self.conditions and not self._holds(values)):
-            made = self.module(*self._as_recorded(values), *self.given(given))
+            made = self.module(*self._as_recorded(values), *given)
         elif last and self.consume is not None:
-            for n, layout in self.tangents:
-                values.append(layout.fit(given[n]))
+            values += given
+            given.clear()
             made = self.consume(values)
         else:
-            made = self.plan(*values, *self.given(given))
-        for gradient in self.handed_on:
-            kept = gradient.of(given, made[gradient.place])
-            if kept is not made[gradient.place]:
-                made = [*made[: gradient.place], kept, *made[gradient.place + 1 :]]  # type: ignore[assignment]
+            made = self.plan(*values, *given)
         if not self.missing:
             return made
         results: list[Any] = [None] * len(piece.how.inputs)
@@ -308,10 +327,6 @@ class _BackwardPass:
                     tensor = tensor.new_empty_strided(tensor.shape, strides).copy_(tensor)
             found.append(tensor)
         return found
-
-    def given(self, gradients: Sequence[Any]) -> list[Any]:
-        """Those that are there, as they lie in memory during the capture."""
-        return [layout.fit(gradients[n]) for n, layout in self.tangents]
 
 
 def is_watched(on_gpu: bool) -> bool:
@@ -416,7 +431,7 @@ class Compiled(torch.autograd.Function):
         if made is not None:
             return None, None, *made
         del inside
-        run = piece.pass_for(missing, values, given)
+        run, taken = piece.pass_for(missing, values, given)
         last = not keeps_graph()
         if last:
             if missing or context.rest is not None or piece.stays:
@@ -424,7 +439,7 @@ class Compiled(torch.autograd.Function):
             if context.rest is None or not context.rest.is_needed:
                 context.others = None
             context.maybe_clear_saved_tensors()
-        return None, None, *run(piece, values, given, last)
+        return None, None, *run(piece, values, taken, last)
 
 
 # What the node calls: past the Python function that looks for a jvp, too.
