@@ -23,6 +23,8 @@ from frameloom.capture.shapes import (
     empty,
     is_pointwise,
     iterator_strides,
+    pointwise,
+    pointwise_dtype,
 )
 from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided, has_sizes, settled
 from frameloom.capture.sized_rules import as_suggested, folds_keep_order
@@ -328,8 +330,20 @@ def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
     return empty_strided(shape, strides, meta.dtype)
 
 
+def _ldexp(meta: Any, x: Any, exponent: Any) -> Any:
+    """The power of two is a tensor of its own, laid out afresh."""
+    power = Fake(
+        empty(exponent.shape, pointwise_dtype(aten.pow.Scalar, (2.0, exponent.meta), {})),
+        meta.device,
+    )
+    product = pointwise(aten.mul.Tensor, x.meta, power.meta)
+    return as_converted(aten.mul.Tensor, product, (x, power), {})
+
+
 HALVES = (torch.float16, torch.bfloat16)
 LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
+    ("cpu", aten.ldexp.Tensor): _ldexp,
+    ("cuda", aten.ldexp.Tensor): _ldexp,
     ("cpu", aten.convolution.default): _convolution,
     ("cpu", aten._linalg_svd.default): _svd,
     ("cpu", aten.linalg_eig.default): _eig,

@@ -42,27 +42,30 @@ class Layout:
         """That of a tensor which comes in its place; where sizes vary, without gaps."""
         if self.order is None:
             return replace(self, strides=tensor.stride())
-        pairs = [*zip(tensor.stride(), tensor.shape, strict=True)]
-        repeated = frozenset(d for d, (stride, n) in enumerate(pairs) if not stride and n != 1)
-        order = tuple(sorted(range(len(pairs)), key=lambda d: (*pairs[d], -d)))
+        strides, shape, dims = tensor.stride(), tensor.shape, range(tensor.dim())
+        repeated = frozenset(d for d in dims if not strides[d])
+        key = [(0, 0, -d) if d in repeated else (strides[d], shape[d], -d) for d in dims]
+        order = tuple(sorted(dims, key=key.__getitem__))
         if (order, repeated) == (self.order, self.repeated):
             return self
-        strides = _repeating(self.shape, order, repeated)
-        return replace(self, strides=strides, order=order, repeated=repeated)
+        varying = _repeating(self.shape, order, repeated)
+        return replace(self, strides=varying, order=order, repeated=repeated)
 
     def is_of(self, tensor: torch.Tensor) -> bool:
-        """Whether `tensor` lies so, but for dimensions of size 1."""
-        shape, strides, own = tensor.shape, self.strides, tensor.stride()
-        if self.order is not None:
-            strides = _repeating(shape, self.order, self.repeated)
-        return own == strides or all(
-            size == 1 or ours == theirs
-            for size, ours, theirs in zip(shape, own, strides, strict=True)
-        )
+        """Whether `tensor` lies so."""
+        return tensor.stride() == self._strides_at(tensor.shape)
+
+    def _strides_at(self, shape: Sequence[int]) -> Any:
+        return self.strides if self.order is None else _repeating(shape, self.order, self.repeated)
 
     def fit(self, tensor: torch.Tensor) -> torch.Tensor:
         """`tensor`, copied if it lies otherwise."""
-        if self.is_of(tensor) and not tensor.is_conj() and not tensor.is_neg():
+        own, wanted = tensor.stride(), self._strides_at(tensor.shape)
+        lies = own == wanted or all(
+            size == 1 or ours == theirs
+            for size, ours, theirs in zip(tensor.shape, own, wanted, strict=True)
+        )
+        if lies and not tensor.is_conj() and not tensor.is_neg():
             return tensor
         whole, strides = tensor.shape, self.strides
         for d in self.repeated:

@@ -19,6 +19,7 @@ import torch.fx
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
+from frameloom.capture.added import note_sum, summed
 from frameloom.capture.aten_op import (
     device_of,
     facts_of,
@@ -460,6 +461,9 @@ class Recorder(TorchDispatchMode):
             device = device_of(func, node_args, node_kwargs)
             meta = infer_node(func, node_args, node_kwargs)
             meta = on_device(device, func, meta, args, kwargs)
+            if self.notes_nodes:
+                note_sum(node)
+                meta = summed(node, meta)
             if self.facts.has_late and device.type != "cpu":
                 check_device(node, meta)
             like = self.new(meta, device)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from frameloom.capture.added import summed
 from frameloom.capture.aten_op import device_of, draws, infer_node
 from frameloom.capture.carried import given_sizes
 from frameloom.capture.device_layouts import on_device
@@ -89,6 +90,9 @@ class _Again:
             several, k = node.args
             self.becomes(node, several.meta["val"][k])  # type: ignore[union-attr]
             return
+        if (written := self._written(node)) is not None:
+            self.becomes(node, written.meta["val"])
+            return
         if _copies_for_views(node) and self._needs_no_copy(node):
             for user in list(node.users):
                 user.replace_input_with(node, node.args[0])  # type: ignore[arg-type]
@@ -103,6 +107,13 @@ class _Again:
             self.becomes(node, _inferred(node))
         except (RuntimeError, Break):
             self._restore(node)
+
+    def _written(self, node: Node) -> Node | None:
+        """Which operand the program writes there, in place."""
+        val = node.meta["val"]
+        return next(
+            (n for n in node.all_input_nodes if self.changed.get(n, n.meta["val"]) is val), None
+        )
 
     def _needs_no_copy(self, node: Node) -> bool:
         return all(_has_view(node.args[0], user.args[1]) for user in node.users)
@@ -160,7 +171,8 @@ def _inferred(node: Node) -> Any:
     func: Any = node.target
     meta = infer_node(func, node.args, node.kwargs)
     args, kwargs = torch.fx.node.map_aggregate((node.args, node.kwargs), _value)  # type: ignore[misc]
-    return on_device(device_of(func, node.args, node.kwargs), func, meta, args, kwargs)
+    meta = on_device(device_of(func, node.args, node.kwargs), func, meta, args, kwargs)
+    return summed(node, meta)
 
 
 def _value(a: Any) -> Any:

@@ -16,7 +16,7 @@ from frameloom.capture.graph import Layout
 if TYPE_CHECKING:
     from frameloom.gradients import BackwardPass
 
-MOST = 8  # layouts that have plans of their own, where the same gradients are missing
+MOST = 16  # layouts that have plans of their own, where the same gradients are missing
 
 
 class Came:
