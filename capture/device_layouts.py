@@ -172,15 +172,24 @@ def _batch_norm(meta: Any, x: Any, *parameters: Any) -> Any:
 
 
 def _batch_norm_on_cpu(meta: Any, x: Any, *parameters: Any) -> Any:
-    """Channels last stay so, any other order is that of a fresh tensor."""
     out, *statistics = _batch_norm(meta, x, *parameters)
+    return _normed(out, x), *statistics
+
+
+def _batch_norm_backward_on_cpu(meta: Any, grad: Any, x: Any, *parameters: Any) -> Any:
+    out, *others = meta
+    return out if out is None else _normed(out, x), *others
+
+
+def _normed(out: Any, x: Any) -> Any:
+    """Channels last stay so, any other order is that of a fresh tensor."""
     if x.is_contiguous() or x.dim() not in (4, 5):
         out = empty(out.shape, out.dtype)
     elif not has_sizes(out.shape):
         out = _laid_out(out, torch._prims_common.suggest_memory_format(x))
     elif not out.is_contiguous():
         out = out.contiguous(memory_format=torch._prims_common.suggest_memory_format(x))
-    return out, *statistics
+    return out
 
 
 def _layer_norm_on_cpu(meta: Any, x: Any, shape: Any, *parameters: Any) -> Any:
@@ -190,6 +199,16 @@ def _layer_norm_on_cpu(meta: Any, x: Any, shape: Any, *parameters: Any) -> Any:
 def _fresh(meta: Any, x: Any, *args: Any) -> Any:
     """CUDA's kernel writes to a plain tensor; what has no elements it copies."""
     return meta if not has_sizes(meta.shape) and 0 in meta.shape else empty(meta.shape, meta.dtype)
+
+
+def _all_afresh(meta: Any, *args: Any) -> Any:
+    if isinstance(meta, tuple):
+        return tuple(m if m is None else empty(m.shape, m.dtype) for m in meta)
+    return empty(meta.shape, meta.dtype)
+
+
+def _as_second(meta: Any, grad: Any, x: Any, *args: Any) -> Any:
+    return _as_input(meta, x)
 
 
 def _angle(meta: Any, x: Any) -> Any:
@@ -370,6 +389,16 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
             aten.aminmax.default,
         )
     },
+    ("cpu", aten.native_batch_norm_backward.default): _batch_norm_backward_on_cpu,
+    **{
+        (device, func): _all_afresh
+        for func in (
+            aten.native_layer_norm_backward.default,
+            aten.glu_backward.default,
+            aten.nll_loss2d_backward.default,
+        )
+        for device in ("cpu", "cuda")
+    },
     **{(device, aten.renorm.default): _renorm for device in ("cpu", "cuda")},
     ("cpu", aten.angle.default): _angle,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
@@ -380,6 +409,11 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten.pixel_shuffle.default): _as_input,
     **{
         ("cpu", getattr(aten, f"{mode}_pad{n}d").default): _as_input
+        for mode in ("reflection", "replication")
+        for n in (2, 3)
+    },
+    **{
+        ("cpu", getattr(aten, f"{mode}_pad{n}d_backward").default): _as_second
         for mode in ("reflection", "replication")
         for n in (2, 3)
     },
