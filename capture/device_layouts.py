@@ -172,24 +172,23 @@ def _batch_norm(meta: Any, x: Any, *parameters: Any) -> Any:
 
 
 def _batch_norm_on_cpu(meta: Any, x: Any, *parameters: Any) -> Any:
-    out, *statistics = _batch_norm(meta, x, *parameters)
-    return _normed(out, x), *statistics
-
-
-def _batch_norm_backward_on_cpu(meta: Any, grad: Any, x: Any, *parameters: Any) -> Any:
-    out, *others = meta
-    return out if out is None else _normed(out, x), *others
-
-
-def _normed(out: Any, x: Any) -> Any:
     """Channels last stay so, any other order is that of a fresh tensor."""
+    out, *statistics = _batch_norm(meta, x, *parameters)
     if x.is_contiguous() or x.dim() not in (4, 5):
         out = empty(out.shape, out.dtype)
     elif not has_sizes(out.shape):
         out = _laid_out(out, torch._prims_common.suggest_memory_format(x))
     elif not out.is_contiguous():
         out = out.contiguous(memory_format=torch._prims_common.suggest_memory_format(x))
-    return out
+    return out, *statistics
+
+
+def _batch_norm_backward_on_cpu(meta: Any, grad: Any, x: Any, *parameters: Any) -> Any:
+    out, *others = meta
+    if out is not None:
+        plain = x.is_contiguous() or x.dim() not in (4, 5)
+        out = empty(out.shape, out.dtype) if plain else _as_input(out, x)
+    return out, *others
 
 
 def _layer_norm_on_cpu(meta: Any, x: Any, shape: Any, *parameters: Any) -> Any:

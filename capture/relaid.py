@@ -19,7 +19,8 @@ from frameloom.capture.aten_op import device_of, draws, infer_node
 from frameloom.capture.carried import given_sizes
 from frameloom.capture.device_layouts import on_device
 from frameloom.capture.fake import Fake
-from frameloom.capture.graph import Layout
+from frameloom.capture.graph import Layout, behind, graph_of
+from frameloom.capture.partial import Partial
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import Sized, empty_strided, strides_of
 from frameloom.capture.view_rules import infer_size, view_strides
@@ -62,9 +63,21 @@ def _relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     return any(end in again.changed or _base(end) in seeds for end in ends)
 
 
+def handed_on(part: Partial, count: int) -> tuple[tuple[int, ...], torch.fx.Graph]:
+    """Which of `part.ends` are views of the last `count` placeholders, and a graph that gives them."""
+    places = part.graph.find_nodes(op="placeholder")
+    given = {*places[len(places) - count :]}
+    ends: Any = part.graph.output_node().args[0]
+    found = [k for k, end in enumerate(ends) if _base(end) in given]
+    wanted = [ends[k] for k in found]
+    needed = behind(wanted, lambda n: n.all_input_nodes)
+    own = [n for n in part.graph.nodes if n in needed and n.op != "placeholder"]
+    return tuple(part.ends[k] for k in found), graph_of(places, own, wanted)
+
+
 def _base(node: Node) -> Node:
-    """What it is a view of."""
-    while is_view(node):
+    """What it is a view of, of which autograd makes no copy before."""
+    while is_view(node) and node.target is not aten.view_as_complex.default:
         node = node.args[0]  # type: ignore[assignment]
     return node
 

@@ -7,15 +7,23 @@ and that makes a difference to what the pass gives, for that one (capture/relaid
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from frameloom.capture.graph import Layout
+from frameloom.capture.partial import partial_backward
+from frameloom.capture.relaid import relay
+from frameloom.config import config
+from frameloom.debug import log
 
 if TYPE_CHECKING:
-    from frameloom.gradients import BackwardPass
+    from frameloom.gradients import BackwardPass, Gradients
 
+transform = torch._C._functorch.peek_interpreter_stack
+is_batched = torch._C._functorch.is_legacy_batchedtensor
+dispatch_modes = torch._C._len_torch_dispatch_stack
 MOST = 16  # layouts that have plans of their own, where the same gradients are missing
 
 
@@ -36,6 +44,18 @@ class Came:
         self._strides = None if varies else [layout.strides for layout in lying]
         self._copies = lying != taken
 
+    def run_on(self, given: Sequence[Any]) -> Any:
+        """The pass for gradients that come so, but for gaps."""
+        if (
+            not self._copies
+            and self.run.handed[0]
+            and not all(
+                layout.is_of(given[n]) for n, layout in zip(self._numbers, self._taken, strict=True)
+            )
+        ):
+            return HandingOn(self.run, [given[n] for n in self._numbers])
+        return self.run
+
     def take(self, given: Sequence[Any]) -> list[Any] | None:
         """Those of a pass that are there, as they are taken; None where they lie otherwise."""
         own = [given[n] for n in self._numbers]
@@ -53,19 +73,93 @@ class Came:
         return [layout.fit(given[n]) for n, layout in zip(self._numbers, self._taken, strict=True)]
 
 
-def key_of(lying: Sequence[Layout]) -> tuple[Any, ...]:
-    """Equal for equal layouts of gradients of the same results."""
-    return tuple(
-        (layout.order, layout.repeated) if layout.order is not None else layout.strides
-        for layout in lying
+class HandingOn:
+    """`run`, which gets copies where sizes vary and gradients lie with gaps: those that it only hands on, or views of them, lie as they came."""
+
+    def __init__(self, run: BackwardPass, given: Sequence[Any]) -> None:
+        self._run, self._given = run, given
+
+    def __call__(
+        self, piece: Any, values: list[Any], taken: list[Any], last: bool
+    ) -> Sequence[Any]:
+        views: Sequence[Any] = ()
+        places, module = self._run.handed
+        # Of memory that lies like that there may be no such view: eager copies it.
+        with suppress(RuntimeError):
+            views = module(*values, *self._given)
+        made = [*self._run(piece, values, taken, last)]
+        for place, view in zip(places, views, strict=False):
+            made[place] = view
+        return made
+
+
+class Passes:
+    """Those of one graph, by which gradients are missing and how the others lie."""
+
+    def __init__(self) -> None:
+        self._last: dict[frozenset[int], Came] = {}  # how they came last
+        self._all: dict[Any, Came] = {}
+
+    def find(
+        self, piece: Gradients, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any]
+    ) -> tuple[Any, list[Any]]:
+        """The pass, and the gradients that are there as it takes them; `missing`: the entries of `Backward.tangents` without one."""
+        came = self._last.get(missing)
+        if came is not None and (taken := came.take(given)) is not None:
+            return came.run, taken
+        how = piece.how
+        there = [k for k in range(len(how.tangents)) if k not in missing]
+        numbers, layouts = [how.tangents[k] for k in there], [how.layouts[k] for k in there]
+        own = [given[n] for n in numbers]
+        many = sum(key[0] == missing for key in self._all) > MOST
+        if plainly := many or is_watched(piece.on_gpu) or any(map(is_batched, own)):
+            lying = layouts
+        else:
+            # Those that are not read as they lie are copied.
+            lying = [
+                layout if t.is_conj() or t.is_neg() else layout.lying_as(t)
+                for layout, t in zip(layouts, own, strict=True)
+            ]
+        came = self._last[missing] = self._for(
+            piece, missing, saved, given, numbers, layouts, lying
+        )
+        run = came.run if plainly or not how.sizes else came.run_on(given)
+        return run, came.fitted(given)
+
+    def _for(
+        self, piece: Gradients, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any],
+        numbers: list[int], layouts: list[Layout], lying: list[Layout],
+    ) -> Came:  # fmt: skip
+        """`layouts`: those of the recording."""
+        key = missing, tuple(map(_key, lying))
+        if (found := self._all.get(key)) is not None:
+            return found
+        part = partial_backward(piece.how, missing)
+        with piece.conditions() as own:
+            if differs := lying == layouts or relay(part.graph, lying):
+                taken = [layout.fit(given[n]) for n, layout in zip(numbers, lying, strict=True)]
+                run = piece.new_pass(part, missing, (*saved, *taken))
+        if differs:
+            run.conditions = own
+            came = Came(numbers, lying, lying, run)
+            if own and "sizes" in config.logs:
+                log("sizes", f"a backward pass counts on {own[0]}")
+        else:
+            run = self._for(piece, missing, saved, given, numbers, layouts, layouts).run
+            came = Came(numbers, lying, layouts, run)
+        self._all[key] = came
+        return came
+
+
+def _key(layout: Layout) -> Any:
+    """Equal for equal layouts of gradients of one result."""
+    return layout.strides if layout.order is None else (layout.order, layout.repeated)
+
+
+def is_watched(on_gpu: bool) -> bool:
+    """Whether a backward pass is to be seen op by op: by a function transform, a mode, or autocast."""
+    return (
+        transform() is not None
+        or dispatch_modes() > 0
+        or torch.is_autocast_enabled("cuda" if on_gpu else "cpu")
     )
-
-
-def lying(layouts: Sequence[Layout], given: Sequence[torch.Tensor], plainly: bool) -> list[Layout]:
-    """How they lie; `plainly`: as if they lay as in the recording."""
-    if plainly:
-        return [*layouts]
-    return [
-        layout if t.is_conj() or t.is_neg() else layout.lying_as(t)
-        for layout, t in zip(layouts, given, strict=True)
-    ]

@@ -12,23 +12,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any
 
 import torch
 import torch.fx
 
-from frameloom.came import MOST, Came, key_of, lying
+from frameloom.came import Passes, is_batched, is_watched
 from frameloom.capture import _capture
 from frameloom.capture.carried import at_sizes, symbols_in
 from frameloom.capture.components import Components
-from frameloom.capture.graph import Backward, CapturedGraph, Layout, ViewOutput, ViewStep
+from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput, ViewStep
 from frameloom.capture.partial import Partial, partial_backward
-from frameloom.capture.relaid import relay
+from frameloom.capture.relaid import handed_on
 from frameloom.capture.spent import TWICE
 from frameloom.config import config
-from frameloom.debug import log, notice
+from frameloom.debug import notice
 from frameloom.dependent_outputs import depended_on, watch, with_hooks
 from frameloom.errors import FrameloomError
 from frameloom.ir.size import Symbol
@@ -47,9 +47,6 @@ NOTHING_TO_SAVE = torch.empty(0)
 NO_SIZES: Mapping[Symbol, int] = {}
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 may_checkpoint = torch.autograd.Variable._execution_engine.is_checkpoint_valid
-transform = torch._C._functorch.peek_interpreter_stack
-is_batched = torch._C._functorch.is_legacy_batchedtensor
-dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 class DoubleBackwardError(FrameloomError, RuntimeError):
@@ -74,9 +71,7 @@ class Gradients:
         self._apart: dict[tuple[int, ...], Plan | None] = {(): None}
         self.restarts = captured.restarts
         self.compile = compile_backward
-        # By which gradients are missing: how the others came last.
-        self._backward: dict[frozenset[int], Came] = {}
-        self._passes: dict[Any, Came] = {}
+        self.passes = Passes()
         how = self.how
         self._constant = [k for k in range(how.n_results) if k not in how.tangents]
         self.wanted = _picker(how.inputs)
@@ -200,48 +195,14 @@ class Gradients:
             context.input_versions = versions_of(saved, self.of_inputs)
         context.save_for_backward(*saved)
 
-    def pass_for(
-        self, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any]
-    ) -> tuple[BackwardPass, list[Any]]:
-        """And the gradients that are there, as it takes them.  `missing`: the entries of `how.tangents` without one."""
-        came = self._backward.get(missing)
-        if came is not None and (taken := came.take(given)) is not None:
-            return came.run, taken
-        there = [k for k in range(len(self.how.tangents)) if k not in missing]
-        numbers, layouts = (
-            [some[k] for k in there] for some in (self.how.tangents, self.how.layouts)
-        )
-        many = sum(key[0] == missing for key in self._passes) > MOST
-        batched = any(is_batched(given[n]) for n in numbers)
-        plainly = many or batched or is_watched(self.on_gpu)
-        came_as = lying(layouts, [given[n] for n in numbers], plainly)
-        key = missing, key_of(came_as)
-        if key not in self._passes:
-            self._passes[key] = self._pass(missing, saved, given, numbers, layouts, came_as)
-        came = self._backward[missing] = self._passes[key]
-        return came.run, came.fitted(given)
-
-    def _pass(
-        self, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any],
-        numbers: Sequence[int], layouts: Sequence[Layout], came_as: Sequence[Layout],
-    ) -> Came:  # fmt: skip
-        part = partial_backward(self.how, missing)
-        with self._conditions() as own:
-            if came_as != layouts and not relay(part.graph, came_as):
-                plain = missing, key_of(layouts)
-                if plain not in self._passes:
-                    self._passes[plain] = self._pass(
-                        missing, saved, given, numbers, layouts, layouts
-                    )
-                return Came(numbers, came_as, layouts, self._passes[plain].run)
-            run = BackwardPass(self.how, part, missing, self.op_by_op.module(part.graph))
-            came = Came(numbers, came_as, came_as, run)
-            run.plan = self._plan(part, (*saved, *came.fitted(given)))
-        run.conditions = own
-        if own and "sizes" in config.logs:
-            log("sizes", f"a backward pass counts on {own[0]}")
+    def new_pass(
+        self, part: Partial, missing: frozenset[int], examples: tuple[Any, ...]
+    ) -> BackwardPass:
+        """`missing`: the entries of `how.tangents` without a gradient; `examples`: what `part` is given."""
+        run = BackwardPass(self.how, part, missing, self.op_by_op.module)
+        run.plan = self._plan(part, examples)
         run.consume = getattr(run.plan, "consume", None)
-        return came
+        return run
 
     def reads(self, missing: frozenset[int]) -> frozenset[int]:
         """What of that which is saved such a pass needs."""
@@ -249,7 +210,7 @@ class Gradients:
             found = self._reads[missing] = frozenset(partial_backward(self.how, missing).reads)
         return found
 
-    def _conditions(self) -> AbstractContextManager[list[Conditions]]:
+    def conditions(self) -> AbstractContextManager[list[Conditions]]:
         """What the code that is compiled there assumes of sizes: the guards of the call know nothing of it."""
         sizes = self.how.sizes
         return sizes[0].symbol.facts.apart() if sizes else nullcontext([])
@@ -271,8 +232,11 @@ class Gradients:
 class BackwardPass:
     """From what is saved and the gradients that are there to those of the inputs."""
 
-    def __init__(self, how: Backward, part: Partial, missing: frozenset[int], module: Plan) -> None:
-        self.part, self.missing, self.module = part, missing, module
+    def __init__(
+        self, how: Backward, part: Partial, missing: frozenset[int], module_of: Callable[..., Plan]
+    ) -> None:
+        self.part, self.missing, self.module = part, missing, module_of(part.graph)
+        self._module_of, self._count = module_of, len(how.tangents) - len(missing)
         self.plan: Plan | None = None
         self.consume: Callable[[list[Any]], tuple[Any, ...]] | None = None
         self.conditions: Sequence[Conditions] = ()  # on sizes, under which the plan may be used
@@ -299,6 +263,12 @@ class BackwardPass:
         for k, gradient in zip(self.part.ends, made, strict=True):
             results[k] = gradient
         return results
+
+    @cached_property
+    def handed(self) -> tuple[tuple[int, ...], Plan]:
+        """The entries of `Backward.inputs` whose gradients are views of those given, and what makes these."""
+        places, graph = handed_on(self.part, self._count)
+        return places, self._module_of(graph)
 
     def _sizes(self, saved: Sequence[Any]) -> dict[Symbol, int]:
         count = len(self.carried)
@@ -327,15 +297,6 @@ class BackwardPass:
                     tensor = tensor.new_empty_strided(tensor.shape, strides).copy_(tensor)
             found.append(tensor)
         return found
-
-
-def is_watched(on_gpu: bool) -> bool:
-    """Whether a backward pass is to be seen op by op: by a function transform, a mode, or autocast."""
-    return (
-        transform() is not None
-        or dispatch_modes() > 0
-        or torch.is_autocast_enabled("cuda" if on_gpu else "cpu")
-    )
 
 
 def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
@@ -431,7 +392,7 @@ class Compiled(torch.autograd.Function):
         if made is not None:
             return None, None, *made
         del inside
-        run, taken = piece.pass_for(missing, values, given)
+        run, taken = piece.passes.find(piece, missing, values, given)
         last = not keeps_graph()
         if last:
             if missing or context.rest is not None or piece.stays:
