@@ -33,6 +33,7 @@ from frameloom.ir.size import Int, Size, atoms_of, evaluated, hint_of, late_in
 aten = torch.ops.aten
 TRIED = (1, 2, 7, 40)  # sizes
 MOST = 3  # symbols
+ASKED = 1 << 16  # elements of what a library is asked about
 
 
 def _convolution(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
@@ -349,7 +350,13 @@ def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _ldexp(meta: Any, x: Any, exponent: Any) -> Any:
-    """The power of two is a tensor of its own, laid out afresh."""
+    """For some pairs of dtypes there is a kernel; else the power of two is a tensor of its own, laid out afresh.  The library is asked."""
+    if not has_sizes(meta.shape) and meta.numel() <= ASKED:
+        given = [
+            torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu").zero_()
+            for t in (x, exponent)
+        ]
+        return empty_strided(meta.shape, torch.ldexp(*given).stride(), meta.dtype)
     power = Fake(
         empty(exponent.shape, pointwise_dtype(aten.pow.Scalar, (2.0, exponent.meta), {})),
         meta.device,
