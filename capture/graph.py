@@ -53,14 +53,15 @@ class Layout:
 
     def is_of(self, tensor: torch.Tensor) -> bool:
         """Whether `tensor` lies so."""
-        return tensor.stride() == self._strides_at(tensor.shape)
+        return tensor.stride() == self.strides_at(tensor.shape)
 
-    def _strides_at(self, shape: Sequence[int]) -> Any:
+    def strides_at(self, shape: Sequence[int]) -> Any:
+        """Of a tensor with these sizes."""
         return self.strides if self.order is None else _repeating(shape, self.order, self.repeated)
 
     def fit(self, tensor: torch.Tensor) -> torch.Tensor:
         """`tensor`, copied if it lies otherwise."""
-        own, wanted = tensor.stride(), self._strides_at(tensor.shape)
+        own, wanted = tensor.stride(), self.strides_at(tensor.shape)
         lies = own == wanted or all(
             size == 1 or ours == theirs
             for size, ours, theirs in zip(tensor.shape, own, wanted, strict=True)

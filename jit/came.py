@@ -30,7 +30,7 @@ MOST = 16  # layouts that have plans of their own, where the same gradients are 
 class Came:
     """`numbers`: of the results whose gradients are there; `lying`: how they come; `run`: the pass for these, which takes them as `taken`."""
 
-    __slots__ = ("_copies", "_lying", "_numbers", "_strides", "_taken", "run")
+    __slots__ = ("_copies", "_each", "_numbers", "_taken", "run")
 
     def __init__(
         self,
@@ -39,10 +39,13 @@ class Came:
         taken: Sequence[Layout],
         run: BackwardPass,
     ) -> None:
-        self._numbers, self._lying, self._taken, self.run = numbers, lying, taken, run
-        varies = any(layout.order is not None for layout in lying)
-        self._strides = None if varies else [layout.strides for layout in lying]
+        self._numbers, self._taken, self.run = numbers, taken, run
         self._copies = lying != taken
+        # Strides that are known; where sizes vary, what tells them; where copies are made, of which layout.
+        self._each = [
+            (n, own.strides if own.order is None else None, own, None if own == wanted else wanted)
+            for n, own, wanted in zip(numbers, lying, taken, strict=True)
+        ]
 
     def run_on(self, given: Sequence[Any]) -> Any:
         """The pass for gradients that come so, but for gaps."""
@@ -58,15 +61,15 @@ class Came:
 
     def take(self, given: Sequence[Any]) -> list[Any] | None:
         """Those of a pass that are there, as they are taken; None where they lie otherwise."""
-        own = [given[n] for n in self._numbers]
-        if self._strides is None:
-            if not all([layout.is_of(t) for layout, t in zip(self._lying, own, strict=True)]):
+        found = []
+        for n, strides, lying, wanted in self._each:
+            tensor = given[n]
+            if strides is None:
+                strides = lying.strides_at(tensor.shape)
+            if tensor.stride() != strides or tensor.is_conj() or tensor.is_neg():
                 return None
-        elif [t.stride() for t in own] != self._strides:
-            return None
-        if self._copies or any([t.is_conj() or t.is_neg() for t in own]):
-            return self.fitted(given)
-        return own
+            found.append(tensor if wanted is None else wanted.fit(tensor))
+        return found
 
     def fitted(self, given: Sequence[Any]) -> list[Any]:
         """Copies where they lie otherwise."""
@@ -97,16 +100,13 @@ class Passes:
     """Those of one graph, by which gradients are missing and how the others lie."""
 
     def __init__(self) -> None:
-        self._last: dict[frozenset[int], Came] = {}  # how they came last
+        self.last: dict[frozenset[int], Came] = {}  # how they came last
         self._all: dict[Any, Came] = {}
 
     def find(
         self, piece: Gradients, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any]
     ) -> tuple[Any, list[Any]]:
         """The pass, and the gradients that are there as it takes them; `missing`: the entries of `Backward.tangents` without one."""
-        came = self._last.get(missing)
-        if came is not None and (taken := came.take(given)) is not None:
-            return came.run, taken
         how = piece.how
         there = [k for k in range(len(how.tangents)) if k not in missing]
         numbers, layouts = [how.tangents[k] for k in there], [how.layouts[k] for k in there]
@@ -120,9 +120,7 @@ class Passes:
                 layout if t.is_conj() or t.is_neg() else layout.lying_as(t)
                 for layout, t in zip(layouts, own, strict=True)
             ]
-        came = self._last[missing] = self._for(
-            piece, missing, saved, given, numbers, layouts, lying
-        )
+        came = self.last[missing] = self._for(piece, missing, saved, given, numbers, layouts, lying)
         run = came.run if plainly or not how.sizes else came.run_on(given)
         return run, came.fitted(given)
 
