@@ -10,9 +10,16 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes import sized_rule
+from frameloom.capture.shapes import (
+    alike_shapes,
+    dense_like,
+    empty,
+    iterated,
+    rule,
+    sized_rule,
+)
 from frameloom.capture.shapes_at_hints import as_at_hints
-from frameloom.capture.sized import empty_strided
+from frameloom.capture.sized import empty_strided, has_sizes
 from frameloom.ir.size import Int
 
 aten = torch.ops.aten
@@ -47,8 +54,7 @@ LIKEWISE = (
 
 
 def _derivative(func: Any, *args: Any, **kwargs: Any) -> Any:
-    names = [a.name for a in func._schema.arguments]
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    given = _given(func, args, kwargs)
     usual = next((name for name in USUAL if name in given), "")
     sources = OF.get(func._schema.name.partition("::")[2], (usual,))
     return as_at_hints(func, args, kwargs, [_shape(given, name) for name in sources])
@@ -69,3 +75,58 @@ for _name in (*OF, *(f"{name}_backward" for name in LIKEWISE)):
 @sized_rule(aten.embedding_dense_backward.default)
 def _embedding(func: Any, grad: Any, indices: Any, count: Int, *rest: Any) -> Any:
     return empty_strided([count, grad.shape[-1]], [grad.shape[-1], 1], grad.dtype)
+
+
+# Those whose kernels iterate over these arguments, in this order; PyTorch's own meta functions go by formulas.
+ITERATING = {
+    "elu_backward": ("grad_output", "self_or_result"),
+    "hardsigmoid_backward": ("grad_output", "self"),
+    "hardswish_backward": ("grad_output", "self"),
+    "hardtanh_backward": ("grad_output", "self"),
+    "leaky_relu_backward": ("self", "grad_output"),
+    "softplus_backward": ("grad_output", "self"),
+    "threshold_backward": ("self", "grad_output"),
+}
+# Those that are made as one argument lies, or afresh.
+MADE_LIKE = {
+    "binary_cross_entropy_backward": "self",
+    "log_sigmoid_backward": "grad_output",
+    "soft_margin_loss_backward": "target",
+    "huber_loss_backward": None,
+    "mse_loss_backward": None,
+    "smooth_l1_loss_backward": None,
+}
+
+
+def _given(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    return {**dict(zip((a.name for a in func._schema.arguments), args, strict=False)), **kwargs}
+
+
+def _iterating(func: Any, *args: Any, **kwargs: Any) -> Any:
+    given = _given(func, args, kwargs)
+    name = func._schema.name.partition("::")[2]
+    operands = [given[k] for k in ITERATING[name]]
+    return iterated(operands, given["grad_output"].dtype)
+
+
+def _made_like(func: Any, *args: Any, **kwargs: Any) -> Any:
+    given = _given(func, args, kwargs)
+    source, x = MADE_LIKE[func._schema.name.partition("::")[2]], given["self"]
+    if source is None:
+        return empty(x.shape, x.dtype)
+    like = given[source]
+    return dense_like(like, x.dtype) if alike_shapes(like.shape, x.shape) else None
+
+
+@rule(aten.rrelu_with_noise_backward.default)
+def _rrelu(
+    func: Any, grad: Any, x: Any, noise: Any, lower: Any, upper: Any, training: bool, *rest: Any
+) -> Any:
+    if has_sizes(x.shape):
+        return None
+    return iterated([noise, grad] if training and upper - lower > 1e-6 else [x, grad], x.dtype)
+
+
+for _names, _function in ((ITERATING, _iterating), (MADE_LIKE, _made_like)):
+    for _name in _names:
+        rule(getattr(aten, _name).default)(_function)

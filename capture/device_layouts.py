@@ -18,10 +18,13 @@ from frameloom.capture.index_shapes import laid_out
 from frameloom.capture.shapes import (
     RULES,
     alike_shapes,
+    as_known,
     dense_like,
     empty,
     is_pointwise,
     iterator_strides,
+    pointwise,
+    pointwise_dtype,
 )
 from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided, has_sizes, settled
 from frameloom.capture.sized_rules import as_suggested, folds_keep_order
@@ -30,6 +33,7 @@ from frameloom.ir.size import Int, Size, atoms_of, evaluated, hint_of, late_in
 aten = torch.ops.aten
 TRIED = (1, 2, 7, 40)  # sizes
 MOST = 3  # symbols
+ASKED = 1 << 16  # elements of what a library is asked about
 
 
 def _convolution(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
@@ -180,6 +184,14 @@ def _batch_norm_on_cpu(meta: Any, x: Any, *parameters: Any) -> Any:
     return out, *statistics
 
 
+def _batch_norm_backward_on_cpu(meta: Any, grad: Any, x: Any, *parameters: Any) -> Any:
+    out, *others = meta
+    if out is not None:
+        plain = x.is_contiguous() or x.dim() not in (4, 5)
+        out = empty(out.shape, out.dtype) if plain else _as_input(out, x)
+    return out, *others
+
+
 def _layer_norm_on_cpu(meta: Any, x: Any, shape: Any, *parameters: Any) -> Any:
     return _batch_norm(meta, x, *parameters[:2])
 
@@ -187,6 +199,16 @@ def _layer_norm_on_cpu(meta: Any, x: Any, shape: Any, *parameters: Any) -> Any:
 def _fresh(meta: Any, x: Any, *args: Any) -> Any:
     """CUDA's kernel writes to a plain tensor; what has no elements it copies."""
     return meta if not has_sizes(meta.shape) and 0 in meta.shape else empty(meta.shape, meta.dtype)
+
+
+def _all_afresh(meta: Any, *args: Any) -> Any:
+    if isinstance(meta, tuple):
+        return tuple(m if m is None else empty(m.shape, m.dtype) for m in meta)
+    return empty(meta.shape, meta.dtype)
+
+
+def _as_second(meta: Any, grad: Any, x: Any, *args: Any) -> Any:
+    return _as_input(meta, x)
 
 
 def _angle(meta: Any, x: Any) -> Any:
@@ -302,6 +324,13 @@ def _dropout(meta: Any, x: Any, p: float, train: bool | None) -> Any:
 LOSSES = (aten.mse_loss.default, aten.smooth_l1_loss.default)
 
 
+def on_device(device: torch.device, func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
+    """The result of an op on Fakes as it is there."""
+    if (layout := LAYOUTS.get((device.type, func))) is not None:
+        return as_known(layout(meta, *args, **kwargs))
+    return as_converted(func, meta, args, kwargs) if device.type == "cpu" else meta
+
+
 def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
     """The CPU's kernels first convert operands of other dtypes, which lays those out without gaps: then they are asked for their strides."""
     operands = [a for a in (*args, *kwargs.values()) if isinstance(a, Fake)]
@@ -320,8 +349,26 @@ def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
     return empty_strided(shape, strides, meta.dtype)
 
 
+def _ldexp(meta: Any, x: Any, exponent: Any) -> Any:
+    """For some pairs of dtypes there is a kernel; else the power of two is a tensor of its own, laid out afresh.  The library is asked."""
+    if not has_sizes(meta.shape) and meta.numel() <= ASKED:
+        given = [
+            torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu").zero_()
+            for t in (x, exponent)
+        ]
+        return empty_strided(meta.shape, torch.ldexp(*given).stride(), meta.dtype)
+    power = Fake(
+        empty(exponent.shape, pointwise_dtype(aten.pow.Scalar, (2.0, exponent.meta), {})),
+        meta.device,
+    )
+    product = pointwise(aten.mul.Tensor, x.meta, power.meta)
+    return as_converted(aten.mul.Tensor, product, (x, power), {})
+
+
 HALVES = (torch.float16, torch.bfloat16)
 LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
+    ("cpu", aten.ldexp.Tensor): _ldexp,
+    ("cuda", aten.ldexp.Tensor): _ldexp,
     ("cpu", aten.convolution.default): _convolution,
     ("cpu", aten._linalg_svd.default): _svd,
     ("cpu", aten.linalg_eig.default): _eig,
@@ -348,6 +395,16 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
             aten.aminmax.default,
         )
     },
+    ("cpu", aten.native_batch_norm_backward.default): _batch_norm_backward_on_cpu,
+    **{
+        (device, func): _all_afresh
+        for func in (
+            aten.native_layer_norm_backward.default,
+            aten.glu_backward.default,
+            aten.nll_loss2d_backward.default,
+        )
+        for device in ("cpu", "cuda")
+    },
     **{(device, aten.renorm.default): _renorm for device in ("cpu", "cuda")},
     ("cpu", aten.angle.default): _angle,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
@@ -358,6 +415,11 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten.pixel_shuffle.default): _as_input,
     **{
         ("cpu", getattr(aten, f"{mode}_pad{n}d").default): _as_input
+        for mode in ("reflection", "replication")
+        for n in (2, 3)
+    },
+    **{
+        ("cpu", getattr(aten, f"{mode}_pad{n}d_backward").default): _as_second
         for mode in ("reflection", "replication")
         for n in (2, 3)
     },

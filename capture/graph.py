@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ import torch.fx
 
 from frameloom.capture.carried import Carried
 from frameloom.capture.sized import dense_strides, has_sizes
-from frameloom.ir.size import Symbol, hint_of
+from frameloom.ir.size import Int, Symbol, hint_of
 
 RANDOM_FROM = getattr(torch.ops.aten.random, "from")
 
@@ -25,8 +25,9 @@ class Layout:
     strides: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
-    # Where sizes vary: the dimensions from the innermost on, which lie without gaps.
+    # Where sizes vary: the dimensions from the innermost on, which lie without gaps, and those that are repeated.
     order: tuple[int, ...] | None = None
+    repeated: frozenset[int] = frozenset()
 
     @staticmethod
     def of(like: torch.Tensor) -> Layout:
@@ -37,20 +38,53 @@ class Layout:
             order = tuple(sorted(range(len(shape)), key=lambda d: (*hints[d], -d)))
         return Layout(shape, strides, like.dtype, like.device, order)
 
+    def lying_as(self, tensor: torch.Tensor) -> Layout:
+        """That of a tensor which comes in its place; where sizes vary, without gaps."""
+        if self.order is None:
+            return replace(self, strides=tensor.stride())
+        strides, shape, dims = tensor.stride(), tensor.shape, range(tensor.dim())
+        repeated = frozenset(d for d in dims if not strides[d])
+        key = [(0, 0, -d) if d in repeated else (strides[d], shape[d], -d) for d in dims]
+        order = tuple(sorted(dims, key=key.__getitem__))
+        if (order, repeated) == (self.order, self.repeated):
+            return self
+        varying = _repeating(self.shape, order, repeated)
+        return replace(self, strides=varying, order=order, repeated=repeated)
+
+    def is_of(self, tensor: torch.Tensor) -> bool:
+        """Whether `tensor` lies so."""
+        return tensor.stride() == self.strides_at(tensor.shape)
+
+    def strides_at(self, shape: Sequence[int]) -> Any:
+        """Of a tensor with these sizes."""
+        return self.strides if self.order is None else _repeating(shape, self.order, self.repeated)
+
     def fit(self, tensor: torch.Tensor) -> torch.Tensor:
         """`tensor`, copied if it lies otherwise."""
-        shape, strides = self.shape, self.strides
-        if self.order is not None:
-            shape, strides = tensor.shape, dense_strides(tensor.shape, self.order)
-        lies = tensor.stride() == strides or all(
+        own, wanted = tensor.stride(), self.strides_at(tensor.shape)
+        lies = own == wanted or all(
             size == 1 or ours == theirs
-            for size, ours, theirs in zip(tensor.shape, tensor.stride(), strides, strict=True)
+            for size, ours, theirs in zip(tensor.shape, own, wanted, strict=True)
         )
         if lies and not tensor.is_conj() and not tensor.is_neg():
             return tensor
+        whole, strides = tensor.shape, self.strides
+        for d in self.repeated:
+            tensor = tensor.narrow(d, 0, 1)
+        if self.order is not None:
+            strides = dense_strides(tensor.shape, self.order)
         # Of the tensor: it may be a batch of gradients.
-        made = tensor.new_empty_strided(shape, strides, dtype=self.dtype, device=self.device)
-        return made.copy_(tensor)
+        made = tensor.new_empty_strided(tensor.shape, strides, dtype=self.dtype, device=self.device)
+        made.copy_(tensor)
+        return made.expand(whole) if self.repeated else made
+
+
+def _repeating(shape: Sequence[Int], order: Sequence[int], repeated: Collection[int]) -> Any:
+    """Strides of a tensor without gaps, but that some dimensions are repeated."""
+    if not repeated:
+        return dense_strides(shape, order)
+    strides = dense_strides([1 if d in repeated else n for d, n in enumerate(shape)], order)
+    return tuple([0 if d in repeated else s for d, s in enumerate(strides)])
 
 
 @dataclass(frozen=True)

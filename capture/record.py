@@ -19,6 +19,7 @@ import torch.fx
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
+from frameloom.capture.added import note_sum, summed
 from frameloom.capture.aten_op import (
     device_of,
     facts_of,
@@ -33,7 +34,7 @@ from frameloom.capture.attention_masks import check_mask
 from frameloom.capture.carried import needed_for_sizes
 from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.dead_calls import is_refused
-from frameloom.capture.device_layouts import LAYOUTS, as_converted
+from frameloom.capture.device_layouts import on_device
 from frameloom.capture.fake import Fake, fake_like
 from frameloom.capture.flow import note_node
 from frameloom.capture.functional import Memory, Written, current
@@ -63,7 +64,6 @@ from frameloom.capture.record_views import reshape, view
 from frameloom.capture.record_writes import forget_views, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.refused_dtypes import check_dtype
-from frameloom.capture.shapes import as_known
 from frameloom.capture.soft_sizes import SoftSizes
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
 from frameloom.capture.supported import check_compiled, check_result, check_supported, dtypes_of
@@ -461,10 +461,10 @@ class Recorder(TorchDispatchMode):
             device = device_of(func, node_args, node_kwargs)
             check_compiled(device)
             meta = infer_node(func, node_args, node_kwargs)
-            if (layout := LAYOUTS.get((device.type, func))) is not None:
-                meta = as_known(layout(meta, *args, **kwargs))
-            elif device.type == "cpu":
-                meta = as_converted(func, meta, args, kwargs)
+            meta = on_device(device, func, meta, args, kwargs)
+            if self.notes_nodes:
+                note_sum(node)
+                meta = summed(node, meta)
             if self.facts.has_late and device.type != "cpu":
                 check_device(node, meta)
             like = self.new(meta, device)

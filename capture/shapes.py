@@ -239,6 +239,15 @@ def pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
 
 
+def iterated(operands: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor | None:
+    """What a kernel gives that iterates over these, in this order."""
+    shape = broadcast(*(t.shape for t in operands))
+    if shape is None:
+        return None
+    alike = all(alike_shapes(t.shape, shape) for t in operands)
+    return empty_strided(shape, iterator_strides(shape, operands, alike), dtype)
+
+
 def alike_shapes(a: Sequence[Int], b: Sequence[Int]) -> bool:
     return len(a) == len(b) and all(map(same, a, b))
 

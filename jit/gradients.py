@@ -12,24 +12,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from operator import itemgetter
 from typing import Any
 
 import torch
 import torch.fx
 
+from frameloom.came import Passes, is_batched, is_watched
 from frameloom.capture import _capture
 from frameloom.capture.carried import at_sizes, symbols_in
 from frameloom.capture.components import Components
 from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput, ViewStep
 from frameloom.capture.partial import Partial, partial_backward
+from frameloom.capture.relaid import handed_on
 from frameloom.capture.spent import TWICE
 from frameloom.config import config
-from frameloom.debug import log, notice
+from frameloom.debug import notice
 from frameloom.dependent_outputs import depended_on, watch, with_hooks
 from frameloom.errors import FrameloomError
-from frameloom.handed_on import handed_on
 from frameloom.ir.size import Symbol
 from frameloom.ir.size_facts import Conditions
 from frameloom.op_by_op import OpByOp
@@ -45,9 +46,6 @@ has_no_memory = torch._is_zerotensor
 NO_SIZES: Mapping[Symbol, int] = {}
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 may_checkpoint = torch.autograd.Variable._execution_engine.is_checkpoint_valid
-transform = torch._C._functorch.peek_interpreter_stack
-is_batched = torch._C._functorch.is_legacy_batchedtensor
-dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 @cache
@@ -79,7 +77,7 @@ class Gradients:
         self._apart: dict[tuple[int, ...], Plan | None] = {(): None}
         self.restarts = captured.restarts
         self.compile = compile_backward
-        self._backward: dict[frozenset[int], _BackwardPass] = {}
+        self.passes = Passes()
         how = self.how
         self._constant = [k for k in range(how.n_results) if k not in how.tangents]
         self.wanted = _picker(how.inputs)
@@ -203,22 +201,14 @@ class Gradients:
             context.input_versions = versions_of(saved, self.of_inputs)
         context.save_for_backward(*saved)
 
-    def pass_for(
-        self, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any]
-    ) -> _BackwardPass:
-        """`missing`: the entries of `how.tangents` without a gradient."""
-        found = self._backward.get(missing)
-        if found is None:
-            part = partial_backward(self.how, missing)
-            found = _BackwardPass(self.how, part, missing, self.op_by_op.module(part.graph))
-            with self._conditions() as own:
-                found.plan = self._plan(part, (*saved, *found.given(given)))
-            found.conditions = own
-            if own and "sizes" in config.logs:
-                log("sizes", f"a backward pass counts on {own[0]}")
-            found.consume = getattr(found.plan, "consume", None)
-            self._backward[missing] = found
-        return found
+    def new_pass(
+        self, part: Partial, missing: frozenset[int], examples: tuple[Any, ...]
+    ) -> BackwardPass:
+        """`missing`: the entries of `how.tangents` without a gradient; `examples`: what `part` is given."""
+        run = BackwardPass(self.how, part, missing, self.op_by_op.module)
+        run.plan = self._plan(part, examples)
+        run.consume = getattr(run.plan, "consume", None)
+        return run
 
     def reads(self, missing: frozenset[int]) -> frozenset[int]:
         """What of that which is saved such a pass needs."""
@@ -226,7 +216,7 @@ class Gradients:
             found = self._reads[missing] = frozenset(partial_backward(self.how, missing).reads)
         return found
 
-    def _conditions(self) -> AbstractContextManager[list[Conditions]]:
+    def conditions(self) -> AbstractContextManager[list[Conditions]]:
         """What the code that is compiled there assumes of sizes: the guards of the call know nothing of it."""
         sizes = self.how.sizes
         return sizes[0].symbol.facts.apart() if sizes else nullcontext([])
@@ -245,47 +235,46 @@ class Gradients:
             return None
 
 
-class _BackwardPass:
+class BackwardPass:
     """From what is saved and the gradients that are there to those of the inputs."""
 
-    def __init__(self, how: Backward, part: Partial, missing: frozenset[int], module: Plan) -> None:
-        self.part, self.missing, self.module = part, missing, module
+    def __init__(
+        self, how: Backward, part: Partial, missing: frozenset[int], module_of: Callable[..., Plan]
+    ) -> None:
+        self.part, self.missing, self.module = part, missing, module_of(part.graph)
+        self._module_of, self._count = module_of, len(how.tangents) - len(missing)
         self.plan: Plan | None = None
         self.consume: Callable[[list[Any]], tuple[Any, ...]] | None = None
         self.conditions: Sequence[Conditions] = ()  # on sizes, under which the plan may be used
         self.held: Sequence[int] = ()  # sizes for which they do
         self.carried = how.sizes
-        self.handed_on = handed_on(how, part, missing)
-        self.tangents = [
-            place
-            for k, place in enumerate(zip(how.tangents, how.layouts, strict=True))
-            if k not in missing
-        ]
 
     def __call__(
-        self, piece: Gradients, values: list[Any], given: Sequence[Any], last: bool
+        self, piece: Gradients, values: list[Any], given: list[Any], last: bool
     ) -> Sequence[Any]:
-        """`values`: what is saved; with `last`, the list is emptied, so that memory goes as soon as it is not needed any more."""
+        """`values`: what is saved; with `last`, both lists are emptied, so that memory goes as soon as it is not needed any more."""
         watched = is_watched(piece.on_gpu) or torch.is_grad_enabled()
-        watched = watched or any([is_batched(given[n]) for n, _ in self.tangents])
+        watched = watched or any([is_batched(gradient) for gradient in given])
         if self.plan is None or watched or (self.conditions and not self._holds(values)):
-            made = self.module(*self._as_recorded(values), *self.given(given))
+            made = self.module(*self._as_recorded(values), *given)
         elif last and self.consume is not None:
-            for n, layout in self.tangents:
-                values.append(layout.fit(given[n]))
+            values += given
+            given.clear()
             made = self.consume(values)
         else:
-            made = self.plan(*values, *self.given(given))
-        for gradient in self.handed_on:
-            kept = gradient.of(given, made[gradient.place])
-            if kept is not made[gradient.place]:
-                made = [*made[: gradient.place], kept, *made[gradient.place + 1 :]]  # type: ignore[assignment]
+            made = self.plan(*values, *given)
         if not self.missing:
             return made
         results: list[Any] = [None] * len(piece.how.inputs)
         for k, gradient in zip(self.part.ends, made, strict=True):
             results[k] = gradient
         return results
+
+    @cached_property
+    def handed(self) -> tuple[tuple[int, ...], Plan]:
+        """The entries of `Backward.inputs` whose gradients are views of those given, and what makes these."""
+        places, graph = handed_on(self.part, self._count)
+        return places, self._module_of(graph)
 
     def _sizes(self, saved: Sequence[Any]) -> dict[Symbol, int]:
         count = len(self.carried)
@@ -314,19 +303,6 @@ class _BackwardPass:
                     tensor = tensor.new_empty_strided(tensor.shape, strides).copy_(tensor)
             found.append(tensor)
         return found
-
-    def given(self, gradients: Sequence[Any]) -> list[Any]:
-        """Those that are there, as they lie in memory during the capture."""
-        return [layout.fit(gradients[n]) for n, layout in self.tangents]
-
-
-def is_watched(on_gpu: bool) -> bool:
-    """Whether a backward pass is to be seen op by op: by a function transform, a mode, or autocast."""
-    return (
-        transform() is not None
-        or dispatch_modes() > 0
-        or torch.is_autocast_enabled("cuda" if on_gpu else "cpu")
-    )
 
 
 def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
@@ -422,7 +398,11 @@ class Compiled(torch.autograd.Function):
         if made is not None:
             return None, None, *made
         del inside
-        run = piece.pass_for(missing, values, given)
+        came = piece.passes.last.get(missing)
+        if came is not None and (taken := came.take(given)) is not None:
+            run: Any = came.run
+        else:
+            run, taken = piece.passes.find(piece, missing, values, given)
         last = not keeps_graph()
         if last:
             if missing or context.rest is not None or piece.stays:
@@ -430,7 +410,7 @@ class Compiled(torch.autograd.Function):
             if context.rest is None or not context.rest.is_needed:
                 context.others = None
             context.maybe_clear_saved_tensors()
-        return None, None, *run(piece, values, given, last)
+        return None, None, *run(piece, values, taken, last)
 
 
 # What the node calls: past the Python function that looks for a jvp, too.

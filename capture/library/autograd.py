@@ -20,12 +20,14 @@ from frameloom.capture.history import history, without_autocast
 from frameloom.capture.leaves import real_is_leaf, require_gradient
 from frameloom.capture.regions import REGION
 from frameloom.capture.shapes import is_dense
+from frameloom.capture.sized import resolved
 from frameloom.capture.special_ops import is_checked
 from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, is_none
 from frameloom.capture.values.container import ListValue, SequenceValue, TupleValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break, Skip
+from frameloom.ir.size import Int, same
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
@@ -240,9 +242,19 @@ def _copy(leaf: Any, made: Any) -> Any:
 def _lies_as(made: torch.Tensor, leaf: torch.Tensor) -> bool:
     """Whether the gradient is kept as it is, and not copied.  Source: torch/csrc/autograd/utils/grad_layout_contract.h."""
     if not is_dense(leaf):
-        return made.is_contiguous()
+        return _is_contiguous(made)
     strides = zip(made.shape, made.stride(), leaf.stride(), strict=True)
     return all(ours == theirs if size != 1 else ours != 0 for size, ours, theirs in strides)
+
+
+def _is_contiguous(made: torch.Tensor) -> bool:
+    """Which sizes are 1 is as in this call, where that decides."""
+    step: Int = 1
+    for size, stride in reversed([*zip(made.shape, made.stride(), strict=True)]):
+        if not same(stride, step) and size != 1 and stride != step:
+            return False
+        step = step * resolved(size)
+    return True
 
 
 @knows(torch.Tensor.requires_grad_, least=1, most=2, keywords="requires_grad")

@@ -54,9 +54,9 @@ MUTANTS = [
     ),
     Mutant(
         "strides_of_given_gradients",
-        "jit/gradients.py",
-        "                values.append(layout.fit(given[n]))",
-        "                values.append(given[n])",
+        "jit/came.py",
+        "if tensor.stride() != strides or tensor.is_conj() or tensor.is_neg():",
+        "if tensor.is_conj() or tensor.is_neg():",
         "a transposed gradient is read as if it were contiguous",
     ),
 ]

@@ -1,0 +1,40 @@
+"""Sums of the gradients of one tensor.  Autograd adds to the first one in place if nobody else has it: the sum lies as that one does, in dimensions of size 1, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.fake import Fake
+from frameloom.capture.flow import FROM
+from frameloom.capture.saved import is_view
+from frameloom.capture.shapes import alike_shapes, dense_like, is_dense
+
+Node = torch.fx.Node
+ADDED = "added"  # in the meta of such a sum
+
+
+def note_sum(node: Node) -> None:
+    """Of a node that was recorded just now, for a derivative."""
+    if node.target is not torch.ops.aten.add.Tensor or len(node.args) != 2 or node.kwargs:
+        return
+    first, second = node.args
+    if not isinstance(first, Node) or not isinstance(second, Node):
+        return
+    # Both are of one node of autograd's where a formula has a sum.
+    if FROM not in first.meta or first.meta[FROM] == second.meta.get(FROM, first.meta[FROM]):
+        return
+    if len(first.users) == 1 and not is_view(first):
+        node.meta[ADDED] = True
+
+
+def summed(node: Node, meta: Any) -> Any:
+    """What `node` gives, which would be `meta` elsewhere."""
+    if ADDED not in node.meta:
+        return meta
+    first: Any = node.args[0]
+    like: Fake = first.meta["val"]
+    same = like.dtype is meta.dtype and alike_shapes(like.shape, meta.shape) and is_dense(like)
+    return dense_like(like.meta) if same else meta

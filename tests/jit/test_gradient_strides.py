@@ -1,0 +1,97 @@
+"""Strides of gradients are eager's, in whatever layout the gradient of the result comes."""
+
+import pytest
+import torch
+
+import frameloom
+from frameloom import pipeline
+from tests.fuzz.interpret import interpreted
+from tests.jit.training import leaf, same_training
+from tests.sweeps.gradients import SHAPES, TABLE, differences
+
+SOME = [
+    "x * 2", "x + w", "relu", "softplus", "used twice", "with a row", "ldexp", "maximum", "transposed", "flat", "flat behind", "cat",
+    "expanded one", "mean", "softmax", "matmul", "layer_norm", "batch_norm", "mse", "mlp",
+]  # fmt: skip
+LAYOUTS = ["contiguous", "expanded", "permuted", "as the result", "gaps"]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_layouts_of_gradients_that_come(name):
+    """`python -m tests.sweeps gradients` has more of each."""
+    with interpreted():
+        for shape in SHAPES[0], SHAPES[5]:
+            for lies in "contiguous", "transposed":
+                assert not [*differences(TABLE[name], shape, lies, LAYOUTS, False)], (shape, lies)
+        assert not [*differences(TABLE[name], SHAPES[0], "contiguous", LAYOUTS[:3], True)]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 1), (1, 1), (0, 3)])
+def test_expanded_gradients_of_transposed_results(shape):
+    def program(jit):
+        f = jit(lambda x: (x * 2).t())
+        x = leaf(*shape)
+        inner = x + 0
+        inner.retain_grad()
+        f(inner).sum().backward()
+        return inner.grad, x.grad, torch.autograd.grad(f(x).sum(), x)
+
+    same_training(program, plain=None)
+
+
+def test_plans_for_layouts_that_make_a_difference(monkeypatch):
+    compiled = []
+    own = pipeline._BackwardHalf.compile
+    monkeypatch.setattr(
+        pipeline._BackwardHalf, "compile", lambda *args: compiled.append(0) or own(*args)
+    )
+    f = frameloom.jit(lambda x, w: torch.tanh(x @ w))
+    x, w = leaf(3, 4), leaf(4, 3)
+    for _ in range(2):
+        f(x, w).sum().backward()
+        f(x, w).backward(torch.ones(3, 3))
+        f(x, w).backward(torch.ones(3, 3).t())
+    assert len(compiled) == 1
+    g = frameloom.jit(lambda x: x.t() * 2)
+    for _ in range(3):
+        torch.autograd.grad(g(x).sum(), x)  # always the same
+    assert len(compiled) == 2
+    for _ in range(2):
+        for given in torch.ones(4, 3), torch.ones(3, 4).t(), torch.ones(()).expand(4, 3):
+            (made,) = torch.autograd.grad(g(x), x, given)
+            (wanted,) = torch.autograd.grad(x.t() * 2, x, given)
+            assert made.stride() == wanted.stride()
+    assert len(compiled) == 4
+
+
+@pytest.mark.parametrize("laid", [(1, 1), (0, 1), (0, 0)])
+@pytest.mark.parametrize("shape", [(4, 1), (1, 4), (4, 3)])
+def test_gradients_of_leaves_that_overlap(shape, laid):
+    """Whether such a leaf keeps its gradient depends on which of its sizes are 1."""
+
+    def program(jit):
+        @jit
+        def f(x):
+            (x.movedim(0, 1) * 1).sum().backward()
+
+        f(leaf(2, 3))
+        x = torch.ones(12).as_strided(shape, laid).requires_grad_()
+        f(x)
+        return x.grad.stride(), x.grad.sum()
+
+    same_training(program, plain=None)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (torch.float32, torch.float64),
+        (torch.float64, torch.float32),
+        (torch.float32, torch.int64),
+    ],
+)
+def test_ldexp_of_two_dtypes(a, b):
+    f = frameloom.jit(lambda x, e: torch.ldexp(x, e))
+    for x in torch.ones(4, 3, dtype=a).t(), torch.ones((), dtype=a).expand(3, 4):
+        for e in torch.ones(3, 2, 4, dtype=b)[:, 0], torch.ones(4, 3, dtype=b).t():
+            assert f(x, e).stride() == torch.ldexp(x, e).stride()
