@@ -98,7 +98,7 @@ class Piece:
     def compile(self) -> None:
         t, capture = self.tracer, self.capture
         apart: list[Any] = []
-        if t.recorder.n_ops or self.outputs:
+        if t.recorder.n_ops or self.outputs or t.recorder.numbers.checked:
             try:
                 self.graph = t.recorder.finish(without_histories(t, self.outputs, self.spent.which))
             except Break as cause:

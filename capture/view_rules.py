@@ -262,6 +262,7 @@ def _unfold(func: Any, x: Any, dim: int, size: int, step: int) -> Any:
         or isinstance(size, Size)
         or isinstance(step, Size)
         or step < 1
+        or size < 0
         or x.shape[dim] < size
     ):
         return None
