@@ -6,10 +6,13 @@ FRAMELOOM_VERIFY=1, otherwise one warning, and the function runs plainly from th
 
 from __future__ import annotations
 
+import functools
 import weakref
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
+
+import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.surroundings import builtins_are_replaced
@@ -27,6 +30,7 @@ from frameloom.errors import (
 )
 from frameloom.options import Options
 from frameloom.report import BreakReport, Explanation, bytecode_text, verified
+from frameloom.runtime import _runtime
 
 compilers: weakref.WeakKeyDictionary[Any, Compiler] = weakref.WeakKeyDictionary()
 _counts = {"graphs": 0, "breaks": 0, "recompiles": 0, "plain": 0}
@@ -86,6 +90,13 @@ def _entry_for(jitted: Any, slots: tuple[Any, ...]) -> Any:
     return None
 
 
+@functools.cache
+def _cached_cast() -> Any:
+    """PyTorch's function that makes and finds the casts that autocast keeps, None if it has none."""
+    found = _runtime.cached_cast(torch.zeros((), device="cpu"), 6, 0)
+    return None if found is None else _runtime.cached_cast
+
+
 class Compiler:
     """`compiler(jitted, slots, None)` returns the Entry for a call, or None for plain Python."""
 
@@ -95,6 +106,7 @@ class Compiler:
         self._stack = STACK
         self._changes = 0  # of frozen tensors
         self.capture_session: Any = None  # see capture/session.py
+        self.cached_cast = _cached_cast()
         self._explanation: Explanation | None = None
 
     @property

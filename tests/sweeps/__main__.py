@@ -5,6 +5,7 @@ halves        the same, of every 16-bit float, to the last digit
 reductions    of matrices with ties, infinities, NaN, one element and none
 refused       every op of PyTorch's op database, on each dtype that it refuses
 draws         ops that draw random numbers, on tensors of all layouts
+casts         programs under autocast that change their weights
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch.utils._pytree as pytree
 from frameloom import jit
 from tests.fuzz.interpret import interpreted
 from tests.sweeps import elementwise, reductions
+from tests.sweeps.casts import sweep_casts
 from tests.sweeps.draws import sweep_draws
 from tests.sweeps.values import DTYPES, difference, matrices, special
 
@@ -121,6 +123,7 @@ def error_of(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
 SWEEPS = {
     "elementwise": sweep_elementwise, "halves": sweep_halves, "reductions": sweep_reductions, "refused": sweep_refused,
     "draws": lambda device: sweep_draws(),  # on the CPU alone
+    "casts": lambda device: sweep_casts(range(300)),
 }  # fmt: skip
 
 
@@ -136,8 +139,8 @@ def main() -> int:
     with torch.no_grad():
         for name in options.names or SWEEPS:
             # Nothing is computed there, so that no kernels are needed.
-            only_refused = name == "refused" and options.device == "cpu"
-            with interpreted() if only_refused else contextlib.nullcontext():
+            without_kernels = name == "casts" or (name == "refused" and options.device == "cpu")
+            with interpreted() if without_kernels else contextlib.nullcontext():
                 found = list(SWEEPS[name](options.device))
             print(*found, f"{name}: {len(found)} differ", sep="\n", flush=True)
             differ += len(found)
