@@ -5,9 +5,9 @@ A region that begins and ends in one graph is recorded as it is.  For others the
 Kept: PyTorch's own function makes a cast, or finds it, when the graph is called, and the graph is given the result.  So it is for pieces in front
 of and behind a break, where the region is always entered by plain Python.
 
-Own: a function that is one graph, called inside of a region, makes its casts itself, which costs less.  That is right as long as the weights
-stay what they are until the region ends.  So each call notes what counts the writes to them; the first ones also let autocast make its casts.  Where a
-call then finds one changed, it runs plainly, and whatever is called in regions is compiled the other way from then on.
+Own: a function that is one graph, called inside of a region, makes its casts itself, which costs less.  That is right while weights stay what
+they are until the region ends.  So each call notes the counts of writes to them, and the first calls let autocast make its casts, too.  Where a call
+finds one changed, it runs plainly, and whatever is called in regions is compiled the other way from then on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DEVICES = {"cpu": 0, "cuda": 1}
 KINDS = tuple(DEVICES)
 VERSION = operator.attrgetter("_version")
 FIRST = 3  # calls that let autocast keep its casts, too
-# Calls of the program that cast as it says, whatever autocast does.
+# Casts that the program asks for.
 BY_NAME = {torch.Tensor.to, torch.Tensor.bfloat16, torch.Tensor.half, torch.Tensor.type, torch.Tensor.type_as}  # fmt: skip
 
 
@@ -137,7 +137,8 @@ class Casts:
         self._dtypes = {k: torch.get_autocast_dtype(k) for k in KINDS if torch.is_autocast_enabled(k)}  # fmt: skip
         self.outside = bool(self._depth or self._dtypes)  # whether one has begun there
         self._given: dict[int, Fake] = {}  # by the identity of the weight's Fake
-        self._own: list[tuple[int, bool]] = []  # numbers of inputs; whether in such a region
+        # Numbers of inputs; whether in such a region; whether the graph has changed it by then.
+        self._own: list[tuple[int, bool, bool]] = []
 
     def begin(self, session: Session, function: Cast | None) -> None:
         self.function, self.restarts = function, not session.per_code
@@ -147,7 +148,6 @@ class Casts:
     # ---- regions (settings.py)
 
     def enter(self) -> None:
-        """The program enters a block of autocast."""
         if depth() == 0 and (self.opens or self.left):
             raise Break("autograd", "autocast entered, and left open at a break")
 
@@ -168,7 +168,6 @@ class Casts:
     # ---- ops (record.py)
 
     def before(self, recorder: Recorder, args: Any, kwargs: Any) -> None:
-        """A call that is made under autocast."""
         for fake in fakes_in((args, kwargs)):
             number = fake.memory.input if fake.memory is not None else None
             if number is None or recorder.inputs[number][2] is not fake:
@@ -214,6 +213,9 @@ class Casts:
         recorder.n_ops -= 1
         self._given[id(fake)] = made
 
+    def has_given(self, fake: Fake) -> bool:
+        return any(given is fake for given in self._given.values())
+
     def note(self, recorder: Recorder, fake: Fake) -> None:
         """A cast is recorded."""
         number = fake.memory.input
@@ -222,7 +224,7 @@ class Casts:
         if not torch.is_autocast_cache_enabled() or (self.kept and self.is_outer):
             return
         if fake.dtype is torch.float32 and _is_weight(recorder.inputs[number][1]):
-            self._own.append((number, self.is_outer))
+            self._own.append((number, self.is_outer, bool(fake.memory.version)))
 
     # ---- the end of a capture (rewrite.py)
 
@@ -230,12 +232,12 @@ class Casts:
         """The weights whose casts autocast would keep beyond the graph, which makes them.  `is_whole`: whether nothing of the function comes
         before or behind it.  Raises KeepsCasts where the graph must not make them."""
         is_open = t.settings.leaves_autocast_open
-        numbers = dict.fromkeys(n for n, outer in self._own if outer or is_open)
-        if not numbers or self.function is None:
+        beyond = [(n, changed) for n, outer, changed in self._own if outer or is_open]
+        if not beyond or self.function is None:
             return []
-        if is_open or not is_whole or t.session.per_code:
+        if is_open or not is_whole or t.session.per_code or any(changed for _, changed in beyond):
             raise KeepsCasts(is_open)
-        return [t.recorder.inputs[n][0] for n in numbers]
+        return [t.recorder.inputs[n][0] for n in dict.fromkeys(n for n, _ in beyond)]
 
 
 @contextmanager
@@ -272,8 +274,6 @@ def watching(
     session, cast = t.session, t.recorder.casts.function
     if not weights or cast is None:
         return compiled
-    if not {graph.inputs[k] for k in graph.mutated}.isdisjoint(weights):
-        raise KeepsCasts
     places = [graph.inputs.index(w) for w in weights if w in graph.inputs]
     jitted, left = session.capturing, FIRST
     codes = {k: (DTYPES.get(torch.get_autocast_dtype(kind)), DEVICES[kind]) for kind in KINDS for k in places if graph.examples[k].device.type == kind}  # fmt: skip

@@ -36,6 +36,7 @@ compilers: weakref.WeakKeyDictionary[Any, Compiler] = weakref.WeakKeyDictionary(
 _counts = {"graphs": 0, "breaks": 0, "recompiles": 0, "plain": 0}
 PATIENCE = 60.0  # seconds to wait for another thread's compile; a backend may itself be waiting for this thread
 CHANGES = 4  # of frozen tensors, that make new entries; from then on they are not frozen
+REASONS = 10_000  # that an explanation keeps: under a mode, each call has one
 STACK = 100  # calls that the recursion limit must leave room for: with less, a capture is not even begun
 
 
@@ -275,7 +276,7 @@ class Compiler:
                 "gradient",
                 f"{reason}; such calls run as plain Python for now (use torch.no_grad() where none is needed)",
             )
-        if self._explanation is not None:
+        if self._explanation is not None and len(self._explanation.plain) < REASONS:
             self._explanation.plain.append(reason)
         log("breaks", f"plain: {reason}")
 

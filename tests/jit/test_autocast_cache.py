@@ -143,6 +143,26 @@ def whole_step_under_a_region(wrap):
     return seen, w
 
 
+def a_step_with_a_bias(wrap):
+    w, v = weight(), torch.ones(3, requires_grad=True)
+    step = torch.optim.SGD([w, v], lr=0.5)
+
+    def train(x):
+        change(w, -0.5)
+        (x @ w + v).square().sum().backward()
+        interrupted()
+        step.step()
+        step.zero_grad()
+        return x @ w + v
+
+    f, seen = wrap(train), []
+    for _ in range(3):
+        with region():
+            seen += [f(X), f(X * 2)]
+        seen.append(f(X))
+    return [*seen, v.detach().clone()], w
+
+
 def functions_share_a_weight(wrap):
     w, seen = weight(), []
     f, g = wrap(lambda x, w: x @ w), wrap(lambda x, w: (x + 1) @ w)
