@@ -12,7 +12,7 @@ finds one changed, it runs plainly, and whatever is called in regions is compile
 
 from __future__ import annotations
 
-import operator
+import struct
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 Cast = Callable[[torch.Tensor, int, int], Any]  # tensor, codes of a dtype and of a kind of device
 DTYPES = {torch.float16: 5, torch.bfloat16: 15}
 DEVICES = {"cpu": 0, "cuda": 1}
-KINDS = tuple(DEVICES)
-VERSION = operator.attrgetter("_version")
+WORDS = struct.Struct("3q")
 FIRST = 3  # calls that let autocast keep its casts, too
 # Casts that the program asks for.
 BY_NAME = {torch.Tensor.to, torch.Tensor.bfloat16, torch.Tensor.half, torch.Tensor.type, torch.Tensor.type_as}  # fmt: skip
@@ -56,7 +55,8 @@ class Region:
 
     def __init__(self) -> None:
         self.changes = False
-        self._versions: dict[int, int] = {}  # of weights that were cast, by identity
+        self._seen: list[bytes] = []  # what calls have noted of weights that were cast
+        self._known: dict[int, list[int]] | None = None  # the same, by weight
         self._mark: Any = None
         self._marked: torch.Tensor | None = None
 
@@ -69,24 +69,29 @@ class Region:
         mark = None if dtype is None else cast(self._marked, dtype, 0)
         if mark is not None and mark is self._mark:
             return False
-        self._mark = mark
-        self._versions = {}
+        self._mark, self._seen, self._known = mark, [], None
         return True
 
-    def differ(self, weights: Sequence[torch.Tensor], cast: Cast) -> bool:
-        """Whether one of these was changed since it was cast in this region; they are cast now."""
-        versions = dict(zip(map(id, weights), map(VERSION, weights), strict=True))
+    def differ(self, inputs: tuple[Any, ...], places: tuple[int, ...], cast: Cast) -> bool:
+        """Whether one of these weights was changed since it was cast in this region; they are cast now."""
+        now = _capture.tensors_written(inputs, places)
         if self.is_new(cast):
-            self._versions = versions
-        elif any(self._versions.setdefault(k, v) != v for k, v in versions.items()):
-            self.note_change()
+            self._seen.append(now)
+        elif now not in self._seen:
+            self._compare(now)
+            self._seen.append(now)
         return self.changes
+
+    def _compare(self, now: bytes) -> None:
+        if self._known is None:
+            self._known = {w: rest for w, *rest in WORDS.iter_unpack(b"".join(self._seen))}
+        if any(self._known.setdefault(w, rest) != rest for w, *rest in WORDS.iter_unpack(now)):
+            self.note_change()
 
     def look_at(self, weight: torch.Tensor, cast: Cast) -> None:
         """Autocast makes or finds its cast now."""
-        known = self._versions.get(id(weight))
-        if known is not None and known != weight._version and not self.is_new(cast):
-            self.note_change()
+        if self._seen and not self.is_new(cast):
+            self._compare(_capture.tensors_written((weight,), (0,)))
 
     def note_change(self) -> None:
         self.changes = True
@@ -133,8 +138,9 @@ class Casts:
         self.function: Cast | None = None
         self.kept = self.opens = self.restarts = False
         self.left = False  # a region that began outside
+        self._keeps, self._asks = torch.is_autocast_cache_enabled(), False  # whether that counts
         self._depth = depth()
-        self._dtypes = {k: torch.get_autocast_dtype(k) for k in KINDS if torch.is_autocast_enabled(k)}  # fmt: skip
+        self._dtypes = {k: torch.get_autocast_dtype(k) for k in DEVICES if torch.is_autocast_enabled(k)}  # fmt: skip
         self.outside = bool(self._depth or self._dtypes)  # whether one has begun there
         self._given: dict[int, Fake] = {}  # by the identity of the weight's Fake
         # Numbers of inputs; whether in such a region; whether the graph has changed it by then.
@@ -177,8 +183,10 @@ class Casts:
             if not _is_weight(recorder.inputs[number][1]):
                 if fake.memory.version:  # a Fake is a leaf, and its cast would be kept
                     raise Break("autograd", "a tensor with a history, changed under autocast")
-            elif self.kept and self.is_outer:
-                self._give(recorder, fake, number)
+            elif self.is_outer:
+                self._asks = True
+                if self.kept:
+                    self._give(recorder, fake, number)
 
     def _give(self, recorder: Recorder, fake: Fake, number: int) -> None:
         """The cast of a weight is an input."""
@@ -195,17 +203,13 @@ class Casts:
             raise Break("autograd", "a weight that is cast in another region")
         assert self.function is not None
         origin, real, _ = recorder.inputs[number]
-        last = recorder.graph._root.prev
         with recorder:
             made = self.function(fake, DTYPES[dtype], DEVICES[kind])
-        node = recorder.graph._root.prev
-        assert node is not last and node is made.node
-        with torch.set_grad_enabled(made.requires_grad):
-            sample = real.to(dtype)
-        if not sample.requires_grad:
-            sample = sample.detach()
-        # The capture finds it in autocast's own cache from now on, without a history.
+        node = made.node
         follows = made.requires_grad
+        with torch.set_grad_enabled(follows):
+            sample = real.to(dtype)
+        # The capture finds it in autocast's own cache from now on, without a history.
         made.detach_().requires_grad_(follows)
         how = How(self.function, torch.is_grad_enabled(), sample, self.restarts)
         recorder.give(made, sample, origin.child("cast", how))
@@ -231,6 +235,8 @@ class Casts:
     def own(self, t: Tracer, is_whole: bool) -> list[Origin]:
         """The weights whose casts autocast would keep beyond the graph, which makes them.  `is_whole`: whether nothing of the function comes
         before or behind it.  Raises KeepsCasts where the graph must not make them."""
+        if self._asks:
+            t.guards.returns(torch.is_autocast_cache_enabled, (), self._keeps)
         is_open = t.settings.leaves_autocast_open
         beyond = [(n, changed) for n, outer, changed in self._own if outer or is_open]
         if not beyond or self.function is None:
@@ -274,13 +280,13 @@ def watching(
     session, cast = t.session, t.recorder.casts.function
     if not weights or cast is None:
         return compiled
-    places = [graph.inputs.index(w) for w in weights if w in graph.inputs]
+    places = tuple(graph.inputs.index(w) for w in weights if w in graph.inputs)
     jitted, left = session.capturing, FIRST
-    codes = {k: (DTYPES.get(torch.get_autocast_dtype(kind)), DEVICES[kind]) for kind in KINDS for k in places if graph.examples[k].device.type == kind}  # fmt: skip
+    codes = {k: (DTYPES.get(torch.get_autocast_dtype(kind)), DEVICES[kind]) for kind in DEVICES for k in places if graph.examples[k].device.type == kind}  # fmt: skip
 
     def run(*inputs: Any) -> Any:
         nonlocal left
-        if REGION.changes or REGION.differ([inputs[k] for k in places], cast):
+        if REGION.changes or REGION.differ(inputs, places, cast):
             _forget(session, jitted)
             raise _capture.RunPlainly
         if left:

@@ -221,6 +221,17 @@ def without_cache(wrap):
     return seen, w
 
 
+def with_and_without_cache(wrap):
+    w, f, seen = weight(), wrap(lambda x, w: x @ w), []
+    for _ in range(2):
+        for keeps in (False, True):
+            with region(cache_enabled=keeps):
+                seen.append(f(X, w))
+                change(w)
+                seen.append(f(X, w))
+    return seen, w
+
+
 def nested(wrap):
     def fn(x, w):
         with region():
