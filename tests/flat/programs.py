@@ -495,7 +495,7 @@ def frames_that_only_python_calls() -> Call:
     return lambda k: f([of(xs, k), of(xs, k + 1)])
 
 
-@calls(0.02)
+@calls(0.05)
 def functions_dropped() -> Call:
     """Each call compiles."""
     xs = vectors(True)
@@ -513,7 +513,7 @@ def functions_dropped() -> Call:
     return call
 
 
-@calls(0.02)
+@calls(0.05)
 def modules_dropped() -> Call:
     xs = matrices()
 
@@ -525,7 +525,7 @@ def modules_dropped() -> Call:
     return call
 
 
-@calls(0.02)
+@calls(0.05)
 def exceptions_while_compiling() -> Call:
     """A function that raises whenever it is compiled, each time another one."""
     xs = vectors()
