@@ -175,6 +175,9 @@ def calls_restore(previous: bool) -> None: ...
 def supported() -> str | None:
     """None if this interpreter is known, else why not (one line)."""
 
+def tensors_written(tensors: tuple[Any, ...], places: tuple[int, ...]) -> bytes:
+    """Three words for each of those: which tensor it is, how often it was written to, and where its memory is."""
+
 def calibrate() -> bool:
     """Find the offsets of the tensor header in this PyTorch (called once, lazily); False: tensors are checked through DLPack and
     attributes."""

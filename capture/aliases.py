@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from frameloom.capture.attributes import instance_dict
+from frameloom.capture.casts import is_cast
 from frameloom.capture.outside import ArrayOrigin
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.container import ListValue
@@ -63,7 +64,9 @@ def apart_in_memory(graph: CapturedGraph) -> list[Origin]:
     given = [
         (origin, example)
         for origin, example in zip(graph.inputs, graph.examples, strict=True)
-        if isinstance(example, torch.Tensor) and not isinstance(origin, ArrayOrigin)
+        if isinstance(example, torch.Tensor)
+        and not isinstance(origin, ArrayOrigin)
+        and not is_cast(origin)
     ]
     if _share_memory([example for _, example in given]):
         raise Skip("inputs share memory, and one is changed")

@@ -7,6 +7,7 @@ and raises or handles the exception in the right place.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -111,13 +112,18 @@ def may_draw_again(graph: CapturedGraph) -> bool:
     return all(map(_can_be_repeated, graph.graph.nodes))
 
 
+@functools.cache
+def _only_computes(target: Any) -> bool:
+    """Of an op that draws nothing."""
+    changes = target._schema.is_mutable or not target._schema.returns
+    return target in OWN_EFFECTS or not (changes or is_collective(str(target)))
+
+
 def _can_be_repeated(node: torch.fx.Node) -> bool:
-    target: Any = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target in OWN_EFFECTS:
+    if not isinstance(node.target, torch._ops.OpOverload):
         return True
     if not draws(node):
-        changes = target._schema.is_mutable or not target._schema.returns
-        return not (changes or is_collective(str(target)))
+        return _only_computes(node.target)
     results = node.meta["val"]
     first = results[0] if isinstance(results, (list, tuple)) else results
     given = (*node.args, *node.kwargs.values())

@@ -77,12 +77,18 @@ def _read_facts(func: Any) -> OpFacts:
 
 def may_raise(node: torch.fx.Node, at_once: bool = False) -> bool:
     """Whether what the node's tensors hold can make it raise.  `at_once`: where the call stands, so that the program could catch it."""
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, torch._ops.OpOverload) or not _may_ever_raise(node.target):
         return False
     val = node.meta.get("val")
     of_floats = getattr(val, "dtype", torch.int64).is_floating_point
     on_gpu = at_once and any(f.device.type == "cuda" for f in _fakes_of(node))
     return _kernel_may_raise(node.target, of_floats, on_gpu)
+
+
+@functools.cache
+def _may_ever_raise(target: Any) -> bool:
+    """Asked first, since few do."""
+    return any(fallible.may_raise(str(target), False, on_gpu) for on_gpu in (False, True))
 
 
 @functools.cache

@@ -36,6 +36,7 @@ int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high);
 void tensor_version_calibrate(PyObject *tensor,
                               PyObject *other); /* writes to `tensor`; no views of each other */
 int tensor_versions_known(void);
+PyObject *tensors_written(PyObject *module, PyObject *args); /* for Python */
 int64_t tensor_version(PyObject *object); /* how often it was written to; -1 if that is not counted */
 /* `object` is the tensor that `alias` was made of by `detach` under this version, with the same values. */
 int tensor_unchanged(PyObject *alias, int64_t version, PyObject *object);

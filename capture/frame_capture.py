@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from frameloom.capture import _capture, copying, library, methods, policy, rewrite
+from frameloom.capture.casts import KeepsCasts
 from frameloom.capture.frame import Broken, Frame, broken_at
 from frameloom.capture.instr import slot_names
 from frameloom.capture.lengths import NewLength
@@ -109,6 +110,8 @@ def _capture_with_retries(
             session.tells_compiling, has_failed = False, True
         except Related:
             pass
+        except KeepsCasts as keeps:
+            session.keeps_casts, session.opens_autocast = True, session.opens_autocast or keeps.opens  # fmt: skip
         except Pretended:
             session.varying.small_apart = True
         finally:
@@ -150,6 +153,8 @@ class Capture:
         self.has_failed = False  # when it was told that it is being compiled
         self.tracer = Tracer(function, self.session)
         self.tracer.recorder.budget = compiler.options.memory_budget
+        if not compiler.options.freezing:  # which counts on weights that stay as they are
+            self.tracer.recorder.casts.begin(self.session, getattr(compiler, "cached_cast", None))
         watch(self.tracer)
 
     def run(self) -> Any:

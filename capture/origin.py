@@ -95,7 +95,7 @@ class Origin:
                 return f"type({base})"
             case "state":
                 return f"{base}.__reduce__()"
-            case "proxied" | "cached":
+            case "proxied" | "cached" | "cast":
                 return base
             case "referent":
                 return f"{base}()"

@@ -32,6 +32,7 @@ from frameloom.capture.aten_op import (
 )
 from frameloom.capture.attention_masks import check_mask
 from frameloom.capture.carried import needed_for_sizes
+from frameloom.capture.casts import Casts, without_cache
 from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.dead_calls import is_refused
 from frameloom.capture.device_layouts import on_device
@@ -114,6 +115,7 @@ class Recorder(TorchDispatchMode):
         self.default_dtype = torch.get_default_dtype()  # as the graph will find it
         self.inference = False  # whether the call being recorded is made in inference mode
         self.autocast: list[str] = []  # devices for which it is made under autocast
+        self.casts = Casts()
         self.constants = torch.nn.Module()
         self.inputs: list[tuple[Any, torch.Tensor, Fake]] = []
         self._input_of: dict[int, Fake] = {}
@@ -184,13 +186,17 @@ class Recorder(TorchDispatchMode):
         check_supported(tensor)
         with torch.inference_mode(False):
             fake = fake_like(tensor) if pattern is None else pattern.fake(self.facts, tensor, key)
-        self.placeholder(f"input_{len(self.inputs)}", fake)
+        self.give(fake, tensor, key)
         if pattern is not None:
             pattern.placeholder = fake.node
+        return fake
+
+    def give(self, fake: Fake, tensor: torch.Tensor, key: object) -> None:
+        """Make it the Fake of an input."""
+        self.placeholder(f"input_{len(self.inputs)}", fake)
         fake.memory.input, fake.memory.inference = len(self.inputs), tensor.is_inference()
         self.inputs.append((key, tensor, fake))
         self._input_of[id(tensor)] = fake
-        return fake
 
     def origin_of(self, placeholder: torch.fx.Node) -> Any:
         """Where an input comes from."""
@@ -239,10 +245,14 @@ class Recorder(TorchDispatchMode):
         self.last, self.outs, self.assumes = self.graph._root.prev, set(), False
         self.inference = torch.is_inference_mode_enabled()
         self.autocast = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+        if self.autocast:
+            self.casts.before(self, args, kwargs)
         self.relies_on = set(ATTENTION_SETTINGS) if fn in ATTENTION else set()
         if fn is F.scaled_dot_product_attention:
             check_mask(*args, **kwargs)
-        if fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values()))):
+        if CURRENT_DEVICE is not None and (
+            fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values())))
+        ):
             self.relies_on.add(CURRENT_DEVICE)
         wanted = torch.is_grad_enabled() and any(f.requires_grad for f in fakes_in((args, kwargs)))
         if wanted and not config.gradients:
@@ -297,7 +307,8 @@ class Recorder(TorchDispatchMode):
             try:
                 if self.inference:
                     # Inference mode hides the decomposition of composite ops from dispatch modes.
-                    with torch.inference_mode(False), torch.no_grad(), products_over(self.facts), self:  # fmt: skip
+                    # And autocast keeps no casts there.
+                    with torch.inference_mode(False), torch.no_grad(), without_cache(self.autocast), products_over(self.facts), self:  # fmt: skip
                         return fn(*args, **kwargs)
                 with products_over(self.facts), self:
                     return fn(*args, **kwargs)
@@ -422,6 +433,8 @@ class Recorder(TorchDispatchMode):
             kwargs = {name: without_numbers(a) for name, a in kwargs.items()}
         tensors_of(func, args, kwargs)
         check_dtype(func, args, kwargs)
+        if self.autocast and func is aten._to_copy.default:
+            self.casts.note(self, args[0])
         facts = facts_of(func)
         if facts.data_dependent or selects_by_mask(func, args):
             return asks_for_data(self, func, args, kwargs)

@@ -138,8 +138,7 @@ class Calls:
             or self.recorder.relies_on
             or "out" in kwargs
             or torch.get_default_dtype() is not self.recorder.default_dtype
-            or torch.is_autocast_enabled("cpu")
-            or torch.is_autocast_enabled("cuda")
+            or self.recorder.autocast
             or torch._C._len_torch_function_stack()
             or torch._C._len_torch_dispatch_stack()
         ):

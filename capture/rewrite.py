@@ -28,6 +28,7 @@ from frameloom.capture.assumptions import (
 )
 from frameloom.capture.branches import calls_in
 from frameloom.capture.builder import CodeBuilder
+from frameloom.capture.casts import is_cast, watching
 from frameloom.capture.foreseen import forgetting
 from frameloom.capture.freezing import frozen
 from frameloom.capture.functional import counts
@@ -67,9 +68,10 @@ if TYPE_CHECKING:
 class Piece:
     """The captured piece: its graph, compiled, with guards and pending effects."""
 
-    def __init__(self, capture: Capture, needed: list[Value], skip: set[int]) -> None:
+    def __init__(self, capture: Capture, needed: list[Value], skip: set[int], whole: bool) -> None:
         self.capture = capture
         t = self.tracer = capture.tracer
+        self.cast = t.recorder.casts.own(t, whole)
         self.effects: list[Effect] = effects.pending(t, skip)
         self.needed = [*needed, *(turn.block for turn in t.settings.turns)]
         for effect in self.effects:
@@ -129,6 +131,7 @@ class Piece:
                 self.compiled = verified(self.compiled, self.graph.gm)
             if t.foreseen:
                 self.compiled = forgetting(t, self.compiled)
+            self.compiled = watching(t, self.graph, self.compiled, self.cast)
         if t.arrays:
             if self.graph is None:
                 raise Avoid(t.arrays[0].site)
@@ -213,7 +216,7 @@ def detach_some(outputs: tuple[Any, ...], which: dict[int, str]) -> tuple[Any, .
 
 
 def entry_for_return(capture: Capture, result: Value) -> Any:
-    piece = Piece(capture, [result], _unseen(capture))
+    piece = Piece(capture, [result], _unseen(capture), capture.spec is None)
     piece.compile()
     if (
         not piece.effects
@@ -224,6 +227,7 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
         and not capture.tracer.arrays
         and not capture.tracer.settings.differ
         and piece.graph is not None
+        and not any(map(is_cast, piece.graph.inputs))
     ):
         recipe = _recipe(settled(result), piece, set())
         if recipe is not None:
@@ -302,7 +306,7 @@ def entry_for_break(capture: Capture, broken: Broken) -> Any:
         for state, spec in zip(states, specs, strict=True)
         for value in _state_values(state, spec)
     ]
-    piece = Piece(capture, needed, set())
+    piece = Piece(capture, needed, set(), False)
     piece.by_identity = broken.cause.kind == "identity"
     if not goes_on_in_a_loop(capture, states):
         capture.compiler.add_break(breaks.report(broken.cause, broken.where))

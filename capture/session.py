@@ -42,6 +42,8 @@ class Session:
     def __init__(self) -> None:
         self.resumes: dict[Any, tuple[ResumeSpec, Any]] = {}
         self.varying = Varying()
+        # Casts that autocast keeps are inputs, and regions are entered by plain Python (casts.py).
+        self.keeps_casts = self.opens_autocast = False
         self.tells_compiling = True  # to a program that asks, unless what it does then fails
         self._avoided: set[tuple[int, int]] = set()
         self._certain: set[tuple[int, int]] = set()

@@ -23,6 +23,7 @@ from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.builder import CodeBuilder
+    from frameloom.capture.casts import Casts
     from frameloom.capture.rebuild import Rebuilder
     from frameloom.capture.tracer import Tracer
 
@@ -52,7 +53,8 @@ class Turn:
 class Settings:
     """What one capture changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, casts: Casts) -> None:
+        self.casts = casts  # that autocast keeps
         self.start: States = {}
         self.end: States = {}
         self.turns: tuple[Turn, ...] = ()
@@ -107,6 +109,8 @@ class Settings:
         return self.turns[-1].block if self.turns and self.turns[-1].enters else None
 
     def nest(self, t: Tracer, by: int) -> int:
+        if by > 0:
+            self.casts.enter()
         move = torch.autocast_increment_nesting if by > 0 else torch.autocast_decrement_nesting
         back = torch.autocast_decrement_nesting if by > 0 else torch.autocast_increment_nesting
         depth: int = move()
@@ -119,6 +123,11 @@ class Settings:
         return depth
 
     @property
+    def leaves_autocast_open(self) -> bool:
+        entered = (t.block for t in self.turns if t.enters)
+        return self.nesting > 0 or any(block.type() is torch.autocast for block in entered)
+
+    @property
     def differ(self) -> bool:
         """Whether the program leaves anything in another state."""
         return self.nesting != 0 or bool(self.turns) or self.start != self.end
@@ -128,7 +137,7 @@ class Settings:
         self.end = self._states()
         while self._back:
             self._back.pop()()
-        if self.nesting > 0:
+        if self.nesting > 0 and not self.casts.outside:
             torch.clear_autocast_cache()  # it may hold fakes
 
     def emit(self, code: CodeBuilder, r: Rebuilder) -> None:
@@ -213,7 +222,7 @@ for _setter in SETTINGS:
 
 
 def _clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    torch.clear_autocast_cache()  # a captured piece keeps nothing in it: leaving the block is what clears it
+    t.settings.casts.clear()
     return NONE
 
 

@@ -101,3 +101,41 @@ int tensor_unchanged(PyObject *alias, int64_t version, PyObject *object) {
     return word(now + torch_header.storage) == word(then + torch_header.storage) &&
            word(now + torch_header.storage_offset) == word(then + torch_header.storage_offset);
 }
+
+enum { WORDS = 3 };
+
+/* What tells one tensor's state from another's: which tensor it is, how often it was written to, and where.
+ */
+static int written(PyObject *tensor, int64_t *words) {
+    words[0] = (int64_t)(uintptr_t)tensor;
+    words[1] = tensor_version(tensor);
+    if (words[1] >= 0) {
+        words[2] = (int64_t)word(impl_of(tensor) + torch_header.storage);
+        return 0;
+    }
+    PyObject *count = PyObject_GetAttrString(tensor, "_version");
+    words[1] = count ? PyLong_AsLongLong(count) : -1;
+    words[2] = 0;
+    Py_XDECREF(count);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+PyObject *tensors_written(PyObject *module, PyObject *args) {
+    PyObject *tensors, *places;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &tensors, &PyTuple_Type, &places)) return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(places);
+    PyObject *result = PyBytes_FromStringAndSize(NULL, count * WORDS * (Py_ssize_t)sizeof(int64_t));
+    for (Py_ssize_t i = 0; i < count && result; i++) {
+        Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(places, i));
+        int64_t words[WORDS];
+        if (place < 0 || place >= PyTuple_GET_SIZE(tensors)) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_IndexError, "no such tensor");
+            Py_CLEAR(result);
+        } else if (written(PyTuple_GET_ITEM(tensors, place), words) < 0) {
+            Py_CLEAR(result);
+        } else {
+            memcpy(PyBytes_AS_STRING(result) + i * (Py_ssize_t)sizeof words, words, sizeof words);
+        }
+    }
+    return result;
+}

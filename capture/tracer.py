@@ -94,7 +94,7 @@ class Tracer:
         self.foresees = False  # whether choices of data may be taken as they are in this call
         self.foreseen: list[Any] = []  # those that were (foreseen.py)
         self.resumed = False  # the captured function is a resume function
-        self.settings = Settings()
+        self.settings = Settings(self.recorder.casts)
         self.draws: list[Value] = []  # random numbers that Python draws, in order
         self.arrays: list[Any] = []  # calls that compute arrays before the graph (outside.py)
         self.choices: dict[Any, bool] = {}  # that random numbers of the graph decide (likely.py)

@@ -6,10 +6,13 @@ FRAMELOOM_VERIFY=1, otherwise one warning, and the function runs plainly from th
 
 from __future__ import annotations
 
+import functools
 import weakref
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
+
+import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.surroundings import builtins_are_replaced
@@ -27,11 +30,13 @@ from frameloom.errors import (
 )
 from frameloom.options import Options
 from frameloom.report import BreakReport, Explanation, bytecode_text, verified
+from frameloom.runtime import _runtime
 
 compilers: weakref.WeakKeyDictionary[Any, Compiler] = weakref.WeakKeyDictionary()
 _counts = {"graphs": 0, "breaks": 0, "recompiles": 0, "plain": 0}
 PATIENCE = 60.0  # seconds to wait for another thread's compile; a backend may itself be waiting for this thread
 CHANGES = 4  # of frozen tensors, that make new entries; from then on they are not frozen
+REASONS = 10_000  # that an explanation keeps: under a mode, each call has one
 STACK = 100  # calls that the recursion limit must leave room for: with less, a capture is not even begun
 
 
@@ -86,6 +91,13 @@ def _entry_for(jitted: Any, slots: tuple[Any, ...]) -> Any:
     return None
 
 
+@functools.cache
+def _cached_cast() -> Any:
+    """PyTorch's function that makes and finds the casts that autocast keeps, None if it has none."""
+    found = _runtime.cached_cast(torch.zeros((), device="cpu"), 6, 0)
+    return None if found is None else _runtime.cached_cast
+
+
 class Compiler:
     """`compiler(jitted, slots, None)` returns the Entry for a call, or None for plain Python."""
 
@@ -95,6 +107,7 @@ class Compiler:
         self._stack = STACK
         self._changes = 0  # of frozen tensors
         self.capture_session: Any = None  # see capture/session.py
+        self.cached_cast = _cached_cast()
         self._explanation: Explanation | None = None
 
     @property
@@ -263,7 +276,7 @@ class Compiler:
                 "gradient",
                 f"{reason}; such calls run as plain Python for now (use torch.no_grad() where none is needed)",
             )
-        if self._explanation is not None:
+        if self._explanation is not None and len(self._explanation.plain) < REASONS:
             self._explanation.plain.append(reason)
         log("breaks", f"plain: {reason}")
 

@@ -66,7 +66,8 @@ class OpByOp:
         if copied:
             tensors = [t.clone() if k in copied else t for k, t in zip(kept, tensors, strict=True)]
         relied_on = self._relied_on
-        versions = [t._version if k in relied_on else None for k, t in zip(kept, tensors)]  # noqa: B905
+        counts = [k in relied_on and not t.is_inference() for k, t in zip(kept, tensors)]  # noqa: B905
+        versions = [t._version if c else None for c, t in zip(counts, tensors)]  # noqa: B905
         random = tuple((d, _random_state(d)) for d in self._devices) if self._devices else ()
         return Others(tensors, versions, random)
 

@@ -29,5 +29,9 @@ def symbol(library: Library, name: str) -> int:
 def torch_symbol(name: str) -> int:
     """Address of a function exported by the loaded PyTorch libraries, 0 if there is none."""
 
+def cached_cast(tensor: Any, dtype: int, device: int) -> Any:
+    """The tensor as autocast's own ops get it, kept until a region ends if it is a weight; `dtype` and the kind of device by PyTorch's
+    codes.  None where PyTorch has no such function."""
+
 def shim_names() -> list[str]:
     """ATen overloads that ExternCall runs through PyTorch's stable C interface, without Python."""

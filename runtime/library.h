@@ -9,5 +9,6 @@ namespace frameloom {
 PyObject *load_library(PyObject *module, PyObject *path);
 PyObject *library_symbol(PyObject *module, PyObject *args);
 PyObject *find_torch_symbol(PyObject *module, PyObject *name);
+PyObject *cached_cast(PyObject *module, PyObject *args); // casts.cpp
 
 } // namespace frameloom

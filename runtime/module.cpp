@@ -11,6 +11,8 @@ PyMethodDef functions[] = {
     {"symbol", frameloom::library_symbol, METH_VARARGS, "symbol(library, name) -> address"},
     {"torch_symbol", frameloom::find_torch_symbol, METH_O,
      "torch_symbol(name) -> address, 0 if there is none"},
+    {"cached_cast", frameloom::cached_cast, METH_VARARGS,
+     "cached_cast(tensor, dtype, device) -> what autocast casts it to"},
     {"load_cubin", frameloom::load_cubin, METH_VARARGS,
      "load_cubin(data, symbol, shared, extra, threads, device) -> handle"},
     {"shim_names", frameloom::shim_names, METH_NOARGS, "Ops that run through PyTorch's C interface."},

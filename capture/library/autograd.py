@@ -179,6 +179,8 @@ def _leaves(t: Tracer, roots: list[TensorValue]) -> list[TensorValue]:
         raise Break("autograd", str(error).splitlines()[0]) from error
     leaves = []
     for leaf in found.values():
+        if recorder.casts.has_given(leaf):
+            raise Break("autograd", "a backward pass that leaves the captured code")
         if (value := t.tensor_of(leaf)) is not None:  # others were never seen by the program
             leaves.append(value)
     return leaves

@@ -272,6 +272,8 @@ class GradModeValue(Value):
     def enter(self, t: Tracer) -> Value:
         """Really enter it, so that recorded calls see the mode; undone when the capture takes a step back or ends."""
         mode = self.make()
+        if self.cls is torch.autocast:
+            t.settings.casts.enter()
         t.change(self)
         self.entered = mode
         t.settings.turn(t, self, True, mode.__enter__, lambda: mode.__exit__(None, None, None))

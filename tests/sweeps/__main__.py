@@ -6,6 +6,7 @@ reductions    of matrices with ties, infinities, NaN, one element and none
 refused       every op of PyTorch's op database, on each dtype that it refuses
 draws         ops that draw random numbers, on tensors of all layouts
 gradients     gradients of inputs where those of results come in all layouts
+casts         programs under autocast that change their weights
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch.utils._pytree as pytree
 from frameloom import jit
 from tests.fuzz.interpret import interpreted
 from tests.sweeps import elementwise, reductions
+from tests.sweeps.casts import sweep_casts
 from tests.sweeps.draws import sweep_draws
 from tests.sweeps.gradients import sweep_gradients
 from tests.sweeps.values import DTYPES, difference, matrices, special
@@ -123,6 +125,8 @@ def error_of(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
 SWEEPS = {
     "elementwise": sweep_elementwise, "halves": sweep_halves, "reductions": sweep_reductions, "refused": sweep_refused,
     "draws": lambda device: sweep_draws(), "gradients": lambda device: sweep_gradients(),  # on the CPU alone
+    "draws": lambda device: sweep_draws(),  # on the CPU alone
+    "casts": lambda device: sweep_casts(range(300)),
 }  # fmt: skip
 
 
@@ -138,8 +142,8 @@ def main() -> int:
     with torch.no_grad():
         for name in options.names or SWEEPS:
             # Nothing is computed there, so that no kernels are needed.
-            only_refused = name == "refused" and options.device == "cpu"
-            with interpreted() if only_refused else contextlib.nullcontext():
+            without_kernels = name == "casts" or (name == "refused" and options.device == "cpu")
+            with interpreted() if without_kernels else contextlib.nullcontext():
                 found = list(SWEEPS[name](options.device))
             print(*found, f"{name}: {len(found)} differ", sep="\n", flush=True)
             differ += len(found)
