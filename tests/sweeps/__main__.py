@@ -125,7 +125,6 @@ def error_of(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
 SWEEPS = {
     "elementwise": sweep_elementwise, "halves": sweep_halves, "reductions": sweep_reductions, "refused": sweep_refused,
     "draws": lambda device: sweep_draws(), "gradients": lambda device: sweep_gradients(),  # on the CPU alone
-    "draws": lambda device: sweep_draws(),  # on the CPU alone
     "casts": lambda device: sweep_casts(range(300)),
 }  # fmt: skip
 
