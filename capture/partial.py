@@ -60,10 +60,10 @@ def partial_backward(
         if is_gone(n):
             continue
         if (other := _other_summand(n, is_gone, instead)) is not None:
-            copies[n] = copies[other]
+            copies[n] = _in_place_of(graph, n, other, copies[other])
         else:
             copies[n] = copy_node(graph, n, operand)
-    results = nodes[-1].args[0] if wanted is None else wanted
+    results = [instead.get(n, n) for n in nodes[-1].args[0]] if wanted is None else wanted
     ends = tuple(k for k, n in enumerate(results) if not is_gone(n))
     graph.output(tuple(copies[results[k]] for k in ends))
     for n in reversed(graph.nodes):
@@ -91,6 +91,15 @@ def _other_summand(n: Node, is_gone: Any, instead: Mapping[Node, Node]) -> Node 
     mine, left = n.meta["val"], other.meta["val"]
     same = (mine.shape, mine.dtype, mine.stride()) == (left.shape, left.dtype, left.stride())
     return other if same else None
+
+
+def _in_place_of(graph: torch.fx.Graph, n: Node, other: Node, copy: Node) -> Node:
+    """`copy`, of `other`, for those who read `n`: views of it know where it begins."""
+    if n.meta["val"].storage_offset() == other.meta["val"].storage_offset():
+        return copy
+    made = graph.call_function(aten.clone.default, (copy,))
+    made.meta.update(n.meta)
+    return made
 
 
 def _zeros(graph: torch.fx.Graph, like: Node) -> Node:

@@ -20,7 +20,7 @@ MOST = 8  # a backward graph is compiled for each set of inputs
 Entries = frozenset[int]  # of `Backward.tangents`
 
 
-@dataclass
+@dataclass(eq=False)
 class Window:
     """One node.  `label`: the results whose passes go through it; `ends`: entries of `inputs` that get their gradients here."""
 
@@ -101,6 +101,7 @@ class Windows:
             key = k if k in self._totals else (*through, slots)
             gate = gates.setdefault(key, Window(frozenset(), slots=slots))
             gate.entry = (*gate.entry, k)
+            gate.label |= self._from.get(k, frozenset({k}))
         return [*gates.values()]
 
     def _in_order(self) -> list[int]:
@@ -135,7 +136,7 @@ class Windows:
             return frozenset(place[k] for k in entries if k in place)
 
         noticed = ((n, among(n.tangents.intersection(window.entry))) for n in how.noticed)
-        saving = (s for s in how.saving if any(w is window for w in _savers(s, windows)))
+        saving = (s for s in how.saving if _is_saved_by(window, s, windows))
         return replace(
             how,
             graph=part.graph,
@@ -151,11 +152,12 @@ class Windows:
         )  # fmt: skip
 
 
-def _savers(label: Entries, windows: Sequence[Window]) -> list[Window]:
-    """The nodes that let go of what eager's nodes to which these results lead save."""
-    exact = [w for w in windows if label == (frozenset(w.entry) if w.is_gate else w.label)]
+def _is_saved_by(window: Window, label: Entries, windows: Sequence[Window]) -> bool:
+    """Whether a pass through it goes through those of eager's nodes to which these results lead."""
+    if window.is_gate:
+        return label <= window.label
     least = _least(w for w in windows if not w.is_gate and w.label >= label)
-    return exact[-1:] or least[:1] or [w for w in windows if not label.isdisjoint(w.entry)]
+    return window in least[:1]
 
 
 def _least(windows: Iterable[Window]) -> list[Window]:

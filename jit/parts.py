@@ -72,6 +72,7 @@ class Part(Gradients):
         self.entry, self.slots = ([tangents[k] for k in ks] for ks in (window.entry, window.slots))
         self.beyond = [place[id(w)] for w in window.beyond]
         self.is_gate = window.is_gate
+        self._label = {tangents[k] for k in window.label}
         how = windows.backward(window, nodes)
         super().__init__(whole.forward, whole.compile, replace(whole.captured, backward=how))
         self._hidden = [k for k in how.saved_outputs if k < how.n_told and k not in self.entry]
@@ -83,6 +84,10 @@ class Part(Gradients):
 
     def _apart_at_most(self) -> None:
         return None
+
+    def passed(self, given: Mapping[int, Any]) -> int | None:
+        """A result that has a gradient, which eager has sent this way."""
+        return next((n for n in given if n in self._label), None)
 
     def keep(self, others: Others, given: Sequence[Any]) -> Others:
         """For a gradient of a gradient, which goes on where the program's results do."""
@@ -137,6 +142,8 @@ class Call:
             if come[n] is not None:
                 given[n], left[n] = come[n], self._readers[n]
         found = [given.get(n) for n in range(part.how.n_told)]
+        if part.is_gate and not present.is_looked_at and (n := part.passed(given)) is not None:
+            found[part.entry[0]] = given[n]  # which comes here in eager, and nobody reads
         for n in part.how.tangents:
             if n in left:
                 left[n] -= 1
