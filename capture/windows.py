@@ -7,13 +7,15 @@ result that is computed from others comes in at a node, a *gate*, that leads to 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch.fx
 
 from frameloom.capture.flow import TOTAL, reach
-from frameloom.capture.graph import Backward
+from frameloom.capture.graph import Backward, behind
 from frameloom.capture.partial import partial_backward
 
 MOST = 8  # a backward graph is compiled for each set of inputs
@@ -54,10 +56,26 @@ class Windows:
         everything = frozenset(range(len(how.tangents)))
         # The entries of `inputs` that some results do not lead to.
         self.telling = tuple(k for k, n in enumerate(how.leading) if n != everything)
+        self.apart_anyway = self._computed_apart(uncut)
 
     @property
     def is_one(self) -> bool:
         return not self.telling and not self._totals
+
+    def _computed_apart(self, flows: Mapping[torch.fx.Node, set[int]]) -> Entries:
+        """Those of `telling` whose gradients have no step in common with the others'."""
+        if not self.telling:
+            return frozenset()
+        outputs: Any = self._how.graph.output_node().args[0]
+        leading, seeds = self._how.leading, {*self._seeds}
+        steps: dict[Entries, set[torch.fx.Node]] = {}
+        for label in {*leading}:
+            ends = [outputs[k] for k, n in enumerate(leading) if n == label]
+            found = behind(ends, lambda n: n.all_input_nodes)
+            steps[label] = {n for n in found if n in flows and n not in seeds}
+        shared = Counter(n for own in steps.values() for n in own)
+        alone = {label for label, own in steps.items() if all(shared[n] == 1 for n in own)}
+        return frozenset(k for k in self.telling if leading[k] in alone)
 
     def _cut(self, nodes: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, set[int]]:
         return reach(nodes, self._seeds, {n: self._seeds[k] for k, n in self._totals.items()})
@@ -112,14 +130,14 @@ class Windows:
     def backward(self, window: Window, windows: Sequence[Window]) -> Backward:
         """What is left of the graph's for one of these nodes; a gate has the results of its slots as further inputs."""
         how, everything = self._how, frozenset(range(len(self._how.tangents)))
-        outputs = how.graph.output_node().args[0]
+        outputs: Any = how.graph.output_node().args[0]
         kept = sorted(window.entry if window.is_gate else window.label)
         missing = everything.difference(kept)
         if window.is_gate:
             wanted = [self._totals[k] for k in window.slots]
             inputs = [how.n_inputs + n for n in range(len(wanted))]
         else:
-            wanted = [outputs[k] for k in window.ends]  # type: ignore[index]
+            wanted = [outputs[k] for k in window.ends]
             inputs = [how.inputs[k] for k in window.ends]
         part = partial_backward(how, missing, window.is_gate, wanted)
         count = len(how.saved_inputs)

@@ -136,7 +136,13 @@ class Gradients:
         return None if windows.is_one else windows
 
     def _parts(self, windows: Windows, wanted: Sequence[Any]) -> Plan:
-        told = tuple([k for k in windows.telling if not wanted[k].is_leaf or _has_hooks(wanted[k])])
+        told = tuple(
+            [
+                k
+                for k in windows.telling
+                if k in windows.apart_anyway or not wanted[k].is_leaf or _has_hooks(wanted[k])
+            ]
+        )
         try:
             return self._apart[told]
         except KeyError:

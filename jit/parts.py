@@ -72,7 +72,7 @@ class Part(Gradients):
         self.entry, self.slots = ([tangents[k] for k in ks] for ks in (window.entry, window.slots))
         self.beyond = [place[id(w)] for w in window.beyond]
         self.is_gate = window.is_gate
-        self._label = {tangents[k] for k in window.label}
+        self._from = {tangents[k] for k in window.label} - {*self.entry}
         how = windows.backward(window, nodes)
         super().__init__(whole.forward, whole.compile, replace(whole.captured, backward=how))
         self._hidden = [k for k in how.saved_outputs if k < how.n_told and k not in self.entry]
@@ -87,7 +87,7 @@ class Part(Gradients):
 
     def passed(self, given: Mapping[int, Any]) -> int | None:
         """A result that has a gradient, which eager has sent this way."""
-        return next((n for n in given if n in self._label), None)
+        return next((n for n in given if n in self._from), None)
 
     def keep(self, others: Others, given: Sequence[Any]) -> Others:
         """For a gradient of a gradient, which goes on where the program's results do."""

@@ -49,7 +49,9 @@ class Drawn:
         named = {k for event in self.events if len(event) > 3 for k in event[3]}
         # Nor are results told apart that come in at one node where only one of them is named.
         if any(k >= count for k in named):
-            self.events = [e for e in self.events if not isinstance(e[1], int) or e[1] in named or e[1] < count]
+            self.events = [
+                e for e in self.events if not isinstance(e[1], int) or e[1] in named or e[1] < count
+            ]
 
     def _hook(self) -> tuple[Any, ...]:
         kind = self.choose.choice(("hook", "scale", "retain"))
@@ -69,7 +71,10 @@ class Drawn:
         if not ends:
             return "backward", some, kept
         wanted = choose.sample(ends, choose.choice((1, 1, min(2, len(ends)))))
-        return choose.choice(("grad", "grad", "inputs", "twice")), some, kept, wanted
+        kind = choose.choice(("grad", "grad", "inputs", "twice"))
+        if kind == "inputs" and any(k >= len(self.made) for k in wanted):
+            kind = "grad"  # else what made it is called, too
+        return kind, some, kept, wanted
 
     def _leads_to(self, roots: Sequence[int], end: int) -> bool:
         count = len(self.made)
