@@ -115,6 +115,7 @@ class Gradients:
 
     def _call(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         wanted = self.wanted(inputs)
+        results: tuple[Any, ...]
         if self._windows is None:
             results = apply(self, inputs, *wanted)
         else:
@@ -132,17 +133,12 @@ class Gradients:
 
     def _apart_at_most(self) -> Windows | None:
         """Several nodes, where these tell more than one."""
-        windows = Windows(self.how)
-        return None if windows.is_one else windows
+        windows = Windows(self.how) if len(self.how.tangents) > 1 else None
+        return None if windows is None or windows.is_one else windows
 
     def _parts(self, windows: Windows, wanted: Sequence[Any]) -> Plan:
-        told = tuple(
-            [
-                k
-                for k in windows.telling
-                if k in windows.apart_anyway or not wanted[k].is_leaf or _has_hooks(wanted[k])
-            ]
-        )
+        always = windows.apart_anyway
+        told = tuple([k for k in windows.telling if k in always or _may_be_seen(wanted[k])])
         try:
             return self._apart[told]
         except KeyError:
@@ -312,8 +308,9 @@ def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]
     return lambda values: tuple([values[k] for k in numbers])
 
 
-def _has_hooks(tensor: Any) -> bool:
-    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+def _may_be_seen(tensor: Any) -> bool:
+    """Whether a pass that comes to an input without a gradient is noticed: it lets go of histories, and calls hooks."""
+    return bool(not tensor.is_leaf or tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
 def _viewed(

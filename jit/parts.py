@@ -20,9 +20,8 @@ from frameloom.gradients import Gradients, differentiate, may_checkpoint, node_f
 from frameloom.op_by_op import Others
 
 present_pass = torch._C._current_graph_task_id
-MOST_PASSES = (
-    2  # that are not at their end: one in another's hook; or they were not to go everywhere
-)
+# That are not at their end: one in another's hook; or they were not to go everywhere.
+MOST_PASSES = 2
 
 
 class Parts:
@@ -86,7 +85,7 @@ class Part(Gradients):
         return None
 
     def passed(self, given: Mapping[int, Any]) -> int | None:
-        """A result that has a gradient, which eager has sent this way."""
+        """A result that has a gradient, of which eager would have sent some here."""
         return next((n for n in given if n in self._from), None)
 
     def keep(self, others: Others, given: Sequence[Any]) -> Others:
@@ -142,8 +141,8 @@ class Call:
             if come[n] is not None:
                 given[n], left[n] = come[n], self._readers[n]
         found = [given.get(n) for n in range(part.how.n_told)]
-        if part.is_gate and not present.is_looked_at and (n := part.passed(given)) is not None:
-            found[part.entry[0]] = given[n]  # which comes here in eager, and nobody reads
+        if part.is_gate and not present.is_looked_at and (passed := part.passed(given)) is not None:
+            found[part.entry[0]] = given[passed]  # nobody reads it, but in eager something comes
         for n in part.how.tangents:
             if n in left:
                 left[n] -= 1

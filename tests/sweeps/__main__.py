@@ -5,6 +5,7 @@ halves        the same, of every 16-bit float, to the last digit
 reductions    of matrices with ties, infinities, NaN, one element and none
 refused       every op of PyTorch's op database, on each dtype that it refuses
 draws         ops that draw random numbers, on tensors of all layouts
+passes        backward passes from several results of one graph
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from frameloom import jit
 from tests.fuzz.interpret import interpreted
 from tests.sweeps import elementwise, reductions
 from tests.sweeps.draws import sweep_draws
+from tests.sweeps.passes import sweep_passes
 from tests.sweeps.values import DTYPES, difference, matrices, special
 
 TOGETHER = 40  # functions of one graph
@@ -120,7 +122,7 @@ def error_of(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
 
 SWEEPS = {
     "elementwise": sweep_elementwise, "halves": sweep_halves, "reductions": sweep_reductions, "refused": sweep_refused,
-    "draws": lambda device: sweep_draws(),  # on the CPU alone
+    "draws": lambda device: sweep_draws(), "passes": lambda device: sweep_passes(),  # on the CPU alone
 }  # fmt: skip
 
 
