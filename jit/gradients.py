@@ -70,7 +70,7 @@ class Gradients:
         self.op_by_op = OpByOp(captured, self.slots)
         self.captured = captured
         # By which inputs the program may look at, beside others.
-        self._apart: dict[tuple[int, ...], Plan] = {}
+        self._apart: dict[tuple[int, ...], Plan | None] = {}
         self.compile = compile_backward
         self._backward: dict[tuple[frozenset[int], bool], _BackwardPass] = {}
         how = self.how
@@ -116,10 +116,8 @@ class Gradients:
     def _call(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         wanted = self.wanted(inputs)
         results: tuple[Any, ...]
-        if self._windows is None:
-            results = apply(self, inputs, *wanted)
-        else:
-            results = self._parts(self._windows, wanted)(inputs)
+        parts = None if self._windows is None else self._parts(self._windows, wanted)
+        results = apply(self, inputs, *wanted) if parts is None else parts(inputs)
         if self._plain_outputs:
             return results[: self.how.n_results] if self.how.n_late else results
         sizes = self.how.sizes_of(inputs, results) if self.views_vary else NO_SIZES
@@ -136,7 +134,7 @@ class Gradients:
         windows = Windows(self.how) if len(self.how.tangents) > 1 else None
         return None if windows is None or windows.is_one else windows
 
-    def _parts(self, windows: Windows, wanted: Sequence[Any]) -> Plan:
+    def _parts(self, windows: Windows, wanted: Sequence[Any]) -> Plan | None:
         always = windows.apart_anyway
         told = tuple([k for k in windows.telling if k in always or _may_be_seen(wanted[k])])
         try:
@@ -144,8 +142,9 @@ class Gradients:
         except KeyError:
             from frameloom.parts import Parts  # which needs this module
 
-            self._apart[told] = parts = Parts(self, windows, told)
-            return parts
+            nodes = windows.apart(told)
+            self._apart[told] = Parts(self, windows, nodes) if len(nodes) > 1 else None
+            return self._apart[told]
 
     def run(self, context: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
         context.others = self.op_by_op.before(inputs, self.others)
@@ -342,7 +341,7 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, piece: Gradients, inputs: tuple[Any, ...], *wanted: Any) -> Any:
-        context.piece, context.rest, context.changed = piece, None, ()
+        context.piece = piece
         context.set_materialize_grads(False)
         return piece.run(context, inputs)
 
@@ -423,6 +422,7 @@ def node_functions(kind: Any) -> Callable[..., Any]:
     # What the node calls: past the Python function that looks for a jvp, too.
     kind._backward_cls.apply = kind.backward
     kind._backward_cls._register_hook_dict = register_hooks
+    kind._backward_cls.rest, kind._backward_cls.changed = None, ()
     # What only versions of PyTorch need that do not tell what was changed.
     kind._backward_cls.input_versions = kind._backward_cls.packed = ()
     return torch._C._FunctionBase.__dict__["apply"].__get__(None, kind)  # type: ignore[no-any-return]

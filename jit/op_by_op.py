@@ -21,7 +21,7 @@ BATCH_NORM = aten._native_batch_norm_legit_functional.default
 Node = torch.fx.Node
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Others:
     """What is kept for a call op by op beside what is saved anyway."""
 

@@ -7,6 +7,7 @@ hook, `retain_grad`, or whoever names tensors for which gradients are wanted.  T
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,13 @@ from typing import Any
 import torch
 
 from frameloom.capture.windows import Window, Windows
-from frameloom.gradients import Gradients, differentiate, may_checkpoint, node_functions
+from frameloom.gradients import (
+    Gradients,
+    differentiate,
+    keeps_graph,
+    may_checkpoint,
+    node_functions,
+)
 from frameloom.op_by_op import Others
 
 present_pass = torch._C._current_graph_task_id
@@ -27,8 +34,7 @@ MOST_PASSES = 2
 class Parts:
     """`whole` has the forward plan, which runs once."""
 
-    def __init__(self, whole: Gradients, windows: Windows, told: Sequence[int]) -> None:
-        nodes = windows.apart(told)
+    def __init__(self, whole: Gradients, windows: Windows, nodes: Sequence[Window]) -> None:
         self._whole = whole
         place = {id(w): n for n, w in enumerate(nodes)}
         self._parts = [Part(whole, windows, w, nodes, place) for w in nodes]
@@ -36,21 +42,28 @@ class Parts:
         for n, part in enumerate(self._parts):
             part.is_linked = n in linked
         self._between = whole.how.between
-        # Of the gradient of a result, by its number: how many nodes read it.
-        self._readers = Counter(n for part in self._parts for n in part.how.tangents)
+        # Of the gradient of a result, by its number: at how many nodes inputs get something from it.
+        ends = (part.how.tangents for part in self._parts if not part.is_gate)
+        self._readers = Counter(itertools.chain(*ends))
 
     def __call__(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         kept = [part.op_by_op.before(inputs, part.early) for part in self._parts]
-        with torch.no_grad():
+        before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # as no_grad(), in a tenth of the time
+        try:
             made = self._whole.forward(*inputs)
+        finally:
+            torch._C._set_grad_enabled(before)
         told, call = self._whole.how.n_told, Call(self._readers)
         results: list[Any] = [*made[:told]]
         links: list[Any] = []
         for part, others in zip(self._parts, kept, strict=True):
-            given = (*inputs, *[results[n] for n in part.slots])
+            ends = [results[n] for n in part.slots] if part.is_gate else part.wanted(inputs)
+            if part.of_results:
+                others = part.with_results(others, ends)
             beyond = [links[n] for n in part.beyond] or part.anchor
-            own = inputs, part.seen(made), part.keep(others, given), call
-            shown = apply(part, own, *part.wanted(given), *beyond)
+            own = inputs, part.seen(made) if part.hidden else made, others, call
+            shown = apply(part, own, *ends, *beyond)
             for n in part.entry:
                 results[n] = shown[n]
             links.append(shown[told] if part.is_linked else None)
@@ -74,9 +87,15 @@ class Part(Gradients):
         self._from = {tangents[k] for k in window.label} - {*self.entry}
         how = windows.backward(window, nodes)
         super().__init__(whole.forward, whole.compile, replace(whole.captured, backward=how))
-        self._hidden = [k for k in how.saved_outputs if k < how.n_told and k not in self.entry]
-        self.early = [k for k in self.others if k < how.n_inputs - len(self.slots)]
-        self._of_results = self.others[len(self.early) :]
+        saved = [*how.saved_outputs, *(n.number for n in how.noticed if not n.of_input)]
+        led_to = {*self.entry, *self.slots}
+        self.hidden = {k for k in saved if k < how.n_told and k not in led_to}
+        count = how.n_inputs - len(self.slots)
+        self.early = [k for k in self.others if k < count]
+        self.of_results = [k - count for k in self.others[len(self.early) :]]
+        self._shown: list[Any] = [None] * how.n_told
+        # Whether eager lets go of something for the only result, so that there is nothing to remember.
+        self._goes = len(self.entry) == 1 and all(how.frees)
         # In eager, too, there are histories that lead nowhere.
         self.anchor = [torch.empty(0, requires_grad=True)] if not how.inputs else []
         self.no_links = (None,) * (len(self.beyond) or len(self.anchor))
@@ -84,24 +103,16 @@ class Part(Gradients):
     def _apart_at_most(self) -> None:
         return None
 
-    def passed(self, given: Mapping[int, Any]) -> int | None:
-        """A result that has a gradient, of which eager would have sent some here."""
-        return next((n for n in given if n in self._from), None)
-
-    def keep(self, others: Others, given: Sequence[Any]) -> Others:
+    def with_results(self, others: Others, slots: Sequence[Any]) -> Others:
         """For a gradient of a gradient, which goes on where the program's results do."""
-        if not self._of_results:
-            return others
-        own = [given[k] for k in self._of_results]
+        own = [slots[k] for k in self.of_results]
         versions = [t._version for t in own]
         return Others([*others.tensors, *own], [*others.versions, *versions], others.random)
 
     def seen(self, made: Sequence[Any]) -> Sequence[Any]:
         """Another one's results are not to be held with their history."""
-        if not self._hidden:
-            return made
         made = [*made]
-        for k in self._hidden:
+        for k in self.hidden:
             if isinstance(made[k], torch.Tensor):
                 made[k] = made[k].detach()
         return made
@@ -109,10 +120,37 @@ class Part(Gradients):
     def run(self, context: Any, inputs: Any) -> tuple[Any, ...]:
         given, made, context.others, context.call = inputs
         self.save(context, given, made)
-        shown = [made[k] if k in self.entry else None for k in range(self.how.n_told)]
+        shown = self._shown.copy()
+        for k in self.entry:
+            shown[k] = made[k]
         if self.is_linked:
             shown.append(torch.empty(0, device=self.how.layouts[0].device))
         return tuple(shown)
+
+    def gate(self, context: Any, come: Sequence[Any], given: Mapping[int, Any], whole: bool) -> Any:
+        """A pass through a gate.  Where nobody looks, what is behind it is computed where it leads to."""
+        if whole:
+            return differentiate(context, come, whole)
+        for n in self.entry:
+            if come[n] is not None:
+                break
+        else:
+            passed = next((n for n in given if n in self._from), None)
+            if passed is None:
+                return self.nothing
+            come = [*come]
+            come[self.entry[0]] = given[passed]  # nobody reads it, but in eager something comes
+        if not self._goes or context.rest is not None:
+            return differentiate(context, come)
+        try:
+            if self.saves:
+                _ = context.saved_tensors  # which may have been changed, or let go of
+        except RuntimeError:
+            return differentiate(context, come)
+        if not keeps_graph():
+            context.others = None
+            context.maybe_clear_saved_tensors()
+        return self.nothing
 
 
 class Call:
@@ -124,41 +162,43 @@ class Call:
         self.hooks: list[Any] = []  # of these
         self._passes: dict[int, Pass] = {}
 
-    def _present(self) -> Pass:
-        number = present_pass()
-        found = self._passes.get(number)
-        if found is None:
-            while len(self._passes) >= MOST_PASSES:
-                del self._passes[next(iter(self._passes))]
-            found = self._passes[number] = Pass(self._is_looked_at())
+    def _begin(self, number: int) -> Pass:
+        while len(self._passes) >= MOST_PASSES:
+            del self._passes[next(iter(self._passes))]
+        found = self._passes[number] = Pass(self._is_looked_at())
         return found
 
-    def take(self, part: Part, come: Sequence[Any]) -> tuple[list[Any], bool]:
-        """In a pass: the gradients of all results for a node to which these come, and whether they are whole."""
-        present = self._present()
-        given, left = present.given, present.left
+    def backward(self, context: Any, part: Part, come: Sequence[Any]) -> Any:
+        """Of a node, to which these gradients come in a pass."""
+        number = present_pass()
+        present = self._passes.get(number) or self._begin(number)
+        given, whole = present.given, present.is_looked_at
         for n in part.entry:
-            if come[n] is not None:
-                given[n], left[n] = come[n], self._readers[n]
-        found = [given.get(n) for n in range(part.how.n_told)]
-        if part.is_gate and not present.is_looked_at and (passed := part.passed(given)) is not None:
-            found[part.entry[0]] = given[passed]  # nobody reads it, but in eager something comes
+            if come[n] is not None and n in self._readers:
+                given[n], present.left[n] = come[n], self._readers[n]
+        if part.is_gate:
+            return part.gate(context, come, given, whole)
+        found: list[Any] = [None] * len(come)
         for n in part.how.tangents:
-            if n in left:
-                left[n] -= 1
-                if not left[n]:
-                    del given[n], left[n]
+            if n in given:
+                found[n] = given[n]
+                present.left[n] -= 1
+                if not present.left[n]:
+                    del given[n]
         if not given:
-            del self._passes[present_pass()]
-        return found, present.is_looked_at
+            del self._passes[number]
+        return differentiate(context, found, whole)
 
     def _is_looked_at(self) -> bool:
         """Whether anybody may see what flows between the results."""
         if not self.between:
             return False
-        if not may_checkpoint() or any(hooks() for hooks in self.hooks):
+        if not may_checkpoint() or (self.hooks and any(hooks() for hooks in self.hooks)):
             return True
-        return any(t is not None and t.retains_grad for t in (ref() for ref in self.between))
+        for ref in self.between:
+            if (tensor := ref()) is not None and tensor.retains_grad:
+                return True
+        return False
 
 
 class Pass:
@@ -177,15 +217,14 @@ class Node(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, part: Part, made: Any, *ends: Any) -> Any:
-        context.piece, context.rest, context.changed = part, None, ()
+        context.piece = part
         context.set_materialize_grads(False)
         return part.run(context, made)
 
     @staticmethod
     def backward(context: Any, *given: Any) -> Any:
         part: Part = context.piece
-        everything, whole = context.call.take(part, given)
-        return *differentiate(context, everything, whole), *part.no_links
+        return *context.call.backward(context, part, given), *part.no_links
 
 
 def register_hooks(node: Any, tensor: Any) -> None:
