@@ -12,6 +12,7 @@ import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,8 @@ from frameloom.gradients import (
 from frameloom.op_by_op import Others
 
 present_pass = torch._C._current_graph_task_id
-# That are not at their end: one in another's hook; or they were not to go everywhere.
+at_the_end = torch.autograd.Variable._execution_engine.queue_callback
+# That are not at their end: one in another's hook; or they failed.
 MOST_PASSES = 2
 
 
@@ -166,7 +168,13 @@ class Call:
         while len(self._passes) >= MOST_PASSES:
             del self._passes[next(iter(self._passes))]
         found = self._passes[number] = Pass(self._is_looked_at())
+        if not may_checkpoint():
+            # It may not go everywhere.  Gradients with a history would hold the nodes that hold this.
+            at_the_end(partial(self._end, number))
         return found
+
+    def _end(self, number: int) -> None:
+        self._passes.pop(number, None)
 
     def backward(self, context: Any, part: Part, come: Sequence[Any]) -> Any:
         """Of a node, to which these gradients come in a pass."""
@@ -186,7 +194,7 @@ class Call:
                 if not present.left[n]:
                     del given[n]
         if not given:
-            del self._passes[number]
+            self._end(number)
         return differentiate(context, found, whole)
 
     def _is_looked_at(self) -> bool:
@@ -195,10 +203,7 @@ class Call:
             return False
         if not may_checkpoint() or (self.hooks and any(hooks() for hooks in self.hooks)):
             return True
-        for ref in self.between:
-            if (tensor := ref()) is not None and tensor.retains_grad:
-                return True
-        return False
+        return any([t is not None and t.retains_grad for t in [ref() for ref in self.between]])
 
 
 class Pass:

@@ -1,5 +1,7 @@
 """Results of one graph that lead to others, or to other inputs than the rest: a pass goes where eager's goes, and gradients between them can be asked for."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -136,6 +138,18 @@ def test_a_view_where_only_one_of_two_gradients_comes():
         return x.grad
 
     same_training(program)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("end", ["input", "result"])
+def test_results_go_with_what_a_pass_has_noted(end, create_graph):
+    x, w = leaf(4).exp(), leaf(4).exp()
+    results = frameloom.jit(lambda x, w: (*in_a_row(x, w), w.cos()))(x, w)
+    ends = x if end == "input" else results[0]
+    torch.autograd.grad(results[2].sum(), ends, create_graph=create_graph)
+    nodes = [weakref.ref(t.grad_fn) for t in results]
+    del results, ends
+    assert not any(node() for node in nodes)
 
 
 def test_one_result_is_one_node():
