@@ -6,7 +6,7 @@ them is there; and zeros that stand for a gradient that nothing gives are read f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch.fx
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from frameloom.capture.history import Histories
 
 Node = torch.fx.Node
+NOTHING: Mapping[Node, Node] = {}
 FROM = "from"  # in the meta of what a backward pass records: the number of the autograd node that computes it
 FUNCTION = "function"  # the same, where that is a call of a Function of the program
 # The names of the placeholders, for gradients of results, that lead to such a node.
 LEADING = "leading"
+# Those for the gradients of results of which the node is the whole: what comes from outside, and from results that are computed from it.
+TOTAL = "total"
 
 
 def note_node(node: Node, kind: str = FROM) -> None:
@@ -35,8 +38,10 @@ def note_leading(nodes: Iterable[Node], histories: Histories, seeds: Sequence[No
             n.meta[LEADING] = [seeds[k].name for k in histories.leading[number]]
 
 
-def reach(nodes: Iterable[Node], seeds: Sequence[Node]) -> dict[Node, set[int]]:
-    """By node of a backward graph, from which of the gradients `seeds` something flows there."""
+def reach(
+    nodes: Iterable[Node], seeds: Sequence[Node], instead: Mapping[Node, Node] = NOTHING
+) -> dict[Node, set[int]]:
+    """By node of a backward graph, from which of the gradients `seeds` something flows there.  `instead`: what is read in place of some."""
     numbers = {s.name: k for k, s in enumerate(seeds)}
     found: dict[Node, set[int]] = {s: {k} for k, s in enumerate(seeds)}
     for n in nodes:
@@ -44,6 +49,6 @@ def reach(nodes: Iterable[Node], seeds: Sequence[Node]) -> dict[Node, set[int]]:
             found[n] = {numbers[name] for name in names if name in numbers}
             continue
         for a in n.all_input_nodes:
-            if a in found:
+            if (a := instead.get(a, a)) in found:
                 found.setdefault(n, set()).update(found[a])
     return found

@@ -137,8 +137,12 @@ class Backward:
     layouts: tuple[Layout, ...]  # per entry of `tangents`
     # Per entry of `inputs`: the entries of `tangents` that it depends on.
     needs: tuple[frozenset[int], ...]
-    # Per entry of `tangents`: those after whose backward pass eager could not go through this one's history again.
-    frees: tuple[frozenset[int], ...]
+    # And those whose history leads to it.
+    leading: tuple[frozenset[int], ...]
+    # Where eager saves tensors: the entries of `tangents` that lead to the same of its nodes, of which a pass from one of them lets go.
+    saving: tuple[frozenset[int], ...]
+    # The results that others are computed from, as far as gradients flow.
+    between: tuple[int, ...] = ()
     noticed: tuple[Noticed, ...] = ()
     sizes: tuple[Carried, ...] = ()  # that vary
     n_late: int = 0
@@ -177,6 +181,13 @@ class Backward:
             ),
             n_inputs=len(used),
         )
+
+    @cached_property
+    def frees(self) -> tuple[frozenset[int], ...]:
+        """Per entry of `tangents`: those after whose backward pass eager could not go through this one's history again."""
+        nothing: frozenset[int] = frozenset()
+        count = range(len(self.tangents))
+        return tuple(nothing.union(*(s for s in self.saving if k in s)) for k in count)
 
     @property
     def n_told(self) -> int:

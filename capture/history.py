@@ -41,16 +41,16 @@ class Histories:
         except RuntimeError as error:  # one was changed in place
             raise Break("gradient", str(error).splitlines()[0]) from error
         self.leading: dict[int, set[int]] = {}  # to a node, by its number, which of the roots lead
+        self._ends: dict[int, set[int]] = {}  # and to leaves, by identity
         for n, h in enumerate(histories):
             for f in h:
                 self.leading.setdefault(f._sequence_nr(), set()).add(n)
+                if (leaf := getattr(f, "variable", None)) is not None:
+                    self._ends.setdefault(id(leaf), set()).add(n)
         saving = [{id(f) for f in h if kept[id(f)]} for h in histories]
-        # Per root, those whose histories share a node that saves tensors: a backward pass from one lets go of what the other needs.  None where
-        # nothing is saved.
-        self.frees = tuple(
-            frozenset(m for m, other in enumerate(saving) if not own.isdisjoint(other))
-            for own in saving
-        )
+        # By which of the roots lead there: the nodes that save tensors, of which a backward pass from one lets go for all.
+        leading = (frozenset(m for m, own in enumerate(saving) if f in own) for f in kept)
+        self.saving = tuple({roots: None for roots in leading if roots})
         # And per node, by its number.
         self._kept = [
             (functions[n]._sequence_nr(), {id(m) for m in saved if m is not None})
@@ -62,6 +62,10 @@ class Histories:
                 for memory in kept[f]:
                     if memory is not None:
                         self.saved.setdefault(memory, set()).add(n)
+
+    def leading_to(self, leaf: Fake) -> frozenset[int]:
+        """The roots whose history ends there, too."""
+        return frozenset(self._ends.get(id(leaf), ()))
 
     def saved_between(self, first: int, end: int) -> set[int]:
         """The identities of memories that nodes with these numbers save."""

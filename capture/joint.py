@@ -18,7 +18,7 @@ import torch.fx
 from frameloom.capture.autograd_functions import with_functions
 from frameloom.capture.carried import Carried, SizeNodes, is_size, symbols_in
 from frameloom.capture.fake import Fake
-from frameloom.capture.flow import note_leading, reach
+from frameloom.capture.flow import TOTAL, note_leading, reach
 from frameloom.capture.functional import current
 from frameloom.capture.graph import Backward, Layout, Noticed, ViewOutput, behind
 from frameloom.capture.history import Histories, without_autocast
@@ -99,10 +99,13 @@ class Joint:
         if not leaves:  # what autograd raises then is another exception in each version
             raise Break("gradient", "a history that leads to no input")
 
+        # The last is the whole of what others give a result, and is asked for, too.
+        between = [r for r in roots if len(roots) > 1 and r.grad_fn is not None]
+
         def gradients() -> Any:
             # In this thread: the dispatch mode is its own.
             with torch.autograd.set_multithreading_enabled(False):
-                return torch.autograd.grad(roots, leaves, self.seeds, allow_unused=True)
+                return torch.autograd.grad(roots, leaves + between, self.seeds, allow_unused=True)
 
         self.recorder.function, self.recorder.where = torch.autograd.grad, ""
         self.recorder.notes_nodes = True
@@ -116,6 +119,9 @@ class Joint:
         finally:
             self.recorder.notes_nodes = False
         note_leading(self._later(), self.histories, [s.node for s in self.seeds])
+        totals = zip(between, found[len(leaves) :], strict=True)
+        self.totals = {id(r): current(g, self.recorder) for r, g in totals if g is not None}
+        found = found[: len(leaves)]
         if self.recorder.facts.symbols:
             self.recorder.soft_sizes.settle_gradients([g for g in found if g is not None])
         return found
@@ -144,7 +150,9 @@ class Joint:
         read = {a for n in order if n in later for a in operands_of(n) if not is_size(a)} | set(
             ends
         )
-        reached_from = reach(order, [s.node for s in self.seeds])
+        seeds = [s.node for s in self.seeds]
+        reached_from = reach(order, seeds)
+        between = self._note_totals(order, reached_from)
         readers = _readers([n for n in order if n in later], ends, reached_from, len(self.seeds))
         saved = self._saved(forward, read - later, results, regions.results(forward), readers)
         if not saved.isdisjoint(regions.copies.values()):
@@ -190,8 +198,7 @@ class Joint:
         if recorder.functions:
             recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
             told = returned[: len(results) + len(late)]
-            seeds = {s.node for s in self.seeds}
-            own = seeds.union(regions.copies.values())
+            own = set(seeds).union(regions.copies.values())
             nodes = [*(n for n in recorded if n not in own), *late]
             whole = with_functions(nodes, recorder.functions, told, recorder.constants)
         later.update(regions.copies.values())
@@ -211,7 +218,9 @@ class Joint:
             sizes=carried,
             n_late=len(late),
             needs=tuple(frozenset(reached_from.get(e, ())) for e in ends),
-            frees=self.histories.frees,
+            leading=tuple(map(self._leading, wanted, ends, itertools.repeat(reached_from))),
+            saving=self.histories.saving,
+            between=between,
             noticed=self._noticed(order, saved),
             turns_on=not torch.is_grad_enabled(),
             with_functions=whole,
@@ -220,6 +229,26 @@ class Joint:
             ),
             reentrant=any(r.reentrant for n in order if (r := n.meta.get(REGION)) is not None),
         )
+
+    def _note_totals(
+        self, order: Collection[Node], reached_from: Mapping[Node, set[int]]
+    ) -> tuple[int, ...]:
+        """Which results get gradients from others that the program sees."""
+        shown = {o for o in self.outputs.made_of if isinstance(o, int)}
+        found, needed = [], set(order)
+        for k, (n, seed) in enumerate(zip(self.tangents, self.seeds, strict=True)):
+            total = self.totals.get(id(self.results[n]))
+            if n in shown and total in needed and reached_from.get(total, set()) > {k}:
+                total.meta.setdefault(TOTAL, []).append(seed.node.name)
+                found.append(n)
+        return tuple(found)
+
+    def _leading(
+        self, wanted: int, end: Node, reached_from: Mapping[Node, set[int]]
+    ) -> frozenset[int]:
+        """The results that lead to an input, where `end` is its gradient."""
+        _, _, fake = self.recorder.inputs[self.inputs[wanted]]
+        return self.histories.leading_to(fake) | reached_from.get(end, set())
 
     def _as_ready(
         self, wanted: Sequence[int], ends: Sequence[Node]

@@ -6,7 +6,7 @@ comes from there and from elsewhere is what comes from elsewhere; other function
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch.fx
 
 from frameloom.capture.carried import given_sizes
 from frameloom.capture.fake import Fake
-from frameloom.capture.flow import reach
+from frameloom.capture.flow import TOTAL, reach
 from frameloom.capture.graph import Backward, copy_node
 from frameloom.capture.sized import empty_strided, strides_of
 from frameloom.ir.size import Size
@@ -26,56 +26,80 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Partial:
-    """`graph` takes what is saved and the gradients that are there; `ends`: the entries of `Backward.inputs` that get one."""
+    """`graph` takes what is saved and the gradients that are there; `ends`: the entries of what was wanted that get one."""
 
     graph: torch.fx.Graph
     ends: tuple[int, ...]
+    flows: tuple[
+        frozenset[int], ...
+    ]  # per entry: the entries of `Backward.tangents` that are there and that it depends on
     reads: tuple[int, ...]  # which of what is saved it reads
 
 
-def partial_backward(how: Backward, missing: Set[int]) -> Partial:
-    """`missing`: entries of `how.tangents`."""
+def partial_backward(
+    how: Backward, missing: Set[int], whole: bool = False, wanted: Sequence[Node] | None = None
+) -> Partial:
+    """`missing`: entries of `how.tangents`; `whole`: whether those that are given are all that comes to such a result, from others of the graph,
+    too; `wanted`: nodes of `how.graph` in place of its results."""
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
     nodes = list(how.graph.nodes)
     placeholders = [n for n in nodes if n.op == "placeholder"]
     first = len(placeholders) - len(how.tangents)
-    flows = reach(nodes, placeholders[first:])
+    instead = _given_for(nodes, placeholders[first:]) if whole else {}
+    flows = reach(nodes, placeholders[first:], instead)
 
     def is_gone(n: Node) -> bool:
         return n in flows and flows[n] <= missing
 
     def operand(n: Node) -> Node:
+        n = instead.get(n, n)
         return _zeros(graph, n) if is_gone(n) else copies[n]
 
     for n in nodes[:-1]:
         if is_gone(n):
             continue
-        if (other := _other_summand(n, is_gone)) is not None:
-            copies[n] = copies[other]
+        if (other := _other_summand(n, is_gone, instead)) is not None:
+            copies[n] = _in_place_of(graph, n, other, copies[other])
         else:
             copies[n] = copy_node(graph, n, operand)
-    results = nodes[-1].args[0]
+    results = [instead.get(n, n) for n in nodes[-1].args[0]] if wanted is None else wanted
     ends = tuple(k for k, n in enumerate(results) if not is_gone(n))
     graph.output(tuple(copies[results[k]] for k in ends))
     for n in reversed(graph.nodes):
         if n.op not in ("placeholder", "output") and not n.users:
             graph.erase_node(n)
     reads = tuple(k for k, p in enumerate(placeholders[:first]) if copies[p].users)
-    return Partial(graph, ends, reads)
+    there = tuple(frozenset(flows.get(results[k], ())) - missing for k in ends)
+    return Partial(graph, ends, there, reads)
 
 
-def _other_summand(n: Node, is_gone: Any) -> Node | None:
+def _given_for(nodes: Iterable[Node], seeds: Sequence[Node]) -> dict[Node, Node]:
+    """What the results' gradients are computed as, and the placeholders for them."""
+    named = {s.name: s for s in seeds}
+    return {n: named[t] for n in nodes for t in n.meta.get(TOTAL, ()) if t in named}
+
+
+def _other_summand(n: Node, is_gone: Any, instead: Mapping[Node, Node]) -> Node | None:
     """What is left of a sum of two gradients."""
     if n.target is not aten.add.Tensor or len(n.args) != 2 or n.kwargs:
         return None
-    a, b = n.args
+    a, b = (instead.get(x, x) if isinstance(x, Node) else x for x in n.args)
     if not isinstance(a, Node) or not isinstance(b, Node) or is_gone(a) == is_gone(b):
         return None
     other = b if is_gone(a) else a
     mine, left = n.meta["val"], other.meta["val"]
     same = (mine.shape, mine.dtype, mine.stride()) == (left.shape, left.dtype, left.stride())
     return other if same else None
+
+
+def _in_place_of(graph: torch.fx.Graph, n: Node, other: Node, copy: Node) -> Node:
+    """`copy`, of `other`, for those who read `n`: views of it know where it begins."""
+    if n.meta["val"].storage_offset() == other.meta["val"].storage_offset():
+        return copy
+    made = graph.call_function(aten.clone.default, (copy,))
+    made.meta.update(n.meta)
+    return made
 
 
 def _zeros(graph: torch.fx.Graph, like: Node) -> Node:

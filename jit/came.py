@@ -100,18 +100,20 @@ class Passes:
     """Those of one graph, by which gradients are missing and how the others lie."""
 
     def __init__(self) -> None:
-        self.last: dict[frozenset[int], Came] = {}  # how they came last
+        self.last: dict[tuple[frozenset[int], bool], Came] = {}  # how they came last
         self._all: dict[Any, Came] = {}
 
     def find(
-        self, piece: Gradients, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any]
-    ) -> tuple[Any, list[Any]]:
-        """The pass, and the gradients that are there as it takes them; `missing`: the entries of `Backward.tangents` without one."""
+        self, piece: Gradients, missing: frozenset[int], whole: bool, saved: Sequence[Any], given: Sequence[Any]
+    ) -> tuple[Any, list[Any]]:  # fmt: skip
+        """The pass, and the gradients that are there as it takes them; `missing`: the entries of `Backward.tangents` without one; `whole`: whether
+        the others have all of theirs."""
         how = piece.how
         there = [k for k in range(len(how.tangents)) if k not in missing]
         numbers, layouts = [how.tangents[k] for k in there], [how.layouts[k] for k in there]
         own = [given[n] for n in numbers]
-        many = sum(key[0] == missing for key in self._all) > MOST
+        case = missing, whole
+        many = sum(key[0] == case for key in self._all) > MOST
         if plainly := many or is_watched(piece.on_gpu) or any(map(is_batched, own)):
             lying = layouts
         else:
@@ -120,30 +122,31 @@ class Passes:
                 layout if t.is_conj() or t.is_neg() else layout.lying_as(t)
                 for layout, t in zip(layouts, own, strict=True)
             ]
-        came = self.last[missing] = self._for(piece, missing, saved, given, numbers, layouts, lying)
+        came = self._for(piece, case, saved, given, numbers, layouts, lying)
+        self.last[case] = came
         run = came.run if plainly or not how.sizes else came.run_on(given)
         return run, came.fitted(given)
 
     def _for(
-        self, piece: Gradients, missing: frozenset[int], saved: Sequence[Any], given: Sequence[Any],
+        self, piece: Gradients, case: tuple[frozenset[int], bool], saved: Sequence[Any], given: Sequence[Any],
         numbers: list[int], layouts: list[Layout], lying: list[Layout],
     ) -> Came:  # fmt: skip
         """`layouts`: those of the recording."""
-        key = missing, tuple(map(_key, lying))
+        key = case, tuple(map(_key, lying))
         if (found := self._all.get(key)) is not None:
             return found
-        part = partial_backward(piece.how, missing)
+        part = partial_backward(piece.how, *case)
         with piece.conditions() as own:
             if differs := lying == layouts or relay(part.graph, lying):
                 taken = [layout.fit(given[n]) for n, layout in zip(numbers, lying, strict=True)]
-                run = piece.new_pass(part, missing, (*saved, *taken))
+                run = piece.new_pass(part, case[0], (*saved, *taken))
         if differs:
             run.conditions = own
             came = Came(numbers, lying, lying, run)
             if own and "sizes" in config.logs:
                 log("sizes", f"a backward pass counts on {own[0]}")
         else:
-            run = self._for(piece, missing, saved, given, numbers, layouts, layouts).run
+            run = self._for(piece, case, saved, given, numbers, layouts, layouts).run
             came = Came(numbers, lying, layouts, run)
         self._all[key] = came
         return came

@@ -20,22 +20,19 @@ import torch
 import torch.fx
 
 from frameloom.came import Passes, is_batched, is_watched
-from frameloom.capture import _capture
 from frameloom.capture.carried import at_sizes, symbols_in
-from frameloom.capture.components import Components
 from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput, ViewStep
 from frameloom.capture.partial import Partial, partial_backward
 from frameloom.capture.relaid import handed_on
 from frameloom.capture.spent import TWICE
+from frameloom.capture.windows import Windows
 from frameloom.config import config
 from frameloom.debug import notice
-from frameloom.dependent_outputs import depended_on, watch, with_hooks
 from frameloom.errors import FrameloomError
 from frameloom.ir.size import Symbol
 from frameloom.ir.size_facts import Conditions
 from frameloom.op_by_op import OpByOp
 from frameloom.rest import what_stays
-from frameloom.restart import start_anew
 from frameloom.result_hooks import register_hooks
 from frameloom.saved_tensors import TELLS, entries, versions_of
 
@@ -63,6 +60,9 @@ class Gradients:
     """`forward` is a plan, `compile_backward` makes one of a graph; `captured`, whose `backward` says what lies between them, is
     what they are made from."""
 
+    is_gate = False  # whether it only stands between results
+    slots: Sequence[int] = ()  # the results, then, that get gradients, as further inputs
+
     def __init__(
         self,
         forward: Plan,
@@ -71,11 +71,10 @@ class Gradients:
     ) -> None:
         assert captured.backward is not None
         self.forward, self.how = forward, captured.backward
-        self.op_by_op = OpByOp(captured)
+        self.op_by_op = OpByOp(captured, self.slots)
         self.captured = captured
-        # By which inputs have a history: None where one node is right.
-        self._apart: dict[tuple[int, ...], Plan | None] = {(): None}
-        self.restarts = captured.restarts
+        # By which inputs the program may look at, beside others.
+        self._apart: dict[tuple[int, ...], Plan | None] = {}
         self.compile = compile_backward
         self.passes = Passes()
         how = self.how
@@ -89,7 +88,7 @@ class Gradients:
         )
         self.saves = bool(how.saved_inputs or how.saved_outputs or how.noticed or self.only_tells)
         self.stays = not all(how.frees)
-        self._reads: dict[frozenset[int], frozenset[int]] = {}
+        self._reads: dict[tuple[frozenset[int], bool], frozenset[int]] = {}
         self._plain_outputs = how.outputs == tuple(range(how.n_results))
         # What autograd is not to keep of what is saved, by its place there: Python's numbers, and what may be changed.
         apart = self.op_by_op.numbers | how.unwatched
@@ -103,19 +102,13 @@ class Gradients:
         saved = set(how.saved_inputs)
         # What a gradient of a gradient needs beside what is saved anyway.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
-        self.uneven = len({*how.needs}) > 1
         # Whether views that are made behind the node depend on sizes that vary.
         views = [o for o in how.outputs if isinstance(o, ViewOutput)]
         self.views_vary = any(
             any(symbols_in((s.args, *s.kwargs.values()))) for o in views for s in o.steps
         )
-        # Whether the compiled graph looks at sizes that data decides, as running it op by op would not.
-        self.checks_sizes = bool(captured.facts is not None and captured.facts.late_conditions())
         self.nothing = (None, None, *[None] * len(how.inputs))
-        self.depended_on = depended_on(captured)
-        # Together where numbers are drawn, which is done again in one order.
-        self.components = Components(self.how, self.depended_on)
-        self.telling = () if self.op_by_op.draws else self.components.telling
+        self._windows = self._apart_at_most()
         self.on_gpu = any(layout.device.type == "cuda" for layout in how.layouts)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -126,17 +119,9 @@ class Gradients:
 
     def _call(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         wanted = self.wanted(inputs)
-        if self.uneven and any(map(_has_hooks, wanted)):
-            # Autograd calls hooks for each input of a node, also where no gradient comes.
-            if self.checks_sizes:
-                raise _capture.RunPlainly
-            results = self._program(inputs)
-        elif self.telling and (parts := self._parts(wanted)) is not None:
-            results = parts(inputs)
-        else:
-            results = apply(self, inputs, *wanted)
-            if self.depended_on:
-                watch(results, self.depended_on)
+        results: tuple[Any, ...]
+        parts = None if self._windows is None else self._parts(self._windows, wanted)
+        results = apply(self, inputs, *wanted) if parts is None else parts(inputs)
         if self._plain_outputs:
             return results[: self.how.n_results] if self.how.n_late else results
         sizes = self.how.sizes_of(inputs, results) if self.views_vary else NO_SIZES
@@ -148,31 +133,22 @@ class Gradients:
             for o in self.how.outputs
         )
 
-    def _parts(self, wanted: Sequence[Any]) -> Plan | None:
-        """What makes several nodes."""
-        histories = tuple([k for k in self.telling if not wanted[k].is_leaf])
+    def _apart_at_most(self) -> Windows | None:
+        """Several nodes, where these tell more than one."""
+        windows = Windows(self.how) if len(self.how.tangents) > 1 else None
+        return None if windows is None or windows.is_one else windows
+
+    def _parts(self, windows: Windows, wanted: Sequence[Any]) -> Plan | None:
+        always = windows.apart_anyway
+        told = tuple([k for k in windows.telling if k in always or _may_be_seen(wanted[k])])
         try:
-            return self._apart[histories]
+            return self._apart[told]
         except KeyError:
-            groups = self.components.apart(histories)
-            if len(groups) > 1:
-                from frameloom.parts import Parts  # which needs this module
+            from frameloom.parts import Parts  # which needs this module
 
-                self._apart[histories] = Parts(self, groups)
-            else:
-                self._apart[histories] = None
-            return self._apart[histories]
-
-    def _program(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Op by op; inputs are written last."""
-        if not self.restarts:
-            return self.op_by_op.program(inputs)
-        generator = torch.default_generator.get_state()
-        try:
-            return self.op_by_op.program(inputs)
-        except Exception as error:
-            start_anew(error, generator)
-            raise
+            nodes = windows.apart(told)
+            self._apart[told] = Parts(self, windows, nodes) if len(nodes) > 1 else None
+            return self._apart[told]
 
     def run(self, context: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
         context.others = self.op_by_op.before(inputs, self.others)
@@ -210,10 +186,11 @@ class Gradients:
         run.consume = getattr(run.plan, "consume", None)
         return run
 
-    def reads(self, missing: frozenset[int]) -> frozenset[int]:
+    def reads(self, missing: frozenset[int], whole: bool = False) -> frozenset[int]:
         """What of that which is saved such a pass needs."""
-        if (found := self._reads.get(missing)) is None:
-            found = self._reads[missing] = frozenset(partial_backward(self.how, missing).reads)
+        if (found := self._reads.get((missing, whole))) is None:
+            found = frozenset(partial_backward(self.how, missing, whole).reads)
+            self._reads[missing, whole] = found
         return found
 
     def conditions(self) -> AbstractContextManager[list[Conditions]]:
@@ -312,8 +289,9 @@ def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]
     return lambda values: tuple([values[k] for k in numbers])
 
 
-def _has_hooks(tensor: Any) -> bool:
-    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+def _may_be_seen(tensor: Any) -> bool:
+    """Whether a pass that comes to an input without a gradient is noticed: it lets go of histories, and calls hooks."""
+    return bool(not tensor.is_leaf or tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
 def _viewed(
@@ -345,84 +323,101 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, piece: Gradients, inputs: tuple[Any, ...], *wanted: Any) -> Any:
-        context.piece, context.rest, context.changed, context.watched = piece, None, (), ()
+        context.piece = piece
         context.set_materialize_grads(False)
         return piece.run(context, inputs)
 
     @staticmethod
     def backward(context: Any, *given: Any) -> Any:
-        piece: Gradients = context.piece
-        how = piece.how
-        missing, others = ALL_THERE, False
-        for n in how.tangents:
-            gradient = given[n]
-            if gradient is not None:
-                plain = type(gradient) is torch.Tensor and gradient.layout is STRIDED
-                others |= not plain or has_no_memory(gradient)
-            elif not missing:
-                missing = frozenset(k for k, n in enumerate(how.tangents) if given[n] is None)
-                if len(missing) == len(how.tangents):
-                    return piece.nothing
-        # The only list of what is saved, so that the pass can let go of it.
-        if context.rest is not None:
-            values = context.rest.saved(piece, missing)
-        else:
-            try:
-                values = [*context.saved_tensors] if piece.saves else []
-                if piece.only_tells:
-                    values.clear()
-                elif how.noticed:
-                    del values[-len(how.noticed) :]
-            except RuntimeError:
-                if (values := _still_as_saved(context, missing)) is None:
-                    raise
-            if piece.apart:
-                for place, value in zip(piece.apart, reversed(context.apart), strict=True):
-                    values.insert(place, value)
-            if how.sizes:
-                values += context.sizes
-        if how.reentrant and not may_checkpoint():
-            raise RuntimeError(REENTRANT)
-        inside = partial(_inputs, context, values)
-        made = None
-        if context.watched:
-            made = with_hooks(context.watched, piece.op_by_op, inside, context.others, given)
-        again = torch.is_grad_enabled()
-        # Where nothing is read of what the forward pass had, gradients depend on those given alone.
-        if made is None and (others or (again and (how.with_functions or piece.reads(missing)))):
-            # Plans read memory, which these have not, or in their own way.
-            made = piece.op_by_op.gradients(inside(), context.others, given, create_graph=again)
-            if made is not None and others and not keeps_graph():
-                context.others = None
-                context.maybe_clear_saved_tensors()
-        if made is not None:
-            return None, None, *made
-        del inside
-        came = piece.passes.last.get(missing)
-        if came is not None and (taken := came.take(given)) is not None:
-            run: Any = came.run
-        else:
-            run, taken = piece.passes.find(piece, missing, values, given)
-        last = not keeps_graph()
-        if last:
-            if missing or context.rest is not None or piece.stays:
-                context.rest = what_stays(context, values, missing)
-            if context.rest is None or not context.rest.is_needed:
-                context.others = None
+        return differentiate(context, given)
+
+
+def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tuple[Any, ...]:
+    """The gradients of a node's inputs, behind two places.  `given`: those of the results; `whole`: all that comes to them, from others, too."""
+    piece: Gradients = context.piece
+    how = piece.how
+    missing, others = ALL_THERE, False
+    for n in how.tangents:
+        gradient = given[n]
+        if gradient is not None:
+            plain = type(gradient) is torch.Tensor and gradient.layout is STRIDED
+            others |= not plain or has_no_memory(gradient)
+        elif not missing:
+            missing = frozenset(k for k, n in enumerate(how.tangents) if given[n] is None)
+            if len(missing) == len(how.tangents):
+                return piece.nothing
+    # The only list of what is saved, so that the pass can let go of it.
+    if context.rest is not None:
+        values = context.rest.saved(piece, missing)
+    else:
+        try:
+            values = [*context.saved_tensors] if piece.saves else []
+            if piece.only_tells:
+                values.clear()
+            elif how.noticed:
+                del values[-len(how.noticed) :]
+        except RuntimeError:
+            if (values := _still_as_saved(context, missing, whole)) is None:
+                raise
+        if piece.apart:
+            for place, value in zip(piece.apart, reversed(context.apart), strict=True):
+                values.insert(place, value)
+        if how.sizes:
+            values += context.sizes
+    if how.reentrant and not may_checkpoint():
+        raise RuntimeError(REENTRANT)
+    if piece.is_gate and not whole:  # nobody looks
+        _let_go(context, values, missing)
+        return piece.nothing
+    inside = partial(_inputs, context, values)
+    made = None
+    again = torch.is_grad_enabled()
+    # Where nothing is read of what the forward pass had, gradients depend on those given alone.
+    if others or (again and (how.with_functions or piece.reads(missing, whole))):
+        # Plans read memory, which these have not, or in their own way.
+        made = piece.op_by_op.gradients(inside(), context.others, given, again, whole)
+        if made is not None and others and not keeps_graph():
+            context.others = None
             context.maybe_clear_saved_tensors()
-        return None, None, *run(piece, values, taken, last)
+    if made is not None:
+        return None, None, *made
+    del inside
+    came = piece.passes.last.get((missing, whole))
+    if came is not None and (taken := came.take(given)) is not None:
+        run: Any = came.run
+    else:
+        run, taken = piece.passes.find(piece, missing, whole, values, given)
+    last = _let_go(context, values, missing)
+    return None, None, *run(piece, values, taken, last)
 
 
-# What the node calls: past the Python function that looks for a jvp, too.
-Compiled._backward_cls.apply = Compiled.backward  # type: ignore[attr-defined]
-Compiled._backward_cls._register_hook_dict = register_hooks  # type: ignore[attr-defined]
-# What only versions of PyTorch need that do not tell what was changed.
-Compiled._backward_cls.input_versions = Compiled._backward_cls.packed = ()  # type: ignore[attr-defined]
-# Without the Python function around it, which is there for function transforms: calls under one are left to plain Python.
-apply = torch._C._FunctionBase.__dict__["apply"].__get__(None, Compiled)
+def _let_go(context: Any, values: Sequence[Any], missing: frozenset[int]) -> bool:
+    """Of what is saved, where this pass is the last; whether it is."""
+    if keeps_graph():
+        return False
+    if missing or context.rest is not None or context.piece.stays:
+        context.rest = what_stays(context, values, missing)
+    if context.rest is None or not context.rest.is_needed:
+        context.others = None
+    context.maybe_clear_saved_tensors()
+    return True
 
 
-def _still_as_saved(context: Any, missing: frozenset[int]) -> list[Any] | None:
+def node_functions(kind: Any) -> Callable[..., Any]:
+    """`kind.apply`, without the Python function around it, which is there for function transforms: calls under one are left to plain Python."""
+    # What the node calls: past the Python function that looks for a jvp, too.
+    kind._backward_cls.apply = kind.backward
+    kind._backward_cls._register_hook_dict = register_hooks
+    kind._backward_cls.rest, kind._backward_cls.changed = None, ()
+    # What only versions of PyTorch need that do not tell what was changed.
+    kind._backward_cls.input_versions = kind._backward_cls.packed = ()
+    return torch._C._FunctionBase.__dict__["apply"].__get__(None, kind)  # type: ignore[no-any-return]
+
+
+apply = node_functions(Compiled)
+
+
+def _still_as_saved(context: Any, missing: frozenset[int], whole: bool) -> list[Any] | None:
     """What is saved, where something of it was changed in place that this pass does not read: in plain PyTorch, nobody looks at it."""
     piece: Gradients = context.piece
     how = piece.how
@@ -436,7 +431,7 @@ def _still_as_saved(context: Any, missing: frozenset[int]) -> list[Any] | None:
         return None
     changed = {k for k, (_, is_changed) in zip(places, left, strict=False) if is_changed}
     context.changed = changed
-    if torch.is_grad_enabled() or not changed.isdisjoint(piece.reads(missing)):
+    if torch.is_grad_enabled() or not changed.isdisjoint(piece.reads(missing, whole)):
         return None
     return [tensor for tensor, _ in left[: len(places)]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,13 +31,36 @@ class Others:
 
 
 NOTHING = Others((), (), ())
+Plan = Callable[..., tuple[Any, ...]]
+
+
+class Switch:
+    is_on = False
+
+
+class Between(torch.autograd.Function):
+    """Stands between a result and others that are computed from it."""
+
+    @staticmethod
+    def forward(context: Any, tensor: torch.Tensor, switch: Switch) -> torch.Tensor:
+        context.switch = switch
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(context: Any, given: Any) -> Any:
+        return None if context.switch.is_on else given, None
+
+
+def let_through(tensor: torch.Tensor, switch: Switch) -> torch.Tensor:
+    return Between.apply(tensor, switch)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class OpByOp:
-    def __init__(self, captured: CapturedGraph) -> None:
+    def __init__(self, captured: CapturedGraph, slots: Sequence[int] = ()) -> None:
         assert captured.backward is not None
         self._captured, self._how = captured, captured.backward
-        self._graph = self._how.with_functions or captured.graph
+        self._slots = slots
+        self._graph = _given_results(self._how.with_functions or captured.graph, slots)
         nodes = list(self._graph.nodes)
         placeholders = [n for n in nodes if n.op == "placeholder"]
         relied_on = behind(nodes[-1].args[0][: self._how.n_results], _relied_on_by)
@@ -54,12 +77,8 @@ class OpByOp:
         )
         self._copied = self._relied_on.intersection(captured.mutated)
 
-    @property
-    def draws(self) -> bool:
-        return bool(self._devices)
-
     def before(self, inputs: Sequence[Any], kept: Sequence[int]) -> Others:
-        """What a gradient of a gradient needs; `kept`: the inputs among it that are not saved."""
+        """What a gradient of a gradient needs, before the call; `kept`: the inputs among it that are not saved."""
         if not kept and not self._devices:
             return NOTHING
         tensors, copied = [inputs[k] for k in kept], self._copied
@@ -76,26 +95,29 @@ class OpByOp:
         inputs: Sequence[Any],
         others: Others,
         given: Sequence[Any],
-        look: Callable[[Sequence[Any]], None] | None = None,
-        create_graph: bool = True,
+        create_graph: bool,
+        whole: bool,
     ) -> list[Any] | None:
         """Gradients of the inputs that get one, as functions of the inputs and of what is given; None where they do not depend on
-        those.  `look` is shown the results first."""
-        how, inputs = self._how, self._apart(inputs)
+        those.  `whole`: what is given to results is all that comes to them, from others, too."""
+        how, inputs, switch = self._how, self._apart(inputs), Switch()
+        cut = whole and not self._slots
+        run = self._between if cut else self._results
         with torch.enable_grad():
-            outputs = self._run(inputs, others)
-        if look is not None:
-            look(outputs)
+            outputs = self._run(run, (*inputs, switch) if cut else inputs, others)
         roots = [n for n in how.tangents if given[n] is not None and outputs[n].requires_grad]
         if not roots:
             return None
         leaves = [inputs[k] for k in how.inputs]
-        return list(
-            torch.autograd.grad(
+        switch.is_on = True
+        try:
+            made = torch.autograd.grad(
                 [outputs[n] for n in roots], leaves, [given[n] for n in roots],
                 create_graph=create_graph, allow_unused=True,
-            )
-        )  # fmt: skip
+            )  # fmt: skip
+        finally:
+            switch.is_on = False
+        return list(made)
 
     def _apart(self, inputs: Sequence[Any]) -> list[Any]:
         """Other tensors with the same history: hooks of the inputs see what the node returns, and nothing twice."""
@@ -105,21 +127,15 @@ class OpByOp:
                 own[k] = aten.alias.default(own[k])
         return own
 
-    def _run(self, inputs: Sequence[Any], others: Others) -> tuple[Any, ...]:
-        """The results, with the random numbers of the call."""
+    def _run(self, run: Plan, inputs: Sequence[Any], others: Others) -> tuple[Any, ...]:
+        """The results that `run` gives, with the random numbers of the call."""
         now = [(d, _random_state(d)) for d, _ in others.random]
         _set_random_states(others.random)
         try:
             with torch._C._DisableAutocast():
-                results: tuple[Any, ...] = self._results(*inputs)
+                results: tuple[Any, ...] = run(*inputs)
         finally:
             _set_random_states(now)
-        return results
-
-    def program(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """The whole call, with autograd's own history."""
-        with torch._C._DisableAutocast():
-            results: tuple[Any, ...] = self._program(*inputs)
         return results
 
     def module(self, graph: torch.fx.Graph) -> Callable[..., Any]:
@@ -134,29 +150,31 @@ class OpByOp:
         return run
 
     @cached_property
-    def _results(self) -> Callable[..., Any]:
-        return self._with_histories(writes=False)
+    def _results(self) -> Plan:
+        return self._with_histories()
 
     @cached_property
-    def _program(self) -> Callable[..., Any]:
-        return self._with_histories(writes=True)
+    def _between(self) -> Plan:
+        """It takes a switch behind the inputs."""
+        results: Any = self._graph.output_node().args[0]
+        return self._with_histories({results[k] for k in self._how.between})
 
-    def _with_histories(self, writes: bool) -> Callable[..., Any]:
-        """The graph's results; tensors have a history where they had one in the program."""
+    def _with_histories(self, between: Collection[Node] = ()) -> Plan:
+        """The graph's results; tensors have a history where they had one in the program.  `between`: results from which nothing flows on
+        while the switch is on."""
         graph = torch.fx.Graph()
         copies: dict[Node, Node] = {}
+        results: dict[Node, Node] = {}
+        switch = None
         for node in self._graph.nodes:
+            if between and switch is None and node.op != "placeholder":
+                switch = graph.placeholder("switch")
             if node.op == "output":
                 told = enumerate(node.args[0][: self._how.n_told])
-                shown = range(self._how.n_told) if writes else self._shown
-                graph.output(tuple(copies[n] if k in shown else None for k, n in told))
+                own = [results.get(n, copies[n]) if k in self._shown else None for k, n in told]
+                graph.output(tuple(own))
                 continue
-            if not writes and node.op == "call_function" and node not in self._needed:
-                continue
-            if node.target is aten.copy_.default:
-                target, value = (copies[n] for n in node.args)
-                value = graph.call_function(aten.detach.default, (value,))
-                copies[node] = graph.call_function(node.target, (target, value))
+            if node.op == "call_function" and node not in self._needed:
                 continue
             copies[node] = copy_node(graph, node, copies.__getitem__)
             if node.target is aten.copy.default:
@@ -164,7 +182,26 @@ class OpByOp:
             is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
             if not node.meta.get("grad", True) and is_tensor:
                 copies[node] = graph.call_function(aten.detach.default, (copies[node],))
+            if node in between:
+                results[node] = copies[node]
+                copies[node] = graph.call_function(let_through, (copies[node], switch))
         return function_of(self._captured.constants, graph)
+
+
+def _given_results(graph: torch.fx.Graph, numbers: Sequence[int]) -> torch.fx.Graph:
+    """`graph` with these of its results as further inputs."""
+    if not numbers:
+        return graph
+    made, copies = torch.fx.Graph(), {}
+    inputs = graph.find_nodes(op="placeholder")
+    results = graph.output_node().args[0]
+    for node in (*inputs, *(results[k] for k in numbers)):  # type: ignore[index]
+        copies[node] = made.placeholder(node.name)
+        copies[node].meta.update(node.meta)
+    for node in graph.nodes:
+        if node not in copies:
+            copies[node] = copy_node(made, node, copies.__getitem__)
+    return made
 
 
 def _operands(node: Node) -> list[Node]:

@@ -1,54 +1,244 @@
-"""A call of a graph as several nodes of autograd's, where some results lead to other histories than others (capture/components.py)."""
+"""A call of a graph as several nodes of autograd's, where some results lead to others, or to other inputs than the rest (capture/windows.py).
+
+Each node computes the gradients of its own inputs from those of all results that lead there.  These it does not get from autograd, where they come in at
+other nodes: what a pass gives is noted by the node where it comes in.  Between results, gradients flow only where somebody may look at them: a
+hook, `retain_grad`, or whoever names tensors for which gradients are wanted.  Then what comes to a result is all that it passes on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import weakref
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
-from frameloom.capture.components import component
-from frameloom.dependent_outputs import watch
-from frameloom.gradients import Gradients, apply
+from frameloom.capture.windows import Window, Windows
+from frameloom.gradients import (
+    Gradients,
+    differentiate,
+    keeps_graph,
+    may_checkpoint,
+    node_functions,
+)
+from frameloom.op_by_op import Others
+
+present_pass = torch._C._current_graph_task_id
+at_the_end = torch.autograd.Variable._execution_engine.queue_callback
+# That are not at their end: one in another's hook; or they failed.
+MOST_PASSES = 2
 
 
 class Parts:
     """`whole` has the forward plan, which runs once."""
 
-    def __init__(self, whole: Gradients, groups: Sequence[frozenset[int]]) -> None:
+    def __init__(self, whole: Gradients, windows: Windows, nodes: Sequence[Window]) -> None:
         self._whole = whole
-        self._parts = [
-            Part(whole.forward, whole.compile, replace(whole.captured, backward=component(whole.how, own)))
-            for own in groups
-        ]  # fmt: skip
+        place = {id(w): n for n, w in enumerate(nodes)}
+        self._parts = [Part(whole, windows, w, nodes, place) for w in nodes]
+        linked = {n for part in self._parts for n in part.beyond}
+        for n, part in enumerate(self._parts):
+            part.is_linked = n in linked
+        self._between = whole.how.between
+        # Of the gradient of a result, by its number: at how many nodes inputs get something from it.
+        ends = (part.how.tangents for part in self._parts if not part.is_gate)
+        self._readers = Counter(itertools.chain(*ends))
 
     def __call__(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        kept = [part.op_by_op.before(inputs, part.others) for part in self._parts]
-        with torch.no_grad():
+        kept = [part.op_by_op.before(inputs, part.early) for part in self._parts]
+        before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # as no_grad(), in a tenth of the time
+        try:
             made = self._whole.forward(*inputs)
-        told = self._whole.how.n_told
-        results = [*made[:told]]
+        finally:
+            torch._C._set_grad_enabled(before)
+        told, call = self._whole.how.n_told, Call(self._readers)
+        results: list[Any] = [*made[:told]]
+        links: list[Any] = []
         for part, others in zip(self._parts, kept, strict=True):
-            own = part.how.tangents
-            # Another one's results are not to be held with their history.
-            seen = [
-                t.detach() if k < told and k not in own and isinstance(t, torch.Tensor) else t
-                for k, t in enumerate(made)
-            ]
-            shown = apply(part, (inputs, seen, others), *part.wanted(inputs))
-            for n in own:
+            ends = [results[n] for n in part.slots] if part.is_gate else part.wanted(inputs)
+            if part.of_results:
+                others = part.with_results(others, ends)
+            beyond = [links[n] for n in part.beyond] or part.anchor
+            own = inputs, part.seen(made) if part.hidden else made, others, call
+            shown = apply(part, own, *ends, *beyond)
+            for n in part.entry:
                 results[n] = shown[n]
-            if part.depended_on:
-                watch(results, part.depended_on)
+            links.append(shown[told] if part.is_linked else None)
+        call.between = [weakref.ref(results[n]) for n in self._between]
         return tuple(results)
 
 
 class Part(Gradients):
     """Its node is given what the forward plan has made."""
 
+    is_linked = False
+
+    def __init__(
+        self, whole: Gradients, windows: Windows, window: Window, nodes: Sequence[Window], place: dict[int, int]
+    ) -> None:  # fmt: skip
+        # All by their numbers as results, or as parts.
+        tangents = whole.how.tangents
+        self.entry, self.slots = ([tangents[k] for k in ks] for ks in (window.entry, window.slots))
+        self.beyond = [place[id(w)] for w in window.beyond]
+        self.is_gate = window.is_gate
+        self._from = {tangents[k] for k in window.label} - {*self.entry}
+        how = windows.backward(window, nodes)
+        super().__init__(whole.forward, whole.compile, replace(whole.captured, backward=how))
+        saved = [*how.saved_outputs, *(n.number for n in how.noticed if not n.of_input)]
+        led_to = {*self.entry, *self.slots}
+        self.hidden = {k for k in saved if k < how.n_told and k not in led_to}
+        count = how.n_inputs - len(self.slots)
+        self.early = [k for k in self.others if k < count]
+        self.of_results = [k - count for k in self.others[len(self.early) :]]
+        self._shown: list[Any] = [None] * how.n_told
+        # Whether eager lets go of something for the only result, so that there is nothing to remember.
+        self._goes = len(self.entry) == 1 and all(how.frees)
+        # In eager, too, there are histories that lead nowhere.
+        self.anchor = [torch.empty(0, device="cpu", requires_grad=True)] if not how.inputs else []
+        self.no_links = (None,) * (len(self.beyond) or len(self.anchor))
+
+    def _apart_at_most(self) -> None:
+        return None
+
+    def with_results(self, others: Others, slots: Sequence[Any]) -> Others:
+        """For a gradient of a gradient, which goes on where the program's results do."""
+        own = [slots[k] for k in self.of_results]
+        versions = [t._version for t in own]
+        return Others([*others.tensors, *own], [*others.versions, *versions], others.random)
+
+    def seen(self, made: Sequence[Any]) -> Sequence[Any]:
+        """Another one's results are not to be held with their history."""
+        made = [*made]
+        for k in self.hidden:
+            if isinstance(made[k], torch.Tensor):
+                made[k] = made[k].detach()
+        return made
+
     def run(self, context: Any, inputs: Any) -> tuple[Any, ...]:
-        given, made, context.others = inputs
+        given, made, context.others, context.call = inputs
         self.save(context, given, made)
-        told, own = enumerate(made[: self.how.n_told]), self.how.tangents
-        return tuple([t if k in own else None for k, t in told])
+        shown = self._shown.copy()
+        for k in self.entry:
+            shown[k] = made[k]
+        if self.is_linked:
+            shown.append(torch.empty(0, device=self.how.layouts[0].device))
+        return tuple(shown)
+
+    def gate(self, context: Any, come: Sequence[Any], given: Mapping[int, Any], whole: bool) -> Any:
+        """A pass through a gate.  Where nobody looks, what is behind it is computed where it leads to."""
+        if whole:
+            return differentiate(context, come, whole)
+        for n in self.entry:
+            if come[n] is not None:
+                break
+        else:
+            passed = next((n for n in given if n in self._from), None)
+            if passed is None:
+                return self.nothing
+            come = [*come]
+            come[self.entry[0]] = given[passed]  # nobody reads it, but in eager something comes
+        if not self._goes or context.rest is not None:
+            return differentiate(context, come)
+        try:
+            if self.saves:
+                _ = context.saved_tensors  # which may have been changed, or let go of
+        except RuntimeError:
+            return differentiate(context, come)
+        if not keeps_graph():
+            context.others = None
+            context.maybe_clear_saved_tensors()
+        return self.nothing
+
+
+class Call:
+    """What the nodes of one call share."""
+
+    def __init__(self, readers: Mapping[int, int]) -> None:
+        self._readers = readers
+        self.between: Sequence[Any] = ()  # results from which others are computed
+        self.hooks: list[Any] = []  # of these
+        self._passes: dict[int, Pass] = {}
+
+    def _begin(self, number: int) -> Pass:
+        while len(self._passes) >= MOST_PASSES:
+            del self._passes[next(iter(self._passes))]
+        found = self._passes[number] = Pass(self._is_looked_at())
+        if not may_checkpoint():
+            # It may not go everywhere.  Gradients with a history would hold the nodes that hold this.
+            at_the_end(partial(self._end, number))
+        return found
+
+    def _end(self, number: int) -> None:
+        self._passes.pop(number, None)
+
+    def backward(self, context: Any, part: Part, come: Sequence[Any]) -> Any:
+        """Of a node, to which these gradients come in a pass."""
+        number = present_pass()
+        present = self._passes.get(number) or self._begin(number)
+        given, whole = present.given, present.is_looked_at
+        for n in part.entry:
+            if come[n] is not None and n in self._readers:
+                given[n], present.left[n] = come[n], self._readers[n]
+        if part.is_gate:
+            return part.gate(context, come, given, whole)
+        found: list[Any] = [None] * len(come)
+        for n in part.how.tangents:
+            if n in given:
+                found[n] = given[n]
+                present.left[n] -= 1
+                if not present.left[n]:
+                    del given[n]
+        if not given:
+            self._end(number)
+        return differentiate(context, found, whole)
+
+    def _is_looked_at(self) -> bool:
+        """Whether anybody may see what flows between the results."""
+        if not self.between:
+            return False
+        if not may_checkpoint() or (self.hooks and any(hooks() for hooks in self.hooks)):
+            return True
+        return any([t is not None and t.retains_grad for t in [ref() for ref in self.between]])
+
+
+class Pass:
+    """A backward pass: the gradients of results that have come, by number, and how many nodes are still to read each."""
+
+    __slots__ = ("given", "is_looked_at", "left")
+
+    def __init__(self, is_looked_at: bool) -> None:
+        self.is_looked_at = is_looked_at
+        self.given: dict[int, Any] = {}
+        self.left: dict[int, int] = {}
+
+
+class Node(torch.autograd.Function):
+    """Takes what the call has made, and to what it leads: its inputs, results of others, links."""
+
+    @staticmethod
+    def forward(context: Any, part: Part, made: Any, *ends: Any) -> Any:
+        context.piece = part
+        context.set_materialize_grads(False)
+        return part.run(context, made)
+
+    @staticmethod
+    def backward(context: Any, *given: Any) -> Any:
+        part: Part = context.piece
+        return *context.call.backward(context, part, given), *part.no_links
+
+
+def register_hooks(node: Any, tensor: Any) -> None:
+    """As of other nodes, and noted."""
+    register(node, tensor)
+    if tensor.output_nr in node.piece.how.between:
+        node.call.hooks.append(weakref.ref(tensor._backward_hooks))
+
+
+apply = node_functions(Node)
+register = Node._backward_cls._register_hook_dict  # type: ignore[attr-defined]
+Node._backward_cls._register_hook_dict = register_hooks  # type: ignore[attr-defined]

@@ -204,7 +204,6 @@ def _default(device: str) -> torch.Generator:
 def as_a_plan() -> Iterator[None]:
     """The modes in which plans run.  Nothing is warned of twice, and what is made to compare with lies where it is said to, whatever
     default device the program has set."""
-    on_cpu = torch.get_default_device() == CPU
-    with torch.no_grad(), torch._C._DisableAutocast(), warnings_here("ignore"):
-        with nullcontext() if on_cpu else CPU:
-            yield
+    cpu = nullcontext() if torch.get_default_device() == CPU else CPU
+    with torch.no_grad(), torch._C._DisableAutocast(), warnings_here("ignore"), cpu:
+        yield

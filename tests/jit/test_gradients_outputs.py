@@ -252,3 +252,19 @@ def test_a_pass_goes_through_the_histories_that_its_result_has(fn, leaves):
         return [s and s[0] for s in said], [t.grad for t in given]
 
     same_training(program)
+
+
+def test_a_result_that_leads_to_no_input_beside_others_that_lead_to_several():
+    def fn(x, y):
+        with torch.no_grad():
+            view = y[1:]
+        return view * 2, y[:1] + 3, x * 4
+
+    def program(jit):
+        x, y = leaf(3, 3), leaf(3, 3)
+        made = jit(fn)(x * 1, y * 1)  # both with a history
+        for t in made:
+            t.sum().backward()
+        return [(t, t.requires_grad, t.is_leaf) for t in made], *facts(x, y)
+
+    same_training(program)

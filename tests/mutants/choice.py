@@ -41,7 +41,7 @@ LIKELY = {
     "fusion": r"random|in_place|write|effects|as_eager",
     "schedules": r"codegen/|jit/test_kernels",
     "memory plans": r"random|runtime/test_plan|memory",
-    "autograd": r"gradient|leaves|training|whole_steps|dependent_outputs",
+    "autograd": r"gradient|leaves|training|whole_steps|dependent_outputs|results_apart",
     "native runtime": r"runtime/|size",
     "caches": r"cache|build|autotune|tuning",
 }

@@ -7,6 +7,7 @@ refused       every op of PyTorch's op database, on each dtype that it refuses
 draws         ops that draw random numbers, on tensors of all layouts
 gradients     gradients of inputs where those of results come in all layouts
 casts         programs under autocast that change their weights
+passes        backward passes from several results of one graph
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.sweeps import elementwise, reductions
 from tests.sweeps.casts import sweep_casts
 from tests.sweeps.draws import sweep_draws
 from tests.sweeps.gradients import sweep_gradients
+from tests.sweeps.passes import sweep_passes
 from tests.sweeps.values import DTYPES, difference, matrices, special
 
 TOGETHER = 40  # functions of one graph
@@ -125,7 +127,7 @@ def error_of(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
 SWEEPS = {
     "elementwise": sweep_elementwise, "halves": sweep_halves, "reductions": sweep_reductions, "refused": sweep_refused,
     "draws": lambda device: sweep_draws(), "gradients": lambda device: sweep_gradients(),  # on the CPU alone
-    "casts": lambda device: sweep_casts(range(300)),
+    "passes": lambda device: sweep_passes(), "casts": lambda device: sweep_casts(range(300)),
 }  # fmt: skip
 
 

@@ -1,0 +1,163 @@
+"""Results of one graph that lead to others, or to other inputs than the rest: a pass goes where eager's goes, and gradients between them can be asked for."""
+
+import weakref
+
+import pytest
+import torch
+
+import frameloom
+from tests.jit.training import caught, leaf, same_training
+from tests.sweeps.passes import sweep_passes
+
+
+def dependent(x):
+    t = x.sin()
+    return t, (t * t * x).tanh()
+
+
+def in_a_row(x, w):
+    t = x.sin()
+    u = (t * w).exp()
+    return t, u, (t * u * x).tanh()
+
+
+@pytest.mark.parametrize("first", range(2))
+def test_hooks_set_behind_the_call_on_what_a_result_does_not_need(first):
+    def program(jit):
+        x, y, seen = leaf(2), leaf(2) * 1.5, []
+        results = jit(lambda x, y: (x * 2, (y * x.sin()).tanh()))(x, y)
+        y.register_hook(lambda g: seen.append(g) or g * 2)
+        results[first].sum().backward()
+        return x.grad, seen
+
+    same_training(program)
+
+
+def test_hooks_of_a_leaf_whose_gradient_is_computed_apart():
+    def program(jit):
+        x, y, seen = leaf(2), leaf(2), []
+        one, _ = jit(lambda x, y: (x.sin(), y.exp()))(x, y)
+        y.register_hook(lambda g: seen.append(g))
+        one.sum().backward()
+        return x.grad, seen
+
+    same_training(program)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 0), (1, 1)])
+def test_passes_let_go_of_the_history_of_their_own_result(order):
+    def program(jit):
+        x, y, z = leaf(2), leaf(2).exp(), leaf(2).exp()
+        results = jit(lambda x, y, z: ((y * x).tanh(), torch.dropout(z * x, 0.3, True)))(x, y, z)
+        return [caught(results[k].sum().backward) for k in order], x.grad
+
+    same_training(program)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_gradient_between_results(keep):
+    def program(jit):
+        x = leaf(4)
+        t, s = jit(dependent)(x)
+        asked = [[t], [t, x], [x]] if keep else [[t]]
+        found = [torch.autograd.grad(s.sum(), ends, retain_graph=keep) for ends in asked]
+        return found, caught(s.sum().backward, retain_graph=keep), caught(t.sum().backward), x.grad
+
+    same_training(program, graphs=1)
+
+
+def test_a_gradient_between_results_that_has_a_gradient():
+    def program(jit):
+        x, w = leaf(4), leaf(4)
+        t, u, s = jit(in_a_row)(x, w)
+        found = torch.autograd.grad(s.sum(), [t, u], create_graph=True)
+        sum(g.square().sum() for g in found).backward()
+        return [g.detach() for g in found], x.grad, w.grad
+
+    same_training(program, graphs=1)
+
+
+@pytest.mark.parametrize("looked", ["hook", "retain", "named"])
+@pytest.mark.parametrize("roots", [(2,), (1, 2), (0, 1, 2)])
+def test_what_flows_between_results_in_a_row(looked, roots):
+    def program(jit):
+        x, w, seen = leaf(4), leaf(4), []
+        results = jit(in_a_row)(x, w)
+        for t in results:
+            if looked == "hook":
+                t.register_hook(lambda g: seen.append(g.clone()) or g * 3)
+            elif looked == "retain":
+                t.retain_grad()
+        out = sum(results[k].sum() for k in roots)
+        if looked == "named":
+            seen += torch.autograd.grad(out, [*results[:2], x], retain_graph=True)
+        out.backward()
+        return seen, x.grad, w.grad, [t.grad if t.retains_grad else None for t in results]
+
+    same_training(program, graphs=1)
+
+
+def test_a_pass_from_a_result_lets_others_be_computed_on_from():
+    """What is behind the result is let go of, what is between it and others stays."""
+
+    def program(jit):
+        x = leaf(4)
+        t, s = jit(dependent)(x)
+        torch.autograd.grad(s.sum(), t)
+        return caught(t.sum().backward), x.grad, caught(s.sum().backward)
+
+    same_training(program)
+
+
+def test_a_pass_in_a_hook_of_another():
+    def program(jit):
+        x, seen = leaf(4), []
+        t, s = jit(dependent)(x)
+
+        def hook(g):
+            seen.extend(torch.autograd.grad(t.sum(), x, retain_graph=True))
+            return g
+
+        t.register_hook(hook)
+        s.sum().backward()
+        return x.grad, seen
+
+    same_training(program)
+
+
+def test_a_view_where_only_one_of_two_gradients_comes():
+    """The one that comes begins elsewhere in memory than their sum."""
+
+    def fn(x):
+        v = x.reshape(2, 2).t().reshape(4)
+        return v, torch.cat([x, v])[1:5]
+
+    def program(jit):
+        x = leaf(4)
+        jit(fn)(x)[1].backward(torch.linspace(1, 2, 4))
+        return x.grad
+
+    same_training(program)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("end", ["input", "result"])
+def test_results_go_with_what_a_pass_has_noted(end, create_graph):
+    x, w = leaf(4).exp(), leaf(4).exp()
+    results = frameloom.jit(lambda x, w: (*in_a_row(x, w), w.cos()))(x, w)
+    ends = x if end == "input" else results[0]
+    torch.autograd.grad(results[2].sum(), ends, create_graph=create_graph)
+    nodes = [weakref.ref(t.grad_fn) for t in results]
+    del results, ends
+    assert not any(node() for node in nodes)
+
+
+def test_one_result_is_one_node():
+    frameloom.reset()
+    x = leaf(4)
+    node = frameloom.jit(lambda x: (x.sin().sum(), x.detach() * 2))(x)[0].grad_fn
+    assert [type(f).__name__ for f, _ in node.next_functions if f] == ["AccumulateGrad"]
+
+
+def test_passes_of_drawn_programs():
+    assert not [*sweep_passes(range(60))]
