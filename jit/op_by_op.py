@@ -60,7 +60,8 @@ class OpByOp:
         assert captured.backward is not None
         self._captured, self._how = captured, captured.backward
         self._slots = slots
-        self._graph = _given_results(self._how.with_functions or captured.graph, slots)
+        graph = self._how.with_functions or captured.graph
+        self._graph = _given_results(graph, slots, self._how.n_inputs - len(slots))
         nodes = list(self._graph.nodes)
         placeholders = [n for n in nodes if n.op == "placeholder"]
         relied_on = behind(nodes[-1].args[0][: self._how.n_results], _relied_on_by)
@@ -188,16 +189,20 @@ class OpByOp:
         return function_of(self._captured.constants, graph)
 
 
-def _given_results(graph: torch.fx.Graph, numbers: Sequence[int]) -> torch.fx.Graph:
-    """`graph` with these of its results as further inputs."""
+def _given_results(graph: torch.fx.Graph, numbers: Sequence[int], count: int) -> torch.fx.Graph:
+    """`graph` with these of its results as further inputs, behind `count` of a call.  The last of these, of which only sizes are read, may be missing
+    in it."""
     if not numbers:
         return graph
     made, copies = torch.fx.Graph(), {}
     inputs = graph.find_nodes(op="placeholder")
     results = graph.output_node().args[0]
-    for node in (*inputs, *(results[k] for k in numbers)):  # type: ignore[index]
-        copies[node] = made.placeholder(node.name)
-        copies[node].meta.update(node.meta)
+    given: list[Node] = [results[k] for k in numbers]  # type: ignore[index, misc]
+    for node in (*inputs, *[None] * (count - len(inputs)), *given):
+        place = made.placeholder("unread" if node is None else node.name)
+        if node is not None:
+            copies[node] = place
+            place.meta.update(node.meta)
     for node in graph.nodes:
         if node not in copies:
             copies[node] = copy_node(made, node, copies.__getitem__)

@@ -161,3 +161,30 @@ def test_one_result_is_one_node():
 
 def test_passes_of_drawn_programs():
     assert not [*sweep_passes(range(60))]
+
+
+class Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def test_a_number_that_no_gradient_reads_beside_a_result_of_a_result():
+    def fn(x, n, kept):
+        kept.append(int(n / 2))
+        rounded = Rounded.apply(x)
+        return rounded, rounded.double()
+
+    jitted = frameloom.jit(fn)
+    for shape, n in (((1, 2, 4), 3), ((4, 4, 1), 1), ((4, 4, 2), 5)):
+        grads = []
+        for side in (fn, jitted):
+            x, kept = torch.ones(shape, requires_grad=True), []
+            first, second = side(x, n, kept)
+            (first.sum() + second.sum()).backward()
+            grads.append((x.grad, kept))
+        assert torch.equal(grads[0][0], grads[1][0]) and grads[0][1] == grads[1][1]
