@@ -33,8 +33,8 @@ int tensor_offset_divides(PyObject *object, int64_t by);
 int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high);
 
 /* --- tensor_version.c: whether anything was written to a tensor --- */
-void tensor_version_calibrate(PyObject *tensor,
-                              PyObject *other); /* writes to `tensor`; no views of each other */
+/* Writes to `tensor`; `others`: up to a NULL, no views of it. */
+void tensor_version_calibrate(PyObject *tensor, PyObject *const *others);
 int tensor_versions_known(void);
 PyObject *tensors_written(PyObject *module, PyObject *args); /* for Python */
 int64_t tensor_version(PyObject *object); /* how often it was written to; -1 if that is not counted */

@@ -38,14 +38,22 @@ static int is_known(int offset) {
 
 static int may_be_pointer(uint64_t value) { return value > 1 << 20 && value < 1ull << 47 && value % 8 == 0; }
 
-/* The one word that the aliases share and the other has otherwise, both being pointers; -1 if there is not
- * exactly one. */
-static int find_pointer(const char *tensor, const char *alias, const char *other) {
+static int is_shared_pointer(int offset, const char *tensor, const char *alias, PyObject *const *others) {
+    uint64_t value = word(tensor + offset);
+    if (is_known(offset) || value != word(alias + offset) || !may_be_pointer(value)) return 0;
+    for (; *others; others++) {
+        uint64_t own = word(impl_of(*others) + offset);
+        if (own == value || !may_be_pointer(own)) return 0;
+    }
+    return 1;
+}
+
+/* The one word that the aliases share and all others have otherwise, each a pointer; -1 if there is not
+ * exactly one.  Several others: a word that nobody has set may look like that in one. */
+static int find_pointer(const char *tensor, const char *alias, PyObject *const *others) {
     int found = -1;
     for (int offset = 8; offset < torch_header.sizes; offset += 8) { /* sizes are known to lie behind it */
-        uint64_t value = word(tensor + offset), others = word(other + offset);
-        if (is_known(offset) || value != word(alias + offset) || value == others) continue;
-        if (!may_be_pointer(value) || !may_be_pointer(others)) continue;
+        if (!is_shared_pointer(offset, tensor, alias, others)) continue;
         if (found >= 0) return -1;
         found = offset;
     }
@@ -71,9 +79,9 @@ static int find_count(PyObject *tensor, const char *counter) {
     return found;
 }
 
-void tensor_version_calibrate(PyObject *tensor, PyObject *other) {
+void tensor_version_calibrate(PyObject *tensor, PyObject *const *others) {
     PyObject *alias = PyObject_CallMethod(tensor, "detach", NULL);
-    int at = alias ? find_pointer(impl_of(tensor), impl_of(alias), impl_of(other)) : -1;
+    int at = alias ? find_pointer(impl_of(tensor), impl_of(alias), others) : -1;
     int count = at >= 0 ? find_count(tensor, (const char *)(uintptr_t)word(impl_of(tensor) + at)) : -1;
     if (count >= 0) {
         version_at = at;

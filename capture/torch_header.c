@@ -220,7 +220,9 @@ static int calibrate(void) {
         result = find_offsets(samples);
         if (result == 1 && find_storage_offset(samples[2].tensor) < 0) result = -1;
         if (result == 1 && torch_header.storage_offset < 0) result = 0;
-        if (result == 1) tensor_version_calibrate(samples[0].tensor, samples[2].tensor);
+        PyObject *others[SAMPLES] = {0};
+        for (int i = 1; i < SAMPLES; i++) others[i - 1] = samples[i].tensor;
+        if (result == 1) tensor_version_calibrate(samples[0].tensor, others);
     }
     for (int i = 0; i < SAMPLES; i++) Py_XDECREF(samples[i].tensor);
     if (result < 0) { /* an API that this PyTorch lacks: attributes do as well */

@@ -10,6 +10,7 @@ import functools
 import weakref
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -92,6 +93,7 @@ def _entry_for(jitted: Any, slots: tuple[Any, ...]) -> Any:
 
 
 @functools.cache
+@cache
 def _cached_cast() -> Any:
     """PyTorch's function that makes and finds the casts that autocast keeps, None if it has none."""
     found = _runtime.cached_cast(torch.zeros((), device="cpu"), 6, 0)
@@ -107,7 +109,6 @@ class Compiler:
         self._stack = STACK
         self._changes = 0  # of frozen tensors
         self.capture_session: Any = None  # see capture/session.py
-        self.cached_cast = _cached_cast()
         self._explanation: Explanation | None = None
 
     @property
@@ -116,6 +117,10 @@ class Compiler:
         if self._explanation is None:
             self._explanation = Explanation(self._name)
         return self._explanation
+
+    @property
+    def cached_cast(self) -> Any:
+        return _cached_cast()
 
     @property
     def too_deep(self) -> bool:
