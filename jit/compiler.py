@@ -56,6 +56,9 @@ def load_compiler() -> None:
         import frameloom.pipeline  # noqa: F401
         from frameloom.frames import watch_frames
 
+        # Not at the first call, where tensors may be of another kind: those of inference mode do not count writes.
+        with torch.inference_mode(False), torch._C._DisableTorchDispatch():
+            _capture.calibrate()
         if config.frames:
             watch_frames()
 

@@ -10,6 +10,7 @@ from torch import nn
 import frameloom
 from frameloom import compiler, onednn
 from frameloom.ir.lower.onednn import CONVOLUTION
+from tests import fresh
 from tests.helpers import jit_for_test
 from tests.observe import assert_same_call, observe
 
@@ -323,3 +324,19 @@ def test_on_a_gpu(dtype, tolerance):
     for graph in jitted.explanation.graphs:
         assert not any(c.startswith("mkldnn") for c in graph.library_calls)
         assert not any("batch_norm" in k.name for k in graph.kernels)
+
+
+def test_a_first_call_in_inference_mode():
+    program = """
+import torch, frameloom
+net = torch.nn.Linear(2, 2).eval()
+with torch.inference_mode():
+    jitted = frameloom.jit(net, options={"freezing": True})
+    jitted(torch.ones(2))
+    with torch.no_grad():
+        net.weight.zero_()
+    assert torch.equal(jitted(torch.ones(2)), net.bias)
+from frameloom.capture import _capture
+assert _capture.tracks_versions()
+"""
+    fresh.run(program, check=True)
