@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from frameloom.capture.autograd_functions import as_made_by
 from frameloom.capture.fake import Fake
-from frameloom.capture.graph import ViewOutput, ViewStep
+from frameloom.capture.graph import ViewOutput, ViewStep, behind
 from frameloom.capture.record_writes import forget_views, is_by_function
 from frameloom.errors import Break
 
@@ -34,6 +35,7 @@ class Outputs:
         groups: dict[int, list[int]] = {}
         for n, fake in enumerate(outputs):
             groups.setdefault(id(fake.memory), []).append(n)
+        self._nodes = [fake.node for fake in outputs]
         for numbers in groups.values():
             self._place(numbers, [outputs[n] for n in numbers])
 
@@ -53,7 +55,7 @@ class Outputs:
             self.made_of[numbers[0]] = ViewOutput(False, self._result(fakes[0]), (step,))
             return
         if memory.input is None and alone:
-            self.made_of[numbers[0]] = self._result(fakes[0])
+            self._make_of(self._source_of(fakes[0]), numbers, fakes)
             return
         source = _common(fakes) if memory.input is None else memory.root
         if memory.version and (
@@ -70,13 +72,24 @@ class Outputs:
             raise Break("gradient", "an output is a view of a tensor without history")
         self._make_of(source, numbers, fakes)
 
+    def _source_of(self, fake: Fake) -> Fake:
+        """What the graph returns for an output that shares its memory with no other one: what it is a view of.  Itself where another output
+        comes from it: gradients between the two are the graph's."""
+        base = _base(fake)
+        if not has_history(base) or _hides(fake, base) or _is_spoilt(fake):
+            return fake
+        others = {n for n in self._nodes if n is not fake.node}
+        if others and (fake.memory.version or not others.isdisjoint(behind([fake.node], _users))):
+            return fake
+        return base
+
     def _place_without_history(self, numbers: list[int], fakes: list[Fake]) -> None:
         """Views that a node makes refuse what is written to them later, if that has a history."""
         memory = fakes[0].memory
         views = [f.view_of for fake in fakes for f in _line(fake) if f.view_of is not None]
         alone = memory.input is None and len(fakes) == 1
         if alone and views and _is_told(fakes[0]) and not memory.version:
-            self._make_of(memory.root, numbers, fakes)
+            self._make_of(_base(fakes[0]), numbers, fakes)
             return
         by_function = any(f.by_function for fake in fakes for f in _line(fake))
         if not views or alone or by_function or memory.inference:
@@ -113,11 +126,11 @@ def has_history(fake: Fake) -> bool:
 def recorded_views(outputs: Sequence[Fake]) -> frozenset[int]:
     """Those of `outputs` that autograd, for which they have no history yet, is to know as views: the program made them with gradient mode on, one by
     one, of a tensor that requires no gradient."""
-    return frozenset(n for n, fake in enumerate(outputs) if _is_recorded(_line(fake)))
+    return frozenset(n for n, fake in enumerate(outputs) if _is_recorded(_known_line(fake)))
 
 
 def _is_recorded(line: Sequence[Fake]) -> bool:
-    views = [f.view_of for f in line if f.view_of is not None]
+    views = [f.view_of for f in line[1:]]
     return not any(f.requires_grad or f.by_function for f in line) and all(
         v.grad and v.counts and v.piece is None and v.func is not DETACH for v in views
     )
@@ -129,9 +142,9 @@ def told_views(outputs: Sequence[Fake], recorded: Collection[int]) -> frozenset[
     count = Counter(id(f.memory) for f in outputs)
     found = set()
     for n, f in enumerate(outputs):
-        line = [g.view_of for g in _line(f) if g.view_of is not None]
         if not _is_told(f):
             continue
+        line = [g.view_of for g in _known_line(f)[1:]]
         unseen = all(v.piece is not None or not v.grad for v in line)
         if n in recorded or unseen or count[id(f.memory)] > 1:
             found.add(n)
@@ -141,6 +154,23 @@ def told_views(outputs: Sequence[Fake], recorded: Collection[int]) -> frozenset[
 def _is_told(fake: Fake) -> bool:
     view = fake.view_of
     return view is not None and view.told and view.func is not DETACH and not fake.memory.inference
+
+
+def _users(node: Node) -> Iterable[Node]:
+    return node.users
+
+
+def _base(fake: Fake) -> Fake:
+    """The tensor that autograd knows it as a view of; itself where it is none."""
+    while (view := fake.view_of) is not None and view.told and view.func is not DETACH:
+        fake = view.parent
+    return fake
+
+
+def _known_line(fake: Fake) -> list[Fake]:
+    """From the tensor that autograd knows `fake` as a view of."""
+    line, base = _line(fake), _base(fake)
+    return line[next(k for k, f in enumerate(line) if f is base) :]
 
 
 def _line(fake: Fake) -> list[Fake]:

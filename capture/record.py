@@ -61,7 +61,7 @@ from frameloom.capture.outputs import Outputs, recorded_views, told_views
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.own_ops import special_of
 from frameloom.capture.products import products_over
-from frameloom.capture.record_views import reshape, view
+from frameloom.capture.record_views import check_memory_behind, reshape, view
 from frameloom.capture.record_writes import forget_views, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.refused_dtypes import check_dtype
@@ -344,6 +344,7 @@ class Recorder(TorchDispatchMode):
         self.site = None
         if wants_gradients(outputs):
             avoid_parts(self)
+        check_memory_behind(outputs)
         self.soft_sizes.settle(outputs)
         mutated = write_back(self)
         uncounted = [

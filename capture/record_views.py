@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 MAX_VIEWS = 500  # of views
+# Whose result keeps, behind its one element, the memory of what was summed up.
+LEAVES_MEMORY = frozenset(
+    {
+        aten.mse_loss.default,
+        aten.smooth_l1_loss.default,
+        aten.soft_margin_loss.default,
+    }
+)
+LOOKS_BEHIND = frozenset({"as_strided", "resize_", "set_", "storage", "untyped_storage"})
 
 
 def view(
@@ -49,10 +59,7 @@ def view(
     if func is aten._unsafe_view.default:
         func = aten.view.default
     if func is aten.as_strided.default and reaches_beyond(parent, *rest, **kwargs):
-        memory = parent.memory
-        site = memory.root.node.meta.get("site")
-        if memory.input is None and not memory.version and site is not None:
-            raise Avoid(site)  # eager's result may have more memory than elements: some losses have
+        _avoid_memory_behind(parent)
         raise Break("data_pointer", "as_strided(...) beyond the tensor")
     if func is aten.as_strided.default and parent.view_of is not None:
         parent, *rest = args = _of_the_memory(recorder, parent, *rest, **kwargs)
@@ -86,6 +93,23 @@ def _of_the_memory(
     if parent.is_contiguous() and lies_within(parent, size, stride, offset):
         return parent, size, stride, offset
     raise Break("data_pointer", "as_strided(...) beyond the tensor")
+
+
+def _avoid_memory_behind(fake: Fake) -> None:
+    """Capture again, with a break where it was made: eager's result may have more memory than elements."""
+    memory = fake.memory
+    site = memory.root.node.meta.get("site")
+    if memory.input is None and not memory.version and site is not None:
+        raise Avoid(site)
+
+
+def check_memory_behind(outputs: Sequence[Fake]) -> None:
+    """Results that plain Python gets, of a function that may look at what lies behind their elements."""
+    for fake in outputs:
+        node = fake.memory.root.node
+        if node.target in LEAVES_MEMORY and (site := node.meta.get("site")) is not None:
+            if not LOOKS_BEHIND.isdisjoint(site[0].co_names):
+                _avoid_memory_behind(fake)
 
 
 def reshape(recorder: Recorder, func: Any, fake: Fake, *args: Any, **kwargs: Any) -> Fake:

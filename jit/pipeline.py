@@ -341,6 +341,7 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
     views_behind = captured.visible is not None  # the forward half, of which a node is made
     # Not the capture itself is kept, which has the tensors of the first call.
     compiled = _uncounting(compiled, captured.uncounted)
+    recorded = captured.recorded_views
 
     def run(*inputs: Any) -> Any:
         suspended = _capture.hook_suspend()
@@ -349,9 +350,25 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
                 made = compiled(*inputs)
         finally:
             _capture.hook_restore(suspended)
+        if recorded:
+            made = tuple([_as_recorded(m) if k in recorded else m for k, m in enumerate(made)])
         return tuple([_as_new(m, inputs) for m in made]) if views_behind else made
 
     return run
+
+
+def _as_recorded(made: Any) -> Any:
+    """A view, made again in the caller's gradient mode: autograd refuses writes to those of another one."""
+    if not isinstance(made, torch.Tensor) or not made._is_view():
+        return made
+    base: Any = made._base
+    if (
+        base.dtype is not made.dtype
+        or base.is_conj() != made.is_conj()
+        or base.is_neg() != made.is_neg()
+    ):
+        return made
+    return base.as_strided(made.shape, made.stride(), made.storage_offset())
 
 
 def _uncounting(plan: Compiled, uncounted: tuple[int, ...]) -> Compiled:

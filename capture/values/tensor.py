@@ -122,14 +122,13 @@ class TensorValue(Value):
     def _own_base(self, t: Tracer) -> Value | None:
         """The tensor of the graph that it is a view of; None where that is not known."""
         memory, view = self.fake.memory, self.fake.view_of  # type: ignore[attr-defined]
-        root = memory.root
         if memory.input is not None or memory.inference or torch.is_inference_mode_enabled():
             return None
         while view is not None:
-            if view.func is torch.ops.aten.detach.default:
+            if view.func is torch.ops.aten.detach.default or not view.told:
                 return None  # tells no base
             view = view.parent.view_of
-        return NONE if root is self.fake else t.tensor_of(root)
+        return NONE if memory.root is self.fake else t.from_python(memory.root)
 
     def uncounted(self, t: Tracer) -> Value:
         """A detached view, writes to which autograd does not count."""

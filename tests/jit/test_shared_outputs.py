@@ -106,3 +106,23 @@ def test_a_result_alone_is_a_view_as_eager_has_it(name, grad, beside):
         return ALONE[name](x), w * 2
 
     assert told(frameloom.jit(fn)) == told(fn)
+
+
+DETACHED = [
+    lambda x: (x * 2).detach(),
+    lambda x: (x * 2).detach().t(),
+    lambda x: (x * 2).t().detach().t(),
+    lambda x: (x * 2).data.t(),
+    lambda x: (x * 2).detach().t().requires_grad_(),
+    lambda x: x.detach().t(),
+]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("fn", DETACHED)
+def test_a_view_of_what_is_detached(fn, requires_grad):
+    found = []
+    for side in (fn, frameloom.jit(fn)):
+        t = side(torch.ones(2, 3, requires_grad=requires_grad))
+        found.append((t._is_view(), t._base is None, t.requires_grad, t.is_leaf, t.stride()))
+    assert found[0] == found[1]

@@ -1,0 +1,99 @@
+"""A result with a history that is a view of what nobody else sees stays a view: of a tensor like eager's, made by the same op."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import frameloom
+
+VIEWS = {
+    "t": lambda x: (x + 1).t(),
+    "slice": lambda x: (x + 1)[1:],
+    "slice of a slice": lambda x: (x + 1)[1:][:, :2],
+    "index": lambda x: (x * 2)[0, 1],
+    "expand": lambda x: (x * 2).sum(0).expand(3, 3),
+    "repeat_interleave": lambda x: x.repeat_interleave(2, 0),
+    "squeeze": lambda x: x.mean(0, keepdim=True).squeeze(),
+    "real": lambda x: torch.complex(x, x).real,
+    "view_as_real": lambda x: torch.view_as_real(torch.complex(x, x)),
+    "view of a product": lambda x: F.linear(x[None], torch.ones(4, 3)).view(-1),
+    "written": lambda x: (x * 2)[1:].add_(1),
+    "of its base, written": lambda x: (lambda t: (t[1:], t.add_(1))[0])(x * 2),
+}
+NONE = {
+    "product": lambda x: F.linear(x[None], torch.ones(4, 3)),
+    "contiguous": lambda x: (x * 2).t().contiguous(),
+}
+ALL = {**VIEWS, **NONE}
+
+
+def seen(fn, rows):
+    x = torch.arange(3.0 * rows).view(rows, 3).requires_grad_()
+    t = fn(x)
+    base = t._base
+    facts = [t._is_view(), base is None, t.stride(), t.storage_offset(), t.tolist()]
+    if base is not None:
+        facts += [base.shape, base.stride()]
+    t.sum().backward()
+    return [*facts, t.untyped_storage().nbytes(), None if x.grad is None else x.grad.tolist()]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", ALL)
+def test_a_result_is_the_view_that_it_is_plainly(name, dynamic):
+    jitted = frameloom.jit(ALL[name], dynamic=dynamic)
+    for rows in (2, 4, 4):
+        assert seen(jitted, rows) == seen(ALL[name], rows)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_its_base_is_asked_for(name):
+    def fn(x):
+        t = VIEWS[name](x)
+        return t._base is None, t._is_view(), t
+
+    x = torch.arange(6.0).view(2, 3).requires_grad_()
+    assert frameloom.jit(fn)(x)[:2] == fn(x)[:2]
+
+
+def test_its_base_is_asked_for_behind_a_break():
+    def fn(x):
+        t = x.repeat_interleave(2, 0)
+        frameloom.graph_break()
+        return t._base is None, t._is_view()
+
+    x = torch.ones(3, requires_grad=True)
+    assert frameloom.jit(fn)(x) == fn(x)
+
+
+def test_another_result_comes_from_it():
+    """Its hooks are called with what comes from there, too."""
+
+    def fn(x):
+        t = (x * 2).t()
+        return t, t * 3
+
+    found = []
+    for side in (fn, frameloom.jit(fn)):
+        x = torch.arange(6.0).view(2, 3).requires_grad_()
+        t, other = side(x)
+        t.register_hook(lambda g: found.append(g.tolist()))
+        (t.sum() + other.sum()).backward()
+        found.append(x.grad.tolist())
+    assert found[:2] == found[2:]
+
+
+@pytest.mark.parametrize("backend", [None, "eager", lambda module, examples: module.forward])
+def test_a_view_behind_a_break_gets_a_history(backend):
+    def fn(x, y):
+        v = x.t()
+        frameloom.graph_break()
+        v.copy_(y)
+
+    def run(side):
+        x, y = torch.ones(2, 3), torch.ones(3, 2, requires_grad=True)
+        side(x, y)
+        (x * 2).sum().backward()
+        return x.tolist(), y.grad.tolist()
+
+    assert run(frameloom.jit(fn, backend=backend)) == run(fn)

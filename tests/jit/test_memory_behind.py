@@ -1,0 +1,37 @@
+"""Some losses leave the memory of what they summed up behind their one element; programs that look there find as much as plainly."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import frameloom
+
+
+def behind_a_break(x, loss):
+    t = loss(x, torch.ones(6))
+    frameloom.graph_break()
+    return t.as_strided((2,), (1,), 1).shape, t.untyped_storage().nbytes()
+
+
+def in_a_graph(x, loss):
+    return loss(x, torch.ones(6)).as_strided((2,), (1,), 1).shape
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("loss", [F.mse_loss, F.smooth_l1_loss, F.soft_margin_loss, F.huber_loss])
+@pytest.mark.parametrize("fn", [behind_a_break, in_a_graph])
+def test_memory_behind_a_loss(fn, loss, requires_grad):
+    found = []
+    for side in (fn, frameloom.jit(fn)):
+        try:
+            found.append(side(torch.arange(6.0, requires_grad=requires_grad), loss))
+        except RuntimeError as error:
+            found.append(str(error))
+    assert found[0] == found[1]
+
+
+def test_a_loss_stays_in_the_graph_where_nobody_looks():
+    def fn(x):
+        return F.mse_loss(x, torch.ones(6)) * 2, F.mse_loss(x, torch.zeros(6))
+
+    assert len(frameloom.explain(fn)(torch.arange(6.0)).graphs) == 1
