@@ -11,6 +11,8 @@ from tests.fuzz import support
 
 DTYPES = ["float32"] * 10 + ["float64", "int64", "int32", "bool", "float16", "bfloat16", "uint8", "int8", "int16", "complex64"]  # fmt: skip
 SIZES = ((0, 1, 2, 3, 5), (1, 2, 3, 4), (2, 3, 4), (1, 2), (3,), (3, 3, 4))
+# By rank: rows that fill vectors, and tiles, and leave some over; products of all pairs of elements still fit into memory.
+LARGE = {1: ((1, 100, 1000), (64, 257)), 2: ((7, 16, 33), (1, 8, 40), (3, 32, 64)), 3: ((2, 8, 17), (1, 4, 16))}  # fmt: skip
 PARTS = ("{0}", "{0}[1:]", "{0}.t()", "{0}.view(-1)", "{0}[..., :1]", "{0}.detach()")
 
 
@@ -32,6 +34,8 @@ class Inputs:
         self.choose = choose
         self.rank = choose.choice((0, 1, 2, 2, 2, 3))
         self.sizes = choose.choice(SIZES)
+        if choose.random() < 0.3:
+            self.sizes = choose.choice(LARGE.get(self.rank, SIZES))
         self.plainly = choose.random() < 0.4  # contiguous
         self.vary = choose.random() < 0.6
         dtypes = choose.sample(DTYPES, choose.choice((1, 1, 1, 2, 3)))
