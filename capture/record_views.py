@@ -107,9 +107,9 @@ def check_memory_behind(outputs: Sequence[Fake]) -> None:
     """Results that plain Python gets, of a function that may look at what lies behind their elements."""
     for fake in outputs:
         node = fake.memory.root.node
-        if node.target in LEAVES_MEMORY and (site := node.meta.get("site")) is not None:
-            if not LOOKS_BEHIND.isdisjoint(site[0].co_names):
-                _avoid_memory_behind(fake)
+        site = node.meta.get("site") if node.target in LEAVES_MEMORY else None
+        if site is not None and not LOOKS_BEHIND.isdisjoint(site[0].co_names):
+            _avoid_memory_behind(fake)
 
 
 def reshape(recorder: Recorder, func: Any, fake: Fake, *args: Any, **kwargs: Any) -> Fake:
