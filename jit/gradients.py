@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import cache, cached_property, partial
 from operator import itemgetter
 from typing import Any
@@ -127,10 +126,12 @@ class Gradients:
         sizes = self.how.sizes_of(inputs, results) if self.views_vary else NO_SIZES
         made: dict[Any, Any] = {}
         return tuple(
-            _viewed(inputs[o.number] if o.of_input else results[o.number], o.steps, sizes, made)
-            if isinstance(o, ViewOutput)
-            else results[o]
-            for o in self.how.outputs
+            [
+                _viewed(inputs[o.number] if o.of_input else results[o.number], o.steps, sizes, made)
+                if isinstance(o, ViewOutput)
+                else results[o]
+                for o in self.how.outputs
+            ]
         )
 
     def _apart_at_most(self) -> Windows | None:
@@ -299,23 +300,24 @@ def _viewed(
 ) -> Any:
     """`made`: the views that ops have given together, and of what, for all outputs."""
     for step in steps:
-        key = id(tensor), id(step.call)
-        if step.piece is not None and key in made:
-            tensor = made[key][1][step.piece]
+        if step.piece is None:
+            tensor = _view(tensor, step, sizes)
             continue
-        if sizes:
-            args, kwargs = at_sizes(step.args, sizes), at_sizes(step.kwargs, sizes)
-            step = replace(step, args=args, kwargs=kwargs)
-        if step.grad == torch.is_grad_enabled():
-            view = step.func(tensor, *step.args, **step.kwargs)
-        else:
-            with torch.set_grad_enabled(step.grad):
-                view = step.func(tensor, *step.args, **step.kwargs)
-        if step.piece is not None:
-            made[key] = tensor, view
-            view = view[step.piece]
-        tensor = view
+        key = id(tensor), id(step.call)
+        if key not in made:
+            made[key] = tensor, _view(tensor, step, sizes)
+        tensor = made[key][1][step.piece]
     return tensor
+
+
+def _view(tensor: Any, step: ViewStep, sizes: Mapping[Symbol, int]) -> Any:
+    args, kwargs = step.args, step.kwargs
+    if sizes:
+        args, kwargs = at_sizes(args, sizes), at_sizes(kwargs, sizes)
+    if step.grad == torch.is_grad_enabled():
+        return step.func(tensor, *args, **kwargs)
+    with torch.set_grad_enabled(step.grad):
+        return step.func(tensor, *args, **kwargs)
 
 
 class Compiled(torch.autograd.Function):
