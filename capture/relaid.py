@@ -91,6 +91,7 @@ class _Again:
         self._first = next(n for n in graph.nodes if n.op != "placeholder")
         self._sizes = given_sizes(graph)
         self._restored: dict[Node, Node] = {}
+        self._followed: set[Node] = set()  # ahead of their turn
 
     def becomes(self, node: Node, meta: Any) -> None:
         before = node.meta["val"]
@@ -99,6 +100,8 @@ class _Again:
             node.meta["val"] = _fakes(meta, before)
 
     def follow(self, node: Node) -> None:
+        if node in self._followed:
+            return
         if node.target is operator.getitem:
             several, k = node.args
             self.becomes(node, several.meta["val"][k])  # type: ignore[union-attr]
@@ -109,6 +112,8 @@ class _Again:
         if _copies_for_views(node) and self._needs_no_copy(node):
             for user in list(node.users):
                 user.replace_input_with(node, node.args[0])  # type: ignore[arg-type]
+                self.becomes(user, _inferred(user))
+                self._followed.add(user)
             self.graph.erase_node(node)
             return
         if not self._is_known(node):
@@ -142,7 +147,7 @@ class _Again:
         try:
             for n in now:
                 n.meta["val"] = self.changed[n]
-            return _lies_alike(node.meta["val"], _inferred(node))
+            return infers_alike(node)
         except (RuntimeError, Break):
             return False
         finally:
@@ -178,6 +183,11 @@ class _Again:
         for node in (empty, made):
             node.meta.update(of.meta, val=Fake(like.meta, like.device))
         return made
+
+
+def infers_alike(node: Node) -> bool:
+    """Whether what it gives lies as follows from its operands."""
+    return _lies_alike(node.meta["val"], _inferred(node))
 
 
 def _inferred(node: Node) -> Any:

@@ -95,3 +95,22 @@ def test_ldexp_of_two_dtypes(a, b):
     for x in torch.ones(4, 3, dtype=a).t(), torch.ones((), dtype=a).expand(3, 4):
         for e in torch.ones(3, 2, 4, dtype=b)[:, 0], torch.ones(4, 3, dtype=b).t():
             assert f(x, e).stride() == torch.ldexp(x, e).stride()
+
+
+WRITTEN = {
+    "piece": lambda x: (lambda t: (t.unsqueeze(0)[0].add_(t), t)[1])(x * 1),
+    "view": lambda x: (lambda t: (t.t().reshape(-1, 2, 1)[..., 0].mul_(2), t)[1])(x * 1),
+    "rows": lambda x: (lambda t: (t[None, 1:].squeeze(0).mul_(3), t)[1])(x * 1),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_gradients_that_lie_otherwise_of_what_is_written_through_views(name):
+    """Copies before views, which other layouts need not, are left out with the views' own layouts."""
+    fn = WRITTEN[name]
+    found = []
+    for side in (fn, frameloom.jit(fn)):
+        x = torch.arange(8.0).view(2, 4).t().requires_grad_()
+        (side(x) * torch.linspace(-1, 1, 8).view(4, 2)).sum().backward()
+        found.append((x.grad.tolist(), x.grad.stride()))
+    assert found[0] == found[1]
