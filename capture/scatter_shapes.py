@@ -16,6 +16,8 @@ from frameloom.capture.sized import empty_strided
 from frameloom.ir.size import equal, fits
 
 aten = torch.ops.aten
+INDICES = (torch.int64, torch.int32)
+MASKS = (torch.bool, torch.uint8)
 
 
 def _inside(index: Any, other: Any, dim: int | None = None) -> bool:
@@ -57,10 +59,29 @@ def _index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: 
     return empty(found.shape, found.dtype)
 
 
+def _refuse_indices(x: Any, indices: Any) -> None:
+    """As kernels do; meta kernels take what there are too many of, any dtype and masks of other sizes."""
+    if len(indices) > x.dim():
+        raise IndexError(f"{len(indices)} indices for {x.dim()} dimensions")
+    at = 0
+    for t in indices:
+        rank = 1
+        if t is not None and t.dtype in MASKS:
+            rank = t.dim()
+            if not rank or not _alike(t.shape, x.shape[at : at + rank]):
+                raise IndexError("a mask of other sizes than what it selects from")
+        elif t is not None and t.dtype not in INDICES:
+            raise IndexError(f"indices of {t.dtype}")
+        at += rank
+    if at > x.dim():
+        raise IndexError(f"indices for {at} dimensions of {x.dim()}")
+
+
 @rule(aten.index_put.default, aten._unsafe_index_put.default)
-def _index_put_at(func: Any, x: Any, *args: Any, **options: Any) -> Any:
+def _index_put_at(func: Any, x: Any, indices: Any, *args: Any, **options: Any) -> Any:
     """A copy, as `clone` lays it out."""
-    found = func(x, *args, **options)
+    _refuse_indices(x, indices)
+    found = func(x, indices, *args, **options)
     return dense_like(x) if found.shape == x.shape else found
 
 
@@ -103,5 +124,6 @@ def _index_fill(func: Any, x: Any, *args: Any) -> Any:
 
 
 @sized_rule(aten.index_put.default, aten._unsafe_index_put.default)
-def _index_put(func: Any, x: Any, *args: Any, **options: Any) -> Any:
+def _index_put(func: Any, x: Any, indices: Any, *args: Any, **options: Any) -> Any:
+    _refuse_indices(x, indices)
     return dense_like(x)
