@@ -11,7 +11,15 @@ from typing import Any
 import torch
 
 from frameloom.capture.library_shapes import PARTS
-from frameloom.capture.shapes import dense_like, empty, expands_to, rule, sized_rule, wrap_dim
+from frameloom.capture.shapes import (
+    broadcast,
+    dense_like,
+    empty,
+    expands_to,
+    rule,
+    sized_rule,
+    wrap_dim,
+)
 from frameloom.capture.sized import empty_strided
 from frameloom.ir.size import equal, fits
 
@@ -59,8 +67,8 @@ def _index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: 
     return empty(found.shape, found.dtype)
 
 
-def _refuse_indices(x: Any, indices: Any) -> None:
-    """As kernels do; meta kernels take what there are too many of, any dtype and masks of other sizes."""
+def _refuse_indices(x: Any, indices: Any, values: Any) -> None:
+    """As kernels do; meta kernels take what there are too many of, any dtype, masks and values of other sizes."""
     if len(indices) > x.dim():
         raise IndexError(f"{len(indices)} indices for {x.dim()} dimensions")
     at = 0
@@ -75,13 +83,23 @@ def _refuse_indices(x: Any, indices: Any) -> None:
         at += rank
     if at > x.dim():
         raise IndexError(f"indices for {at} dimensions of {x.dim()}")
+    chosen = [d for d, t in enumerate(indices) if t is not None]
+    if not chosen or any(indices[d].dtype in MASKS for d in chosen):
+        return  # data decides how many places there are
+    middle = broadcast(*(indices[d].shape for d in chosen))
+    if middle is None:
+        raise IndexError("indices of sizes that do not fit together")
+    first = chosen[0] if chosen == list(range(chosen[0], chosen[0] + len(chosen))) else 0
+    rest = [n for d, n in enumerate(x.shape) if d not in chosen]
+    if not expands_to(values.shape, [*rest[:first], *middle, *rest[first:]]):
+        raise RuntimeError("values of sizes that do not fit the places")
 
 
 @rule(aten.index_put.default, aten._unsafe_index_put.default)
-def _index_put_at(func: Any, x: Any, indices: Any, *args: Any, **options: Any) -> Any:
+def _index_put_at(func: Any, x: Any, indices: Any, values: Any, *rest: Any) -> Any:
     """A copy, as `clone` lays it out."""
-    _refuse_indices(x, indices)
-    found = func(x, indices, *args, **options)
+    _refuse_indices(x, indices, values)
+    found = func(x, indices, values, *rest)
     return dense_like(x) if found.shape == x.shape else found
 
 
@@ -124,6 +142,6 @@ def _index_fill(func: Any, x: Any, *args: Any) -> Any:
 
 
 @sized_rule(aten.index_put.default, aten._unsafe_index_put.default)
-def _index_put(func: Any, x: Any, indices: Any, *args: Any, **options: Any) -> Any:
-    _refuse_indices(x, indices)
+def _index_put(func: Any, x: Any, indices: Any, values: Any, *rest: Any) -> Any:
+    _refuse_indices(x, indices, values)
     return dense_like(x)

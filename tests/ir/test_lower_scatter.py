@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.capture.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
+from frameloom.capture import _capture
+from tests.capture.test_cuda_graphs import Lowering, _tensors_seem_to_be_on_a_gpu, lowered
 
 __all__ = ["_tensors_seem_to_be_on_a_gpu"]  # a fixture
 
@@ -77,3 +78,16 @@ def test_places_in_nothing_are_the_librarys(name):
     """Eager finds for some that they are beside its memory, before a kernel would stop the device."""
     fn, at = NOWHERE[name]
     assert calls(fn, X[:0], at)
+
+
+def test_values_that_do_not_fit_are_refused_before_anything_is_done():
+    """A call that has drawn numbers on a GPU cannot start anew where the library raises."""
+
+    def fn(x, i, v):
+        x.uniform_()
+        x.index_put_((i,), v)
+
+    runner = Lowering()
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        _capture.JitFunction(fn, runner)(X[0, :1].clone(), torch.tensor([0]), V[:2, 0])
+    assert [b.kind for b in runner.breaks] == ["op_error"]
