@@ -86,6 +86,8 @@ def _refuse_indices(x: Any, indices: Any, values: Any) -> None:
     chosen = [d for d, t in enumerate(indices) if t is not None]
     if not chosen or any(indices[d].dtype in MASKS for d in chosen):
         return  # data decides how many places there are
+    if values.dtype is not x.dtype:
+        raise RuntimeError(f"{values.dtype} for places in a tensor of {x.dtype}")
     middle = broadcast(*(indices[d].shape for d in chosen))
     if middle is None:
         raise IndexError("indices of sizes that do not fit together")
