@@ -16,6 +16,7 @@ import torch
 
 from frameloom.capture.aten_op import same_layout
 from frameloom.capture.fake import Fake
+from frameloom.capture.values.base import Avoid
 from frameloom.capture.written_arguments import form_on_copies
 from frameloom.errors import Break
 from frameloom.ir.size import Int
@@ -97,11 +98,25 @@ def current(fake: Fake, tape: Tape) -> Any:
         tape.remember(f)
         view = f.view_of
         func = view.func
+        look_beside(view.parent, func, f.node.meta.get("site"))
         if func is aten.detach.default and f.requires_grad and not f.is_leaf:
             func = aten.alias.default  # what was written to it has a history
         f.node = tape.emit(func, (view.parent, *view.args), view.kwargs, like=f)
         f.version = f.memory.version
     return fake.node
+
+
+def look_beside(parent: Fake, func: Any, site: Any = None) -> None:
+    """A view by `as_strided` may have elements that lie between those of its parent.  Once that is written to, its node has only its own.
+    `site`: where the view was made before that."""
+    if func is aten.as_strided.default and parent.memory.version and not _is_whole(parent):
+        if site is not None:
+            raise Avoid(site)
+        raise Break("data_pointer", "as_strided(...) of a tensor with gaps that was written to")
+
+
+def _is_whole(fake: Fake) -> bool:
+    return bool(_extent(fake.shape, fake.stride()) == fake.numel())
 
 
 def counts(fake: Fake) -> bool:

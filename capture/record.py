@@ -64,7 +64,7 @@ from frameloom.capture.products import products_over
 from frameloom.capture.record_views import check_memory_behind, reshape, view
 from frameloom.capture.record_writes import forget_views, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
-from frameloom.capture.refused_dtypes import check_dtype
+from frameloom.capture.refused_dtypes import check_arguments
 from frameloom.capture.soft_sizes import SoftSizes
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
 from frameloom.capture.supported import check_compiled, check_result, check_supported, dtypes_of
@@ -433,7 +433,7 @@ class Recorder(TorchDispatchMode):
             args = without_numbers(args)
             kwargs = {name: without_numbers(a) for name, a in kwargs.items()}
         tensors_of(func, args, kwargs)
-        check_dtype(func, args, kwargs)
+        check_arguments(func, args, kwargs)
         if self.autocast and func is aten._to_copy.default:
             self.casts.note(self, args[0])
         facts = facts_of(func)

@@ -16,6 +16,7 @@ from frameloom.capture.functional import (
     counts,
     functional_form_of_view,
     lies_within,
+    look_beside,
     reaches_beyond,
 )
 from frameloom.capture.sized import SizedFake
@@ -64,6 +65,7 @@ def view(
     if func is aten.as_strided.default and parent.view_of is not None:
         parent, *rest = args = _of_the_memory(recorder, parent, *rest, **kwargs)
         kwargs = {}
+    look_beside(parent, func)
     if func is aten.lift_fresh.default:
         func = aten.alias.default
     node = recorder.emit(func, args, kwargs)

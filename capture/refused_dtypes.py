@@ -1,4 +1,4 @@
-"""Dtypes that kernels refuse where the shape functions take any: an op that is given one breaks the graph, so that the program's own call raises."""
+"""Dtypes, and indices, that kernels refuse where the shape functions take any: an op that is given one breaks the graph, so that the program's own call raises."""
 
 from __future__ import annotations
 
@@ -57,6 +57,8 @@ REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
             aten.native_layer_norm.default,
             aten.native_group_norm.default,
             aten.log_sigmoid_forward.default,
+            aten.logcumsumexp.default,
+            aten.glu.default,
             aten.nll_loss_forward.default,
             aten.nll_loss2d_forward.default,
             aten._adaptive_avg_pool3d.default,
@@ -96,7 +98,20 @@ MADE: dict[Any, Callable[[torch.dtype], bool]] = {
 }
 
 
-def check_dtype(func: Any, args: Any, kwargs: Any) -> None:
+def _is_no_list_of_places(x: torch.Tensor, dim: Any, index: torch.Tensor, *rest: Any) -> bool:
+    return index.dtype is not torch.int64 or index.dim() > 1
+
+
+# What kernels refuse of other arguments where the meta kernel takes any.
+REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
+    aten.index_fill: _is_no_list_of_places,
+    aten.index_fill_: _is_no_list_of_places,
+    aten.embedding: lambda weight, index, *rest: index.dtype not in (torch.int64, torch.int32),
+    aten.bucketize: lambda x, boundaries: boundaries.dim() != 1,
+}
+
+
+def check_arguments(func: Any, args: Any, kwargs: Any) -> None:
     for table in (REFUSED, REFUSED_ON_GPU):
         refuses = table.get(func)
         if (
@@ -105,7 +120,11 @@ def check_dtype(func: Any, args: Any, kwargs: Any) -> None:
             and (table is REFUSED or args[0].device.type == "cuda")
         ):
             raise Break("op_error", f"{func} of {args[0].dtype}")
-    may_be = MADE.get(func.overloadpacket)
+    packet = func.overloadpacket
+    beside = REFUSED_BESIDE.get(packet)
+    if beside is not None and beside(*args):
+        raise Break("op_error", f"{func} of such indices")
+    may_be = MADE.get(packet)
     if may_be is not None:
         of = kwargs.get("dtype") or getattr(args[0], "dtype", torch.get_default_dtype())
         if not may_be(of):

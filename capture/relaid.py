@@ -42,7 +42,7 @@ def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     facts.soft.clear()
     differs = _relay(graph, layouts)
     # Nobody looks where these show: a pass in which they do not hold runs op by op.
-    for n in (*(n - 1 for n in facts.soft.not_1 | facts.soft.alone), *facts.soft.not_0):
+    for n in list(facts.soft.conditions()):
         facts.assume_not_0(n)
     facts.inferred.clear()  # under conditions that are this graph's own
     facts.soft.clear()

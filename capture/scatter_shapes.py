@@ -11,11 +11,21 @@ from typing import Any
 import torch
 
 from frameloom.capture.library_shapes import PARTS
-from frameloom.capture.shapes import dense_like, empty, expands_to, rule, sized_rule, wrap_dim
+from frameloom.capture.shapes import (
+    broadcast,
+    dense_like,
+    empty,
+    expands_to,
+    rule,
+    sized_rule,
+    wrap_dim,
+)
 from frameloom.capture.sized import empty_strided
 from frameloom.ir.size import equal, fits
 
 aten = torch.ops.aten
+INDICES = (torch.int64, torch.int32)
+MASKS = (torch.bool, torch.uint8)
 
 
 def _inside(index: Any, other: Any, dim: int | None = None) -> bool:
@@ -57,10 +67,41 @@ def _index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: 
     return empty(found.shape, found.dtype)
 
 
+def _refuse_indices(x: Any, indices: Any, values: Any) -> None:
+    """As kernels do; meta kernels take what there are too many of, any dtype, masks and values of other sizes."""
+    if len(indices) > x.dim():
+        raise IndexError(f"{len(indices)} indices for {x.dim()} dimensions")
+    at = 0
+    for t in indices:
+        rank = 1
+        if t is not None and t.dtype in MASKS:
+            rank = t.dim()
+            if not rank or not _alike(t.shape, x.shape[at : at + rank]):
+                raise IndexError("a mask of other sizes than what it selects from")
+        elif t is not None and t.dtype not in INDICES:
+            raise IndexError(f"indices of {t.dtype}")
+        at += rank
+    if at > x.dim():
+        raise IndexError(f"indices for {at} dimensions of {x.dim()}")
+    chosen = [d for d, t in enumerate(indices) if t is not None]
+    if not chosen or any(indices[d].dtype in MASKS for d in chosen):
+        return  # data decides how many places there are
+    if values.dtype is not x.dtype:
+        raise RuntimeError(f"{values.dtype} for places in a tensor of {x.dtype}")
+    middle = broadcast(*(indices[d].shape for d in chosen))
+    if middle is None:
+        raise IndexError("indices of sizes that do not fit together")
+    first = chosen[0] if chosen == list(range(chosen[0], chosen[0] + len(chosen))) else 0
+    rest = [n for d, n in enumerate(x.shape) if d not in chosen]
+    if not expands_to(values.shape, [*rest[:first], *middle, *rest[first:]]):
+        raise RuntimeError("values of sizes that do not fit the places")
+
+
 @rule(aten.index_put.default, aten._unsafe_index_put.default)
-def _index_put_at(func: Any, x: Any, *args: Any, **options: Any) -> Any:
+def _index_put_at(func: Any, x: Any, indices: Any, values: Any, *rest: Any) -> Any:
     """A copy, as `clone` lays it out."""
-    found = func(x, *args, **options)
+    _refuse_indices(x, indices, values)
+    found = func(x, indices, values, *rest)
     return dense_like(x) if found.shape == x.shape else found
 
 
@@ -103,5 +144,6 @@ def _index_fill(func: Any, x: Any, *args: Any) -> Any:
 
 
 @sized_rule(aten.index_put.default, aten._unsafe_index_put.default)
-def _index_put(func: Any, x: Any, *args: Any, **options: Any) -> Any:
+def _index_put(func: Any, x: Any, indices: Any, values: Any, *rest: Any) -> Any:
+    _refuse_indices(x, indices, values)
     return dense_like(x)

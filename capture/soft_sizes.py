@@ -51,6 +51,7 @@ class Assumption:
     draws: bool  # whether the call drew random numbers
     alone: bool = False  # whether layouts of what is computed from the results are no others
     sharing: bool = False  # whether it shows what shares memory with what
+    apart: frozenset[Size] = frozenset()
 
     def is_0_visible(self, outputs: Sequence[Fake]) -> bool:
         seen = {id(f.memory) for f in outputs}
@@ -71,7 +72,7 @@ class Assumption:
             return True
         if not all(map(is_plain, shown)):
             return True
-        if any(map(late_in, self.sizes)) or not can_be_tried(self.fn):
+        if not self.apart and (any(map(late_in, self.sizes)) or not can_be_tried(self.fn)):
             return False
         own = {f.node for f in outputs if isinstance(f, SizedFake)}
         return any(f.node in own for f in shown)
@@ -82,6 +83,8 @@ class Assumption:
             call = self.fn, *self.given
             if not lies_alike(n, self.sizes, *call, self.results, self.sharing, self.draws):
                 n.facts.assume_not_0(n - 1)
+        for n in self.apart:
+            n.facts.assume_not_0(n)
 
     def shapes(self, outputs: Sequence[Fake]) -> bool:
         """Whether the layout of an output may follow from that of a result."""
@@ -103,7 +106,11 @@ class Assumption:
 
     def _counts_in(self, fake: SizedFake) -> bool:
         """Whether the order of the dimensions says something where one of the sizes is 1.  With one dimension left, PyTorch lays out anew."""
-        return not is_plain(fake) or any(_order_counts(fake.shape, n) for n in self.sizes)
+        return (
+            bool(self.apart)
+            or not is_plain(fake)
+            or any(_order_counts(fake.shape, n) for n in self.sizes)
+        )
 
 
 def _leads_to(output: Fake, fake: Fake) -> bool:
@@ -209,23 +216,28 @@ class SoftSizes:
         sizes, not_0 = frozenset(soft.not_1), frozenset(soft.not_0)
         alone = frozenset(soft.alone - sizes)
         if is_answer:
-            for n in (*(n - 1 for n in sizes | alone), *not_0):
+            for n in list(soft.conditions()):
                 self._facts.assume_not_0(n)
             return
-        if not (sizes or not_0 or alone):
+        if not soft:
             return
         sources = tuple(f.memory for f in arguments)
         made, drawn = tuple(results), _draws_behind(last)
         if sizes or not_0:
             self._found.append(Assumption(sizes, not_0, fn, given, sources, made, drawn))
+        nothing: frozenset[Any] = frozenset()
         if alone:
-            nothing: frozenset[Any] = frozenset()
             self._found.append(Assumption(alone, nothing, fn, given, sources, made, drawn, True))
+        if soft.apart:
+            apart = frozenset(soft.apart)
+            self._found.append(
+                Assumption(nothing, nothing, fn, given, sources, made, drawn, apart=apart)
+            )
 
     def settle(self, outputs: Sequence[Fake]) -> None:
         """The recording is over."""
         for assumption in self._found:
-            if assumption.sizes and assumption.is_visible(outputs):
+            if (assumption.sizes or assumption.apart) and assumption.is_visible(outputs):
                 assumption.note()
             if assumption.not_0 and assumption.is_0_visible(outputs):
                 for n in assumption.not_0:

@@ -41,6 +41,18 @@ def _is_one_softly(n: Int, alone: bool = False) -> bool:
     return n.facts.is_one_softly(n, alone) if isinstance(n, Size) else n == 1
 
 
+def _meet(a: Int, b: Int) -> bool:
+    """Whether they are equal; where they are not in this call, they are taken for different in all."""
+    if same(a, b) or late_in(a - b):
+        return same(a, b)
+    if hint_of(a) == hint_of(b):
+        return bool(a == b)
+    n = a - b
+    if isinstance(n, Size):
+        n.facts.apart_softly(n)
+    return False
+
+
 def infer_size(shape: Sequence[Int], own: Sequence[Int]) -> list[Int] | None:
     """The sizes of a view of a tensor of sizes `own`, with -1 replaced; None where they do not fit.  Where it is not sure that they do,
     those that are its own in this call are so in all (a batch that is told by another tensor)."""
@@ -81,13 +93,13 @@ def view_strides(
     of_view: Int = 1
     for d in range(len(old) - 1, -1, -1):
         of_tensor = of_tensor * old[d]
-        if d and (same(strides[d - 1], of_tensor * base) or _is_one_softly(old[d - 1])):
+        if d and (_meet(strides[d - 1], of_tensor * base) or _is_one_softly(old[d - 1])):
             continue
-        while at >= 0 and (not same(of_view, of_tensor) or _is_one_softly(shape[at])):
+        while at >= 0 and (not _meet(of_view, of_tensor) or _is_one_softly(shape[at])):
             result[at] = of_view * base
             of_view = of_view * shape[at]
             at -= 1
-        if not same(of_view, of_tensor):
+        if not _meet(of_view, of_tensor):
             return None
         if d:
             base = strides[d - 1]

@@ -423,9 +423,11 @@ class Facts(Ranges):
         n = self.resolved(n)
         if not isinstance(n, Size):
             return bool(n == 1)
-        if n.hint == 1 and not late_in(n):
+        low, high = self.range_of(n)
+        # Of a late size that is at most 1 it is asked at once whether it is: nothing else is left but 0.
+        if high <= 1 or (n.hint == 1 and not late_in(n)):
             return self.is_zero(n - 1)
-        if self.range_of(n)[0] <= 1:
+        if low <= 1:
             (self.soft.alone if alone else self.soft.not_1).add(n)
         return False
 
@@ -451,6 +453,17 @@ class Facts(Ranges):
             self.soft.not_1.update(self.make({(s,): 1}) for s in symbols)
             return True
         return not self.is_zero(n)
+
+    def apart_softly(self, n: Int) -> None:
+        """It is taken for other than 0, as in the captured call, where only layouts depend on that: that it is becomes a condition
+        only if it shows.  What sizes of 1 change is asked by itself."""
+        n = self.resolved(n)
+        if not isinstance(n, Size) or self.relaxed or late_in(n):
+            return
+        sizes = {s for s in not_1_in(n) if self._ranges[s][0] >= 1}
+        low, high = self.range_above_1(n, sizes)
+        if low <= 0 <= high:
+            self.soft.apart.add(n)
 
     def is_less_softly(self, a: Int, b: Int) -> bool:
         """`a < b`, if no symbol is 1 that is not 1 in the captured call."""

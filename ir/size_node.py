@@ -226,7 +226,7 @@ class TruthNode(Node):
         a, b = self.operands
         if self.fn in (operator.eq, operator.ne) and type(b) is int and b == 1:
             return self.facts.is_one_softly(a) is (self.fn is operator.eq)
-        if self.fn in (operator.eq, operator.ne) and not isinstance(a + b, float):
+        if self.fn in (operator.eq, operator.ne) and not self.is_of_floats():
             return self.facts.differ_softly(a, b) is (self.fn is operator.ne)
         return bool(self.fn(a, b))
 
@@ -292,10 +292,26 @@ class TruthNode(Node):
     def guard_or_false(self, file: Any, line: Any) -> bool:
         if self._is_asked():
             return self.truth()
-        return self.hint() and not self._is_late() and self.truth()
+        if self.hint() and not self._is_late():
+            return self.truth()
+        self._stay_apart()
+        return False
 
     def guard_or_true(self, file: Any, line: Any) -> bool:
-        return self.truth() if self._is_asked() or not (self.hint() or self._is_late()) else True
+        if self._is_asked() or not (self.hint() or self._is_late()):
+            return self.truth()
+        self._stay_apart()
+        return True
+
+    def _stay_apart(self) -> None:
+        """What differs in the captured call is taken for different in all; whether a tensor can be seen in another shape depends on that."""
+        if self.fn in (operator.eq, operator.ne, operator.lt) and not self.is_of_floats():
+            a, b = self.operands
+            if hint_of(a) != hint_of(b):
+                self.facts.apart_softly(a - b)
+
+    def is_of_floats(self) -> bool:
+        return any(isinstance(o, float) for o in self.operands)
 
     def _is_asked(self) -> bool:
         """Known, or whether a size is 1: no condition by itself, but a layout may depend on it."""

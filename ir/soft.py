@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from frameloom.ir.size import Size
+    from frameloom.ir.size import Int, Size
 
 
 @dataclass(eq=False, slots=True)
@@ -15,15 +16,23 @@ class Soft:
     # Not 1, which says nothing of what is computed from the results.
     alone: set[Size] = field(default_factory=set)
     not_0: set[Size] = field(default_factory=set)
+    # Differences of strides and products of sizes, taken for other than 0 where no size is 1.
+    apart: set[Size] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.not_1 or self.alone or self.not_0)
+        return bool(self.not_1 or self.alone or self.not_0 or self.apart)
 
     def clear(self) -> None:
-        for sizes in (self.not_1, self.alone, self.not_0):
+        for sizes in (self.not_1, self.alone, self.not_0, self.apart):
             sizes.clear()
+
+    def conditions(self) -> Iterator[Int]:
+        """What is not 0 where all of it holds."""
+        yield from (n - 1 for n in self.not_1 | self.alone)
+        yield from self.not_0 | self.apart
 
     def add(self, other: Soft) -> None:
         self.not_1 |= other.not_1
         self.alone |= other.alone
         self.not_0 |= other.not_0
+        self.apart |= other.apart

@@ -233,20 +233,20 @@ def _check_hazards(kernel: Kernel) -> None:
 
 
 def _never_meet(one: Node, other: Node) -> bool:
-    """Whether no position of either's loops gives both the same offset."""
+    """Whether no position of either's loops gives both the same offset, for varying sizes in the captured call: of strides
+    nothing tells that rows do not overlap."""
     first, second = affine(one), affine(other)
     if first is None or second is None:
         return False
-    need = second[1] - first[1]
+    need = hint_of(second[1] - first[1])
     steps: dict[int, int] = {}
     for sign, factors in ((1, first[0]), (-1, second[0])):
         for a, factor in factors.items():
-            step, most = sign * factor, a.extent - 1
-            if not all(isinstance(x, int) for x in (need, step, most)):
-                return False
+            step, most = sign * hint_of(factor), hint_of(a.extent) - 1
             if step < 0:
                 need, step = need - step * most, -step
-            steps[step] = steps.get(step, 0) + most
+            if step:
+                steps[step] = steps.get(step, 0) + most
     return not _is_sum(need, sorted(steps.items(), reverse=True))
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import frameloom
 from tests.helpers import check
 
 VIEWS = {
@@ -124,3 +125,45 @@ def test_strided_views_are_of_the_memory(first, early):
         return [*out, x]
 
     check(f, torch.arange(64.0).reshape(4, 4, 4))
+
+
+def strided(x):
+    return x.as_strided((2,), (1,))
+
+
+def before_and_after(x):
+    seen = strided(x)
+    x.add_(1)
+    return seen * 2
+
+
+def after_itself(x):
+    x.add_(1)
+    return strided(x) * 2
+
+
+def after_a_part(x):
+    x[0].add_(1)
+    return strided(x) * 2
+
+
+def written(x):
+    x.add_(1)
+    strided(x).mul_(3)
+    return x + strided(x)[0]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("fn", [before_and_after, after_itself, after_a_part, written])
+def test_what_lies_between_the_elements_of_what_is_written(fn, dynamic):
+    def rows(t):
+        return t[:, ::2]
+
+    def flat(t):
+        return t[1:]
+
+    for part in (rows, flat):
+        compiled = frameloom.jit(fn, dynamic=dynamic)
+        whole, own = (torch.arange(24.0).pow(2).view(4, 6) for _ in range(2))
+        assert torch.equal(compiled(part(whole)), fn(part(own)))
+        assert torch.equal(whole, own)

@@ -41,3 +41,20 @@ def test_as_plain(fn):
         given = jit(fn)(x, y)
     torch.testing.assert_close(given, fn(own, y))
     torch.testing.assert_close(x, own)
+
+
+def of_some_rows(x):
+    first, *_ = x.chunk(2)
+    x.mul_(2)
+    first.mul_(3)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 4, 4)])
+def test_halves_of_a_known_number_of_rows_of_any_length(shape):
+    x = torch.randn(shape)
+    own = x.clone()
+    with on_a_gpu():
+        fn = jit(lambda x: [*x.unbind(), of_some_rows(x)][-1], dynamic=True)
+        fn(x)
+    of_some_rows(own)
+    torch.testing.assert_close(x, own)

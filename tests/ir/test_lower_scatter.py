@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.capture.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
+from frameloom.capture import _capture
+from tests.capture.test_cuda_graphs import Lowering, _tensors_seem_to_be_on_a_gpu, lowered
 
 __all__ = ["_tensors_seem_to_be_on_a_gpu"]  # a fixture
 
@@ -29,8 +30,8 @@ CALLS = {
 }
 
 
-def calls(fn):
-    return [s for s in lowered(fn, X, AT, V)[1] if s.startswith("aten")]
+def calls(fn, *args):
+    return [s for s in lowered(fn, *(args or (X, AT, V)))[1] if s.startswith("aten")]
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -59,3 +60,34 @@ def test_an_input_is_written_where_it_is():
 
     program, steps = lowered(step, X, AT, V)
     assert steps.count("cuda:0") == 3, steps  # a check, the write, the sum
+
+
+LINE, LINES = torch.zeros(1, 5, dtype=torch.int64), torch.zeros(2, 5, dtype=torch.int64)
+NOWHERE = {
+    "scatter": (lambda x, i: x.scatter(0, i, 2.0), LINE),
+    "scatter twice": (lambda x, i: x.scatter(0, i, 2.0), LINES),
+    "gather": (lambda x, i: x.gather(0, i), LINE),
+    "index_select": (lambda x, i: x.index_select(0, i), LINE[0]),
+    "index_fill": (lambda x, i: x.index_fill(0, i, 2.0), LINE[0]),
+    "embedding": (lambda x, i: torch.nn.functional.embedding(i, x), LINE[0]),
+}
+
+
+@pytest.mark.parametrize("name", NOWHERE)
+def test_places_in_nothing_are_the_librarys(name):
+    """Eager finds for some that they are beside its memory, before a kernel would stop the device."""
+    fn, at = NOWHERE[name]
+    assert calls(fn, X[:0], at)
+
+
+def test_values_that_do_not_fit_are_refused_before_anything_is_done():
+    """A call that has drawn numbers on a GPU cannot start anew where the library raises."""
+
+    def fn(x, i, v):
+        x.uniform_()
+        x.index_put_((i,), v)
+
+    runner = Lowering()
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        _capture.JitFunction(fn, runner)(X[0, :1].clone(), torch.tensor([0]), V[:2, 0])
+    assert [b.kind for b in runner.breaks] == ["op_error"]

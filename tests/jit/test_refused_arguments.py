@@ -186,3 +186,37 @@ def test_parts_of_real_numbers_of_any_sizes():
     for n in (2, 3, 4):
         with pytest.raises(RuntimeError, match="only supported for complex"):
             jitted(torch.ones(n))
+
+
+PLACES = {
+    "more than dimensions": lambda x, i: x.index_put((i, i, i), x[0, 0]),
+    "of a number": lambda x, i: x[0, 0].index_put_((i,), x[0, 0]),
+    "fractions, and none of them": lambda x, i: x.index_put_((i[:0].double(),), x[0]),
+    "a mask of another size": lambda x, i: x.index_put((torch.ones(1, dtype=torch.bool),), x[0]),
+    "masks beyond": lambda x, i: x.index_put((i, x > 0), x[0, 0]),
+    "filled at a matrix of them": lambda x, i: x[:0].index_fill_(1, i[None], 2),
+    "filled at 32-bit ones": lambda x, i: x[:0].index_fill(1, i.int(), 2),
+    "rows at fractions": lambda x, i: F.embedding(i[:0].float(), x),
+    "between rows": lambda x, i: torch.bucketize(i, x),
+    "fold of no ints": lambda x, i: x[:0].long().logcumsumexp(0),
+    "half of no ints": lambda x, i: F.glu(x[:0].long()),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", PLACES)
+def test_places_that_only_kernels_refuse(name, dynamic):
+    """The first exception is the one that is caught."""
+    call = PLACES[name]
+
+    def fn(x, i):
+        try:
+            call(x, i)
+            x.is_missing  # noqa: B018
+        except (RuntimeError, IndexError) as error:
+            return str(error)
+
+    compiled = jit(fn, dynamic=dynamic)
+    for rows in (2, 3):
+        x, i = torch.ones(rows, 4), torch.tensor([0, 1])
+        assert_same_call(observe(compiled, [x, i]), observe(fn, [x, i]), name)
