@@ -401,14 +401,14 @@ class ObjectValue(Value):
 
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
         if self.call_special(t, "__setitem__", key, value) is None:
-            if self.payload is None:
+            if self.payload is None or issubclass(self.cls, tuple):
                 super().setitem(t, key, value)
             else:
                 self.payload.setitem(t, key, value)
 
     def delitem(self, t: Tracer, key: Value) -> None:
         if self.call_special(t, "__delitem__", key) is None:
-            if self.payload is None:
+            if self.payload is None or issubclass(self.cls, tuple):
                 super().delitem(t, key)
             else:
                 self.payload.delitem(t, key)
