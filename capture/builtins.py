@@ -427,9 +427,12 @@ def _pairs(t: Tracer, source: Value) -> Iterator[tuple[Value, Value]]:
 
 
 def fill_dict(t: Tracer, target: Value, args: Args, kwargs: Kwargs) -> None:
-    """What `dict.update` does."""
+    """What `update` of a dictionary's class does: that of `OrderedDict` asks methods of subclasses, that of `dict` does not."""
     from frameloom.capture.handlers.containers import mapping_entries
 
+    is_ordered = issubclass(target.type(), collections.OrderedDict)
+    if isinstance(target, ObjectValue) and isinstance(target.payload, DictValue) and not is_ordered:
+        target = target.payload
     if args:
         source = t.look(args[0])
         is_mapping = isinstance(source, DictValue | AttributesValue | MappingProxyValue) or (
@@ -437,7 +440,8 @@ def fill_dict(t: Tracer, target: Value, args: Args, kwargs: Kwargs) -> None:
             and (source.payload is not None or source.special("keys") is not MISSING)
         )
         assert t.frame is not None
-        for key, value in mapping_entries(t.frame, source) if is_mapping else _pairs(t, source):
+        entries = mapping_entries(t.frame, source, is_ordered) if is_mapping else _pairs(t, source)
+        for key, value in entries:
             target.setitem(t, key, value)
     for name, value in kwargs.items():
         target.setitem(t, ConstValue(name), value)

@@ -7,6 +7,7 @@ are in `builtins.py`.
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from frameloom.capture.thread_warnings import warnings_here
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue, is_plain_tuple_class
-from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.dictionary import DefaultDictValue, DictValue
 from frameloom.capture.values.exception import ExceptionValue, is_simple, takes_anything
 from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.object import ObjectValue
@@ -129,7 +130,8 @@ def bare_instance(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Val
         raise Break("unknown_call", f"{cls.__name__}(...)")
     payload: Value | None = None
     if issubclass(cls, dict):
-        payload = DictValue(cls=cls)
+        is_default = issubclass(cls, defaultdict)
+        payload = DefaultDictValue(cls=cls) if is_default else DictValue(cls=cls)
     elif issubclass(cls, list):
         payload = ListValue([])
     elif issubclass(cls, tuple):

@@ -6,7 +6,7 @@ In: operator and operands, at least one a container.  Out: the result, None wher
 from __future__ import annotations
 
 import operator
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +44,11 @@ def container_operator(t: Tracer, fn: Operator, left: Value, right: Value) -> Va
     if plain is operator.mul:
         return _repeated(t, own, other)
     if in_place and isinstance(own, DictValue) and plain is operator.or_:
-        return _dict_in_place(t, left, other)
+        return _dict_in_place(t, left, right)
     if isinstance(own, DictValue) and isinstance(other, DictValue):
-        return _dict_operator(t, plain, own, other)
+        if plain is operator.or_:
+            return _dict_union(t, own, left, other, right)
+        return _dict_comparison(t, plain, own, other)
     if isinstance(own, SliceValue) and isinstance(other, SliceValue):
         return _sequence_operator(t, plain, TupleValue(own.bounds), TupleValue(other.bounds))
     if (
@@ -54,7 +56,7 @@ def container_operator(t: Tracer, fn: Operator, left: Value, right: Value) -> Va
         and isinstance(other, ViewValue)
         and own.kind == other.kind == "items"
     ):
-        return _dict_operator(t, plain, own.over, other.over) if plain in (operator.eq, operator.ne) else None  # fmt: skip
+        return _dict_comparison(t, plain, own.over, other.over)
     sets = as_set(t, own), as_set(t, other)
     if sets[0] is not None and sets[1] is not None:
         return _set_operator(t, plain, own if in_place else None, sets[0], sets[1])
@@ -163,15 +165,18 @@ def _deque_operator(
 # --- dictionaries
 
 
-def _dict_operator(t: Tracer, plain: Operator, left: DictValue, right: DictValue) -> Value | None:
-    if plain in (operator.eq, operator.ne):
-        return boolean(_equal(t, left, right) is (plain is operator.eq))
-    if plain is not operator.or_:
+def _dict_comparison(t: Tracer, plain: Operator, left: DictValue, right: DictValue) -> Value | None:  # fmt: skip
+    if plain not in (operator.eq, operator.ne):
         return None
-    result = _united(left, right)
-    for source in (left, right):
-        for key, value in list(source.entries(t).values()):
-            result.setitem(t, key, value)
+    return boolean(_equal(t, left, right) is (plain is operator.eq))
+
+
+def _dict_union(t: Tracer, own: DictValue, left: Value, other: DictValue, right: Value) -> Value:
+    from frameloom.capture.builtins import fill_dict
+
+    result = _united(own, other)
+    fill_dict(t, result, [left], {})
+    fill_dict(t, result, [right], {})
     return result
 
 
@@ -179,7 +184,7 @@ def _dict_in_place(t: Tracer, target: Value, source: Value) -> Value:
     """`target |= source`, which takes what `dict.update` does."""
     from frameloom.capture.builtins import fill_dict
 
-    fill_dict(t, _held(target), [source], {})
+    fill_dict(t, target, [source], {})
     return target
 
 
@@ -192,7 +197,8 @@ def _united(left: DictValue, right: DictValue) -> Value:
         return DictValue()
     if own.cls is OrderedDict:
         return DictValue(cls=OrderedDict)
-    if isinstance(own, DefaultDictValue):
+    if own.cls is defaultdict:
+        assert isinstance(own, DefaultDictValue)
         return own.empty()
     raise Break("opaque_object", f"{left.describe()} | {right.describe()}")  # calls the class
 

@@ -11,7 +11,7 @@ from types import CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.values.base import Avoid, Raised, Value
-from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.const import NONE, ConstValue, is_none
 from frameloom.capture.values.exception import ExceptionValue
 from frameloom.capture.values.iterator import IteratorValue
 from frameloom.errors import Break
@@ -81,19 +81,24 @@ class GeneratorValue(IteratorValue):
 
     def send(self, t: Tracer, value: Value) -> Value:
         """Go on to the next yield; raises the program's StopIteration at the end."""
-        if self.running:
-            t.raise_(ValueError, "generator already executing")
+        self._enter(t)
         if self.finished:
             t.raise_(StopIteration)
-        t.change(self)
         if self.started:
             self.frame.stack.append(value)
+        elif not is_none(t.look(value)):
+            t.raise_(TypeError, "can't send non-None value to a just-started generator")
         self.started = True
         return self._run(t, None)
 
+    def _enter(self, t: Tracer) -> None:
+        if self.running:
+            t.raise_(ValueError, "generator already executing")
+        t.change(self)
+
     def throw(self, t: Tracer, raised: Raised) -> Value:
         """Go on with an exception raised where the generator stands."""
-        t.change(self)
+        self._enter(t)
         if self.finished or not self.started:
             self.finished = True
             raise raised
@@ -103,7 +108,10 @@ class GeneratorValue(IteratorValue):
         if not isinstance(inner, GeneratorValue):
             raise Break("generator", "throw(...) into yield from an iterator")
         try:
-            return inner.throw(t, raised)
+            if not raised.value.is_instance(GeneratorExit):  # type: ignore[attr-defined]
+                return inner.throw(t, raised)
+            inner.close(t)
+            raise raised
         except Raised as answer:
             frame = self.frame
             send = next(i for i in reversed(frame.instrs[: frame.at.index]) if i.op == "SEND")
@@ -116,8 +124,8 @@ class GeneratorValue(IteratorValue):
             return self._run(t, None)
 
     def close(self, t: Tracer) -> None:
+        self._enter(t)
         if self.finished or not self.started:
-            t.change(self)
             self.finished = True
             return
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +28,7 @@ from frameloom.capture.values.dictionary import DictValue, ViewValue
 from frameloom.capture.values.draw import compared
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue, FunctionValue
 from frameloom.capture.values.number import NumberValue, combine
+from frameloom.capture.values.numpy_values import is_of_numpy
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.sets import SetValue
@@ -130,11 +131,22 @@ def unsupported(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> str
 SYMBOLS = {fn: symbol for symbol, fn in {**OPERATORS, **COMPARISONS}.items()}
 
 
+VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+UNLIKE_TENSORS = (list, tuple, dict, deque, set, frozenset, slice, MethodType, *VIEWS)
+
+
 def _comparable_to_tensor(left: Value, right: Value) -> bool:
+    """Whether a tensor is compared with this by an op, and not as an object.  Of what is neither known nor an object of Python, PyTorch may make a number or
+    a tensor: NumPy's numbers and arrays, instances of subclasses of numbers and tensors."""
     other = right if isinstance(left, TensorValue) else left
-    return isinstance(other, TensorValue) or (
-        isinstance(other, ConstValue) and issubclass(other.type(), int | float | complex)
-    )
+    is_number = issubclass(other.type(), int | float | complex)
+    if isinstance(other, ConstValue | TensorValue):
+        return is_number or isinstance(other, TensorValue) or is_of_numpy(other.real)
+    was_asked = isinstance(other, ObjectValue) and other.special("__eq__") is not MISSING
+    is_plain = class_attribute(other.type(), "__eq__") is object.__eq__
+    if is_number or not (was_asked or is_plain or issubclass(other.type(), UNLIKE_TENSORS)):
+        raise Break("opaque_object", f"{left.describe()} == {right.describe()}")
+    return False
 
 
 def _default_equal(t: Tracer, left: Value, right: Value) -> bool:

@@ -148,7 +148,9 @@ def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
     if str(cls.__module__).partition(".")[0] in OPAQUE_MODULES:
         return OpaqueValue(obj, origin)
     if issubclass(cls, dict):
-        return ObjectValue(cls, obj, origin, DictValue(obj, origin, cls))
+        is_default = issubclass(cls, defaultdict)
+        table = _defaultdict(t, obj, origin) if is_default else DictValue(obj, origin, cls)
+        return ObjectValue(cls, obj, origin, table)
     if issubclass(cls, list) and is_python_class(cls):
         return ObjectValue(cls, obj, origin, ListValue.existing(t, obj, origin))
     if issubclass(
@@ -312,8 +314,8 @@ def _deque(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 
 def _defaultdict(t: Tracer, obj: Any, origin: Origin) -> Value:
-    t.guards.add(origin, "type", defaultdict)
-    value = DefaultDictValue(obj, origin, defaultdict)
+    t.guards.add(origin, "type", type(obj))
+    value = DefaultDictValue(obj, origin, type(obj))
     value.factory = t.wrap(obj.default_factory, origin.child("attr", "default_factory"))
     return value
 

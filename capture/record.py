@@ -254,7 +254,10 @@ class Recorder(TorchDispatchMode):
             fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values())))
         ):
             self.relies_on.add(CURRENT_DEVICE)
-        wanted = torch.is_grad_enabled() and any(f.requires_grad for f in fakes_in((args, kwargs)))
+        given = list(fakes_in((args, kwargs))) if torch.is_grad_enabled() else []
+        wanted = any(f.requires_grad for f in given)
+        if wanted and any(f.memory.inference for f in given):  # autograd refuses to save them
+            raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)}(...) of an inference tensor with gradients")  # fmt: skip
         if wanted and not config.gradients:
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
             raise Break("gradient", getattr(fn, "__name__", str(fn)))

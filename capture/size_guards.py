@@ -9,6 +9,7 @@ from frameloom.capture.origin import Origin
 from frameloom.capture.values.size import postfix
 from frameloom.errors import Skip
 from frameloom.ir.size import Apply, Int, Size, Symbol, atoms_of, late_in
+from frameloom.ir.size_facts import LARGEST
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
@@ -33,11 +34,14 @@ def guard_sizes(t: Tracer) -> None:
                 continue
             origins: list[Origin] = []
             program = [*_program(size, origins), (op, 0, 0)]
+            if any(step == CONST and abs(value) > LARGEST for step, value, _ in program):
+                _guard_computed(t, size, sign)
+                continue
             t.guards.sizes(origins[0], condition(size, sign), tuple(program))
 
 
 def _guard_computed(t: Tracer, size: Size, sign: str) -> None:
-    """... of a number that Python computes from floats: by Python's own functions."""
+    """... of a number that Python computes from floats, or from ints of more than 64 bits: by Python's own functions."""
     program: list[Any] = []
     if postfix(t, size, program) is None:
         raise Skip(f"{size!r} is too long for a guard")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -115,12 +116,17 @@ def dict_update(frame: Frame, ins: Instr) -> None:
         target.setitem(frame.t, key, value)
 
 
-def mapping_entries(frame: Frame, source: Value) -> Iterable[tuple[Value, Value]]:
-    """Keys and values; what code of the program says is asked as they are taken."""
+def mapping_entries(
+    frame: Frame, source: Value, is_asked: bool = False
+) -> Iterable[tuple[Value, Value]]:
+    """Keys and values; what code of the program says is asked as they are taken.  CPython copies the table of a dictionary whose class
+    iterates as `dict` does, past its other methods, unless `is_asked`."""
     if isinstance(source, MappingProxyValue):
         source = source.over
     if isinstance(source, ObjectValue) and isinstance(source.payload, DictValue):
-        if any(source.special(name) is not MISSING for name in ("__iter__", "keys", "__getitem__")):
+        is_asked = is_asked or issubclass(source.cls, OrderedDict)
+        names = ("__iter__", "keys", "__getitem__") if is_asked else ("__iter__",)
+        if any(source.special(name) is not MISSING for name in names):
             return _asked_entries(frame, source)
         source = source.payload
     if isinstance(source, DictValue):

@@ -45,6 +45,12 @@ def _table(t: Tracer, args: Args) -> DictValue:
     return found
 
 
+def _written(t: Tracer, args: Args) -> Value:
+    """What methods write to: those of `OrderedDict` ask `__setitem__` of subclasses."""
+    own = _table(t, args)
+    return t.look(args[0]) if issubclass(own.cls, OrderedDict) else own
+
+
 @knows(dict.get, OrderedDict.get, least=2, most=3)
 def _get(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     found = _table(t, args).get(t, t.look(args[1]))
@@ -117,7 +123,11 @@ def _setdefault(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     found = own.get_at(t, index)
     if found is None:
         found = t.look(args[2]) if len(args) > 2 else NONE
-        own.set_at(t, index, key, found)
+        written = _written(t, args)
+        if written is own:
+            own.set_at(t, index, key, found)
+        else:
+            written.setitem(t, key, found)
     return found
 
 
@@ -131,7 +141,7 @@ def _setdefault(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     keywords="*",
 )
 def _update(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    fill_dict(t, _table(t, args), args[1:], kwargs)
+    fill_dict(t, _written(t, args), args[1:], kwargs)
     return NONE
 
 
@@ -154,7 +164,11 @@ def _new_defaultdict(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(defaultdict.__missing__, least=2, most=2)
 def _missing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return _table(t, args).missing(t, t.look(args[1]))
+    own = _table(t, args)
+    if not isinstance(own, DefaultDictValue):
+        raise Break("unknown_call", f"__missing__ of {own.describe()}")
+    holder = t.look(args[0])
+    return own.missing(t, t.look(args[1]), None if holder is own else holder)
 
 
 @knows(collections._count_elements, least=2, most=2)  # type: ignore[attr-defined]
@@ -171,13 +185,20 @@ def _count_elements(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(dict.copy, OrderedDict.copy, defaultdict.copy, defaultdict.__copy__, least=1, most=1)
+@knows(dict.copy, least=1, most=1)
 def _dict_copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    _table(t, args)
+    result = DictValue()
+    fill_dict(t, result, args, {})
+    return result
+
+
+@knows(OrderedDict.copy, defaultdict.copy, defaultdict.__copy__, least=1, most=1)
+def _copy_of_own_class(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _table(t, args)
-    if isinstance(own, DefaultDictValue):
-        result = own.empty()
-    else:
-        result = DictValue(cls=own.cls if own.cls in (dict, OrderedDict) else dict)
+    if own.cls not in (OrderedDict, defaultdict):  # calls the class
+        raise Break("unknown_call", f"copy of {own.describe()}")
+    result = own.empty() if isinstance(own, DefaultDictValue) else DictValue(cls=OrderedDict)
     fill_dict(t, result, [own], {})
     return result
 

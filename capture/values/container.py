@@ -49,7 +49,10 @@ class SequenceValue(Value):
         kind = self.type().__name__
         index = t.index(key, f"{kind} indices must be integers or slices, not {{}}")
         if not -len(self.items) <= index < len(self.items):
-            t.raise_(IndexError, f"{self.type().__name__} index out of range")
+            t.raise_(
+                IndexError,
+                f"{'tuple' if issubclass(self.type(), tuple) else 'list'} index out of range",
+            )
         return t.look(self.items[index])
 
     def like(self, items: list[Value]) -> Value:

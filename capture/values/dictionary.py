@@ -244,12 +244,13 @@ class DefaultDictValue(DictValue):
 
     factory: Value = NONE
 
-    def missing(self, t: Tracer, key: Value) -> Value:
-        factory = t.look(self.factory)
+    def missing(self, t: Tracer, key: Value, holder: Value | None = None) -> Value:
+        """`holder`: the instance of a subclass, whose attribute and `__setitem__` are asked."""
+        factory = t.look(self.factory if holder is None else holder.getattr(t, "default_factory"))
         if isinstance(factory, ConstValue):
             return super().missing(t, key)
         value = t.call(factory, [], {})
-        self.setitem(t, key, value)
+        (holder or self).setitem(t, key, value)
         return t.look(value)
 
     def empty(self) -> DefaultDictValue:

@@ -29,7 +29,7 @@ from frameloom.capture.lookup import MISSING, attribute_after, class_attribute
 from frameloom.capture.values.attributes import AttributesValue, attributes_of, note_dictionary
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.dictionary import DELETED, DictValue
+from frameloom.capture.values.dictionary import DELETED, DefaultDictValue, DictValue
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue, FunctionValue
 from frameloom.capture.values.identity import identity_key
 from frameloom.capture.values.user_key import UserKey, check_keys
@@ -392,6 +392,8 @@ class ObjectValue(Value):
             return result
         if isinstance(self.payload, DictValue) and self.payload.get(t, key) is None:
             result = self.call_special(t, "__missing__", key)
+            if result is None and isinstance(self.payload, DefaultDictValue):
+                return self.payload.missing(t, key, self)
             return result if result is not None else self.payload.getitem(t, key)
         if self.payload is not None:
             return self.payload.getitem(t, key)
@@ -399,14 +401,14 @@ class ObjectValue(Value):
 
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
         if self.call_special(t, "__setitem__", key, value) is None:
-            if self.payload is None:
+            if self.payload is None or issubclass(self.cls, tuple):
                 super().setitem(t, key, value)
             else:
                 self.payload.setitem(t, key, value)
 
     def delitem(self, t: Tracer, key: Value) -> None:
         if self.call_special(t, "__delitem__", key) is None:
-            if self.payload is None:
+            if self.payload is None or issubclass(self.cls, tuple):
                 super().delitem(t, key)
             else:
                 self.payload.delitem(t, key)

@@ -249,5 +249,5 @@ def may_apply(fn: Callable[..., Any], sizes: Sequence[Any]) -> bool:
     if fn in DIVISIONS:
         return bool(sizes[1] > 0)
     if fn in (operator.pow, pow):
-        return type(sizes[-1]) is int and sizes[-1] >= 0
+        return len(sizes) == 2 and type(sizes[-1]) is int and sizes[-1] >= 0
     return True

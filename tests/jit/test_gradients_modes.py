@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from frameloom import jit
 from tests.jit.training import facts, leaf, same_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
@@ -98,3 +99,34 @@ def test_modes_that_change_between_calls():
         return seen
 
     same_training(program)
+
+
+def caught(x, w):
+    try:
+        return x @ w
+    except RuntimeError:
+        return w + 1
+
+
+def unused(x, w):
+    x @ w
+    return w + 1
+
+
+def of_a_view(x, w):
+    return x.view(-1)[:4] * w[0, :4]
+
+
+@pytest.mark.parametrize("fn", [caught, unused, of_a_view])
+def test_inference_tensors_that_autograd_refuses_to_save(fn):
+    with torch.inference_mode():
+        x = torch.ones(4, 8)
+    w = torch.ones(8, 8, requires_grad=True)
+
+    def told(fn):
+        try:
+            return fn(x, w).tolist()
+        except RuntimeError as error:
+            return str(error)
+
+    assert told(jit(fn)) == told(fn)

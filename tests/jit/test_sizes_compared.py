@@ -198,3 +198,28 @@ def test_what_a_loop_asks():
     for n in (3, 5, 1, 4, 2):
         x = torch.rand(n, 2)
         torch.testing.assert_close(jitted(x), fn(x))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda n, large: n == large,
+        lambda n, large: (1, n, 2).count(large),
+        lambda n, large: n in (1, large),
+        lambda n, large: (n * large) % 7,
+        lambda n, large: str(n * large),
+        lambda n, large: large // n,
+        lambda n, large: large - n,
+        lambda n, large: pow(n, 3, large),
+        lambda n, large: pow(n, 3, 5),
+    ],
+)
+@pytest.mark.parametrize("large", [10**19, -(2**63), 2**63])
+def test_sizes_beside_numbers_beyond_64_bits(use, large):
+    def asked(x):
+        found = use(x.shape[0], large)
+        return found, x + 1 if found else x - 1
+
+    target = jit(asked, dynamic=True, backend="eager")
+    for size in (3, 4, 7):
+        assert_same_call(observe(target, (torch.ones(size),)), observe(asked, (torch.ones(size),)), f"{size}")  # fmt: skip

@@ -278,3 +278,19 @@ def comparing_lists_of_lists(x):
 def list_in_boolean_context(x, extra=()):
     items = [x] if x.ndim == 2 else []
     return (items and items[0]) * 2, items or None, not extra, bool([0])
+
+
+class OwnTuple(tuple):
+    pass
+
+
+@program(graphs=0, breaks="opaque_object", args=(X, OwnTuple([1])))
+def writing_to_a_tuple_names_its_class(x, items):
+    try:
+        items[0] = 2
+    except TypeError as error:
+        assigned = str(error)
+    try:
+        del items[0]
+    except TypeError as error:
+        return x + 1, assigned, str(error)
