@@ -13,15 +13,21 @@ from frameloom.capture.saved import is_view
 from frameloom.capture.shapes import alike_shapes, dense_like, is_dense
 
 Node = torch.fx.Node
+aten = torch.ops.aten
+# Of masks, the formula for `clamp` does likewise, but for tensors that are not plain ones, as the recorder's.
+IN_PLACE = (aten.add.Tensor, aten.logical_and.default, aten.logical_or.default)
 ADDED = "added"  # in the meta of such a sum
 
 
 def note_sum(node: Node) -> None:
     """Of a node that was recorded just now, for a derivative."""
-    if node.target is not torch.ops.aten.add.Tensor or len(node.args) != 2 or node.kwargs:
+    if node.target not in IN_PLACE or len(node.args) != 2 or node.kwargs:
         return
     first, second = node.args
     if not isinstance(first, Node) or not isinstance(second, Node):
+        return
+    if node.target is not aten.add.Tensor:
+        node.meta[ADDED] = True
         return
     # Both are of one node of autograd's where a formula has a sum.
     if FROM not in first.meta or first.meta[FROM] == second.meta.get(FROM, first.meta[FROM]):

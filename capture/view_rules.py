@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.shapes import empty, sized_rule, wrap_dim
-from frameloom.capture.sized import empty_strided
+from frameloom.capture.sized import empty_strided, strides_of
 from frameloom.ir.size import (
     Int,
     Size,
@@ -74,6 +74,9 @@ def view_strides(
     """Strides of a view, None where it needs a copy.  Source: `computeStride_impl` of ATen's TensorUtils."""
     if not old:
         return [1] * len(shape)
+    if any(not isinstance(n, Size) and n == 0 for n in old):
+        alike = len(old) == len(shape) and all(map(same, old, shape))
+        return list(strides) if alike else strides_of(shape)
     result: list[Int] = [0] * len(shape)
     at = len(shape) - 1
     base = strides[-1]
