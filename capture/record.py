@@ -161,7 +161,7 @@ class Recorder(TorchDispatchMode):
         self.refuses_late = False  # whether the current call may make none
         self.counted: dict[Any, tuple[Int, Result]] = {}  # how many are not zero
         self.places: dict[Any, Fake] = {}  # and which, where the program does not see it
-        self.soft_sizes = SoftSizes(self.facts)
+        self.soft_sizes = SoftSizes(self.facts, self.graph)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -288,6 +288,9 @@ class Recorder(TorchDispatchMode):
                 f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
             ) from error
         check_result(result, fn)
+        if self.facts.symbols:
+            called, results = (args, kwargs), (*fakes_in((result,)),)
+            self.soft_sizes.called(fn, called, (*fakes_in(called),), results)
         if self.facts.soft:
             results = tuple(fakes_in((result,)))
             is_answer = not results and result is not None
@@ -319,10 +322,10 @@ class Recorder(TorchDispatchMode):
         """The identities of the Fakes that the last call has made."""
         return {id(fake) for fake in self.fakes[self.old :]}
 
-    def snapshot(self) -> tuple[Any, int, int, int]:
+    def snapshot(self) -> tuple[Any, int, int, tuple[int, int]]:
         return (self.graph._root.prev, self.n_ops, len(self.undo), self.soft_sizes.mark())
 
-    def restore(self, snapshot: tuple[Any, int, int, int]) -> None:
+    def restore(self, snapshot: tuple[Any, int, int, tuple[int, int]]) -> None:
         """Take back everything recorded since; inputs stay known (unused ones are dropped at the end)."""
         last, self.n_ops, undo, soft = snapshot
         self.soft_sizes.take_back(soft)
