@@ -29,11 +29,20 @@ def note_sum(node: Node) -> None:
     if node.target is not aten.add.Tensor:
         node.meta[ADDED] = True
         return
-    # Both are of one node of autograd's where a formula has a sum.
-    if FROM not in first.meta or first.meta[FROM] == second.meta.get(FROM, first.meta[FROM]):
+    # Both are of one node of autograd's where a formula has a sum, but for one that gives a tensor several gradients.
+    if FROM not in first.meta:
+        return
+    if first.meta[FROM] == second.meta.get(FROM, first.meta[FROM]) and not _gives_several():
         return
     if len(first.users) == 1 and not is_view(first):
         node.meta[ADDED] = True
+
+
+def _gives_several() -> bool:
+    """Whether autograd's present node has results for the same place, as that of `x * x`."""
+    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+    edges = [edge for edge in node.next_functions if edge[0] is not None] if node else []
+    return len(set(edges)) < len(edges)
 
 
 def summed(node: Node, meta: Any) -> Any:
