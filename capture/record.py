@@ -80,6 +80,10 @@ from frameloom.ir.size_facts import Facts
 from frameloom.ir.size_node import SizeNode
 
 aten = torch.ops.aten
+COMPARED: dict[Any, Callable[..., Any]] = {
+    operator.lt: torch.Tensor.__lt__, operator.le: torch.Tensor.__le__, operator.eq: torch.Tensor.__eq__,
+    operator.ne: torch.Tensor.__ne__, operator.gt: torch.Tensor.__gt__, operator.ge: torch.Tensor.__ge__,
+}  # fmt: skip
 CURRENT_DEVICE = getattr(torch._C, "_cuda_getDevice", None)
 # Functions that choose among implementations, and what that depends on.
 ATTENTION = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
@@ -305,6 +309,9 @@ class Recorder(TorchDispatchMode):
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`fn(*args, **kwargs)`, every op of it recorded."""
+        if fn in COMPARED and all(isinstance(a, Fake) for a in args):
+            # The operator would ask the second first if its class is a subclass, as that of tensors whose sizes vary.
+            fn = COMPARED[fn]
         # What PyTorch's Python code warns of it says in each call, of that call's sizes, and with the program's line.
         with warnings_here("error", OF_PYTHON):
             try:
