@@ -272,6 +272,11 @@ def broadcast(*shapes: Sequence[Int]) -> tuple[Int, ...] | None:
                 if (isinstance(before, Size) or before != 1) and not equal(before, n):
                     return None
                 result[i] = n
+    # A size of 1 is not repeated beside another one: then which one is 1 is known.
+    for shape in shapes:
+        for i, n in enumerate(shape, rank - len(shape)):
+            if _is_one(n):
+                _is_one_here(result[i])
     return tuple(map(resolved, result))  # with what was found to be equal
 
 

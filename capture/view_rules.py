@@ -68,6 +68,14 @@ def _equal_each(shape: Sequence[Int], own: Sequence[Int]) -> None:
         equal(n, mine)
 
 
+def _is_stride(stride: Int, expected: Int) -> bool:
+    """Whether there is a view may hang on it."""
+    if same(stride, expected):
+        return True
+    number = stride if isinstance(stride, Size) else expected
+    return isinstance(number, Size) and not number.facts.differ_softly(stride, expected)
+
+
 def view_strides(
     shape: Sequence[Int], old: Sequence[Int], strides: Sequence[Int]
 ) -> list[Int] | None:
@@ -84,7 +92,11 @@ def view_strides(
     of_view: Int = 1
     for d in range(len(old) - 1, -1, -1):
         of_tensor = of_tensor * old[d]
-        if d and (same(strides[d - 1], of_tensor * base) or _is_one_softly(old[d - 1])):
+        if d and (
+            is_one(old[d - 1])
+            or _is_stride(strides[d - 1], of_tensor * base)
+            or _is_one_softly(old[d - 1])
+        ):
             continue
         while at >= 0 and (not same(of_view, of_tensor) or _is_one_softly(shape[at])):
             result[at] = of_view * base

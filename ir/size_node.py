@@ -290,18 +290,27 @@ class TruthNode(Node):
     guard_size_oblivious = expect_size = guard_bool
 
     def guard_or_false(self, file: Any, line: Any) -> bool:
-        if self._is_asked():
+        if self._is_asked() or self._is_of_strides():
             return self.truth()
         return self.hint() and not self._is_late() and self.truth()
 
     def guard_or_true(self, file: Any, line: Any) -> bool:
-        return self.truth() if self._is_asked() or not (self.hint() or self._is_late()) else True
+        if self._is_asked() or self._is_of_strides():
+            return self.truth()
+        return True if self.hint() or self._is_late() else self.truth()
 
     def _is_asked(self) -> bool:
         """Known, or whether a size is 1: no condition by itself, but a layout may depend on it."""
         a, b = self.operands if len(self.operands) == 2 else (None, None)
         of_one = self.fn in (operator.eq, operator.ne) and type(b) is int and b == 1
         return self.known() is not None or (of_one and isinstance(a, Size))
+
+    def _is_of_strides(self) -> bool:
+        """Whether strides that a call tells are compared: there is a view or not as they are equal."""
+        if self.fn not in (operator.eq, operator.ne) or self._is_late():
+            return False
+        atoms = (a for n in self.operands if isinstance(n, Size) for a in atoms_of(n))
+        return any(getattr(getattr(a, "source", None), "kind", None) == "stride" for a in atoms)
 
     def _is_late(self) -> bool:
         return any(
