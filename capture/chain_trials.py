@@ -63,7 +63,7 @@ class Chain:
         self.outputs = outputs
         self.back = back
         self.calls = calls
-        self._found: dict[tuple[int, ...], bool] = {}
+        self._found: dict[tuple[int, ...], bool | None] = {}
         sizes = {s: facts.resolved(facts.make({(s,): 1})) for s in facts.symbols}
         self._sizes = sizes
         self._free = [s for s, n in sizes.items() if isinstance(n, Size) and [*atoms_of(n)] == [s]]
@@ -73,7 +73,7 @@ class Chain:
         if self.facts.has_late:
             return False
         usual = self._usual()
-        return self._holds(usual) and self._is_alike(usual)
+        return self._holds(usual) and self._is_alike(usual) is True
 
     def is_alike(self, size: Size, number: int, alone: bool) -> bool | None:
         """Whether all that is seen is as recorded where `size` is that number, and, unless `alone`, others are 1; None where that cannot be tried."""
@@ -81,8 +81,8 @@ class Chain:
         if not isinstance(known, Size):
             return known != number
         possible = filter(self._holds, self._assignments(known, number, alone))
-        some = [*itertools.islice(possible, TRIALS)]
-        return all(map(self._is_alike, some)) if some else None
+        found = {self._is_alike(values) for values in itertools.islice(possible, TRIALS)}
+        return False if False in found else True if True in found else None
 
     # --- sizes
 
@@ -99,13 +99,15 @@ class Chain:
     def _assignments(self, size: Size, number: int, alone: bool) -> Iterator[Values]:
         own = [a for a in dict.fromkeys(atoms_of(size)) if isinstance(a, Symbol)]
         others = [s for s in self._free if s not in own]
+        sizes = [s for s in others if getattr(s.source, "kind", None) != "stride"]
         bases = [*self._patterns()] if alone else [self._usual()]
         fitting = [
             dict(zip(own, numbers, strict=True))
             for numbers in itertools.product((1, 2, 3, 4), repeat=min(len(own), 3))
             if len(own) < 4 and evaluated(size, dict(zip(own, numbers, strict=True)).__getitem__) == number
         ]  # fmt: skip
-        sets: list[tuple[Symbol, ...]] = [()] if alone else [*((s,) for s in others), tuple(others)]
+        some = [(s,) for s in others]
+        sets: list[tuple[Symbol, ...]] = [()] if alone else [*some, tuple(sizes), tuple(others)]
         for ones in dict.fromkeys(sets):
             for base in bases:
                 for chosen in fitting:
@@ -129,17 +131,16 @@ class Chain:
 
     # --- calls
 
-    def _is_alike(self, values: Values) -> bool:
+    def _is_alike(self, values: Values) -> bool | None:
+        """None where PyTorch refuses such sizes."""
         key = tuple(values[s] for s in self._free)
-        found = self._found.get(key)
-        if found is None:
+        if key not in self._found:
             try:
-                found = _Run(self, self._at(values)).is_alike()
+                self._found[key] = _Run(self, self._at(values)).is_alike()
             except Exception as error:
                 let_mistakes_through(error)
-                found = False
-            self._found[key] = found
-        return found
+                self._found[key] = None
+        return self._found[key]
 
 
 class _Run:
@@ -150,8 +151,6 @@ class _Run:
         self.at = at
         self.made: dict[int, torch.Tensor] = {}
         self.sources: list[Fake] = []
-        back = chain.back
-        self.leaves = {id(f) for f in back.leaves} if back else set()
 
     def is_alike(self) -> bool:
         with torch._C._DisableTorchDispatch(), warnings_here("ignore"):
@@ -170,7 +169,7 @@ class _Run:
         if call.fn is ATTENTION and any(f.device.type != "cpu" for f in fakes):
             return True  # each device has its own
         args, kwargs = map(self._plain, call.given)
-        with torch.set_grad_enabled(call.grad and self.chain.back is not None):
+        with torch.set_grad_enabled(call.grad):
             found = call.fn(*args, **kwargs)
         tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
         for t, f in zip(tensors, call.results, strict=True):
@@ -205,8 +204,8 @@ class _Run:
         found = self.made.get(id(f))
         if found is None:
             found = self.made[id(f)] = self._fresh(f)
-            if id(f) in self.leaves:
-                found.requires_grad_()
+            if f.requires_grad and not f.memory.version:
+                found.requires_grad_()  # which some functions ask
             self.sources.append(f)
         return found
 
@@ -250,11 +249,18 @@ class _Run:
         with torch.autograd.set_multithreading_enabled(False):
             found = torch.autograd.grad(roots, leaves, seeds, allow_unused=True)
         for t, f in zip(found, back.gradients, strict=True):
-            if (t is None) is not (f is None):
-                return False
-            if t is not None and f is not None and not self._lies_alike(t, f):
+            if t is None or f is None:
+                if t is not f:
+                    return False
+            elif not self._lies_alike(t, f) or not self._is_handed_on_alike(t, f, seeds):
                 return False
         return True
+
+    def _is_handed_on_alike(self, t: torch.Tensor, f: Fake, seeds: Sequence[torch.Tensor]) -> bool:
+        """Whether it is a view of a gradient that comes: where that lies otherwise, it does so, too."""
+        assert self.chain.back is not None
+        wanted = [f.memory is seed.memory for seed in self.chain.back.seeds]
+        return wanted == [_place(t) == _place(seed) for seed in seeds]
 
 
 def _place(t: torch.Tensor) -> int:

@@ -57,6 +57,30 @@ CASES = {
         [[(shape, FLOAT, lies), (shape, DOUBLE, other)]
          for shape, lies, other in (([3, 2], "stepped", "transposed"), ([2, 2], "transposed", "plain"), ([2, 1], "inner", "stepped"))],
     ),
+    "a gradient of a square": (
+        lambda x: x * x,
+        [[(shape, FLOAT, "transposed")] for shape in ([3, 3], [2, 1], [3, 1])],
+    ),
+    "a gradient that is handed on": (
+        lambda x: x.cumsum(0),
+        [[(shape, FLOAT, "inner")] for shape in ([3, 2], [1, 3], [2, 3])],
+    ),
+    "compared with another rank": (
+        lambda x, y: F.pad(x[0, ..., ::2], (1, 0)) == y,
+        [[([1, 1, 2], FLOAT, "plain"), ([2, 1, 2], FLOAT, "transposed")], [([1, 1, 2], FLOAT, "plain"), ([3, 1, 2], FLOAT, "transposed")]],
+    ),
+    "a view where strides fit": (
+        lambda x: x.reshape(-1),
+        [[([2, 3], FLOAT, "transposed")], [([3, 2], FLOAT, "stepped")], [([2, 2], FLOAT, "column")]],
+    ),
+    "a size of 1 beside a known one": (
+        lambda x, y: torch.lerp(x[..., ::2], y, 0.5),
+        [[([3, 3], FLOAT, "plain"), ([3, 2], FLOAT, "plain")], [([2, 2], FLOAT, "transposed"), ([2, 1], FLOAT, "plain")]],
+    ),
+    "a product that may be folded": (
+        lambda x, y: x.narrow(0, 0, 1) @ y.transpose(-1, -2),
+        [[(shape, FLOAT, "plain"), (other, FLOAT, "expanded")] for shape, other in (([3, 2, 3], [3, 2, 3]), ([2, 3, 3], [2, 3, 3]), ([2, 1, 2], [2, 2, 2]))],
+    ),
     "a gradient of a sum": (
         lambda x: x.sum(-1, keepdim=True),
         [[(shape, FLOAT, "plain")] for shape in ([3, 3], [2, 2], [2, 1])],
