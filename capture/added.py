@@ -13,21 +13,36 @@ from frameloom.capture.saved import is_view
 from frameloom.capture.shapes import alike_shapes, dense_like, is_dense
 
 Node = torch.fx.Node
+aten = torch.ops.aten
+# Of masks, the formula for `clamp` does likewise, but for tensors that are not plain ones, as the recorder's.
+IN_PLACE = (aten.add.Tensor, aten.logical_and.default, aten.logical_or.default)
 ADDED = "added"  # in the meta of such a sum
 
 
 def note_sum(node: Node) -> None:
     """Of a node that was recorded just now, for a derivative."""
-    if node.target is not torch.ops.aten.add.Tensor or len(node.args) != 2 or node.kwargs:
+    if node.target not in IN_PLACE or len(node.args) != 2 or node.kwargs:
         return
     first, second = node.args
     if not isinstance(first, Node) or not isinstance(second, Node):
         return
-    # Both are of one node of autograd's where a formula has a sum.
-    if FROM not in first.meta or first.meta[FROM] == second.meta.get(FROM, first.meta[FROM]):
+    if node.target is not aten.add.Tensor:
+        node.meta[ADDED] = True
+        return
+    # Both are of one node of autograd's where a formula has a sum, but for one that gives a tensor several gradients.
+    if FROM not in first.meta:
+        return
+    if first.meta[FROM] == second.meta.get(FROM, first.meta[FROM]) and not _gives_several():
         return
     if len(first.users) == 1 and not is_view(first):
         node.meta[ADDED] = True
+
+
+def _gives_several() -> bool:
+    """Whether autograd's present node has results for the same place, as that of `x * x`."""
+    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+    edges = [edge for edge in node.next_functions if edge[0] is not None] if node else []
+    return len(set(edges)) < len(edges)
 
 
 def summed(node: Node, meta: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes import dense_like, empty, pointwise, rule
+from frameloom.capture.shapes import dense_like, empty, iterated, pointwise, rule
 from frameloom.capture.sized import empty_strided
 
 aten = torch.ops.aten
@@ -44,6 +44,14 @@ def _plain_binary_cross_entropy(
     func: Any, x: torch.Tensor, target: torch.Tensor, weight: Any = None, reduction: int = 1
 ) -> Any:
     return None if reduction or x.shape != target.shape else dense_like(x)
+
+
+@rule(aten.mse_loss.default, aten.smooth_l1_loss.default)
+def _iterated_loss(
+    func: Any, x: torch.Tensor, target: torch.Tensor, reduction: int = 1, *args: Any
+) -> Any:
+    dtype = torch.promote_types(x.dtype, target.dtype)
+    return empty((), dtype) if reduction else iterated([x, target], dtype)
 
 
 @rule(aten.huber_loss.default)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,8 +16,8 @@ import torch._prims_common
 from frameloom.capture.fake import Fake
 from frameloom.capture.index_shapes import laid_out
 from frameloom.capture.shapes import (
+    PRESERVING,
     RULES,
-    alike_shapes,
     as_known,
     dense_like,
     empty,
@@ -25,6 +25,7 @@ from frameloom.capture.shapes import (
     iterator_strides,
     pointwise,
     pointwise_dtype,
+    takes_alike,
 )
 from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided, has_sizes, settled
 from frameloom.capture.sized_rules import as_suggested, folds_keep_order
@@ -334,19 +335,32 @@ def on_device(device: torch.device, func: Any, meta: Any, args: Any, kwargs: Any
 def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
     """The CPU's kernels first convert operands of other dtypes, which lays those out without gaps: then they are asked for their strides."""
     operands = [a for a in (*args, *kwargs.values()) if isinstance(a, Fake)]
-    if len(operands) < 2 or not isinstance(meta, torch.Tensor):
+    if not operands or not isinstance(meta, torch.Tensor):
         return meta
     dtype = meta.dtype
     if dtype is torch.bool:
-        dtype = functools.reduce(torch.promote_types, (a.dtype for a in operands))
-    iterates = (is_pointwise(func) and func not in RULES) or (func in LOSSES and meta.dim())
-    if not iterates or all(a.dtype is dtype for a in operands if a.dim()):
+        dtype = _compared_as(args)
+    others = [a.dtype for a in operands if a.dtype is not dtype and a.dim()]
+    if not others or any(torch.promote_types(d, dtype) is not dtype for d in others):
+        return meta
+    iterates = is_pointwise(func) and func not in RULES and func not in PRESERVING
+    if func is aten.pow.Scalar or not (iterates or (func in LOSSES and meta.dim())):
         return meta
     lie = [a.meta if a.dtype is dtype else dense_like(a.meta) for a in operands]
     shape = tuple(meta.shape)
-    alike = all(alike_shapes(a.shape, shape) for a in operands)
-    strides = iterator_strides(shape, lie, alike)
+    strides = iterator_strides(shape, lie, takes_alike(func, args, shape, operands))
     return empty_strided(shape, strides, meta.dtype)
+
+
+def _compared_as(args: Sequence[Any]) -> torch.dtype:
+    """The dtype of tensors and numbers that are compared."""
+    dtypes = [a.dtype for a in args if isinstance(a, Fake)]
+    found = functools.reduce(torch.promote_types, dtypes)
+    if any(isinstance(a, float) for a in args) and not (
+        found.is_floating_point or found.is_complex
+    ):
+        return torch.get_default_dtype()
+    return found
 
 
 def _ldexp(meta: Any, x: Any, exponent: Any) -> Any:

@@ -123,7 +123,7 @@ class Joint:
         self.totals = {id(r): current(g, self.recorder) for r, g in totals if g is not None}
         found = found[: len(leaves)]
         if self.recorder.facts.symbols:
-            self.recorder.soft_sizes.settle_gradients([g for g in found if g is not None])
+            self.recorder.soft_sizes.settle_gradients(roots, self.seeds, leaves, found)
         return found
 
     # --- cutting

@@ -80,6 +80,10 @@ from frameloom.ir.size_facts import Facts
 from frameloom.ir.size_node import SizeNode
 
 aten = torch.ops.aten
+COMPARED: dict[Any, Callable[..., Any]] = {
+    operator.lt: torch.Tensor.__lt__, operator.le: torch.Tensor.__le__, operator.eq: torch.Tensor.__eq__,
+    operator.ne: torch.Tensor.__ne__, operator.gt: torch.Tensor.__gt__, operator.ge: torch.Tensor.__ge__,
+}  # fmt: skip
 CURRENT_DEVICE = getattr(torch._C, "_cuda_getDevice", None)
 # Functions that choose among implementations, and what that depends on.
 ATTENTION = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
@@ -161,7 +165,7 @@ class Recorder(TorchDispatchMode):
         self.refuses_late = False  # whether the current call may make none
         self.counted: dict[Any, tuple[Int, Result]] = {}  # how many are not zero
         self.places: dict[Any, Fake] = {}  # and which, where the program does not see it
-        self.soft_sizes = SoftSizes(self.facts)
+        self.soft_sizes = SoftSizes(self.facts, self.graph)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -291,6 +295,9 @@ class Recorder(TorchDispatchMode):
                 f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
             ) from error
         check_result(result, fn)
+        if self.facts.symbols:
+            called, results = (args, kwargs), (*fakes_in((result,)),)
+            self.soft_sizes.called(fn, called, (*fakes_in(called),), results)
         if self.facts.soft:
             results = tuple(fakes_in((result,)))
             is_answer = not results and result is not None
@@ -305,6 +312,9 @@ class Recorder(TorchDispatchMode):
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`fn(*args, **kwargs)`, every op of it recorded."""
+        if fn in COMPARED and all(isinstance(a, Fake) for a in args):
+            # The operator would ask the second first if its class is a subclass, as that of tensors whose sizes vary.
+            fn = COMPARED[fn]
         # What PyTorch's Python code warns of it says in each call, of that call's sizes, and with the program's line.
         with warnings_here("error", OF_PYTHON):
             try:
@@ -322,10 +332,10 @@ class Recorder(TorchDispatchMode):
         """The identities of the Fakes that the last call has made."""
         return {id(fake) for fake in self.fakes[self.old :]}
 
-    def snapshot(self) -> tuple[Any, int, int, int]:
+    def snapshot(self) -> tuple[Any, int, int, tuple[int, int]]:
         return (self.graph._root.prev, self.n_ops, len(self.undo), self.soft_sizes.mark())
 
-    def restore(self, snapshot: tuple[Any, int, int, int]) -> None:
+    def restore(self, snapshot: tuple[Any, int, int, tuple[int, int]]) -> None:
         """Take back everything recorded since; inputs stay known (unused ones are dropped at the end)."""
         last, self.n_ops, undo, soft = snapshot
         self.soft_sizes.take_back(soft)

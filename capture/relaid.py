@@ -40,12 +40,17 @@ def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     facts = sizes[0].facts
     facts.inferred.clear()
     facts.soft.clear()
-    differs = _relay(graph, layouts)
-    # Nobody looks where these show: a pass in which they do not hold runs op by op.
-    for n in list(facts.soft.conditions()):
-        facts.assume_not_0(n)
-    facts.inferred.clear()  # under conditions that are this graph's own
-    facts.soft.clear()
+    # Unlike those of loops, layouts of sizes that are equal or 1 are others: what is assumed becomes a condition.
+    before, facts.relaxed = facts.relaxed, False
+    try:
+        differs = _relay(graph, layouts)
+        # Nobody looks where these show: a pass in which they do not hold runs op by op.
+        for n in list(facts.soft.conditions()):
+            facts.assume_not_0(n)
+    finally:
+        facts.relaxed = before
+        facts.inferred.clear()  # under conditions that are this graph's own
+        facts.soft.clear()
     return differs
 
 

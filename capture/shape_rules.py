@@ -14,8 +14,10 @@ import torch._prims_common
 
 from frameloom.capture.shapes import (
     broadcast,
+    dense_like,
     empty,
     is_dense,
+    iterated,
     iterator_strides,
     like,
     rule,
@@ -247,14 +249,20 @@ def _sort(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
 
 @rule(aten.where.self)
 def _where(func: Any, condition: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Any:
-    if condition.dtype is not torch.bool or a.dtype != b.dtype:
+    if condition.dtype is not torch.bool:
         return None
-    shape = broadcast(condition.shape, a.shape, b.shape)
-    if shape is None:
-        return None
-    alike = all(t.shape == shape for t in (condition, a, b))
-    strides = iterator_strides(tuple(shape), [condition, a, b], alike)
-    return torch.empty_strided(shape, strides, dtype=a.dtype, device="meta")
+    # It converts them itself, which lays them out without gaps.
+    dtype = torch.result_type(a, b)
+    return iterated([condition, *(t if t.dtype is dtype else dense_like(t) for t in (a, b))], dtype)
+
+
+@rule(aten.max.dim, aten.min.dim, aten.median.dim, aten.nanmedian.dim, aten.mode.default)
+def _extremes(func: Any, x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """PyTorch's own meta functions leave out what the kernels refuse."""
+    d = wrap_dim(dim, x.dim())
+    if x.dim() and not has_sizes(x.shape) and x.shape[d] == 0:
+        raise IndexError(f"Expected reduction dim {d} to have non-zero size.")
+    return None
 
 
 @rule(aten.scalar_tensor.default)

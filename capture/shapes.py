@@ -86,7 +86,7 @@ def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 # Whose rules among RULES say the layout for each size, where others take that of the captured call.
-ALSO_LATE = (aten.cat.default, aten.index.Tensor, aten._unsafe_index.Tensor)
+ALSO_LATE = (aten.cat.default,)
 
 
 def _has_late(value: Any) -> bool:
@@ -219,24 +219,33 @@ def pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     shape = broadcast(*(t.shape for t in tensors))
     if shape is None:
         return None
-    alike = all(alike_shapes(t.shape, shape) for t in tensors)
-    # A number in the place of a tensor takes part as a tensor without dimensions.
-    wrapping = func._overloadname in WRAPPING or func is aten.floor_divide.default
-    wrapping = wrapping and func is not aten.pow.Tensor_Scalar
-    wraps = bool(shape) and len(tensors) == 1 < len(args) and wrapping
-    if has_sizes(shape):
-        alike = alike and not (wraps and any(map(_is_one_here, shape)))
-        shape = tuple(map(resolved, shape))
-        return empty_strided(shape, iterator_strides(shape, tensors, alike), dtype)
-    if alike and all(t.is_contiguous() for t in tensors):
+    if not has_sizes(shape) and all(
+        alike_shapes(t.shape, shape) and t.is_contiguous() for t in tensors
+    ):
         result = empty(shape, dtype)
         there = 0 not in shape
         usual = there and all(alike_shapes(t.stride(), result.stride()) for t in tensors)
         if usual or (there and 1 not in shape):
             return result
-    alike = alike and not wraps
-    strides = iterator_strides(shape, tensors, alike)
-    return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+    alike = takes_alike(func, args, shape, tensors)
+    return empty_strided(shape, iterator_strides(shape, tensors, alike), dtype)
+
+
+def takes_alike(
+    func: Any, args: Any, shape: Sequence[Int], tensors: Sequence[torch.Tensor]
+) -> bool:
+    """Whether all that a kernel iterates over has this shape.  A number in the place of a tensor takes part as one without dimensions."""
+    if not all(alike_shapes(t.shape, shape) for t in tensors):
+        return False
+    wrapping = func._overloadname in WRAPPING or func is aten.floor_divide.default
+    if not (
+        shape and len(tensors) == 1 < len(args) and wrapping and func is not aten.pow.Tensor_Scalar
+    ):
+        return True
+    if not has_sizes(shape):
+        return False
+    # It makes a difference for sizes of 1, and which these are, where there are no elements.
+    return not (any(map(_is_zero, shape)) or any(map(_is_one_here, shape)))
 
 
 def iterated(operands: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor | None:
@@ -263,7 +272,12 @@ def broadcast(*shapes: Sequence[Int]) -> tuple[Int, ...] | None:
                 if (isinstance(before, Size) or before != 1) and not equal(before, n):
                     return None
                 result[i] = n
-    return tuple(result)
+    # A size of 1 is not repeated beside another one: then which one is 1 is known.
+    for shape in shapes:
+        for i, n in enumerate(shape, rank - len(shape)):
+            if _is_one(n):
+                _is_one_here(result[i])
+    return tuple(map(resolved, result))  # with what was found to be equal
 
 
 def expands_to(shape: Sequence[Int], wanted: Sequence[Int]) -> bool:
@@ -299,6 +313,8 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
 
 def _iterator_order(shape: tuple[int, ...], tensors: list[torch.Tensor]) -> list[int]:
     """The dimensions from the innermost on, as the strides of the operands order them."""
+    # As those of the operands are by now: questions about them may have settled some.
+    shape = tuple(map(resolved, shape))
     rank = len(shape)
     plain = list(range(rank - 1, -1, -1))
     operands = []

@@ -6,14 +6,17 @@ The meta kernel tells of those.  If it gives one tensor without gaps in some ord
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 from frameloom.capture.shapes import (
+    RULES,
     alike_shapes,
     broadcast,
     infer,
+    is_less,
     note_not_1,
     sized_rule,
     wrap_dim,
@@ -42,7 +45,21 @@ def as_at_hints(func: Any, args: Any, kwargs: Any, shapes: Sequence[Sequence[Int
     if not all(plain):
         for t, is_plain in zip(sized, plain, strict=True):
             note_not_1(t.shape, is_plain)
+        for t in _sized_in(args):
+            _keep_order(t)
     return tuple(results) if several else results[0]
+
+
+def _keep_order(t: SizedMeta) -> None:
+    """That of its strides, and of sizes where these are equal, is that of the captured call."""
+    shape, strides = t.shape, t.stride()
+    hints = [(hint_of(s), hint_of(n)) for s, n in zip(strides, shape, strict=True)]
+    for d, e in pairwise(sorted(range(t.dim()), key=hints.__getitem__)):
+        numbers = strides if not same(strides[d], strides[e]) else shape
+        if not same(numbers[d], numbers[e]):
+            less = is_less(numbers[d], numbers[e])
+            if not less:
+                is_less(numbers[e], numbers[d])
 
 
 def _sized_in(value: Any) -> Iterator[SizedMeta]:
@@ -103,6 +120,9 @@ def _glu(func: Any, x: Any, dim: int = -1) -> Any:
 @sized_rule(aten.index.Tensor, aten._unsafe_index.Tensor)
 def _index(func: Any, x: Any, indices: Sequence[Any]) -> Any:
     at = [d for d, t in enumerate(indices) if t is not None]
+    # By what the kernel iterates over, where that is known.
+    if (found := RULES[func](func, x, indices)) is not None:
+        return found
     masks = (torch.bool, torch.uint8)
     if not at or any(indices[d].dtype in masks for d in at) or len(indices) > x.dim():
         return None

@@ -12,7 +12,6 @@ import torch
 
 from frameloom.capture.shape_rules import check_rank
 from frameloom.capture.shapes import (
-    alike_shapes,
     broadcast,
     dense_like,
     empty,
@@ -423,18 +422,6 @@ def _pad(func: Any, x: Any, pads: Sequence[Int], value: Any = 0) -> Any:
     )  # otherwise it is a part, copied as it lies
     fresh = x.is_contiguous() or x.dim() == 1 or (grows and x.dim() < 4)
     return empty(shape, x.dtype) if fresh else None
-
-
-@sized_rule(aten.where.self)
-def _where(func: Any, condition: Any, a: Any, b: Any) -> Any:
-    if a.dtype is not b.dtype:
-        return None
-    shape = broadcast(condition.shape, a.shape, b.shape)
-    if shape is None:
-        return None
-    tensors = [condition, a, b]
-    alike = all(alike_shapes(t.shape, shape) for t in tensors)
-    return empty_strided(shape, iterator_strides(shape, tensors, alike), a.dtype)
 
 
 @sized_rule(aten.stack.default)

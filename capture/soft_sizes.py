@@ -8,13 +8,14 @@ That a size is not 0 matters to the strides of a tensor without elements alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from frameloom.capture.aten_op import draws
+from frameloom.capture.chain_trials import Backward, Called, Chain, leading_to
 from frameloom.capture.fake import Fake
 from frameloom.capture.layout_trials import can_be_tried, lies_alike
 from frameloom.capture.saved import is_view
@@ -22,6 +23,7 @@ from frameloom.capture.sized import SizedFake, strides_of
 from frameloom.capture.values.size import lone_symbol
 from frameloom.ir.size import Int, Size, largest, late_in, may_exceed_1, same, substitute
 from frameloom.ir.size_facts import Facts
+from frameloom.ir.soft import Soft
 
 # Their result shares memory with the argument or not, as its layout allows.
 ALIASING = frozenset({
@@ -35,6 +37,8 @@ FRESH = frozenset({
     aten.native_layer_norm.default, aten._fused_rms_norm.default, aten.cat.default, aten.gather.default, aten.index_select.default,
     aten.repeat.default, aten.arange.default, aten.full.default,
 })  # fmt: skip
+# But for those that may lie as operands do where these are channels-last.
+ALWAYS_FRESH = (FRESH - {aten.cat.default}) | {aten.embedding_dense_backward.default}
 COPYING = frozenset({torch.repeat_interleave, torch.Tensor.repeat_interleave})
 
 
@@ -176,6 +180,17 @@ def has_strides_if_empty(fake: Fake) -> bool:
     return True
 
 
+def _is_fresh(result: Fake) -> bool:
+    """Whether a call's result is laid out anew, and plainly, whichever sizes are 1."""
+    return is_plain(result) and _base(result.node).target in ALWAYS_FRESH
+
+
+def _lies_surely(gradient: Fake) -> bool:
+    """Whether sizes of 1 make no difference to how it lies."""
+    known = not any(isinstance(n, Size) for n in (*gradient.shape, *gradient.stride()))
+    return known and (len(gradient.shape) < 2 or _base(gradient.node).target in ALWAYS_FRESH)
+
+
 def _draws_behind(last: torch.fx.Node) -> bool:
     """Whether what is recorded behind that node draws random numbers.  What is written is a new node at once, so that results tell nothing."""
     node, end = last.next, last.graph._root
@@ -187,20 +202,24 @@ def _draws_behind(last: torch.fx.Node) -> bool:
 class SoftSizes:
     """Those of one recording."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, graph: torch.fx.Graph) -> None:
         self._facts = facts
+        self._graph = graph
         self._found: list[Assumption] = []
+        self._calls: list[Called] = []
 
     def begin(self) -> None:
         self._facts.soft.clear()
 
-    def mark(self) -> int:
+    def mark(self) -> tuple[int, int]:
         """For `take_back`."""
-        return len(self._found)
+        return len(self._found), len(self._calls)
 
-    def take_back(self, mark: int) -> None:
+    def take_back(self, mark: tuple[int, int]) -> None:
         """Calls that were made since are no longer recorded."""
-        del self._found[mark:]
+        found, calls = mark
+        del self._found[found:]
+        del self._calls[calls:]
 
     def end(
         self,
@@ -234,8 +253,18 @@ class SoftSizes:
                 Assumption(nothing, nothing, fn, given, sources, made, drawn, apart=apart)
             )
 
+    def called(
+        self, fn: Callable[..., Any], given: tuple[Any, Any], tensors: Sequence[Fake], results: Sequence[Fake]
+    ) -> None:  # fmt: skip
+        """A call has been recorded, `fn` of the arguments `given`, of which `tensors` are."""
+        soft, grad = self._facts.soft, torch.is_grad_enabled()
+        not_1, not_0 = frozenset(soft.not_1 | soft.alone), frozenset(soft.not_0)
+        self._calls.append(Called(fn, given, tuple(tensors), tuple(results), grad, not_1, not_0))
+
     def settle(self, outputs: Sequence[Fake]) -> None:
         """The recording is over."""
+        if self._is_tried(outputs, None):
+            return
         for assumption in self._found:
             if (assumption.sizes or assumption.apart) and assumption.is_visible(outputs):
                 assumption.note()
@@ -245,10 +274,60 @@ class SoftSizes:
 
     def release(self) -> None:
         self._found.clear()
+        self._calls.clear()
 
-    def settle_gradients(self, gradients: Sequence[Fake]) -> None:
+    def _is_tried(self, outputs: Sequence[Fake], back: Backward | None) -> bool:
+        """Whether trials of the calls that lead to these have said which sizes show."""
+        if back is None:
+            calls = leading_to(self._calls, outputs, _is_fresh)
+            soft = Soft()
+        elif any(g is not None and not _lies_surely(g) for g in back.gradients):
+            calls = leading_to(self._calls, back.roots, lambda result: False)
+            soft = self._facts.soft
+        else:
+            return True
+        not_1 = soft.not_1 | soft.alone | {n for call in calls for n in call.not_1}
+        not_0 = soft.not_0 | {n for call in calls for n in call.not_0}
+        if not (not_1 or not_0):
+            return True
+        chain = Chain(self._facts, calls, outputs, back)
+        # Other threads may draw meanwhile: only where something is drawn.
+        draws_too = any(map(draws, self._graph.nodes))
+        state = torch.get_rng_state() if draws_too else None
+        try:
+            if not chain.is_as_recorded():
+                return False
+            cases = [(n, k) for k, sizes in ((1, not_1), (0, not_0)) for n in sizes]
+            cases.sort(key=repr)
+            # One size after the other first: what one of them makes is not due to another that is 1, too.
+            tried = [chain.is_alike(n, number, alone=True) for n, number in cases]
+            self._assume_not(c for c, alike in zip(cases, tried, strict=True) if alike is False)
+            for (n, number), alike in zip(cases, tried, strict=True):
+                if alike is not False:
+                    together = chain.is_alike(n, number, alone=False)
+                    if together is False or (alike is None and together is None):
+                        self._assume_not([(n, number)])
+        finally:
+            if state is not None:
+                torch.set_rng_state(state)
+        return True
+
+    def _assume_not(self, cases: Iterable[tuple[Size, int]]) -> None:
+        for n, number in cases:
+            self._facts.assume_not_0(n - number)
+
+    def settle_gradients(
+        self,
+        roots: Sequence[Fake],
+        seeds: Sequence[Fake],
+        leaves: Sequence[Fake],
+        found: Sequence[Fake | None],
+    ) -> None:
         """Those of inputs are recorded, too: tensors of which autograd lays out anew what leaves get."""
         own = tuple(self._facts.soft.not_1)  # of the derivatives themselves
+        if self._is_tried((), Backward(roots, seeds, leaves, found)):
+            return
+        gradients = [g for g in found if g is not None]
         for assumption in self._found:
             if assumption.shapes(gradients):
                 assumption.note()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.shapes import empty, sized_rule, wrap_dim
-from frameloom.capture.sized import empty_strided
+from frameloom.capture.sized import empty_strided, strides_of
 from frameloom.ir.size import (
     Int,
     Size,
@@ -86,6 +86,9 @@ def view_strides(
     """Strides of a view, None where it needs a copy.  Source: `computeStride_impl` of ATen's TensorUtils."""
     if not old:
         return [1] * len(shape)
+    if any(not isinstance(n, Size) and n == 0 for n in old):
+        alike = len(old) == len(shape) and all(map(same, old, shape))
+        return list(strides) if alike else strides_of(shape)
     result: list[Int] = [0] * len(shape)
     at = len(shape) - 1
     base = strides[-1]
@@ -93,7 +96,11 @@ def view_strides(
     of_view: Int = 1
     for d in range(len(old) - 1, -1, -1):
         of_tensor = of_tensor * old[d]
-        if d and (_meet(strides[d - 1], of_tensor * base) or _is_one_softly(old[d - 1])):
+        if d and (
+            is_one(old[d - 1])
+            or _meet(strides[d - 1], of_tensor * base)
+            or _is_one_softly(old[d - 1])
+        ):
             continue
         while at >= 0 and (not _meet(of_view, of_tensor) or _is_one_softly(shape[at])):
             result[at] = of_view * base

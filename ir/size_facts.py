@@ -405,7 +405,7 @@ class Facts(Ranges):
             return bool(low <= 0 <= high)
         self._require(known)
         self._require(-known)
-        if not self.relaxed:
+        if not self._keeps_forms():
             self._equate_late(known)
         return True
 
@@ -571,8 +571,13 @@ class Facts(Ranges):
                     high = min(high, offset // -factor)
                 self._ranges[monomial[0]] = (low, high)
                 lone = monomial[0]
-                if low == high and isinstance(lone, Symbol) and lone.late and not self.relaxed:
+                known = low == high and not self._keeps_forms()
+                if known and isinstance(lone, Symbol) and lone.late:
                     self._replace(lone, int(low))
+
+    def _keeps_forms(self) -> bool:
+        """Whether what is made of the sizes so far stays as it is: behind the capture."""
+        return self.relaxed or self.knows_late
 
     def _noted(self, text: str) -> Any:
         if config.verify:
@@ -604,7 +609,7 @@ class Facts(Ranges):
     def _solve(self, n: Size) -> None:
         self._keep(self.zero, n)
         self.zero[n] = self._noted(f"{n!r} == 0")
-        if self.relaxed:  # what is made of the sizes so far stays as it is
+        if self._keeps_forms():
             return
         for monomial, factor in reversed(n.terms):
             symbol = monomial[0] if len(monomial) == 1 else None

@@ -274,7 +274,9 @@ def test_gradients_of_ops(name):
         pairs = zip(gradients(jitted, args), gradients(fn, args), strict=True)
         for got, want in pairs:
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, equal_nan=True)
-    assert frameloom.stats()["graphs"] <= (3 if name == "attention" else 2)
+    # What a gradient's strides are in eager hangs on which sizes are 1 for some.
+    most = {"attention": 3, "a_list_begun_empty": 4, "products": 5}
+    assert frameloom.stats()["graphs"] <= most.get(name, 2)
     assert not frameloom.stats()["plain"]
 
 

@@ -1,0 +1,284 @@
+"""What the program sees of layouts for sizes of 1, or 0: all its calls are made again, with small tensors, and PyTorch is asked.
+
+How a tensor lies that one call makes may follow from how others do, many calls before, and shows in views and gradients of it.  So the chain
+of calls as it was recorded is tried as a whole, forward, and backward where there are gradients.  In: the calls, with the Fakes that they gave.
+Out: whether, for some sizes, what is seen has the shape, strides and shared memory that the recorded formulas come to there.
+Where the chain does not give what was recorded even for large sizes (a function of the program's own among the calls), nothing can be said.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from frameloom.capture.fake import Fake
+from frameloom.capture.layout_trials import ATTENTION, SMALL, can_be_tried
+from frameloom.capture.thread_warnings import warnings_here
+from frameloom.capture.values.symbolic import SYMBOLS
+from frameloom.errors import let_mistakes_through
+from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated
+from frameloom.ir.size_facts import Facts
+from frameloom.ir.size_node import size_of
+
+Values = dict[Symbol, int]
+TRIALS = 12  # for one size
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Called:
+    """A call as it was recorded; `not_1` and `not_0`: what it takes sizes for that vary."""
+
+    fn: Callable[..., Any]
+    given: tuple[Any, Any]  # the arguments
+    tensors: tuple[Fake, ...]  # among these
+    results: tuple[Fake, ...]
+    grad: bool  # the gradient mode
+    not_1: frozenset[Size]
+    not_0: frozenset[Size]
+
+
+@dataclass(frozen=True, eq=False)
+class Backward:
+    """`gradients` of `leaves`, None where there is none, from `seeds`, those of `roots`."""
+
+    roots: Sequence[Fake]
+    seeds: Sequence[Fake]
+    leaves: Sequence[Fake]
+    gradients: Sequence[Fake | None]
+
+
+class Chain:
+    """`calls`: those that lead to `outputs` (`leading_to`)."""
+
+    def __init__(
+        self, facts: Facts, calls: Sequence[Called], outputs: Sequence[Fake], back: Backward | None
+    ) -> None:
+        self.facts = facts
+        self.outputs = outputs
+        self.back = back
+        self.calls = calls
+        self._found: dict[tuple[int, ...], bool | None] = {}
+        sizes = {s: facts.resolved(facts.make({(s,): 1})) for s in facts.symbols}
+        self._sizes = sizes
+        self._free = [s for s, n in sizes.items() if isinstance(n, Size) and [*atoms_of(n)] == [s]]
+
+    def is_as_recorded(self) -> bool:
+        """For the sizes of the captured call."""
+        if self.facts.has_late:
+            return False
+        usual = self._usual()
+        return self._holds(usual) and self._is_alike(usual) is True
+
+    def is_alike(self, size: Size, number: int, alone: bool) -> bool | None:
+        """Whether all that is seen is as recorded where `size` is that number, and, unless `alone`, others are 1; None where that cannot be tried."""
+        known = self.facts.resolved(size)
+        if not isinstance(known, Size):
+            return known != number
+        possible = filter(self._holds, self._assignments(known, number, alone))
+        found = {self._is_alike(values) for values in itertools.islice(possible, TRIALS)}
+        return False if False in found else True if True in found else None
+
+    # --- sizes
+
+    def _usual(self) -> Values:
+        return {s: max(s.hint, 1) for s in self._free}
+
+    def _patterns(self) -> Iterator[Values]:
+        """Numbers for all symbols of which none is special: layouts hang on which are larger than others."""
+        usual = self._usual()
+        yield usual
+        growing = sorted(self._free, key=lambda s: -usual[s])
+        yield {s: 3 + 2 * k for k, s in enumerate(growing)}
+
+    def _assignments(self, size: Size, number: int, alone: bool) -> Iterator[Values]:
+        own = [a for a in dict.fromkeys(atoms_of(size)) if isinstance(a, Symbol)]
+        others = [s for s in self._free if s not in own]
+        sizes = [s for s in others if getattr(s.source, "kind", None) != "stride"]
+        bases = [*self._patterns()] if alone else [self._usual()]
+        fitting = [
+            dict(zip(own, numbers, strict=True))
+            for numbers in itertools.product((1, 2, 3, 4), repeat=min(len(own), 3))
+            if len(own) < 4 and evaluated(size, dict(zip(own, numbers, strict=True)).__getitem__) == number
+        ]  # fmt: skip
+        some = [(s,) for s in others]
+        sets: list[tuple[Symbol, ...]] = [()] if alone else [*some, tuple(sizes), tuple(others)]
+        for ones in dict.fromkeys(sets):
+            for base in bases:
+                for chosen in fitting:
+                    yield {**base, **dict.fromkeys(ones, 1), **chosen}
+
+    def _holds(self, values: Values) -> bool:
+        """Whether a call with these sizes comes to the code."""
+        at = self._at(values)
+        for s in self.facts.symbols:
+            low, high = self.facts.range_of(self.facts.make({(s,): 1}))
+            if not low <= at(s) <= high:
+                return False
+        return self.facts.hold(at)
+
+    def _at(self, values: Values) -> Callable[[Symbol], int]:
+        full: Values = dict(values)
+        for s, n in self._sizes.items():
+            if s not in full:
+                full[s] = evaluated(n, values.__getitem__)
+        return full.__getitem__
+
+    # --- calls
+
+    def _is_alike(self, values: Values) -> bool | None:
+        """None where PyTorch refuses such sizes."""
+        key = tuple(values[s] for s in self._free)
+        if key not in self._found:
+            try:
+                self._found[key] = _Run(self, self._at(values)).is_alike()
+            except Exception as error:
+                let_mistakes_through(error)
+                self._found[key] = None
+        return self._found[key]
+
+
+class _Run:
+    """The calls with sizes of these values."""
+
+    def __init__(self, chain: Chain, at: Callable[[Symbol], int]) -> None:
+        self.chain = chain
+        self.at = at
+        self.made: dict[int, torch.Tensor] = {}
+        self.sources: list[Fake] = []
+
+    def is_alike(self) -> bool:
+        with torch._C._DisableTorchDispatch(), warnings_here("ignore"):
+            if not all(map(self._made_again, self.chain.calls)):
+                return False
+            outputs = [self._tensor(f) for f in self.chain.outputs]
+            if not all(map(self._lies_alike, outputs, self.chain.outputs)):
+                return False
+            return self._shares_alike() and self._leads_back_alike()
+
+    def _made_again(self, call: Called) -> bool:
+        """Whether what was written shares memory as recorded."""
+        fakes = call.tensors
+        if not can_be_tried(call.fn) or any(map(self._is_large, (*fakes, *call.results))):
+            return True  # as the formulas say
+        if call.fn is ATTENTION and any(f.device.type != "cpu" for f in fakes):
+            return True  # each device has its own
+        args, kwargs = map(self._plain, call.given)
+        with torch.set_grad_enabled(call.grad):
+            found = call.fn(*args, **kwargs)
+        tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
+        for t, f in zip(tensors, call.results, strict=True):
+            if t.dtype is not f.dtype or tuple(t.shape) != self._numbers(f.shape):
+                return False
+            self.made[id(f)] = t
+            for source in fakes:
+                if f.memory.version or source.memory.version:
+                    shares = torch._C._is_alias_of(t, self.made[id(source)])
+                    if shares is not (f.memory is source.memory):
+                        return False
+        return True
+
+    def _plain(self, a: Any) -> Any:
+        if isinstance(a, Fake):
+            return self._tensor(a)
+        if isinstance(a, torch.device):
+            return torch.device("cpu")
+        if isinstance(a, Size):
+            return evaluated(a, self.at)
+        if isinstance(a, SYMBOLS):
+            return evaluated(size_of(a), self.at)
+        if isinstance(a, list | tuple):
+            return (list if isinstance(a, list) else tuple)(map(self._plain, a))
+        if type(a) is dict:
+            return {k: self._plain(v) for k, v in a.items()}
+        if type(a) is slice:
+            return slice(*map(self._plain, (a.start, a.stop, a.step)))
+        return a
+
+    def _tensor(self, f: Fake) -> torch.Tensor:
+        found = self.made.get(id(f))
+        if found is None:
+            found = self.made[id(f)] = self._fresh(f)
+            if f.requires_grad and not f.memory.version:
+                found.requires_grad_()  # which some functions ask
+            self.sources.append(f)
+        return found
+
+    def _fresh(self, f: Fake) -> torch.Tensor:
+        shape, strides = self._numbers(f.shape), self._numbers(f.stride())
+        return torch.empty_strided(shape, strides, dtype=f.dtype, device="cpu").zero_()
+
+    def _is_large(self, f: Fake) -> bool:
+        return math.prod(self._numbers(f.shape)) > SMALL
+
+    def _numbers(self, numbers: Iterable[Int]) -> tuple[int, ...]:
+        return tuple(evaluated(n, self.at) for n in numbers)
+
+    # --- what is seen
+
+    def _lies_alike(self, t: torch.Tensor, f: Fake) -> bool:
+        return tuple(t.shape) == self._numbers(f.shape) and t.stride() == self._numbers(f.stride())
+
+    def _shares_alike(self) -> bool:
+        memory: dict[int, Any] = {}
+        places: dict[int, set[int]] = {}
+        for f in self.sources:
+            if f.memory.input is not None:
+                place = _place(self.made[id(f)])
+                memory[place] = f.memory
+                places.setdefault(id(f.memory), set()).add(place)
+        for f in self.chain.outputs:
+            place = _place(self._tensor(f))
+            if memory.setdefault(place, f.memory) is not f.memory:
+                return False
+            if place not in places.setdefault(id(f.memory), {place}):
+                return False
+        return True
+
+    def _leads_back_alike(self) -> bool:
+        back = self.chain.back
+        if back is None:
+            return True
+        roots, leaves = ([*map(self._tensor, some)] for some in (back.roots, back.leaves))
+        seeds = [*map(self._fresh, back.seeds)]
+        with torch.autograd.set_multithreading_enabled(False):
+            found = torch.autograd.grad(roots, leaves, seeds, allow_unused=True)
+        for t, f in zip(found, back.gradients, strict=True):
+            if t is None or f is None:
+                if t is not f:
+                    return False
+            elif not self._lies_alike(t, f) or not self._is_handed_on_alike(t, f, seeds):
+                return False
+        return True
+
+    def _is_handed_on_alike(self, t: torch.Tensor, f: Fake, seeds: Sequence[torch.Tensor]) -> bool:
+        """Whether it is a view of a gradient that comes: where that lies otherwise, it does so, too."""
+        assert self.chain.back is not None
+        wanted = [f.memory is seed.memory for seed in self.chain.back.seeds]
+        return wanted == [_place(t) == _place(seed) for seed in seeds]
+
+
+def _place(t: torch.Tensor) -> int:
+    return t.untyped_storage()._cdata
+
+
+def leading_to(
+    calls: Sequence[Called], ends: Iterable[Fake], is_fresh: Callable[[Fake], bool]
+) -> list[Called]:
+    """Those whose results' layouts, or whose writes, these depend on.  `is_fresh`: whether a result lies afresh, however the operands do."""
+    wanted = {id(f.memory) for f in ends}
+    found = []
+    for call in reversed(calls):
+        touched = [*call.results, *(f for f in call.tensors if f.memory.version)]
+        if not any(id(f.memory) in wanted or f.memory.version for f in touched):
+            continue
+        if touched and not any(f.memory.version for f in touched) and all(map(is_fresh, touched)):
+            continue
+        wanted.update(id(f.memory) for f in (*call.tensors, *call.results))
+        found.append(call)
+    return found[::-1]

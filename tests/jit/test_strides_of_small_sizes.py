@@ -1,0 +1,140 @@
+"""Strides where sizes vary and come to 0 and 1, in results, views of results, and gradients: eager's, in every call."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import frameloom
+from frameloom import jit
+from tests.fuzz.support import tensor
+from tests.sweeps.strides import sweep_strides
+
+INT, FLOAT, DOUBLE = "int16", "float32", "float64"
+# A program, and what its arguments are in each call: shape, dtype, layout.
+CASES = {
+    "nothing, times a number": (
+        lambda x: x[1:] * 2,
+        [[([1, 2], INT, "stepped")], [([1, 1], INT, "plain")]],
+    ),
+    "a view of what is made": (
+        lambda x: x.clone()[None],
+        [[([3], FLOAT, "column")], [([1], FLOAT, "column")], [([4], FLOAT, "column")]],
+    ),
+    "a size that a question settles": (
+        lambda x: x[..., ::2].abs() * 1,
+        [[([3, 2, 2], FLOAT, "transposed")], [([1, 2, 2], FLOAT, "column")], [([3, 3, 1], FLOAT, "expanded")]],
+    ),
+    "ints to floats": (
+        lambda x: x.movedim(0, -1).sin()[..., ::2],
+        [[([3, 1], INT, "stepped")], [([1, 3], INT, "stepped")], [([3, 1], INT, "stepped")]],
+    ),
+    "dtypes of where": (
+        lambda x, y, z: torch.where(x > 0, y, z),
+        [[([1, 2], FLOAT, "stepped"), ([1, 1, 2], FLOAT, "overlapping"), ([1, 1, 2], DOUBLE, "expanded")]],
+    ),
+    "a loss": (
+        lambda x, y: F.mse_loss(x, y, reduction="none"),
+        [[([1, 2, 2], FLOAT, "overlapping"), ([1, 2, 2], FLOAT, "stepped")]],
+    ),
+    "a view of nothing": (
+        lambda x: x[..., 1:].relu().view(x.shape[0], 1, 0),
+        [[([2, 1, 1], FLOAT, "plain")], [([3, 1, 1], FLOAT, "plain")]],
+    ),
+    "rows of what overlaps": (
+        lambda x: x[torch.tensor([0, 0])],
+        [[([n, 2, m], FLOAT, "overlapping")] for n, m in ((1, 2), (2, 1), (2, 3))],
+    ),
+    "dropped dimensions": (
+        lambda x: x[..., 1:].double().narrow(0, 0, 1),
+        [[(shape, FLOAT, "plain")] for shape in ([3, 3], [2, 4], [1, 3])],
+    ),
+    "clamped": (
+        lambda x, y, z: x.clamp(y, z),
+        [[([2, 1], FLOAT, "transposed"), ([2, 1], FLOAT, "expanded"), ([2, 1], FLOAT, "plain")]],
+    ),
+    "a gradient of a product": (
+        lambda x, y: (x.double() * y).t(),
+        [[(shape, FLOAT, lies), (shape, DOUBLE, other)]
+         for shape, lies, other in (([3, 2], "stepped", "transposed"), ([2, 2], "transposed", "plain"), ([2, 1], "inner", "stepped"))],
+    ),
+    "a gradient of a square": (
+        lambda x: x * x,
+        [[(shape, FLOAT, "transposed")] for shape in ([3, 3], [2, 1], [3, 1])],
+    ),
+    "a gradient that is handed on": (
+        lambda x: x.cumsum(0),
+        [[(shape, FLOAT, "inner")] for shape in ([3, 2], [1, 3], [2, 3])],
+    ),
+    "compared with another rank": (
+        lambda x, y: F.pad(x[0, ..., ::2], (1, 0)) == y,
+        [[([1, 1, 2], FLOAT, "plain"), ([2, 1, 2], FLOAT, "transposed")], [([1, 1, 2], FLOAT, "plain"), ([3, 1, 2], FLOAT, "transposed")]],
+    ),
+    "a view where strides fit": (
+        lambda x: x.reshape(-1),
+        [[([2, 3], FLOAT, "transposed")], [([3, 2], FLOAT, "stepped")], [([2, 2], FLOAT, "column")]],
+    ),
+    "a size of 1 beside a known one": (
+        lambda x, y: torch.lerp(x[..., ::2], y, 0.5),
+        [[([3, 3], FLOAT, "plain"), ([3, 2], FLOAT, "plain")], [([2, 2], FLOAT, "transposed"), ([2, 1], FLOAT, "plain")]],
+    ),
+    "a product that may be folded": (
+        lambda x, y: x.narrow(0, 0, 1) @ y.transpose(-1, -2),
+        [[(shape, FLOAT, "plain"), (other, FLOAT, "expanded")] for shape, other in (([3, 2, 3], [3, 2, 3]), ([2, 3, 3], [2, 3, 3]), ([2, 1, 2], [2, 2, 2]))],
+    ),
+    "a gradient of a sum": (
+        lambda x: x.sum(-1, keepdim=True),
+        [[(shape, FLOAT, "plain")] for shape in ([3, 3], [2, 2], [2, 1])],
+    ),
+}  # fmt: skip
+
+
+def strides(fn, given, expanded):
+    leaves, args = [], []
+    for k, (shape, dtype, layout) in enumerate(given):
+        made = tensor(shape, dtype, k, layout)
+        if made.is_floating_point():
+            leaves.append(made.requires_grad_())
+            made = made * 1 if layout == "plain" else made
+            if made.grad_fn is not None:
+                made.retain_grad()
+                leaves.append(made)
+        args.append(made)
+    result = fn(*args)
+    if result.requires_grad:
+        seed = torch.ones((), dtype=result.dtype).expand(result.shape)
+        result.backward(seed if expanded else seed.contiguous())
+    return result.shape, result.stride(), [t.grad.stride() for t in leaves if t.grad is not None]
+
+
+@pytest.mark.parametrize("expanded", [False, True])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", CASES)
+def test_they_are_eagers(name, dynamic, expanded):
+    fn, calls = CASES[name]
+    frameloom.reset()
+    jitted = jit(fn, dynamic=dynamic)
+    for given in calls:
+        assert strides(jitted, given, expanded) == strides(fn, given, expanded)
+
+
+@pytest.mark.parametrize("name", ["max", "min", "median", "nanmedian", "mode"])
+def test_a_reduction_of_nothing_is_refused(name):
+    with pytest.raises(IndexError, match="non-zero size"):
+        jit(lambda x: getattr(x, name)(0))(torch.zeros(0, 0, 3))
+
+
+def test_sizes_of_1_whose_layouts_do_not_show_have_no_entry_of_their_own():
+    def fn(x, weight):
+        y = (x.transpose(0, 1) * 2).contiguous().transpose(0, 1)
+        return y @ weight
+
+    frameloom.reset()
+    jitted, weight = jit(fn), torch.rand(4, 4)
+    for shape in ((3, 5, 4), (2, 7, 4), (1, 6, 4), (5, 1, 4), (1, 1, 4)):
+        x = torch.rand(shape)
+        assert jitted(x, weight).stride() == fn(x, weight).stride()
+    assert frameloom.stats()["graphs"] == 2
+
+
+def test_some_programs_of_the_sweep():
+    assert not [*sweep_strides(range(40))]
