@@ -69,6 +69,11 @@ class Call:
         self._generators = _generators(program, inputs)
         self._random = [g.get_state() for g in self._generators]
 
+    @property
+    def rounds(self) -> bool:
+        """Whether it computes with floats."""
+        return any(b.dtype.is_float for s in self._program.steps for b in writes_of(s))
+
     def run(self, noise: Noise | None = None) -> tuple[Sequence[Any], Sequence[Any]]:
         """The outputs, and the inputs behind the call."""
         given = self._given
