@@ -191,7 +191,7 @@ class _Run:
         if isinstance(a, Size):
             return evaluated(a, self.at)
         if isinstance(a, SYMBOLS):
-            return evaluated(size_of(a), self.at)
+            return self._number(a)
         if isinstance(a, list | tuple):
             return (list if isinstance(a, list) else tuple)(map(self._plain, a))
         if type(a) is dict:
@@ -199,6 +199,12 @@ class _Run:
         if type(a) is slice:
             return slice(*map(self._plain, (a.start, a.stop, a.step)))
         return a
+
+    def _number(self, a: Any) -> Any:
+        """A number of the program stays one that varies: to ask PyTorch for it would guard what it is."""
+        number = getattr(a.node, "number", None)
+        size = size_of(a) if number is None else number.sized
+        return number.hint if size is None else evaluated(size, self.at)  # type: ignore[union-attr]
 
     def _tensor(self, f: Fake) -> torch.Tensor:
         found = self.made.get(id(f))

@@ -24,7 +24,8 @@ from frameloom.capture.partial import Partial
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import Sized, empty_strided, strides_of
 from frameloom.capture.view_rules import infer_size, view_strides
-from frameloom.errors import Break
+from frameloom.config import config
+from frameloom.errors import Break, VerifyError
 from frameloom.ir.size import Size, same
 
 Node = torch.fx.Node
@@ -56,6 +57,7 @@ def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
 
 def _relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     again = _Again(graph)
+    views = [n for n in graph.nodes if config.verify and is_view(n) and _infers_alike(n)]
     places = graph.find_nodes(op="placeholder")
     for node, layout in zip(places[len(places) - len(layouts) :], layouts, strict=True):
         like = node.meta["val"]
@@ -64,6 +66,9 @@ def _relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     for node in list(graph.nodes):
         if any(a in again.changed for a in node.all_input_nodes) and node.op != "output":
             again.follow(node)
+    for node in views:
+        if not node._erased and not _infers_alike(node):
+            raise VerifyError(f"{node.format_node()} lies otherwise than its operand says")
     ends: Any = graph.output_node().args[0]
     return any(end in again.changed or _base(end) in seeds for end in ends)
 
@@ -152,7 +157,7 @@ class _Again:
         try:
             for n in now:
                 n.meta["val"] = self.changed[n]
-            return infers_alike(node)
+            return _infers_alike(node)
         except (RuntimeError, Break):
             return False
         finally:
@@ -190,7 +195,7 @@ class _Again:
         return made
 
 
-def infers_alike(node: Node) -> bool:
+def _infers_alike(node: Node) -> bool:
     """Whether what it gives lies as follows from its operands."""
     return _lies_alike(node.meta["val"], _inferred(node))
 

@@ -263,10 +263,13 @@ class SoftSizes:
 
     def settle(self, outputs: Sequence[Fake]) -> None:
         """The recording is over."""
+        for assumption in self._found:  # trials are of sizes 0 and 1
+            if assumption.apart and assumption.is_visible(outputs):
+                assumption.note()
         if self._is_tried(outputs, None):
             return
         for assumption in self._found:
-            if (assumption.sizes or assumption.apart) and assumption.is_visible(outputs):
+            if assumption.sizes and assumption.is_visible(outputs):
                 assumption.note()
             if assumption.not_0 and assumption.is_0_visible(outputs):
                 for n in assumption.not_0:

@@ -26,7 +26,6 @@ from frameloom.capture.graph import Backward, CapturedGraph, without_examples
 from frameloom.capture.partial import partial_backward
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import Sized
-from frameloom.capture.verify_graph import verify_views
 from frameloom.capture.written_attention import recognised
 from frameloom.compile_lock import others_may_compile
 from frameloom.config import config
@@ -207,8 +206,6 @@ def _compile_one(
         made = _left_alone(_call_backend(captured, options), captured)
         made = restarting(made) if captured.restarts else made
         return made, GraphReport(without_examples(captured))
-    if config.verify:
-        verify_views(captured.graph)
     if written is None:
         announce(captured)
         written = _written(captured, options, trail)

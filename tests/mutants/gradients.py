@@ -41,8 +41,8 @@ MUTANTS = [
     Mutant(
         "views_with_gradients",
         "jit/gradients.py",
-        "        if step.grad == torch.is_grad_enabled():",
-        "        if True:",
+        "    if step.grad == torch.is_grad_enabled():",
+        "    if True:",
         "a view made under no_grad may be written in place",
     ),
     Mutant(
