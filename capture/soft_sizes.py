@@ -270,9 +270,7 @@ class SoftSizes:
 
     def settle(self, outputs: Sequence[Fake]) -> None:
         """The recording is over."""
-        if self._is_tried(outputs, None):
-            return
-        for assumption in self._found:
+        for assumption in self._left(self._is_tried(outputs, None)):
             if (assumption.sizes or assumption.apart) and assumption.is_visible(outputs):
                 assumption.note()
             if assumption.not_0 and assumption.is_0_visible(outputs):
@@ -317,6 +315,10 @@ class SoftSizes:
                 torch.set_rng_state(state)
         return True
 
+    def _left(self, tried: bool) -> list[Assumption]:
+        """Those of which trials say nothing."""
+        return [a for a in self._found if a.apart or not tried]
+
     def _assume_not(self, cases: Iterable[tuple[Size, int]]) -> None:
         for n, number in cases:
             self._facts.assume_not_0(n - number)
@@ -334,12 +336,13 @@ class SoftSizes:
         doubted = [(x, g) for x, g in pairs if g is not None and not _lies_surely(g)]
         if doubted and inputs_are_plain(self._graph):
             doubted = [(x, g) for x, g in doubted if not _is_proven_plain(g)]
-        if not doubted or self._is_tried((), Backward(roots, seeds, *zip(*doubted, strict=True))):
+        if not doubted:
             return
+        tried = self._is_tried((), Backward(roots, seeds, *zip(*doubted, strict=True)))
         gradients = [g for g in found if g is not None]
-        for assumption in self._found:
+        for assumption in self._left(tried):
             if assumption.shapes(gradients):
                 assumption.note()
-        for n in own:
+        for n in () if tried else own:
             if any(_lies_unsummed(gradient, n) for gradient in gradients):
                 n.facts.assume_not_0(n - 1)
