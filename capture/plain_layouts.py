@@ -50,16 +50,17 @@ def inputs_are_plain(graph: torch.fx.Graph) -> bool:
     return all(_is_plain(value) for value in values if isinstance(value, Fake))
 
 
-def is_surely_plain(node: Node) -> bool:
-    """Whether what it gives lies plainly where sizes are 1, too, in a graph whose inputs are plain."""
+def is_surely_plain(node: Node, proven: set[Node]) -> bool:
+    """Whether what it gives lies plainly where sizes are 1, too, in a graph whose inputs are plain.  `proven`: those that do, to which it is added."""
     passed, stack = {node}, [node]
     while stack:
         operands = _operands(stack.pop())
         if operands is None:
             return False
-        new = [n for n in operands if n not in passed]
+        new = [n for n in operands if n not in passed and n not in proven]
         passed.update(new)
         stack += new
+    proven |= passed
     return True
 
 

@@ -194,8 +194,8 @@ def _lies_surely(gradient: Fake) -> bool:
     return known and (len(gradient.shape) < 2 or base_of(gradient.node).target in ALWAYS_FRESH)
 
 
-def _is_proven_plain(gradient: Fake) -> bool:
-    return all(map(surely_positive, gradient.shape)) and is_surely_plain(gradient.node)
+def _is_proven_plain(gradient: Fake, proven: set[torch.fx.Node]) -> bool:
+    return all(map(surely_positive, gradient.shape)) and is_surely_plain(gradient.node, proven)
 
 
 def _draws_behind(last: torch.fx.Node) -> bool:
@@ -335,7 +335,8 @@ class SoftSizes:
         pairs = zip(leaves, found, strict=True)
         doubted = [(x, g) for x, g in pairs if g is not None and not _lies_surely(g)]
         if doubted and inputs_are_plain(self._graph):
-            doubted = [(x, g) for x, g in doubted if not _is_proven_plain(g)]
+            proven: set[torch.fx.Node] = set()
+            doubted = [(x, g) for x, g in doubted if not _is_proven_plain(g, proven)]
         if not doubted:
             return
         tried = self._is_tried((), Backward(roots, seeds, *zip(*doubted, strict=True)))
