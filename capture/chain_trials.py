@@ -45,12 +45,12 @@ class Called:
 
 @dataclass(frozen=True, eq=False)
 class Backward:
-    """`gradients` of `leaves`, None where there is none, from `seeds`, those of `roots`."""
+    """`gradients` of `leaves` from `seeds`, those of `roots`."""
 
     roots: Sequence[Fake]
     seeds: Sequence[Fake]
     leaves: Sequence[Fake]
-    gradients: Sequence[Fake | None]
+    gradients: Sequence[Fake]
 
 
 class Chain:
@@ -73,6 +73,11 @@ class Chain:
         if self.facts.has_late:
             return False
         usual = self._usual()
+        at = self._at(usual)
+        if self.back is not None and any(
+            _is_large(f, at) for call in self.calls for f in (*call.tensors, *call.results)
+        ):
+            return False  # nothing would lead back through such a call
         return self._holds(usual) and self._is_alike(usual) is True
 
     def is_alike(self, size: Size, number: int, alone: bool) -> bool | None:
@@ -164,7 +169,8 @@ class _Run:
     def _made_again(self, call: Called) -> bool:
         """Whether what was written shares memory as recorded."""
         fakes = call.tensors
-        if not can_be_tried(call.fn) or any(map(self._is_large, (*fakes, *call.results))):
+        large = any(_is_large(f, self.at) for f in (*fakes, *call.results))
+        if large or not can_be_tried(call.fn):
             return True  # as the formulas say
         if call.fn is ATTENTION and any(f.device.type != "cpu" for f in fakes):
             return True  # each device has its own
@@ -219,9 +225,6 @@ class _Run:
         shape, strides = self._numbers(f.shape), self._numbers(f.stride())
         return torch.empty_strided(shape, strides, dtype=f.dtype, device="cpu").zero_()
 
-    def _is_large(self, f: Fake) -> bool:
-        return math.prod(self._numbers(f.shape)) > SMALL
-
     def _numbers(self, numbers: Iterable[Int]) -> tuple[int, ...]:
         return tuple(evaluated(n, self.at) for n in numbers)
 
@@ -255,10 +258,9 @@ class _Run:
         with torch.autograd.set_multithreading_enabled(False):
             found = torch.autograd.grad(roots, leaves, seeds, allow_unused=True)
         for t, f in zip(found, back.gradients, strict=True):
-            if t is None or f is None:
-                if t is not f:
-                    return False
-            elif not self._lies_alike(t, f) or not self._is_handed_on_alike(t, f, seeds):
+            if t is None or not self._lies_alike(t, f):
+                return False
+            if not self._is_handed_on_alike(t, f, seeds):
                 return False
         return True
 
@@ -267,6 +269,10 @@ class _Run:
         assert self.chain.back is not None
         wanted = [f.memory is seed.memory for seed in self.chain.back.seeds]
         return wanted == [_place(t) == _place(seed) for seed in seeds]
+
+
+def _is_large(f: Fake, at: Callable[[Symbol], int]) -> bool:
+    return math.prod(evaluated(n, at) for n in f.shape) > SMALL
 
 
 def _place(t: torch.Tensor) -> int:

@@ -18,10 +18,20 @@ from frameloom.capture.aten_op import draws
 from frameloom.capture.chain_trials import Backward, Called, Chain, leading_to
 from frameloom.capture.fake import Fake
 from frameloom.capture.layout_trials import can_be_tried, lies_alike
+from frameloom.capture.plain_layouts import base_of, inputs_are_plain, is_surely_plain
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import SizedFake, strides_of
 from frameloom.capture.values.size import lone_symbol
-from frameloom.ir.size import Int, Size, largest, late_in, may_exceed_1, same, substitute
+from frameloom.ir.size import (
+    Int,
+    Size,
+    largest,
+    late_in,
+    may_exceed_1,
+    same,
+    substitute,
+    surely_positive,
+)
 from frameloom.ir.size_facts import Facts
 from frameloom.ir.soft import Soft
 
@@ -96,7 +106,7 @@ class Assumption:
             return False
         ends = {f.node for f in outputs if isinstance(f, SizedFake) and self._counts_in(f)}
         open_ = (f for f in self.results if isinstance(f, SizedFake) and len(f.own_shape) > 1)
-        stack = [f.node for f in open_ if _base(f.node).target not in FRESH]
+        stack = [f.node for f in open_ if base_of(f.node).target not in FRESH]
         passed = set(stack)
         while stack:
             node = stack.pop()
@@ -130,16 +140,9 @@ def _leads_to(output: Fake, fake: Fake) -> bool:
     return True
 
 
-def _base(node: Any) -> Any:
-    """What it is a view of."""
-    while is_view(node):
-        node = node.args[0]
-    return node
-
-
 def _lies_unsummed(gradient: Fake, n: Size) -> bool:
     """Whether it is a sum over nothing but a dimension of size n, where autograd sums nothing if that is 1, and whose operand lies otherwise."""
-    node = _base(gradient.node)
+    node = base_of(gradient.node)
     if node.target is not aten.sum.dim_IntList or node.args[2:3] != (True,):
         return False
     summed, found = node.args[0].meta["val"], node.meta["val"]
@@ -182,13 +185,17 @@ def has_strides_if_empty(fake: Fake) -> bool:
 
 def _is_fresh(result: Fake) -> bool:
     """Whether a call's result is laid out anew, and plainly, whichever sizes are 1."""
-    return is_plain(result) and _base(result.node).target in ALWAYS_FRESH
+    return is_plain(result) and base_of(result.node).target in ALWAYS_FRESH
 
 
 def _lies_surely(gradient: Fake) -> bool:
     """Whether sizes of 1 make no difference to how it lies."""
     known = not any(isinstance(n, Size) for n in (*gradient.shape, *gradient.stride()))
-    return known and (len(gradient.shape) < 2 or _base(gradient.node).target in ALWAYS_FRESH)
+    return known and (len(gradient.shape) < 2 or base_of(gradient.node).target in ALWAYS_FRESH)
+
+
+def _is_proven_plain(gradient: Fake, proven: set[torch.fx.Node]) -> bool:
+    return all(map(surely_positive, gradient.shape)) and is_surely_plain(gradient.node, proven)
 
 
 def _draws_behind(last: torch.fx.Node) -> bool:
@@ -263,13 +270,8 @@ class SoftSizes:
 
     def settle(self, outputs: Sequence[Fake]) -> None:
         """The recording is over."""
-        for assumption in self._found:  # trials are of sizes 0 and 1
-            if assumption.apart and assumption.is_visible(outputs):
-                assumption.note()
-        if self._is_tried(outputs, None):
-            return
-        for assumption in self._found:
-            if assumption.sizes and assumption.is_visible(outputs):
+        for assumption in self._left(self._is_tried(outputs, None)):
+            if (assumption.sizes or assumption.apart) and assumption.is_visible(outputs):
                 assumption.note()
             if assumption.not_0 and assumption.is_0_visible(outputs):
                 for n in assumption.not_0:
@@ -284,11 +286,9 @@ class SoftSizes:
         if back is None:
             calls = leading_to(self._calls, outputs, _is_fresh)
             soft = Soft()
-        elif any(g is not None and not _lies_surely(g) for g in back.gradients):
+        else:
             calls = leading_to(self._calls, back.roots, lambda result: False)
             soft = self._facts.soft
-        else:
-            return True
         not_1 = soft.not_1 | soft.alone | {n for call in calls for n in call.not_1}
         not_0 = soft.not_0 | {n for call in calls for n in call.not_0}
         if not (not_1 or not_0):
@@ -315,6 +315,10 @@ class SoftSizes:
                 torch.set_rng_state(state)
         return True
 
+    def _left(self, tried: bool) -> list[Assumption]:
+        """Those of which trials say nothing."""
+        return [a for a in self._found if a.apart or not tried]
+
     def _assume_not(self, cases: Iterable[tuple[Size, int]]) -> None:
         for n, number in cases:
             self._facts.assume_not_0(n - number)
@@ -328,12 +332,18 @@ class SoftSizes:
     ) -> None:
         """Those of inputs are recorded, too: tensors of which autograd lays out anew what leaves get."""
         own = tuple(self._facts.soft.not_1)  # of the derivatives themselves
-        if self._is_tried((), Backward(roots, seeds, leaves, found)):
+        pairs = zip(leaves, found, strict=True)
+        doubted = [(x, g) for x, g in pairs if g is not None and not _lies_surely(g)]
+        if doubted and inputs_are_plain(self._graph):
+            proven: set[torch.fx.Node] = set()
+            doubted = [(x, g) for x, g in doubted if not _is_proven_plain(g, proven)]
+        if not doubted:
             return
+        tried = self._is_tried((), Backward(roots, seeds, *zip(*doubted, strict=True)))
         gradients = [g for g in found if g is not None]
-        for assumption in self._found:
+        for assumption in self._left(tried):
             if assumption.shapes(gradients):
                 assumption.note()
-        for n in own:
+        for n in () if tried else own:
             if any(_lies_unsummed(gradient, n) for gradient in gradients):
                 n.facts.assume_not_0(n - 1)
