@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from frameloom.ir.size import Apply, Atom, Int, Monomial, Size, terms_of
@@ -161,10 +161,25 @@ class Ranges(ABC):
         before = {s: self._ranges[s] for s in symbols}
         self._ranges.update({s: (max(low, 2), high) for s, (low, high) in before.items()})
         kept, self._found = self._found, {}
+        for atom in _applied(n):
+            (low, high), (least, most) = self._ranges[atom], self._range_applied(atom)
+            before.setdefault(atom, (low, high))
+            self._ranges[atom] = max(low, least), min(high, most)
+            self._found = {}
         found = self.range_of(n)
         self._ranges.update(before)
         self._found = kept
         return found
+
+
+def _applied(n: Int) -> Iterator[Apply]:
+    """Quotients, extremes and the like in it, those behind that others are made of."""
+    for monomial, _ in n.terms if isinstance(n, Size) else ():
+        for atom in monomial:
+            if isinstance(atom, Apply):
+                for arg in atom.args:
+                    yield from _applied(arg)
+                yield atom
 
 
 def _is_extreme(monomial: Monomial) -> bool:
