@@ -15,6 +15,9 @@ LINE = nn.Conv1d(8, 8, 3)
 NORM = nn.LayerNorm(8)
 SHAPES = [(3, 6, 5), (4, 8, 7), (2, 4, 9), (1, 5, 5), (1, 2, 2), (20, 7, 3), (2, 8, 2), (5, 2, 8)]
 
+# Of a batch of one, or a width of one, eager's gradient has another stride in that dimension: an entry of its own.
+OTHERWISE_AT_1 = ("line", "patches")
+
 
 def last(x):
     return x.permute(0, 3, 1, 2)
@@ -53,7 +56,8 @@ def test_channels_last(name, gradient):
             wanted.square().sum().backward()
             torch.testing.assert_close(mine.grad, own.grad, atol=1e-3, rtol=1e-4)
             assert mine.grad.stride() == own.grad.stride(), shape
-    assert frameloom.stats()["graphs"] <= graphs
+    own_entry = gradient and name in OTHERWISE_AT_1
+    assert frameloom.stats()["graphs"] <= graphs + own_entry
 
 
 def test_images_padded_on_one_side():
