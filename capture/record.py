@@ -50,11 +50,13 @@ from frameloom.capture.late_sizes import (
     undecided,
 )
 from frameloom.capture.number_inputs import (
+    TAKE_BITS,
     NumberInputs,
     has_symbols,
     takes_numbers,
     with_sizes,
     without_numbers,
+    without_symbols,
 )
 from frameloom.capture.number_ranges import check_numbers, guard_ranges
 from frameloom.capture.outputs import Outputs, recorded_views, told_views
@@ -245,6 +247,9 @@ class Recorder(TorchDispatchMode):
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: object
     ) -> Any:
         """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
+        if fn in TAKE_BITS and (has_symbols(args) or has_symbols(kwargs.values())):
+            args = without_symbols(args)
+            kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
         self.where, self.old, self.function = where, len(self.fakes), fn
         self.last, self.outs, self.assumes = self.graph._root.prev, set(), False
         self.inference = torch.is_inference_mode_enabled()
