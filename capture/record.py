@@ -47,6 +47,7 @@ from frameloom.capture.late_sizes import (
     avoid_parts,
     check_device,
     check_returned,
+    numbers_compared,
     undecided,
 )
 from frameloom.capture.number_inputs import (
@@ -599,6 +600,7 @@ class Recorder(TorchDispatchMode):
 
     def _drop_dead(self) -> None:
         stays = self.numbers.check() | {source.node for source in assumed(self)}
+        stays |= numbers_compared(self)
         for node in reversed(self.graph.nodes):
             if node.users or node.op in ("placeholder", "output") or node in stays:
                 continue
