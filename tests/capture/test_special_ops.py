@@ -114,3 +114,22 @@ def test_a_size_that_was_read_as_a_number():
     with pytest.raises(Break):
         with_sizes([3, bits])
     assert with_sizes([3, -1, -(1 << 63)]) == [3, -1, -(1 << 63)]
+
+
+REFUSED = {
+    "std": (lambda i: i.std(), torch.ones(3, dtype=torch.int64)),
+    "softmax": (lambda i: i.softmax(0), torch.ones(3, dtype=torch.int64)),
+    "max": (lambda i: i[:0].max(0)[0], torch.ones(2, 3)),
+    "mode": (lambda i: i[:0].mode(0)[0], torch.ones(2, 3)),
+    "index_copy": (lambda i: i.float().index_copy(0, i, i.float()), torch.zeros(1, dtype=torch.int32)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_gpu_refuses_behind_numbers_that_it_draws(name):
+    """No such call starts anew: what is changed before stays so."""
+    op, given = REFUSED[name]
+    runner = Lowering()
+    with torch.no_grad(), contextlib.suppress(RuntimeError, IndexError):
+        _capture.JitFunction(lambda x, i: (x.uniform_(), op(i))[1], runner)(torch.ones(3), given)
+    assert runner.breaks
