@@ -16,6 +16,7 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.aten_op import draws, may_raise
+from frameloom.capture.dead_calls import refused_behind_effects
 from frameloom.capture.exception_paths import is_caught
 from frameloom.capture.instr import Instr
 from frameloom.capture.values.base import Avoid
@@ -79,7 +80,12 @@ def _site_or(t: Tracer, otherwise: Break) -> tuple[CodeType, int]:
 
 def _has_effects(t: Tracer) -> bool:
     """Whether the program has changed anything so far that was there before."""
-    if t.draws or any(fake.memory.version for _, _, fake in t.recorder.inputs):
+    return any(fake.memory.version for _, _, fake in t.recorder.inputs) or _has_own_effects(t)
+
+
+def _has_own_effects(t: Tracer) -> bool:
+    """... beside tensors."""
+    if t.draws:
         return True
     values = t.changed.values()
     return any(v.origin is not None or getattr(v, "real", None) is not None for v in values)
@@ -101,6 +107,10 @@ def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) 
     sites = [*t.rerun_sites, *t.fallible_sites]
     if sites and not may:
         raise Avoid(sites[0])
+    if not may and (graph.mutated or not may_draw_again(graph) or _has_own_effects(t)):
+        refused = refused_behind_effects(graph.graph.nodes)
+        if refused is not None and not t.session.is_avoided(*refused.meta["site"]):
+            raise Avoid(refused.meta["site"])
     # Python may raise there, in front of all that writes.
     if t.recorder.numbers.checked and not ours:
         return not t.session.per_code and may_draw_again(graph)

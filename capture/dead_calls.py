@@ -1,19 +1,22 @@
-"""Calls whose results nobody uses: they are left out of the graph, unless the op would refuse its arguments, which shape functions do not always say.
+"""Calls that an op would refuse, which shape functions do not always say: of those whose results nobody uses, which are left out of the graph
+otherwise, and of those in graphs that cannot start anew, whose writes come behind them.
 
-In: a node that nothing needs.  Out: whether its kernel raises, tried with small tensors of ones; then the program has to make the call itself.
+In: a node.  Out: whether its kernel raises, tried with small tensors of ones, and of zeros; then the program has to make the call itself.
 They lie on the CPU for a GPU's calls, too, whose assertions would end all work there: what one device refuses, the other mostly does.
 Calls on tensors of several devices, most of which are mistakes, are made by the program.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.fx
 
-from frameloom.capture.aten_op import draws, facts_of
+from frameloom.capture.aten_op import draws, facts_of, may_raise
 from frameloom.capture.fake import Fake
+from frameloom.ir.fallible import never_raises
 from frameloom.ir.size import Size, hint_of
 
 MOST = 1 << 16  # elements of all arguments
@@ -26,39 +29,92 @@ def site_of(code: Any, index: int) -> tuple[Any, int]:
 
 
 def is_refused(node: torch.fx.Node) -> bool:
-    if node.meta.get("site") is None or not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    if node.target.namespace != "aten" or facts_of(node.target).behaviour != "pure" or draws(node):
+    if not _can_be_tried(node):
         return False
     if _on_several_devices(node):
         return True
-    room = [MOST]
-    try:
-        given = torch.fx.node.map_aggregate((node.args, node.kwargs), lambda a: _plain(a, room))
-    except _TooLarge:
+    error = _refusal(node)
+    # Of a dtype, rather than of an op without a kernel.
+    return not isinstance(error, NotImplementedError | None) or "not implemented for '" in str(
+        error
+    )
+
+
+def refused_behind_effects(nodes: Iterable[torch.fx.Node]) -> torch.fx.Node | None:
+    """The first of these that its device refuses, as far as that is known."""
+    seen = set()
+    for node in nodes:
+        if not _can_be_tried(node) or _is_known_to_pass(node):
+            continue
+        call = torch.fx.node.map_aggregate((node.args, node.kwargs), _described)
+        if (key := (node.target, repr(call))) in seen:
+            continue
+        seen.add(key)
+        error = _refusal(node)
+        # Floats that have no kernel on the CPU may have one on a GPU.
+        floats = any(f.device.type != "cpu" and f.is_floating_point() for f in _fakes_of(node))
+        if error is not None and not (floats and "not implemented for" in str(error)):
+            return node
+    return None
+
+
+def _can_be_tried(node: torch.fx.Node) -> bool:
+    if node.meta.get("site") is None or not isinstance(node.target, torch._ops.OpOverload):
         return False
-    args, kwargs = given
-    try:
-        with torch._C._DisableTorchDispatch(), torch.no_grad():
-            node.target(*args, **kwargs)
-    except NotImplementedError as error:
-        return "not implemented for '" in str(error)  # a dtype, rather than an op without a kernel
-    except (RuntimeError, IndexError, ValueError, TypeError):
-        return True
-    return False
+    is_pure = node.target.namespace == "aten" and facts_of(node.target).behaviour == "pure"
+    return is_pure and not draws(node)
+
+
+def _is_known_to_pass(node: torch.fx.Node) -> bool:
+    """It was checked while it was recorded, or breaks the graph anyway where it could raise."""
+    target: Any = node.target
+    if torch.Tag.pointwise in target.tags or never_raises(str(target)):
+        return all(f.is_floating_point() for f in _fakes_of(node))  # which all of them take
+    return may_raise(node, at_once=True)
+
+
+def _refusal(node: torch.fx.Node) -> Exception | None:
+    """What the kernel says of small tensors; None where it computes, or cannot be tried."""
+    found = None
+    for number in (1, 0):  # zeros are places wherever there are some, and no divisors
+        room = [MOST]
+        try:
+            given = torch.fx.node.map_aggregate(
+                (node.args, node.kwargs),
+                lambda a, number=number, room=room: _plain(a, number, room),
+            )
+        except _TooLarge:
+            return None
+        args, kwargs = given
+        try:
+            with torch._C._DisableTorchDispatch(), torch.no_grad():
+                node.target(*args, **kwargs)
+            return None
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            found = found or error
+    return found
+
+
+def _described(a: Any) -> Any:
+    """What tells a call that is tried from others."""
+    fake = a.meta.get("val") if isinstance(a, torch.fx.Node) else None
+    return (fake.dtype, fake.shape, fake.stride()) if isinstance(fake, Fake) else a
+
+
+def _fakes_of(node: torch.fx.Node) -> list[Fake]:
+    return [v for a in node.all_input_nodes if isinstance(v := a.meta.get("val"), Fake)]
 
 
 def _on_several_devices(node: torch.fx.Node) -> bool:
     """But for single numbers, which every device takes from the CPU."""
-    fakes = [v for a in node.all_input_nodes if isinstance(v := a.meta.get("val"), Fake)]
-    return len({f.device for f in fakes if f.device.type != "cpu" or f.dim()}) > 1
+    return len({f.device for f in _fakes_of(node) if f.device.type != "cpu" or f.dim()}) > 1
 
 
 class _TooLarge(Exception):
     """Trying it would take long, or is not possible here."""
 
 
-def _plain(a: Any, room: list[int]) -> Any:
+def _plain(a: Any, number: int, room: list[int]) -> Any:
     if isinstance(a, Size):
         return int(hint_of(a))
     if isinstance(a, torch.device):
@@ -74,5 +130,5 @@ def _plain(a: Any, room: list[int]) -> Any:
     if room[0] < 0:
         raise _TooLarge
     with torch._C._DisableTorchDispatch():
-        one = 1 + 1j if like.dtype.is_complex else 1
-        return torch.empty_strided(shape, strides, dtype=like.dtype).fill_(one)
+        filling = number * (1 + 1j) if like.dtype.is_complex else number
+        return torch.empty_strided(shape, strides, dtype=like.dtype).fill_(filling)

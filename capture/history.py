@@ -87,7 +87,7 @@ def history(fake: Fake) -> list[Any]:
 
 def _memories(function: Any, recorder: Recorder) -> Iterator[Any]:
     """Of what it saves in eager; None for what is no Fake."""
-    for tensor in _saved_by(function):
+    for tensor in saved_by(function):
         memory = tensor.memory if isinstance(tensor, Fake) else None
         yield memory
         if memory in recorder.instead:
@@ -97,7 +97,7 @@ def _memories(function: Any, recorder: Recorder) -> Iterator[Any]:
             yield other
 
 
-def _saved_by(function: Any) -> Iterator[Any]:
+def saved_by(function: Any) -> Iterator[Any]:
     for name in _names(type(function)):
         value = getattr(function, name)
         for saved in value if isinstance(value, tuple | list) else (value,):

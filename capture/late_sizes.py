@@ -24,7 +24,7 @@ from frameloom.capture.sized import SizedMeta, strides_of
 from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.const import ConstValue
 from frameloom.errors import Break
-from frameloom.ir.size import Int, Size, late_in
+from frameloom.ir.size import Int, Size, atoms_of, late_in
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -281,6 +281,19 @@ def assumed(recorder: Recorder) -> list[Result]:
     """Where sizes come from that are not just any."""
     symbols = [s for n in recorder.facts.late_conditions() for s in late_in(n)]
     return [s.source for s in dict.fromkeys(symbols) if not s.source.is_erased]
+
+
+def numbers_compared(recorder: Recorder) -> set[Any]:
+    """The nodes of numbers that such sizes are compared with: the plan does that, whether anything else needs them or not."""
+    facts = recorder.facts
+    symbols = {
+        s: None
+        for n in facts.late_conditions()
+        if not any(s.source.is_erased for s in late_in(n))
+        for s in atoms_of(n)
+    }
+    given = [s for s in symbols if not s.late and s.source.kind == "int"]
+    return {recorder.numbers.size(facts.make({(s,): 1})) for s in given}
 
 
 def avoid_parts(recorder: Recorder) -> None:

@@ -23,6 +23,10 @@ from frameloom.ir.size_node import Node, size_of
 
 aten = torch.ops.aten
 SEQUENCES = (list, tuple, torch.Size)
+# C++ code of theirs takes the bits of a torch.SymInt for an int.
+TAKE_BITS = frozenset({torch.rms_norm, torch.nn.functional.rms_norm})
+# The bits of such a one: where its object is, behind 101.
+BITS = range(-0b011 << 61, -0b010 << 61)
 # Ops whose results have the same form whatever the number, beside those that work on each element by itself.
 FORM_IS_FIXED = frozenset({
     aten.fill.Scalar, aten.fill_.Scalar, aten.full.default, aten.full_like.default, aten.new_full.default, aten.scalar_tensor.default,
@@ -59,6 +63,8 @@ def with_sizes(value: Any) -> Any:
         return bool(value) if isinstance(value, torch.SymBool) else float(value)
     if type(value) in SEQUENCES:
         return type(value)(map(with_sizes, value))
+    if type(value) is int and value in BITS:
+        raise Break("unsupported_op", "PyTorch takes a size for another number")
     return value
 
 

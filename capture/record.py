@@ -47,14 +47,17 @@ from frameloom.capture.late_sizes import (
     avoid_parts,
     check_device,
     check_returned,
+    numbers_compared,
     undecided,
 )
 from frameloom.capture.number_inputs import (
+    TAKE_BITS,
     NumberInputs,
     has_symbols,
     takes_numbers,
     with_sizes,
     without_numbers,
+    without_symbols,
 )
 from frameloom.capture.number_ranges import check_numbers, guard_ranges
 from frameloom.capture.outputs import Outputs, recorded_views, told_views
@@ -245,6 +248,9 @@ class Recorder(TorchDispatchMode):
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: object
     ) -> Any:
         """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
+        if fn in TAKE_BITS and (has_symbols(args) or has_symbols(kwargs.values())):
+            args = without_symbols(args)
+            kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
         self.where, self.old, self.function = where, len(self.fakes), fn
         self.last, self.outs, self.assumes = self.graph._root.prev, set(), False
         self.inference = torch.is_inference_mode_enabled()
@@ -594,6 +600,7 @@ class Recorder(TorchDispatchMode):
 
     def _drop_dead(self) -> None:
         stays = self.numbers.check() | {source.node for source in assumed(self)}
+        stays |= numbers_compared(self)
         for node in reversed(self.graph.nodes):
             if node.users or node.op in ("placeholder", "output") or node in stays:
                 continue

@@ -102,10 +102,38 @@ def _is_no_list_of_places(x: torch.Tensor, dim: Any, index: torch.Tensor, *rest:
     return index.dtype is not torch.int64 or index.dim() > 1
 
 
+def _is_no_index(x: torch.Tensor, dim: Any, index: torch.Tensor, *rest: Any) -> bool:
+    return index.dtype not in (torch.int64, torch.int32)
+
+
+def _are_no_classes(x: torch.Tensor, target: torch.Tensor, *rest: Any) -> bool:
+    return target.dtype is not torch.int64  # some take bytes, too
+
+
 # What kernels refuse of other arguments where the meta kernel takes any.
 REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     aten.index_fill: _is_no_list_of_places,
     aten.index_fill_: _is_no_list_of_places,
+    aten.index_copy: _is_no_list_of_places,
+    aten.index_copy_: _is_no_list_of_places,
+    **{
+        getattr(aten, name): _is_no_index
+        for name in ("index_select", "index_add", "index_add_", "index_reduce", "index_reduce_")
+    },
+    **{
+        getattr(aten, name): _are_no_classes
+        for name in (
+            "nll_loss_forward",
+            "nll_loss2d_forward",
+            "multi_margin_loss",
+            "multilabel_margin_loss_forward",
+        )
+    },
+    aten.binary_cross_entropy: lambda x, target, *rest: x.dtype is not target.dtype,
+    **{
+        func: lambda x, mask, *rest: mask.dtype is not torch.bool
+        for func in (aten.masked_fill, aten.masked_fill_)
+    },
     aten.embedding: lambda weight, index, *rest: index.dtype not in (torch.int64, torch.int32),
     aten.bucketize: lambda x, boundaries: boundaries.dim() != 1,
 }

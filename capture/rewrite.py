@@ -88,9 +88,9 @@ class Piece:
                 raise Skip(f"{generator.describe()} is dropped, and cleans up when it is")
         self.outputs = tensors_in(self.needed)
         check_that_leaves_stay_inside(t, self.outputs)
-        self.detached = detached(self.outputs, t.went_back)
+        self.detached = detached(self.outputs, t.went_back > 0)
         self.inferred = inferred(self.outputs)
-        self.spent = Used(t, self.outputs)
+        self.spent = Used(t, self.outputs, not capture.compiler.options.fullgraph)
         self.graph: CapturedGraph | None = None
         self.compiled: Any = None
         self.by_identity = (

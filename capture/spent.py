@@ -5,13 +5,16 @@ In eager such a tensor still has a history, of which autograd says that it was f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.history import history, without_autocast
+from frameloom.capture.fake import Fake
+from frameloom.capture.history import history, saved_by, without_autocast
 from frameloom.capture.late_sizes import avoid_late
+from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break, Skip
 
 if TYPE_CHECKING:
@@ -28,43 +31,66 @@ TWICE = (
 
 class Spent(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, made: tuple[Any], *ends: Any) -> Any:
+    def forward(context: Any, made: tuple[Any, ...], *ends: Any) -> Any:
+        context.save_for_backward(*made[1:])
         return made[0]  # no argument, as a write to one would count
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> Any:
+        _ = context.saved_tensors  # raises where one was changed
         raise RuntimeError(TWICE)
 
 
+@dataclass(frozen=True)
+class Past:
+    """Of an output: to which of the ends its history leads, and which of the outputs and of the ends (as their complements) eager's nodes save
+    that a pass comes to before it finds one that was freed."""
+
+    ends: tuple[int, ...]
+    saved: tuple[int, ...]
+
+
 def with_spent_histories(
-    which: Mapping[int, tuple[int, ...]], outputs: tuple[Any, ...], *ends: Any
+    which: Mapping[int, Past], outputs: tuple[Any, ...], *ends: Any
 ) -> tuple[Any, ...]:
-    """Called from new code.  `which`: the outputs, and to which of `ends` their histories lead: a backward pass from others, too,
-    comes there only after it has asked for these."""
+    """Called from new code.  `which`: of the outputs, those computed from others behind these.  A backward pass from others, too, comes to the
+    ends only after it has asked for these."""
+    made = list(outputs)
     with torch.enable_grad():
         anchor = torch.empty(0, requires_grad=True)
-        return tuple(
-            Spent.apply((out.detach(),), anchor, *[ends[k] for k in which[n]])  # type: ignore[no-untyped-call]
-            if n in which
-            else out
-            for n, out in enumerate(outputs)
-        )
+        for n, past in which.items():
+            made[n] = made[n].detach()
+            saved = [made[k] if k >= 0 else ends[~k] for k in past.saved]
+            saved = [t for t in saved if not t.is_inference()]
+            leading = [ends[k] for k in past.ends]
+            made[n] = Spent.apply((made[n], *saved), anchor, *leading)  # type: ignore[no-untyped-call]
+    return tuple(made)
 
 
 class Used:
     """Those of the outputs whose history is used up."""
 
-    def __init__(self, t: Tracer, outputs: list[TensorValue]) -> None:
-        self.which: dict[int, tuple[int, ...]] = {}
+    def __init__(self, t: Tracer, outputs: list[TensorValue], may_break: bool) -> None:
+        self.which: dict[int, Past] = {}
         ends: dict[int, Any] = {}
         given = {id(f): key for key, _, f in t.recorder.inputs}
+        found: list[tuple[int, int]] = []
         for n, value in enumerate(outputs if t.went_back else ()):
             if _has_history(t, value) and _is_freed(t, value):
-                with t.recorder:
-                    nodes = history(value.fake)
-                own = [f for node in nodes if id(f := getattr(node, "variable", None)) in given]
-                ends.update({id(f): given[id(f)] for f in own})
-                self.which[n] = tuple([*ends].index(id(f)) for f in own)
+                found.append((value.fake.grad_fn._sequence_nr(), n))  # type: ignore[union-attr]
+        for _, n in sorted(found):
+            with t.recorder:
+                nodes = history(outputs[n].fake)
+            own = [f for node in nodes if id(f := getattr(node, "variable", None)) in given]
+            ends.update({id(f): given[id(f)] for f in own})
+            memories, before = _before_freed(nodes)
+            if may_break:
+                _stay_apart(t, before)
+            read = [f for _, _, f in t.recorder.inputs if f.memory in memories]
+            ends.update({id(f): given[id(f)] for f in read})
+            saved = [k for k, o in enumerate(outputs) if o.fake.memory in memories]
+            saved += [~[*ends].index(id(f)) for f in read]
+            self.which[n] = Past(tuple([*ends].index(id(f)) for f in own), tuple(saved))
         self.ends = [*ends.values()]
 
     def emit(self, r: Rebuilder) -> None:
@@ -79,6 +105,31 @@ class Used:
         for origin in self.ends:
             r.load_origin(origin)
         code.call(2 + len(self.ends))
+
+
+def _before_freed(nodes: Sequence[Any]) -> tuple[set[Any], list[Any]]:
+    """Those that a pass comes to before it finds one that has let go of what it saved, and the memories that these save."""
+    memories: set[Any] = set()
+    nodes = sorted(nodes, key=lambda node: -node._sequence_nr())
+    for n, node in enumerate(nodes):
+        try:
+            saved = [*saved_by(node)]
+        except RuntimeError:
+            return memories, nodes[:n]
+        memories.update(f.memory for f in saved if isinstance(f, Fake) and f.memory is not None)
+    return memories, nodes
+
+
+def _stay_apart(t: Tracer, nodes: Sequence[Any]) -> None:
+    """Captures again, with a break before the first of these that is made behind the backward pass: where a pass fails, it has given gradients to
+    what they lead to."""
+    numbers = {node._sequence_nr() for node in nodes}
+    for fake in t.recorder.fakes:
+        if fake.made_at is None or fake.grad_fn is None or t.session.is_avoided(*fake.made_at):
+            continue
+        number = fake.grad_fn._sequence_nr()
+        if number in numbers and number >= t.went_back:
+            raise Avoid(fake.made_at)
 
 
 def _has_history(t: Tracer, value: TensorValue) -> bool:

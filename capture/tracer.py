@@ -114,7 +114,8 @@ class Tracer:
         self._globals: dict[int, DictValue] = {}
         self._pins: dict[int, Any] = {}
         self._patterns: dict[int, Pattern | None] = {}  # by id of an input
-        self.went_back = False  # whether a backward pass was captured
+        # The number of autograd's next node behind the last backward pass that was captured; 0 where none was.
+        self.went_back = 0
         self.gradients_set: set[int] = set()  # fakes that became the gradient of a tensor
         self.leaves: dict[int, Any] = {}  # of autograd's, made here (leaves.py)
         self.elements: dict[Any, SymbolicNumber] = {}  # nodes of one element, as numbers

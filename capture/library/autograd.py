@@ -118,9 +118,9 @@ def _going_back(t: Tracer) -> Iterator[None]:
     site = (t.frame.code, t.frame.at.index)
     if t.session.is_avoided(*site):
         raise Break("autograd", "a backward pass that cannot be recorded")
-    t.went_back = True
     try:
         yield
+        t.went_back = torch._C._autograd._get_sequence_nr()
     except Break as cause:
         raise Avoid(site) from cause
 

@@ -1,11 +1,20 @@
 """Ops of CUDA tensors that are recorded in their own way, captured where there is no GPU."""
 
+import contextlib
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._pytree import tree_leaves
 
+import frameloom
+from frameloom.capture import _capture
+from frameloom.capture.number_inputs import with_sizes
+from frameloom.capture.varying import Pattern
+from frameloom.errors import Break
 from frameloom.ir.program import Extern
-from tests.capture.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
+from tests.capture.test_cuda_graphs import CUDA, Lowering, _tensors_seem_to_be_on_a_gpu, lowered
 
 __all__ = ["_tensors_seem_to_be_on_a_gpu"]  # a fixture
 ATTENTION = "aten.scaled_dot_product_attention.default"
@@ -74,3 +83,53 @@ def test_small_products_are_loops(n, steps):
 def test_a_small_layer_is_one_kernel():
     layer = torch.nn.Linear(8, 4)
     assert lowered(lambda x: torch.relu(layer(x)), torch.randn(3, 8))[1] == ["cuda:0"]
+
+
+@pytest.mark.parametrize("norm", [F.rms_norm, torch.rms_norm])
+def test_a_norm_whose_shape_is_a_size_that_varies(norm, monkeypatch):
+    """PyTorch's C++ code takes the bits of the size for a number."""
+    fake = Pattern.fake
+
+    def on_gpu(pattern, facts, tensor, origin):
+        like = SimpleNamespace(
+            shape=tensor.shape, stride=tensor.stride, dtype=tensor.dtype, device=CUDA,
+            requires_grad=False,
+        )  # fmt: skip
+        return fake(pattern, facts, like, origin)
+
+    monkeypatch.setattr(Pattern, "fake", on_gpu)
+    x, y = torch.randn(4, 6), torch.randn(5, 6)
+    frameloom.mark_dynamic(x, 0)
+    frameloom.mark_dynamic(y, [0, 1])
+    runner = Lowering()
+    with torch.no_grad(), contextlib.suppress(RuntimeError):  # what only a GPU can do
+        _capture.JitFunction(lambda x, y: norm(x, y.shape[-1:]), runner)(x, y)
+    (graph,) = runner.graphs
+    numbers = [a for n in graph.graph.nodes for a in tree_leaves(n.args) if type(a) is int]
+    assert min(numbers, default=0) > -9  # those of a PyTorch without CUDA are of other ops
+
+
+def test_a_size_that_was_read_as_a_number():
+    bits = -6917529026871222432
+    with pytest.raises(Break):
+        with_sizes([3, bits])
+    assert with_sizes([3, -1, -(1 << 63)]) == [3, -1, -(1 << 63)]
+
+
+REFUSED = {
+    "std": (lambda i: i.std(), torch.ones(3, dtype=torch.int64)),
+    "softmax": (lambda i: i.softmax(0), torch.ones(3, dtype=torch.int64)),
+    "max": (lambda i: i[:0].max(0)[0], torch.ones(2, 3)),
+    "mode": (lambda i: i[:0].mode(0)[0], torch.ones(2, 3)),
+    "index_copy": (lambda i: i.float().index_copy(0, i, i.float()), torch.zeros(1, dtype=torch.int32)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_gpu_refuses_behind_numbers_that_it_draws(name):
+    """No such call starts anew: what is changed before stays so."""
+    op, given = REFUSED[name]
+    runner = Lowering()
+    with torch.no_grad(), contextlib.suppress(RuntimeError, IndexError):
+        _capture.JitFunction(lambda x, i: (x.uniform_(), op(i))[1], runner)(torch.ones(3), given)
+    assert runner.breaks

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+import frameloom
 from frameloom import jit
 from tests.helpers import check
+from tests.observe import assert_same_call, observe
 
 
 def shifted(x, f):
@@ -46,3 +48,30 @@ def test_a_number_that_python_has_to_know():
     for n in (5, 4, 7):
         x = (torch.arange(9) < n).float()
         assert torch.equal(jitted(x), program(x))
+
+
+@pytest.mark.parametrize("part", [
+    lambda kept, n: kept[2:n].fill_(2), lambda kept, n: kept[n:].mul_(2), lambda kept, n: kept[n : 2 * n].add_(1),
+    lambda kept, n: kept[: -n - 1].narrow(0, 1, n).neg_(), lambda kept, n: kept.unfold(0, n, 1), lambda kept, n: kept.split(n),
+    lambda kept, n: kept[n], lambda kept, n: kept.new_zeros(kept.shape[0] - n),
+])  # fmt: skip
+@pytest.mark.parametrize(
+    "follows", [lambda x, n: x * n, lambda x, n: x * 2, lambda x, n: x.mul_(3)]
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_numbers_that_such_sizes_are_compared_with(part, follows, grad):
+    """Nothing but that comparison is left of the part."""
+
+    def fn(x, n):
+        kept = torch.where(x > 0)[0]
+        part(kept, n)
+        return follows(x, n)
+
+    jitted = frameloom.jit(fn)
+    for n in (4, 3, 5, 2, 30, 1):
+
+        def given(n=n):
+            return torch.linspace(-1, 1, 41, requires_grad=grad) * 1, n
+
+        got, want = (observe(f, given, grad=grad) for f in (jitted, fn))
+        assert_same_call(got, want, str(n))

@@ -1,6 +1,7 @@
 """`loss.backward()` and `torch.autograd.grad` inside jitted functions, and whole training steps as one graph."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -295,6 +296,54 @@ def test_a_pass_through_what_is_used_up_raises_before_leaves_get_more():
         with pytest.raises(RuntimeError, match="second time"):
             (a.sum() + loss.sum()).backward()
         torch.testing.assert_close(a.grad, 2 * a.detach())
+
+
+SPENT = {
+    "read_later": lambda loss, a, b: (loss, loss * b),
+    "read_twice": lambda loss, a, b: (loss, loss * b * loss.exp()),
+    "of_itself": lambda loss, a, b: (loss, loss.exp()),
+    "of_a_result": lambda loss, a, b: ((y := loss * b), y * y),
+    "of_a_view": lambda loss, a, b: (loss.view(3), loss * b),
+    "of_nothing": lambda loss, a, b: (loss, loss + b),
+    "of_two": lambda loss, a, b: (loss * a, (loss * b).sin()),
+}
+CHANGED = {
+    "nothing": lambda y, z, a, b: None,
+    "first": lambda y, z, a, b: y.zero_(),
+    "second": lambda y, z, a, b: z.mul_(2),
+    "a": lambda y, z, a, b: torch.no_grad()(a.add_)(1),
+    "b": lambda y, z, a, b: torch.no_grad()(b.add_)(1),
+    "detached": lambda y, z, a, b: y.detach().add_(1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+@pytest.mark.parametrize("name", SPENT)
+def test_what_is_said_first_of_a_history_that_is_used_up(name, change):
+    """That a tensor was changed which is saved in front of what was freed."""
+
+    def fn(a, b):
+        loss = a * a
+        loss.sum().backward()
+        return SPENT[name](loss, a, b)
+
+    def tried(f):
+        a, b = leaf(3), leaf(3, seed=1)
+        y, z = f(a, b)
+        said = []
+        try:
+            CHANGED[change](y, z, a, b)
+            for root in (z, y):
+                with pytest.raises(RuntimeError) as raised:
+                    root.sum().backward()
+                said.append(re.sub(r"which is output . of \w+|Hint.*", "", str(raised.value)))
+        except RuntimeError as error:
+            said.append(str(error))
+        return said, a.grad, b.grad
+
+    compiled = jit(fn)
+    for _ in range(2):
+        assert str(tried(compiled)) == str(tried(fn))
 
 
 def test_hooks_are_called():
