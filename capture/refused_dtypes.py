@@ -102,12 +102,20 @@ def _is_no_list_of_places(x: torch.Tensor, dim: Any, index: torch.Tensor, *rest:
     return index.dtype is not torch.int64 or index.dim() > 1
 
 
+def _is_mixed(x: torch.Tensor, *rest: Any) -> bool:
+    """Parameters of another dtype go with 16-bit inputs alone, and are float32 then."""
+    dtypes = {p.dtype for p in rest if isinstance(p, torch.Tensor)}
+    return not (dtypes <= {x.dtype} or (_of_halves(x) and dtypes == {torch.float32}))
+
+
 # What kernels refuse of other arguments where the meta kernel takes any.
 REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     aten.index_fill: _is_no_list_of_places,
     aten.index_fill_: _is_no_list_of_places,
     aten.embedding: lambda weight, index, *rest: index.dtype not in (torch.int64, torch.int32),
     aten.bucketize: lambda x, boundaries: boundaries.dim() != 1,
+    aten.native_layer_norm: _is_mixed,
+    aten.native_group_norm: _is_mixed,
 }
 
 
@@ -123,7 +131,7 @@ def check_arguments(func: Any, args: Any, kwargs: Any) -> None:
     packet = func.overloadpacket
     beside = REFUSED_BESIDE.get(packet)
     if beside is not None and beside(*args):
-        raise Break("op_error", f"{func} of such indices")
+        raise Break("op_error", f"{func} of such arguments")
     may_be = MADE.get(packet)
     if may_be is not None:
         of = kwargs.get("dtype") or getattr(args[0], "dtype", torch.get_default_dtype())
