@@ -108,12 +108,21 @@ def _is_mixed(x: torch.Tensor, *rest: Any) -> bool:
     return not (dtypes <= {x.dtype} or (_of_halves(x) and dtypes == {torch.float32}))
 
 
+def _of_several_dtypes(*args: Any) -> bool:
+    return len({a.dtype for a in args if isinstance(a, torch.Tensor)}) > 1
+
+
 # What kernels refuse of other arguments where the meta kernel takes any.
 REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     aten.index_fill: _is_no_list_of_places,
     aten.index_fill_: _is_no_list_of_places,
     aten.embedding: lambda weight, index, *rest: index.dtype not in (torch.int64, torch.int32),
     aten.bucketize: lambda x, boundaries: boundaries.dim() != 1,
+    # A weight is multiplied behind it.
+    aten.binary_cross_entropy: lambda x, target, *rest: _of_several_dtypes(x, target),
+    aten.binary_cross_entropy_backward: lambda *args: _of_several_dtypes(*args[:3]),
+    aten.huber_loss_backward: _of_several_dtypes,
+    aten.mv: _of_several_dtypes,
     aten.native_layer_norm: _is_mixed,
     aten.native_group_norm: _is_mixed,
 }
