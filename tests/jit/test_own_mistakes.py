@@ -1,12 +1,13 @@
 """An error of our own code is not taken for the program's."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
 
 import frameloom
-from frameloom import compiler, errors
+from frameloom import compiler, errors, pipeline
 from frameloom.capture import record
 from frameloom.config import config
 from frameloom.errors import is_mistake
@@ -41,3 +42,15 @@ def test_a_mistake_is_raised_when_verifying_and_counted_otherwise(monkeypatch, v
     else:
         assert torch.equal(jitted(x), torch.erf(x) + 1)
     assert frameloom.stats().get("failures", 0) == (0 if verify else 1)
+
+
+def test_views_whose_sizes_vary_are_not_asked_about(monkeypatch):
+    monkeypatch.setattr(pipeline, "config", dataclasses.replace(config, verify=True))
+
+    def fn(x, like):
+        count = math.prod(like.shape)
+        y = x.flatten().repeat(count // x.numel() + 1)[:count].view(like.shape)
+        return torch.stack([y, y], -1)[..., 1].reshape(25, 5)
+
+    x, like = torch.rand(5, 5), torch.rand(5, 5, 5)
+    assert torch.equal(frameloom.jit(fn, dynamic=True)(x, like), fn(x, like))
