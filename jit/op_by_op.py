@@ -211,7 +211,8 @@ def _given_results(graph: torch.fx.Graph, numbers: Sequence[int], count: int) ->
 
 def _of_recorded_dtypes(graph: torch.fx.Graph) -> torch.fx.Graph:
     """Autograd gives each gradient the dtype of what it is the gradient of, where autocast has the ops of a backward pass compute in another one."""
-    made, copies = torch.fx.Graph(), {}
+    made = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
     for node in graph.nodes:
         copies[node] = copy_node(made, node, copies.__getitem__)
         value = node.meta.get("val")
