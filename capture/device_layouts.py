@@ -197,6 +197,17 @@ def _layer_norm_on_cpu(meta: Any, x: Any, shape: Any, *parameters: Any) -> Any:
     return _batch_norm(meta, x, *parameters[:2])
 
 
+def _group_norm_on_cpu(meta: Any, x: Any, *parameters: Any) -> Any:
+    return _batch_norm(_first_as_input(meta, x), x, *parameters[:2])
+
+
+def _group_norm_backward_on_cpu(meta: Any, grad: Any, x: Any, *rest: Any) -> Any:
+    """Gradients are of the dtypes of what they are gradients of, whatever those of the statistics."""
+    out, *others = meta
+    own = x.dtype if rest[2] is None else rest[2].dtype
+    return out if out is None else out.to(x.dtype), *(g if g is None else g.to(own) for g in others)
+
+
 def _fresh(meta: Any, x: Any, *args: Any) -> Any:
     """CUDA's kernel writes to a plain tensor; what has no elements it copies."""
     return meta if not has_sizes(meta.shape) and 0 in meta.shape else empty(meta.shape, meta.dtype)
@@ -393,7 +404,8 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten._native_batch_norm_legit_functional.default): _batch_norm_on_cpu,
     ("cpu", aten._batch_norm_with_update_functional.default): _batch_norm_on_cpu,
     ("cpu", aten.native_layer_norm.default): _layer_norm_on_cpu,
-    ("cpu", aten.native_group_norm.default): _first_as_input,
+    ("cpu", aten.native_group_norm.default): _group_norm_on_cpu,
+    ("cpu", aten.native_group_norm_backward.default): _group_norm_backward_on_cpu,
     ("cpu", aten.native_dropout.default): _dropout,
     **{
         ("cpu", func): _fold

@@ -110,6 +110,16 @@ def _are_no_classes(x: torch.Tensor, target: torch.Tensor, *rest: Any) -> bool:
     return target.dtype is not torch.int64  # some take bytes, too
 
 
+def _is_mixed(x: torch.Tensor, *rest: Any) -> bool:
+    """Parameters of another dtype go with 16-bit inputs alone, and are float32 then."""
+    dtypes = {p.dtype for p in rest if isinstance(p, torch.Tensor)}
+    return not (dtypes <= {x.dtype} or (_of_halves(x) and dtypes == {torch.float32}))
+
+
+def _of_several_dtypes(*args: Any) -> bool:
+    return len({a.dtype for a in args if isinstance(a, torch.Tensor)}) > 1
+
+
 # What kernels refuse of other arguments where the meta kernel takes any.
 REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     aten.index_fill: _is_no_list_of_places,
@@ -129,13 +139,19 @@ REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
             "multilabel_margin_loss_forward",
         )
     },
-    aten.binary_cross_entropy: lambda x, target, *rest: x.dtype is not target.dtype,
     **{
         func: lambda x, mask, *rest: mask.dtype is not torch.bool
         for func in (aten.masked_fill, aten.masked_fill_)
     },
     aten.embedding: lambda weight, index, *rest: index.dtype not in (torch.int64, torch.int32),
     aten.bucketize: lambda x, boundaries: boundaries.dim() != 1,
+    # A weight is multiplied behind it.
+    aten.binary_cross_entropy: lambda x, target, *rest: _of_several_dtypes(x, target),
+    aten.binary_cross_entropy_backward: lambda *args: _of_several_dtypes(*args[:3]),
+    aten.huber_loss_backward: _of_several_dtypes,
+    aten.mv: _of_several_dtypes,
+    aten.native_layer_norm: _is_mixed,
+    aten.native_group_norm: _is_mixed,
 }
 
 
@@ -151,7 +167,7 @@ def check_arguments(func: Any, args: Any, kwargs: Any) -> None:
     packet = func.overloadpacket
     beside = REFUSED_BESIDE.get(packet)
     if beside is not None and beside(*args):
-        raise Break("op_error", f"{func} of such indices")
+        raise Break("op_error", f"{func} of such arguments")
     may_be = MADE.get(packet)
     if may_be is not None:
         of = kwargs.get("dtype") or getattr(args[0], "dtype", torch.get_default_dtype())

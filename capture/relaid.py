@@ -37,7 +37,12 @@ def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     places = graph.find_nodes(op="placeholder")
     sizes = [p.meta["val"] for p in places if isinstance(p.meta["val"], Size)]
     if not sizes:
-        return _relay(graph, layouts)
+        views = [n for n in graph.nodes if config.verify and is_view(n) and _infers_alike(n)]
+        differs = _relay(graph, layouts)
+        for node in views:
+            if not node._erased and not _infers_alike(node):
+                raise VerifyError(f"{node.format_node()} lies otherwise than its operand says")
+        return differs
     facts = sizes[0].facts
     facts.inferred.clear()
     facts.soft.clear()
@@ -57,7 +62,6 @@ def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
 
 def _relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     again = _Again(graph)
-    views = [n for n in graph.nodes if config.verify and is_view(n) and _infers_alike(n)]
     places = graph.find_nodes(op="placeholder")
     for node, layout in zip(places[len(places) - len(layouts) :], layouts, strict=True):
         like = node.meta["val"]
@@ -66,9 +70,6 @@ def _relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     for node in list(graph.nodes):
         if any(a in again.changed for a in node.all_input_nodes) and node.op != "output":
             again.follow(node)
-    for node in views:
-        if not node._erased and not _infers_alike(node):
-            raise VerifyError(f"{node.format_node()} lies otherwise than its operand says")
     ends: Any = graph.output_node().args[0]
     return any(end in again.changed or _base(end) in seeds for end in ends)
 

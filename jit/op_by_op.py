@@ -140,12 +140,12 @@ class OpByOp:
         return results
 
     def module(self, graph: torch.fx.Graph) -> Callable[..., Any]:
-        """A graph as a function."""
+        """A backward graph as a function, which autocast may be around."""
         made: list[Any] = []
 
         def run(*args: Any) -> Any:
             if not made:
-                made.append(function_of(self._captured.constants, graph))
+                made.append(function_of(self._captured.constants, _of_recorded_dtypes(graph)))
             return made[0](*args)
 
         return run
@@ -207,6 +207,22 @@ def _given_results(graph: torch.fx.Graph, numbers: Sequence[int], count: int) ->
         if node not in copies:
             copies[node] = copy_node(made, node, copies.__getitem__)
     return made
+
+
+def _of_recorded_dtypes(graph: torch.fx.Graph) -> torch.fx.Graph:
+    """Autograd gives each gradient the dtype of what it is the gradient of, where autocast has the ops of a backward pass compute in another one."""
+    made = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+    for node in graph.nodes:
+        copies[node] = copy_node(made, node, copies.__getitem__)
+        value = node.meta.get("val")
+        if node.op == "call_function" and isinstance(value, torch.Tensor):
+            copies[node] = made.call_function(_in_dtype, (copies[node], value.dtype))
+    return made
+
+
+def _in_dtype(tensor: Any, dtype: torch.dtype) -> Any:
+    return tensor if tensor.dtype is dtype else tensor.to(dtype)
 
 
 def _operands(node: Node) -> list[Node]:

@@ -52,3 +52,36 @@ def test_sizes_that_vary():
     for n in (3, 4, 5):
         mask, x = torch.ones(1, n, dtype=torch.bool).expand(3, n), torch.ones(n, 3).t()
         assert jit(lambda a, b: a * b, dynamic=True)(mask, x).stride() == (mask * x).stride()
+
+
+@pytest.mark.parametrize("of", [torch.float32, None])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_statistics_of_group_norm(of, last, dynamic):
+    """Of 16-bit inputs they are of the parameters' dtype, which the backward pass counts on."""
+    x = torch.randn(3, 4, 5, 7).bfloat16()
+    x = x.contiguous(memory_format=torch.channels_last) if last else x
+    weight = None if of is None else torch.randn(4, dtype=of)
+
+    def fn(x, weight):
+        return torch.native_group_norm(x, weight, None, 3, 4, 35, 2, 1e-5)
+
+    got, want = jit(fn, dynamic=dynamic)(x, weight), fn(x, weight)
+    for g, w in zip(got, want, strict=True):
+        assert (g.dtype, g.stride()) == (w.dtype, w.stride())
+        torch.testing.assert_close(g, w, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("is_row", [False, True])
+@pytest.mark.parametrize("name", ["layer_norm", "group_norm"])
+def test_norms_refuse_parameters_of_another_dtype(name, is_row):
+    x = torch.randn(3, 4, 4, dtype=torch.float64)
+    x = x if is_row else x.mT
+
+    def fn(x, weight):
+        if name == "group_norm":
+            return torch.nn.functional.group_norm(x, 2, weight)
+        return torch.nn.functional.layer_norm(x, (4,), weight)
+
+    with pytest.raises(RuntimeError, match="mixed dtype"):
+        jit(fn)(x, torch.ones(4))

@@ -130,3 +130,29 @@ def test_inference_tensors_that_autograd_refuses_to_save(fn):
             return str(error)
 
     assert told(jit(fn)) == told(fn)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w: torch.softmax(x @ w, -1) @ w,
+        lambda x, w: torch.nn.functional.group_norm(x @ w, 1, w[0, :5].exp()),
+        lambda x, w: torch.nn.functional.conv1d(x, w[:, :5, None]).prod(1),
+    ],
+    ids=["attention", "group_norm", "convolution"],
+)
+@pytest.mark.parametrize("forward", [False, True])
+def test_backward_pass_under_autocast(fn, forward):
+    """What it casts, autograd casts back: each gradient is of the dtype of what it is the gradient of."""
+
+    def gradients(fn):
+        torch.manual_seed(0)
+        x, w = torch.rand(3, 5, 7).requires_grad_(), torch.rand(7, 7).requires_grad_()
+        for _ in range(2):
+            with torch.autocast("cpu", torch.bfloat16, enabled=forward):
+                made = fn(x, w).float().exp().mean()
+            with torch.autocast("cpu", torch.bfloat16):
+                made.backward()
+        return x.grad, w.grad
+
+    torch.testing.assert_close(gradients(jit(fn)), gradients(fn), rtol=2e-2, atol=2e-3)

@@ -51,3 +51,32 @@ def test_a_refused_call_whose_result_is_not_used():
 
     with pytest.raises(IndexError):
         frameloom.jit(unused)(torch.ones(3))
+
+
+@pytest.mark.parametrize("dtypes", [("float32", "float64"), ("bfloat16", "float32")])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        torch.nn.functional.binary_cross_entropy,
+        torch.nn.functional.huber_loss,
+        lambda x, y: torch.outer(x, y).sum(),
+        lambda x, y: torch.addr(torch.ones(3, 3), x, y).sum(),
+    ],
+    ids=["binary_cross_entropy", "huber_loss", "outer", "addr"],
+)
+def test_targets_of_another_dtype(fn, dtypes):
+    """Some kernels refuse them, or their derivatives' do."""
+
+    def told(fn):
+        x, y = (torch.full((3,), 0.25, dtype=getattr(torch, d)).requires_grad_() for d in dtypes)
+        try:
+            made = fn(x, y)
+        except RuntimeError as error:
+            return "forward", str(error)
+        try:
+            made.backward()
+        except RuntimeError as error:
+            return "backward", str(error)
+        return made.dtype, x.grad.dtype, y.grad.dtype
+
+    assert told(frameloom.jit(fn)) == told(fn)
