@@ -72,7 +72,8 @@ class Call:
     @property
     def rounds(self) -> bool:
         """Whether it computes with floats."""
-        return any(b.dtype.is_float for s in self._program.steps for b in writes_of(s))
+        written = (b.dtype for s in self._program.steps for b in writes_of(s))
+        return any(dtype is not None and dtype.is_float for dtype in written)
 
     def run(self, noise: Noise | None = None) -> tuple[Sequence[Any], Sequence[Any]]:
         """The outputs, and the inputs behind the call."""
