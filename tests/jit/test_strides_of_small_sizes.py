@@ -81,6 +81,10 @@ CASES = {
         lambda x, y: x.narrow(0, 0, 1) @ y.transpose(-1, -2),
         [[(shape, FLOAT, "plain"), (other, FLOAT, "expanded")] for shape, other in (([3, 2, 3], [3, 2, 3]), ([2, 3, 3], [2, 3, 3]), ([2, 1, 2], [2, 2, 2]))],
     ),
+    "a gradient of what is written": (
+        lambda x: ((y := x * 1).__setitem__(0, 1.5), y + 1)[1],
+        [[(shape, FLOAT, "transposed")] for shape in ([1, 4, 1], [3, 4, 3], [1, 4, 1])],
+    ),
     "a gradient of a sum": (
         lambda x: x.sum(-1, keepdim=True),
         [[(shape, FLOAT, "plain")] for shape in ([3, 3], [2, 2], [2, 1])],
