@@ -130,5 +130,6 @@ def _plain(a: Any, number: int, room: list[int]) -> Any:
     if room[0] < 0:
         raise _TooLarge
     with torch._C._DisableTorchDispatch():
-        filling = number * (1 + 1j) if like.dtype.is_complex else number
-        return torch.empty_strided(shape, strides, dtype=like.dtype).fill_(filling)
+        filling = 1 + 1j if like.dtype.is_complex else number  # which are no places
+        made = torch.empty_strided(shape, strides, dtype=like.dtype, device="cpu")
+        return made.fill_(filling)

@@ -1,6 +1,7 @@
 """What an op refuses, it refuses in a jitted call, too, where nobody uses its result as well: PyTorch's own wrong inputs."""
 
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -80,3 +81,19 @@ def test_targets_of_another_dtype(fn, dtypes):
         return made.dtype, x.grad.dtype, y.grad.dtype
 
     assert told(frameloom.jit(fn)) == told(fn)
+
+
+@pytest.mark.parametrize("op", [torch.sort, torch.argmax, torch.unique])
+def test_calls_are_tried_on_the_cpu_whatever_the_default_device(op):
+    """A meta kernel refuses less; and on a GPU, a place that is none would end all work there."""
+
+    def unused(x):
+        op(x.to(torch.complex64))
+        return x + 1
+
+    with torch.device("meta"):
+        x = torch.ones(3, device="cpu")
+        wanted = outcome(unused, SimpleNamespace(input=x, args=(), kwargs={}))
+        assert (
+            outcome(frameloom.jit(unused), SimpleNamespace(input=x, args=(), kwargs={})) is wanted
+        )
