@@ -158,7 +158,9 @@ class _Run:
         self.sources: list[Fake] = []
 
     def is_alike(self) -> bool:
-        with torch._C._DisableTorchDispatch(), warnings_here("ignore"):
+        # Nothing is made, or drawn, on a default device that the program has set.
+        no_modes = torch._C.DisableTorchFunction()
+        with no_modes, torch._C._DisableTorchDispatch(), warnings_here("ignore"):
             if not all(map(self._made_again, self.chain.calls)):
                 return False
             outputs = [self._tensor(f) for f in self.chain.outputs]

@@ -187,3 +187,20 @@ def test_a_module_in_training():
     expected = f(x)
     torch.manual_seed(5)
     torch.testing.assert_close(jitted(x), expected)
+
+
+def test_what_is_tried_while_compiling_draws_nothing():
+    """Layouts of varying sizes are tried with small tensors; on a default device, too."""
+
+    def fn(x, y):
+        return torch.rand(x.shape) + y
+
+    with torch.device("cuda"):
+        jitted = frameloom.jit(fn)
+        for rows, others in ((2, 2), (1, 2), (3, 3), (5, 5)):
+            x, y = torch.zeros(rows, 1), torch.zeros(1, others).t()
+            found = []
+            for side in (fn, jitted):
+                torch.manual_seed(0)
+                found.append(side(x, y))
+            assert torch.equal(*found)
