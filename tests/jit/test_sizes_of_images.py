@@ -15,8 +15,9 @@ LINE = nn.Conv1d(8, 8, 3)
 NORM = nn.LayerNorm(8)
 SHAPES = [(3, 6, 5), (4, 8, 7), (2, 4, 9), (1, 5, 5), (1, 2, 2), (20, 7, 3), (2, 8, 2), (5, 2, 8)]
 
-# Of a batch of one, or a width of one, eager's gradient has another stride in that dimension: an entry of its own.
-OTHERWISE_AT_1 = ("line", "patches")
+# Of a batch of one, or a width of one, the gradient of eager's kernels has another stride in that dimension, for one of them where there are
+# several threads: an entry of its own.
+OTHERWISE_AT_1 = ("line", "one", "patches")
 
 
 def last(x):
