@@ -126,7 +126,7 @@ def has_history(fake: Fake) -> bool:
 def recorded_views(outputs: Sequence[Fake]) -> frozenset[int]:
     """Those of `outputs` that autograd, for which they have no history yet, is to know as views: the program made them with gradient mode on, one by
     one, of a tensor that requires no gradient."""
-    return frozenset(n for n, fake in enumerate(outputs) if _is_recorded(_known_line(fake)))
+    return frozenset(n for n, fake in enumerate(outputs) if _is_recorded(_line(fake, _base(fake))))
 
 
 def _is_recorded(line: Sequence[Fake]) -> bool:
@@ -144,7 +144,7 @@ def told_views(outputs: Sequence[Fake], recorded: Collection[int]) -> frozenset[
     for n, f in enumerate(outputs):
         if not _is_told(f):
             continue
-        line = [g.view_of for g in _known_line(f)[1:]]
+        line = [g.view_of for g in _line(f, _base(f))[1:]]
         unseen = all(v.piece is not None or not v.grad for v in line)
         if n in recorded or unseen or count[id(f.memory)] > 1:
             found.add(n)
@@ -167,16 +167,10 @@ def _base(fake: Fake) -> Fake:
     return fake
 
 
-def _known_line(fake: Fake) -> list[Fake]:
-    """From the tensor that autograd knows `fake` as a view of."""
-    line, base = _line(fake), _base(fake)
-    return line[next(k for k, f in enumerate(line) if f is base) :]
-
-
-def _line(fake: Fake) -> list[Fake]:
-    """From the memory's root to `fake`, by views."""
+def _line(fake: Fake, base: Fake | None = None) -> list[Fake]:
+    """From `base`, or the memory's root, to `fake`, by views."""
     line = [fake]
-    while line[-1].view_of is not None:
+    while line[-1] is not base and line[-1].view_of is not None:
         line.append(line[-1].view_of.parent)
     return line[::-1]
 
