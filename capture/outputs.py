@@ -123,6 +123,13 @@ def has_history(fake: Fake) -> bool:
         raise Break("gradient", str(error).splitlines()[0]) from error
 
 
+def meet_histories(outputs: Sequence[Fake]) -> None:
+    """Lets autograd make the histories of views anew whose base was written to, while their ops are recorded."""
+    for fake in outputs:
+        for f in _line(fake):
+            has_history(f)
+
+
 def recorded_views(outputs: Sequence[Fake]) -> frozenset[int]:
     """Those of `outputs` that autograd, for which they have no history yet, is to know as views: the program made them with gradient mode on, one by
     one, of a tensor that requires no gradient."""

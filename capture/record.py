@@ -60,7 +60,7 @@ from frameloom.capture.number_inputs import (
     without_symbols,
 )
 from frameloom.capture.number_ranges import check_numbers, guard_ranges
-from frameloom.capture.outputs import Outputs, recorded_views, told_views
+from frameloom.capture.outputs import Outputs, meet_histories, recorded_views, told_views
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.own_ops import special_of
 from frameloom.capture.products import products_over
@@ -361,6 +361,8 @@ class Recorder(TorchDispatchMode):
     def finish(self, outputs: Sequence[Fake]) -> CapturedGraph:
         """Close the graph.  Outputs alias inputs and each other as the program's tensors do."""
         self.site = None
+        with self:  # autograd makes those of views anew where their base was written to
+            meet_histories(outputs)
         if wants_gradients(outputs):
             avoid_parts(self)
         check_memory_behind(outputs)

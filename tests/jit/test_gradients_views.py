@@ -97,3 +97,42 @@ def test_a_view_behind_a_break_gets_a_history(backend):
         return x.tolist(), y.grad.tolist()
 
     assert run(frameloom.jit(fn, backend=backend)) == run(fn)
+
+
+WEIGHT = torch.nn.Parameter(torch.ones(3))
+
+
+@pytest.mark.filterwarnings("error:.*failed inside")
+def test_views_of_what_is_written_from_a_history_that_is_used_up():
+    """Their histories are made anew while the compiler looks for what the used one is read by."""
+
+    def fn(x):
+        flat = x.flatten()
+        loss = x * WEIGHT.sum()
+        loss.backward()
+        for _ in range(2):
+            flat.copy_(loss)
+            flat[0]
+        loss.expand(2, 1)[0].add_(1)
+
+    x, y = torch.zeros(()), torch.zeros(())
+    fn(x)
+    frameloom.jit(fn)(y)
+    assert torch.equal(x, y)
+
+
+@pytest.mark.filterwarnings("error")  # one says that a function runs plainly
+def test_a_view_of_what_is_written_behind_it():
+    def fn(x):
+        r = x * 2
+        t = r[1:]
+        r *= x
+        return t
+
+    found = []
+    for side in (fn, frameloom.jit(fn)):
+        x = torch.arange(4.0, requires_grad=True)
+        t = side(x)
+        (t * t).sum().backward()
+        found.append((t.tolist(), t._is_view(), x.grad.tolist()))
+    assert found[0] == found[1]
