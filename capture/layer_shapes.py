@@ -16,7 +16,7 @@ from frameloom.capture.shapes import broadcast, dense_like, empty, sized_rule
 from frameloom.capture.shapes_at_hints import as_at_hints
 from frameloom.capture.sized import empty_strided, strides_of
 from frameloom.capture.sized_rules import as_suggested
-from frameloom.ir.size import Int, same
+from frameloom.ir.size import Int, equal, same
 
 aten = torch.ops.aten
 
@@ -93,6 +93,8 @@ def _attention(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) ->
 def _flash_attention_cpu(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) -> Any:
     if not attention_keeps_layout() or q.dim() != 4 or not same(q.shape[3], v.shape[3]):
         return None
+    if not equal(k.shape[2], v.shape[2]):
+        return None  # the kernel does not ask: it reads and writes beyond the shorter one
     b, h, n, _ = q.shape
     statistics = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
     sums = strides_of([b, n, h])

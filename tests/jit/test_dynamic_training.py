@@ -476,3 +476,18 @@ def test_a_layout_that_is_asked_in_a_call_that_is_taken_back():
         return [*seen, *[p.grad for p in model.parameters()]]
 
     same_training(program, plain=None)
+
+
+def test_attention_is_not_tried_with_fewer_keys_than_values():
+    """PyTorch's kernel for the CPU reads and writes beyond the shorter one."""
+    frameloom.reset()
+    fn, make = OPS["attention"]
+    jitted = jit(fn)
+    with torch.profiler.profile(record_shapes=True) as profile:
+        for shape in [(2, 3), (4, 5)]:
+            gradients(jitted, make(*shape))
+    # Of the gradient that comes, queries, keys, values, ...; of nothing for those that a mode takes.
+    calls = [e.input_shapes for e in profile.events() if "for_cpu_backward" in e.name]
+    lengths = [(shapes[2][2], shapes[3][2]) for shapes in calls if shapes[0]]
+    assert len(lengths) > 4
+    assert all(keys == values for keys, values in lengths)
