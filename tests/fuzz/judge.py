@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import frameloom
@@ -98,13 +99,16 @@ class Side:
         return Seen(self, arguments, modes)
 
 
-class Draws(TorchDispatchMode):
-    """Random numbers are off by their last places, too, but for those that are whole."""
+class Sources(TorchDispatchMode):
+    """What is drawn, or computed from ints, is off by its last places, too, but for numbers that are whole."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        is_drawn = torch.Tag.nondeterministic_seeded in func.tags
-        if is_drawn and isinstance(made, torch.Tensor) and made.is_floating_point():
+        given = [a for a in pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
+        is_first = torch.Tag.nondeterministic_seeded in func.tags or (
+            bool(given) and not any(t.is_floating_point() or t.is_complex() for t in given)
+        )
+        if is_first and isinstance(made, torch.Tensor) and made.is_floating_point():
             signs = torch.arange(made.numel(), device=made.device) * 7 % 3 - 1
             off = 1 + support.off(made.dtype) * signs.reshape(made.shape)
             if not torch.equal(made, made.round()):
@@ -130,7 +134,7 @@ class Seen:
             return made
 
         def call(*args: Any) -> Any:
-            with entered(modes), Draws() if support.disturbance[0] else contextlib.nullcontext():
+            with entered(modes), Sources() if support.disturbance[0] else contextlib.nullcontext():
                 try:
                     return side.fn(*args) if side.drive is None else side.drive(side.fn, *args)
                 except BaseException as error:
