@@ -114,3 +114,29 @@ def test_gradients_that_lie_otherwise_of_what_is_written_through_views(name):
         (side(x) * torch.linspace(-1, 1, 8).view(4, 2)).sum().backward()
         found.append((x.grad.tolist(), x.grad.stride()))
     assert found[0] == found[1]
+
+
+READ_AGAIN = {
+    "as it comes": lambda x: x,
+    "a transposed view": lambda x: (x * 2).t(),
+    "another shape": lambda x: (x + 1).reshape(-1),
+    "a copy": lambda x: torch.relu(x.t() * 2),
+}
+
+
+@pytest.mark.parametrize("name", READ_AGAIN)
+def test_what_is_left_of_a_sum_of_gradients_lies_as_it_does_alone(name):
+    """Autograd adds nothing where one of two results gets no gradient."""
+
+    def fn(x):
+        y = READ_AGAIN[name](x)
+        return y.sum(), y * 2, y.t() * 3 if y.dim() > 1 else y * 3
+
+    for shape in (3, 4), (1, 4):
+        found = []
+        for side in (fn, frameloom.jit(fn)):
+            for k in range(3):
+                x = torch.linspace(-1, 1, shape[0] * shape[1]).view(shape).requires_grad_()
+                (made,) = torch.autograd.grad(side(x)[k].sum(), x)
+                found.append((made.stride(), made.tolist()))
+        assert found[:3] == found[3:]
