@@ -140,3 +140,24 @@ def test_what_is_left_of_a_sum_of_gradients_lies_as_it_does_alone(name):
                 (made,) = torch.autograd.grad(side(x)[k].sum(), x)
                 found.append((made.stride(), made.tolist()))
         assert found[:3] == found[3:]
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values")
+@pytest.mark.parametrize("backend", [None, "eager"])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.bfloat16])
+def test_a_gradient_of_one_element_that_is_copied_lies_as_its_leaf(dtype, backend):
+    """One that a sum has repeated has a stride of 0, with which AccumulateGrad does not keep it."""
+
+    def fn(x):
+        x.real.float().sum().backward()
+
+    def of_floats(x):
+        x.float().sum().backward()
+
+    found = []
+    for program in fn, of_floats:
+        for side in (program, frameloom.jit(program, backend=backend)):
+            for x in torch.ones(1, dtype=dtype), torch.ones(4, 1, dtype=dtype).t()[:, :1]:
+                side(x.requires_grad_())
+                found.append((x.grad.stride(), x.grad.tolist()))
+    assert found[:2] == found[2:4] and found[4:6] == found[6:]
