@@ -231,6 +231,10 @@ def _renorm(meta: Any, *args: Any) -> Any:
     return empty(meta.shape, meta.dtype)
 
 
+def _filled_copy(meta: Any, x: Any, *args: Any) -> Any:
+    return dense_like(x.meta)
+
+
 def _nonzero_static(meta: Any, x: Any, **options: Any) -> Any:
     return meta.new_empty(meta.shape)
 
@@ -429,6 +433,11 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
             aten.glu_backward.default,
             aten.nll_loss2d_backward.default,
         )
+        for device in ("cpu", "cuda")
+    },
+    **{
+        (device, func): _filled_copy
+        for func in (aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
         for device in ("cpu", "cuda")
     },
     **{(device, aten.renorm.default): _renorm for device in ("cpu", "cuda")},

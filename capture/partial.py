@@ -22,6 +22,7 @@ from frameloom.ir.size import Size
 
 Node = torch.fx.Node
 aten = torch.ops.aten
+LEFT = "left"  # in the meta of what is left of a sum, which lies otherwise than the sum that `val` is of
 
 
 @dataclass(frozen=True)
@@ -89,16 +90,17 @@ def _other_summand(n: Node, is_gone: Any, instead: Mapping[Node, Node]) -> Node 
         return None
     other = b if is_gone(a) else a
     mine, left = n.meta["val"], other.meta["val"]
-    same = (mine.shape, mine.dtype, mine.stride()) == (left.shape, left.dtype, left.stride())
-    return other if same else None
+    return other if (mine.shape, mine.dtype) == (left.shape, left.dtype) else None
 
 
 def _in_place_of(graph: torch.fx.Graph, n: Node, other: Node, copy: Node) -> Node:
-    """`copy`, of `other`, for those who read `n`: views of it know where it begins."""
-    if n.meta["val"].storage_offset() == other.meta["val"].storage_offset():
+    """`copy`, of `other`, for those who read `n`."""
+    mine, left = n.meta["val"], other.meta["val"]
+    if (mine.stride(), mine.storage_offset()) == (left.stride(), left.storage_offset()):
         return copy
-    made = graph.call_function(aten.clone.default, (copy,))
+    made = graph.call_function(aten.alias.default, (copy,))
     made.meta.update(n.meta)
+    made.meta[LEFT] = True
     return made
 
 

@@ -101,17 +101,18 @@ def conform(recorder: Recorder, value: Fake, target: Fake, func: Any) -> Any:
                 "op_error", f"{func}: result type {value.dtype} can't be cast to {target.dtype}"
             )
         value = recorder.pure(aten._to_copy.default, (value,), {"dtype": target.dtype})
-    if same_layout(value, target) and not _strides_of_one_differ(value, target):
+    if _lie_alike(value, target):
         node = current(value, recorder)
         lie_as(node, target)
         return node
     return recorder.emit(aten.copy.default, (target, value), {}, like=target)
 
 
-def _strides_of_one_differ(value: Fake, target: Fake) -> bool:
-    """Where sizes are 0 or 1: a library call gives its result its own, and the program sees the target's."""
+def _lie_alike(value: Fake, target: Fake) -> bool:
+    """Where sizes are 0 or 1, too: a library call gives its result its own strides, and the program sees the target's."""
     numbers = zip(value.shape, value.stride(), target.stride(), strict=True)
-    return any(type(n) is int and n <= 1 and not same(s, t) for n, s, t in numbers)
+    small = all(same(s, t) for n, s, t in numbers if type(n) is int and n <= 1)
+    return small and same_layout(value, target)
 
 
 def _copied(recorder: Recorder, target: Fake, source: Any) -> Any:
@@ -124,7 +125,7 @@ def _copied(recorder: Recorder, target: Fake, source: Any) -> Any:
         not recorder.notes_nodes  # gradients may come in other layouts, and the target keeps its own
         and source.shape == target.shape
         and source.dtype == target.dtype
-        and same_layout(source, target)
+        and _lie_alike(source, target)
     ):
         return recorder.emit(aten.clone.default, (source,), {}, like=target)
     return recorder.emit(aten.copy.default, (target, source), {}, like=target)

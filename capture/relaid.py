@@ -20,7 +20,7 @@ from frameloom.capture.carried import given_sizes
 from frameloom.capture.device_layouts import on_device
 from frameloom.capture.fake import Fake
 from frameloom.capture.graph import Layout, behind, graph_of
-from frameloom.capture.partial import Partial
+from frameloom.capture.partial import LEFT, Partial
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import Sized, empty_strided, strides_of
 from frameloom.capture.view_rules import infer_size, view_strides
@@ -33,7 +33,8 @@ aten = torch.ops.aten
 
 
 def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
-    """Changes `graph`, whose last placeholders are for gradients that come in these layouts; whether that makes a difference to what it gives."""
+    """Changes `graph`, whose last placeholders are for gradients that come in these layouts; whether that makes a difference to what it gives.
+    What is left of a sum is laid out as it lies, too."""
     places = graph.find_nodes(op="placeholder")
     sizes = [p.meta["val"] for p in places if isinstance(p.meta["val"], Size)]
     if not sizes:
@@ -68,7 +69,10 @@ def _relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
         again.becomes(node, empty_strided(like.shape, layout.strides, like.dtype))
     seeds = {*again.changed}
     for node in list(graph.nodes):
-        if any(a in again.changed for a in node.all_input_nodes) and node.op != "output":
+        if LEFT in node.meta:
+            again.becomes(node, node.args[0].meta["val"])
+            node.meta.pop(LEFT)
+        elif any(a in again.changed for a in node.all_input_nodes) and node.op != "output":
             again.follow(node)
     ends: Any = graph.output_node().args[0]
     return any(end in again.changed or _base(end) in seeds for end in ends)

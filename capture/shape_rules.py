@@ -217,13 +217,6 @@ def _roll(func: Any, x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
     return x
 
 
-@rule(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
-def _index_fill(func: Any, x: torch.Tensor, dim: int, index: Any, value: Any) -> Any:
-    """A copy, in which it is done."""
-    wrap_dim(dim, x.dim())
-    return None if is_dense(x) else aten.clone.default(x)
-
-
 @rule(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar)
 def _isin(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
     return empty(x.shape, torch.bool)

@@ -137,7 +137,7 @@ class Passes:
             return found
         part = partial_backward(piece.how, *case)
         with piece.conditions() as own:
-            if differs := lying == layouts or relay(part.graph, lying):
+            if differs := relay(part.graph, lying) or lying == layouts:
                 taken = [layout.fit(given[n]) for n, layout in zip(numbers, lying, strict=True)]
                 run = piece.new_pass(part, case[0], (*saved, *taken))
         if differs:

@@ -52,7 +52,12 @@ def empty(t):
     return t[:0] if t.dim() else t
 
 
-LAYOUTS = [permuted, channels_last, expanded, cut_out, empty]
+def of_one(t):
+    """One row, which lies as a row of more."""
+    return torch.cat([t, t], -1)[:1, ..., : t.shape[-1]] if t.dim() > 1 else t
+
+
+LAYOUTS = [permuted, channels_last, expanded, cut_out, empty, of_one]
 
 
 def relaid(value, how):

@@ -114,3 +114,50 @@ def test_gradients_that_lie_otherwise_of_what_is_written_through_views(name):
         (side(x) * torch.linspace(-1, 1, 8).view(4, 2)).sum().backward()
         found.append((x.grad.tolist(), x.grad.stride()))
     assert found[0] == found[1]
+
+
+READ_AGAIN = {
+    "as it comes": lambda x: x,
+    "a transposed view": lambda x: (x * 2).t(),
+    "another shape": lambda x: (x + 1).reshape(-1),
+    "a copy": lambda x: torch.relu(x.t() * 2),
+}
+
+
+@pytest.mark.parametrize("name", READ_AGAIN)
+def test_what_is_left_of_a_sum_of_gradients_lies_as_it_does_alone(name):
+    """Autograd adds nothing where one of two results gets no gradient."""
+
+    def fn(x):
+        y = READ_AGAIN[name](x)
+        return y.sum(), y * 2, y.t() * 3 if y.dim() > 1 else y * 3
+
+    for shape in (3, 4), (1, 4):
+        found = []
+        for side in (fn, frameloom.jit(fn)):
+            for k in range(3):
+                x = torch.linspace(-1, 1, shape[0] * shape[1]).view(shape).requires_grad_()
+                (made,) = torch.autograd.grad(side(x)[k].sum(), x)
+                found.append((made.stride(), made.tolist()))
+        assert found[:3] == found[3:]
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values")
+@pytest.mark.parametrize("backend", [None, "eager"])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.bfloat16])
+def test_a_gradient_of_one_element_that_is_copied_lies_as_its_leaf(dtype, backend):
+    """One that a sum has repeated has a stride of 0, with which AccumulateGrad does not keep it."""
+
+    def fn(x):
+        x.real.float().sum().backward()
+
+    def of_floats(x):
+        x.float().sum().backward()
+
+    found = []
+    for program in fn, of_floats:
+        for side in (program, frameloom.jit(program, backend=backend)):
+            for x in torch.ones(1, dtype=dtype), torch.ones(4, 1, dtype=dtype).t()[:, :1]:
+                side(x.requires_grad_())
+                found.append((x.grad.stride(), x.grad.tolist()))
+    assert found[:2] == found[2:4] and found[4:6] == found[6:]
