@@ -76,8 +76,8 @@ class Used:
         given = {id(f): key for key, _, f in t.recorder.inputs}
         found: list[tuple[int, int]] = []
         for n, value in enumerate(outputs if t.went_back else ()):
-            if _has_history(t, value) and _is_freed(t, value):
-                found.append((value.fake.grad_fn._sequence_nr(), n))  # type: ignore[union-attr]
+            if (node := _node(t, value.fake)) is not None and _is_freed(t, value):
+                found.append((node._sequence_nr(), n))
         for _, n in sorted(found):
             with t.recorder:
                 nodes = history(outputs[n].fake)
@@ -123,18 +123,21 @@ def _before_freed(nodes: Sequence[Any]) -> tuple[set[Any], list[Any]]:
 def _stay_apart(t: Tracer, nodes: Sequence[Any]) -> None:
     """Captures again, with a break before the first of these that is made behind the backward pass: where a pass fails, it has given gradients to
     what they lead to."""
-    numbers = {node._sequence_nr() for node in nodes}
-    for fake in t.recorder.fakes:
-        if fake.made_at is None or fake.grad_fn is None or t.session.is_avoided(*fake.made_at):
+    numbers = {number for node in nodes if (number := node._sequence_nr()) >= t.went_back}
+    for fake in t.recorder.fakes if numbers else ():
+        if fake.made_at is None or t.session.is_avoided(*fake.made_at):
             continue
-        number = fake.grad_fn._sequence_nr()
-        if number in numbers and number >= t.went_back:
+        node = _node(t, fake)
+        if node is not None and node._sequence_nr() in numbers:
             raise Avoid(fake.made_at)
 
 
-def _has_history(t: Tracer, value: TensorValue) -> bool:
-    with t.recorder:  # autograd makes that of a view anew where its base was written to
-        return value.fake.grad_fn is not None
+def _node(t: Tracer, fake: torch.Tensor) -> Any:
+    try:
+        with t.recorder:  # autograd makes that of a view anew where its base was written to
+            return fake.grad_fn
+    except RuntimeError:  # lost by a write: that is asked for again where the graph ends
+        return None
 
 
 def _is_freed(t: Tracer, value: TensorValue) -> bool:
