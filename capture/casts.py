@@ -217,6 +217,19 @@ class Casts:
         recorder.n_ops -= 1
         self._given[id(fake)] = made
 
+    def of_operand(self, value: Any) -> Any:
+        """What autocast makes of an operand of a function that it runs in its own dtype."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        kind = value.device.type
+        if kind not in DEVICES or not torch.is_autocast_enabled(kind):
+            return value
+        dtype = torch.get_autocast_dtype(kind)
+        if self.function is not None and dtype in DTYPES:
+            return self.function(value, DTYPES[dtype], DEVICES[kind])
+        wide = value.dtype is torch.float64 or not value.is_floating_point()
+        return value if wide else value.to(dtype)
+
     def has_given(self, fake: Fake) -> bool:
         return any(given is fake for given in self._given.values())
 

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from frameloom.capture.casts import DEVICES, Casts
+from frameloom.capture.history import without_autocast
 from frameloom.capture.shapes import broadcast
 from frameloom.capture.sized import SizedFake
 from frameloom.ir.size import same
@@ -22,22 +24,33 @@ from frameloom.ir.size_facts import Facts
 ASKS_FOR_SIZES = torch.torch_version.TorchVersion(torch.__version__) < (2, 13)  # 2.11 does
 
 
-def products_over(facts: Facts) -> AbstractContextManager[Any]:
+def products_over(facts: Facts, casts: Casts) -> AbstractContextManager[Any]:
     """In it, products are said again, also those in functions of PyTorch that are written in Python."""
-    return _SaidAgain() if ASKS_FOR_SIZES and facts.symbols else nullcontext()
+    return _SaidAgain(casts) if ASKS_FOR_SIZES and facts.symbols else nullcontext()
 
 
 class _SaidAgain(TorchFunctionMode):
+    def __init__(self, casts: Casts) -> None:
+        super().__init__()
+        self._casts = casts
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.multi_head_attention_forward:  # in which this mode is off
             return func(*_without_gaps(args[:3]), *args[3:], **kwargs)
         again = _AGAIN.get(func)
         if again is not None and not kwargs and any(isinstance(a, SizedFake) for a in args):
-            found = again(*args)
+            found = self._outside_of_autocast(again, args)
             if found is not NotImplemented:
                 return found
         return func(*args, **kwargs)
+
+    def _outside_of_autocast(self, again: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Autocast casts what the product gets, and sees nothing of its steps, which it may treat otherwise."""
+        if any(torch.is_autocast_enabled(kind) for kind in DEVICES):
+            args = tuple(self._casts.of_operand(a) for a in args)
+        with without_autocast():
+            return again(*args)
 
 
 def _without_gaps(tensors: tuple[Any, ...]) -> list[Any]:

@@ -327,9 +327,9 @@ class Recorder(TorchDispatchMode):
                 if self.inference:
                     # Inference mode hides the decomposition of composite ops from dispatch modes.
                     # And autocast keeps no casts there.
-                    with torch.inference_mode(False), torch.no_grad(), without_cache(self.autocast), products_over(self.facts), self:  # fmt: skip
+                    with torch.inference_mode(False), torch.no_grad(), without_cache(self.autocast), products_over(self.facts, self.casts), self:  # fmt: skip
                         return fn(*args, **kwargs)
-                with products_over(self.facts), self:
+                with products_over(self.facts, self.casts), self:
                     return fn(*args, **kwargs)
             except Warning as warning:
                 raise Break("warning", f"{getattr(fn, '__name__', fn)}: {warning}") from None

@@ -56,7 +56,10 @@ def view(
             view(recorder, f, (parent, *a), {}, Piece(func, given, k, call, version))
             for k, (f, a) in enumerate(SPLITS[func](parent, *rest, **kwargs))
         ]
-    told = recorder.goes_as_eager and func is not aten._unsafe_view.default
+    told = func is not aten._unsafe_view.default and (
+        # Whichever way PyTorch goes: what shares the memory of its operands is a view of them.
+        recorder.goes_as_eager or id(parent.memory.root) not in recorder.made_in_call()
+    )
     if func is aten._unsafe_view.default:
         func = aten.view.default
     if func is aten.as_strided.default and reaches_beyond(parent, *rest, **kwargs):

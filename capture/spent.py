@@ -76,8 +76,7 @@ class Used:
         given = {id(f): key for key, _, f in t.recorder.inputs}
         found: list[tuple[int, int]] = []
         for n, value in enumerate(outputs if t.went_back else ()):
-            node = _node_behind(t, value.fake)
-            if node is not None and _is_freed(t, value):
+            if (node := _node(t, value.fake)) is not None and _is_freed(t, value):
                 found.append((node._sequence_nr(), n))
         for _, n in sorted(found):
             with t.recorder:
@@ -124,24 +123,21 @@ def _before_freed(nodes: Sequence[Any]) -> tuple[set[Any], list[Any]]:
 def _stay_apart(t: Tracer, nodes: Sequence[Any]) -> None:
     """Captures again, with a break before the first of these that is made behind the backward pass: where a pass fails, it has given gradients to
     what they lead to."""
-    numbers = {node._sequence_nr() for node in nodes}
-    for fake in [*t.recorder.fakes]:  # there may be more while their histories are asked for
+    numbers = {number for node in nodes if (number := node._sequence_nr()) >= t.went_back}
+    for fake in [*t.recorder.fakes] if numbers else ():
         if fake.made_at is None or t.session.is_avoided(*fake.made_at):
             continue
-        node = _node_behind(t, fake)
-        if node is None:
-            continue
-        number = node._sequence_nr()
-        if number in numbers and number >= t.went_back:
+        node = _node(t, fake)
+        if node is not None and node._sequence_nr() in numbers:
             raise Avoid(fake.made_at)
 
 
-def _node_behind(t: Tracer, fake: Fake) -> Any:
-    with t.recorder:  # autograd makes that of a view anew where its base was written to
-        try:
+def _node(t: Tracer, fake: torch.Tensor) -> Any:
+    try:
+        with t.recorder:  # autograd makes that of a view anew where its base was written to
             return fake.grad_fn
-        except RuntimeError:  # and refuses to for some that nobody uses behind that
-            return None
+    except RuntimeError:  # lost by a write: that is asked for again where the graph ends
+        return None
 
 
 def _is_freed(t: Tracer, value: TensorValue) -> bool:

@@ -32,7 +32,7 @@ from frameloom.ir.late_checks import late_checks
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
 from frameloom.ir.reuse import reuse
-from frameloom.ir.rewrite import simplify
+from frameloom.ir.rewrite import simple_value, simplify
 from frameloom.ir.scatter import scatters_alone
 from frameloom.ir.size import hint_of
 from frameloom.ir.split import split
@@ -186,7 +186,7 @@ def _safe(stores: Sequence[Store]) -> bool:
     kernels, by others, too; few enough buffers."""
     written = {s.buffer: s for s in stores if s.buffer.kind is Kind.INPUT}
     touched = {s.buffer for s in stores}
-    shared = False
+    shared: set[Buffer] = set()
     for s in stores:
         for n in loads([s.value, s.offset]):
             touched.add(n.arg)
@@ -196,12 +196,15 @@ def _safe(stores: Sequence[Store]) -> bool:
             if n.srcs[0] is not writer.offset or n.free & s.value.bound:
                 return False
             if writer is not s:
-                shared = True
+                shared.add(n.arg)
                 # Its own store waits for what it reads, whichever thread does.
                 if n not in loads([writer.value]):
                     return False
     if shared and not elementwise(stores):
         return False
+    for b in shared:  # what was substituted may leave nothing to read
+        if all(n.arg != b for n in loads([simple_value(written[b])])):
+            return False
     return len(touched) <= MANY_BUFFERS and len(written) == sum(
         s.buffer.kind is Kind.INPUT for s in stores
     )

@@ -162,6 +162,11 @@ def simplify(program: Program) -> Program:
     return replace(program, steps=steps)
 
 
+def simple_value(store: Store) -> Node:
+    """What the store's value will be once all rules are applied."""
+    return _simplify([store], _rewriter(is_cuda(store.buffer.device)))[0].value
+
+
 def _simplify(stores: Sequence[Store], rewriter: Rewriter) -> tuple[Store, ...]:
     values = rewriter.roots([s.value for s in stores])
     return tuple(replace(s, value=v) for s, v in zip(stores, values, strict=True))

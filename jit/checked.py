@@ -167,6 +167,8 @@ def difference(call: Call, made: Sequence[Any], seen: Sequence[Any] | None) -> s
             raise
         except Exception:
             return None
+        if any(other_kind(noisy[k], want[k]) is not None for k in far):
+            raise NotInterpreted("rounding decides a size")
         for k in far:
             reach[k] = torch.maximum(reach[k], distance(noisy[k], want[k]))
     for k in far:

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 import frameloom
-from frameloom import VerifyError, pipeline
+from frameloom import VerifyError, checked, pipeline
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Kernel
 from frameloom.ir.substitute import transform
+from frameloom.reference import NotInterpreted
 from frameloom.runtime import _runtime
 
 
@@ -117,6 +118,17 @@ def test_what_rounding_decides_passes():
 
     frameloom.jit(f)(x)
     assert verified() == (1, 0)
+
+
+def test_a_size_that_rounding_decides_passes():
+    class Call:
+        rounds = False
+
+        def run(self, noise=None):
+            return [torch.ones(3 if noise is None else 4)], []
+
+    with pytest.raises(NotInterpreted):
+        checked.difference(Call(), [torch.zeros(3)], None)
 
 
 def test_the_check_changes_nothing():

@@ -145,3 +145,30 @@ def test_a_loss_that_is_spent_before_a_break_in_inference_mode():
         return loss, after.is_inference(), *facts(w)
 
     same_training(program)
+
+
+def a_view_of_what_is_written(x, w, kept):
+    changed = w.clone()
+    changed.view(-1)[0].mul_(3)
+    kept.append(F.gelu(w))
+    kept[0].sum().backward()
+
+
+def a_history_that_is_lost(x, w, kept):
+    (w * 2).sum().backward()
+    x = x * 1
+    with torch.no_grad():
+        kept.append(x[0])
+    x[:1].mul_(w.sum())
+
+
+@pytest.mark.parametrize("fn", [a_view_of_what_is_written, a_history_that_is_lost])
+def test_histories_that_autograd_makes_anew_behind_a_pass(fn):
+    """Which histories are spent is asked of tensors whose own autograd has put off, or has lost."""
+
+    def program(jit):
+        w, kept = leaf(3), []
+        jit(fn)(torch.ones(2, 3), w, kept)
+        return kept[0].detach(), kept[0].requires_grad, *facts(w)
+
+    same_training(program, plain=None)

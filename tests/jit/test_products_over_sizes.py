@@ -98,3 +98,28 @@ def test_two_compiles(name, asks, monkeypatch):
                 )
                 torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-4)
         assert frameloom.stats()["graphs"] == 2 and not frameloom.stats()["breaks"]
+
+
+UNDER_AUTOCAST = [
+    lambda x, y: x @ y,
+    lambda x, y: x @ y[:, 0],
+    lambda x, y: x[0] @ y[:, 0],
+    lambda x, y: torch.linalg.vecdot(x, y) + x[0].matmul(y),
+    lambda x, y: F.linear(x[None].mT, y, y[0]),
+]
+
+
+@pytest.mark.parametrize("asks", (False, True))
+@pytest.mark.parametrize("dtype", (torch.float16, torch.float32, torch.float64))
+@pytest.mark.parametrize("fn", UNDER_AUTOCAST)
+def test_autocast_casts_for_products_that_are_said_again(fn, dtype, asks, monkeypatch):
+    monkeypatch.setattr(products, "ASKS_FOR_SIZES", asks or products.ASKS_FOR_SIZES)
+    jitted = jit(fn, dynamic=True)
+    for n in (3, 4):
+        x, y = (torch.ones(n, n, dtype=dtype, requires_grad=True) for _ in range(2))
+        with torch.autocast("cpu"):
+            got, want = jitted(x, y), fn(x, y)
+        assert got.dtype is want.dtype
+        assert torch.equal(got, want)
+        first, second = (torch.autograd.grad(out.sum(), (x, y)) for out in (got, want))
+        torch.testing.assert_close(first, second)

@@ -68,11 +68,36 @@ def test_a_view_tells_its_base(fn):
     check(fn, torch.ones(3))
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda t, n: t.diagonal(n),
+        lambda t, n: torch.diagonal(t, -n),
+        lambda t, n: t.unfold(0, n, 1),
+    ],
+)
+def test_a_view_that_is_recorded_otherwise_tells_its_base(view, dynamic):
+    def fn(x, n):
+        t = x > 0
+        z = view(t, n)
+        return z, "own" if z._base is None else "a view", z._base is t
+
+    jitted = frameloom.jit(fn, dynamic=dynamic)
+    for n in (1, 2, 3):
+        made, *expected = fn(torch.ones(4, 4), n)
+        view_, *found = jitted(torch.ones(4, 4), n)
+        assert found == expected
+        assert view_._base.shape == made._base.shape
+
+
 ALONE = {
     "a part": lambda x: (x + 1)[-1],
     "all of it": lambda x: (x + 1)[:],
     "transposed": lambda x: (x + 1).t().view_as(x.t()),
     "a piece": lambda x: (x + 1).split(1)[1],
+    "a diagonal": lambda x: (x + 1).diagonal(),
+    "windows": lambda x: (x + 1).unfold(1, 2, 1),
     "within a function": lambda x: torch.atleast_3d(x + 1),
     "of a product": lambda x: torch.einsum("ij,kj->ik", x, x),
     "none": lambda x: F.max_pool1d(x, 2),

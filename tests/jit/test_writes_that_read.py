@@ -38,3 +38,17 @@ OPS = {
 @pytest.mark.parametrize("name", OPS)
 def test_as_plain(name):
     check(OPS[name], torch.tensor([[3.0, 1.0], [2.0, 5.0]]), calls=1)
+
+
+@pytest.mark.parametrize("shape", [(), (5,)])
+def test_a_write_that_comes_to_a_number_waits_for_what_others_read(shape):
+    """What the write does with the old value is known only once the condition is part of it."""
+
+    def fn(x, y):
+        t = torch.atan2(y, x)
+        u = t.exp()
+        t.fill_(0).add_(3)
+        x.masked_fill_(t > 1, 5.0)
+        return u, t
+
+    check(fn, torch.ones(shape), torch.full(shape, 2.0), calls=1)
