@@ -51,9 +51,9 @@ from frameloom.capture.late_sizes import (
     undecided,
 )
 from frameloom.capture.number_inputs import (
-    TAKE_BITS,
     NumberInputs,
     has_symbols,
+    takes_bits,
     takes_numbers,
     with_sizes,
     without_numbers,
@@ -248,7 +248,7 @@ class Recorder(TorchDispatchMode):
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: object
     ) -> Any:
         """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
-        if fn in TAKE_BITS and (has_symbols(args) or has_symbols(kwargs.values())):
+        if takes_bits(fn, args, kwargs):
             args = without_symbols(args)
             kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
         self.where, self.old, self.function = where, len(self.fakes), fn
