@@ -41,6 +41,7 @@ class OpFacts:
     returns_list: bool
     name: str  # of its nodes
     scalars: tuple[tuple[int, str], ...]  # arguments that may be numbers of any type
+    sparse: tuple[tuple[int, str], ...]  # those that ask for a sparse gradient
 
 
 _FACTS: dict[Any, OpFacts] = {}
@@ -71,6 +72,11 @@ def _read_facts(func: Any) -> OpFacts:
         name=f"{schema.name.partition('::')[2].strip('_')}_{func._overloadname}".lower(),
         scalars=tuple(
             (k, a.name) for k, a in enumerate(schema.arguments) if str(a.type) in SCALARS
+        ),
+        sparse=tuple(
+            (k, a.name)
+            for k, a in enumerate(schema.arguments)
+            if a.name in ("sparse", "sparse_grad")
         ),
     )
 

@@ -23,8 +23,20 @@ from frameloom.ir.size_node import Node, size_of
 
 aten = torch.ops.aten
 SEQUENCES = (list, tuple, torch.Size)
-# C++ code of theirs takes the bits of a torch.SymInt for an int.
-TAKE_BITS = frozenset({torch.rms_norm, torch.nn.functional.rms_norm})
+# C++ code of theirs takes the bits of a torch.SymInt for an int, or 32 bits of its number.
+TAKE_BITS = frozenset(
+    {
+        torch.rms_norm,
+        torch.nn.functional.rms_norm,
+        torch.tensor,
+        torch.as_tensor,
+        torch.asarray,
+        torch.Tensor.new_tensor,
+    }
+)
+INDEXING = frozenset(
+    {operator.getitem, operator.setitem, torch.Tensor.__getitem__, torch.Tensor.__setitem__}
+)
 # The bits of such a one: where its object is, behind 101.
 BITS = range(-0b011 << 61, -0b010 << 61)
 # Ops whose results have the same form whatever the number, beside those that work on each element by itself.
@@ -42,6 +54,17 @@ def takes_numbers(func: Any) -> bool:
         or name.startswith("aten::_foreach_")
         or func in FORM_IS_FIXED
     )
+
+
+def takes_bits(fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether there are symbols that C++ code would take for other numbers; lists in an index become tensors there."""
+    if fn in INDEXING:
+        return any(has_lists([a]) and has_symbols([a]) for a in args[1:])
+    return fn in TAKE_BITS and (has_symbols(args) or has_symbols(kwargs.values()))
+
+
+def has_lists(args: Sequence[Any]) -> bool:
+    return any(type(a) is list or (type(a) is tuple and has_lists(a)) for a in args)
 
 
 def has_symbols(args: Any, but: type | tuple[()] = ()) -> bool:

@@ -28,7 +28,7 @@ WIDE = (torch.float64, torch.float32, torch.bfloat16, torch.complex64, torch.com
 # Their results have the dtype that is given, whatever the number.
 HOLDING = (
     aten.full.default, aten.full_like.default, aten.new_full.default, aten.scalar_tensor.default, aten.fill.Scalar, aten.fill_.Scalar,
-    aten.masked_fill.Scalar, aten.masked_fill_.Scalar,
+    aten.masked_fill.Scalar, aten.masked_fill_.Scalar, aten.addcmul.default, aten.addcmul_.default, aten.threshold.default, aten.threshold_.default,
 )  # fmt: skip
 
 

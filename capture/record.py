@@ -51,9 +51,9 @@ from frameloom.capture.late_sizes import (
     undecided,
 )
 from frameloom.capture.number_inputs import (
-    TAKE_BITS,
     NumberInputs,
     has_symbols,
+    takes_bits,
     takes_numbers,
     with_sizes,
     without_numbers,
@@ -70,7 +70,13 @@ from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.refused_dtypes import check_arguments
 from frameloom.capture.soft_sizes import SoftSizes
 from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
-from frameloom.capture.supported import check_compiled, check_result, check_supported, dtypes_of
+from frameloom.capture.supported import (
+    check_compiled,
+    check_layouts,
+    check_result,
+    check_supported,
+    dtypes_of,
+)
 from frameloom.capture.thread_warnings import OF_PYTHON, warnings_here
 from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.symbolic import SYMBOLS
@@ -248,7 +254,7 @@ class Recorder(TorchDispatchMode):
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: object
     ) -> Any:
         """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
-        if fn in TAKE_BITS and (has_symbols(args) or has_symbols(kwargs.values())):
+        if takes_bits(fn, args, kwargs):
             args = without_symbols(args)
             kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
         self.where, self.old, self.function = where, len(self.fakes), fn
@@ -458,6 +464,7 @@ class Recorder(TorchDispatchMode):
         if self.autocast and func is aten._to_copy.default:
             self.casts.note(self, args[0])
         facts = facts_of(func)
+        check_layouts(func, facts.sparse, args, kwargs, self.is_followed)
         if facts.data_dependent or selects_by_mask(func, args):
             return asks_for_data(self, func, args, kwargs)
         if facts.resizes:

@@ -27,6 +27,21 @@ def check_compiled(device: torch.device) -> None:
         raise Break("unsupported_tensor", f"device {device}")
 
 
+def check_layouts(
+    func: Any,
+    sparse: tuple[tuple[int, str], ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    is_followed: bool,
+) -> None:
+    """Raises Break for what makes other tensors than strided ones: at once, or as its gradient.  `sparse`: the arguments that ask for the second."""
+    if kwargs.get("layout") not in (None, torch.strided):
+        raise Break("unsupported_tensor", f"layout {kwargs['layout']}")
+    for position, name in sparse if is_followed else ():
+        if args[position] if position < len(args) else kwargs.get(name, False):
+            raise Break("unsupported_tensor", f"{func} whose gradient is sparse")
+
+
 def dtypes_of(result: Any) -> list[torch.dtype]:
     parts = result if isinstance(result, list | tuple) else [result]
     return [part.dtype for part in parts if isinstance(part, torch.Tensor)]

@@ -125,7 +125,9 @@ def _converted(convert: type, otherwise: Known) -> Known:
         if known is not None:
             return t.evaluate(convert, [ConstValue(known.item())], {})
         broken = Break("item", f"{convert.__name__}(tensor)")
-        if tensor.fake.requires_grad or tensor.fake.dtype.is_floating_point is not (convert is float) or tensor.fake.dtype is torch.bool:  # fmt: skip
+        dtype = tensor.fake.dtype
+        held = next(cls for kinds, cls, _ in NUMBERS if kinds(dtype))
+        if tensor.fake.requires_grad or held is not convert:
             raise broken
         return _taken_out(t, tensor, broken)
 

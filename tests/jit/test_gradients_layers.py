@@ -133,3 +133,36 @@ def test_cosine_similarity(twice, near_zero):
         return seen
 
     same_training(program, graphs=None if twice else 1)
+
+
+SPARSE = {
+    "embedding": lambda w, i: F.embedding(i, w, sparse=True),
+    "embedding_bag": lambda w, i: F.embedding_bag(i[None], w, mode="sum", sparse=True),
+    "gather": lambda w, i: torch.gather(w, 0, i[:, None], sparse_grad=True),
+}
+
+
+@pytest.mark.parametrize("whole_step", [False, True])
+@pytest.mark.parametrize("name", SPARSE)
+def test_sparse_gradients(name, whole_step):
+    def program(jit):
+        w, scale = leaf(6, 3), leaf(3)
+
+        def loss(i):
+            made = (SPARSE[name](w, i) * (scale + 1)).square().sum()
+            if whole_step:
+                made.backward()
+            return made
+
+        loss, seen = jit(loss), []
+        for k in range(3):
+            made = loss(torch.tensor([1, 2, k]))
+            if not whole_step:
+                made.backward()
+            seen.append((made.detach(), w.grad.is_sparse, w.grad.to_dense(), scale.grad.clone()))
+            seen.append(w.grad.is_coalesced())
+        with torch.no_grad():
+            seen.append(loss(torch.tensor([0, 5])) if not whole_step else None)
+        return seen
+
+    same_training(program)

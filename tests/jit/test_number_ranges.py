@@ -40,6 +40,16 @@ PROGRAMS = {
     "bytes compared": lambda x, n: bytes_(x) > n,
     "bytes clamped": lambda x, n: bytes_(x).clamp(max=n),
     "bytes chosen": lambda x, n: torch.where(x > 0, bytes_(x), n),
+    "bytes multiplied and added": lambda x, n: bytes_(x).addcmul(bytes_(x), bytes_(x), value=n),
+    "bytes beyond a threshold": lambda x, n: F.threshold(bytes_(x), 1, n),
+    "a new tensor": lambda x, n: x.new_tensor(n),
+    "a new tensor of a list": lambda x, n: x.long().new_tensor([n, 1]),
+    "an array": lambda x, n: torch.asarray([n], dtype=torch.float32),
+    "a tensor of bytes": lambda x, n: torch.tensor([n], dtype=torch.int8),
+    "a tensor of bools": lambda x, n: torch.tensor([n], dtype=torch.bool),
+    "a complex tensor": lambda x, n: torch.tensor([n, 1j]),
+    "an index in a list": lambda x, n: x[[n, 0]],
+    "indices in a list": lambda x, n: (x + 1).index_put_((torch.tensor([0]),), x[[1, n]][:1]),
 }
 
 

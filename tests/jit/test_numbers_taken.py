@@ -7,7 +7,7 @@ import torch
 
 import frameloom
 from frameloom import jit
-from tests.observe import same
+from tests.observe import assert_same_call, observe, same
 
 COMPUTED = {
     "sum": lambda x: x.sum().item() * 2 + 1,
@@ -96,3 +96,15 @@ def test_a_rate_beyond_one_is_left_to_python():
     compiled, x = jit(f), torch.linspace(-1, 1, 6)
     for rate in (0.1, 0.2, 0.3, -0.5, 20.0, 1e30, 0.7):
         same(compiled(x, rate), f(x, rate), 1e-5, 1e-6, str(rate))
+
+
+@pytest.mark.parametrize("convert", [int, float])
+def test_complex_numbers_that_are_converted(convert):
+    def program(x):
+        x += 1.5
+        return x, convert(x)
+
+    f = jit(program)
+    for number in (2 + 0j, 1j, -3.5 + 0j):
+        x = torch.tensor(number)
+        assert_same_call(observe(f, (x,)), observe(program, (x,)), f"{convert} {number}")
