@@ -80,7 +80,7 @@ class Ranges(ABC):
     def _by_extremes(self, n: Size, low: float, high: float) -> Range:
         """... by what is known of a maximum: it is one of two, and at least the other; of a minimum, at most.  Of many in one
         sum that would be twice as many cases for each."""
-        extremes = [(m, factor) for m, factor in n.terms if _is_extreme(m)]
+        extremes = [(m, factor) for m, factor in terms_of(n).items() if _is_extreme(m)]
         if len(extremes) > MANY_EXTREMES:
             return low, high
         for monomial, factor in extremes:
@@ -94,7 +94,7 @@ class Ranges(ABC):
 
     def _without_quotient(self, n: Size) -> Range:
         """... by what is known of a quotient: `(a - k + 1) / k <= a // k <= a / k`."""
-        for monomial, factor in n.terms:
+        for monomial, factor in terms_of(n).items():
             atom = monomial[0] if len(monomial) == 1 else None
             if (
                 not isinstance(atom, Apply)
@@ -120,7 +120,7 @@ class Ranges(ABC):
     def _with_products(self, n: Size) -> Range:
         """... by what is known of whole products."""
         low = high = 0.0
-        for monomial, factor in n.terms:
+        for monomial, factor in terms_of(n).items():
             one: Range = (1, 1)
             for atom in monomial:
                 one = _times(one, self._ranges[atom])

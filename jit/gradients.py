@@ -92,7 +92,8 @@ class Gradients:
         # What autograd is not to keep of what is saved, by its place there: Python's numbers, and what may be changed.
         apart = self.op_by_op.numbers | how.unwatched
         self.apart = tuple(place for place, k in enumerate(how.saved_inputs) if k in apart)
-        self.unwatched = tuple(how.unwatched - self.op_by_op.numbers)
+        own = how.unwatched - self.op_by_op.numbers
+        self.unwatched = tuple(k for k in how.saved_inputs if k in own)
         # Of all that autograd keeps, in its order.
         n_inputs = len(how.saved_inputs) - len(self.apart)
         self.of_inputs = (

@@ -91,6 +91,8 @@ KNOWN = {
     "a square": lambda a, b, c: a * a - b * c,
     "a product with a part": lambda a, b, c: a * (b - 1) - 12,
     "a quotient": lambda a, b, c: a // b - 2,
+    "the smaller one": lambda a, b, c: smallest(a, b) - b,
+    "the larger one": lambda a, b, c: largest(a, b + c) - a,
 }
 
 
@@ -279,3 +281,11 @@ def test_what_torch_expects_of_late_sizes():
     )
     assert inside.expect_true("", 0)
     assert start + 48 in facts.late_conditions()
+
+
+def test_a_difference_that_is_known_to_be_0():
+    facts, a, b = sizes(8, 5)
+    left = b - smallest(a, b)
+    assert left == 0
+    assert facts.range_of(left) == (0, 0) and facts.range_of(-left) == (0, 0)
+    assert facts.range_of(smallest(a, b) - a)[1] == 0

@@ -431,3 +431,15 @@ def test_a_region_that_reads_another_ones_result_in_a_closure(is_result):
         return made, *facts(y, z)
 
     same_training(program, plain=None)
+
+
+def test_gradient_that_could_have_one_beside_a_region_whose_input_is_not_saved():
+    def fn(x, y, z):
+        checkpoint(lambda q, r=y: q * r, y, use_reentrant=False)
+        t = x * 1
+        t[1].mul_(z[1])
+        torch.autograd.grad(t.norm(), z, create_graph=True)
+
+    x = torch.arange(1.0, 4.0).requires_grad_() * 1
+    y, z = torch.tensor(2.0), torch.arange(2.0, 5.0).requires_grad_()
+    frameloom.jit(fn)(x, y, z)  # raised
