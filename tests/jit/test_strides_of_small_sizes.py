@@ -142,3 +142,24 @@ def test_sizes_of_1_whose_layouts_do_not_show_have_no_entry_of_their_own():
 
 def test_some_programs_of_the_sweep():
     assert not [*sweep_strides(range(40))]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", ["mT"])
+def test_memory_formats_are_those_that_strides_suggest(name, dynamic):
+    """Of images with sizes of 1 this is not the format in which they are contiguous."""
+    fn = {
+        "mT": lambda x: x.contiguous(memory_format=torch.channels_last).mT * 2,
+    }[name]
+    shapes = (2, 3, 4, 5), (1, 3, 1, 3), (1, 3, 3, 1), (3, 1, 3, 1), (1, 1, 3, 1)
+    for order in (0, 1, 2, 3), (3, 2, 1, 0), (0, 3, 1, 2):
+        frameloom.reset()
+        jitted = jit(fn, dynamic=dynamic)
+        for shape in shapes:
+            x = torch.rand([shape[d] for d in order])
+            x = x.permute([order.index(d) for d in range(4)])
+            try:
+                wanted = fn(x).stride()
+            except RuntimeError:
+                continue
+            assert jitted(x).stride() == wanted, (shape, order)
