@@ -1,4 +1,4 @@
-"""Dtypes, and indices, that kernels refuse where the shape functions take any: an op that is given one breaks the graph, so that the program's own call raises."""
+"""Dtypes, sizes and indices that kernels refuse where the shape functions take any: an op that is given one breaks the graph, so that the program's own call raises."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import torch
 from frameloom.errors import Break
 
 aten = torch.ops.aten
+UPSAMPLING = [
+    *(f"{mode}{n}d" for n in (1, 2, 3) for mode in ("upsample_nearest", "_upsample_nearest_exact")),
+    "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
+]  # fmt: skip
 
 
 def _of_ints(x: torch.Tensor) -> bool:
@@ -152,7 +156,12 @@ REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     aten.mv: _of_several_dtypes,
     aten.native_layer_norm: _is_mixed,
     aten.native_group_norm: _is_mixed,
+    **{getattr(aten, name): lambda x, *rest: _is_empty(x) for name in UPSAMPLING},
 }
+
+
+def _is_empty(x: torch.Tensor) -> bool:
+    return any(type(n) is int and n == 0 for n in x.shape)
 
 
 def check_arguments(func: Any, args: Any, kwargs: Any) -> None:

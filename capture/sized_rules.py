@@ -22,7 +22,7 @@ from frameloom.capture.shapes import (
     wrap_dims,
 )
 from frameloom.capture.shapes_at_hints import as_at_hints
-from frameloom.capture.sized import dense_strides, empty_strided
+from frameloom.capture.sized import dense_strides, empty_strided, lies_channels_last
 from frameloom.capture.view_rules import expand
 from frameloom.ir.size import Int, Size, late_in
 
@@ -30,14 +30,15 @@ aten = torch.ops.aten
 
 
 def as_suggested(x: Any, shape: Sequence[Int], dtype: torch.dtype | None = None) -> Any:
-    """A fresh tensor in the memory format that `x` suggests; None where that is not plain."""
-    if x.is_contiguous() or x.dim() not in (4, 5):
-        return empty(shape, dtype or x.dtype)
-    last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
-    if not x.is_contiguous(memory_format=last):
-        return None
-    order = (1, *range(x.dim() - 1, 1, -1), 0)
-    return empty_strided(shape, dense_strides(shape, order), dtype or x.dtype)
+    """A fresh tensor in the memory format that `x` suggests."""
+    return fresh(shape, dtype or x.dtype, lies_channels_last(x))
+
+
+def fresh(shape: Sequence[Int], dtype: torch.dtype, channels_last: bool) -> Any:
+    if not channels_last:
+        return empty(shape, dtype)
+    order = (1, *range(len(shape) - 1, 1, -1), 0)
+    return empty_strided(shape, dense_strides(shape, order), dtype)
 
 
 # --- copies and fresh tensors
@@ -420,8 +421,7 @@ def _pad(func: Any, x: Any, pads: Sequence[Int], value: Any = 0) -> Any:
     grows = any(
         isinstance(p, int) and p > 0 for p in pads
     )  # otherwise it is a part, copied as it lies
-    fresh = x.is_contiguous() or x.dim() == 1 or (grows and x.dim() < 4)
-    return empty(shape, x.dtype) if fresh else None
+    return as_suggested(x, shape) if grows or x.is_contiguous() or x.dim() == 1 else None
 
 
 @sized_rule(aten.stack.default)

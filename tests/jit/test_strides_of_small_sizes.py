@@ -1,5 +1,7 @@
 """Strides where sizes vary and come to 0 and 1, in results, views of results, and gradients: eager's, in every call."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,6 +9,7 @@ import torch.nn.functional as F
 import frameloom
 from frameloom import jit
 from tests.fuzz.support import tensor
+from tests.sweeps.images import sweep_images
 from tests.sweeps.strides import sweep_strides
 
 INT, FLOAT, DOUBLE = "int16", "float32", "float64"
@@ -141,14 +144,18 @@ def test_sizes_of_1_whose_layouts_do_not_show_have_no_entry_of_their_own():
 
 
 def test_some_programs_of_the_sweep():
-    assert not [*sweep_strides(range(40))]
+    assert not [*sweep_strides(range(40)), *sweep_images(range(40))]
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("name", ["mT"])
+@pytest.mark.parametrize("name", ["pool", "pad", "shuffle", "batch_norm", "mT"])
 def test_memory_formats_are_those_that_strides_suggest(name, dynamic):
     """Of images with sizes of 1 this is not the format in which they are contiguous."""
     fn = {
+        "pool": lambda x: F.avg_pool1d(x[0, 0].t()[None], 2),
+        "pad": lambda x: F.pad(x, (1, 1)),
+        "shuffle": lambda x: F.pixel_shuffle(x[:1], 1),
+        "batch_norm": lambda x: F.batch_norm(x[:1], x[0, :, 0, 0], x[0, :, 0, 0].abs()),
         "mT": lambda x: x.contiguous(memory_format=torch.channels_last).mT * 2,
     }[name]
     shapes = (2, 3, 4, 5), (1, 3, 1, 3), (1, 3, 3, 1), (3, 1, 3, 1), (1, 1, 3, 1)
@@ -163,3 +170,13 @@ def test_memory_formats_are_those_that_strides_suggest(name, dynamic):
             except RuntimeError:
                 continue
             assert jitted(x).stride() == wanted, (shape, order)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resizing_nothing_is_refused(mode):
+    """The decompositions that stand for its meta kernels do not."""
+    jitted = jit(lambda x: F.interpolate(x[..., 1:], scale_factor=2.0, mode=mode), dynamic=True)
+    for size in 3, 1:
+        x = torch.rand(1, 1, size)
+        with pytest.raises(RuntimeError, match="greater than 0") if size == 1 else nullcontext():
+            assert jitted(x).shape == (1, 1, 4)
