@@ -12,6 +12,7 @@ import torch
 
 from frameloom.capture.shape_rules import check_rank
 from frameloom.capture.shapes import (
+    alike_shapes,
     broadcast,
     dense_like,
     empty,
@@ -468,9 +469,11 @@ def _searched(func: Any, a: Any, b: Any, *, out_int32: bool = False, **options: 
 @sized_rule(aten.polar.default, aten.complex.default)
 def _complex(func: Any, a: Any, b: Any) -> Any:
     shape = broadcast(a.shape, b.shape)
-    if shape is None or not a.is_contiguous() or not b.is_contiguous():
+    if shape is None or a.dtype is not b.dtype:
         return None
-    return empty(shape, a.dtype.to_complex()) if a.dtype is b.dtype else None
+    alike = alike_shapes(a.shape, shape) and alike_shapes(b.shape, shape)
+    strides = iterator_strides(tuple(shape), [a, b], alike)
+    return empty_strided(shape, strides, a.dtype.to_complex())
 
 
 @sized_rule(aten._cdist_forward.default)

@@ -172,6 +172,15 @@ def test_memory_formats_are_those_that_strides_suggest(name, dynamic):
             assert jitted(x).stride() == wanted, (shape, order)
 
 
+def test_complex_numbers_of_parts_that_are_expanded():
+    """The order of dimensions is that of the part which tells one."""
+    frameloom.reset()
+    jitted, rows = jit(lambda a, b: torch.complex(a, b), dynamic=True), torch.rand(1, 4)
+    for shape, strides in ((3, 4), (4, 1)), ((3, 4), (6, 1)), ((3, 4), (1, 1)), ((3, 4), (1, 3)):
+        part = torch.rand(24).as_strided(shape, strides)
+        assert jitted(rows, part).stride() == torch.complex(rows, part).stride()
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_resizing_nothing_is_refused(mode):
     """The decompositions that stand for its meta kernels do not."""
