@@ -431,6 +431,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
         for func in (
             aten.native_layer_norm_backward.default,
             aten.glu_backward.default,
+            aten.nll_loss2d_forward.default,
             aten.nll_loss2d_backward.default,
         )
         for device in ("cpu", "cuda")
