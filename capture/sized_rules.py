@@ -411,17 +411,16 @@ def _repeat(func: Any, x: Any, times: Sequence[Int]) -> Any:
 
 @sized_rule(aten.constant_pad_nd.default)
 def _pad(func: Any, x: Any, pads: Sequence[Int], value: Any = 0) -> Any:
-    if all(isinstance(p, int) and p == 0 for p in pads):
-        return dense_like(x)  # a copy, with its strides of sizes of 1
     shape = list(x.shape)
     for k in range(len(pads) // 2):
         d = x.dim() - 1 - k
         shape[d] = shape[d] + pads[2 * k] + pads[2 * k + 1]
         if not shape[d] >= 0:
             return None
-    grows = any(
-        isinstance(p, int) and p > 0 for p in pads
-    )  # otherwise it is a part, copied as it lies
+    known = [p for p in pads if isinstance(p, int)]
+    grows = any(p > 0 for p in known)
+    if not grows and len(known) == len(pads):  # a part, copied as it lies
+        return dense_like(empty_strided(shape, x.stride(), x.dtype))
     return as_suggested(x, shape) if grows or x.is_contiguous() or x.dim() == 1 else None
 
 

@@ -181,6 +181,36 @@ def test_complex_numbers_of_parts_that_are_expanded():
         assert jitted(rows, part).stride() == torch.complex(rows, part).stride()
 
 
+def test_gradients_of_what_is_padded():
+    """A part of the result's gradient, which is copied as it lies: with its gaps, where one size is 1."""
+
+    def fn(x):
+        return F.pad(x[:, None], (1, 1)) * 1
+
+    jitted = jit(fn)
+    for rows, columns in (1, 4), (1, 3), (2, 3), (1, 3):
+        found = []
+        for side in (jitted, fn):
+            x = torch.ones(rows, columns + 2)[:, 1:-1].requires_grad_()
+            found += torch.autograd.grad(side(x).sum(), x)
+        assert found[0].stride() == found[1].stride()
+
+
+EMPTY = {
+    "max_pool1d": (lambda x: F.max_pool1d(x, 1), (1, 0, 3)),
+    "conv1d": (lambda x: F.conv1d(x, x.new_ones(2, x.shape[1], 1)), (1, 3, 0)),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_windows_of_nothing_are_refused(name):
+    fn, shape = EMPTY[name]
+    for x in torch.ones(shape), torch.ones(shape, dtype=torch.int64):
+        for side in (fn, jit(fn), jit(fn, dynamic=True)):
+            with pytest.raises(RuntimeError):
+                side(x)
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_resizing_nothing_is_refused(mode):
     """The decompositions that stand for its meta kernels do not."""
