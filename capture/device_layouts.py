@@ -15,6 +15,7 @@ import torch._prims_common
 
 from frameloom.capture.fake import Fake
 from frameloom.capture.index_shapes import laid_out
+from frameloom.capture.refused_dtypes import UPSAMPLING
 from frameloom.capture.shapes import (
     PRESERVING,
     RULES,
@@ -27,8 +28,15 @@ from frameloom.capture.shapes import (
     pointwise_dtype,
     takes_alike,
 )
-from frameloom.capture.sized import SizedMeta, dense_strides, empty_strided, has_sizes, settled
-from frameloom.capture.sized_rules import as_suggested, folds_keep_order
+from frameloom.capture.sized import (
+    SizedMeta,
+    dense_strides,
+    empty_strided,
+    has_sizes,
+    lies_channels_last,
+    settled,
+)
+from frameloom.capture.sized_rules import as_suggested, folds_keep_order, fresh
 from frameloom.ir.size import Int, Size, atoms_of, evaluated, hint_of, late_in
 
 aten = torch.ops.aten
@@ -176,21 +184,22 @@ def _batch_norm(meta: Any, x: Any, *parameters: Any) -> Any:
 def _batch_norm_on_cpu(meta: Any, x: Any, *parameters: Any) -> Any:
     """Channels last stay so, any other order is that of a fresh tensor."""
     out, *statistics = _batch_norm(meta, x, *parameters)
-    if x.is_contiguous() or x.dim() not in (4, 5):
-        out = empty(out.shape, out.dtype)
-    elif not has_sizes(out.shape):
-        out = _laid_out(out, torch._prims_common.suggest_memory_format(x))
-    elif not out.is_contiguous():
-        out = out.contiguous(memory_format=torch._prims_common.suggest_memory_format(x))
-    return out, *statistics
+    last = not x.is_contiguous() and (_is_channels_last(x) or lies_channels_last(x))
+    return fresh(out.shape, out.dtype, last), *statistics
 
 
 def _batch_norm_backward_on_cpu(meta: Any, grad: Any, x: Any, *parameters: Any) -> Any:
     out, *others = meta
     if out is not None:
-        plain = x.is_contiguous() or x.dim() not in (4, 5)
-        out = empty(out.shape, out.dtype) if plain else _as_input(out, x)
+        last = lies_channels_last(x) or (not x.is_contiguous() and _is_channels_last(x))
+        out = fresh(out.shape, out.dtype, last)
     return out, *others
+
+
+def _is_channels_last(x: Any) -> bool:
+    """Contiguous in that format; its strides may suggest another, where sizes are 1."""
+    forms = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return x.dim() in forms and x.is_contiguous(memory_format=forms[x.dim()])
 
 
 def _layer_norm_on_cpu(meta: Any, x: Any, shape: Any, *parameters: Any) -> Any:
@@ -259,10 +268,7 @@ def _channel_shuffle(meta: Any, x: Any, groups: int) -> Any:
 def _as_input(meta: Any, x: Any, *args: Any) -> Any:
     """In the memory format of the input; without elements, as a fresh tensor."""
     if has_sizes(meta.shape):
-        found = as_suggested(x.meta, list(meta.shape), meta.dtype)
-        if found is not None:
-            return found
-        meta, x = settled(meta), _as_captured(x)
+        return as_suggested(x.meta, list(meta.shape), meta.dtype)
     form = torch._prims_common.suggest_memory_format(x)
     return _laid_out(meta, form if x.numel() else torch.contiguous_format)
 
@@ -295,12 +301,6 @@ def _embedding_bag(
     if mode != 2:
         largest = empty([bags], largest.dtype)
     return out, empty([count], bag_of.dtype), empty([bags], sizes.dtype), largest
-
-
-UPSAMPLING = [
-    *(f"{mode}{n}d" for n in (1, 2, 3) for mode in ("upsample_nearest", "_upsample_nearest_exact")),
-    "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
-]  # fmt: skip
 
 
 def _fourier(func: Any) -> Callable[..., Any]:
@@ -431,6 +431,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
         for func in (
             aten.native_layer_norm_backward.default,
             aten.glu_backward.default,
+            aten.nll_loss2d_forward.default,
             aten.nll_loss2d_backward.default,
         )
         for device in ("cpu", "cuda")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.device_layouts import UPSAMPLING
+from frameloom.capture.refused_dtypes import UPSAMPLING
 from frameloom.capture.shapes import empty, sized_rule
 from frameloom.capture.sized_rules import as_suggested
 from frameloom.ir.size import Int
@@ -64,7 +64,7 @@ def _adaptive(func: Any, x: Any, size: Sequence[Int]) -> Any:
 
 def _results(x: Any, shape: Sequence[Int], with_places: bool) -> Any:
     values = as_suggested(x, shape)
-    if values is None or not with_places:
+    if not with_places:
         return values
     return values, as_suggested(x, shape, torch.int64)
 

@@ -50,7 +50,7 @@ def _layer_norm(
 def _batch_norm(func: Any, x: Any, *rest: Any) -> Any:
     plain = all(p is None or p.dtype == x.dtype for p in rest[:4])
     out = as_suggested(x, x.shape)
-    return (out, empty(0, x.dtype), empty(0, x.dtype)) if plain and out is not None else None
+    return (out, empty(0, x.dtype), empty(0, x.dtype)) if plain else None
 
 
 @sized_rule(aten.native_dropout.default)

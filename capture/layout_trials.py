@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MethodWrapperType
 from typing import Any
 
 import torch
@@ -33,6 +33,8 @@ def can_be_tried(fn: Callable[..., Any]) -> bool:
     """Whether it is PyTorch's: an op of the program may do anything."""
     if isinstance(fn, FunctionType):
         return (fn.__module__ or "").startswith("torch.")
+    if isinstance(fn, MethodWrapperType):  # what reads an attribute, as `x.mT`
+        return isinstance(fn.__self__, GetSetDescriptorType)
     return isinstance(fn, IN_C)
 
 

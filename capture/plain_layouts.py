@@ -15,7 +15,7 @@ import torch
 from frameloom.capture.fake import Fake
 from frameloom.capture.saved import is_view
 from frameloom.capture.shapes import PRESERVING, is_pointwise
-from frameloom.ir.size import Int, same
+from frameloom.capture.sized import lies_plainly
 
 Node = torch.fx.Node
 aten = torch.ops.aten
@@ -47,7 +47,7 @@ def base_of(node: Node) -> Node:
 def inputs_are_plain(graph: torch.fx.Graph) -> bool:
     """Of others, the derivative of a product asks for the strides: what it gives may be a transposed view where sizes are 1."""
     values = (n.meta["val"] for n in graph.find_nodes(op="placeholder"))
-    return all(_is_plain(value) for value in values if isinstance(value, Fake))
+    return all(lies_plainly(value) for value in values if isinstance(value, Fake))
 
 
 def is_surely_plain(node: Node, proven: set[Node]) -> bool:
@@ -67,7 +67,7 @@ def is_surely_plain(node: Node, proven: set[Node]) -> bool:
 def _operands(node: Node) -> Iterable[Node] | None:
     """It lies plainly if these do; None where that is not known."""
     value = node.meta.get("val")
-    if not isinstance(value, Fake) or not _is_plain(value):
+    if not isinstance(value, Fake) or not lies_plainly(value):
         return None
     if node.op == "placeholder" or not value.shape:
         return ()
@@ -85,13 +85,3 @@ def _operands(node: Node) -> Iterable[Node] | None:
     if not isinstance(target, torch._ops.OpOverload) or not is_pointwise(target):
         return None
     return [n.args[0] if n.target is aten.expand.default else n for n in tensors]  # type: ignore[misc]
-
-
-def _is_plain(fake: Fake) -> bool:
-    """Whether it has the strides of a fresh tensor with elements."""
-    step: Int = 1
-    for n, stride in zip(reversed(fake.shape), reversed(fake.stride()), strict=True):
-        if stride is not step and not same(stride, step):
-            return False
-        step = step * n
-    return True

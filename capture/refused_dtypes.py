@@ -1,7 +1,8 @@
-"""Dtypes, and indices, that kernels refuse where the shape functions take any: an op that is given one breaks the graph, so that the program's own call raises."""
+"""Dtypes, sizes and indices that kernels refuse where the shape functions take any: an op that is given one breaks the graph, so that the program's own call raises."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,10 @@ import torch
 from frameloom.errors import Break
 
 aten = torch.ops.aten
+UPSAMPLING = [
+    *(f"{mode}{n}d" for n in (1, 2, 3) for mode in ("upsample_nearest", "_upsample_nearest_exact")),
+    "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
+]  # fmt: skip
 
 
 def _of_ints(x: torch.Tensor) -> bool:
@@ -120,6 +125,18 @@ def _of_several_dtypes(*args: Any) -> bool:
     return len({a.dtype for a in args if isinstance(a, torch.Tensor)}) > 1
 
 
+@functools.cache
+def _mse_converts() -> bool:
+    """Whether the derivative takes operands of several dtypes, which older PyTorch refuses."""
+    x, y = (torch.zeros(1, dtype=d, device="cpu") for d in (torch.float32, torch.float64))
+    try:
+        with torch._C._DisableTorchDispatch():
+            aten.mse_loss_backward.default(y, x, y, 0)
+    except RuntimeError:
+        return False
+    return True
+
+
 # What kernels refuse of other arguments where the meta kernel takes any.
 REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     aten.index_fill: _is_no_list_of_places,
@@ -149,10 +166,16 @@ REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     aten.binary_cross_entropy: lambda x, target, *rest: _of_several_dtypes(x, target),
     aten.binary_cross_entropy_backward: lambda *args: _of_several_dtypes(*args[:3]),
     aten.huber_loss_backward: _of_several_dtypes,
+    aten.mse_loss_backward: lambda *args: _of_several_dtypes(*args[:3]) and not _mse_converts(),
     aten.mv: _of_several_dtypes,
     aten.native_layer_norm: _is_mixed,
     aten.native_group_norm: _is_mixed,
+    **{getattr(aten, name): lambda x, *rest: _is_empty(x) for name in UPSAMPLING},
 }
+
+
+def _is_empty(x: torch.Tensor) -> bool:
+    return any(type(n) is int and n == 0 for n in x.shape)
 
 
 def check_arguments(func: Any, args: Any, kwargs: Any) -> None:

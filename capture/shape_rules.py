@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch._prims_common
 
 from frameloom.capture.shapes import (
     broadcast,
@@ -24,7 +23,7 @@ from frameloom.capture.shapes import (
     wrap_dim,
     wrap_dims,
 )
-from frameloom.capture.sized import empty_strided, has_sizes
+from frameloom.capture.sized import empty_strided, has_sizes, lies_channels_last
 from frameloom.ir.lower.foreach import PLAIN
 from frameloom.ir.size import equal
 
@@ -92,21 +91,12 @@ def _truth(func: Any, x: torch.Tensor) -> Any:
     return empty((), torch.bool)
 
 
-def _maybe_channels_last(t: torch.Tensor) -> bool:
-    """A tensor with sizes of 1 may be contiguous, and lie so none the less."""
-    if t.dim() not in (4, 5):
-        return False
-    if has_sizes(t.shape, t.stride()):
-        return not t.is_contiguous() and t.stride(1) <= t.stride(-1)
-    return torch._prims_common.suggest_memory_format(t) is not torch.contiguous_format
-
-
 @rule(aten.cat.default)
 def _cat(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
     first = tensors[0]
     if any(t.dim() != first.dim() or t.dtype != first.dtype for t in tensors):
         return None
-    if any(_maybe_channels_last(t) for t in tensors):
+    if any(lies_channels_last(t) for t in tensors):
         return None
     dim = wrap_dim(dim, first.dim())
     if not first.dim() or any(
@@ -207,7 +197,7 @@ def _roll(func: Any, x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
         )
     for dim in dims:
         wrap_dim(dim, x.dim())
-    if x.is_contiguous() and len(dims) == 1 and not _maybe_channels_last(x):
+    if x.is_contiguous() and len(dims) == 1 and not lies_channels_last(x):
         return empty(x.shape, x.dtype)
     if not dims:
         return None

@@ -29,7 +29,7 @@ from frameloom.capture.sized import (
 from frameloom.config import config
 from frameloom.debug import log
 from frameloom.ir.size import Int, Size, equal, hint_of, late_in, same
-from frameloom.ir.size_node import follows, size_of
+from frameloom.ir.size_node import follows, is_less, size_of
 
 aten = torch.ops.aten
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd  # made of other ops
@@ -374,12 +374,6 @@ def _in_order(shape: Sequence[Int], strides: Sequence[Int]) -> bool:
     there = [d for d in range(len(shape)) if not _is_zero(strides[d])]
     pairs = [(strides[j] * shape[j], strides[i]) for i, j in pairwise(there)]
     return all(hint_of(a) <= hint_of(b) for a, b in pairs) and all(a <= b for a, b in pairs)
-
-
-def is_less(a: Int, b: Int) -> bool:
-    """Of strides and sizes."""
-    facts = next((n.facts for n in (a, b) if isinstance(n, Size)), None)
-    return bool(a < b) if facts is None else facts.is_less_softly(a, b)
 
 
 def _is_zero(n: Int) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from frameloom.capture.fake import Fake
-from frameloom.ir.size import Int, Size, fits, hint_of, is_size, late_in, linear
-from frameloom.ir.size_node import follows
+from frameloom.ir.size import Int, Size, fits, hint_of, is_size, largest, late_in, linear, same
+from frameloom.ir.size_node import follows, steps_down
 
 
 class Sized:
@@ -153,6 +153,23 @@ def strides_of(shape: Sequence[Int]) -> list[Int]:
         strides.append(step)
         step = step * _at_least_1(n)
     return strides[::-1]
+
+
+def lies_plainly(t: torch.Tensor) -> bool:
+    """Whether it has the strides of a fresh tensor with elements, in dimensions of size 1, too."""
+    step: Int = 1
+    for n, stride in zip(reversed(t.shape), reversed(t.stride()), strict=True):
+        if stride is not step and not same(stride, step):
+            return False
+        step = step * (n if isinstance(n, Size) and not late_in(n) else largest(n, 1))
+    return True
+
+
+def lies_channels_last(t: torch.Tensor) -> bool:
+    """Whether PyTorch takes its strides for those of that memory format, as it does of some tensors with sizes of 1 that are contiguous, too."""
+    if t.dim() not in (4, 5) or lies_plainly(t):
+        return False
+    return steps_down(t.shape, t.stride(), (1, *range(t.dim() - 1, 1, -1), 0))
 
 
 def dense_strides(shape: Sequence[Int], order: Sequence[int]) -> tuple[Int, ...]:

@@ -12,6 +12,7 @@ import torch
 
 from frameloom.capture.shape_rules import check_rank
 from frameloom.capture.shapes import (
+    alike_shapes,
     broadcast,
     dense_like,
     empty,
@@ -22,7 +23,7 @@ from frameloom.capture.shapes import (
     wrap_dims,
 )
 from frameloom.capture.shapes_at_hints import as_at_hints
-from frameloom.capture.sized import dense_strides, empty_strided
+from frameloom.capture.sized import dense_strides, empty_strided, lies_channels_last
 from frameloom.capture.view_rules import expand
 from frameloom.ir.size import Int, Size, late_in
 
@@ -30,14 +31,15 @@ aten = torch.ops.aten
 
 
 def as_suggested(x: Any, shape: Sequence[Int], dtype: torch.dtype | None = None) -> Any:
-    """A fresh tensor in the memory format that `x` suggests; None where that is not plain."""
-    if x.is_contiguous() or x.dim() not in (4, 5):
-        return empty(shape, dtype or x.dtype)
-    last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
-    if not x.is_contiguous(memory_format=last):
-        return None
-    order = (1, *range(x.dim() - 1, 1, -1), 0)
-    return empty_strided(shape, dense_strides(shape, order), dtype or x.dtype)
+    """A fresh tensor in the memory format that `x` suggests."""
+    return fresh(shape, dtype or x.dtype, lies_channels_last(x))
+
+
+def fresh(shape: Sequence[Int], dtype: torch.dtype, channels_last: bool) -> Any:
+    if not channels_last:
+        return empty(shape, dtype)
+    order = (1, *range(len(shape) - 1, 1, -1), 0)
+    return empty_strided(shape, dense_strides(shape, order), dtype)
 
 
 # --- copies and fresh tensors
@@ -409,19 +411,17 @@ def _repeat(func: Any, x: Any, times: Sequence[Int]) -> Any:
 
 @sized_rule(aten.constant_pad_nd.default)
 def _pad(func: Any, x: Any, pads: Sequence[Int], value: Any = 0) -> Any:
-    if all(isinstance(p, int) and p == 0 for p in pads):
-        return dense_like(x)  # a copy, with its strides of sizes of 1
     shape = list(x.shape)
     for k in range(len(pads) // 2):
         d = x.dim() - 1 - k
         shape[d] = shape[d] + pads[2 * k] + pads[2 * k + 1]
         if not shape[d] >= 0:
             return None
-    grows = any(
-        isinstance(p, int) and p > 0 for p in pads
-    )  # otherwise it is a part, copied as it lies
-    fresh = x.is_contiguous() or x.dim() == 1 or (grows and x.dim() < 4)
-    return empty(shape, x.dtype) if fresh else None
+    known = [p for p in pads if isinstance(p, int)]
+    grows = any(p > 0 for p in known)
+    if not grows and len(known) == len(pads):  # a part, copied as it lies
+        return dense_like(empty_strided(shape, x.stride(), x.dtype))
+    return as_suggested(x, shape) if grows or x.is_contiguous() or x.dim() == 1 else None
 
 
 @sized_rule(aten.stack.default)
@@ -468,9 +468,11 @@ def _searched(func: Any, a: Any, b: Any, *, out_int32: bool = False, **options: 
 @sized_rule(aten.polar.default, aten.complex.default)
 def _complex(func: Any, a: Any, b: Any) -> Any:
     shape = broadcast(a.shape, b.shape)
-    if shape is None or not a.is_contiguous() or not b.is_contiguous():
+    if shape is None or a.dtype is not b.dtype:
         return None
-    return empty(shape, a.dtype.to_complex()) if a.dtype is b.dtype else None
+    alike = alike_shapes(a.shape, shape) and alike_shapes(b.shape, shape)
+    strides = iterator_strides(tuple(shape), [a, b], alike)
+    return empty_strided(shape, strides, a.dtype.to_complex())
 
 
 @sized_rule(aten._cdist_forward.default)

@@ -20,7 +20,7 @@ from frameloom.capture.fake import Fake
 from frameloom.capture.layout_trials import can_be_tried, lies_alike
 from frameloom.capture.plain_layouts import base_of, inputs_are_plain, is_surely_plain
 from frameloom.capture.saved import is_view
-from frameloom.capture.sized import SizedFake, strides_of
+from frameloom.capture.sized import SizedFake, lies_plainly
 from frameloom.capture.values.size import lone_symbol
 from frameloom.ir.size import (
     Int,
@@ -84,7 +84,7 @@ class Assumption:
         if self.fn in ALIASING and any(m.input is not None or id(m) in seen for m in self.sources):
             self.sharing = True
             return True
-        if not all(map(is_plain, shown)):
+        if not all(map(_is_plain, shown)):
             return True
         if not self.apart and (any(map(late_in, self.sizes)) or not can_be_tried(self.fn)):
             return False
@@ -122,7 +122,7 @@ class Assumption:
         """Whether the order of the dimensions says something where one of the sizes is 1.  With one dimension left, PyTorch lays out anew."""
         return (
             bool(self.apart)
-            or not is_plain(fake)
+            or not _is_plain(fake)
             or any(_order_counts(fake.shape, n) for n in self.sizes)
         )
 
@@ -164,11 +164,9 @@ def _order_counts(shape: Sequence[Int], n: Size) -> bool:
     return not any(same(m, 0) for m in left) and sum(map(may_exceed_1, left)) > 1
 
 
-def is_plain(fake: Fake) -> bool:
+def _is_plain(fake: Fake) -> bool:
     """Whether it has the strides of a fresh tensor, as far as sizes vary."""
-    if not isinstance(fake, SizedFake):
-        return True
-    return all(map(same, fake.stride(), strides_of(fake.shape)))
+    return not isinstance(fake, SizedFake) or lies_plainly(fake)
 
 
 def has_strides_if_empty(fake: Fake) -> bool:
@@ -185,7 +183,7 @@ def has_strides_if_empty(fake: Fake) -> bool:
 
 def _is_fresh(result: Fake) -> bool:
     """Whether a call's result is laid out anew, and plainly, whichever sizes are 1."""
-    return is_plain(result) and base_of(result.node).target in ALWAYS_FRESH
+    return _is_plain(result) and base_of(result.node).target in ALWAYS_FRESH
 
 
 def _lies_surely(gradient: Fake) -> bool:

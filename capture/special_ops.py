@@ -169,6 +169,8 @@ def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if kernel[0] == 1 and x.device.type == "cpu" and not x.dtype.is_floating_point:
         raise Break("op_error", f"{func}: one-dimensional, of integers")
     if recorder.function in POOLS_OF_ROWS and x.device.type == "cpu" and not recorder.is_followed:
+        if any(type(n) is int and n == 0 for n in x.shape[1:]):
+            raise Break("op_error", f"{func}: one-dimensional, of nothing")
         # That kernel's result is a fresh tensor, whichever way the operand lies.
         x = recorder.pure(aten.clone.default, (x,), {"memory_format": torch.contiguous_format})
         args = (x, *args[1:])
@@ -179,7 +181,8 @@ def _record_convolution(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any
     if not args[1].shape[0]:
         raise Break("op_error", f"{func}: no channels in the weight")  # which only kernels look at
     result = recorder.pure(func, args, kwargs)
-    if args[6] and any(n < 1 for n in result.shape[2:]):  # transposed
+    # Meta kernels refuse less, of transposed ones above all.
+    if any((args[6] or type(n) is int) and n < 1 for n in result.shape[2:]):
         raise Break("op_error", f"{func}: nothing is left of the image")
     return result
 

@@ -423,9 +423,20 @@ def steps_down(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int
     if isinstance(strides[1], int) and strides[1] == 0:
         return False
     for d in order:
-        if sizes[d] == 0 or strides[d] < least:
+        if sizes[d] == 0 or is_less(strides[d], least):
             return False
-        if d == 0 and strides[d] == strides[1]:
+        if d == 0 and not _differ(least, strides[1]):
             return False
         least = strides[d] * largest(sizes[d], 1)
     return True
+
+
+def is_less(a: Int, b: Int) -> bool:
+    """Of strides and sizes, of which only layouts depend on it."""
+    facts = next((n.facts for n in (a, b) if isinstance(n, Size)), None)
+    return bool(a < b) if facts is None else facts.is_less_softly(a, b)
+
+
+def _differ(a: Int, b: Int) -> bool:
+    facts = next((n.facts for n in (a, b) if isinstance(n, Size)), None)
+    return bool(a != b) if facts is None else facts.differ_softly(a, b)

@@ -19,7 +19,7 @@ NAMES = (
     "abs", "add", "amax", "argmin", "bmm", "cat", "clamp", "clone", "cumsum", "diff", "div.floor_rounding", "flip", "floor_divide",
     "gather", "index_fill", "index_select", "isin", "lerp", "masked_fill", "max_unpool2d", "mean", "mul",
     "mvlgamma.mvlgamma_p_1", "nn.functional.conv2d", "nn.functional.gelu", "nn.functional.interpolate.bilinear",
-    "nn.functional.logsigmoid", "nn.functional.pad.constant", "nn.functional.pad.reflect", "nn.functional.pad.replicate",
+    "nn.functional.logsigmoid", "nn.functional.nll_loss", "nn.functional.pad.constant", "nn.functional.pad.reflect", "nn.functional.pad.replicate",
     "nn.functional.pixel_shuffle", "nn.functional.pixel_unshuffle", "nn.functional.prelu", "roll", "scatter", "softmax",
     "sort", "sum", "tril", "var", "where",
 )  # fmt: skip

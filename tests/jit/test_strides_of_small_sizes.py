@@ -1,5 +1,7 @@
 """Strides where sizes vary and come to 0 and 1, in results, views of results, and gradients: eager's, in every call."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,6 +9,7 @@ import torch.nn.functional as F
 import frameloom
 from frameloom import jit
 from tests.fuzz.support import tensor
+from tests.sweeps.images import sweep_images
 from tests.sweeps.strides import sweep_strides
 
 INT, FLOAT, DOUBLE = "int16", "float32", "float64"
@@ -141,4 +144,78 @@ def test_sizes_of_1_whose_layouts_do_not_show_have_no_entry_of_their_own():
 
 
 def test_some_programs_of_the_sweep():
-    assert not [*sweep_strides(range(40))]
+    assert not [*sweep_strides(range(40)), *sweep_images(range(40))]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", ["pool", "pad", "shuffle", "batch_norm", "mT"])
+def test_memory_formats_are_those_that_strides_suggest(name, dynamic):
+    """Of images with sizes of 1 this is not the format in which they are contiguous."""
+    fn = {
+        "pool": lambda x: F.avg_pool1d(x[0, 0].t()[None], 2),
+        "pad": lambda x: F.pad(x, (1, 1)),
+        "shuffle": lambda x: F.pixel_shuffle(x[:1], 1),
+        "batch_norm": lambda x: F.batch_norm(x[:1], x[0, :, 0, 0], x[0, :, 0, 0].abs()),
+        "mT": lambda x: x.contiguous(memory_format=torch.channels_last).mT * 2,
+    }[name]
+    shapes = (2, 3, 4, 5), (1, 3, 1, 3), (1, 3, 3, 1), (3, 1, 3, 1), (1, 1, 3, 1)
+    for order in (0, 1, 2, 3), (3, 2, 1, 0), (0, 3, 1, 2):
+        frameloom.reset()
+        jitted = jit(fn, dynamic=dynamic)
+        for shape in shapes:
+            x = torch.rand([shape[d] for d in order])
+            x = x.permute([order.index(d) for d in range(4)])
+            try:
+                wanted = fn(x).stride()
+            except RuntimeError:
+                continue
+            assert jitted(x).stride() == wanted, (shape, order)
+
+
+def test_complex_numbers_of_parts_that_are_expanded():
+    """The order of dimensions is that of the part which tells one."""
+    frameloom.reset()
+    jitted, rows = jit(lambda a, b: torch.complex(a, b), dynamic=True), torch.rand(1, 4)
+    for shape, strides in ((3, 4), (4, 1)), ((3, 4), (6, 1)), ((3, 4), (1, 1)), ((3, 4), (1, 3)):
+        part = torch.rand(24).as_strided(shape, strides)
+        assert jitted(rows, part).stride() == torch.complex(rows, part).stride()
+
+
+def test_gradients_of_what_is_padded():
+    """A part of the result's gradient, which is copied as it lies: with its gaps, where one size is 1."""
+
+    def fn(x):
+        return F.pad(x[:, None], (1, 1)) * 1
+
+    jitted = jit(fn)
+    for rows, columns in (1, 4), (1, 3), (2, 3), (1, 3):
+        found = []
+        for side in (jitted, fn):
+            x = torch.ones(rows, columns + 2)[:, 1:-1].requires_grad_()
+            found += torch.autograd.grad(side(x).sum(), x)
+        assert found[0].stride() == found[1].stride()
+
+
+EMPTY = {
+    "max_pool1d": (lambda x: F.max_pool1d(x, 1), (1, 0, 3)),
+    "conv1d": (lambda x: F.conv1d(x, x.new_ones(2, x.shape[1], 1)), (1, 3, 0)),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_windows_of_nothing_are_refused(name):
+    fn, shape = EMPTY[name]
+    for x in torch.ones(shape), torch.ones(shape, dtype=torch.int64):
+        for side in (fn, jit(fn), jit(fn, dynamic=True)):
+            with pytest.raises(RuntimeError):
+                side(x)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resizing_nothing_is_refused(mode):
+    """The decompositions that stand for its meta kernels do not."""
+    jitted = jit(lambda x: F.interpolate(x[..., 1:], scale_factor=2.0, mode=mode), dynamic=True)
+    for size in 3, 1:
+        x = torch.rand(1, 1, size)
+        with pytest.raises(RuntimeError, match="greater than 0") if size == 1 else nullcontext():
+            assert jitted(x).shape == (1, 1, 4)

@@ -60,10 +60,11 @@ def test_a_refused_call_whose_result_is_not_used():
     [
         torch.nn.functional.binary_cross_entropy,
         torch.nn.functional.huber_loss,
+        torch.nn.functional.mse_loss,
         lambda x, y: torch.outer(x, y).sum(),
         lambda x, y: torch.addr(torch.ones(3, 3), x, y).sum(),
     ],
-    ids=["binary_cross_entropy", "huber_loss", "outer", "addr"],
+    ids=["binary_cross_entropy", "huber_loss", "mse_loss", "outer", "addr"],
 )
 def test_targets_of_another_dtype(fn, dtypes):
     """Some kernels refuse them, or their derivatives' do."""

@@ -18,6 +18,8 @@ from tests.fuzz.interpret import interpreted
 from tests.fuzz.support import ERRORS, LAYOUTS, tensor
 
 Call = Callable[..., Any]
+# A program, its arguments by call (as arguments of `tensor`), `dynamic`, and a title.
+Draw = Callable[[random.Random], tuple[Call, list[list[Any]], Any, str]]
 SIZES = ((0, 1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 2), (2, 3))
 DTYPES = ("float32", "float32", "float32", "float64", "bfloat16", "int64", "int16", "bool")
 ELEMENTWISE: dict[str, Call] = {
@@ -133,8 +135,7 @@ VIEWS: dict[str, Call] = {
 }  # fmt: skip
 
 
-def drawn(choose: random.Random) -> tuple[str, Call, list[list[Any]], Any, str]:
-    """A program, its arguments by call (as arguments of `tensor`), `dynamic`, and a title."""
+def drawn(choose: random.Random) -> tuple[Call, list[list[Any]], Any, str]:
     table = ELEMENTWISE if choose.random() < 0.5 else OTHERS
     name = choose.choice([*table])
     plain = choose.random() < 0.4
@@ -219,8 +220,8 @@ def seen(fn: Call, step: Sequence[Any], k: int) -> list[Any]:
     return said
 
 
-def differences(seed: int) -> Iterator[str]:
-    fn, steps, dynamic, title = drawn(random.Random(seed))
+def differences(draw: Draw, seed: int) -> Iterator[str]:
+    fn, steps, dynamic, title = draw(random.Random(seed))
     frameloom.reset()
     jitted = frameloom.jit(fn, dynamic=dynamic)
     for k, step in enumerate(steps):
@@ -233,11 +234,15 @@ def differences(seed: int) -> Iterator[str]:
                 return
 
 
-def sweep_strides(seeds: Sequence[int] = range(1000)) -> Iterator[str]:
+def sweep_drawn(draw: Draw, seeds: Sequence[int]) -> Iterator[str]:
     with torch.enable_grad(), interpreted(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for seed in seeds:
             try:
-                yield from differences(seed)
+                yield from differences(draw, seed)
             except Exception as error:
                 yield f"{seed}: {type(error).__name__}: {str(error)[:300]}"
+
+
+def sweep_strides(seeds: Sequence[int] = range(1000)) -> Iterator[str]:
+    return sweep_drawn(drawn, seeds)
