@@ -20,6 +20,8 @@ from frameloom.ir.fallible import never_raises
 from frameloom.ir.size import Size, hint_of
 
 MOST = 1 << 16  # elements of all arguments
+# From the CPU, too.
+TAKE_PLACES = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default})
 SITES = -(1 << 20)  # below any instruction's: others are avoided at the instruction itself
 
 
@@ -44,7 +46,13 @@ def refused_behind_effects(nodes: Iterable[torch.fx.Node]) -> torch.fx.Node | No
     """The first of these that its device refuses, as far as that is known."""
     seen = set()
     for node in nodes:
-        if not _can_be_tried(node) or _is_known_to_pass(node):
+        if not _can_be_tried(node):
+            continue
+        if _on_several_devices(node) and node.target not in TAKE_PLACES:
+            return (
+                node  # the plan's op may have another name than the program's, which the text tells
+            )
+        if _is_known_to_pass(node):
             continue
         call = torch.fx.node.map_aggregate((node.args, node.kwargs), _described)
         if (key := (node.target, repr(call))) in seen:

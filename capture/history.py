@@ -87,6 +87,9 @@ def history(fake: Fake) -> list[Any]:
 
 def _memories(function: Any, recorder: Recorder) -> Iterator[Any]:
     """Of what it saves in eager; None for what is no Fake."""
+    # An op on a view is part of the node that puts its result into the base, and cannot be asked.
+    if (within := recorder.saved_within.get(function._sequence_nr())) is not None:
+        yield within
     for tensor in saved_by(function):
         memory = tensor.memory if isinstance(tensor, Fake) else None
         yield memory

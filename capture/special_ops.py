@@ -346,7 +346,8 @@ def _record_ctc_loss(
 def _record_cosine_similarity(
     recorder: Any, x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8
 ) -> Any:
-    if not recorder.is_followed:
+    # Of complex numbers it is refused.
+    if not recorder.is_followed or torch.result_type(x1, x2).is_complex:
         return recorder.run(torch.cosine_similarity, (x1, x2, dim, eps), {})
     return recorder.run(_cosine_similarity, (x1, x2, dim, eps), {})
 

@@ -61,7 +61,9 @@ class Unwritten:
     integer: int
 
     def fill(self, fresh: Tensor) -> Tensor:
-        if fresh.dtype.is_floating_point or fresh.dtype.is_complex:
+        if fresh.dtype.is_complex:
+            return fresh.fill_(complex(self.number, self.number))
+        if fresh.dtype.is_floating_point:
             return fresh.fill_(self.number)
         return fresh.fill_(self.integer)  # of bools: whether it is 0
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from frameloom.errors import VerifyError
 from frameloom.ir.alike import in_full
 from frameloom.ir.dtype import DType
 from frameloom.ir.elementwise import elementwise
 from frameloom.ir.forms import kernels_of
-from frameloom.ir.index import affine, bounds
+from frameloom.ir.index import Range, affine, bounds
 from frameloom.ir.late_checks import bad_positions
 from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
-from frameloom.ir.node import REDUCE_KINDS, Axis, Node
+from frameloom.ir.node import REDUCE_KINDS, Axis, Node, index
 from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
 from frameloom.ir.program import (
     SCATTER_KINDS,
@@ -29,9 +30,11 @@ from frameloom.ir.program import (
     View,
 )
 from frameloom.ir.scatter import is_scatter, reads_own
-from frameloom.ir.size import Size, hint_of, surely_positive
-from frameloom.ir.substitute import loads, topological
+from frameloom.ir.size import Int, Size, hint_of, surely_positive
+from frameloom.ir.substitute import loads, substitute, topological
 from frameloom.ir.text import show
+
+MANY_POSITIONS = 1 << 14  # that are looked at one by one
 
 
 class _Fault(Exception):
@@ -200,10 +203,26 @@ def _check_store(s: Store) -> None:
 def _check_offset(buffer: Buffer, offset: Node) -> None:
     if buffer.kind in (Kind.INPUT, Kind.CONSTANT, Kind.EXTERN) or buffer.dtype is None:
         return  # the memory around them may be part of the same tensor
-    span = bounds(offset)
     size = size_in_bytes(buffer) // buffer.dtype.bytes
-    if span is not None and (surely_positive(-span[0]) or surely_positive(span[1] - size + 1)):
+    span = bounds(offset)
+    if _is_outside(span, size) and any(_is_outside(bounds(n), size) for n in _at_positions(offset)):
         raise _Fault(f"offsets {span[0]}..{span[1]} of {buffer}, which has {size} elements", offset)
+
+
+def _is_outside(span: Range | None, size: Int) -> bool:
+    return span is not None and (surely_positive(-span[0]) or surely_positive(span[1] - size + 1))
+
+
+def _at_positions(offset: Node) -> Iterator[Node]:
+    """The offset at every position of its axes, as bounds of terms that go with each other are wider than what these come to together;
+    itself where there are too many."""
+    axes = sorted(offset.free, key=lambda a: a.name)
+    extents = [a.extent for a in axes if isinstance(a.extent, int)]
+    if len(extents) < len(axes) or math.prod(extents) > MANY_POSITIONS:
+        yield offset
+        return
+    for place in itertools.product(*map(range, extents)):
+        yield substitute(offset, dict(zip(axes, map(index, place), strict=True)))
 
 
 def _check_hazards(kernel: Kernel) -> None:

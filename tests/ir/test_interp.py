@@ -107,3 +107,8 @@ def test_constants_differ_by_sign_and_type():
     assert const(0.0, DType.F32) is not const(-0.0, DType.F32)
     assert const(float("nan"), DType.F32) is const(float("nan"), DType.F32)
     assert Node(Op.CONST, DType.I64, (), 1) is not const(True, DType.BOOL)
+
+
+def test_both_parts_of_complex_memory_are_unwritten():
+    held = torch.view_as_real(interp.UNWRITTEN.fill(torch.zeros(3, dtype=torch.complex64)))
+    assert held.isnan().all()

@@ -5,7 +5,7 @@ import pytest
 from frameloom.errors import VerifyError
 from frameloom.ir import node as ir
 from frameloom.ir.dtype import DType
-from frameloom.ir.index import linear
+from frameloom.ir.index import add, floordiv, linear, mod, mul
 from frameloom.ir.program import Buffer, Kernel, Kind, Program, Store, View
 from frameloom.ir.substitute import space
 from frameloom.ir.verify import verify
@@ -43,3 +43,25 @@ def test_pieces_of_a_buffer_may_be_written_by_several_kernels():
 def test_what_is_there_is_not_written_again(steps):
     with pytest.raises(VerifyError, match="written twice"):
         verify(program(*steps))
+
+
+def test_offsets_are_where_positions_come_to():
+    """Bounds of the quotient and of what is subtracted from it are far apart; their sum is not."""
+    (a,) = space([10])
+    i, one = ir.axis(a), ir.index(1)
+    rows = mul(floordiv(add(mul(i, 3), one), 4), 4)
+
+    def reads_from(first):
+        offset = add(rows, mul(i, -4), mod(add(i, one), 2), ir.index(first))
+        many = Buffer("many", DType.F32, (10,), (1,), Kind.OUTPUT)
+        made = Buffer("made", DType.F32, (10,), (1,), Kind.OUTPUT)
+        kernels = (
+            Kernel("fill", (Store(many, i, ir.const(1.0, DType.F32), (a,)),)),
+            Kernel("read", (Store(made, i, ir.load(many, offset), (a,)),)),
+        )
+        return Program((), kernels, tuple(View(b, (10,), (1,)) for b in (many, made)))
+
+    verify(reads_from(8))
+    for first in (7, 9):
+        with pytest.raises(VerifyError, match="which has 10 elements"):
+            verify(reads_from(first))

@@ -76,3 +76,26 @@ def test_what_comes_before(name, in_frames):
         for dtype in DTYPES:
             frameloom.reset()
             assert called(frameloom.jit(chosen), dtype) == called(chosen, dtype), dtype
+
+
+@pytest.mark.parametrize("name, passes", [("scatter_add", False), ("index", True)])
+def test_tensors_of_two_devices_behind_effects(name, passes):
+    """The program makes the call: in the text of its error is the op that it has called, and in the graph there are others."""
+    from frameloom.capture.dead_calls import refused_behind_effects
+    from frameloom.capture.fake import Fake
+
+    aten = torch.ops.aten
+    graph = torch.fx.Graph()
+
+    def given(dtype, device):
+        node = graph.placeholder(f"{device}_{dtype}".replace(".", "_"))
+        node.meta["val"] = Fake(torch.empty(3, dtype=dtype, device="meta"), torch.device(device))
+        return node
+
+    x, at = given(torch.float32, "cuda:0"), given(torch.int64, "cpu")
+    if name == "index":
+        call = graph.call_function(aten.index.Tensor, (x, [at]))
+    else:
+        call = graph.call_function(aten.scatter_add.default, (x, 0, at, x))
+    call.meta["site"] = (refused_behind_effects.__code__, 0)
+    assert refused_behind_effects(graph.nodes) is (None if passes else call)

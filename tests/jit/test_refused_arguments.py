@@ -136,6 +136,18 @@ def test_draws_refused_in_a_try_block(draw):
     assert_same_call(observe(jit(program), args), observe(program, args), draw)
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_cosine_similarity_of_complex_numbers(requires_grad):
+    def fn(x):
+        return F.cosine_similarity(x, x)
+
+    x = torch.ones(2, 3, dtype=torch.complex64, requires_grad=requires_grad)
+    with pytest.raises(RuntimeError, match="ComplexFloat"):
+        fn(x)
+    with pytest.raises(RuntimeError, match="ComplexFloat"):
+        jit(fn)(x)
+
+
 def test_data_that_a_kernel_refuses_though_nobody_reads_its_result():
     def f(x, order):
         torch.searchsorted(x, x, sorter=order)

@@ -93,3 +93,36 @@ def test_what_another_result_has_saved_is_not_read(first, second, changed):
         assert (said is None) == (told is None)
         if want is not None:
             torch.testing.assert_close(got, want)
+
+
+WRITES = {
+    "exp": lambda t: t[0].exp_(),
+    "relu of a transposed one": lambda t: t.t().relu_(),
+    "sigmoid of all": lambda t: t.view(-1).sigmoid_(),
+    "nothing saved": lambda t: t[0].mul_(2),
+}
+
+
+@pytest.mark.parametrize("part", [lambda t: t, lambda t: t[1], lambda t: t.view(-1)])
+@pytest.mark.parametrize("name", WRITES)
+def test_a_result_that_an_op_on_a_view_saves(name, part):
+    """In eager the node that puts the view's new values into its base hides what the op has saved."""
+
+    def fn(x):
+        t = x * 1
+        WRITES[name](t)
+        return part(t)
+
+    def seen(side, changes):
+        x = torch.full((3, 3), 0.5, requires_grad=True)
+        result = side(x)
+        if changes:
+            with torch.no_grad():
+                result.mul_(2)
+        return message(result.sum()) is None, x.grad
+
+    for changes in (False, True):
+        (passes, got), (expected, want) = (seen(f, changes) for f in (frameloom.jit(fn), fn))
+        assert passes == expected
+        if want is not None:
+            torch.testing.assert_close(got, want)
