@@ -27,17 +27,20 @@ if TYPE_CHECKING:
 
 
 def is_leaf(fake: Fake) -> bool:
+    return fake.requires_grad and fake.is_leaf and not has_leaf_behind(fake)
+
+
+def has_leaf_behind(fake: Fake) -> bool:
+    """Of a tensor that requires gradients, a view without history calls itself a leaf."""
     view = fake.view_of
-    # Of a tensor that requires gradients, a view without history calls itself a leaf.
-    hidden = view is not None and not view.grad and view.parent.requires_grad
-    return fake.requires_grad and fake.is_leaf and not hidden
+    return view is not None and not view.grad and view.parent.requires_grad
 
 
 def check_given_leaves(t: Tracer, result: Any) -> None:
     """A view that is made without gradients says of itself what its base does.  That is the input that it is a view of, unless that is a view itself."""
     for fake in fakes_in((result,)):
         given = fake.memory.input
-        if not fake.requires_grad or not fake.is_leaf or fake.view_of is None or given is None:
+        if given is None or not fake.requires_grad or not has_leaf_behind(fake):
             continue
         origin, tensor, leaf = t.recorder.inputs[given]
         if not leaf.is_leaf:

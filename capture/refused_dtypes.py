@@ -149,6 +149,8 @@ REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
         func: lambda x, mask, *rest: mask.dtype is not torch.bool
         for func in (aten.masked_fill, aten.masked_fill_)
     },
+    aten.searchsorted: lambda boundaries, *rest: boundaries.dim() == 0,
+    **{func: lambda x, alpha=1.0: not alpha for func in (aten.celu, aten.celu_)},
     aten.dist: lambda *args: any(
         isinstance(a, torch.Tensor) and a.dtype is torch.bool for a in args
     ),
