@@ -113,7 +113,7 @@ class Joint:
         try:
             with without_autocast():
                 found = list(self.recorder.run(gradients, (), {}))
-        except (RuntimeError, ZeroDivisionError) as error:
+        except (RuntimeError, IndexError, ZeroDivisionError) as error:
             # The program's own error, at its own call of backward; or a shape function's, of means of nothing.
             raise Break("gradient", str(error).splitlines()[0]) from error
         finally:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import _capture
-from frameloom.capture.aten_op import may_raise
+from frameloom.capture.aten_op import fakes_in, may_raise
 from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break
 
@@ -27,10 +27,27 @@ if TYPE_CHECKING:
 
 
 def is_leaf(fake: Fake) -> bool:
+    return fake.requires_grad and fake.is_leaf and not has_leaf_behind(fake)
+
+
+def has_leaf_behind(fake: Fake) -> bool:
+    """Of a tensor that requires gradients, a view without history calls itself a leaf."""
     view = fake.view_of
-    # Of a tensor that requires gradients, a view without history calls itself a leaf.
-    hidden = view is not None and not view.grad and view.parent.requires_grad
-    return fake.requires_grad and fake.is_leaf and not hidden
+    return view is not None and not view.grad and view.parent.requires_grad
+
+
+def check_given_leaves(t: Tracer, result: Any) -> None:
+    """A view that is made without gradients says of itself what its base does.  That is the input that it is a view of, unless that is a view itself."""
+    for fake in fakes_in((result,)):
+        given = fake.memory.input
+        if given is None or not fake.requires_grad or not has_leaf_behind(fake):
+            continue
+        origin, tensor, leaf = t.recorder.inputs[given]
+        if not leaf.is_leaf:
+            continue
+        if tensor._is_view():
+            raise Break("autograd", "a view, without gradients, of a leaf that is a view")
+        t.guards.add(origin.child("attr", "_base"), "is", None)
 
 
 def real_is_leaf(tensor: torch.Tensor) -> bool:

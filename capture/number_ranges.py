@@ -9,16 +9,20 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from frameloom.capture.aten_op import facts_of, fakes_in
+from frameloom.capture.known import known_value
 from frameloom.capture.shapes import is_pointwise, tiny
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.symbolic import SYMBOLS, SymbolicNumber, outcome
 from frameloom.errors import Break
 from frameloom.ir.size import Size
+
+if TYPE_CHECKING:
+    from frameloom.capture.record import Recorder
 
 aten = torch.ops.aten
 SMALL = 128  # every dtype holds what is below, but for negative numbers those without a sign
@@ -30,6 +34,10 @@ HOLDING = (
     aten.full.default, aten.full_like.default, aten.new_full.default, aten.scalar_tensor.default, aten.fill.Scalar, aten.fill_.Scalar,
     aten.masked_fill.Scalar, aten.masked_fill_.Scalar, aten.addcmul.default, aten.addcmul_.default, aten.threshold.default, aten.threshold_.default,
 )  # fmt: skip
+# Where a tensor is whose number they take.
+FILLED = {
+    aten.masked_fill.Tensor: 2, aten.masked_fill_.Tensor: 2, aten.index_fill.int_Tensor: 3, aten.index_fill_.int_Tensor: 3,
+}  # fmt: skip
 
 
 def guard_ranges(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -75,6 +83,25 @@ def check_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resu
         if all(map(_is_inexact, unfit)) and is_pointwise(func) and not _raises(func, args, kwargs):
             continue
         raise Break("op_error", f"{func}: {number} is beyond {unfit[0]}")
+
+
+def check_filled(func: Any, args: tuple[Any, ...], recorder: Recorder) -> None:
+    """Break where it is up to what a tensor holds whether the dtype that is filled holds it, too."""
+    place = FILLED.get(func)
+    if place is None or args[place].dtype is torch.bool or args[0].dtype is torch.bool:
+        return
+    into, given = args[0].dtype, args[place]
+    low, high = _range(into)
+    is_real = into.is_complex or not given.dtype.is_complex
+    if is_real and all(low <= end <= high for end in _range(given.dtype)):
+        return
+    known = known_value(given, recorder)
+    if known is not None and known.numel() == 1:
+        number = complex(known.item())
+        parts = [number.real, number.imag] if into.is_complex else [number.real]
+        if all(_holds(into, part) for part in parts) and (into.is_complex or not number.imag):
+            return
+    raise Break("op_error", f"{func}: {into} may not hold the number of a tensor")
 
 
 def _known(number: Any) -> Any:

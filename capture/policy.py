@@ -302,7 +302,7 @@ NUMERIC = frozenset([
     "le", "gt", "ge", "fill", "masked_fill", "full_like", "scalar_tensor", "copysign", "atan2", "xlogy", "heaviside",
     "truediv", "floordiv", "mod", "radd", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rdiv", "iadd", "isub", "imul", "itruediv",
     "ifloordiv", "imod", "ipow", "idiv", "addmm", "baddbmm", "addmv", "leaky_relu", "elu", "threshold", "hardshrink", "softshrink",
-    "softplus", "celu",
+    "softplus",
 ])  # fmt: skip
 # Their floats are such; ints may be sizes or places.
 NUMERIC_FLOATS = frozenset(["full", "new_full", "setitem"])

@@ -59,7 +59,7 @@ from frameloom.capture.number_inputs import (
     without_numbers,
     without_symbols,
 )
-from frameloom.capture.number_ranges import check_numbers, guard_ranges
+from frameloom.capture.number_ranges import check_filled, check_numbers, guard_ranges
 from frameloom.capture.outputs import Outputs, meet_histories, recorded_views, told_views
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.own_ops import special_of
@@ -468,6 +468,7 @@ class Recorder(TorchDispatchMode):
             kwargs = {name: without_numbers(a) for name, a in kwargs.items()}
         tensors_of(func, args, kwargs)
         check_arguments(func, args, kwargs)
+        check_filled(func, args, self)
         if self.autocast and func is aten._to_copy.default:
             self.casts.note(self, args[0])
         facts = facts_of(func)
@@ -498,7 +499,7 @@ class Recorder(TorchDispatchMode):
         if names_no_index(kwargs.get("device")):
             self.relies_on.add(CURRENT_DEVICE)
             kwargs = {**kwargs, "device": torch.device("cuda", torch.cuda.current_device())}
-        if has_symbols(args):
+        if has_symbols(args) or has_symbols(kwargs.values()):
             guard_ranges(func, args, kwargs)
         node_args = torch.fx.node.map_aggregate(args, self.node_of)
         node_kwargs = torch.fx.node.map_aggregate(kwargs, self.node_of) if kwargs else kwargs

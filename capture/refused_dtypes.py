@@ -62,6 +62,7 @@ REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
             aten.native_layer_norm.default,
             aten.native_group_norm.default,
             aten.log_sigmoid_forward.default,
+            aten.binary_cross_entropy_with_logits.default,
             aten.logcumsumexp.default,
             aten.glu.default,
             aten.nll_loss_forward.default,
@@ -107,6 +108,11 @@ def _is_no_list_of_places(x: torch.Tensor, dim: Any, index: torch.Tensor, *rest:
     return index.dtype is not torch.int64 or index.dim() > 1
 
 
+def _is_no_filling(x: torch.Tensor, dim: Any, index: torch.Tensor, value: Any) -> bool:
+    has_dims = isinstance(value, torch.Tensor) and value.dim() > 0
+    return has_dims or _is_no_list_of_places(x, dim, index)
+
+
 def _is_no_index(x: torch.Tensor, dim: Any, index: torch.Tensor, *rest: Any) -> bool:
     return index.dtype not in (torch.int64, torch.int32)
 
@@ -139,8 +145,8 @@ def _mse_converts() -> bool:
 
 # What kernels refuse of other arguments where the meta kernel takes any.
 REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
-    aten.index_fill: _is_no_list_of_places,
-    aten.index_fill_: _is_no_list_of_places,
+    aten.index_fill: _is_no_filling,
+    aten.index_fill_: _is_no_filling,
     aten.index_copy: _is_no_list_of_places,
     aten.index_copy_: _is_no_list_of_places,
     **{
@@ -160,6 +166,11 @@ REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
         func: lambda x, mask, *rest: mask.dtype is not torch.bool
         for func in (aten.masked_fill, aten.masked_fill_)
     },
+    aten.searchsorted: lambda boundaries, *rest: boundaries.dim() == 0,
+    **{func: lambda x, alpha=1.0: not alpha for func in (aten.celu, aten.celu_)},
+    aten.dist: lambda *args: any(
+        isinstance(a, torch.Tensor) and a.dtype is torch.bool for a in args
+    ),
     aten.embedding: lambda weight, index, *rest: index.dtype not in (torch.int64, torch.int32),
     aten.bucketize: lambda x, boundaries: boundaries.dim() != 1,
     # A weight is multiplied behind it.

@@ -281,7 +281,7 @@ def _along(func: Any, x: Any, *args: Any, dtype: Any = None) -> Any:
         dims, keepdim = args[1] if len(args) > 1 else None, len(args) > 2 and args[2]
         dtype = dtype or x.dtype
         order = args[0] if args else 2
-        has_identity = 0 <= order < math.inf
+        has_identity = order >= 0 and order != math.inf  # it may be a size
         lengths = [x.shape[d] for d in _dims(dims, x.dim())]
         if not x.dtype.is_floating_point or not (has_identity or all(n > 0 for n in lengths)):
             return None

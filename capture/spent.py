@@ -157,7 +157,7 @@ def _is_freed(t: Tracer, value: TensorValue) -> bool:
     try:
         with without_autocast():
             recorder.run(ask, (), {})
-    except RuntimeError as error:
+    except (RuntimeError, IndexError) as error:
         return "a second time" in str(error)
     except Break as cause:
         avoid_late(recorder)

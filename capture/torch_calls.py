@@ -14,6 +14,7 @@ from frameloom.capture.attention_masks import with_causality
 from frameloom.capture.dead_calls import site_of
 from frameloom.capture.hooked import check_not_hooked, note_site
 from frameloom.capture.late_sizes import found_at, refuses
+from frameloom.capture.leaves import check_given_leaves
 from frameloom.capture.number_inputs import has_symbols, without_symbols
 from frameloom.capture.outside import tensor_of
 from frameloom.capture.values.base import Value
@@ -88,6 +89,8 @@ def _recorded(
     finally:
         t.recorder.refuses_late = False
     note_site(t, result)
+    if not torch.is_grad_enabled():
+        check_given_leaves(t, result)
     for tells in t.recorder.relies_on:
         t.guards.returns(tells, (), tells())
     if late := t.recorder.late[n_late:]:

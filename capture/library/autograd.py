@@ -17,7 +17,7 @@ import torch
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.history import history, without_autocast
-from frameloom.capture.leaves import real_is_leaf, require_gradient
+from frameloom.capture.leaves import has_leaf_behind, real_is_leaf, require_gradient
 from frameloom.capture.regions import REGION
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.sized import resolved
@@ -263,7 +263,9 @@ def _is_contiguous(made: torch.Tensor) -> bool:
 def _requires_grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     tensor = t.look(args[0])
     wanted = t.look(kwargs.get("requires_grad", args[1] if len(args) > 1 else TRUE)).truth(t)
-    if not isinstance(tensor, TensorValue) or (tensor.fake.requires_grad and not wanted):
+    if not isinstance(tensor, TensorValue) or (
+        tensor.fake.requires_grad and (not wanted or has_leaf_behind(tensor.fake))  # type: ignore[arg-type]
+    ):
         raise Break("autograd", "tensor.requires_grad_(...)")
     if wanted and not tensor.fake.requires_grad:
         require_gradient(t, tensor)

@@ -275,3 +275,63 @@ def test_gradients_of_what_lies_behind_a_history():
         return [f(w * 2, w, u) for _ in range(2)]
 
     same_training(program)
+
+
+@pytest.mark.parametrize("view", ["t", "first", "same"])
+def test_views_without_gradients_of_leaves_that_are_views(view):
+    """They ask the tensor behind the leaf whether they require a gradient."""
+
+    def fn(x):
+        with torch.no_grad():
+            v = {"t": lambda: x.t(), "first": lambda: x[0], "same": lambda: x.view_as(x)}[view]()
+            asked = v.requires_grad, (v * 2).requires_grad
+        return v, asked
+
+    def program(jit):
+        f, seen = jit(fn), []
+        for _ in range(2):
+            for x in (leaf(3, 4), torch.ones(5, 4)[:3].requires_grad_(), leaf(3, 4) * 2):
+                v, asked = f(x)
+                seen += [v.requires_grad, v.is_leaf, asked, v.detach()]
+        return seen
+
+    same_training(program, plain=None)
+
+
+@torch.no_grad()
+def test_views_without_gradients_that_are_written():
+    def fn(x):
+        v = x.view(-1)
+        v.div_(2)
+        q = abs(v)
+        q.mul_(3)
+        w = v[0:2]
+        w.add_(1)
+        return q, w, v // 2
+
+    def program(jit):
+        f, seen = jit(fn), []
+        for _ in range(2):
+            for x in (leaf(3, 4), leaf(3, 4) * 2):
+                seen += [f(x), x.detach()]
+        return [[t.detach() for t in s] if isinstance(s, tuple) else s for s in seen]
+
+    same_training(program, plain=None)
+
+
+@torch.no_grad()
+def test_views_without_gradients_that_are_made_leaves():
+    def fn(x):
+        v = x.t()
+        v.requires_grad_()
+        return v, v * 2
+
+    def program(jit):
+        f, seen = jit(fn), []
+        for x in (leaf(3, 4), leaf(2, 2)):
+            v, w = f(x)
+            v.sum().backward()
+            seen += [w, v.grad, x.grad]
+        return seen
+
+    same_training(program, plain=None)

@@ -41,6 +41,7 @@ PROGRAMS = {
     "bytes clamped": lambda x, n: bytes_(x).clamp(max=n),
     "bytes chosen": lambda x, n: torch.where(x > 0, bytes_(x), n),
     "bytes multiplied and added": lambda x, n: bytes_(x).addcmul(bytes_(x), bytes_(x), value=n),
+    "ints multiplied and added": lambda x, n: x.long().addcmul(x.long(), x.long(), value=n),
     "bytes beyond a threshold": lambda x, n: F.threshold(bytes_(x), 1, n),
     "a new tensor": lambda x, n: x.new_tensor(n),
     "a new tensor of a list": lambda x, n: x.long().new_tensor([n, 1]),
@@ -91,3 +92,27 @@ def test_constants_beyond_the_dtype_wrap_around(dtype):
     x = torch.arange(5).to(dtype)
     for fn in (lambda x: x * 0 + 70000, lambda x: (x * 0 + 300) * 2 - 70000):
         assert torch.equal(jit(fn)(x), fn(x))
+
+
+FILLED = {
+    "masked_fill": lambda x, v: x.masked_fill(x > 0, v),
+    "masked_fill_": lambda x, v: x.masked_fill_(x > 0, v),
+    "index_fill": lambda x, v: x.index_fill(0, torch.tensor([0]), v),
+    "index_fill_": lambda x, v: x.index_fill_(0, torch.tensor([0]), v),
+    "known": lambda x, v: x.masked_fill(x > 0, torch.tensor(float("-inf"))),
+    "known, complex": lambda x, v: x.masked_fill(x > 0, torch.tensor(1j)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.float32, torch.float16])
+@pytest.mark.parametrize("name", FILLED)
+def test_numbers_of_tensors_beyond_the_dtype(name, dtype):
+    """What is filled with takes the number out of its tensor, and raises."""
+    program = FILLED[name]
+    f, x = jit(program), torch.tensor([1, -2, 3]).to(dtype)
+    for value in (2, 300, 1e300, float("nan"), float("inf"), 1j, 2 + 0j, True, -1, 2.5):
+        for given in (torch.tensor(value), torch.tensor([[value]])):
+            if isinstance(value, float):
+                given = given.double()
+            wanted = observe(program, (x, given))
+            assert_same_call(observe(f, (x, given)), wanted, f"{name} {given}")

@@ -48,6 +48,13 @@ CASES = {
     "var": (lambda x: x.var((0, -1)), LINES),
     "any": (lambda x: (x > 0).any((0, -1)), LINES),
     "logsumexp": (lambda x: x.logsumexp((0, -1)), LINES),
+    "celu": (lambda x: F.celu(x, len(x) - 3), ROWS),
+    "searchsorted": (lambda x: torch.searchsorted(x.sum(), x[0, 0]), ROWS),
+    "dist": (lambda x: torch.dist(x > 0, x), ROWS),
+    "cross_entropy": (
+        lambda x: F.binary_cross_entropy_with_logits(x.long(), x, reduction="none"),
+        ROWS,
+    ),
 }
 
 
