@@ -323,6 +323,14 @@ def judge(text: str, name: str = "program") -> Difference | None:
         return _first_difference(text, name)
 
 
+def run_plainly(text: str, name: str = "program") -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        side = Side(text, f"<{name}>", False)
+        for k in range(len(side.steps)):
+            side.step(k)
+
+
 def _first_difference(text: str, name: str) -> Difference | None:
     frameloom.reset()
     plain, other = Side(text, f"<{name}>", False), Side(text, f"<{name}>", True)

@@ -11,7 +11,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class Way:
     interpret: str = ""  # what runs kernels in place of compiled code: "loops", "triton"
     seconds: float = SECONDS
     avoid: str = ""
+    plain: bool = False  # plain calls alone, which are not judged
 
 
 def judged_alone(script: str, way: Way) -> tuple[str, str]:
@@ -65,6 +66,8 @@ def run(seeds: Sequence[int], way: Way) -> Iterator[Verdict]:
         for verdict in _in_process([(seed, None) for seed in batch], way):
             if verdict.kind == UNDRAWN and done:
                 verdict = _undrawn_alone(verdict, batch[:done], way)
+            if verdict.kind == "hang" and judged_alone(verdict.script, replace(way, plain=True))[0]:
+                verdict = Verdict(verdict.seed, UNDRAWN, "plain calls do not end, either")
             done += 1
             yield verdict
         left = left[max(done, 1) :]
@@ -150,12 +153,15 @@ def _work(items: Sequence[Item], out: Connection, told: str, way: Way) -> None:
 def _judged(seed: int, script: str | None, way: Way, out: Connection) -> Verdict:
     from tests.fuzz.grammar import Program
     from tests.fuzz.interpret import within
-    from tests.fuzz.judge import DeviceStopped, judge
+    from tests.fuzz.judge import DeviceStopped, judge, run_plainly
 
     try:
         if script is None:
             script = Program(seed, way.avoid).text
             out.send((seed, script))
+        if way.plain:
+            run_plainly(script)
+            return Verdict(seed, "", "")
         with within(way.interpret):
             found = judge(script)
     except DeviceStopped as error:
