@@ -21,8 +21,9 @@ Node = torch.fx.Node
 aten = torch.ops.aten
 # Their results are laid out anew, and plainly, whatever the operands are.
 FRESH = frozenset({
-    aten.mm.default, aten.addmm.default, aten.embedding.default, aten.embedding_dense_backward.default, aten.native_layer_norm.default,
-    aten.native_layer_norm_backward.default, aten._fused_rms_norm.default, aten.full.default, aten.arange.default,
+    aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default, aten.embedding.default,
+    aten.embedding_dense_backward.default, aten.native_layer_norm.default, aten.native_layer_norm_backward.default,
+    aten._fused_rms_norm.default, aten.gather.default, aten.index_select.default, aten.repeat.default, aten.full.default, aten.arange.default,
 })  # fmt: skip
 # They are laid out plainly where the operands are.
 KEEPING = frozenset({

@@ -18,7 +18,7 @@ from frameloom.capture.aten_op import draws
 from frameloom.capture.chain_trials import Backward, Called, Chain, leading_to
 from frameloom.capture.fake import Fake
 from frameloom.capture.layout_trials import can_be_tried, lies_alike
-from frameloom.capture.plain_layouts import base_of, inputs_are_plain, is_surely_plain
+from frameloom.capture.plain_layouts import FRESH, base_of, inputs_are_plain, is_surely_plain
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import SizedFake, lies_plainly
 from frameloom.capture.values.size import lone_symbol
@@ -41,14 +41,8 @@ ALIASING = frozenset({
     torch.Tensor.reshape_as, torch.Tensor.to, torch.Tensor.unflatten, torch.unflatten,
 })  # fmt: skip
 aten = torch.ops.aten
-# Their results are laid out anew.
-FRESH = frozenset({
-    aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default, aten.embedding.default,
-    aten.native_layer_norm.default, aten._fused_rms_norm.default, aten.cat.default, aten.gather.default, aten.index_select.default,
-    aten.repeat.default, aten.arange.default, aten.full.default,
-})  # fmt: skip
-# But for those that may lie as operands do where these are channels-last.
-ALWAYS_FRESH = (FRESH - {aten.cat.default}) | {aten.embedding_dense_backward.default}
+# `cat` lies as its operands do only where these are channels-last.
+MOSTLY_FRESH = FRESH | {aten.cat.default}
 COPYING = frozenset({torch.repeat_interleave, torch.Tensor.repeat_interleave})
 
 
@@ -106,14 +100,14 @@ class Assumption:
             return False
         ends = {f.node for f in outputs if isinstance(f, SizedFake) and self._counts_in(f)}
         open_ = (f for f in self.results if isinstance(f, SizedFake) and len(f.own_shape) > 1)
-        stack = [f.node for f in open_ if base_of(f.node).target not in FRESH]
+        stack = [f.node for f in open_ if base_of(f.node).target not in MOSTLY_FRESH]
         passed = set(stack)
         while stack:
             node = stack.pop()
             if node in ends:
                 return True
             for user in node.users:
-                if user not in passed and user.target not in FRESH:
+                if user not in passed and user.target not in MOSTLY_FRESH:
                     passed.add(user)
                     stack.append(user)
         return False
@@ -183,13 +177,13 @@ def has_strides_if_empty(fake: Fake) -> bool:
 
 def _is_fresh(result: Fake) -> bool:
     """Whether a call's result is laid out anew, and plainly, whichever sizes are 1."""
-    return _is_plain(result) and base_of(result.node).target in ALWAYS_FRESH
+    return _is_plain(result) and base_of(result.node).target in FRESH
 
 
 def _lies_surely(gradient: Fake) -> bool:
     """Whether sizes of 1 make no difference to how it lies."""
     known = not any(isinstance(n, Size) for n in (*gradient.shape, *gradient.stride()))
-    return known and (len(gradient.shape) < 2 or base_of(gradient.node).target in ALWAYS_FRESH)
+    return known and (len(gradient.shape) < 2 or base_of(gradient.node).target in FRESH)
 
 
 def _is_proven_plain(gradient: Fake, proven: set[torch.fx.Node]) -> bool:
