@@ -205,7 +205,9 @@ def _check_offset(buffer: Buffer, offset: Node) -> None:
         return  # the memory around them may be part of the same tensor
     size = size_in_bytes(buffer) // buffer.dtype.bytes
     span = bounds(offset)
-    if _is_outside(span, size) and any(_is_outside(bounds(n), size) for n in _at_positions(offset)):
+    if span is None or not _is_outside(span, size):
+        return
+    if any(_is_outside(bounds(n), size) for n in _at_positions(offset)):
         raise _Fault(f"offsets {span[0]}..{span[1]} of {buffer}, which has {size} elements", offset)
 
 
