@@ -60,7 +60,9 @@ def _var(x: Any, *args: Any, **kwargs: Any) -> Any:
     count: Any = 1
     for d in dims:
         count = count * x.shape[d]
-    deviation = x - x.mean(dims, keepdim=True)
+    # Eager saves the tensor itself; this does, too, and changes nothing.
+    same = F.leaky_relu(x, 1.0)
+    deviation = x - same.mean(dims, keepdim=True)
     return (deviation * deviation).sum(dims, keepdim=keepdim) / largest(count - correction, 0)
 
 

@@ -126,3 +126,22 @@ def test_a_result_that_an_op_on_a_view_saves(name, part):
         assert passes == expected
         if want is not None:
             torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("fn", [lambda x: x.var(0), lambda x: x.std(), lambda x: torch.var(x, 1)])
+def test_a_variance_of_any_sizes_saves_its_tensor(fn):
+    def seen(side, n, changes):
+        x = torch.arange(3.0 * n).view(n, 3).requires_grad_()
+        inner = x * 1
+        result = side(inner)
+        if changes:
+            with torch.no_grad():
+                inner.mul_(2)
+        return message(result.sum()) is None, x.grad
+
+    jitted = frameloom.jit(fn, dynamic=True)
+    for n, changes in ((3, False), (4, True), (5, False), (5, True)):
+        (passes, got), (expected, want) = (seen(f, n, changes) for f in (jitted, fn))
+        assert passes == expected
+        if want is not None:
+            torch.testing.assert_close(got, want)
