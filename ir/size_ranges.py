@@ -80,21 +80,25 @@ class Ranges(ABC):
     def _by_extremes(self, n: Size, low: float, high: float) -> Range:
         """... by what is known of a maximum: it is one of two, and at least the other; of a minimum, at most.  Of many in one
         sum that would be twice as many cases for each."""
-        extremes = [(m, factor) for m, factor in terms_of(n).items() if _is_extreme(m)]
+        extremes = [(m, factor) for m, factor in n.terms if _is_extreme(m)]
         if len(extremes) > MANY_EXTREMES:
             return low, high
         for monomial, factor in extremes:
             atom: Any = monomial[0]
-            rest = n - self.make({monomial: factor})
+            rest = self._without(n, monomial)
             a, b = (self.range_of(rest + factor * arg) for arg in atom.args)
             if (factor > 0) == (atom.op == "max"):
                 return max(low, a[0], b[0]), min(high, max(a[1], b[1]))
             return max(low, min(a[0], b[0])), min(high, a[1], b[1])
         return low, high
 
+    def _without(self, n: Size, monomial: Monomial) -> Int:
+        """What is left of its terms as they are written: what is known to be equal may have others."""
+        return self.make({m: factor for m, factor in n.terms if m != monomial})
+
     def _without_quotient(self, n: Size) -> Range:
         """... by what is known of a quotient: `(a - k + 1) / k <= a // k <= a / k`."""
-        for monomial, factor in terms_of(n).items():
+        for monomial, factor in n.terms:
             atom = monomial[0] if len(monomial) == 1 else None
             if (
                 not isinstance(atom, Apply)
@@ -105,7 +109,7 @@ class Ranges(ABC):
             a, k = atom.args
             if k < 1:
                 continue
-            rest = (n - self.make({monomial: factor})) * k
+            rest = self._without(n, monomial) * k
             least, most = (a - k + 1, a) if factor > 0 else (a, a - k + 1)
             low, high = (
                 self.range_of(rest + least * factor)[0],
@@ -120,7 +124,7 @@ class Ranges(ABC):
     def _with_products(self, n: Size) -> Range:
         """... by what is known of whole products."""
         low = high = 0.0
-        for monomial, factor in terms_of(n).items():
+        for monomial, factor in n.terms:
             one: Range = (1, 1)
             for atom in monomial:
                 one = _times(one, self._ranges[atom])

@@ -41,9 +41,9 @@ def test_rotary_embedding():
     def fn(q, c, s):
         return q * c + torch.cat((-q[..., 16:], q[..., :16]), -1) * s
 
-    # In the last ones there is no second half.
-    shapes = [(2, 40, 32), (3, 300, 48), (8, 257, 33), (2, 5, 20), (3, 9, 16)]
-    compare(fn, [(data(2, h, t, d), data(t, d), data(t, d)) for h, t, d in shapes])
+    # In the last ones there is no second half: empty parts lie otherwise, and have a graph of their own.
+    shapes = [(2, 40, 32), (3, 300, 48), (8, 257, 33), (2, 5, 20), (3, 9, 16), (2, 7, 16)]
+    compare(fn, [(data(2, h, t, d), data(t, d), data(t, d)) for h, t, d in shapes], 2)
 
 
 def test_pieces_of_rows():
