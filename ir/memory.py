@@ -115,8 +115,8 @@ def _has_own_life(buffer: Buffer) -> bool:
 
 
 def _is_late(buffer: Buffer) -> bool:
-    """Its size is not known when a call begins."""
-    return bool(late_in(size_in_bytes(buffer)))
+    """Its layout is not known when a call begins, even if it is known to have no elements."""
+    return any(late_in(n) for n in (*buffer.shape, *buffer.strides))
 
 
 def _tightest_gap(taken: list[tuple[int, int]], size: int, total: int) -> int:

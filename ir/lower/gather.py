@@ -17,9 +17,12 @@ from frameloom.ir.size import Int, Size
 from frameloom.ir.substitute import compare, conjunction
 
 
+POSITIONS = (DType.I64, DType.I32)
+
+
 def data_index(ref: Ref, at: Sequence[Node]) -> Expr:
     """An element of an index tensor, as I64."""
-    if ref.dtype not in (DType.I64, DType.I32):
+    if ref.dtype not in POSITIONS:
         raise Decline
     return read(ref, at).cast(DType.I64)
 
@@ -100,10 +103,10 @@ def index_tensor(call: Call, x: Ref, indices: Sequence[Ref | None]) -> Expr:
 
 
 def place_of_indices(x: Ref, indices: Sequence[Ref | None]) -> tuple[int, int]:
-    """Where the dimensions of the index tensors are among those of what they choose: the first, and how many."""
+    """Where the dimensions of the index tensors are among those of what they choose: the first, and how many.  Masks stand for others."""
     chosen = [d for d, i in enumerate(indices) if i is not None]
     tensors = [i for i in indices if i is not None]
-    if not chosen or 0 in x.shape:
+    if not chosen or 0 in x.shape or any(t.dtype not in POSITIONS for t in tensors):
         raise Decline
     adjacent = chosen == list(range(chosen[0], chosen[0] + len(chosen)))
     return chosen[0] if adjacent else 0, max(t.ndim for t in tensors)

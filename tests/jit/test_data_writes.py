@@ -76,6 +76,12 @@ def nothing_assumed(x, m):
     return y
 
 
+def written_without_elements(x, m):
+    y = x.long()
+    y[m[:, 0], 9:1] += y[m[:, 0], 9:1].sum()
+    return y
+
+
 def drawn(x, m):
     x.add_(torch.rand(5, 6))
     return x[m].max() + torch.rand(())
@@ -83,7 +89,8 @@ def drawn(x, m):
 
 FUNCTIONS = (
     written_before, written_behind, mask_of_what_is_written, some_assigned, chosen_assigned, assigned_where_it_is_itself,
-    positions_added, added_at_positions, mask_written, sliced_writes, nothing_assumed, drawn,
+    positions_added, added_at_positions, mask_written, sliced_writes, nothing_assumed,
+    written_without_elements, drawn,
 )  # fmt: skip
 
 
@@ -171,3 +178,23 @@ def test_a_question_about_what_is_written(before):
 
     i = torch.tensor([1, 0])
     assert bool(frameloom.jit(fn)(torch.ones(2, 4), i)) is before
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize(
+    "others", [torch.tensor([True, False, True, True, False]), torch.arange(3)]
+)
+def test_masks_beside_each_other_and_beside_positions(others, accumulate):
+    """They stand for as many positions as they have true elements, not for their shapes."""
+
+    def fn(x, m, n):
+        y = x * 2
+        y.index_put_((m, n), y.sum(), accumulate)
+        return y
+
+    jitted = jit_for_test(fn)
+    for grad in (False, True):
+        given = torch.randn(3, 5, requires_grad=grad), torch.ones(3, dtype=torch.bool), others
+        want, got = (observe(f, given, {}, grad=grad) for f in (fn, jitted))
+        assert_same_call(got, want, f"{grad}: ", 1e-5, 1e-5)
+        assert not jitted.explanation.plain

@@ -8,6 +8,7 @@ import torch
 import frameloom
 from frameloom import compiler, errors
 from frameloom.capture import record
+from frameloom.capture.sized_index import by_views, set_by_views
 from frameloom.config import config
 from frameloom.errors import is_mistake
 
@@ -23,6 +24,9 @@ def error_of(fn, *args):
 def test_an_error_of_the_program_or_of_pytorch_is_no_mistake():
     assert not is_mistake(error_of(lambda: None.nothing))
     assert not is_mistake(error_of(torch.add, 1))
+    x = torch.ones(3, 2)
+    assert not is_mistake(error_of(set_by_views, x, (slice(None), 0), "no number"))
+    assert not is_mistake(error_of(by_views, x, ("no place", 0)))
 
 
 @pytest.mark.parametrize("verify", [True, False])
