@@ -1,8 +1,9 @@
-"""Dtypes, sizes and indices that kernels refuse where the shape functions take any: an op that is given one breaks the graph, so that the program's own call raises."""
+"""Dtypes, sizes and indices that kernels refuse, or warn of, where the shape functions take any: an op that is given one breaks the graph, so that the program's own call does it."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -113,7 +114,9 @@ def _is_no_filling(x: torch.Tensor, dim: Any, index: torch.Tensor, value: Any) -
     return has_dims or _is_no_list_of_places(x, dim, index)
 
 
-def _is_no_index(x: torch.Tensor, dim: Any, index: torch.Tensor, *rest: Any) -> bool:
+def _is_no_index(
+    x: torch.Tensor, dim: Any, index: torch.Tensor, *rest: Any, **options: Any
+) -> bool:
     return index.dtype not in (torch.int64, torch.int32)
 
 
@@ -131,6 +134,16 @@ def _of_several_dtypes(*args: Any) -> bool:
     return len({a.dtype for a in args if isinstance(a, torch.Tensor)}) > 1
 
 
+def _are_too_few(
+    x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> bool:
+    """Numbers that have no variance: PyTorch's kernel warns, or raises if they are ints."""
+    if not all(type(n) is int for n in x.shape):
+        return False
+    count = math.prod([x.shape[d] for d in dim] if dim and x.dim() else x.shape)
+    return not x.numel() or count <= (1 if correction is None else correction)
+
+
 @functools.cache
 def _mse_converts() -> bool:
     """Whether the derivative takes operands of several dtypes, which older PyTorch refuses."""
@@ -143,7 +156,7 @@ def _mse_converts() -> bool:
     return True
 
 
-# What kernels refuse of other arguments where the meta kernel takes any.
+# What kernels refuse, or warn of, of other arguments where the meta kernel takes any.
 REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     aten.index_fill: _is_no_filling,
     aten.index_fill_: _is_no_filling,
@@ -166,13 +179,14 @@ REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
         func: lambda x, mask, *rest: mask.dtype is not torch.bool
         for func in (aten.masked_fill, aten.masked_fill_)
     },
-    aten.searchsorted: lambda boundaries, *rest: boundaries.dim() == 0,
+    **{func: _are_too_few for func in (aten.var, aten.std, aten.var_mean, aten.std_mean)},
+    aten.searchsorted: lambda boundaries, *rest, **options: boundaries.dim() == 0,
     **{func: lambda x, alpha=1.0: not alpha for func in (aten.celu, aten.celu_)},
     aten.dist: lambda *args: any(
         isinstance(a, torch.Tensor) and a.dtype is torch.bool for a in args
     ),
     aten.embedding: lambda weight, index, *rest: index.dtype not in (torch.int64, torch.int32),
-    aten.bucketize: lambda x, boundaries: boundaries.dim() != 1,
+    aten.bucketize: lambda x, boundaries, **options: boundaries.dim() != 1,
     # A weight is multiplied behind it.
     aten.binary_cross_entropy: lambda x, target, *rest: _of_several_dtypes(x, target),
     aten.binary_cross_entropy_backward: lambda *args: _of_several_dtypes(*args[:3]),
@@ -181,7 +195,7 @@ REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     aten.mv: _of_several_dtypes,
     aten.native_layer_norm: _is_mixed,
     aten.native_group_norm: _is_mixed,
-    **{getattr(aten, name): lambda x, *rest: _is_empty(x) for name in UPSAMPLING},
+    **{getattr(aten, name): lambda x, *rest, **options: _is_empty(x) for name in UPSAMPLING},
 }
 
 
@@ -200,7 +214,7 @@ def check_arguments(func: Any, args: Any, kwargs: Any) -> None:
             raise Break("op_error", f"{func} of {args[0].dtype}")
     packet = func.overloadpacket
     beside = REFUSED_BESIDE.get(packet)
-    if beside is not None and beside(*args):
+    if beside is not None and beside(*args, **kwargs):
         raise Break("op_error", f"{func} of such arguments")
     may_be = MADE.get(packet)
     if may_be is not None:

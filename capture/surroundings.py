@@ -57,11 +57,11 @@ def obstacle() -> str | None:
     for key in torch._C._TorchDispatchModeKey.__members__.values():
         if (infra := torch._C._get_dispatch_mode(key)) is not None:
             return f"the dispatch mode {type(infra).__qualname__} is active"
-    if torch.is_grad_enabled():
-        if torch.is_anomaly_enabled():
-            return "autograd's anomaly mode is on"
-        if saved_tensors_hooks(True) is not None:
-            return "hooks for saved tensors are set"
+    # The program may turn gradient mode on.
+    if torch.is_anomaly_enabled():
+        return "autograd's anomaly mode is on"
+    if saved_tensors_hooks(True) is not None:
+        return "hooks for saved tensors are set"
     for i in range(torch._C._len_torch_function_stack()):
         mode = torch._C._get_function_stack_at(i)
         if type(mode) is not DeviceContext:

@@ -102,13 +102,15 @@ def flip(call: Call, x: Ref, dims: Sequence[int]) -> Expr:
     return read(x, at)
 
 
-@lowering("aten.roll.default")
+@lowering("aten.roll.default", if_empty="ask")
 def roll(call: Call, x: Ref, shifts: Sequence[int], dims: Sequence[int]) -> Expr:
     if (not dims and x.ndim != 1) or len(shifts) != len(dims or [0]):
         raise Decline
     if any(not -x.ndim <= d < x.ndim for d in dims):
         raise Decline
     at = call.at()
+    if 0 in x.shape:
+        return read(x, at)
     for by, d in zip(shifts, dims or [0], strict=True):
         d = dimension(d, x.ndim)
         extent = x.shape[d]

@@ -16,7 +16,6 @@ from frameloom.ir.ops import Op
 from frameloom.ir.size import Int, Size
 from frameloom.ir.substitute import compare, conjunction
 
-
 POSITIONS = (DType.I64, DType.I32)
 
 

@@ -220,14 +220,14 @@ def aminmax(call: Call, x: Ref, dim: int | None, keepdim: bool) -> list[Expr]:
     return [_extreme(call, x, dim, keepdim, "min"), _extreme(call, x, dim, keepdim, "max")]
 
 
-@lowering("aten.argmax.default")
+@lowering("aten.argmax.default", if_empty="ask")
 def argmax(call: Call, x: Ref, dim: int | None, keepdim: bool) -> Expr:
     if x.dtype is DType.BOOL:
         raise Decline  # eager refuses
     return _position(call, x, dim, keepdim, "argmax")
 
 
-@lowering("aten.argmin.default")
+@lowering("aten.argmin.default", if_empty="ask")
 def argmin(call: Call, x: Ref, dim: int | None, keepdim: bool) -> Expr:
     if x.dtype is DType.BOOL:
         raise Decline  # eager refuses
@@ -401,6 +401,8 @@ def _power(x: Expr, exponent: Number) -> Expr:
 @lowering("aten.logsumexp.default")
 def logsumexp(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
     _floating(x)
+    if x.ndim and not dims:
+        raise Decline  # eager refuses
     over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     value = element(x, over.at)
     if over.count == 0:

@@ -156,3 +156,25 @@ def same(want, got):
             same(a, b)
     else:
         assert got == want
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_hooks_for_saved_tensors_see_what_is_computed_alone(grad):
+    """Gradient mode is turned on inside: capturing would show them its own tensors."""
+
+    def fn(x, w):
+        with torch.enable_grad():
+            return x @ w
+
+    def pack(t):
+        packed.append(t.tolist())
+        return t
+
+    w = torch.ones(2, 2, requires_grad=True)
+    seen = []
+    for f in (fn, jit(fn)):
+        packed = []
+        with torch.set_grad_enabled(grad), torch.autograd.graph.saved_tensors_hooks(pack, pack):
+            f(torch.ones(2, 2), w)
+        seen.append(packed)
+    assert seen[0] == seen[1]

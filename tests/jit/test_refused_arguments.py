@@ -83,6 +83,30 @@ def test_dtypes(name):
         jit(lambda x: fn(x))(x)
 
 
+# What is refused, or warned of, of tensors without elements, too: the result, in which nothing has to be computed, is no reason to leave a call out.
+FEW = {
+    "var": lambda x: x.var(-1),
+    "std": lambda x: x.std(1, keepdim=True),
+    "var_mean": lambda x: torch.var_mean(x, 1),
+    "std_mean": lambda x: torch.std_mean(x, 1),
+    "argmax": lambda x: x.argmax(1),
+    "argmin": lambda x: x.argmin(-1),
+    "roll": lambda x: x.roll((1, 1), -1),
+    "roll_of_one": lambda x: x.roll(1, (0, 1)),
+    "logsumexp": lambda x: x.logsumexp(()),
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_of_few_elements(name):
+    fn = FEW[name]
+    for dtype in (torch.float32, torch.int64, torch.bool, torch.complex64):
+        for shape in ((0, 4), (2, 4), (3, 0), (3, 1)):
+            args = (torch.ones(shape, dtype=dtype),)
+            want, got = (observe(f, args) for f in (fn, jit(lambda x: fn(x))))
+            assert_same_call(got, want, f"{dtype} of {shape}: ", 1e-5, 1e-5)
+
+
 def unused(fn):
     def call(x):
         try:
