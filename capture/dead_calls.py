@@ -48,10 +48,9 @@ def refused_behind_effects(nodes: Iterable[torch.fx.Node]) -> torch.fx.Node | No
     for node in nodes:
         if not _can_be_tried(node):
             continue
+        # The plan's op may have another name than the program's, which the text of an error tells.
         if _on_several_devices(node) and node.target not in TAKE_PLACES:
-            return (
-                node  # the plan's op may have another name than the program's, which the text tells
-            )
+            return node
         if _is_known_to_pass(node):
             continue
         call = torch.fx.node.map_aggregate((node.args, node.kwargs), _described)

@@ -46,9 +46,8 @@ def by_views(x: torch.Tensor, key: Any) -> torch.Tensor:
 
 def set_by_views(x: torch.Tensor, key: Any, value: Any) -> None:
     x, rest = _selected(x, key)
-    operator.setitem(
-        x, tuple(rest) if rest else ..., value
-    )  # a call: what it refuses is no mistake of ours
+    # By a call of PyTorch's: what that refuses is no mistake of ours.
+    operator.setitem(x, tuple(rest) if rest else ..., value)
 
 
 def _selected(x: torch.Tensor, key: Any) -> tuple[torch.Tensor, list[Any]]:

@@ -225,9 +225,9 @@ FN V fl_cos(V x) {
   const V m = fl_fma(x, splat<V>(0x1.45f306p-2f), splat<V>(-0.5f)) + 0x1.8p23f, n = m - 0x1.8p23f;
   V low;
   const V r = fl_minus_half_pis(x, n + n + 1.f, &low), y = fl_sin_tail(r, low);
-  // 1 - cos x, and whole numbers made of it, are 0 where eager's are.
-  const V small = as<V>(as<I>(x) & 0x7fffffff);
-  return small < 0x1p-12f ? splat<V>(1.f) : as<V>(as<I>(y) ^ ~(as<I>(m) << 31) & (int)0x80000000);
+  // Near 0 the last place shows: in 1 - cos x, and in whole numbers made of it.
+  const V a = as<V>(as<I>(x) & 0x7fffffff);
+  return a < 0x1p-12f ? splat<V>(1.f) : as<V>(as<I>(y) ^ ~(as<I>(m) << 31) & (int)0x80000000);
 }
 
 //@ sin_unit f32 needs: fma
