@@ -566,16 +566,21 @@ def shared_atoms(monomials: Sequence[Monomial]) -> list[Atom]:
     return common
 
 
+def facts_among(*numbers: Int) -> Facts | None:
+    """What is known of those that vary; None where none does."""
+    return next((n.facts for n in numbers if isinstance(n, Size)), None)
+
+
 def largest(a: Int, *more: Int) -> Int:
     for b in more:
-        facts = next((n.facts for n in (a, b) if isinstance(n, Size)), None)
+        facts = facts_among(a, b)
         a = max(a, b) if facts is None else facts.extreme("max", a, b)
     return a
 
 
 def smallest(a: Int, *more: Int) -> Int:
     for b in more:
-        facts = next((n.facts for n in (a, b) if isinstance(n, Size)), None)
+        facts = facts_among(a, b)
         a = min(a, b) if facts is None else facts.extreme("min", a, b)
     return a
 

@@ -20,6 +20,7 @@ from frameloom.ir.size import (
     Size,
     atoms_of,
     equal,
+    facts_among,
     fits,
     hint_of,
     largest,
@@ -393,7 +394,7 @@ def _int_or_0(n: Int) -> int:
 
 def stride_is(size: Int, stride: Int, expected: Int) -> bool:
     """Whether a dimension's stride is the expected one; that of a dimension of size 1 does not count."""
-    facts = next((n.facts for n in (stride, expected) if isinstance(n, Size)), None)
+    facts = facts_among(stride, expected)
     if facts is None:
         return bool(stride == expected) or (
             isinstance(size, Size) and size.facts.is_one_softly(size)
@@ -433,10 +434,10 @@ def steps_down(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int
 
 def is_less(a: Int, b: Int) -> bool:
     """Of strides and sizes, of which only layouts depend on it."""
-    facts = next((n.facts for n in (a, b) if isinstance(n, Size)), None)
+    facts = facts_among(a, b)
     return bool(a < b) if facts is None else facts.is_less_softly(a, b)
 
 
 def _differ(a: Int, b: Int) -> bool:
-    facts = next((n.facts for n in (a, b) if isinstance(n, Size)), None)
+    facts = facts_among(a, b)
     return bool(a != b) if facts is None else facts.differ_softly(a, b)

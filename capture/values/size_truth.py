@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.values.const import ConstValue, boolean
 from frameloom.capture.values.size import SymbolicSize, size_of, size_value
 from frameloom.capture.values.symbolic import SymbolicNumber
-from frameloom.ir.size import Int, Size, hint_of
+from frameloom.ir.size import Int, facts_among, hint_of
 from frameloom.ir.size_node import TruthNode
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class SizeTruth(SymbolicNumber):
 
 def known_truth(fn: Callable[..., Any], sizes: Sequence[Int]) -> bool | None:
     """What the comparison gives for sure."""
-    facts = next((n.facts for n in sizes if isinstance(n, Size)), None)
+    facts = facts_among(*sizes)
     if facts is None:
         return bool(fn(*sizes))
     return TruthNode(facts, fn, tuple(facts.resolved(n) for n in sizes)).known()
