@@ -195,7 +195,16 @@ def _common(fakes: Sequence[Fake]) -> Fake:
             break
         common = together[0]
     above = _above_pieces(common)
-    return common if above is None else above
+    return _above_lazy(common) if above is None else above
+
+
+def _above_lazy(fake: Fake) -> Fake:
+    """What a lazily conjugated or negated tensor is a view of: as a node's result it would be a view, too, to which autograd refuses writes."""
+    while (fake.is_conj() or fake.is_neg()) and not _is_hidden(fake):
+        if fake.view_of is None or not has_history(fake.view_of.parent):
+            break
+        fake = fake.view_of.parent
+    return fake
 
 
 def _above_pieces(fake: Fake) -> Fake | None:

@@ -9,6 +9,9 @@ import torch
 from frameloom.capture.fake import Fake
 from frameloom.errors import Break
 
+# PyTorch 2.11 still has tensors whose dimensions have names, 2.13 has not.
+_has_names = getattr(torch.Tensor, "has_names", lambda tensor: False)
+
 
 def check_supported(tensor: torch.Tensor) -> None:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
@@ -18,7 +21,14 @@ def check_supported(tensor: torch.Tensor) -> None:
         raise Break("unsupported_tensor", kind)
     if tensor.is_conj() or tensor.is_neg():
         raise Break("unsupported_tensor", "a lazily conjugated or negated tensor")
+    check_names(tensor)
     check_compiled(tensor.device)
+
+
+def check_names(tensor: torch.Tensor) -> None:
+    """Raises Break for named dimensions, which no graph has."""
+    if _has_names(tensor):
+        raise Break("unsupported_tensor", "a tensor whose dimensions have names")
 
 
 def check_compiled(device: torch.device) -> None:
@@ -54,6 +64,7 @@ def check_result(result: Any, fn: Any) -> None:
                 "unsupported_call",
                 f"{getattr(fn, '__name__', fn)} makes a tensor outside of dispatch",
             )
+        check_names(result)
     elif isinstance(result, list | tuple):
         for r in result:
             check_result(r, fn)

@@ -30,6 +30,10 @@ OUTPUTS = {
     "an expanded tensor": lambda x, w: ((x @ w).sum(0).expand(4, 8), w.expand(2, 8, 8)),
     "tensors written inside": lambda x, w: (y := torch.zeros(4, 8).copy_(x @ w), y[1:]),
     "a tensor written through a view": lambda x, w: ((y := x @ w)[1].mul_(2), y),
+    "a part of what is lazily conjugated": lambda x, w: (
+        (z := torch.complex(x @ w, x).conj())[1:].mul_(2),
+        z,
+    ),
     "complex parts": lambda x, w: (torch.view_as_real((z := torch.complex(x @ w, x)) * z), z.real),
     "empty": lambda x, w: (x[:0] @ w, x @ w),
     "numbers and containers": lambda x, w: ({"a": x @ w, "b": [w.sum(), 3]}, "text"),

@@ -116,6 +116,19 @@ def lazily_conjugated_argument(c):
     return c * 2
 
 
+HAS_NAMES = hasattr(torch.Tensor, "rename")  # up to PyTorch 2.11
+if HAS_NAMES:
+    torch.ones(1).rename("warns_once")
+
+
+@program(graphs=1, breaks="unsupported_tensor unsupported_tensor" if HAS_NAMES else "")
+def named_dimensions(x):
+    if not HAS_NAMES:
+        return x + 1
+    named = (x * 2).rename("rows", "columns")
+    return named.names
+
+
 @program(graphs=1)
 def what_is_done_while_compiling_fails(x):
     if torch.compiler.is_compiling():
