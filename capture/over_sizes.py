@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.capture.sized import SizedFake
-from frameloom.ir.size import largest
 
 # --- recurrent cells.  Source: `LSTMCell` and `GRUCell` of ATen's RNN.cpp
 
@@ -60,10 +59,12 @@ def _var(x: Any, *args: Any, **kwargs: Any) -> Any:
     count: Any = 1
     for d in dims:
         count = count * x.shape[d]
+    if not count > correction:  # eager warns
+        return NotImplemented
     # Eager saves the tensor itself; this does, too, and changes nothing.
     same = F.leaky_relu(x, 1.0)
     deviation = x - same.mean(dims, keepdim=True)
-    return (deviation * deviation).sum(dims, keepdim=keepdim) / largest(count - correction, 0)
+    return (deviation * deviation).sum(dims, keepdim=keepdim) / (count - correction)
 
 
 def _std(x: Any, *args: Any, **kwargs: Any) -> Any:

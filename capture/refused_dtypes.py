@@ -138,10 +138,8 @@ def _are_too_few(
     x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> bool:
     """Numbers that have no variance: PyTorch's kernel warns, or raises if they are ints."""
-    if not all(type(n) is int for n in x.shape):
-        return False
     count = math.prod([x.shape[d] for d in dim] if dim and x.dim() else x.shape)
-    return not x.numel() or count <= (1 if correction is None else correction)
+    return not x.numel() > 0 or not count > (1 if correction is None else correction)
 
 
 @functools.cache

@@ -25,7 +25,7 @@ from frameloom.capture.shapes import (
 from frameloom.capture.shapes_at_hints import as_at_hints
 from frameloom.capture.sized import dense_strides, empty_strided, lies_channels_last
 from frameloom.capture.view_rules import expand
-from frameloom.ir.size import Int, Size, late_in
+from frameloom.ir.size import Int, Size
 
 aten = torch.ops.aten
 
@@ -297,25 +297,16 @@ def _norm(func: Any, x: Any, p: Any, dims: Any, keepdim: bool = False) -> Any:
 def _var(
     func: Any, x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> Any:
-    chosen = _dims(dim, x.dim())
-    if not x.dtype.is_floating_point or _warns(x, chosen, correction):
+    if not x.dtype.is_floating_point:
         return None
-    return reduced(x, chosen, keepdim, x.dtype)
-
-
-def _warns(x: Any, dims: set[int], correction: Any) -> bool:
-    """Of too few elements, or none."""
-    count = math.prod(x.shape[d] for d in dims)
-    if late_in(count) and not count > (1 if correction is None else correction):
-        return True
-    return bool(late_in(x.numel())) and not x.numel() > 0
+    return reduced(x, _dims(dim, x.dim()), keepdim, x.dtype)
 
 
 @sized_rule(aten.var_mean.correction, aten.std_mean.correction)
 def _var_mean(
     func: Any, x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> Any:
-    if not x.dtype.is_floating_point or _warns(x, _dims(dim, x.dim()), correction):
+    if not x.dtype.is_floating_point:
         return None
     return tuple(reduced(x, _dims(dim, x.dim()), keepdim, x.dtype) for _ in range(2))
 

@@ -46,6 +46,7 @@ CASES = {
     "sum": (lambda x: x.sum((0, -1)), LINES),
     "amax": (lambda x: x.amax((0, -1)), LINES),
     "var": (lambda x: x.var((0, -1)), LINES),
+    "std of one number": (lambda x: x.std(0), ((3, 2), (4, 2), (1, 2))),
     "any": (lambda x: (x > 0).any((0, -1)), LINES),
     "logsumexp": (lambda x: x.logsumexp((0, -1)), LINES),
     "celu": (lambda x: F.celu(x, len(x) - 3), ROWS),
