@@ -172,6 +172,7 @@ class Seen:
             for t in found:
                 part = torch.view_as_real(t.resolve_conj()) if t.is_complex() else t
                 weights = torch.linspace(-1, 1, part.numel(), dtype=torch.float64).to(part.device)
+                weights *= 1 + support.off(part.dtype) * (weights * 16 % 2 - 1)
                 total = total + (part.double() * weights.view(part.shape)).sum()
             total.backward()
         except RuntimeError as error:
