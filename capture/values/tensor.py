@@ -86,12 +86,12 @@ class TensorValue(Value):
 
         found = class_attribute(self.type(), name)  # noted: methods of tensors can be replaced
         if name == "is_leaf" and self.real is not None and self.origin is not None:
-            return t.look(t.wrap(real_is_leaf(self.real), self.origin.child("attr", name)))
+            return self._is_leaf(t)
         if name in FACTS and hasattr(torch.Tensor, name):
             return t.from_python(getattr(self.fake, name))
         if name == "grad_fn" and not self.fake.requires_grad:
             return ConstValue(None)
-        if name == "grad" and (self.real is not None or is_leaf(self.fake)):  # type: ignore[arg-type]
+        if name == "grad" and self._has_own_gradient(t):
             return self.gradient(t)
         if name == "grad" and not self.fake.requires_grad:
             return ConstValue(None)
@@ -136,6 +136,18 @@ class TensorValue(Value):
         if isinstance(made, TensorValue) and made.fake.view_of is not None:
             made.fake.view_of = replace(made.fake.view_of, counts=False)
         return made
+
+    def _is_leaf(self, t: Tracer) -> Value:
+        assert self.real is not None and self.origin is not None
+        return t.look(t.wrap(real_is_leaf(self.real), self.origin.child("attr", "is_leaf")))
+
+    def _has_own_gradient(self, t: Tracer) -> bool:
+        """Whether anybody may look without a warning, as guards do, each time."""
+        if self.real is None:
+            return is_leaf(self.fake)  # type: ignore[arg-type]
+        if self.origin is not None and type(self.real) is not torch.nn.Parameter:
+            self._is_leaf(t)  # a guard, before the one that looks; parameters are leaves
+        return self.new_gradient is not None or real_is_leaf(self.real)
 
     def gradient(self, t: Tracer) -> Value:
         """`.grad` of a leaf of autograd's."""

@@ -1,5 +1,7 @@
 """Programs that differentiate a gradient, as a jitted module in a plain step and as one jitted step: both equal eager."""
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -172,3 +174,23 @@ def test_histories_that_autograd_makes_anew_behind_a_pass(fn):
         return kept[0].detach(), kept[0].requires_grad, *facts(w)
 
     same_training(program, plain=None)
+
+
+def gradient_of_a_copy(x):
+    y = x.clone().requires_grad_()
+    z = (y * y).sum()
+    z.backward()
+    return z.detach(), y.grad
+
+
+def test_the_gradient_of_what_is_no_leaf_warns_once_a_call():
+    """Guards do not look at it: each look would warn."""
+    f = frameloom.jit(gradient_of_a_copy)
+    for size, requires_grad in ((2, False), (3, True), (4, False), (2, True), (2, False)):
+        seen = []
+        for g in (gradient_of_a_copy, f):
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                g(torch.ones(size, requires_grad=requires_grad))
+            seen.append([w for w in found if "not a leaf" in str(w.message)])
+        assert len(seen[1]) == len(seen[0]) == int(requires_grad)
