@@ -363,7 +363,8 @@ def _as_recorded(made: Any) -> Any:
         return made
     base: Any = made._base
     if (
-        base.dtype is not made.dtype
+        not torch._C._is_alias_of(base, made)  # as behind `set_`
+        or base.dtype is not made.dtype
         or base.is_conj() != made.is_conj()
         or base.is_neg() != made.is_neg()
     ):

@@ -136,3 +136,17 @@ def test_a_view_of_what_is_written_behind_it():
         (t * t).sum().backward()
         found.append((t.tolist(), t._is_view(), x.grad.tolist()))
     assert found[0] == found[1]
+
+
+def test_a_view_of_what_was_given_other_memory():
+    """Its base has the memory from before."""
+
+    def program(x, y):
+        x.set_(y)
+        x[1:].add_(1)
+        return x[2:]
+
+    for fn in (program, frameloom.jit(program, backend="eager")):
+        y = torch.arange(4.0)
+        assert fn(torch.zeros(1).expand(3), y).tolist() == [3, 4]
+        assert y.tolist() == [0, 2, 3, 4]
