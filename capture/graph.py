@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -108,6 +108,9 @@ class ViewOutput:
     number: int
     steps: tuple[ViewStep, ...]
 
+    def renumbered(self, place: Mapping[int, int]) -> ViewOutput:
+        return replace(self, number=place[self.number]) if self.of_input else self
+
 
 @dataclass(frozen=True)
 class Noticed:
@@ -143,6 +146,8 @@ class Backward:
     saving: tuple[frozenset[int], ...]
     # The results that others are computed from, as far as gradients flow.
     between: tuple[int, ...] = ()
+    # The results that are views made behind the node: what comes to them goes on by way of autograd's own nodes.
+    view_results: Mapping[int, ViewOutput] = field(default_factory=dict)
     noticed: tuple[Noticed, ...] = ()
     sizes: tuple[Carried, ...] = ()  # that vary
     n_late: int = 0
@@ -173,12 +178,8 @@ class Backward:
             sizes=tuple(
                 s if s.kind == "late" else replace(s, input=place[s.input]) for s in self.sizes
             ),
-            outputs=tuple(
-                replace(o, number=place[o.number])
-                if isinstance(o, ViewOutput) and o.of_input
-                else o
-                for o in self.outputs
-            ),
+            outputs=tuple(o if isinstance(o, int) else o.renumbered(place) for o in self.outputs),
+            view_results={k: view.renumbered(place) for k, view in self.view_results.items()},
             n_inputs=len(used),
         )
 
@@ -200,7 +201,8 @@ class Backward:
 
     def read_inputs(self) -> set[int]:
         """Inputs that a call needs beside those that the forward graph reads."""
-        views = (o.number for o in self.outputs if isinstance(o, ViewOutput) and o.of_input)
+        made = (*self.outputs, *self.view_results.values())
+        views = (o.number for o in made if isinstance(o, ViewOutput) and o.of_input)
         graph = self.with_functions
         nodes = [] if graph is None else graph.find_nodes(op="placeholder")
         called = (k for k, node in enumerate(nodes) if node.users)

@@ -131,8 +131,10 @@ class Joint:
     def cut(self) -> tuple[list[Node], Backward]:
         """What the forward graph returns (results, then what is saved), and the backward graph, with inputs numbered as
         recorded.  What was recorded for the gradients leaves the recording."""
-        recorder = self.recorder
+        recorder, views = self.recorder, self.outputs.views
         results = self.returned
+        # A view is not kept: its node does not have it.
+        kept = [n for k, n in enumerate(results) if k not in views]
         placeholders = recorder.all_placeholders()
         copies: dict[Node, Node] = {}
         graph = torch.fx.Graph()
@@ -154,7 +156,7 @@ class Joint:
         reached_from = reach(order, seeds)
         between = self._note_totals(order, reached_from)
         readers = _readers([n for n in order if n in later], ends, reached_from, len(self.seeds))
-        saved = self._saved(forward, read - later, results, regions.results(forward), readers)
+        saved = self._saved(forward, read - later, kept, regions.results(forward), readers)
         if not saved.isdisjoint(regions.copies.values()):
             # Neither kept nor made again: a result of another region, found in a closure.
             raise Break("gradient", "a checkpointed region reads what only the program keeps")
@@ -170,9 +172,9 @@ class Joint:
         returned = [*results, *late]
         places = []
         for n in from_outputs:
-            if n not in results:
+            if n not in kept:
                 returned.append(self._copy(n) if n in self.copied else n)
-            places.append(results.index(n) if n in results else len(returned) - 1)
+            places.append(results.index(n) if n in kept else len(returned) - 1)
         symbols: dict[Symbol, Node] = {}
 
         def placeholder(n: Node) -> None:
@@ -208,6 +210,7 @@ class Joint:
         return returned, Backward(
             graph=graph,
             outputs=tuple(self.outputs.made_of),
+            view_results=views,
             saved_inputs=tuple(position[n] for n in from_inputs),
             saved_outputs=tuple(places),
             n_results=len(results),
@@ -351,7 +354,8 @@ class Joint:
         """What the backward graph, and the views that are made behind the node, need of sizes that vary."""
         if not self.recorder.facts.symbols:
             return ()
-        views = (o for o in self.outputs.made_of if isinstance(o, ViewOutput))
+        made = (*self.outputs.made_of, *self.outputs.views.values())
+        views = (o for o in made if isinstance(o, ViewOutput))
         told = [(*s.args, *s.kwargs.values()) for view in views for s in view.steps]
         values = [n.meta.get("val") for n in (*order, *(s.node for s in self.seeds))]
         found: dict[Symbol, None] = dict.fromkeys(symbols_in([*told, *values]))

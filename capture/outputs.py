@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -27,11 +28,12 @@ DATA: Any = torch.Tensor.data.__get__  # writes to it are not counted as writes 
 
 class Outputs:
     """`results`: what the graph returns; `made_of`: for each output of the program, the number of the result that it is, or the
-    views that it is made by."""
+    views that it is made by; `views`: the results that are made by views, too, because others are computed from them."""
 
     def __init__(self, outputs: Sequence[Fake]) -> None:
         self.results: list[Fake] = []
         self.made_of: list[int | ViewOutput] = [0] * len(outputs)
+        self.views: dict[int, ViewOutput] = {}
         groups: dict[int, list[int]] = {}
         for n, fake in enumerate(outputs):
             groups.setdefault(id(fake.memory), []).append(n)
@@ -79,8 +81,8 @@ class Outputs:
         if not has_history(base) or _hides(fake, base) or _is_spoilt(fake):
             return fake
         others = {n for n in self._nodes if n is not fake.node}
-        if others and (fake.memory.version or not others.isdisjoint(behind([fake.node], _users))):
-            return fake
+        if others and (fake.memory.version or fake.node in self._read_by_others):
+            return _above_lazy(fake)
         return base
 
     def _place_without_history(self, numbers: list[int], fakes: list[Fake]) -> None:
@@ -103,13 +105,35 @@ class Outputs:
 
     def _make_of(self, source: Fake, numbers: list[int], fakes: list[Fake]) -> None:
         memory = source.memory
-        number = memory.input if memory.input is not None else self._result(source)
-        for n, fake in zip(numbers, fakes, strict=True):
-            if fake is not source or memory.input is not None:
-                steps = tuple(_steps(fake, source))
-                self.made_of[n] = ViewOutput(memory.input is not None, number, steps)
-            else:
+        of_input = memory.input is not None
+        number = memory.input if of_input else self._result(source)
+        made = {id(source): (of_input, number)}
+        # Each from the last one that it is a view of, and others are computed from.
+        for n, fake in sorted(zip(numbers, fakes, strict=True), key=lambda p: len(_line(p[1]))):
+            if fake is source and not of_input:
                 self.made_of[n] = number
+                continue
+            base = next(f for f in reversed(_line(fake)) if id(f) in made)
+            if base is fake and fake is not source:
+                self.made_of[n] = made[id(fake)][1]
+                continue
+            view = ViewOutput(*made[id(base)], tuple(_steps(fake, base)))
+            if not self._leads_on(fake, source):
+                self.made_of[n] = view
+                continue
+            self.made_of[n] = own = self._result(fake)
+            self.views[own], made[id(fake)] = view, (False, own)
+
+    def _leads_on(self, fake: Fake, source: Fake) -> bool:
+        """Whether a gradient comes to this view from other outputs, where the program may ask for it."""
+        is_changed = fake is source or fake.memory.version or fake.node not in self._read_by_others
+        return not is_changed and has_history(fake) and not _hides(fake, source)
+
+    @cached_property
+    def _read_by_others(self) -> set[Node]:
+        """What outputs are computed from."""
+        read = [a for n in self._nodes for a in n.all_input_nodes]
+        return behind(read, lambda n: n.all_input_nodes)
 
     def _result(self, fake: Fake) -> int:
         self.results.append(fake)
@@ -161,10 +185,6 @@ def told_views(outputs: Sequence[Fake], recorded: Collection[int]) -> frozenset[
 def _is_told(fake: Fake) -> bool:
     view = fake.view_of
     return view is not None and view.told and view.func is not DETACH and not fake.memory.inference
-
-
-def _users(node: Node) -> Iterable[Node]:
-    return node.users
 
 
 def _base(fake: Fake) -> Fake:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from frameloom.capture.added import ADDED
 from frameloom.capture.carried import given_sizes
 from frameloom.capture.fake import Fake
 from frameloom.capture.flow import TOTAL, reach
@@ -100,6 +101,7 @@ def _in_place_of(graph: torch.fx.Graph, n: Node, other: Node, copy: Node) -> Nod
         return copy
     made = graph.call_function(aten.alias.default, (copy,))
     made.meta.update(n.meta)
+    made.meta.pop(ADDED, None)
     made.meta[LEFT] = True
     return made
 

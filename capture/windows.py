@@ -106,6 +106,8 @@ class Windows:
         """Say where the results come in, and give the gates that this takes."""
         gates: dict[object, Window] = {}
         for k in self._in_order():
+            if self._how.tangents[k] in self._how.view_results:
+                continue  # it comes in where the tensor does that it is a view of
             through = [n for n, w in enumerate(windows) if k in w.label]
             slots = tuple(t for t, own in self._next.items() if k in own)
             least = min((windows[n] for n in through), key=lambda w: len(w.label), default=None)

@@ -9,7 +9,7 @@ The backward plan is compiled when the first backward pass comes, for the output
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, cached_property, partial
 from operator import itemgetter
@@ -20,7 +20,7 @@ import torch.fx
 
 from frameloom.came import Passes, is_batched, is_watched
 from frameloom.capture.carried import at_sizes, symbols_in
-from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput, ViewStep
+from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput
 from frameloom.capture.partial import Partial, partial_backward
 from frameloom.capture.relaid import handed_on
 from frameloom.capture.spent import TWICE
@@ -34,12 +34,12 @@ from frameloom.op_by_op import OpByOp
 from frameloom.rest import what_stays
 from frameloom.result_hooks import register_hooks
 from frameloom.saved_tensors import TELLS, entries, versions_of
+from frameloom.view_outputs import MadeOf
 
 Plan = Callable[..., tuple[Any, ...]]
 ALL_THERE: frozenset[int] = frozenset()
 STRIDED = torch.strided
 has_no_memory = torch._is_zerotensor
-NO_SIZES: Mapping[Symbol, int] = {}
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 may_checkpoint = torch.autograd.Variable._execution_engine.is_checkpoint_valid
 
@@ -88,7 +88,7 @@ class Gradients:
         self.saves = bool(how.saved_inputs or how.saved_outputs or how.noticed or self.only_tells)
         self.stays = not all(how.frees)
         self._reads: dict[tuple[frozenset[int], bool], frozenset[int]] = {}
-        self._plain_outputs = how.outputs == tuple(range(how.n_results))
+        self._plain_outputs = not how.view_results and how.outputs == tuple(range(how.n_results))
         # What autograd is not to keep of what is saved, by its place there: Python's numbers, and what may be changed.
         apart = self.op_by_op.numbers | how.unwatched
         self.apart = tuple(place for place, k in enumerate(how.saved_inputs) if k in apart)
@@ -103,7 +103,7 @@ class Gradients:
         # What a gradient of a gradient needs beside what is saved anyway.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
         # Whether views that are made behind the node depend on sizes that vary.
-        views = [o for o in how.outputs if isinstance(o, ViewOutput)]
+        views = [o for o in (*how.outputs, *how.view_results.values()) if isinstance(o, ViewOutput)]
         self.views_vary = any(
             any(symbols_in((s.args, *s.kwargs.values()))) for o in views for s in o.steps
         )
@@ -121,19 +121,12 @@ class Gradients:
         wanted = self.wanted(inputs)
         results: tuple[Any, ...]
         parts = None if self._windows is None else self._parts(self._windows, wanted)
-        results = apply(self, inputs, *wanted) if parts is None else parts(inputs)
+        if parts is not None:
+            return parts(inputs)
+        results = apply(self, inputs, *wanted)
         if self._plain_outputs:
             return results[: self.how.n_results] if self.how.n_late else results
-        sizes = self.how.sizes_of(inputs, results) if self.views_vary else NO_SIZES
-        made: dict[Any, Any] = {}
-        return tuple(
-            [
-                _viewed(inputs[o.number] if o.of_input else results[o.number], o.steps, sizes, made)
-                if isinstance(o, ViewOutput)
-                else results[o]
-                for o in self.how.outputs
-            ]
-        )
+        return MadeOf(self.how, inputs, [*results], self.views_vary).outputs()
 
     def _apart_at_most(self) -> Windows | None:
         """Several nodes, where these tell more than one."""
@@ -158,6 +151,8 @@ class Gradients:
         self.save(context, inputs, results)
         if self._constant:
             context.mark_non_differentiable(*[results[k] for k in self._constant])
+        if self.how.view_results:
+            return tuple([None if k in self.how.view_results else results[k] for k in range(self.how.n_told)])  # fmt: skip
         return results[: self.how.n_told]
 
     def save(self, context: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
@@ -294,31 +289,6 @@ def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]
 def _may_be_seen(tensor: Any) -> bool:
     """Whether a pass that comes to an input without a gradient is noticed: it lets go of histories, and calls hooks."""
     return bool(not tensor.is_leaf or tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
-
-
-def _viewed(
-    tensor: Any, steps: Sequence[ViewStep], sizes: Mapping[Symbol, int], made: dict[Any, Any]
-) -> Any:
-    """`made`: the views that ops have given together, and of what, for all outputs."""
-    for step in steps:
-        if step.piece is None:
-            tensor = _view(tensor, step, sizes)
-            continue
-        key = id(tensor), id(step.call)
-        if key not in made:
-            made[key] = tensor, _view(tensor, step, sizes)
-        tensor = made[key][1][step.piece]
-    return tensor
-
-
-def _view(tensor: Any, step: ViewStep, sizes: Mapping[Symbol, int]) -> Any:
-    args, kwargs = step.args, step.kwargs
-    if sizes:
-        args, kwargs = at_sizes(args, sizes), at_sizes(kwargs, sizes)
-    if step.grad == torch.is_grad_enabled():
-        return step.func(tensor, *args, **kwargs)
-    with torch.set_grad_enabled(step.grad):
-        return step.func(tensor, *args, **kwargs)
 
 
 class Compiled(torch.autograd.Function):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from frameloom.gradients import (
     node_functions,
 )
 from frameloom.op_by_op import Others
+from frameloom.view_outputs import MadeOf
 
 present_pass = torch._C._current_graph_task_id
 at_the_end = torch.autograd.Variable._execution_engine.queue_callback
@@ -56,11 +57,21 @@ class Parts:
             made = self._whole.forward(*inputs)
         finally:
             torch._C._set_grad_enabled(before)
-        told, call = self._whole.how.n_told, Call(self._readers)
-        results: list[Any] = [*made[:told]]
+        told, views, call = (
+            self._whole.how.n_told,
+            self._whole.how.view_results,
+            Call(self._readers),
+        )
+        results: list[Any] = [None if k in views else made[k] for k in range(told)]
+        outputs = MadeOf(self._whole.how, inputs, results, self._whole.views_vary)
         links: list[Any] = []
         for part, others in zip(self._parts, kept, strict=True):
-            ends = [results[n] for n in part.slots] if part.is_gate else part.wanted(inputs)
+            ends: Sequence[Any]
+            if part.is_gate:
+                slots = ((n, outputs.result(n)) for n in part.slots)
+                ends = [call.seen(slot) if n in views else slot for n, slot in slots]
+            else:
+                ends = part.wanted(inputs)
             if part.of_results:
                 others = part.with_results(others, ends)
             beyond = [links[n] for n in part.beyond] or part.anchor
@@ -70,7 +81,7 @@ class Parts:
                 results[n] = shown[n]
             links.append(shown[told] if part.is_linked else None)
         call.between = [weakref.ref(results[n]) for n in self._between]
-        return tuple(results)
+        return outputs.outputs()
 
 
 class Part(Gradients):
@@ -163,6 +174,14 @@ class Call:
         self.between: Sequence[Any] = ()  # results from which others are computed
         self.hooks: list[Any] = []  # of these
         self._passes: dict[int, Pass] = {}
+
+    def seen(self, view: Any) -> Any:
+        """A view that autograd's own node gives, with room for hooks: these are seen here as those of other results."""
+        if view._backward_hooks is None:
+            view._backward_hooks = OrderedDict()
+            view.grad_fn._register_hook_dict(view)
+            self.hooks.append(weakref.ref(view._backward_hooks))
+        return view
 
     def _begin(self, number: int) -> Pass:
         while len(self._passes) >= MOST_PASSES:

@@ -81,13 +81,25 @@ def compile_graph(
         return _compile_one(captured, options, trail)
     # What is only saved between the passes lies in memory as suits our own kernels.
     n_results = captured.backward.n_results
-    alone = replace(captured, backward=None, visible=n_results)
+    graph = captured.graph
+    if captured.backward.view_results:  # beside which others would be views, too
+        graph = _without_view_results(graph, captured.backward)
+    alone = replace(captured, graph=graph, backward=None, visible=n_results)
     half = _BackwardHalf(captured, captured.backward, options, Trail(f"{trail.name} backward"))
     forward, report = _compile_one(alone, options, trail, half.prepare)
     half.laid = _laid(report, captured.backward)
     half.report = weakref.ref(report)  # nobody may want to know
     captured = half.captured = replace(without_examples(captured), inputs=())
     return Gradients(forward, half.compile, captured), report
+
+
+def _without_view_results(graph: torch.fx.Graph, how: Backward) -> torch.fx.Graph:
+    """The forward graph that returns an input in place of these, which nobody looks at."""
+    made = torch.fx.Graph()
+    returned: Any = made.graph_copy(graph, {})
+    unread = made.find_nodes(op="placeholder")[how.inputs[0]]
+    made.output(tuple([unread if k in how.view_results else n for k, n in enumerate(returned)]))
+    return made
 
 
 class _BackwardHalf:
@@ -363,7 +375,7 @@ def _as_recorded(made: Any) -> Any:
         return made
     base: Any = made._base
     if (
-        not torch._C._is_alias_of(base, made)  # as behind `set_`
+        not torch._C._is_alias_of(base, made)  # type: ignore[attr-defined]  # as behind `set_`
         or base.dtype is not made.dtype
         or base.is_conj() != made.is_conj()
         or base.is_neg() != made.is_neg()

@@ -1,5 +1,7 @@
 """Outputs of which other outputs of the same call are computed: what hooks and retain_grad() see of the gradient that flows inside."""
 
+import itertools
+
 import pytest
 import torch
 import torch.nn as nn
@@ -7,7 +9,7 @@ import torch.nn.functional as F
 
 import frameloom
 from frameloom import jit
-from tests.jit.training import same_training
+from tests.jit.training import leaf, same_training
 
 
 def program_of(look, loss_of=lambda loss, h, z: loss):
@@ -125,3 +127,48 @@ def test_such_an_output_is_given_to_the_next_call():
         (loss + g(h)).backward()
         assert torch.equal(x.grad, torch.full((4,), 21.0))
     assert frameloom.stats()["graphs"] == 2
+
+
+VIEWS = {
+    "of a result": lambda x: ((z := x * 2), (a := z[0]), a * 3),
+    "of what nobody sees": lambda x: ((a := (z := x * 2)[0]), z[1], a * 3),
+    "of an input": lambda x: ((a := x.view(-1)), a * 3),
+    "pieces": lambda x: ((p := (x * 2).chunk(2))[0], p[1], (p[0] * p[1]).sum()),
+    "views of views": lambda x: ((a := (x * 2).t()), (b := a[:1]), (c := b.view(-1)), c + a.sum()),
+    "lazily conjugated": lambda x: ((z := torch.complex(x, x).conj()), (z * 2).abs()),
+}
+
+
+@pytest.mark.parametrize("rows", [(2,), (2, 4, 6)])
+@pytest.mark.parametrize("name", VIEWS)
+def test_gradients_of_views_that_lead_to_others(name, rows):
+    """By name, with hooks, retained, and where the first of them is changed."""
+
+    def program(jit):
+        f = jit(VIEWS[name])
+        seen = []
+        for n, how in itertools.product(rows, ("named", "hooks", "retained", "changed", "dropped")):
+            x = leaf(n, 3)
+            *views, last = f(x)
+            loss = (last * last).sum()
+            if how == "named":
+                seen += torch.autograd.grad(loss, views, allow_unused=True)
+                continue
+            for k, t in enumerate(views):
+                if how == "hooks":
+                    t.register_hook(lambda given, k=k: seen.append((k, given)))
+                elif how == "retained":
+                    t.retain_grad()
+            if how == "changed" and name != "pieces":
+                views[0].mul_(2)
+                loss = loss + views[0].abs().sum()
+            if how == "dropped":
+                views[-1].register_hook(lambda given: given * 2)
+            del t
+            kept = views if how == "retained" else []
+            del views
+            loss.backward()
+            seen += [x.grad, [v.grad for v in kept]]
+        return seen
+
+    same_training(program)

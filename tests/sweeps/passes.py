@@ -20,7 +20,7 @@ from tests.jit.training import wording
 ONE: Sequence[Callable[[Any], Any]] = (
     torch.sin, torch.exp, torch.tanh, torch.Tensor.clone, torch.Tensor.square, F.softplus,
     lambda x: x * 2, lambda x: x + 1, lambda x: x.reshape(2, 2).t().reshape(4), lambda x: x.detach() * x, lambda x: x.cumsum(0),
-    lambda x: x.sum().expand(4),
+    lambda x: x.sum().expand(4), lambda x: x[:], lambda x: x.view(2, 2).view(4), lambda x: x.view(1, 4).unbind(0)[0],
 )  # fmt: skip
 TWO: Sequence[Callable[[Any, Any], Any]] = (
     torch.add, torch.mul, torch.sub, torch.maximum, lambda x, y: torch.cat([x, y])[1:5], lambda x, y: (x.reshape(2, 2) @ y.reshape(2, 2)).reshape(4),
