@@ -128,7 +128,7 @@ class Piece:
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
             sized = checks_sizes(t, self.graph, ours)
             if restarts and config.verify and not sized and not self.graph.mutated:
-                self.compiled = verified(self.compiled, self.graph.gm)
+                self.compiled = verified(self.compiled, self.graph.gm.forward)
             if t.foreseen:
                 self.compiled = forgetting(t, self.compiled)
             self.compiled = watching(t, self.graph, self.compiled, self.cast)
