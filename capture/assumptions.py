@@ -20,6 +20,7 @@ from frameloom.capture.dead_calls import refused_behind_effects
 from frameloom.capture.exception_paths import is_caught, leaves_settings_changed
 from frameloom.capture.instr import Instr
 from frameloom.capture.values.base import Avoid
+from frameloom.debug import log
 from frameloom.errors import Break, let_mistakes_through
 from frameloom.ir.library import is_collective
 from frameloom.ir.program import ANEW, ASSUMED
@@ -152,6 +153,11 @@ def restarting(compiled: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             let_mistakes_through(error)
             torch.default_generator.set_state(generator)
+            # A fault of the backend is told nowhere else, but with FRAMELOOM_VERIFY.
+            log(
+                "recompiles",
+                f"a call starts anew as plain Python ({type(error).__name__}: {error})",
+            )
             raise _capture.RunPlainly(error) from None
 
     return run

@@ -69,3 +69,11 @@ def test_the_run_that_checks_an_exception_prints_nothing(capfd):
     with pytest.raises(ZeroDivisionError):
         jitted(torch.ones(2), 0)
     assert not capfd.readouterr().err
+
+
+def test_a_backend_that_fails_is_told_where_somebody_looks():
+    def failing(gm, examples):
+        return lambda *inputs: raising(inputs)
+
+    with pytest.raises(IndexError, match="out of range"):
+        frameloom.jit(lambda x: x + 1, backend=failing)(torch.ones(1))
