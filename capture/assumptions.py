@@ -17,9 +17,10 @@ import torch
 from frameloom.capture import _capture
 from frameloom.capture.aten_op import draws, may_raise
 from frameloom.capture.dead_calls import refused_behind_effects
-from frameloom.capture.exception_paths import is_caught
+from frameloom.capture.exception_paths import is_caught, leaves_settings_changed
 from frameloom.capture.instr import Instr
 from frameloom.capture.values.base import Avoid
+from frameloom.debug import log
 from frameloom.errors import Break, let_mistakes_through
 from frameloom.ir.library import is_collective
 from frameloom.ir.program import ANEW, ASSUMED
@@ -62,7 +63,7 @@ def assumed(t: Tracer, what: str) -> None:
 
 def note_fallible(t: Tracer, what: str) -> None:
     """An operation that may raise was recorded: behind effects, or inside a `try` that handles it, only calls that can start anew may go on."""
-    if not is_caught(t.frame) and not _has_effects(t):
+    if not is_caught(t.frame) and not _has_effects(t) and not leaves_settings_changed(t):
         return
     site = _site_or(t, Break("may_raise", what))
     if t.session.per_code:
@@ -107,14 +108,15 @@ def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) 
     sites = [*t.rerun_sites, *t.fallible_sites]
     if sites and not may:
         raise Avoid(sites[0])
-    if not may and (graph.mutated or not may_draw_again(graph) or _has_own_effects(t)):
+    has_effects = graph.mutated or not may_draw_again(graph) or _has_own_effects(t)
+    if not may and (has_effects or t.settings.start):
         refused = refused_behind_effects(graph.graph.nodes)
         if refused is not None and not t.session.is_avoided(*refused.meta["site"]):
             raise Avoid(refused.meta["site"])
     # Python may raise there, in front of all that writes.
     if t.recorder.numbers.checked and not ours:
         return not t.session.per_code and may_draw_again(graph)
-    return may and (ours or bool(sites))
+    return may
 
 
 def may_draw_again(graph: CapturedGraph) -> bool:
@@ -124,8 +126,9 @@ def may_draw_again(graph: CapturedGraph) -> bool:
 
 @functools.cache
 def _only_computes(target: Any) -> bool:
-    """Of an op that draws nothing."""
-    changes = target._schema.is_mutable or not target._schema.returns
+    """Of an op that draws nothing.  PyTorch's own that return nothing and write nothing are checks; what others do is not known."""
+    schema = target._schema
+    changes = schema.is_mutable or not (schema.returns or target.namespace == "aten")
     return target in OWN_EFFECTS or not (changes or is_collective(str(target)))
 
 
@@ -150,6 +153,11 @@ def restarting(compiled: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             let_mistakes_through(error)
             torch.default_generator.set_state(generator)
+            # A fault of the backend is told nowhere else, but with FRAMELOOM_VERIFY.
+            log(
+                "recompiles",
+                f"a call starts anew as plain Python ({type(error).__name__}: {error})",
+            )
             raise _capture.RunPlainly(error) from None
 
     return run

@@ -6,6 +6,7 @@ In: the frame in which an operation is recorded that may raise depending on data
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from frameloom.capture.instr import Handler, Instr
@@ -16,6 +17,7 @@ from frameloom.capture.values.object import ObjectValue
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
+    from frameloom.capture.tracer import Tracer
 
 RAISED = (
     IndexError,
@@ -27,14 +29,35 @@ RAISED = (
 
 def is_caught(frame: Frame | None) -> bool:
     """Whether the program would handle an exception raised in that frame, or do something on its way."""
+    return any(_meets_code(*met) for met in _handlers(frame))
+
+
+def leaves_settings_changed(t: Tracer) -> bool:
+    """Whether an exception raised here would leave PyTorch's settings otherwise than they were when the call began: what blocks that were
+    entered since put back is as it was."""
+    if not t.settings.start:
+        return False
+    blocks = [b for frame, handler in _handlers(t.frame) if (b := _block(frame, handler))]
+    return t.settings.would_differ([t.look(b.owner) for b in blocks])
+
+
+def _handlers(frame: Frame | None) -> Iterator[tuple[Frame, Handler]]:
+    """What an exception raised in that frame meets, innermost first."""
     while frame is not None:
         handler = frame.at.handler
         while handler is not None:
-            if _meets_code(frame, handler):
-                return True
+            yield frame, handler
             handler = _next_handler(frame.instrs, handler.target)
         frame = frame.parent
-    return False
+
+
+def _block(frame: Frame, handler: Handler) -> BoundMethodValue | None:
+    """How the context manager is left that this handler leaves."""
+    at = handler.target.index
+    if [ins.op for ins in frame.instrs[at : at + 2]] != ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]:
+        return None
+    leave = frame.stack[handler.depth - 1]
+    return leave if isinstance(leave, BoundMethodValue) else None
 
 
 def _meets_code(frame: Frame, handler: Handler) -> bool:
@@ -95,8 +118,9 @@ def _next_handler(instrs: list[Instr], target: Instr) -> Handler | None:
 
 
 def _lets_pass(leave: Value) -> bool:
-    """Whether leaving a context manager by an exception neither ends that nor does anything that is seen behind it."""
-    if not isinstance(leave, BoundMethodValue):
+    """Whether leaving a context manager by an exception neither ends that nor does anything that is seen behind it.  One that was entered
+    before the call was really entered, and what that did stays where nobody leaves it."""
+    if not isinstance(leave, BoundMethodValue) or leave.origin is not None:
         return False
     func, owner = leave.func, leave.owner
     if isinstance(func, BuiltinValue):

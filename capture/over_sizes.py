@@ -45,6 +45,12 @@ def _check_cell(x: Any, hidden: Any, w_ih: Any, w_hh: Any, gates: int) -> None:
 
 
 def _var(x: Any, *args: Any, **kwargs: Any) -> Any:
+    found = _wide_var(x, *args, **kwargs)
+    return found if found is NotImplemented else found.to(x.dtype)
+
+
+def _wide_var(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """In doubles on the CPU, as eager's kernel computes it."""
     given = dict(zip(("dim", "unbiased", "keepdim"), args, strict=False)) | kwargs
     if isinstance(given.get("dim"), bool):  # var(unbiased)
         given = {**kwargs, "unbiased": given["dim"]}
@@ -63,17 +69,19 @@ def _var(x: Any, *args: Any, **kwargs: Any) -> Any:
         return NotImplemented
     # Eager saves the tensor itself; this does, too, and changes nothing.
     same = F.leaky_relu(x, 1.0)
+    if x.device.type == "cpu":
+        x, same = x.double(), same.double()
     deviation = x - same.mean(dims, keepdim=True)
     return (deviation * deviation).sum(dims, keepdim=keepdim) / (count - correction)
 
 
 def _std(x: Any, *args: Any, **kwargs: Any) -> Any:
-    found = _var(x, *args, **kwargs)
+    found = _wide_var(x, *args, **kwargs)
     if found is NotImplemented:
         return found
     # Where it is 0, eager gives no gradient; and it saves its result, as `relu` does, which changes nothing here.
     root = torch.where(found == 0, 1.0, found).sqrt()
-    return torch.where(found == 0, found.detach(), root).relu()
+    return torch.where(found == 0, found.detach(), root).to(x.dtype).relu()
 
 
 # --- for the recorder

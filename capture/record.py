@@ -36,6 +36,7 @@ from frameloom.capture.casts import Casts, without_cache
 from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.dead_calls import is_refused
 from frameloom.capture.device_layouts import on_device
+from frameloom.capture.eagers_derivatives import derive_as_eager
 from frameloom.capture.fake import Fake, fake_like
 from frameloom.capture.flow import note_node
 from frameloom.capture.functional import Memory, Written, current
@@ -341,7 +342,10 @@ class Recorder(TorchDispatchMode):
                     with torch.inference_mode(False), torch.no_grad(), without_cache(self.autocast), products_over(self.facts, self.casts), self:  # fmt: skip
                         return fn(*args, **kwargs)
                 with products_over(self.facts, self.casts), self:
-                    return fn(*args, **kwargs)
+                    result = fn(*args, **kwargs)
+                    if self.is_followed:
+                        derive_as_eager(result)
+                    return result
             except Warning as warning:
                 raise Break("warning", f"{getattr(fn, '__name__', fn)}: {warning}") from None
 

@@ -33,7 +33,7 @@ from frameloom.capture.foreseen import forgetting
 from frameloom.capture.freezing import frozen
 from frameloom.capture.functional import counts
 from frameloom.capture.instr import argument_names, assemble, decode
-from frameloom.capture.late_sizes import avoid_late, checks_sizes
+from frameloom.capture.late_sizes import assumed, avoid_late, checks_sizes
 from frameloom.capture.leave import Leaver, frame_spec
 from frameloom.capture.leaves import check_that_leaves_stay_inside, leaves_or, turning_on
 from frameloom.capture.lifetime import Lifetimes
@@ -100,7 +100,7 @@ class Piece:
     def compile(self) -> None:
         t, capture = self.tracer, self.capture
         apart: list[Any] = []
-        if t.recorder.n_ops or self.outputs or t.recorder.numbers.checked:
+        if t.recorder.n_ops or self.outputs or t.recorder.numbers.checked or assumed(t.recorder):
             try:
                 self.graph = t.recorder.finish(without_histories(t, self.outputs, self.spent.which))
             except Break as cause:
@@ -128,7 +128,7 @@ class Piece:
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
             sized = checks_sizes(t, self.graph, ours)
             if restarts and config.verify and not sized and not self.graph.mutated:
-                self.compiled = verified(self.compiled, self.graph.gm)
+                self.compiled = verified(self.compiled, self.graph.gm.forward)
             if t.foreseen:
                 self.compiled = forgetting(t, self.compiled)
             self.compiled = watching(t, self.graph, self.compiled, self.cast)

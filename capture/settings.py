@@ -19,6 +19,7 @@ import torch
 from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ SETTINGS: dict[Any, Callable[..., Any]] = {
 Key = tuple[Any, tuple[Any, ...]]  # the setter, its arguments but the last
 States = dict[Key, Any]
 GRAD: Key = (torch._C._set_grad_enabled, ())
+# Blocks that keep the gradient mode from before as `prev`.
+GRAD_MODES = (torch.no_grad, torch.enable_grad, torch.set_grad_enabled)
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,20 @@ class Settings:
     def differ(self) -> bool:
         """Whether the program leaves anything in another state."""
         return self.nesting != 0 or bool(self.turns) or self.start != self.end
+
+    def would_differ(self, blocks: list[Value]) -> bool:
+        """Whether anything is in another state than at first, once these blocks were left, innermost first."""
+        states, left = self._states(), []
+        for block in blocks:
+            turn = next((u for u in self.turns if u.enters and u.block is block), None)
+            if turn is not None:
+                states.update(turn.before)
+                left.append(turn)
+            elif block.type() in GRAD_MODES and isinstance(block, ObjectValue):
+                before = block.attributes.get("prev")
+                if isinstance(before, ConstValue) and GRAD in states:
+                    states[GRAD] = before.constant()
+        return self.nesting != 0 or len(left) != len(self.turns) or states != self.start
 
     def leave(self) -> None:
         """The end of the capture."""

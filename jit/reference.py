@@ -115,6 +115,7 @@ class Noise:
 
     def __init__(self, trial: int) -> None:
         self.fill = Unwritten(0.0, 0) if trial % 2 else UNWRITTEN
+        self._sign = trial % 2 - 0.5  # of NaN
         self._random = torch.Generator().manual_seed(trial)
 
     def off(self, exact: Tensor) -> Tensor:
@@ -137,12 +138,19 @@ class Noise:
                 )
                 memory[buffer] = empty.copy_(self._unwritten(step, exact))
             elif not any(s == 0 and n > 1 for n, s in zip(exact.shape, exact.stride())):  # noqa: B905
-                exact.copy_(self.off(exact))
+                exact.copy_(self._computed(exact))
+
+    def _computed(self, exact: Tensor) -> Tensor:
+        """Which sign a NaN has that is computed, processors and vectors choose: it shows in the bits."""
+        made = self.off(exact)
+        if not exact.dtype.is_floating_point or exact.dtype.itemsize < 2:
+            return made
+        return torch.where(exact.isnan(), exact.new_tensor(math.nan).copysign(self._sign), made)
 
     def _unwritten(self, step: Step, made: Tensor) -> Tensor:
         if isinstance(step, Extern) and step.target.startswith(("aten.empty", "aten.new_empty")):
             return self.fill.fill(torch.empty_like(made))
-        return self.off(made)
+        return self._computed(made)
 
 
 def copies(inputs: Sequence[Any], noise: Noise | None = None) -> list[Any]:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import frameloom
 from frameloom.capture._capture import RunPlainly
 from frameloom.capture.assumptions import restarting, verified
 from tests.helpers import check
@@ -59,3 +60,20 @@ def test_a_check_between_dropouts(grad):
     assert not explanation.breaks
     for bad in (3, 4):
         check(f, x, torch.tensor([1, bad]))
+
+
+def test_the_run_that_checks_an_exception_prints_nothing(capfd):
+    jitted = frameloom.jit(lambda x, n: x + 7 % n, backend="eager")
+    for n in (3, 2, 5):
+        jitted(torch.ones(2), n)
+    with pytest.raises(ZeroDivisionError):
+        jitted(torch.ones(2), 0)
+    assert not capfd.readouterr().err
+
+
+def test_a_backend_that_fails_is_told_where_somebody_looks():
+    def failing(gm, examples):
+        return lambda *inputs: raising(inputs)
+
+    with pytest.raises(IndexError, match="out of range"):
+        frameloom.jit(lambda x: x + 1, backend=failing)(torch.ones(1))

@@ -66,8 +66,9 @@ def run(seeds: Sequence[int], way: Way) -> Iterator[Verdict]:
         for verdict in _in_process([(seed, None) for seed in batch], way):
             if verdict.kind == UNDRAWN and done:
                 verdict = _undrawn_alone(verdict, batch[:done], way)
-            if verdict.kind == "hang" and judged_alone(verdict.script, replace(way, plain=True))[0]:
-                verdict = Verdict(verdict.seed, UNDRAWN, "plain calls do not end, either")
+            stopped = verdict.kind.startswith(("hang", "crash"))
+            if stopped and judged_alone(verdict.script, replace(way, plain=True))[0]:
+                verdict = Verdict(verdict.seed, UNDRAWN, "plain calls do not end well, either")
             done += 1
             yield verdict
         left = left[max(done, 1) :]

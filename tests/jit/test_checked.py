@@ -182,3 +182,15 @@ def test_another_default_device_is_none_of_its_business():
         torch.set_default_device(None)
     torch.testing.assert_close(found, (x * 2 + 1).sum())
     assert verified() == (1, 0)
+
+
+def test_the_sign_of_a_computed_nan_is_anything(monkeypatch):
+    def negated(n):
+        return Node(Op.NEG, n.dtype, (n,)) if n.op is Op.SQRT and n.dtype.is_float else None
+
+    plant(monkeypatch, negated)
+    f = frameloom.jit(lambda x: x.sqrt().view(torch.int32))
+    f(torch.full((20,), -1.0))
+    with pytest.raises(VerifyError):
+        frameloom.jit(lambda x: x.sqrt().view(torch.int32))(torch.ones(20))
+    assert verified() == (2, 0)

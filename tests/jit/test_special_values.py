@@ -83,3 +83,19 @@ def test_ranges_of_ints_between_floats():
 
     for given, wanted in zip(jit(f)(torch.ones(1)), f(torch.ones(1)), strict=True):
         assert torch.equal(given, wanted)
+
+
+@pytest.mark.parametrize("name", ["var", "std"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_moments_of_large_numbers_where_sizes_vary(name, dtype):
+    """Squares of them are no numbers of their dtype."""
+
+    def fn(x):
+        return getattr(x, name)(1)
+
+    jitted = jit(fn, dynamic=True)
+    for rows in (3, 5):
+        x = torch.linspace(-1, 1, rows * 4).view(rows, 4)
+        for scale in (1, 1e18, 1e30):
+            given = (x * scale).to(dtype).requires_grad_()
+            assert torch.equal(jitted(given), fn(given))

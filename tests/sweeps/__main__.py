@@ -10,6 +10,7 @@ casts         programs under autocast that change their weights
 passes        backward passes from several results of one graph
 strides       results and gradients of drawn programs whose sizes vary and come to 0 and 1
 images        the same, of ops on images and rows of samples
+exceptions    PyTorch's settings, and the program's handlers, behind whatever raises
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tests.fuzz.interpret import interpreted
 from tests.sweeps import elementwise, reductions
 from tests.sweeps.casts import sweep_casts
 from tests.sweeps.draws import sweep_draws
+from tests.sweeps.exceptions import sweep_exceptions
 from tests.sweeps.gradients import sweep_gradients
 from tests.sweeps.images import sweep_images
 from tests.sweeps.passes import sweep_passes
@@ -133,7 +135,7 @@ SWEEPS = {
     "draws": lambda device: sweep_draws(), "gradients": lambda device: sweep_gradients(),  # on the CPU alone
     "passes": lambda device: sweep_passes(), "casts": lambda device: sweep_casts(range(300)),
     "strides": lambda device: sweep_strides(),
-    "images": lambda device: sweep_images(),
+    "images": lambda device: sweep_images(), "exceptions": lambda device: sweep_exceptions(),
 }  # fmt: skip
 
 

@@ -1,0 +1,62 @@
+"""Derivatives that PyTorch computes otherwise for subclasses of tensors, as the recording's are: as it computes them for plain ones.
+
+PyTorch looks whether any factor of a product is zero, and where none is, divides the product by each: that overflows and rounds where the
+products of the other factors, which it takes for subclasses, do not.  In: the result of a call.  Out: nothing; the node of its history gives
+the other gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+
+def derive_as_eager(result: Any) -> None:
+    node = result.grad_fn if isinstance(result, torch.Tensor) else None
+    formula = FORMULAS.get(node.name()) if node is not None else None
+    instead = formula(node, result) if formula is not None else None
+    if instead is not None:
+        node.register_hook(partial(_in_place_of_the_first, instead))
+
+
+def _in_place_of_the_first(
+    instead: Callable[..., Any], made: tuple[Any, ...], grads: tuple[Any, ...]
+) -> Any:
+    return (instead(made[0], grads[0]), *made[1:])
+
+
+def _of_prod(node: Any, result: torch.Tensor) -> Callable[..., Any] | None:
+    """What the hook holds does not hold the node.  That nothing of it was changed the node itself has looked."""
+    if not node._saved_self.dim():
+        return None
+    dim, keepdim = getattr(node, "_saved_dim", None), getattr(node, "_saved_keepdim", None)
+    if dim is not None and dim >= 1 << 63:  # a negative one
+        dim -= 1 << 64
+    return partial(_prod_backward, node._saved_self, result.detach(), dim, keepdim)
+
+
+def _prod_backward(
+    x: torch.Tensor, result: torch.Tensor, dim: int | None, keepdim: bool, made: torch.Tensor, grad: torch.Tensor
+) -> torch.Tensor:  # fmt: skip
+    """Source: `prod_backward` of torch/csrc/autograd/FunctionsManual.cpp."""
+    x = x.to(grad.dtype)
+    if torch.is_grad_enabled():  # what is given may be differentiated
+        result = x.prod() if dim is None else x.prod(dim, keepdim)
+    zeros = x == 0
+    if dim is None:
+        made = torch.where(zeros.sum() > 1, 0, made)
+    elif not keepdim:
+        grad, result = grad.unsqueeze(dim), result.unsqueeze(dim)
+    quotient = result / x
+    divided = grad * (quotient.conj() if x.is_complex() else quotient)
+    # In this order it lies in memory as eager's does where no factor is zero.
+    return torch.where(zeros.any().logical_not(), divided, made).to(made.dtype)
+
+
+FORMULAS: dict[str, Callable[[Any, torch.Tensor], Callable[..., Any] | None]] = {
+    "ProdBackward0": _of_prod,
+    "ProdBackward1": _of_prod,
+}
