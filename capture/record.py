@@ -81,6 +81,7 @@ from frameloom.capture.thread_warnings import OF_PYTHON, warnings_here
 from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.symbolic import SYMBOLS
 from frameloom.capture.varying import Pattern
+from frameloom.capture.written_parts import WrittenPart
 from frameloom.config import config
 from frameloom.debug import log
 from frameloom.errors import Break, let_mistakes_through
@@ -148,10 +149,8 @@ class Recorder(TorchDispatchMode):
         self.replaced: Any = None
         # By the memory of what autograd saves of the recording: the one that it saves in eager, and its version then.
         self.instead: dict[Any, tuple[Memory, int]] = {}
-        # The view that the last write of the current call was to, and the number of the node by which autograd puts that into its base.
-        self.written: tuple[Fake, int] | None = None
-        # By the numbers of such nodes: the memory of results that the op saves, which they hide.
-        self.saved_within: dict[int, Memory] = {}
+        # By the numbers of autograd's nodes that put into its base what is written to a view.
+        self.written_parts: dict[int, WrittenPart] = {}
         self.old = 0  # how many Fakes there were before the current call
         # C functions that tell settings on which the current call depends
         self.relies_on: set[Any] = set()
@@ -263,7 +262,6 @@ class Recorder(TorchDispatchMode):
             kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
         self.where, self.old, self.function = where, len(self.fakes), fn
         self.last, self.outs, self.assumes = self.graph._root.prev, set(), False
-        self.written = None
         self.inference = torch.is_inference_mode_enabled()
         self.autocast = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
         if self.autocast:
@@ -443,8 +441,7 @@ class Recorder(TorchDispatchMode):
         self.counted.clear()
         self.places.clear()
         self.instead.clear()
-        self.saved_within.clear()
-        self.written = None
+        self.written_parts.clear()
         self.turned_on.clear()
         self.numbers.release()
 
@@ -480,12 +477,10 @@ class Recorder(TorchDispatchMode):
         if facts.behaviour == "write":
             number = torch._C._autograd._get_sequence_nr() if self.is_followed else 0
             result = write_op(self, func, args, kwargs)
-            is_view = isinstance(result, Fake) and result.view_of is not None
-            self.written = (result, number) if self.is_followed and is_view else None
+            if self.is_followed and isinstance(result, Fake) and result.view_of is not None:
+                self.written_parts[number] = WrittenPart.of(func, args, kwargs)
             return result
         if facts.behaviour == "view":
-            if func is aten.detach.default and self.written and args[0] is self.written[0]:
-                self.saved_within[self.written[1]] = args[0].memory  # autograd saves it
             return view(self, func, args, kwargs)
         if (special := SPECIAL.get(func) or special_of(func)) is not None:
             return special(self, func, args, kwargs)
