@@ -19,6 +19,17 @@ def check_supported(tensor: torch.Tensor) -> None:
     if tensor.is_conj() or tensor.is_neg():
         raise Break("unsupported_tensor", "a lazily conjugated or negated tensor")
     check_compiled(tensor.device)
+    if tensor.requires_grad and tensor._is_view():
+        _check_history(tensor)
+
+
+def _check_history(view: torch.Tensor) -> None:
+    """Where its base was written to, autograd makes that of a view anew, or refuses any use of one that was made without gradients, or with others by
+    one op.  The Fake knows nothing of that, and what nobody uses of the result would be left out."""
+    try:
+        _ = view.grad_fn
+    except RuntimeError as error:
+        raise Break("autograd", str(error).splitlines()[0]) from error
 
 
 def check_compiled(device: torch.device) -> None:

@@ -87,6 +87,8 @@ class TensorValue(Value):
         found = class_attribute(self.type(), name)  # noted: methods of tensors can be replaced
         if name == "is_leaf" and self.real is not None and self.origin is not None:
             return t.look(t.wrap(real_is_leaf(self.real), self.origin.child("attr", name)))
+        if name == "is_leaf":
+            return t.from_python(real_is_leaf(self.fake))
         if name in FACTS and hasattr(torch.Tensor, name):
             return t.from_python(getattr(self.fake, name))
         if name == "grad_fn" and not self.fake.requires_grad:
