@@ -38,7 +38,7 @@ from frameloom.capture.dead_calls import is_refused
 from frameloom.capture.device_layouts import on_device
 from frameloom.capture.fake import Fake, fake_like
 from frameloom.capture.flow import note_node
-from frameloom.capture.functional import Memory, Written, current
+from frameloom.capture.functional import Memory, Written, current, is_inference
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.joint import Joint, check_inputs, wants_gradients
 from frameloom.capture.late_sizes import (
@@ -64,7 +64,7 @@ from frameloom.capture.outputs import Outputs, meet_histories, recorded_views, t
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.own_ops import special_of
 from frameloom.capture.products import products_over
-from frameloom.capture.record_views import check_memory_behind, reshape, view
+from frameloom.capture.record_views import check_bits, check_memory_behind, reshape, view
 from frameloom.capture.record_writes import forget_views, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.refused_dtypes import check_arguments
@@ -275,7 +275,7 @@ class Recorder(TorchDispatchMode):
             self.relies_on.add(CURRENT_DEVICE)
         given = list(fakes_in((args, kwargs))) if torch.is_grad_enabled() else []
         wanted = any(f.requires_grad for f in given)
-        if wanted and any(f.memory.inference for f in given):  # autograd refuses to save them
+        if wanted and any(map(is_inference, given)):  # autograd refuses to save them
             raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)}(...) of an inference tensor with gradients")  # fmt: skip
         if wanted and not config.gradients:
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
@@ -375,6 +375,7 @@ class Recorder(TorchDispatchMode):
         if wants_gradients(outputs):
             avoid_parts(self)
         check_memory_behind(outputs)
+        check_bits(outputs)
         self.soft_sizes.settle(outputs)
         mutated = write_back(self)
         uncounted = [
