@@ -123,6 +123,22 @@ def test_mode_around_an_op_before_a_break(name, mode):
     agree(f, leaf, outside=False)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", OPS)
+def test_what_follows_a_block_with_a_break(name, mode):
+    """Where the part behind the break begins, the mode is another one than what it makes last is made in."""
+    op = OPS[name]
+
+    def f(x):
+        with MODES[mode]():
+            print(end="")
+            v = op(x) + 1
+        return v, op(x), x * 2, (x + 1)[1:]
+
+    agree(f, leaf)
+    agree(f, leaf, outside=False)
+
+
 BITS = {
     "asked": lambda v: (v.is_inference(), v[1:].is_inference(), v._base is None),
     "computed": lambda v: v + 1,
