@@ -19,8 +19,12 @@ def check_supported(tensor: torch.Tensor) -> None:
     if tensor.is_conj() or tensor.is_neg():
         raise Break("unsupported_tensor", "a lazily conjugated or negated tensor")
     check_compiled(tensor.device)
-    if tensor.requires_grad and tensor._is_view():
-        _check_history(tensor)
+    if tensor.requires_grad:
+        # To which a tensor with a history was written, a part of it: no Fake can be made so.
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            raise Break("unsupported_tensor", f"dtype {tensor.dtype} with a history")
+        if tensor._is_view():
+            _check_history(tensor)
 
 
 def _check_history(view: torch.Tensor) -> None:
