@@ -204,6 +204,7 @@ MADE = {
     "one of several": lambda x: x.unbind()[1],
     "of a piece": lambda x: x.split(1)[1][:1],
     "without gradients": torch.no_grad()(lambda x: x[1:]),
+    "in inference mode": torch.inference_mode()(lambda x: x[1:]),
     "with gradients": lambda x: x[1:],
 }
 WRITES = {
