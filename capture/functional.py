@@ -85,6 +85,7 @@ class ViewOf:
     piece: Piece | None = None
     told: bool = False  # whether autograd surely takes it for a view
     counts: bool = True  # whether writes to it count as writes to the parent: not for `.data`
+    inference: bool = False  # whether it was made in inference mode
 
 
 def current(fake: Fake, tape: Tape) -> Any:
@@ -126,6 +127,20 @@ def counts(fake: Fake) -> bool:
             return False
         fake = fake.view_of.parent
     return True
+
+
+def is_inference(fake: Fake) -> bool:
+    """Whether autograd takes it for a tensor made in inference mode: as its memory was, or elements read there as another dtype's."""
+    return bool(fake.memory.inference) or bits_in_inference(fake) is not None
+
+
+def bits_in_inference(fake: Fake) -> Fake | None:
+    """The view, of other memory, by which it is one alone.  Every other view is what its parent is."""
+    while (view := fake.view_of) is not None:
+        if view.func is aten.view.dtype and view.inference and not fake.memory.inference:
+            return fake
+        fake = view.parent
+    return None
 
 
 def write(fake: Fake, value: Any, tape: Tape, counted: bool = True) -> None:

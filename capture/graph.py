@@ -90,12 +90,13 @@ def _repeating(shape: Sequence[Int], order: Sequence[int], repeated: Collection[
 @dataclass(frozen=True)
 class ViewStep:
     """`func(tensor, *args, **kwargs)`, or the `piece` of it, where it gives several views by one `call`; `grad`: whether the program made
-    the view with gradient mode on."""
+    the view with gradient mode on, `inference`: in inference mode."""
 
     func: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     grad: bool
+    inference: bool = False
     piece: int | None = None
     call: object = None
 

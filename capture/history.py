@@ -87,9 +87,10 @@ def history(fake: Fake) -> list[Any]:
 
 def _memories(function: Any, recorder: Recorder) -> Iterator[Any]:
     """Of what it saves in eager; None for what is no Fake."""
-    # An op on a view is part of the node that puts its result into the base, and cannot be asked.
-    if (within := recorder.saved_within.get(function._sequence_nr())) is not None:
-        yield within
+    if type(function).__name__ == "CopySlices":
+        yield None  # a pass lets go of the op on the view, whatever that has saved
+        if (part := recorder.written_parts.get(function._sequence_nr())) is not None:
+            yield from part.saved(saved_by)
     for tensor in saved_by(function):
         memory = tensor.memory if isinstance(tensor, Fake) else None
         yield memory

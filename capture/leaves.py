@@ -16,6 +16,7 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.aten_op import fakes_in, may_raise
+from frameloom.capture.functional import is_inference
 from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break
 
@@ -62,7 +63,7 @@ def require_gradient(t: Tracer, value: TensorValue) -> None:
     """`requires_grad_()` on a tensor without."""
     fake: Any = value.fake
     possible = fake.is_floating_point() or fake.is_complex()
-    if not possible or fake.memory.inference:
+    if not possible or is_inference(fake):
         raise Break("autograd", "tensor.requires_grad_(...)")
     if value.real is None:
         note_leaf(t, fake)

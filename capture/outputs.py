@@ -262,9 +262,10 @@ def _steps(fake: Fake, source: Fake) -> list[ViewStep]:
     while fake is not source:
         view = fake.view_of
         if (piece := view.piece) is not None:
-            steps.append(ViewStep(piece.func, piece.args, {}, view.grad, piece.number, piece.call))
+            of_call = piece.number, piece.call
+            steps.append(ViewStep(piece.func, piece.args, {}, view.grad, view.inference, *of_call))
         else:
             func = view.func if view.counts else DATA
-            steps.append(ViewStep(func, view.args, view.kwargs, view.grad))
+            steps.append(ViewStep(func, view.args, view.kwargs, view.grad, view.inference))
         fake = view.parent
     return steps[::-1]

@@ -39,7 +39,7 @@ from frameloom.capture.device_layouts import on_device
 from frameloom.capture.eagers_derivatives import derive_as_eager
 from frameloom.capture.fake import Fake, fake_like
 from frameloom.capture.flow import note_node
-from frameloom.capture.functional import Memory, Written, current
+from frameloom.capture.functional import Memory, Written, current, is_inference
 from frameloom.capture.graph import CapturedGraph
 from frameloom.capture.joint import Joint, check_inputs, wants_gradients
 from frameloom.capture.late_sizes import (
@@ -65,7 +65,7 @@ from frameloom.capture.outputs import Outputs, meet_histories, recorded_views, t
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.own_ops import special_of
 from frameloom.capture.products import products_over
-from frameloom.capture.record_views import check_memory_behind, reshape, view
+from frameloom.capture.record_views import check_bits, check_memory_behind, reshape, view
 from frameloom.capture.record_writes import forget_views, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.refused_dtypes import check_arguments
@@ -82,6 +82,7 @@ from frameloom.capture.thread_warnings import OF_PYTHON, warnings_here
 from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.symbolic import SYMBOLS
 from frameloom.capture.varying import Pattern
+from frameloom.capture.written_parts import WrittenPart
 from frameloom.config import config
 from frameloom.debug import log
 from frameloom.errors import Break, let_mistakes_through
@@ -149,10 +150,8 @@ class Recorder(TorchDispatchMode):
         self.replaced: Any = None
         # By the memory of what autograd saves of the recording: the one that it saves in eager, and its version then.
         self.instead: dict[Any, tuple[Memory, int]] = {}
-        # The view that the last write of the current call was to, and the number of the node by which autograd puts that into its base.
-        self.written: tuple[Fake, int] | None = None
-        # By the numbers of such nodes: the memory of results that the op saves, which they hide.
-        self.saved_within: dict[int, Memory] = {}
+        # By the numbers of autograd's nodes that put into its base what is written to a view.
+        self.written_parts: dict[int, WrittenPart] = {}
         self.old = 0  # how many Fakes there were before the current call
         # C functions that tell settings on which the current call depends
         self.relies_on: set[Any] = set()
@@ -264,7 +263,6 @@ class Recorder(TorchDispatchMode):
             kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
         self.where, self.old, self.function = where, len(self.fakes), fn
         self.last, self.outs, self.assumes = self.graph._root.prev, set(), False
-        self.written = None
         self.inference = torch.is_inference_mode_enabled()
         self.autocast = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
         if self.autocast:
@@ -278,7 +276,7 @@ class Recorder(TorchDispatchMode):
             self.relies_on.add(CURRENT_DEVICE)
         given = list(fakes_in((args, kwargs))) if torch.is_grad_enabled() else []
         wanted = any(f.requires_grad for f in given)
-        if wanted and any(f.memory.inference for f in given):  # autograd refuses to save them
+        if wanted and any(map(is_inference, given)):  # autograd refuses to save them
             raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)}(...) of an inference tensor with gradients")  # fmt: skip
         if wanted and not config.gradients:
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
@@ -381,6 +379,7 @@ class Recorder(TorchDispatchMode):
         if wants_gradients(outputs):
             avoid_parts(self)
         check_memory_behind(outputs)
+        check_bits(outputs)
         self.soft_sizes.settle(outputs)
         mutated = write_back(self)
         uncounted = [
@@ -447,8 +446,7 @@ class Recorder(TorchDispatchMode):
         self.counted.clear()
         self.places.clear()
         self.instead.clear()
-        self.saved_within.clear()
-        self.written = None
+        self.written_parts.clear()
         self.turned_on.clear()
         self.numbers.release()
 
@@ -484,12 +482,10 @@ class Recorder(TorchDispatchMode):
         if facts.behaviour == "write":
             number = torch._C._autograd._get_sequence_nr() if self.is_followed else 0
             result = write_op(self, func, args, kwargs)
-            is_view = isinstance(result, Fake) and result.view_of is not None
-            self.written = (result, number) if self.is_followed and is_view else None
+            if self.is_followed and isinstance(result, Fake) and result.view_of is not None:
+                self.written_parts[number] = WrittenPart.of(func, args, kwargs)
             return result
         if facts.behaviour == "view":
-            if func is aten.detach.default and self.written and args[0] is self.written[0]:
-                self.saved_within[self.written[1]] = args[0].memory  # autograd saves it
             return view(self, func, args, kwargs)
         if (special := SPECIAL.get(func) or special_of(func)) is not None:
             return special(self, func, args, kwargs)

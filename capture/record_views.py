@@ -13,6 +13,7 @@ from frameloom.capture.fake import Fake
 from frameloom.capture.functional import (
     Piece,
     ViewOf,
+    bits_in_inference,
     counts,
     functional_form_of_view,
     lies_within,
@@ -81,7 +82,9 @@ def view(
         raise Break("too_large", f"views of views, {depth} deep")
     grad = torch.is_grad_enabled()
     given = tuple(rest), dict(kwargs)
-    fake.view_of = ViewOf(parent, func, *given, depth, grad, piece, told=told)
+    fake.view_of = ViewOf(
+        parent, func, *given, depth, grad, piece, told=told, inference=recorder.inference
+    )
     fake.version = parent.memory.version
     return fake
 
@@ -115,6 +118,16 @@ def check_memory_behind(outputs: Sequence[Fake]) -> None:
         site = node.meta.get("site") if node.target in LEAVES_MEMORY else None
         if site is not None and not LOOKS_BEHIND.isdisjoint(site[0].co_names):
             _avoid_memory_behind(fake)
+
+
+def check_bits(outputs: Sequence[Fake]) -> None:
+    """Results that are inference tensors over memory that was not made as such: plans make no such views."""
+    for fake in outputs:
+        if (view := bits_in_inference(fake)) is not None:
+            site = view.node.meta.get("site")
+            if site is None:
+                raise Break("unsupported_op", "view(dtype) in inference mode")
+            raise Avoid(site)
 
 
 def reshape(recorder: Recorder, func: Any, fake: Fake, *args: Any, **kwargs: Any) -> Fake:

@@ -15,7 +15,14 @@ from frameloom.capture.aten_op import (
 )
 from frameloom.capture.fake import Fake
 from frameloom.capture.fill_order import in_memory_order
-from frameloom.capture.functional import counts, current, functional_form, lie_as, write
+from frameloom.capture.functional import (
+    bits_in_inference,
+    counts,
+    current,
+    functional_form,
+    lie_as,
+    write,
+)
 from frameloom.capture.refused_writes import refusal
 from frameloom.capture.shapes import expands_to
 from frameloom.errors import Break
@@ -64,6 +71,8 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     if is_out(func):
         recorder.outs.update(map(id, targets))
     for target, value in zip(targets, values, strict=True):
+        if bits_in_inference(target) is not None:  # it counts no writes
+            raise Break("unsupported_op", f"{func} writes a view(dtype) made in inference mode")
         if target.memory.inference and not recorder.inference:
             raise Break("op_error", f"{func} writes a tensor made in inference mode")
         if target.requires_grad and torch.is_grad_enabled() and is_by_function(target):

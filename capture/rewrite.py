@@ -32,6 +32,7 @@ from frameloom.capture.casts import is_cast, watching
 from frameloom.capture.foreseen import forgetting
 from frameloom.capture.freezing import frozen
 from frameloom.capture.functional import counts
+from frameloom.capture.inference import modes_of, run_in_modes
 from frameloom.capture.instr import argument_names, assemble, decode
 from frameloom.capture.late_sizes import assumed, avoid_late, checks_sizes
 from frameloom.capture.leave import Leaver, frame_spec
@@ -89,7 +90,7 @@ class Piece:
         self.outputs = tensors_in(self.needed)
         check_that_leaves_stay_inside(t, self.outputs)
         self.detached = detached(self.outputs, t.went_back > 0)
-        self.inferred = inferred(self.outputs)
+        self.modes = modes_of(self.outputs)
         self.spent = Used(t, self.outputs, not capture.compiler.options.fullgraph)
         self.graph: CapturedGraph | None = None
         self.compiled: Any = None
@@ -176,36 +177,6 @@ def detached(outputs: list[TensorValue], went_back: bool) -> dict[int, str]:
     return found
 
 
-def inferred(outputs: list[TensorValue]) -> tuple[bool, tuple[int, ...]] | None:
-    """Of the tensors that a graph makes, those that the program makes with inference mode the other way round; None if there are none."""
-    mode = torch.is_inference_mode_enabled()
-    made = [n for n, value in enumerate(outputs) if value.fake.memory.input is None]
-    other = tuple(n for n in made if outputs[n].fake.memory.inference is not mode)
-    if not other:
-        return None
-    if len(other) < len(made):
-        memories = [id(outputs[n].fake.memory) for n in made]
-        if any(memories.count(id(outputs[n].fake.memory)) > 1 for n in other):
-            raise Skip(
-                "views of a tensor made in inference mode, beside tensors made outside of it"
-            )
-        return not mode, other
-    return not mode, ()
-
-
-def run_in_inference_mode(
-    graph: Any, how: tuple[bool, tuple[int, ...]], *inputs: Any
-) -> tuple[Any, ...]:
-    """Called from new code: the graph with inference mode turned on or off, or, where it makes tensors of both kinds, copies of some."""
-    mode, some = how
-    if not some:
-        with torch.inference_mode(mode), torch.no_grad():
-            return graph(*inputs)  # type: ignore[no-any-return]
-    outputs = graph(*inputs)
-    with torch.inference_mode(mode), torch.no_grad():
-        return tuple(out.clone() if n in some else out for n, out in enumerate(outputs))
-
-
 def detach_some(outputs: tuple[Any, ...], which: dict[int, str]) -> tuple[Any, ...]:
     """Called from new code."""
     how = {None: lambda out: out, "data": lambda out: out.data, "detach": torch.Tensor.detach}
@@ -222,7 +193,7 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
         not piece.effects
         and not piece.detached
         and not piece.spent.which
-        and piece.inferred is None
+        and piece.modes is None
         and not capture.tracer.draws
         and not capture.tracer.arrays
         and not capture.tracer.settings.differ
@@ -356,16 +327,16 @@ class RootWriter:
         r = Rebuilder(code, piece.outputs)
         r.by_identity = piece.by_identity
         if piece.graph is not None:
-            if piece.inferred is not None:
-                code.start_call(run_in_inference_mode)
+            if piece.modes is not None:
+                code.start_call(run_in_modes)
                 code.load_const(piece.compiled)
-                code.load_const(piece.inferred)
+                code.load_const(piece.modes)
             else:
                 code.start_call(piece.compiled)
             given = [o for o in piece.graph.inputs if not isinstance(o, ArrayOrigin)]
             for origin in given:
                 r.load_origin(origin)
-            code.call(len(given) + 2 * (piece.inferred is not None))
+            code.call(len(given) + 2 * (piece.modes is not None))
             if piece.detached:
                 code.call_const_after(detach_some, (piece.detached,))
             if piece.spent.which:

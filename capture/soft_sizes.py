@@ -44,6 +44,8 @@ aten = torch.ops.aten
 # `cat` lies as its operands do only where these are channels-last.
 MOSTLY_FRESH = FRESH | {aten.cat.default}
 COPYING = frozenset({torch.repeat_interleave, torch.Tensor.repeat_interleave})
+# What they say of a tensor's layout the program sees at once.
+TELL_LAYOUTS = frozenset({torch.Tensor.stride, torch.Tensor.is_contiguous})
 
 
 @dataclass(eq=False)
@@ -262,6 +264,8 @@ class SoftSizes:
 
     def settle(self, outputs: Sequence[Fake]) -> None:
         """The recording is over."""
+        asked = (f for call in self._calls if call.fn in TELL_LAYOUTS for f in call.tensors)
+        outputs = [*{id(f): f for f in (*outputs, *asked)}.values()]
         for assumption in self._left(self._is_tried(outputs, None)):
             if (assumption.sizes or assumption.apart) and assumption.is_visible(outputs):
                 assumption.note()

@@ -23,6 +23,21 @@ def check_supported(tensor: torch.Tensor) -> None:
         raise Break("unsupported_tensor", "a lazily conjugated or negated tensor")
     check_names(tensor)
     check_compiled(tensor.device)
+    if tensor.requires_grad:
+        # To which a tensor with a history was written, a part of it: no Fake can be made so.
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            raise Break("unsupported_tensor", f"dtype {tensor.dtype} with a history")
+        if tensor._is_view():
+            _check_history(tensor)
+
+
+def _check_history(view: torch.Tensor) -> None:
+    """Where its base was written to, autograd makes that of a view anew, or refuses any use of one that was made without gradients, or with others by
+    one op.  The Fake knows nothing of that, and what nobody uses of the result would be left out."""
+    try:
+        _ = view.grad_fn
+    except RuntimeError as error:
+        raise Break("autograd", str(error).splitlines()[0]) from error
 
 
 def check_names(tensor: torch.Tensor) -> None:

@@ -53,7 +53,8 @@ def _view(tensor: Any, step: ViewStep, sizes: Mapping[Symbol, int]) -> Any:
     args, kwargs = step.args, step.kwargs
     if sizes:
         args, kwargs = at_sizes(args, sizes), at_sizes(kwargs, sizes)
-    if step.grad == torch.is_grad_enabled():
+    if step.grad == torch.is_grad_enabled() and not step.inference:
         return step.func(tensor, *args, **kwargs)
-    with torch.set_grad_enabled(step.grad):
+    # Autograd notes of a view in which mode it was made, and says so where it refuses a write.
+    with torch.inference_mode() if step.inference else torch.set_grad_enabled(step.grad):
         return step.func(tensor, *args, **kwargs)

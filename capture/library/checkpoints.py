@@ -15,6 +15,7 @@ import torch.utils.checkpoint as checkpoints
 
 from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.fake import Fake
+from frameloom.capture.functional import is_inference
 from frameloom.capture.library.watched import Watched
 from frameloom.capture.regions import REGION, Region, Stretch
 from frameloom.capture.saved import is_view
@@ -56,6 +57,9 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     last = t.recorder.graph._root.prev
     first = torch._C._autograd._get_sequence_nr()
     given_tensors = [v.fake for v in map(t.look, rest) if isinstance(v, TensorValue)]
+    if torch.is_inference_mode_enabled() or any(map(is_inference, given_tensors)):
+        # It saves its arguments, and one of its own, and autograd refuses.
+        raise left_to_python(" with inference tensors")
     t.regions.append(reentrant)
     try:
         result = t.look(t.call(function, rest, given))

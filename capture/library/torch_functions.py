@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from frameloom.capture.assumptions import assume
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
+from frameloom.capture.functional import is_inference
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import FALSE, NONE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue
@@ -64,7 +65,7 @@ def _is_inference(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
     if not isinstance(value, TensorValue):
         raise Break("unknown_call", f"{value.describe()}.is_inference()")
-    return boolean(value.fake.memory.inference)
+    return boolean(is_inference(value.fake))
 
 
 @knows(get_modes, least=0, most=0)

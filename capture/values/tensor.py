@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.functional import is_inference
 from frameloom.capture.known import known_value
 from frameloom.capture.leaves import is_leaf, real_is_leaf, require_gradient
 from frameloom.capture.likely import likely_truth
@@ -87,6 +88,8 @@ class TensorValue(Value):
         found = class_attribute(self.type(), name)  # noted: methods of tensors can be replaced
         if name == "is_leaf" and self.real is not None and self.origin is not None:
             return self._is_leaf(t)
+        if name == "is_leaf":
+            return t.from_python(real_is_leaf(self.fake))
         if name in FACTS and hasattr(torch.Tensor, name):
             return t.from_python(getattr(self.fake, name))
         if name == "grad_fn" and not self.fake.requires_grad:
@@ -122,7 +125,7 @@ class TensorValue(Value):
     def _own_base(self, t: Tracer) -> Value | None:
         """The tensor of the graph that it is a view of; None where that is not known."""
         memory, view = self.fake.memory, self.fake.view_of  # type: ignore[attr-defined]
-        if memory.input is not None or memory.inference or torch.is_inference_mode_enabled():
+        if memory.input is not None or is_inference(self.fake) or torch.is_inference_mode_enabled():
             return None
         while view is not None:
             if view.func is torch.ops.aten.detach.default or not view.told:

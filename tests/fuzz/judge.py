@@ -43,7 +43,7 @@ NUMBER = re.compile(r"\s*[-+]?\d+\.\d*(?:e[-+]?\d+)?")
 NODE = re.compile(r"modified by an inplace operation: .*", re.DOTALL)
 # A pass finds out about a change where the first op of its own needs the tensor: of eager's ops another one than of a graph's.
 CHANGED = re.compile(
-    r"(one of the variables needed .*|Output \d+ of \w+ is a view and .*) has been modified (by an )?inplace.*",
+    r"(one of the variables needed .*|Output \d+ of \w+ is a view .*) has been modified (by an )?inplace.*",
     re.DOTALL,
 )
 # Where Python calls autograd's engine, and what a pass that raises leaves behind.

@@ -24,6 +24,7 @@ OPS = {
     "view_of_detached": lambda x: x.detach()[1:],
     "view_of_view": lambda x: x.t()[1:].unsqueeze(0),
     "real": lambda x: torch.view_as_real(x.to(torch.complex64)),
+    "own_bits": lambda x: x.view(torch.float32),
     "itself": lambda x: x,
 }
 MODES = {
@@ -120,3 +121,47 @@ def test_mode_around_an_op_before_a_break(name, mode):
 
     agree(f, leaf)
     agree(f, leaf, outside=False)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", OPS)
+def test_what_follows_a_block_with_a_break(name, mode):
+    """Where the part behind the break begins, the mode is another one than what it makes last is made in."""
+    op = OPS[name]
+
+    def f(x):
+        with MODES[mode]():
+            print(end="")
+            v = op(x) + 1
+        return v, op(x), x * 2, (x + 1)[1:]
+
+    agree(f, leaf)
+    agree(f, leaf, outside=False)
+
+
+BITS = {
+    "asked": lambda v: (v.is_inference(), v[1:].is_inference(), v._base is None),
+    "computed": lambda v: v + 1,
+    "written": lambda v: v.add_(1),
+    "a leaf": lambda v: v.requires_grad_(),
+    "in_a_product": lambda v: v * torch.ones(3, requires_grad=True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("use", BITS)
+def test_elements_of_another_dtype_in_inference_mode(use, given, dtype):
+    """They are an inference tensor's, whatever memory they lie in."""
+
+    def fn(x):
+        t = x if given else x * 1
+        with torch.inference_mode():
+            v = t.view(dtype)
+        try:
+            made = BITS[use](v)
+        except RuntimeError as error:
+            return str(error), x + 1
+        return made, x + 1
+
+    agree(fn, lambda: (torch.ones(3, 3),))

@@ -443,3 +443,21 @@ def test_gradient_that_could_have_one_beside_a_region_whose_input_is_not_saved()
     x = torch.arange(1.0, 4.0).requires_grad_() * 1
     y, z = torch.tensor(2.0), torch.arange(2.0, 5.0).requires_grad_()
     frameloom.jit(fn)(x, y, z)  # raised
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("given", ["plain", "with a gradient", "inference"])
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.enable_grad])
+def test_inference_tensors_cannot_be_saved(mode, given, reentrant):
+    def fn(x, w):
+        with mode(), torch.enable_grad():
+            return checkpoint(torch.mul, x, w, use_reentrant=reentrant)
+
+    def seen(side):
+        with torch.inference_mode(given == "inference"):
+            x = torch.ones(3)
+        x = x.requires_grad_() if given == "with a gradient" else x
+        told = caught(side, x, leaf(3))
+        return (told.requires_grad, told.is_inference()) if torch.is_tensor(told) else told
+
+    assert seen(frameloom.jit(fn)) == seen(fn)

@@ -204,3 +204,24 @@ def test_clamping_by_tensors_of_other_shapes(shapes, needs):
         return caught(y.sum().backward), *facts(*given)
 
     same_training(program, plain=None)
+
+
+@pytest.mark.filterwarnings("ignore:.*plain Python")
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda z: z + 1,
+        lambda z: z.add_(1),
+        lambda z: (z.float() + 1).tolist(),
+        lambda z: (z.requires_grad, z.shape, z.is_leaf),
+        lambda z: z.detach() + 1,
+    ],
+)
+def test_ints_with_a_history(fn):
+    """Autograd gives them one where a part is written that has one."""
+    seen = []
+    for side in (fn, frameloom.jit(fn)):
+        z = torch.zeros(3, dtype=torch.int8)
+        z[0] = torch.ones((), requires_grad=True)
+        seen.append((caught(side, z), z._version))
+    assert str(seen[1]) == str(seen[0])

@@ -243,11 +243,19 @@ def test_an_op_whose_name_is_a_word_of_python():
     torch.testing.assert_close(results[1], results[0])
 
 
+def part_of(x):
+    return (x * 1)[1:]
+
+
 PASSES = {
     "nothing that the backward graph needs": lambda x, y: (x * 2,),
     "nothing at all, and something": lambda x, y: (x + 1, x.sin()),
     "of other inputs": lambda x, y: (x.sin(), y.cos()),
     "of other inputs, and both": lambda x, y: (x.sin(), y.cos(), y + 1),
+    "a part that is written": lambda x, y: (part_of(x).copy_(y[1:]),),
+    "a part that is added to": lambda x, y: (part_of(x.detach()).add_(y[1:]),),
+    "a part that is multiplied": lambda x, y: (part_of(x.detach()).mul_(y[1:])._base,),
+    "a part, and something else": lambda x, y: (part_of(x).add_(y[1:])._base, y + 1, x * 2),
 }
 
 

@@ -128,6 +128,42 @@ def test_a_result_that_an_op_on_a_view_saves(name, part):
             torch.testing.assert_close(got, want)
 
 
+WRITES_THAT_READ = {
+    "a product": lambda t, y: t[1].mul_(y[1]),
+    "a sum": lambda t, y: t[1].add_(y[1]),
+    "copied": lambda t, y: t[1].copy_(y[1]),
+    "places": lambda t, y: t[1:].index_add_(0, torch.tensor([1, 0]), y[1:], alpha=2),
+    "clamped": lambda t, y: t.view(-1).clamp_(max=y.max()),
+    "a matrix": lambda t, y: t[1:].addmm_(y[:2], y),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", WRITES_THAT_READ)
+def test_what_an_op_on_a_view_reads_and_saves(name, dynamic):
+    """Also for the gradient of what leads to nothing that the program has."""
+
+    def fn(x):
+        t = torch.ones(3, 3).requires_grad_() * 1
+        y = x * 2
+        WRITES_THAT_READ[name](t, y)
+        return t, y
+
+    def seen(side, changes):
+        x = torch.arange(9.0).view(3, 3).requires_grad_()
+        result, y = side(x)
+        if changes:
+            with torch.no_grad():
+                y.mul_(2)
+        return message(result.sum()) is None, x.grad
+
+    jitted = frameloom.jit(fn, dynamic=dynamic)
+    for changes in (False, True):
+        (passes, got), (expected, want) = (seen(f, changes) for f in (jitted, fn))
+        assert passes == expected
+        torch.testing.assert_close(got, want)
+
+
 @pytest.mark.parametrize("fn", [lambda x: x.var(0), lambda x: x.std(), lambda x: torch.var(x, 1)])
 def test_a_variance_of_any_sizes_saves_its_tensor(fn):
     def seen(side, n, changes):

@@ -276,3 +276,28 @@ def test_slices_that_leave_nothing(shape):
     jitted = jit(lambda x: x[1:] * 2, dynamic=True)
     x = torch.ones(shape)
     assert jitted(x).stride() == (x[1:] * 2).stride()
+
+
+MADE = {
+    "a sum of two dtypes": lambda x: x.float() + x,
+    "a function": lambda x: x.exp(),
+    "a transposed copy": lambda x: x.transpose(0, 1).contiguous(),
+    "another shape": lambda x: x.reshape(-1, x.shape[-1]),
+    "bounded": lambda x: x.clamp(x, x.exp()),
+}
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda t: t.stride(), lambda t: t.stride(0), lambda t: t.is_contiguous()]
+)
+@pytest.mark.parametrize("name", MADE)
+def test_a_layout_that_is_only_asked_for(name, ask):
+    """It shows as that of a result does."""
+
+    def fn(x):
+        return ask(MADE[name](x)), x + 1
+
+    jitted = frameloom.jit(fn)
+    for shape in ((3, 4, 5), (4, 5, 3), (1, 4, 3), (3, 1, 4), (4, 3, 1), (3, 1, 1)):
+        x = torch.ones(15, dtype=torch.float64).as_strided(shape, (1, 1, 1))
+        assert jitted(x)[0] == fn(x)[0]

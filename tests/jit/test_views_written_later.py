@@ -197,3 +197,44 @@ def test_a_history_that_is_given_to_a_view_beside_others(other):
         return view
 
     same_training(program)
+
+
+MADE = {
+    "a piece": lambda x: x.split(1)[1],
+    "one of several": lambda x: x.unbind()[1],
+    "of a piece": lambda x: x.split(1)[1][:1],
+    "without gradients": torch.no_grad()(lambda x: x[1:]),
+    "in inference mode": torch.inference_mode()(lambda x: x[1:]),
+    "with gradients": lambda x: x[1:],
+}
+WRITES = {
+    "with a gradient": lambda x: x.copy_(x.flip(0)),
+    "without": torch.no_grad()(lambda x: x.add_(1)),
+}
+USES = {
+    "used": lambda v: v + 1,
+    "used without gradients": torch.no_grad()(lambda v: v + 1),
+    "detached": lambda v: v.detach() + 1,
+    "looked at": lambda v: v.is_leaf,
+    "of its own": lambda v: v.view(-1),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*run as plain Python")
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("make", MADE)
+def test_a_use_that_autograd_refuses_behind_a_write_to_the_base(make, write, use):
+    """Also where nobody uses what comes of it."""
+
+    def fn(x):
+        view = MADE[make](x)
+        told = None
+        try:
+            WRITES[write](x)
+            USES[use](view)
+        except RuntimeError as error:
+            told = str(error)
+        return told
+
+    assert frameloom.jit(fn)(leaf(4) * 1) == fn(leaf(4) * 1)
