@@ -9,7 +9,7 @@ from collections import OrderedDict
 from types import MemberDescriptorType, SimpleNamespace
 from typing import Any
 
-from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute
+from frameloom.capture.lookup import HEAP_TYPE, class_attribute, is_data_descriptor
 
 
 def new_instance(cls: Any, items: Any = None) -> Any:
@@ -29,16 +29,12 @@ def set_attributes(obj: Any, names: tuple[str, ...], values: tuple[Any, ...]) ->
 def write_attribute(obj: Any, name: str, value: Any) -> None:
     """As an assignment does it where that runs no code of the program: asking for its dictionary would make an object larger and slower."""
     found = class_attribute(type(obj), name)
-    is_stored = isinstance(found, MemberDescriptorType) or not runs_code_on_set(found)
+    is_stored = isinstance(found, MemberDescriptorType) or not is_data_descriptor(found)
     table = None if is_stored and is_generic(type(obj)) else instance_dict(obj)
     if table is None or isinstance(found, MemberDescriptorType):
         object.__setattr__(obj, name, value)
     else:
         table[name] = value
-
-
-def runs_code_on_set(in_class: Any) -> bool:
-    return in_class is not MISSING and class_attribute(type(in_class), "__set__") is not MISSING
 
 
 def is_generic(cls: type) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import operators
-from frameloom.capture.lookup import MISSING, class_attribute
+from frameloom.capture.lookup import MISSING, asks_program, class_attribute
 from frameloom.capture.questions import note_bases
 from frameloom.capture.values.attributes import AttributesValue
 from frameloom.capture.values.base import NotConstant, Raised, Value
@@ -172,10 +172,30 @@ def _type(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.pinned(value.type())
 
 
+def _name(t: Tracer, value: Value, asked: Value | None = None) -> str:
+    """The name of an attribute that a function is given; `asked`: the object whose attribute is read."""
+    value = t.look(value)
+    name = value.constant()
+    if type(name) is str:
+        return name
+    if not isinstance(name, str):
+        t.raise_unworded(TypeError, f"an attribute named {value.describe()}")
+    # A member of an enumeration, likely: its class may say what it is equal to, and whoever is given it may see which object it is.
+    hooks = ("__getattr__", "__getattribute__")
+    if (
+        asked is None
+        or asks_program(type(name), ("__hash__", "__eq__"))
+        or asks_program(asked.type(), hooks)
+    ):
+        raise Break("attribute", f"an attribute named {value.describe()}")
+    return str.__str__(name)
+
+
 @knows(hasattr, least=2, most=2)
 def _hasattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     try:
-        t.look(args[0]).getattr(t, t.look(args[1]).constant())
+        owner = t.look(args[0])
+        owner.getattr(t, _name(t, args[1], owner))
     except Raised as raised:
         if raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
             return boolean(False)
@@ -186,7 +206,8 @@ def _hasattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @knows(getattr, least=2, most=3)
 def _getattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     try:
-        return t.look(args[0]).getattr(t, t.look(args[1]).constant())
+        owner = t.look(args[0])
+        return owner.getattr(t, _name(t, args[1], owner))
     except Raised as raised:
         if len(args) > 2 and raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
             return t.look(args[2])
@@ -195,13 +216,13 @@ def _getattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(setattr, least=3, most=3)
 def _setattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    t.look(args[0]).setattr(t, t.look(args[1]).constant(), args[2])
+    t.look(args[0]).setattr(t, _name(t, args[1]), args[2])
     return NONE
 
 
 @knows(object.__getattribute__, least=2, most=2)
 def _object_getattribute(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    owner, name = t.look(args[0]), t.look(args[1]).constant()
+    owner, name = t.look(args[0]), _name(t, args[1])
     if not isinstance(owner, ObjectValue):
         return owner.getattr(t, name)
     found = owner.find(t, name)
@@ -214,7 +235,7 @@ def _object_getattribute(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(object.__setattr__, torch.nn.Module.__setattr__, least=3, most=3)
 def _object_setattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    owner, name = t.look(args[0]), t.look(args[1]).constant()
+    owner, name = t.look(args[0]), _name(t, args[1])
     if not isinstance(owner, ObjectValue):
         raise Break("attribute_write", f"{owner.describe()}.{name} = ...")
     if isinstance(owner, ObjectValue) and issubclass(owner.cls, torch.nn.Module):
@@ -224,9 +245,19 @@ def _object_setattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(delattr, object.__delattr__, least=2, most=2)
+@knows(delattr, least=2, most=2)
+def _delattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    t.look(args[0]).delattr(t, _name(t, args[1]))
+    return NONE
+
+
+@knows(object.__delattr__, least=2, most=2)
 def _object_delattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    t.look(args[0]).delattr(t, t.look(args[1]).constant())
+    owner, name = t.look(args[0]), _name(t, args[1])
+    if isinstance(owner, ObjectValue) and not issubclass(owner.cls, torch.nn.Module):
+        owner.delattr_generic(t, name)
+    else:
+        owner.delattr(t, name)
     return NONE
 
 

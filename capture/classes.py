@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import policy
-from frameloom.capture.lookup import MISSING, class_attribute, is_subtype
+from frameloom.capture.lookup import MISSING, class_attribute, is_subtype, works_as
 from frameloom.capture.realize import OPAQUE_MODULES, is_python_class
 from frameloom.capture.thread_warnings import warnings_here
 from frameloom.capture.values.base import Value
@@ -98,7 +98,7 @@ def _instance(
 ) -> Value:
     cls = cls_value.real
     new = class_attribute(cls, "__new__")
-    if isinstance(new, staticmethod):
+    if works_as(new, staticmethod):
         result = t.look(t.call(t.pinned(new.__func__), [cls_value, *args], kwargs))
     elif not isinstance(new, BuiltinFunctionType):
         raise Break("unknown_call", f"{cls.__name__}(...)")

@@ -391,7 +391,10 @@ def _ldexp(meta: Any, x: Any, exponent: Any) -> Any:
         meta.device,
     )
     product = pointwise(aten.mul.Tensor, x.meta, power.meta)
-    return as_converted(aten.mul.Tensor, product, (x, power), {})
+    laid = as_converted(aten.mul.Tensor, product, (x, power), {})
+    return empty_strided(
+        meta.shape, laid.stride(), meta.dtype
+    )  # no 16-bit float becomes a wider one
 
 
 HALVES = (torch.float16, torch.bfloat16)

@@ -200,6 +200,13 @@ def _batch_norm_derivative(
     return empty(x.shape, x.dtype), empty(channels, weight.dtype), empty(channels, weight.dtype)
 
 
+@rule(aten._native_multi_head_attention.default)
+def _attention(func: Any, query: torch.Tensor, *rest: Any, **options: Any) -> Any:
+    """Weights that are not needed are no tensor, whatever its meta kernel says."""
+    is_needed = rest[9] if len(rest) > 9 else options.get("need_weights", True)
+    return None if is_needed else (empty(query.shape, query.dtype), None)
+
+
 @rule(aten._transformer_encoder_layer_fwd.default)
 def _encoder_layer(func: Any, x: torch.Tensor, *rest: Any, **options: Any) -> Any:
     """Without a meta kernel before PyTorch 2.13."""

@@ -7,8 +7,9 @@ capture is going on in this thread each look is noted for its guards (`GuardSet.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 from frameloom.errors import Break
@@ -64,6 +65,55 @@ def is_subtype(cls: type, base: type) -> bool:
     metaclass runs, as it would for `issubclass`."""
     note_order(cls)
     return any(one is base for one in _order(cls) or ())
+
+
+def works_as(found: Any, kind: type, access: str = "__get__") -> bool:
+    """Whether a raw attribute is a descriptor of that kind, whose class does not say otherwise what such an access does."""
+    if type(found) is kind:
+        return True
+    return isinstance(found, kind) and (
+        class_attribute(type(found), access) is class_attribute(kind, access)
+    )
+
+
+def is_data_descriptor(found: Any) -> bool:
+    """Whether it comes before what an instance has under its name: CPython has one slot for both methods."""
+    cls = type(found)
+    return found is not MISSING and (
+        class_attribute(cls, "__set__") is not MISSING
+        or class_attribute(cls, "__delete__") is not MISSING
+    )
+
+
+def is_programs(found: Any) -> bool:
+    """Whether a raw attribute is code that the program gives to a class: it may read, and do, anything.  That of `enum` and its like depends on the class alone."""
+    return isinstance(found, FunctionType) and found.__module__ not in ("enum", "typing", "abc")
+
+
+def asks_program(cls: type, names: Iterable[str]) -> bool:
+    """Whether one of these special methods of a class is code of the program."""
+    return bool(cls.__flags__ & HEAP_TYPE) and any(
+        is_programs(class_attribute(cls, name)) for name in names
+    )
+
+
+def has_programs_methods(cls: type) -> bool:
+    """Whether a class of which constants are says by code of the program what functions written in C make of them.  (Their texts and how one
+    comes by them are no matter here.)"""
+    if not cls.__flags__ & HEAP_TYPE:
+        return False
+    tables = (_table(base) for base in _order(cls) if base.__flags__ & HEAP_TYPE)
+    return any(
+        name.startswith("__") and name not in NOT_ASKED and is_programs(own)
+        for table in tables
+        for name, own in table.items()
+    )
+
+
+NOT_ASKED = frozenset(
+    {"__new__", "__init__", "__call__", "__str__", "__repr__", "__format__", "__dir__",
+     "__prepare__", "__init_subclass__", "__set_name__", "__class_getitem__"}
+)  # fmt: skip
 
 
 def attribute_after(cls: type, after: type, name: str) -> Any:

@@ -16,12 +16,12 @@ import torch
 
 from frameloom.capture.assumptions import is_asserted
 from frameloom.capture.container_operators import container_operator
-from frameloom.capture.lookup import MISSING, class_attribute, is_subtype
+from frameloom.capture.lookup import MISSING, asks_program, class_attribute, is_subtype
 from frameloom.capture.numbers_given import with_number
 from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, OPERATORS, PY312, SPECIAL_METHODS
 from frameloom.capture.values import number
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import ConstValue, boolean
+from frameloom.capture.values.const import LITERALS, ConstValue, boolean
 from frameloom.capture.values.container import SequenceValue, SliceValue
 from frameloom.capture.values.deque import DequeValue
 from frameloom.capture.values.dictionary import DictValue, ViewValue
@@ -55,6 +55,9 @@ def unary(t: Tracer, fn: Callable[[Any], Any], name: str, value: Value) -> Value
         result = value.call_special(t, name)
         if result is not None:
             return result
+    elif _speaks(value, fn, name):
+        found = class_attribute(value.type(), name)
+        return t.call(t.class_function(value.type(), name, found), [value], {})
     if PY312 and fn is operator.invert and value.type() is bool:
         raise Break("warning", "~ of a bool")
     return t.evaluate(fn, [value], {})
@@ -63,6 +66,13 @@ def unary(t: Tracer, fn: Callable[[Any], Any], name: str, value: Value) -> Value
 def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
     """A binary operator, a comparison, or an in-place operator."""
     left, right = t.look(left), t.look(right)
+    if _speaks(left, fn) or _speaks(right, fn):
+        result = _special_binary(t, fn, left, right)
+        if result is not None:
+            return result
+        if fn not in EQUALITY:
+            raise Break("opaque_object", f"{left.describe()} {SYMBOLS.get(fn)} {right.describe()}")
+        return boolean(_default_equal(t, left, right) is (fn is operator.eq))
     if isinstance(left, ConstValue) and isinstance(right, ConstValue):
         if not (is_unsettled(left) or is_unsettled(right)) or not is_asserted(t.frame):
             return t.evaluate(fn, [left, right], {})
@@ -105,6 +115,15 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
     if fn in IN_PLACE and isinstance(left, SequenceValue | DictValue | SetValue | DequeValue):
         t.raise_unworded(TypeError, unsupported(fn, left, right))
     return t.evaluate(IN_PLACE[fn][1] if fn in IN_PLACE else fn, [left, right], {})
+
+
+def _speaks(value: Value, fn: Callable[..., Any], name: str = "") -> bool:
+    """Whether code of the program says what an operator makes of a constant or a class; `name`: the method of one operand."""
+    if not isinstance(value, ConstValue | ClassValue) or value.type() in LITERALS:
+        return False
+    own, plain = IN_PLACE.get(fn, (name, fn))
+    also = "__eq__" if fn is operator.ne else ""
+    return asks_program(value.type(), filter(None, (own, also, *SPECIAL_METHODS.get(plain, ()))))
 
 
 def is_sequence_operator(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> bool:

@@ -15,7 +15,7 @@ import torch
 
 from frameloom.capture import operators
 from frameloom.capture.instances import note_questions
-from frameloom.capture.lookup import class_attribute, note_order
+from frameloom.capture.lookup import asks_program, class_attribute, note_order
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import BY_VALUE, ConstValue
 from frameloom.capture.values.container import TupleValue
@@ -45,6 +45,8 @@ def _may_differ_from_itself(a: Value, b: Value) -> bool:
 
 
 def _compares_itself(value: Value) -> bool:
+    if isinstance(value, ConstValue | ClassValue):
+        return asks_program(value.type(), ("__eq__",))
     return isinstance(value, ObjectValue) and isinstance(
         class_attribute(value.cls, "__eq__"), FunctionType
     )

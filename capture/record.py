@@ -117,6 +117,10 @@ def takes(whole: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 _signature = functools.cache(inspect.signature)
 
 
+def autocast_devices() -> list[str]:
+    return [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+
+
 class Recorder(TorchDispatchMode):
     """Records one graph.  `n_ops` counts recorded ops that are not views; 0 means there is nothing to compile."""
 
@@ -130,6 +134,7 @@ class Recorder(TorchDispatchMode):
         self.default_dtype = torch.get_default_dtype()  # as the graph will find it
         self.inference = False  # whether the call being recorded is made in inference mode
         self.autocast: list[str] = []  # devices for which it is made under autocast
+        self.around = autocast_devices()  # and those for which the graph runs under it
         self.casts = Casts()
         self.constants = torch.nn.Module()
         self.inputs: list[tuple[Any, torch.Tensor, Fake]] = []
@@ -264,7 +269,7 @@ class Recorder(TorchDispatchMode):
         self.where, self.old, self.function = where, len(self.fakes), fn
         self.last, self.outs, self.assumes = self.graph._root.prev, set(), False
         self.inference = torch.is_inference_mode_enabled()
-        self.autocast = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+        self.autocast = autocast_devices()
         if self.autocast:
             self.casts.before(self, args, kwargs)
         self.relies_on = set(ATTENTION_SETTINGS) if fn in ATTENTION else set()

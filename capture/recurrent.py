@@ -22,6 +22,9 @@ layer = torch.ops.aten.mkldnn_rnn_layer.default
 
 
 def record_rnn(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    kind = args[0].device.type
+    if kind in recorder.around and kind not in recorder.autocast:
+        raise Break("unsupported_op", f"{func} without autocast, where the caller has it")
     if not recorder.is_followed:
         return recorder.pure(func, args, kwargs)
     tensors, rest = args[:7], args[7:]

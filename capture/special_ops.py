@@ -188,8 +188,9 @@ def _record_convolution(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any
 
 
 def _record_products(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Their kernels call ops that autocast changes, which the shape functions do not know, and graphs run without it."""
-    if args[0].device.type in recorder.autocast:
+    """Their kernels call ops that autocast changes, which the shape functions do not know; graphs run in the caller's setting, not in that of a
+    region of the program, nor in that beneath an op of which autocast casts the operands."""
+    if args[0].device.type in (*recorder.autocast, *recorder.around):
         raise Break("unsupported_op", f"{func} under autocast")
     return recorder.pure(func, args, kwargs)
 
@@ -257,8 +258,18 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.convolution.default: _record_convolution,
     aten.clamp.Tensor: _record_clamp,
     aten.channel_shuffle.default: _record_channel_shuffle,
-    aten.linalg_pinv.atol_rtol_tensor: _record_products,
-    aten._trilinear.default: _record_products,
+    **{
+        func: _record_products
+        for func in (
+            aten.linalg_pinv.atol_rtol_tensor,
+            aten._trilinear.default,
+            aten._cdist_forward.default,
+            aten._euclidean_dist.default,
+            aten.affine_grid_generator.default,
+            aten._transformer_encoder_layer_fwd.default,
+            aten._native_multi_head_attention.default,
+        )
+    },
     aten.roll.default: _record_joined,
     aten.isin.Tensor_Tensor: _record_joined,
     aten._chunk_cat.default: _record_joined,

@@ -17,7 +17,12 @@ import torch
 
 from frameloom.capture import _capture, calls, convert, questions, torch_calls
 from frameloom.capture.guard import GuardSet
-from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute
+from frameloom.capture.lookup import (
+    HEAP_TYPE,
+    MISSING,
+    class_attribute,
+    works_as,
+)
 from frameloom.capture.origin import Origin, Roots
 from frameloom.capture.realize import realize
 from frameloom.capture.record import Recorder
@@ -422,9 +427,9 @@ class Tracer:
             )
         if isinstance(found, FunctionType):
             return BoundMethodValue(self.class_function(value.type(), name, found), value)
-        if isinstance(found, property) and found.fget is not None:
+        if works_as(found, property) and found.fget is not None:
             return self.call(self.pinned(found.fget), [value], {})
-        if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):
+        if works_as(found, classmethod) and isinstance(found.__func__, FunctionType):
             return BoundMethodValue(self.pinned(found.__func__), self.pinned(value.type()))
         if type(found).__name__ in ("method_descriptor", "wrapper_descriptor"):
             return BoundMethodValue(BuiltinValue(found), value)

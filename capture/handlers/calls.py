@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from frameloom.capture import calls, operators
 from frameloom.capture.handlers.containers import mapping_entries
 from frameloom.capture.handlers.registry import handles
+from frameloom.capture.lookup import MISSING, class_attribute
 from frameloom.capture.opcodes import PY313
 from frameloom.capture.values.base import NULL, Value
 from frameloom.capture.values.container import TupleValue
@@ -79,7 +80,10 @@ def call_function_ex(frame: Frame, ins: Instr) -> None:
             if not isinstance(name, str):
                 frame.t.raise_unworded(TypeError, "keywords that are no strings")
             kwargs[name] = value
-    args = frame.t.sized_items(frame.pop())
+    given = frame.t.look(frame.pop())
+    if all(class_attribute(given.type(), s) is MISSING for s in ("__iter__", "__getitem__")):
+        frame.t.raise_unworded(TypeError, f"*{given.describe()}")
+    args = frame.t.sized_items(given)
     callee = frame.t.look(pop_callable(frame)[0])
     frame.push(calls.call(frame.t, callee, args, kwargs, resumable=True))
 

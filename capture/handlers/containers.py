@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from frameloom.capture.handlers.registry import handles
 from frameloom.capture.lookup import MISSING
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.object import ObjectValue
@@ -108,12 +108,17 @@ def map_add(frame: Frame, ins: Instr) -> None:
 def dict_update(frame: Frame, ins: Instr) -> None:
     source, target = frame.pop(), frame.t.look(frame.stack[-ins.arg])
     assert isinstance(target, DictValue)
-    for key, value in mapping_entries(frame, source):
-        if ins.op == "DICT_MERGE" and target.contains(frame.t, key):
-            frame.t.raise_unworded(
-                TypeError, f"more than one value for argument {key.constant()!r}"
-            )
-        target.setitem(frame.t, key, value)
+    try:
+        for key, value in mapping_entries(frame, source):
+            if ins.op == "DICT_MERGE" and target.contains(frame.t, key):
+                frame.t.raise_unworded(
+                    TypeError, f"more than one value for argument {key.constant()!r}"
+                )
+            target.setitem(frame.t, key, value)
+    except Raised as raised:
+        if raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
+            frame.t.raise_unworded(TypeError, f"**{source.describe()}")
+        raise
 
 
 def mapping_entries(

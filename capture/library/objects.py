@@ -11,8 +11,8 @@ from frameloom.capture import operators
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.lookup import MISSING
 from frameloom.capture.values.attributes import AttributesValue
-from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.token import TokenValue
 from frameloom.errors import Break
@@ -57,13 +57,12 @@ def _hash(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(vars, least=1, most=1)
 def _vars(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return t.look(args[0]).getattr(t, "__dict__")
-
-
-@knows(delattr, least=2, most=2)
-def _delattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    t.look(args[0]).delattr(t, t.look(args[1]).constant())
-    return NONE
+    try:
+        return t.look(args[0]).getattr(t, "__dict__")
+    except Raised as raised:
+        if raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
+            t.raise_(TypeError, "vars() argument must have __dict__ attribute")
+        raise
 
 
 @knows(dir, least=1, most=1)

@@ -6,20 +6,20 @@ in the order in which Python asks them.
 
 from __future__ import annotations
 
-import enum
 import operator
 from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
-from frameloom.capture.lookup import MISSING, class_attribute
+from frameloom.capture.lookup import MISSING, asks_program, class_attribute
 from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import ListValue, TupleValue, make_tuple, plain
 from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.exception import ExceptionValue
 from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.capture.values.text import TensorTextValue
 from frameloom.errors import Break, Skip
@@ -72,13 +72,10 @@ class MappingStandIn(StandIn):
 
 
 def has_own_text(value: Value) -> bool:
-    """Whether a constant is an enum member whose text is made by code of the program, which may read anything."""
-    if not isinstance(value, ConstValue) or not isinstance(value.real, enum.Enum):
-        return False
-    found = [
-        class_attribute(type(value.real), name) for name in ("__str__", "__repr__", "__format__")
-    ]
-    return any(isinstance(own, FunctionType) and own.__module__ != "enum" for own in found)
+    """Whether the text of a constant or a class is made by code of the program."""
+    return isinstance(value, ConstValue | ClassValue) and asks_program(
+        value.type(), ("__str__", "__repr__", "__format__")
+    )
 
 
 class Shown:

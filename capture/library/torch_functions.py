@@ -28,9 +28,13 @@ if TYPE_CHECKING:
 # --- torch
 
 
+# They do something else where they are compiled: optimizers compute with float32 in place of Python's numbers, an encoder gives what is
+# padded other values than zero, hooks that are always called are not where a module raises.
+TOLD_NOTHING = ("torch.optim.", "torch.nn.modules.", "torch.nn.functional")
+
+
 def _is_compiling(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if str(t.frame.globals.real.get("__name__")).startswith("torch.optim."):
-        # Optimizers compute with other numbers there: float32 in place of Python's.
+    if str(t.frame.globals.real.get("__name__")).startswith(TOLD_NOTHING):
         return FALSE
     return t.tell_compiling()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING
 
 from frameloom.capture.attributes import instance_dict
+from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.dictionary import DictValue
@@ -35,8 +37,13 @@ class AttributesValue(Value):
         """As an ordinary dictionary, for reading."""
         table = DictValue(self.real, self.origin)
         for name, value in self.over.attributes.items():
-            table.written[name] = (ConstValue(name), value)
+            if not self._is_slot(name):
+                table.written[name] = (ConstValue(name), value)
         return table
+
+    def _is_slot(self, name: str) -> bool:
+        """Whether the attribute of that name is beside the dictionary."""
+        return isinstance(class_attribute(self.over.cls, name), MemberDescriptorType)
 
     def getitem(self, t: Tracer, key: Value) -> Value:
         return self.table(t).getitem(t, key)
@@ -54,8 +61,10 @@ class AttributesValue(Value):
         return self.table(t).iterate(t)
 
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
-        if not isinstance(key.constant(), str):
+        if type(key.constant()) is not str:
             raise Break("attribute_write", "__dict__[...] = ... with a key that is no string")
+        if self._is_slot(key.constant()):
+            raise Break("attribute_write", "__dict__[...] = ... with the name of a slot")
         self.over.write(t, key.constant(), value)
 
     def getattr(self, t: Tracer, name: str) -> Value:

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.lookup import MISSING, class_attribute
+from frameloom.capture.lookup import (
+    asks_program,
+    class_attribute,
+    is_data_descriptor,
+    is_programs,
+    works_as,
+)
 from frameloom.capture.values.base import Value
 from frameloom.errors import Break
 from frameloom.ir.size import Size
@@ -96,6 +102,11 @@ class ConstValue(Value):
             "wrapper_descriptor",
         ):
             return t.instance_attribute(self, name)
+        if works_as(found, property) and is_programs(found.fget):
+            return t.call(t.pinned(found.fget), [self], {})
+        own = class_attribute(type(found), "__get__")
+        if is_programs(own) or asks_program(type(self.real), ("__getattr__", "__getattribute__")):
+            raise Break("attribute", f"{self.describe()}.{name}")
         if name == "parameters" and isinstance(self.real, inspect.Signature):
             return t.from_python(dict(self.real.parameters))
         if isinstance(self.real, enum.Enum) and (stored := self._stored(t, name)) is not None:
@@ -108,7 +119,7 @@ class ConstValue(Value):
         found = class_attribute(cls, name)
         if found is enum.Enum.__dict__.get(name) and name in ("value", "name"):
             name = f"_{name}_"
-        elif found is not MISSING and class_attribute(type(found), "__set__") is not MISSING:
+        elif is_data_descriptor(found):
             return None
         if name not in table:
             return None
@@ -116,6 +127,8 @@ class ConstValue(Value):
         return t.look(t.wrap(table[name], origin.child("dict").child("key", name)))
 
     def truth(self, t: Tracer) -> bool:
+        if type(self.real) not in LITERALS and asks_program(self.type(), ("__bool__", "__len__")):
+            raise Break("opaque_object", f"bool({self.describe()})")
         return bool(self.real)
 
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -151,6 +164,8 @@ class ConstValue(Value):
 
     def key(self, t: Tracer) -> Any:
         known = self.real  # a number that varies is settled here
+        if type(known) not in LITERALS and asks_program(type(known), ("__hash__", "__eq__")):
+            raise Break("identity", f"hash({self.describe()})")
         if type(known) in (float, complex) and is_nan(self) and self.origin is not None:
             raise Break("identity", f"hash({self.describe()})")
         try:

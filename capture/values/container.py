@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.lookup import has_programs_methods
 from frameloom.capture.values.base import NotConstant, Value
-from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.const import LITERALS, ConstValue
 from frameloom.capture.values.iterator import SequenceIterator
 
 if TYPE_CHECKING:
@@ -292,11 +293,16 @@ class SliceValue(Value):
 
 
 def plain(value: Value) -> Any:
-    """The Python object of a constant; `value` must have been looked at."""
+    """The Python object of a constant, which C functions may be given; `value` must have been looked at."""
     found = getattr(value, "found", value)
     if found is None:
         raise NotConstant(value)
-    return found.constant()
+    known = found.constant()
+    if (isinstance(found, ConstValue) or isinstance(known, type)) and (
+        type(known) not in LITERALS and has_programs_methods(type(known))
+    ):
+        raise NotConstant(value)
+    return known
 
 
 def plain_inside(t: Tracer, value: Value) -> Any:

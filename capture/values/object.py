@@ -25,7 +25,13 @@ from frameloom.capture.attributes import (
     new_instance,
     set_attributes,
 )
-from frameloom.capture.lookup import MISSING, attribute_after, class_attribute
+from frameloom.capture.lookup import (
+    MISSING,
+    attribute_after,
+    class_attribute,
+    is_data_descriptor,
+    works_as,
+)
 from frameloom.capture.values.attributes import AttributesValue, attributes_of, note_dictionary
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
@@ -118,8 +124,7 @@ class ObjectValue(Value):
             else attribute_after(self.cls, after, name)
         )
         if (
-            in_class is not MISSING
-            and class_attribute(type(in_class), "__set__") is not MISSING
+            is_data_descriptor(in_class)
             and class_attribute(type(in_class), "__get__") is not MISSING
         ):
             return self._descriptor(t, name, in_class, after)
@@ -154,13 +159,13 @@ class ObjectValue(Value):
         origin = t.class_origin(self.cls, after).child("attr", name) if after is None else None
         if isinstance(found, FunctionType) or t.is_jitted(found):
             return BoundMethodValue(t.class_function(self.cls, name, found, after), self)
-        if isinstance(found, property):
+        if works_as(found, property):
             if found.fget is None:
                 t.raise_unworded(AttributeError, f"property {name} without getter")
             return t.call(t.pinned(found.fget), [self], {})
-        if isinstance(found, staticmethod):
+        if works_as(found, staticmethod):
             return t.pinned(found.__func__)
-        if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):
+        if works_as(found, classmethod) and isinstance(found.__func__, FunctionType):
             return BoundMethodValue(t.pinned(found.__func__), t.pinned(self.cls))
         if name == "__dict__":
             return attributes_of(t, self)
@@ -188,6 +193,8 @@ class ObjectValue(Value):
         return t.look(t.wrap(found, origin))
 
     def _slot(self, t: Tracer, name: str, descriptor: MemberDescriptorType) -> Value:
+        if class_attribute(self.cls, name) is not descriptor:  # another place of that name
+            raise Break("attribute", f"{self.describe()}.{name} of another class")
         if name in self.attributes:
             value = self.attributes[name]
             if value is not DELETED:
@@ -216,16 +223,12 @@ class ObjectValue(Value):
     def setattr_generic(self, t: Tracer, name: str, value: Value) -> None:
         """What `object.__setattr__` does."""
         found = class_attribute(self.cls, name)
-        if isinstance(found, property):
+        if works_as(found, property, "__set__"):
             if found.fset is None:
                 t.raise_unworded(AttributeError, f"property {name} without setter")
             t.call(t.pinned(found.fset), [self, value], {})
             return
-        if (
-            found is not MISSING
-            and class_attribute(type(found), "__set__") is not MISSING
-            and not isinstance(found, MemberDescriptorType)
-        ):
+        if is_data_descriptor(found) and not isinstance(found, MemberDescriptorType):
             setter = class_attribute(type(found), "__set__")
             if isinstance(setter, FunctionType):
                 t.call(t.pinned(setter), [self._descriptor_object(t, name, found), self, value], {})
@@ -259,14 +262,12 @@ class ObjectValue(Value):
     def delattr_generic(self, t: Tracer, name: str) -> None:
         """What `object.__delattr__` does."""
         found = class_attribute(self.cls, name)
-        if isinstance(found, property):
+        if works_as(found, property, "__delete__"):
             if found.fdel is None:
                 t.raise_(AttributeError, f"property '{name}' has no deleter")
             t.call(t.pinned(found.fdel), [self], {})
             return
-        if class_attribute(type(found), "__delete__") is not MISSING and not isinstance(
-            found, MemberDescriptorType
-        ):
+        if is_data_descriptor(found) and not isinstance(found, MemberDescriptorType):
             raise Break("attribute_write", f"del {self.describe()}.{name}")
         if self.own(t, name) is None:
             t.raise_unworded(AttributeError, f"del {self.describe()}.{name}")

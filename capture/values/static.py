@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.lookup import MISSING, attribute_after, class_attribute
+from frameloom.capture.lookup import (
+    HEAP_TYPE,
+    MISSING,
+    asks_program,
+    attribute_after,
+    class_attribute,
+    is_data_descriptor,
+    works_as,
+)
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, is_constant
 from frameloom.capture.values.dictionary import DELETED
@@ -42,12 +50,17 @@ class ClassValue(Value):
             and class_attribute(type(self.real), "__len__") is MISSING
         ):
             return True
+        self._no_python_in_metaclass("__bool__")
+        self._no_python_in_metaclass("__len__")
         return bool(t.evaluate(bool, [self], {}).constant())
 
     def length(self, t: Tracer) -> int:
+        self._no_python_in_metaclass("__len__")
         return int(t.evaluate(len, [self], {}).constant())
 
     def key(self, t: Tracer) -> Any:
+        self._no_python_in_metaclass("__hash__")
+        self._no_python_in_metaclass("__eq__")
         return self.real
 
     def getattr(self, t: Tracer, name: str) -> Value:
@@ -56,10 +69,16 @@ class ClassValue(Value):
         if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__"):
             value = getattr(self.real, name)
             return t.look(t.wrap(value, t.class_origin(self.real).child("attr", name)))
-        if isinstance(meta, property) and meta.fget is not None:
+        if works_as(meta, property) and meta.fget is not None:
             return t.call(t.pinned(meta.fget), [self], {})
+        self._no_python_in_metaclass("__getattribute__")
+        if is_data_descriptor(meta) and type(meta).__flags__ & HEAP_TYPE:
+            raise Break("attribute", f"{self.describe()}.{name} of the metaclass")
         if found is MISSING:
             if meta is MISSING:
+                hook = class_attribute(type(self.real), "__getattr__")
+                if isinstance(hook, FunctionType):
+                    return t.call(t.pinned(hook), [self, ConstValue(name)], {})
                 return t.raise_(
                     AttributeError, f"type object '{self.real.__name__}' has no attribute '{name}'"
                 )
@@ -80,9 +99,9 @@ class ClassValue(Value):
             return t.from_python(value) if isinstance(value, tuple) else t.pinned(value)
         if isinstance(found, FunctionType) or t.is_jitted(found):
             return t.class_function(self.real, name, found)
-        if isinstance(found, staticmethod):
+        if works_as(found, staticmethod):
             return t.pinned(found.__func__)
-        if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):
+        if works_as(found, classmethod) and isinstance(found.__func__, FunctionType):
             return BoundMethodValue(t.pinned(found.__func__), self)
         getter = class_attribute(type(found), "__get__")
         if isinstance(getter, FunctionType):
@@ -103,16 +122,15 @@ class ClassValue(Value):
 
     def getitem(self, t: Tracer, key: Value) -> Value:
         own = class_attribute(self.real, "__class_getitem__")
-        inner = own.__func__ if isinstance(own, classmethod) else own
+        inner = own.__func__ if works_as(own, classmethod) else own
         if isinstance(inner, FunctionType) and inner.__module__ not in ("typing", "types"):
             return t.call(t.pinned(inner), [self, key], {})
         self._no_python_in_metaclass("__getitem__")
         return t.evaluate(lambda cls, k: cls[k], [self, key], {})
 
     def _no_python_in_metaclass(self, name: str) -> None:
-        """Evaluating would run the program's code unseen; that of `enum` depends on the class alone."""
-        found = class_attribute(type(self.real), name)
-        if isinstance(found, FunctionType) and found.__module__ not in ("enum", "typing", "abc"):
+        """Evaluating would run the program's code unseen."""
+        if asks_program(type(self.real), (name,)):
             raise Break("attribute", f"{self.describe()}.{name}")
 
     def contains(self, t: Tracer, item: Value) -> bool:
@@ -225,9 +243,9 @@ class SuperValue(Value):
             raise Break("attribute", f"super().{name}")
         if isinstance(owner, ClassValue):
             found = attribute_after(owner.real, self.cls, name)
-            if isinstance(found, classmethod) and isinstance(found.__func__, FunctionType):
+            if works_as(found, classmethod) and isinstance(found.__func__, FunctionType):
                 return BoundMethodValue(t.pinned(found.__func__), owner)
-            if isinstance(found, staticmethod):
+            if works_as(found, staticmethod):
                 found = found.__func__
             if isinstance(found, FunctionType):
                 return t.pinned(found)

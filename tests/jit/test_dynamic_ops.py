@@ -208,3 +208,11 @@ def test_results_along_a_dimension_lie_as_in_eager(name):
         got, want = jitted(x), getattr(x, name)(1)
         assert got.stride() == want.stride()
         torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int32])
+def test_dtype_of_a_number_times_a_power_of_two(dtype):
+    jitted = jit(lambda x, i: torch.ldexp(x, i), dynamic=True)
+    for rows in (2, 3, 1):
+        x, i = torch.ones(rows, 4).to(dtype), torch.arange(rows)[:, None]
+        same(jitted(x, i), torch.ldexp(x, i))

@@ -58,3 +58,18 @@ def test_optimizers_are_whole_beside_it():
         assert torch.allclose(sides[0][0], sides[1][0])
         assert frameloom.stats()["breaks"] == 0, frameloom.stats()
     """)
+
+
+def test_layers_are_not_told_that_they_are_compiled():
+    """An encoder would go another way, and give what is padded other values than zero."""
+    run("""
+        import torch
+        from tests.helpers import check
+
+        layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        encoder = torch.nn.TransformerEncoder(layer, 1).eval()
+        padded = torch.tensor([[False, False, True], [False, False, True]])
+        torch.nested.nested_tensor([torch.ones(2)])  # warns once
+        with torch.no_grad():
+            check(lambda x: encoder(x, src_key_padding_mask=padded), torch.randn(2, 3, 4))
+    """)

@@ -211,3 +211,17 @@ def orthogonal(net, x):
 @program(args=lambda: (parametrizations.spectral_norm(nn.Linear(4, 4)).eval(), X), graphs=2)
 def spectral_norm(net, x):
     return net(x)
+
+
+CALLED: list = []
+
+
+def _always():
+    model = torch.nn.Linear(4, 4)
+    model.register_forward_hook(lambda *_: CALLED.append("always"), always_call=True)
+    return model
+
+
+@program(args=lambda: (_always(), torch.ones(2, 5)), before=CALLED.clear, state=lambda: CALLED, graphs=0, breaks="op_error")  # fmt: skip
+def hook_that_is_always_called(model, x):
+    return model(x)

@@ -178,3 +178,11 @@ def embedding_bag(net, ids, offsets):
 def convolution_of_channels_last(x, w):
     last = torch.channels_last
     return F.conv2d(x.to(memory_format=last), w), F.conv2d(x, w.to(memory_format=last)).relu()
+
+
+PADDED = torch.tensor([[False, False, True], [False, False, True]])
+
+
+@program(args=lambda: (torch.nn.MultiheadAttention(4, 2, batch_first=True).eval(), torch.ones(2, 3, 4), PADDED))  # fmt: skip
+def attention_without_weights(attention, x, padded):
+    return attention(x, x, x, key_padding_mask=padded, need_weights=False)
