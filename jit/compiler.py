@@ -7,6 +7,7 @@ FRAMELOOM_VERIFY=1, otherwise one warning, and the function runs plainly from th
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from contextlib import nullcontext
 from dataclasses import replace
@@ -198,10 +199,16 @@ class Compiler:
             return self._give_up(jitted, f"build failed: {error}")
         except FrameloomError:
             raise
-        except (
-            RecursionError
-        ):  # this call came from too deep: only one with more room is worth another try
-            self._stack = max(self._stack, _capture.stack_room() + 1)
+        except RecursionError:
+            # Only a call from less deep is worth another try.
+            room, limit = _capture.stack_room(), sys.getrecursionlimit()
+            self._stack = max(self._stack, room + 1)
+            if 2 * room > limit:
+                notice(
+                    f"deep:{name}",
+                    f"{name} runs as plain Python: compiling it took more calls inside of each other than the recursion limit "
+                    f"({limit}) leaves. sys.setrecursionlimit() raises it",
+                )
             return None
         except Exception as error:
             if config.verify:

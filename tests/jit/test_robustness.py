@@ -412,3 +412,16 @@ def test_too_deep_for_a_compile(depth):
     assert not f.entries or free > 100
     assert torch.equal(f(X), want)
     assert len(f.entries) == 1
+
+
+def test_too_deep_to_compile_is_told(monkeypatch):
+    """Where the call came from less deep than half of what there is: else a later call has more room."""
+
+    def endless(*args):
+        return endless(*args)
+
+    monkeypatch.setattr("frameloom.capture.frame_capture.capture_call", endless)
+    f = jit(lambda x: x * 2 + 1)
+    with pytest.warns(RuntimeWarning, match="recursion limit"):
+        assert f(torch.ones(3)).tolist() == [3, 3, 3]
+    assert f(torch.ones(3)).tolist() == [3, 3, 3]
