@@ -58,7 +58,6 @@ def frozen(t: Tracer, graph: CapturedGraph) -> CapturedGraph:
         inputs=tuple(graph.inputs[k] for k in kept),
         examples=tuple(graph.examples[k] for k in kept),
         mutated=tuple(kept.index(k) for k in graph.mutated),
-        uncounted=tuple(kept.index(k) for k in graph.uncounted),
         frozen=tuple(names),
     )
 

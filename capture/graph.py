@@ -240,9 +240,16 @@ class CapturedGraph:
     # The outputs that are views, if they are, which the program made with gradient mode on.
     recorded_views: frozenset[int] = frozenset()
     views: frozenset[int] = frozenset()  # the outputs that are views also where they are alone
-    uncounted: tuple[int, ...] = ()  # those of `mutated` that are only written through `.data`
+    counts: tuple[
+        int, ...
+    ] = ()  # by entry of `mutated`: how many writes autograd counts, which those through `.data` are not
     # Where the outputs need gradients; the graph then also returns what is saved for them.
     backward: Backward | None = None
+
+    @property
+    def versions(self) -> dict[int, int]:
+        """By input that the graph writes to: by how much its version rises."""
+        return dict(zip(self.mutated, self.counts, strict=True))
 
     @cached_property
     def gm(self) -> torch.fx.GraphModule:

@@ -387,11 +387,7 @@ class Recorder(TorchDispatchMode):
         check_bits(outputs)
         self.soft_sizes.settle(outputs)
         mutated = write_back(self)
-        uncounted = [
-            i
-            for i, (_, real, fake) in enumerate(self.inputs)
-            if i in mutated and not fake.memory.counted and not real.is_inference()
-        ]
+        counts = {i: self.inputs[i][2].memory.counted for i in mutated}
         recorded = recorded_views(outputs)
         views = told_views(outputs, recorded)
         for fake in outputs:
@@ -430,7 +426,7 @@ class Recorder(TorchDispatchMode):
             inputs=tuple(given[i][0] for i in used),
             examples=tuple(given[i][1] for i in used),
             mutated=tuple(used.index(i) for i in mutated),
-            uncounted=tuple(used.index(i) for i in uncounted),
+            counts=tuple(counts.values()),
             recorded_views=recorded if backward is None else frozenset(),
             views=views if backward is None else frozenset(),
             n_ops=self.n_ops,

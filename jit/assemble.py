@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from frameloom.capture import _capture
 from frameloom.capture.graph import CapturedGraph, without_examples
@@ -109,8 +108,9 @@ def assemble(
     # Autograd notices a changed tensor by its version, which a kernel's store does not touch.
     changed = [
         InputSpec(position)
-        for position in captured.mutated
-        if position not in captured.uncounted and not captured.examples[position].is_inference()
+        for position, count in captured.versions.items()
+        if not captured.examples[position].is_inference()
+        for _ in range(count)
     ]
     if changed:
         bump = torch._C._increment_version
@@ -172,9 +172,28 @@ def _leaf(
 
 def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
     """The graph itself on its inputs."""
-    with _unsafe_preserve_version_counter(tuple(inputs[k] for k in captured.uncounted)):
-        results: tuple[Any, ...] = captured.gm.forward(*inputs)
+    run = counting(captured.gm.forward, captured.versions)
+    results: tuple[Any, ...] = run(*inputs)
     return results
+
+
+def counting(plan: Any, counts: Mapping[int, int]) -> Any:
+    """`plan`, whose own calls count writes to its inputs otherwise than the program's: by `counts`."""
+    if not counts:
+        return plan
+
+    def run(*inputs: Any) -> Any:
+        written = tuple([inputs[k] for k in counts])
+        if any([t.is_inference() for t in written]):  # which have no versions
+            return plan(*inputs)
+        before = [t._version for t in written]
+        try:
+            return plan(*inputs)
+        finally:
+            after = [n + count for n, count in zip(before, counts.values(), strict=True)]
+            torch._C._autograd._unsafe_set_version_counter(written, tuple(after))
+
+    return run
 
 
 def _draw_call(step: Extern, numbers: _Numbers) -> DrawCall:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,15 +112,15 @@ class Recording:
 class Replayed:
     """Calls like the plan it was made from.
 
-    `outputs` are those of the program; `mutated` the positions of inputs that are written, `lasting` of those that are
-    expected to stay where they are.
+    `outputs` are those of the program; `versions` says by how much the versions of inputs rise, by the positions of those that are written; `lasting`
+    are the positions of those that are expected to stay where they are.
     """
 
     def __init__(
         self,
         plan: Callable[..., Any],
         outputs: Sequence[Any],
-        mutated: Sequence[int],
+        versions: Mapping[int, int],
         lasting: Sequence[int],
         steps: int,
         device: Any,
@@ -128,8 +128,8 @@ class Replayed:
         self.plan = plan
         self.replays = 0
         self._outputs = outputs
-        self._mutated = tuple(mutated)
-        self._in_place = frozenset((*mutated, *lasting))
+        self._versions = versions
+        self._in_place = frozenset((*versions, *lasting))
         self._limit = COPIED * steps
         self._device = device
         self._lock = threading.Lock()
@@ -174,9 +174,9 @@ class Replayed:
 
     def _overlap(self, inputs: Sequence[torch.Tensor]) -> bool:
         """Whether something that is copied shares memory with something that is written."""
-        if not self._mutated or not self._copied:
+        if not self._versions or not self._copied:
             return False
-        written = {inputs[i].untyped_storage().data_ptr() for i in self._mutated}
+        written = {inputs[i].untyped_storage().data_ptr() for i in self._versions}
         return any(inputs[i].untyped_storage().data_ptr() in written for i in self._copied)
 
     def _record(
@@ -237,9 +237,9 @@ class Replayed:
             fresh = [_like(t) for t in recording.outputs.values()]
             if fresh:
                 torch._foreach_copy_(fresh, list(recording.outputs.values()))
-        for i in self._mutated:
+        for i, count in self._versions.items():
             if not inputs[i].is_inference():
-                torch.autograd.graph.increment_version(inputs[i])
+                torch._C._increment_version([inputs[i]] * count)
         copies = dict(zip(recording.outputs, fresh, strict=True))
         return tuple(
             inputs[how] if isinstance(how, int) else how[0] if isinstance(how, tuple) else copies[k]
@@ -272,4 +272,4 @@ def replayed(plan: Any, program: Program, captured: Any) -> Any:
         return plan
     lasting = [i for i, t in enumerate(captured.examples) if isinstance(t, torch.nn.Parameter)]
     device = CudaDevice(torch.device(device_of(program)).index)
-    return Replayed(plan, program.outputs, captured.mutated, lasting, len(program.steps), device)
+    return Replayed(plan, program.outputs, captured.versions, lasting, len(program.steps), device)

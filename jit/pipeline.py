@@ -15,9 +15,8 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
-from frameloom.assemble import assemble
+from frameloom.assemble import assemble, counting
 from frameloom.backends import Texts, announce, build_all, generate_all, launches
 from frameloom.capture import _capture
 from frameloom.capture.assumptions import restarting
@@ -35,6 +34,7 @@ from frameloom.draws import generator_of
 from frameloom.errors import BackendError
 from frameloom.gradients import Gradients
 from frameloom.ir.fuse import fuse
+from frameloom.ir.groups import is_mutating
 from frameloom.ir.library import OWN
 from frameloom.ir.lower import lower
 from frameloom.ir.lower.batch_norm import fold_batch_norms
@@ -158,7 +158,7 @@ class _BackwardHalf:
             inputs=(),
             examples=examples,
             mutated=(),
-            uncounted=(),
+            counts=(),
             visible=None,
             frozen=(),
             restarts=False,
@@ -309,10 +309,11 @@ def _assembled(
         if options.replay:
             plan = replayed(plan, program, captured)
         calls = [s for s in program.steps if isinstance(s, Extern)]
-        called = {b for s in calls for b in writes_of(s)}
-        called.update(v.buffer for s in calls for v in views_in((s.args, s.kwargs)))
-        if any(program.inputs[k] in called for k in captured.uncounted):
-            plan = _uncounting(plan, captured.uncounted)
+        counted = {b for s in calls for b in writes_of(s)}
+        mutating = (s for s in calls if is_mutating(s.target))
+        counted.update(v.buffer for s in mutating for v in views_in((s.args, s.kwargs)))
+        if any(program.inputs[k] in counted for k in captured.mutated):
+            plan = counting(plan, captured.versions)
     if config.verify == "all" and while_building is nullcontext:
         from frameloom.checked import checked  # start-up time: nobody but this wants it
 
@@ -352,7 +353,7 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
     are made around it, as around our own plans: a graph writes to parameters, too."""
     views_behind = captured.visible is not None  # the forward half, of which a node is made
     # Not the capture itself is kept, which has the tensors of the first call.
-    compiled = _uncounting(compiled, captured.uncounted)
+    compiled = counting(compiled, captured.versions)
     recorded = captured.recorded_views
 
     def run(*inputs: Any) -> Any:
@@ -382,16 +383,6 @@ def _as_recorded(made: Any) -> Any:
     ):
         return made
     return base.as_strided(made.shape, made.stride(), made.storage_offset())
-
-
-def _uncounting(plan: Compiled, uncounted: tuple[int, ...]) -> Compiled:
-    """Library calls count their writes, also where the program writes through `.data`."""
-
-    def run(*inputs: Any) -> Any:
-        with _unsafe_preserve_version_counter(tuple(inputs[k] for k in uncounted)):
-            return plan(*inputs)
-
-    return run
 
 
 def _as_new(made: Any, inputs: tuple[Any, ...]) -> Any:

@@ -94,8 +94,7 @@ class _Plan:
     def __init__(self, program: Program, captured: CapturedGraph, sources: Sequence[Any]) -> None:
         examples = captured.examples
         self.program = program
-        self.mutated = [k for k in captured.mutated if not examples[k].is_inference()]
-        self.uncounted = frozenset(captured.uncounted)
+        self.counts = {k: n for k, n in captured.versions.items() if not examples[k].is_inference()}
         self.restarts = captured.restarts
         self.views = captured.views
         self.recorded_views = captured.recorded_views
@@ -108,9 +107,7 @@ class _Plan:
 
     @frameloom.disable
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        versions = [
-            (inputs[k], inputs[k]._version + (k not in self.uncounted)) for k in self.mutated
-        ]
+        versions = [(inputs[k], inputs[k]._version + n) for k, n in self.counts.items()]
         generator = torch.get_rng_state() if _draws_too else None
         with reference.as_a_plan():
             given = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]

@@ -155,8 +155,7 @@ class Seen:
 
         with torch.enable_grad():
             self.call = observe(call, make, state=side.space.get("state"), grad=True)
-            # A plan counts its writes to an input as one.
-            self.written = [t._version != v for t, v in zip(given, before, strict=True)]
+            self.written = [t._version - v for t, v in zip(given, before, strict=True)]
             self.graded = self._differentiate()
         # Names of functions also decide where lines break.
         printed = re.sub(r",\s+grad_fn=<\w+>", ", grad_fn=<...>", self.call.printed).splitlines()

@@ -1,6 +1,7 @@
 """mode="reduce-overhead": what is replayed, what is copied, and what runs as the plan.  Here a CPU stands in for the GPU."""
 
 import threading
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -53,8 +54,8 @@ def device():
     return Pretended()
 
 
-def made(plan, device, outputs=None, mutated=(), lasting=(), steps=20):
-    return Replayed(plan, outputs or [result()], mutated, lasting, steps, device)
+def made(plan, device, outputs=None, versions=MappingProxyType({}), lasting=(), steps=20):
+    return Replayed(plan, outputs or [result()], versions, lasting, steps, device)
 
 
 def numbers(start=0.0):
@@ -117,7 +118,7 @@ def test_inputs_are_written_in_place(device):
         total.add_(x)
         return (total * 2,)
 
-    call, total = made(add, device, mutated=(1,)), torch.zeros(4)
+    call, total = made(add, device, versions={1: 1}), torch.zeros(4)
     for k in range(5):
         version = total._version
         assert torch.equal(call(numbers(k), total)[0], total * 2)
@@ -131,7 +132,7 @@ def test_what_is_copied_must_not_be_what_is_written(device):
         total.add_(x)
         return (x * 1,)
 
-    call, total = made(shift, device, mutated=(1,)), torch.zeros(4)
+    call, total = made(shift, device, versions={1: 1}), torch.zeros(4)
     for k in range(3):
         call(numbers(k), total)
     plain, replays = total.clone(), call.replays

@@ -1,7 +1,8 @@
-"""Which writes autograd counts: those of ops on lists, none through `.data`."""
+"""Which writes autograd counts, and how often: those of ops on lists, none through `.data`."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from frameloom import jit
 from tests.helpers import jit_for_test
@@ -38,3 +39,33 @@ def test_writes_through_data_of_what_library_calls_write(dtype):
     jit_for_test(fn)(x)
     assert x._version == 0
     assert torch.equal(x, torch.full((3,), 2, dtype=dtype))
+
+
+def broken(x):
+    x.add_(1)
+    print(end="")
+    x[0] = 2
+
+
+PROGRAMS = {
+    "two": lambda x: (x.add_(1), x.mul_(2)),
+    "through views": lambda x: (x[0].add_(1), x.view(-1)[1:].zero_(), x.t().sub_(1)),
+    "detached and data": lambda x: (x.detach().add_(1), x.data.mul_(2)),
+    "drawn": lambda x: (x.normal_(), F.dropout(x, 0.5, True, True), x.bernoulli_(0.5)),
+    "out=": lambda x: (torch.add(x, 1, out=x), torch.cumsum(x.clone(), 0, out=x)),
+    "indexed": lambda x: (x.index_fill_(0, torch.tensor([0]), 1), x.masked_fill_(x > 0, 2)),
+    "lists": lambda x: torch._foreach_add_([x, x], 1),
+    "a library's": lambda x: (x.index_add_(0, torch.tensor([0, 0]), x[:2].clone()), x.sort(0)[0]),
+    "broken": broken,
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"backend": "eager"}], ids=str)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_versions_rise_as_often_as_in_eager(name, options):
+    x, y = torch.rand(3, 3), torch.rand(3, 3)
+    PROGRAMS[name](x)
+    f = jit(PROGRAMS[name], **options)
+    for call in (1, 2):
+        f(y)
+        assert y._version == call * x._version
