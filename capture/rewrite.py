@@ -18,8 +18,6 @@ from functools import partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from frameloom.capture import _capture, breaks, effects
 from frameloom.capture.aliases import apart_in_memory, tell_objects_apart
 from frameloom.capture.assumptions import (
@@ -29,16 +27,15 @@ from frameloom.capture.assumptions import (
 from frameloom.capture.branches import calls_in
 from frameloom.capture.builder import CodeBuilder
 from frameloom.capture.casts import is_cast, watching
+from frameloom.capture.detached import detach_some, detached
 from frameloom.capture.foreseen import forgetting
 from frameloom.capture.freezing import frozen
-from frameloom.capture.functional import counts
 from frameloom.capture.inference import modes_of, run_in_modes
 from frameloom.capture.instr import argument_names, assemble, decode
 from frameloom.capture.late_sizes import assumed, avoid_late, checks_sizes
 from frameloom.capture.leave import Leaver, frame_spec
 from frameloom.capture.leaves import check_that_leaves_stay_inside, leaves_or, turning_on
 from frameloom.capture.lifetime import Lifetimes
-from frameloom.capture.outputs import DETACH
 from frameloom.capture.outside import ArrayOrigin, with_arrays
 from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
 from frameloom.capture.resume import STATE, FrameWriter
@@ -89,7 +86,7 @@ class Piece:
                 raise Skip(f"{generator.describe()} is dropped, and cleans up when it is")
         self.outputs = tensors_in(self.needed)
         check_that_leaves_stay_inside(t, self.outputs)
-        self.detached = detached(self.outputs, t.went_back > 0)
+        self.detached = detached([v.fake for v in self.outputs], t.went_back > 0)
         self.modes = modes_of(self.outputs)
         self.spent = Used(t, self.outputs, not capture.compiler.options.fullgraph)
         self.graph: CapturedGraph | None = None
@@ -154,33 +151,6 @@ class Piece:
         entry.varies = not all(s.late for s in self.tracer.recorder.facts.symbols)
         self.capture.compiler.add_guards(built.guards)
         return entry
-
-
-def detached(outputs: list[TensorValue], went_back: bool) -> dict[int, str]:
-    """Those that share memory with an input, or with each other and without histories, and are views by `detach` or `.data`, which plans do
-    not know; and which of the two."""
-    found = {}
-    for n, value in enumerate(outputs):
-        fake: Any = value.fake
-        if fake.memory is None or fake.view_of is None:
-            continue
-        root = fake.memory.root
-        if fake.memory.input is None:
-            others = [v for v in outputs if v.fake.memory is fake.memory]
-            if len(others) == 1 or fake.requires_grad or (root.requires_grad and not went_back):
-                continue
-        hidden = root.requires_grad and not fake.requires_grad
-        if not counts(fake):
-            found[n] = "data"
-        elif hidden or fake.view_of.func is DETACH:
-            found[n] = "detach"
-    return found
-
-
-def detach_some(outputs: tuple[Any, ...], which: dict[int, str]) -> tuple[Any, ...]:
-    """Called from new code."""
-    how = {None: lambda out: out, "data": lambda out: out.data, "detach": torch.Tensor.detach}
-    return tuple(how[which.get(n)](out) for n, out in enumerate(outputs))
 
 
 # --- the function was captured whole

@@ -99,6 +99,15 @@ def _set_up_interpreter():
 
     interpreter._patch_builtin = patch_builtin
 
+    # A number is an array of one element to it, of which NumPy 2.5 makes no int (as newer versions of Triton know).
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patch_lang_tensor(tensor, scope):
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch_lang_tensor
+
     # Each value's dtype is looked up in a table that is made for it.
     look_up = interpreter._get_np_dtype
     of_scalar = functools.cache(look_up)

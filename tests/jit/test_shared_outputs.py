@@ -151,3 +151,61 @@ def test_a_view_of_what_is_detached(fn, requires_grad):
         t = side(torch.ones(2, 3, requires_grad=requires_grad))
         found.append((t._is_view(), t._base is None, t.requires_grad, t.is_leaf, t.stride()))
     assert found[0] == found[1]
+
+
+BEHIND_A_CUT = {
+    "alone": lambda y, d: (d.t()[1:],),
+    "beside it": lambda y, d: (d.t(), d),
+    "beside all": lambda y, d: (y, d[0], d, d.t()),
+    "two of one": lambda y, d: (d[0], d.t()),
+    "cut again": lambda y, d: (d.t().detach()[0], d.t().data[0], d),
+    "as ints": lambda y, d: (d.view(torch.int32), d),
+}
+
+
+@pytest.mark.parametrize("of_input", [False, True])
+@pytest.mark.parametrize("cut", [torch.Tensor.detach, torch.Tensor.data.__get__])
+@pytest.mark.parametrize("name", BEHIND_A_CUT)
+def test_what_views_are_views_of_behind_a_cut(name, cut, of_input):
+    def fn(x):
+        y = x if of_input else x * 2
+        return BEHIND_A_CUT[name](y, cut(y))
+
+    def told(fn, requires_grad):
+        results = fn(torch.arange(6.0).view(2, 3).requires_grad_(requires_grad))
+        bases = [next((k for k, b in enumerate(results) if t._base is b), None) for t in results]
+        seen: list = [bases, [(t._is_view(), t._base is None, t.is_leaf) for t in results]]
+        with torch.no_grad():
+            for t in results:
+                t.mul_(2)
+                seen.append([r._version for r in results])
+        return seen, results
+
+    for requires_grad in (False, True):
+        plain, found = (told(f, requires_grad) for f in (fn, frameloom.jit(fn, backend="eager")))
+        assert found[0] == plain[0]
+        for f, p in zip(found[1], plain[1], strict=True):
+            torch.testing.assert_close(f, p)
+
+
+def test_a_pass_notices_a_write_beside_what_it_saves():
+    def fn(x):
+        d = x.data
+        return d, d[0]
+
+    w = torch.ones(3, requires_grad=True)
+    for side in (fn, frameloom.jit(fn)):
+        whole, row = side(torch.ones(2, 3))
+        out = row * w
+        whole.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.sum().backward()
+
+
+def test_a_question_after_the_base_behind_data():
+    def fn(x):
+        if x.data.squeeze(-1)._base is None:
+            raise ValueError
+        return x + 1
+
+    assert frameloom.jit(fn)(torch.tensor(1.0)) == 2
