@@ -80,7 +80,7 @@ class Parts:
             for n in part.entry:
                 results[n] = shown[n]
             links.append(shown[told] if part.is_linked else None)
-        call.between = [weakref.ref(results[n]) for n in self._between]
+        call.between = [weakref.ref(outputs.result(n)) for n in self._between]
         return outputs.outputs()
 
 
