@@ -135,6 +135,7 @@ VIEWS = {
     "of an input": lambda x: ((a := x.view(-1)), a * 3),
     "pieces": lambda x: ((p := (x * 2).chunk(2))[0], p[1], (p[0] * p[1]).sum()),
     "views of views": lambda x: ((a := (x * 2).t()), (b := a[:1]), (c := b.view(-1)), c + a.sum()),
+    "views of views alone": lambda x: ((a := x[:]), (b := a[:]), b[:], x * 3),
     "lazily conjugated": lambda x: ((z := torch.complex(x, x).conj()), (z * 2).abs()),
 }
 
