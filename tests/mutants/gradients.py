@@ -40,9 +40,9 @@ MUTANTS = [
     ),
     Mutant(
         "views_with_gradients",
-        "jit/gradients.py",
-        "    if step.grad == torch.is_grad_enabled():",
-        "    if True:",
+        "jit/view_outputs.py",
+        "    if step.grad == torch.is_grad_enabled() and not step.inference:",
+        "    if not step.inference:",
         "a view made under no_grad may be written in place",
     ),
     Mutant(
