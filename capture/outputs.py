@@ -82,7 +82,7 @@ class Outputs:
             return fake
         others = {n for n in self._nodes if n is not fake.node}
         if others and (fake.memory.version or fake.node in self._read_by_others):
-            return _above_lazy(fake)
+            return _above_complex(fake)
         return base
 
     def _place_without_history(self, numbers: list[int], fakes: list[Fake]) -> None:
@@ -215,12 +215,15 @@ def _common(fakes: Sequence[Fake]) -> Fake:
             break
         common = together[0]
     above = _above_pieces(common)
-    return _above_lazy(common) if above is None else above
+    return _above_complex(common) if above is None else above
 
 
-def _above_lazy(fake: Fake) -> Fake:
-    """What a lazily conjugated or negated tensor is a view of: as a node's result it would be a view, too, to which autograd refuses writes."""
-    while (fake.is_conj() or fake.is_neg()) and not _is_hidden(fake):
+def _above_complex(fake: Fake) -> Fake:
+    """What complex numbers are a view of.  Lazily conjugated or negated, they would be a view as a node's result, too, to which autograd refuses
+    writes; and where real parts of a node's result are written, autograd takes it to lie at the start of its memory."""
+    # Gradients between what was written to and what is computed from it are the graph's.
+    whole = fake.is_complex() and not fake.memory.version
+    while (whole or fake.is_conj() or fake.is_neg()) and not _is_hidden(fake):
         if fake.view_of is None or not has_history(fake.view_of.parent):
             break
         fake = fake.view_of.parent

@@ -36,6 +36,8 @@ def _record_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     wanted = ({x.dtype}, {torch.float32}) if x.dtype.itemsize == 2 else ({x.dtype},)
     if dtypes and dtypes not in wanted and (x.device.type == "cpu" or len(dtypes) > 1):
         raise Break("op_error", f"{func}: parameters of other dtypes")  # which kernels refuse
+    if not (training or x.is_floating_point()):
+        raise Break("op_error", f"{func} of {x.dtype}")
     if not training:
         out, *saved = recorder.pure(
             aten._native_batch_norm_legit_no_training.default,

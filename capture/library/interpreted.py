@@ -72,10 +72,12 @@ def apply_function(cls: Any, has_setup: bool, *args: Any, **kwargs: Any) -> Any:
 
 
 def _as_output(part: Any, args: tuple[Any, ...], dirty: tuple[Any, ...]) -> Any:
-    """An input handed back unchanged comes out as a view of itself."""
-    if isinstance(part, torch.Tensor) and any(part is a for a in args):
-        return part if any(part is d for d in dirty) else part.view_as(part)
-    return part
+    """An input handed back unchanged comes out as a view of itself; a changed one as it is, or detached where it has a history."""
+    if not isinstance(part, torch.Tensor) or not any(part is a for a in args):
+        return part
+    if not any(part is d for d in dirty):
+        return part.view_as(part)
+    return part.detach() if part.requires_grad else part
 
 
 def scan(

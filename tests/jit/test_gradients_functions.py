@@ -275,6 +275,20 @@ def test_gradients_of_a_function_some_of_whose_results_have_none(cls, fn, place)
     same_training(program)
 
 
+@pytest.mark.parametrize("mode", [False, True])
+@pytest.mark.parametrize("history", [False, True])
+def test_an_input_that_is_changed_where_nothing_is_recorded(history, mode):
+    """It comes out detached if it has a history."""
+
+    def program(jit):
+        x = leaf(3) * 2 if history else torch.ones(3)
+        with torch.set_grad_enabled(mode):
+            made, given = jit(lambda x: (Double.apply(x), x))(x)
+        return facts(made, given), made is x, given is x, made, given
+
+    same_training(program, plain=None)
+
+
 def test_a_history_that_leads_to_no_input(monkeypatch):
     """PyTorch 2.11 refuses to ask for no gradients by another exception than later ones."""
     grad = torch.autograd.grad

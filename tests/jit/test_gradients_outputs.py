@@ -108,6 +108,29 @@ def test_views_made_without_gradient_mode():
     same_training(program)
 
 
+@pytest.mark.parametrize("part", ["real", "imag"])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: ((v := (x * 2)[1:]), v * 2),
+        lambda x: ((v := (x * 2)[1:]), v.detach()),
+        lambda x: ((v := (x * 2)[1:]), v.conj(), v.sum()),
+        lambda x: ((v := (x * 2)[1:]), v.imag.mul_(2)),
+    ],
+)
+def test_real_parts_of_a_view_are_written_behind_the_call(fn, part):
+    """Autograd puts them back where they lie in a memory that begins with what a node gives."""
+
+    def program(jit):
+        x = torch.complex(leaf(3).detach(), torch.ones(3)).requires_grad_()
+        seen, *others = jit(fn)(x)
+        getattr(seen, part).mul_(3)
+        seen.abs().sum().backward()
+        return [seen, *others, x.grad, facts(seen)]
+
+    same_training(program)
+
+
 def test_writing_to_outputs_behind_the_call():
     def program(jit):
         f = jit(lambda x, w: ((y := x @ w), y.view(-1), (x * 2).sum() + w))

@@ -124,6 +124,7 @@ DTYPES = {
     "layer_norm": lambda x: F.layer_norm(x, x.shape[1:]),
     "group_norm": lambda x: F.group_norm(x, 3),
     "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "batch_norm_in_evaluation": lambda x: F.batch_norm(x, x[0, :, 0] * 0, x[0, :, 0] * 0 + 1),
     "instance_norm": F.instance_norm,
     "logsigmoid": F.logsigmoid,
     "softplus": F.softplus,
