@@ -210,7 +210,8 @@ struct Call : Frame {
         for (size_t i = 0; i < program.outputs.size() && result; i++) {
             no_grad.set(!program.outputs[i].recorded);
             int first = program.outputs[i].first;
-            PyObject *item = first < 0 ? output(program.outputs[i]) : Py_NewRef(PyTuple_GET_ITEM(result, first));
+            PyObject *item =
+                first < 0 ? output(program.outputs[i]) : Py_NewRef(PyTuple_GET_ITEM(result, first));
             if (item)
                 PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
             else
