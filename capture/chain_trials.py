@@ -186,6 +186,10 @@ class _Run:
             if t.dtype is not f.dtype or tuple(t.shape) != self._numbers(f.shape):
                 return False
             self.made[id(f)] = t
+            if (
+                (base := t._base) is not None
+            ):  # seen by PyTorch's own function alone; what a gradient comes to may be that
+                self.made.setdefault(id(f.memory.root), base)
             for source in fakes:
                 if f.memory.version or source.memory.version:
                     shares = torch._C._is_alias_of(t, self.made[id(source)])
