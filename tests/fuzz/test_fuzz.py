@@ -158,6 +158,17 @@ def test_interpreted_results_that_share_memory_are_two(modes):
         assert judge(script) is None
 
 
+def test_memory_that_nobody_has_written_is_no_difference():
+    """One side of the judge's leaves memory behind for the other."""
+    script = (
+        "import torch\ndef fn(x):\n    x = x * 1\n    try:\n        y = x.expand(3, 3)\n        torch.cat([y, y], out=y)\n"
+        "    except RuntimeError:\n        return y\n"
+        "STEPS = [(lambda: (torch.ones(3),), '', None)]\nOPTIONS = {}\n"
+    )
+    assert judging._is_unwritten(script, "script", 0, "value of result")
+    assert not judging._is_unwritten(SCRIPT.format("pass"), "script", 0, "value of result")
+
+
 def test_what_eager_computes_roughly_is_rounding():
     """A whole number, which noise leaves: eager's own vectors of it are off by a fifth."""
     script = (
