@@ -262,6 +262,10 @@ class _Run:
         if back is None:
             return True
         roots, leaves = ([*map(self._tensor, some)] for some in (back.roots, back.leaves))
+        if any(
+            tuple(t.shape) != self._numbers(f.shape) for t, f in zip(roots, back.roots, strict=True)
+        ):
+            return False  # another op made it
         seeds = [*map(self._fresh, back.seeds)]
         with torch.autograd.set_multithreading_enabled(False):
             found = torch.autograd.grad(roots, leaves, seeds, allow_unused=True)

@@ -227,6 +227,7 @@ def test_resizing_nothing_is_refused(mode):
         lambda x, y: torch.einsum("ij,kj->ik", x, y),
         lambda x, y: torch.einsum("ij,kj->ki", x, y),
         lambda x, y: torch.kron(x, y),
+        lambda x, y: torch.inner(x, y),  # of single rows a `dot`
     ],
 )
 @pytest.mark.parametrize("shape", [(1, 3, 1), (3, 1, 3), (1, 3, 3), (3, 1, 1)])
