@@ -186,6 +186,10 @@ class _Run:
             if t.dtype is not f.dtype or tuple(t.shape) != self._numbers(f.shape):
                 return False
             self.made[id(f)] = t
+            if (
+                (base := t._base) is not None
+            ):  # seen by PyTorch's own function alone; what a gradient comes to may be that
+                self.made.setdefault(id(f.memory.root), base)
             for source in fakes:
                 if f.memory.version or source.memory.version:
                     shares = torch._C._is_alias_of(t, self.made[id(source)])
@@ -258,6 +262,10 @@ class _Run:
         if back is None:
             return True
         roots, leaves = ([*map(self._tensor, some)] for some in (back.roots, back.leaves))
+        if any(
+            tuple(t.shape) != self._numbers(f.shape) for t, f in zip(roots, back.roots, strict=True)
+        ):
+            return False  # another op made it
         seeds = [*map(self._fresh, back.seeds)]
         with torch.autograd.set_multithreading_enabled(False):
             found = torch.autograd.grad(roots, leaves, seeds, allow_unused=True)

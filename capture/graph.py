@@ -252,6 +252,14 @@ class CapturedGraph:
         return dict(zip(self.mutated, self.counts, strict=True))
 
     @cached_property
+    def repeated(self) -> dict[int, int]:
+        """The outputs that are the very tensor that an earlier one is, as where autograd hands one gradient to several inputs; views of it have
+        nodes of their own."""
+        nodes: Any = self.graph.output_node().args[0]
+        first = {n: k for k, n in reversed([*enumerate(nodes)])}
+        return {k: first[n] for k, n in enumerate(nodes) if first[n] < k}
+
+    @cached_property
     def gm(self) -> torch.fx.GraphModule:
         """The graph as a module.  Making one writes and compiles its Python code, which only those who ask for it pay for."""
         return module_of(self.constants, self.graph)

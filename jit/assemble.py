@@ -146,6 +146,7 @@ def assemble(
         owned=captured.owned,
         recorded_views=captured.recorded_views,
         views=captured.views,
+        repeated=captured.repeated,
         otherwise=partial(_op_by_op, without_examples(captured))
         if any(isinstance(s, DrawCall) for s in steps)
         else None,

@@ -204,8 +204,9 @@ bool Parser::output(PyObject *item) {
 // Outputs that share memory are views of one tensor, as eager's are: of that which is all of it, if it is
 // returned, or else of one that nobody sees.
 bool Parser::share_bases() {
-    PyObject *told = field(spec, "views"), *recorded = field(spec, "recorded_views");
-    if (told == nullptr || recorded == nullptr) return false;
+    PyObject *told = field(spec, "views"), *recorded = field(spec, "recorded_views"),
+             *repeated = field(spec, "repeated");
+    if (told == nullptr || recorded == nullptr || repeated == nullptr) return false;
     std::map<int, std::vector<Output *>> sharing;
     for (size_t i = 0; i < program->outputs.size(); i++) {
         Output &output = program->outputs[i];
@@ -213,10 +214,15 @@ bool Parser::share_bases() {
         if (PyObject *number = PyLong_FromSize_t(i)) {
             output.is_view = PySet_Contains(told, number) > 0;
             output.recorded = PySet_Contains(recorded, number) > 0;
+            if (PyObject *first = PyDict_GetItemWithError(repeated, number)) {
+                output.first = (int)PyLong_AsLong(first);
+                if (output.first < 0 || output.first >= (int)i)
+                    wrong("an output repeats one that does not come before it");
+            }
             Py_DECREF(number);
         }
         if (PyErr_Occurred()) return false;
-        if (program->views[output.number].buffer >= program->input_count)
+        if (output.first < 0 && program->views[output.number].buffer >= program->input_count)
             sharing[program->views[output.number].buffer].push_back(&output);
     }
     for (auto &[buffer, outputs] : sharing) {

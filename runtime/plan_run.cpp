@@ -209,7 +209,9 @@ struct Call : Frame {
         PyObject *result = PyTuple_New((Py_ssize_t)program.outputs.size());
         for (size_t i = 0; i < program.outputs.size() && result; i++) {
             no_grad.set(!program.outputs[i].recorded);
-            PyObject *item = output(program.outputs[i]);
+            int first = program.outputs[i].first;
+            PyObject *item =
+                first < 0 ? output(program.outputs[i]) : Py_NewRef(PyTuple_GET_ITEM(result, first));
             if (item)
                 PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
             else

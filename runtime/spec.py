@@ -8,8 +8,8 @@ calls at any depth, in grids, in `bytes_moved` and `arena_bytes`, and as an outp
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -218,6 +218,9 @@ class PlanSpec:
     # The outputs that are made in the caller's gradient mode where they are views.
     recorded_views: frozenset[int] = frozenset()
     views: frozenset[int] = frozenset()  # the outputs that are views also where they are alone
+    repeated: Mapping[int, int] = field(
+        default_factory=dict
+    )  # outputs that are the object of an earlier one
     sizes: tuple[SizeCall, ...] = ()
     keys: tuple[int, ...] = ()  # those of `sizes` that decide the others
     # Called once, with the plan and the values of `keys`, when the same come often; Plan.settle takes what is made of that.

@@ -97,6 +97,7 @@ class _Plan:
         self.counts = {k: n for k, n in captured.versions.items() if not examples[k].is_inference()}
         self.restarts = captured.restarts
         self.views = captured.views
+        self.repeated = captured.repeated
         self.recorded_views = captured.recorded_views
         self.run = partial(interp.run, program)
         if sources:
@@ -123,14 +124,18 @@ class _Plan:
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
         given = dict(zip(self.program.inputs, inputs, strict=True))
         found: list[Any] = []
-        places: dict[Any, int] = {}
+        shown: dict[View, Any] = {}
         for k, (o, m) in enumerate(zip(self.program.outputs, made, strict=True)):
-            first = places.setdefault((o, k if k in self.views else None), k)
-            if isinstance(o, View) and first < k:  # autograd counts who holds a gradient
-                found.append(found[first])
+            if isinstance(o, View) and k in self.repeated:
+                found.append(found[self.repeated[k]])
                 continue
             with torch.set_grad_enabled(k in self.recorded_views and torch.is_grad_enabled()):
+                if o in shown:
+                    found.append(_view_of(shown[o]))  # they count their writes together
+                    continue
                 found.append(_output(o, m, given, k in self.views))
+            if isinstance(o, View) and o.buffer not in given:
+                shown[o] = found[-1]
         return tuple(found)
 
 
@@ -142,11 +147,13 @@ def _output(output: Any, made: Any, given: dict[Buffer, Any], is_view: bool) -> 
         return made
     base = given.get(output.buffer)
     if base is None:
-        alone = made.data
-        view = strided_view(alone, 0, made.shape, made.stride(), made.dtype)
-        return view if is_view else alone
+        return _view_of(made.data) if is_view else made.data
     first = base.storage_offset() * base.element_size() // made.element_size()
     return strided_view(base, made.storage_offset() - first, made.shape, made.stride(), made.dtype)
+
+
+def _view_of(whole: Any) -> Any:
+    return strided_view(whole, 0, whole.shape, whole.stride(), whole.dtype)
 
 
 def _can_run(program: Program) -> bool:

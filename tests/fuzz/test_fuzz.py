@@ -146,6 +146,29 @@ def stopped_once(verdict, then):
     return lambda items, way: iter([left.pop()]) if left else then(items, way)
 
 
+@pytest.mark.parametrize("modes", ["", "inference"])
+def test_interpreted_results_that_share_memory_are_two(modes):
+    script = (
+        "import torch\ndef fn(x):\n    t = x * 2\n    return t, t.view_as(x), t.detach()\n"
+        "def drive(fn, x):\n    made = fn(x)\n    made[0].add_(1)\n"
+        "    return made, [t._version for t in made if not t.is_inference()]\n"
+        f"STEPS = [(lambda: (torch.ones(3),), {modes!r}, None)]\nOPTIONS = {{}}\n"
+    )
+    with within("loops"):
+        assert judge(script) is None
+
+
+def test_memory_that_nobody_has_written_is_no_difference():
+    """One side of the judge's leaves memory behind for the other."""
+    script = (
+        "import torch\ndef fn(x):\n    x = x * 1\n    try:\n        y = x.expand(3, 3)\n        torch.cat([y, y], out=y)\n"
+        "    except RuntimeError:\n        return y\n"
+        "STEPS = [(lambda: (torch.ones(3),), '', None)]\nOPTIONS = {}\n"
+    )
+    assert judging._is_unwritten(script, "script", 0, "value of result")
+    assert not judging._is_unwritten(SCRIPT.format("pass"), "script", 0, "value of result")
+
+
 def test_what_eager_computes_roughly_is_rounding():
     """A whole number, which noise leaves: eager's own vectors of it are off by a fifth."""
     script = (

@@ -261,6 +261,18 @@ def test_an_expanded_gradient_is_handed_on_as_it_is():
     assert gradient.stride() == (0, 0)
 
 
+@pytest.mark.parametrize("jit", [lambda fn: fn, frameloom.jit])
+def test_one_gradient_of_several_inputs_is_one_object(jit):
+    x, y = leaf(3), leaf(3)
+    fn = jit(lambda x, y: (x + y) ** 2)
+    a, b = torch.autograd.grad(fn(x, y).sum(), (x, y))
+    assert a is b
+    assert not b._is_view()
+    fn(x, y).sum().backward()
+    assert x.grad.data_ptr() != y.grad.data_ptr()
+    assert not x.grad._is_view() and not y.grad._is_view()
+
+
 @pytest.mark.parametrize(
     "fn",
     [

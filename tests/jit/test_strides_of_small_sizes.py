@@ -219,3 +219,24 @@ def test_resizing_nothing_is_refused(mode):
         x = torch.rand(1, 1, size)
         with pytest.raises(RuntimeError, match="greater than 0") if size == 1 else nullcontext():
             assert jitted(x).shape == (1, 1, 4)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y: torch.einsum("ij,kj->ik", x, y),
+        lambda x, y: torch.einsum("ij,kj->ki", x, y),
+        lambda x, y: torch.kron(x, y),
+        lambda x, y: torch.inner(x, y),  # of single rows a `dot`
+    ],
+)
+@pytest.mark.parametrize("shape", [(1, 3, 1), (3, 1, 3), (1, 3, 3), (3, 1, 1)])
+def test_gradients_of_what_ends_in_a_view_that_only_its_function_sees(fn, shape):
+    n, m, k = shape
+    strides = []
+    for f in (fn, frameloom.jit(fn, dynamic=True)):
+        f(torch.ones(2, 2), torch.ones(4, 2))
+        x, y = torch.ones(n, m).requires_grad_(), torch.ones(k, m).requires_grad_()
+        f(x, y).sum().backward()
+        strides.append((x.grad.stride(), y.grad.stride()))
+    assert strides[0] == strides[1]

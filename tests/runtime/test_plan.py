@@ -57,11 +57,12 @@ def view(number, shape, strides=None, offset=0, dtype=torch.float32):
     return ViewSpec(number, shape, strides or contiguous(shape), offset, dtype)
 
 
-def plan(inputs, buffers, steps, outputs, arena_bytes=0):
+def plan(inputs, buffers, steps, outputs, **more):
     """A plan whose inputs look like these tensors."""
     first = tuple(buffer("input", tuple(t.shape), t.stride(), t.dtype) for t in inputs)
+    more = {"arena_bytes": 0} | more
     return _runtime.Plan(
-        PlanSpec(len(inputs), first + tuple(buffers), tuple(steps), tuple(outputs), arena_bytes)
+        PlanSpec(len(inputs), first + tuple(buffers), tuple(steps), tuple(outputs), **more)
     )
 
 
@@ -700,6 +701,7 @@ def test_wrong_plans(kernel):
             buffers=[buffer("extern", S)], steps=[KernelCall(kernel("nothing"), (1,))], outputs=[]
         ),
         dict(buffers=[buffer("input", S)], steps=[], outputs=[]),
+        dict(buffers=[], steps=[], outputs=[view(0, S)], repeated={0: 0}),
     ]
     for case in wrong:
         with pytest.raises(ValueError):
