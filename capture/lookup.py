@@ -87,7 +87,12 @@ def is_data_descriptor(found: Any) -> bool:
 
 def is_programs(found: Any) -> bool:
     """Whether a raw attribute is code that the program gives to a class: it may read, and do, anything.  That of `enum` and its like depends on the class alone."""
-    return isinstance(found, FunctionType) and found.__module__ not in ("enum", "typing", "abc", "inspect")
+    return isinstance(found, FunctionType) and found.__module__ not in (
+        "enum",
+        "typing",
+        "abc",
+        "inspect",
+    )
 
 
 def asks_program(cls: type, names: Iterable[str]) -> bool:
