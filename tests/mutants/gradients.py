@@ -40,8 +40,8 @@ MUTANTS = [
     ),
     Mutant(
         "views_with_gradients",
-        "jit/gradients.py",
-        "    if step.grad == torch.is_grad_enabled():",
+        "jit/view_outputs.py",
+        "    if step.grad == torch.is_grad_enabled() and not step.inference:",
         "    if True:",
         "a view made under no_grad may be written in place",
     ),
