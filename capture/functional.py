@@ -19,7 +19,7 @@ from frameloom.capture.fake import Fake
 from frameloom.capture.values.base import Avoid
 from frameloom.capture.written_arguments import form_on_copies
 from frameloom.errors import Break
-from frameloom.ir.size import Int
+from frameloom.ir.size import Int, same
 from frameloom.ir.strides import overlaps
 
 aten = torch.ops.aten
@@ -170,6 +170,13 @@ def lie_as(node: Any, fake: Fake) -> None:
     several.meta["val"] = tuple(values)
 
 
+def lie_alike(value: Fake, target: Fake) -> bool:
+    """Where sizes are 0 or 1, too: a library call gives its result its own strides, and the program sees the target's."""
+    numbers = zip(value.shape, value.stride(), target.stride(), strict=True)
+    small = all(same(s, t) for n, s, t in numbers if type(n) is int and n <= 1)
+    return small and same_layout(value, target)
+
+
 SCATTERS = {
     aten.select.int: aten.select_scatter.default,
     aten.slice.Tensor: aten.slice_scatter.default,
@@ -203,9 +210,10 @@ def _put_back(child: Fake, parent: Fake, node: Any, tape: Tape) -> Any:
             node = tape.emit(
                 aten.clone.default, (node,), {"memory_format": torch.contiguous_format}
             )
-        if parent.is_contiguous():  # with strides of its own where a size is 1
-            return tape.emit(aten.view.default, (node, list(parent.shape)), {}, like=parent)
         node = tape.emit(aten.view.default, (node, list(parent.shape)), {})
+        if lie_alike(node.meta["val"], parent):
+            lie_as(node, parent)
+            return node
         return tape.emit(aten.copy.default, (parent, node), {}, like=parent)
     if view.func is aten.expand.default and child.shape == parent.shape:
         return node

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.joint import wants_gradients
 from frameloom.errors import Skip
 
 if TYPE_CHECKING:
@@ -27,19 +28,24 @@ class Modes:
 def modes_of(outputs: Sequence[TensorValue]) -> Modes | None:
     """None where they are those in which the graph is called."""
     now = torch.is_inference_mode_enabled()
-    made = [n for n, value in enumerate(outputs) if value.fake.memory.input is None]  # type: ignore[attr-defined]
-    memories = {n: outputs[n].fake.memory for n in made}  # type: ignore[attr-defined]
-    other = tuple([n for n in made if memories[n].inference is not now])
-    follows = any(value.fake.requires_grad for value in outputs)
-    if not other and not (now and follows):
+    fakes: list[Any] = [value.fake for value in outputs]
+    made = [n for n, fake in enumerate(fakes) if fake.memory.input is None]
+    memories = {n: fakes[n].memory for n in made}
+    # Autograd notes of views of inputs, too, in which mode they were made, and says so where it refuses a write.
+    views = [f.view_of for f in fakes if f.memory.input is not None and f.view_of is not None]
+    modes = [*(memories[n].inference for n in made), *(view.inference for view in views)]
+    follows = wants_gradients(fakes)
+    if all(mode is now for mode in modes) and not (now and follows):
         return None
-    if len(other) == len(made) and not follows:
-        return Modes(not now, False, ())
+    if not any(mode is now for mode in modes) and not follows:
+        return Modes(not now, now and any(view.grad for view in views), ())
     mode = now and not follows
     copied = tuple([n for n in made if memories[n].inference is not mode])
     shared = [id(memory) for memory in memories.values()]
     if any(shared.count(id(memories[n])) > 1 for n in copied):
         raise Skip("views of a tensor made in inference mode, beside tensors made outside of it")
+    if mode is now and not copied and not follows:
+        return None
     return Modes(mode, follows, copied)
 
 

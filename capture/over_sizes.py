@@ -6,6 +6,7 @@ Each does what the function does, step by step; where it would not, it returns N
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,13 +45,30 @@ def _check_cell(x: Any, hidden: Any, w_ih: Any, w_hh: Any, gates: int) -> None:
 # --- moments, whose derivatives divide by a count
 
 
-def _var(x: Any, *args: Any, **kwargs: Any) -> Any:
-    found = _wide_var(x, *args, **kwargs)
-    return found if found is NotImplemented else found.to(x.dtype)
+class _Moment(torch.autograd.Function):
+    """A variance, or its root: saves what eager saves, and has eager's derivative.  Source: `var_backward` and `std_backward` of
+    torch/csrc/autograd/FunctionsManual.cpp.  What is computed op by op has its own, for gradients of gradients."""
+
+    @staticmethod
+    def forward(
+        context: Any, x: Any, made: tuple[Any], dims: list[int], keepdim: bool, freedom: Any, root: bool
+    ) -> Any:  # fmt: skip
+        context.save_for_backward(x, *made * root)
+        context.given = dims, keepdim, freedom
+        return made[0]
+
+    @staticmethod
+    def backward(context: Any, grad: Any) -> Any:
+        dims, keepdim, freedom = context.given
+        x, *root = context.saved_tensors
+        for found in root:
+            grad = torch.where(found == 0, 0, grad / (found * 2))
+        for d in sorted(d % x.dim() for d in dims) if not keepdim and x.dim() > 1 else ():
+            grad = grad.unsqueeze(d)
+        return grad * 2 / freedom * (x - x.mean(dims, keepdim=True)), *[None] * 5
 
 
-def _wide_var(x: Any, *args: Any, **kwargs: Any) -> Any:
-    """In doubles on the CPU, as eager's kernel computes it."""
+def _moment(root: bool, x: Any, *args: Any, **kwargs: Any) -> Any:
     given = dict(zip(("dim", "unbiased", "keepdim"), args, strict=False)) | kwargs
     if isinstance(given.get("dim"), bool):  # var(unbiased)
         given = {**kwargs, "unbiased": given["dim"]}
@@ -67,21 +85,17 @@ def _wide_var(x: Any, *args: Any, **kwargs: Any) -> Any:
         count = count * x.shape[d]
     if not count > correction:  # eager warns
         return NotImplemented
-    # Eager saves the tensor itself; this does, too, and changes nothing.
-    same = F.leaky_relu(x, 1.0)
-    if x.device.type == "cpu":
-        x, same = x.double(), same.double()
-    deviation = x - same.mean(dims, keepdim=True)
-    return (deviation * deviation).sum(dims, keepdim=keepdim) / (count - correction)
+    freedom = count - correction
+    wide = x.double() if x.device.type == "cpu" else x  # as eager's kernel computes it
+    deviation = wide - wide.mean(dims, keepdim=True)
+    found = (deviation * deviation).sum(dims, keepdim=keepdim) / freedom
+    if root:  # where it is 0, eager gives no gradient
+        positive = torch.where(found == 0, 1.0, found)
+        found = torch.where(found == 0, found.detach(), positive.sqrt())
+    return _Moment.apply(x, (found.to(x.dtype),), dims, keepdim, freedom, root)  # type: ignore[no-untyped-call]
 
 
-def _std(x: Any, *args: Any, **kwargs: Any) -> Any:
-    found = _wide_var(x, *args, **kwargs)
-    if found is NotImplemented:
-        return found
-    # Where it is 0, eager gives no gradient; and it saves its result, as `relu` does, which changes nothing here.
-    root = torch.where(found == 0, 1.0, found).sqrt()
-    return torch.where(found == 0, found.detach(), root).to(x.dtype).relu()
+_var, _std = partial(_moment, False), partial(_moment, True)
 
 
 # --- for the recorder

@@ -376,11 +376,15 @@ class Recorder(TorchDispatchMode):
             # Autograd does not take back what a write has made of a history.
             raise Avoid(lost.site)
 
+    def meet_histories(self, outputs: Sequence[Fake]) -> None:
+        """Autograd makes those of views anew where their base was written to."""
+        self.site = None
+        with self:
+            meet_histories(outputs)
+
     def finish(self, outputs: Sequence[Fake]) -> CapturedGraph:
         """Close the graph.  Outputs alias inputs and each other as the program's tensors do."""
-        self.site = None
-        with self:  # autograd makes those of views anew where their base was written to
-            meet_histories(outputs)
+        self.meet_histories(outputs)
         if wants_gradients(outputs):
             avoid_parts(self)
         check_memory_behind(outputs)

@@ -10,7 +10,6 @@ from frameloom.capture.aten_op import (
     is_out,
     one_needs_another,
     plain_arguments,
-    same_layout,
     tensors_of,
 )
 from frameloom.capture.fake import Fake
@@ -20,13 +19,13 @@ from frameloom.capture.functional import (
     counts,
     current,
     functional_form,
+    lie_alike,
     lie_as,
     write,
 )
 from frameloom.capture.refused_writes import refusal
 from frameloom.capture.shapes import expands_to
 from frameloom.errors import Break
-from frameloom.ir.size import same
 
 if TYPE_CHECKING:
     from frameloom.capture.record import Recorder
@@ -110,18 +109,11 @@ def conform(recorder: Recorder, value: Fake, target: Fake, func: Any) -> Any:
                 "op_error", f"{func}: result type {value.dtype} can't be cast to {target.dtype}"
             )
         value = recorder.pure(aten._to_copy.default, (value,), {"dtype": target.dtype})
-    if _lie_alike(value, target):
+    if lie_alike(value, target):
         node = current(value, recorder)
         lie_as(node, target)
         return node
     return recorder.emit(aten.copy.default, (target, value), {}, like=target)
-
-
-def _lie_alike(value: Fake, target: Fake) -> bool:
-    """Where sizes are 0 or 1, too: a library call gives its result its own strides, and the program sees the target's."""
-    numbers = zip(value.shape, value.stride(), target.stride(), strict=True)
-    small = all(same(s, t) for n, s, t in numbers if type(n) is int and n <= 1)
-    return small and same_layout(value, target)
 
 
 def _copied(recorder: Recorder, target: Fake, source: Any) -> Any:
@@ -134,7 +126,7 @@ def _copied(recorder: Recorder, target: Fake, source: Any) -> Any:
         not recorder.notes_nodes  # gradients may come in other layouts, and the target keeps its own
         and source.shape == target.shape
         and source.dtype == target.dtype
-        and _lie_alike(source, target)
+        and lie_alike(source, target)
     ):
         return recorder.emit(aten.clone.default, (source,), {}, like=target)
     return recorder.emit(aten.copy.default, (target, source), {}, like=target)

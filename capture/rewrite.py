@@ -30,7 +30,7 @@ from frameloom.capture.casts import is_cast, watching
 from frameloom.capture.detached import detach_some, detached
 from frameloom.capture.foreseen import forgetting
 from frameloom.capture.freezing import frozen
-from frameloom.capture.inference import modes_of, run_in_modes
+from frameloom.capture.inference import Modes, modes_of, run_in_modes
 from frameloom.capture.instr import argument_names, assemble, decode
 from frameloom.capture.late_sizes import assumed, avoid_late, checks_sizes
 from frameloom.capture.leave import Leaver, frame_spec
@@ -87,7 +87,7 @@ class Piece:
         self.outputs = tensors_in(self.needed)
         check_that_leaves_stay_inside(t, self.outputs)
         self.detached = detached([v.fake for v in self.outputs], t.went_back > 0)
-        self.modes = modes_of(self.outputs)
+        self.modes: Modes | None = None
         self.spent = Used(t, self.outputs, not capture.compiler.options.fullgraph)
         self.graph: CapturedGraph | None = None
         self.compiled: Any = None
@@ -100,6 +100,8 @@ class Piece:
         apart: list[Any] = []
         if t.recorder.n_ops or self.outputs or t.recorder.numbers.checked or assumed(t.recorder):
             try:
+                t.recorder.meet_histories([v.fake for v in self.outputs])
+                self.modes = modes_of(self.outputs)
                 self.graph = t.recorder.finish(without_histories(t, self.outputs, self.spent.which))
             except Break as cause:
                 avoid_late(t.recorder)

@@ -96,6 +96,19 @@ def test_written_through_another_shape_keeps_strides_of_dimensions_of_size_one(s
     check(f, torch.rand(*shape))
 
 
+@pytest.mark.parametrize("name", ["unsqueezed", "behind", "flat", "squeezed", "of_row"])
+@pytest.mark.parametrize("shape", [(8, 1), (1, 4)])
+def test_graphs_of_ops_keep_them_too(shape, name):
+    def f(x):
+        t = x[::2].transpose(0, -1).sigmoid()
+        RESHAPED[name](t).mul_(2)
+        return t, t + 0
+
+    x = torch.rand(*shape)
+    found = frameloom.jit(f, backend="eager")(x)
+    assert [t.stride() for t in found] == [t.stride() for t in f(x)]
+
+
 @pytest.mark.parametrize("fn", [torch.unsafe_chunk, torch.Tensor.unsafe_split])
 def test_views_of_which_schemas_say_nothing(fn):
     def f(x):

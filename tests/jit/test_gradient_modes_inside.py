@@ -165,3 +165,39 @@ def test_elements_of_another_dtype_in_inference_mode(use, given, dtype):
         return made, x + 1
 
     agree(fn, lambda: (torch.ones(3, 3),))
+
+
+def views_of_an_input_that_is_changed(x):
+    part = x[1:]
+    x.unsqueeze_(0)
+    return part
+
+
+VIEWS_IN_INFERENCE_MODE = [
+    views_of_an_input_that_is_changed,
+    lambda x: (x[1:], x * 2)[0],
+    lambda x: (x[1:], x.t(), x * 2)[1],
+    lambda x: x[1:].detach(),
+]
+
+
+@pytest.mark.parametrize("has_history", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("fn", VIEWS_IN_INFERENCE_MODE)
+def test_a_refused_write_tells_the_mode_of_a_view(fn, inside, has_history):
+    def within(x):
+        with torch.inference_mode(inside):
+            return fn(x)
+
+    found = []
+    for side in (within, frameloom.jit(within, backend="eager")):
+        w = torch.ones(3, 3, requires_grad=True)
+        x = w * 2 if has_history else torch.ones(3, 3)
+        with torch.inference_mode(not inside):
+            view = side(x)
+        try:
+            view.mul_(w.sum())
+            found.append("taken")
+        except RuntimeError as error:
+            found.append(str(error))
+    assert found[0] == found[1]

@@ -181,3 +181,27 @@ def test_a_variance_of_any_sizes_saves_its_tensor(fn):
         assert passes == expected
         if want is not None:
             torch.testing.assert_close(got, want)
+
+
+MOMENTS = [
+    lambda x: x.var(),
+    lambda x: x.var(-1, keepdim=True),
+    lambda x: torch.var(x, (0, 1), unbiased=False),
+    lambda x: x.std(0, correction=0),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("fn", MOMENTS)
+def test_derivatives_of_moments_of_any_sizes_round_and_overflow_as_eagers(fn, dtype):
+    jitted = frameloom.jit(fn, dynamic=True, backend="eager")
+    whole = torch.arange(12.0).view(3, 4) + 0.3
+    infinite, same = whole.clone(), torch.full((3, 4), 1.25)
+    infinite[1, 2] = float("inf")
+    for given in (whole, infinite, whole * 100, same):
+        found = []
+        for side in (fn, jitted):
+            x = given.to(dtype).requires_grad_()
+            side(x).sum().backward()
+            found.append(x.grad)
+        torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-6, equal_nan=True)
