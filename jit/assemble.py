@@ -184,15 +184,15 @@ def counting(plan: Any, counts: Mapping[int, int]) -> Any:
         return plan
 
     def run(*inputs: Any) -> Any:
-        written = tuple([inputs[k] for k in counts])
-        if any([t.is_inference() for t in written]):  # which have no versions
-            return plan(*inputs)
-        before = [t._version for t in written]
+        written = [(inputs[k], n) for k, n in counts.items() if not inputs[k].is_inference()]
+        tensors = tuple([t for t, _ in written])
+        before = tuple([t._version for t in tensors])
         try:
             return plan(*inputs)
         finally:
-            after = [n + count for n, count in zip(before, counts.values(), strict=True)]
-            torch._C._autograd._unsafe_set_version_counter(written, tuple(after))
+            torch._C._autograd._unsafe_set_version_counter(tensors, before)
+            for t, count in written:  # what shares memory shares its version: these add up
+                torch._C._increment_version([t] * count)
 
     return run
 

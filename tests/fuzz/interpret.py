@@ -108,7 +108,7 @@ class _Plan:
 
     @frameloom.disable
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        versions = [(inputs[k], inputs[k]._version + n) for k, n in self.counts.items()]
+        versions = [(inputs[k], inputs[k]._version, n) for k, n in self.counts.items()]
         generator = torch.get_rng_state() if _draws_too else None
         with reference.as_a_plan():
             given = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]
@@ -120,8 +120,10 @@ class _Plan:
                 if generator is not None:
                     torch.set_rng_state(generator)
                 raise _capture.RunPlainly(error) from None
-        for tensor, version in versions:
+        for tensor, version, _ in versions:
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+        for tensor, _, count in versions:  # of one memory, they add up
+            torch._C._increment_version([tensor] * count)
         given = dict(zip(self.program.inputs, inputs, strict=True))
         found: list[Any] = []
         shown: dict[View, Any] = {}

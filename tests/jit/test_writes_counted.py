@@ -47,7 +47,25 @@ def broken(x):
     x[0] = 2
 
 
+def pieces_behind_a_break(x):
+    pieces = [*x.unbind(0)]
+    print(end="")
+    for piece in pieces:
+        piece.add_(1)
+
+
+def beside_tensors_of_inference_mode(x):
+    with torch.inference_mode():
+        other = torch.ones(3)
+        print(end="")
+        other.add_(1)
+        x.add_(1)
+        x.mul_(2)
+
+
 PROGRAMS = {
+    "pieces": pieces_behind_a_break,
+    "inference": beside_tensors_of_inference_mode,
     "two": lambda x: (x.add_(1), x.mul_(2)),
     "through views": lambda x: (x[0].add_(1), x.view(-1)[1:].zero_(), x.t().sub_(1)),
     "detached and data": lambda x: (x.detach().add_(1), x.data.mul_(2)),
