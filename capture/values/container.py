@@ -292,15 +292,19 @@ class SliceValue(Value):
         r.code.emit("BUILD_SLICE", 3)
 
 
+PLAIN = frozenset(LITERALS)
+
+
 def plain(value: Value) -> Any:
     """The Python object of a constant, which C functions may be given; `value` must have been looked at."""
     found = getattr(value, "found", value)
     if found is None:
         raise NotConstant(value)
     known = found.constant()
-    if (isinstance(found, ConstValue) or isinstance(known, type)) and (
-        type(known) not in LITERALS and has_programs_methods(type(known))
-    ):
+    of = type(known)
+    if of in PLAIN:
+        return known
+    if (isinstance(found, ConstValue) or isinstance(known, type)) and has_programs_methods(of):
         raise NotConstant(value)
     return known
 
