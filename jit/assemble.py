@@ -188,11 +188,13 @@ def counting(plan: Any, counts: Mapping[int, int]) -> Any:
         tensors = tuple([t for t, _ in written])
         before = tuple([t._version for t in tensors])
         try:
-            return plan(*inputs)
+            made = plan(*inputs)
         finally:
             torch._C._autograd._unsafe_set_version_counter(tensors, before)
-            for t, count in written:  # what shares memory shares its version: these add up
-                torch._C._increment_version([t] * count)
+        # Not where it raises: the call starts anew then.  What shares memory shares its version, so that these add up.
+        for t, count in written:
+            torch._C._increment_version([t] * count)
+        return made
 
     return run
 

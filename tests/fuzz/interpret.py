@@ -16,6 +16,7 @@ import torch
 
 import frameloom
 from frameloom import pipeline, reference
+from frameloom.assemble import counting
 from frameloom.backends import Texts, generate_all
 from frameloom.capture import _capture
 from frameloom.capture.aten_op import may_raise
@@ -92,38 +93,31 @@ class _Plan:
     """What a native plan does, by an interpreter."""
 
     def __init__(self, program: Program, captured: CapturedGraph, sources: Sequence[Any]) -> None:
-        examples = captured.examples
         self.program = program
-        self.counts = {k: n for k, n in captured.versions.items() if not examples[k].is_inference()}
         self.restarts = captured.restarts
         self.views = captured.views
         self.repeated = captured.repeated
         self.recorded_views = captured.recorded_views
-        self.run = partial(interp.run, program)
+        run: Any = lambda *inputs: interp.run(program, inputs)
         if sources:
             from tests.codegen.interpreted_gpu import InterpretedPlan
 
-            plan = InterpretedPlan(captured, program, None, sources, room=0)
-            self.run = lambda inputs: plan(*inputs)
+            run = InterpretedPlan(captured, program, None, sources, room=0)
+        self.run = counting(run, captured.versions)
 
     @frameloom.disable
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        versions = [(inputs[k], inputs[k]._version, n) for k, n in self.counts.items()]
         generator = torch.get_rng_state() if _draws_too else None
         with reference.as_a_plan():
             given = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]
             try:
-                made = self.run(given)
+                made = self.run(*given)
             except Exception as error:  # behind nothing that is written
                 if not self.restarts:
                     raise
                 if generator is not None:
                     torch.set_rng_state(generator)
                 raise _capture.RunPlainly(error) from None
-        for tensor, version, _ in versions:
-            torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
-        for tensor, _, count in versions:  # of one memory, they add up
-            torch._C._increment_version([tensor] * count)
         given = dict(zip(self.program.inputs, inputs, strict=True))
         found: list[Any] = []
         shown: dict[View, Any] = {}

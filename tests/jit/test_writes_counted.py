@@ -1,5 +1,7 @@
 """Which writes autograd counts, and how often: those of ops on lists, none through `.data`."""
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -87,3 +89,15 @@ def test_versions_rise_as_often_as_in_eager(name, options):
     for call in (1, 2):
         f(y)
         assert y._version == call * x._version
+
+
+@pytest.mark.parametrize("options", [{}, {"backend": "eager"}], ids=str)
+def test_nothing_is_counted_of_a_call_that_raises_before_it_writes(options):
+    def program(x, a):
+        x.add_(torch.linalg.cholesky(a).sum())
+
+    f, x = jit(program, **options), torch.zeros(2)
+    for sign, version in ((1, 1), (-1, 1), (1, 2)):
+        with contextlib.nullcontext() if sign > 0 else pytest.raises(RuntimeError):
+            f(x, sign * torch.eye(2))
+        assert x._version == version
