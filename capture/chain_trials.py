@@ -186,9 +186,8 @@ class _Run:
             if t.dtype is not f.dtype or tuple(t.shape) != self._numbers(f.shape):
                 return False
             self.made[id(f)] = t
-            if (
-                (base := t._base) is not None
-            ):  # seen by PyTorch's own function alone; what a gradient comes to may be that
+            # PyTorch's own function may have made it as a view of what nobody else sees, to which a gradient comes.
+            if (base := t._base) is not None:
                 self.made.setdefault(id(f.memory.root), base)
             for source in fakes:
                 if f.memory.version or source.memory.version:

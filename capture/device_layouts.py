@@ -392,9 +392,8 @@ def _ldexp(meta: Any, x: Any, exponent: Any) -> Any:
     )
     product = pointwise(aten.mul.Tensor, x.meta, power.meta)
     laid = as_converted(aten.mul.Tensor, product, (x, power), {})
-    return empty_strided(
-        meta.shape, laid.stride(), meta.dtype
-    )  # no 16-bit float becomes a wider one
+    # No 16-bit float becomes a wider one.
+    return empty_strided(meta.shape, laid.stride(), meta.dtype)
 
 
 HALVES = (torch.float16, torch.bfloat16)

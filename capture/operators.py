@@ -67,8 +67,8 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
     """A binary operator, a comparison, or an in-place operator."""
     left, right = t.look(left), t.look(right)
     # Numbers come most often: nothing else is asked of them.
-    literal = type(left) is ConstValue is type(right) and type(left.real) in PLAIN
-    if not (literal and type(right.real) in PLAIN) and (_speaks(left, fn) or _speaks(right, fn)):  # type: ignore[attr-defined]
+    literal = type(left) is ConstValue is type(right) and type(left.real) in LITERALS
+    if not (literal and type(right.real) in LITERALS) and (_speaks(left, fn) or _speaks(right, fn)):  # type: ignore[attr-defined]
         result = _special_binary(t, fn, left, right)
         if result is not None:
             return result
@@ -119,12 +119,9 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
     return t.evaluate(IN_PLACE[fn][1] if fn in IN_PLACE else fn, [left, right], {})
 
 
-PLAIN = frozenset(LITERALS)
-
-
 def _speaks(value: Value, fn: Callable[..., Any], name: str = "") -> bool:
     """Whether code of the program says what an operator makes of a constant or a class; `name`: the method of one operand."""
-    if not isinstance(value, ConstValue | ClassValue) or value.type() in PLAIN:
+    if not isinstance(value, ConstValue | ClassValue) or value.type() in LITERALS:
         return False
     own, plain = IN_PLACE.get(fn, (name, fn))
     also = "__eq__" if fn is operator.ne else ""

@@ -126,8 +126,9 @@ class Outputs:
 
     def _leads_on(self, fake: Fake, source: Fake) -> bool:
         """Whether a gradient comes to this view from other outputs, where the program may ask for it."""
-        is_changed = fake is source or fake.memory.version or fake.node not in self._read_by_others
-        return not is_changed and has_history(fake) and not _hides(fake, source)
+        if fake is source or fake.memory.version or fake.node not in self._read_by_others:
+            return False
+        return has_history(fake) and not _hides(fake, source)
 
     @cached_property
     def _read_by_others(self) -> set[Node]:

@@ -57,13 +57,10 @@ class Parts:
             made = self._whole.forward(*inputs)
         finally:
             torch._C._set_grad_enabled(before)
-        told, views, call = (
-            self._whole.how.n_told,
-            self._whole.how.view_results,
-            Call(self._readers),
-        )
+        how, call = self._whole.how, Call(self._readers)
+        told, views = how.n_told, how.view_results
         results: list[Any] = [None if k in views else made[k] for k in range(told)]
-        outputs = MadeOf(self._whole.how, inputs, results, self._whole.views_vary)
+        outputs = MadeOf(how, inputs, results, self._whole.views_vary)
         links: list[Any] = []
         for part, others in zip(self._parts, kept, strict=True):
             ends: Sequence[Any]

@@ -218,9 +218,8 @@ class PlanSpec:
     # The outputs that are made in the caller's gradient mode where they are views.
     recorded_views: frozenset[int] = frozenset()
     views: frozenset[int] = frozenset()  # the outputs that are views also where they are alone
-    repeated: Mapping[int, int] = field(
-        default_factory=dict
-    )  # outputs that are the object of an earlier one
+    # Outputs that are the object of an earlier one.
+    repeated: Mapping[int, int] = field(default_factory=dict)
     sizes: tuple[SizeCall, ...] = ()
     keys: tuple[int, ...] = ()  # those of `sizes` that decide the others
     # Called once, with the plan and the values of `keys`, when the same come often; Plan.settle takes what is made of that.

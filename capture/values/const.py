@@ -46,7 +46,7 @@ else:
         if hasattr(numpy, name)
     )  # fmt: skip
 
-LITERALS = (type(None), bool, int, float, complex, str, bytes)
+LITERALS = frozenset({type(None), bool, int, float, complex, str, bytes})
 # Guarded by value where they are given: which of several equal objects one is, is not known.
 BY_VALUE = (str, bytes, int, float, complex, range, torch.device)
 SINGLETONS = (torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented))

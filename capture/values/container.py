@@ -292,9 +292,6 @@ class SliceValue(Value):
         r.code.emit("BUILD_SLICE", 3)
 
 
-PLAIN = frozenset(LITERALS)
-
-
 def plain(value: Value) -> Any:
     """The Python object of a constant, which C functions may be given; `value` must have been looked at."""
     found = getattr(value, "found", value)
@@ -302,7 +299,7 @@ def plain(value: Value) -> Any:
         raise NotConstant(value)
     known = found.constant()
     of = type(known)
-    if of in PLAIN:
+    if of in LITERALS:
         return known
     if (isinstance(found, ConstValue) or isinstance(known, type)) and has_programs_methods(of):
         raise NotConstant(value)
