@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.fx
@@ -15,6 +15,8 @@ from frameloom.capture.sized import dense_strides, has_sizes
 from frameloom.ir.size import Int, Symbol, hint_of
 
 RANDOM_FROM = getattr(torch.ops.aten.random, "from")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -292,9 +294,7 @@ def without_examples(captured: CapturedGraph) -> CapturedGraph:
     return replace(captured, examples=())
 
 
-def behind(
-    ends: Iterable[torch.fx.Node], operands: Callable[[torch.fx.Node], Iterable[torch.fx.Node]]
-) -> set[torch.fx.Node]:
+def behind(ends: Iterable[T], operands: Callable[[T], Iterable[T]]) -> set[T]:
     """`ends` and what they are computed from, as `operands` says of each."""
     seen = set(ends)
     stack = list(seen)

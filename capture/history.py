@@ -102,11 +102,15 @@ def _memories(function: Any, recorder: Recorder) -> Iterator[Any]:
 
 
 def saved_by(function: Any) -> Iterator[Any]:
+    return (tensor for tensor in places_saved_by(function) if tensor is not None)
+
+
+def places_saved_by(function: Any) -> Iterator[Any]:
+    """What it can save; None where it does not for these operands, or has let go of it."""
     for name in _names(type(function)):
         value = getattr(function, name)
         for saved in value if isinstance(value, tuple | list) else (value,):
-            if (tensor := getattr(saved, "data", None)) is not None:
-                yield tensor
+            yield getattr(saved, "data", None)
 
 
 @functools.cache

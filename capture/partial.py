@@ -17,7 +17,7 @@ from frameloom.capture.added import ADDED
 from frameloom.capture.carried import given_sizes
 from frameloom.capture.fake import Fake
 from frameloom.capture.flow import TOTAL, reach
-from frameloom.capture.graph import Backward, copy_node
+from frameloom.capture.graph import Backward, behind, copy_node
 from frameloom.capture.sized import empty_strided, strides_of
 from frameloom.ir.size import Size
 
@@ -39,17 +39,25 @@ class Partial:
 
 
 def partial_backward(
-    how: Backward, missing: Set[int], whole: bool = False, wanted: Sequence[Node] | None = None
+    how: Backward,
+    missing: Set[int],
+    whole: bool = False,
+    wanted: Sequence[Node] | None = None,
+    only_read: bool = False,
 ) -> Partial:
     """`missing`: entries of `how.tangents`; `whole`: whether those that are given are all that comes to such a result, from others of the graph,
-    too; `wanted`: nodes of `how.graph` in place of its results."""
+    too; `wanted`: nodes of `how.graph` in place of its results; `only_read`: whether the graph takes nothing that it does not read."""
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
     nodes = list(how.graph.nodes)
     placeholders = [n for n in nodes if n.op == "placeholder"]
     first = len(placeholders) - len(how.tangents)
     instead = _given_for(nodes, placeholders[first:]) if whole else {}
-    flows = reach(nodes, placeholders[first:], instead)
+    results = [instead.get(n, n) for n in nodes[-1].args[0]] if wanted is None else wanted
+    # Of a graph with many results, each of many parts takes only what it needs.
+    needed = behind(results, lambda n: [instead.get(x, x) for x in n.all_input_nodes])
+    needed.update(placeholders[first:] if only_read else placeholders)
+    flows = reach((n for n in nodes if n in needed), placeholders[first:], instead)
 
     def is_gone(n: Node) -> bool:
         return n in flows and flows[n] <= missing
@@ -58,20 +66,23 @@ def partial_backward(
         n = instead.get(n, n)
         return _zeros(graph, n) if is_gone(n) else copies[n]
 
-    for n in nodes[:-1]:
-        if is_gone(n):
+    for n in nodes:
+        if n not in needed or is_gone(n):
             continue
         if (other := _other_summand(n, is_gone, instead)) is not None:
             copies[n] = _in_place_of(graph, n, other, copies[other])
         else:
             copies[n] = copy_node(graph, n, operand)
-    results = [instead.get(n, n) for n in nodes[-1].args[0]] if wanted is None else wanted
     ends = tuple(k for k, n in enumerate(results) if not is_gone(n))
     graph.output(tuple(copies[results[k]] for k in ends))
+    saved = [(k, copies[p]) for k, p in enumerate(placeholders[:first]) if p in copies]
     for n in reversed(graph.nodes):
         if n.op not in ("placeholder", "output") and not n.users:
             graph.erase_node(n)
-    reads = tuple(k for k, p in enumerate(placeholders[:first]) if copies[p].users)
+    reads = tuple(k for k, p in saved if p.users)
+    for _, p in saved if only_read else ():
+        if not p.users:
+            graph.erase_node(p)
     there = tuple(frozenset(flows.get(results[k], ())) - missing for k in ends)
     return Partial(graph, ends, there, reads)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.fake import Fake
-from frameloom.capture.history import history, saved_by, without_autocast
+from frameloom.capture.history import history, places_saved_by, saved_by, without_autocast
 from frameloom.capture.late_sizes import avoid_late
 from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break, Skip
@@ -75,8 +75,10 @@ class Used:
         ends: dict[int, Any] = {}
         given = {id(f): key for key, _, f in t.recorder.inputs}
         found: list[tuple[int, int]] = []
+        whole = _Whole(t.went_back)
         for n, value in enumerate(outputs if t.went_back else ()):
-            if (node := _node(t, value.fake)) is not None and _is_freed(t, value):
+            node = _node(t, value.fake)
+            if node is not None and not whole.covers(node) and _is_freed(t, value):
                 found.append((node._sequence_nr(), n))
         for _, n in sorted(found):
             with t.recorder:
@@ -105,6 +107,37 @@ class Used:
         for origin in self.ends:
             r.load_origin(origin)
         code.call(2 + len(self.ends))
+
+
+class _Whole:
+    """Nodes of which no pass lets go of anything: a walk that a thousand results have in common, where to ask autograd is a pass for each."""
+
+    def __init__(self, went_back: int) -> None:
+        self.went_back = went_back
+        self.known: set[Any] = {None}
+
+    def covers(self, root: Any) -> bool:
+        seen, stack = {root}, [root]
+        while stack:
+            node = stack.pop()
+            if node in self.known:
+                continue
+            if node._sequence_nr() < self.went_back and _may_be_freed(node):
+                return False
+            new = [f for f, _ in node.next_functions if f not in seen]
+            seen.update(new)
+            stack += new
+        self.known |= seen
+        return True
+
+
+def _may_be_freed(node: Any) -> bool:
+    if type(node).__name__ == "CopySlices":
+        return True  # the op on the view that it holds is not shown
+    try:
+        return any(tensor is None for tensor in places_saved_by(node))
+    except RuntimeError:
+        return True
 
 
 def _before_freed(nodes: Sequence[Any]) -> tuple[set[Any], list[Any]]:

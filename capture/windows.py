@@ -98,8 +98,8 @@ class Windows:
         for gate in gates:
             slots, own = set(gate.slots), frozenset(gate.entry)
             gate.given = [w for w in (*windows, *gates) if not slots.isdisjoint(w.entry)]
-            behind = {id(w) for w in _behind(gate)}
-            gate.beyond = _least(w for w in windows if w.label >= own and id(w) not in behind)
+            reached = behind([gate], lambda w: [*w.given, *w.beyond])
+            gate.beyond = _least(w for w in windows if w.label >= own and w not in reached)
         return [*windows, *gates]
 
     def _enter(self, windows: Sequence[Window]) -> list[Window]:
@@ -141,15 +141,10 @@ class Windows:
         else:
             wanted = [outputs[k] for k in window.ends]
             inputs = [how.inputs[k] for k in window.ends]
-        part = partial_backward(how, missing, window.is_gate, wanted)
+        # Where sizes are read of what is saved, places count.
+        part = partial_backward(how, missing, window.is_gate, wanted, only_read=not how.sizes)
         count = len(how.saved_inputs)
-        saved: Sequence[int] = range(count + len(how.saved_outputs))
-        if not how.sizes:  # else other places count, too
-            places = part.graph.find_nodes(op="placeholder")
-            for k in saved:
-                if k not in part.reads:
-                    part.graph.erase_node(places[k])
-            saved = [k for k in saved if k in part.reads]
+        saved = range(count + len(how.saved_outputs)) if how.sizes else part.reads
         place = {k: n for n, k in enumerate(kept)}
 
         def among(entries: Entries) -> Entries:
@@ -187,9 +182,3 @@ def _least(windows: Iterable[Window]) -> list[Window]:
         if not any(w.label > f.label for f in found):
             found.append(w)
     return found
-
-
-def _behind(window: Window) -> Iterable[Window]:
-    for w in (*window.given, *window.beyond):
-        yield w
-        yield from _behind(w)

@@ -60,23 +60,29 @@ class OpByOp:
         assert captured.backward is not None
         self._captured, self._how = captured, captured.backward
         self._slots = slots
-        graph = self._how.with_functions or captured.graph
-        self._graph = _given_results(graph, slots, self._how.n_inputs - len(slots))
+        self._graph = self._how.with_functions or captured.graph
         nodes = list(self._graph.nodes)
-        placeholders = [n for n in nodes if n.op == "placeholder"]
-        relied_on = behind(nodes[-1].args[0][: self._how.n_results], _relied_on_by)
+        results: list[Node] = nodes[-1].args[0]
+        inputs = [n for n in nodes if n.op == "placeholder"]
+        # By its number as an input, behind the call's own those results of the graph that are given, too.  The last of the call's own, of which
+        # only sizes are read, may be missing in the graph.
+        self._given = {results[k]: self._how.n_inputs - len(slots) + n for n, k in enumerate(slots)}
+        places = {**{n: k for k, n in enumerate(inputs)}, **self._given}
         drawing = [n for n in nodes if n.op == "call_function" and draws(n)]
         self._devices = sorted({str(_device(n)) for n in drawing})
         # Where nothing is drawn, what no gradient comes from is left out.
         self._shown = self._how.tangents if not self._devices else range(self._how.n_told)
-        shown = [nodes[-1].args[0][k] for k in self._shown]
-        self._needed = behind([*shown, *drawing], _operands)
-        self.reads = tuple(k for k, p in enumerate(placeholders) if p in self._needed)
-        self.numbers = frozenset(k for k, p in enumerate(placeholders) if is_number(p))
-        self._relied_on = (
-            frozenset(k for k, p in enumerate(placeholders) if p in relied_on) - self.numbers
-        )
+        shown = [results[k] for k in self._shown]
+        self._needed = behind([*shown, *drawing], self._before_it(_operands))
+        relied_on = behind([*shown, *drawing], self._before_it(_relied_on_by))
+        self.reads = tuple(k for n, k in places.items() if n in self._needed)
+        self.numbers = frozenset(k for n, k in places.items() if is_number(n))
+        self._relied_on = frozenset(k for n, k in places.items() if n in relied_on) - self.numbers
         self._copied = self._relied_on.intersection(captured.mutated)
+
+    def _before_it(self, operands: Callable[[Node], list[Node]]) -> Callable[[Node], list[Node]]:
+        """What a node of the graph is computed from; what is given is not."""
+        return lambda n: [] if n in self._given else operands(n)
 
     def before(self, inputs: Sequence[Any], kept: Sequence[int]) -> Others:
         """What a gradient of a gradient needs, before the call; `kept`: the inputs among it that are not saved."""
@@ -164,49 +170,41 @@ class OpByOp:
         """The graph's results; tensors have a history where they had one in the program.  `between`: results from which nothing flows on
         while the switch is on."""
         graph = torch.fx.Graph()
-        copies: dict[Node, Node] = {}
+        copies = self._placeholders(graph)
+        given = [*copies]
         results: dict[Node, Node] = {}
-        switch = None
-        for node in self._graph.nodes:
-            if between and switch is None and node.op != "placeholder":
-                switch = graph.placeholder("switch")
-            if node.op == "output":
-                told = enumerate(node.args[0][: self._how.n_told])
-                own = [results.get(n, copies[n]) if k in self._shown else None for k, n in told]
-                graph.output(tuple(own))
+        switch = graph.placeholder("switch") if between else None
+        for node in (*given, *[n for n in self._graph.nodes if n in self._needed]):
+            if node not in copies:
+                copies[node] = copy_node(graph, node, copies.__getitem__)
+                if node.target is aten.copy.default:
+                    copies[node].target = copied
+            elif node in results:
                 continue
-            if node.op == "call_function" and node not in self._needed:
-                continue
-            copies[node] = copy_node(graph, node, copies.__getitem__)
-            if node.target is aten.copy.default:
-                copies[node].target = copied
-            is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
-            if not node.meta.get("grad", True) and is_tensor:
+            if not node.meta.get("grad", True) and isinstance(node.meta.get("val"), torch.Tensor):
                 copies[node] = graph.call_function(aten.detach.default, (copies[node],))
+            results[node] = copies[node]
             if node in between:
-                results[node] = copies[node]
                 copies[node] = graph.call_function(let_through, (copies[node], switch))
+        told: Any = self._graph.output_node().args[0]
+        own = [results[told[k]] if k in self._shown else None for k in range(self._how.n_told)]
+        graph.output(tuple(own))
         return function_of(self._captured.constants, graph)
 
-
-def _given_results(graph: torch.fx.Graph, numbers: Sequence[int], count: int) -> torch.fx.Graph:
-    """`graph` with these of its results as further inputs, behind `count` of a call.  The last of these, of which only sizes are read, may be missing
-    in it."""
-    if not numbers:
-        return graph
-    made, copies = torch.fx.Graph(), {}
-    inputs = graph.find_nodes(op="placeholder")
-    results = graph.output_node().args[0]
-    given: list[Node] = [results[k] for k in numbers]  # type: ignore[index, misc]
-    for node in (*inputs, *[None] * (count - len(inputs)), *given):
-        place = made.placeholder("unread" if node is None else node.name)
-        if node is not None:
-            copies[node] = place
-            place.meta.update(node.meta)
-    for node in graph.nodes:
-        if node not in copies:
-            copies[node] = copy_node(made, node, copies.__getitem__)
-    return made
+    def _placeholders(self, graph: torch.fx.Graph) -> dict[Node, Node]:
+        """For the call's inputs and for what is given."""
+        copies: dict[Node, Node] = {}
+        for node in self._graph.find_nodes(op="placeholder"):
+            copies[node] = copy_node(graph, node, copies.__getitem__)
+        if self._slots:
+            for _ in range(len(copies), self._how.n_inputs - len(self._slots)):
+                graph.placeholder("unread")
+        results: Any = self._graph.output_node().args[0]
+        for k in self._slots:
+            node = results[k]
+            copies[node] = graph.placeholder(node.name)
+            copies[node].meta.update(node.meta)
+        return copies
 
 
 def _of_recorded_dtypes(graph: torch.fx.Graph) -> torch.fx.Graph:

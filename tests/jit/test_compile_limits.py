@@ -83,3 +83,33 @@ def test_long_programs():
     assert compiled(*means(200))[0] < 10
     assert compiled(*selections(20))[0] < 15
     assert compiled(*dense_block(24))[0] < 40
+
+
+def residual_states(x, w):
+    states, before = [], x
+    for _ in range(40):
+        before, x = x, (x * w).sin() + before
+        states.append(x)
+    return states
+
+
+def states_behind_a_step(x, w):
+    (x * w).sum().backward()
+    states = []
+    for _ in range(150):
+        x = (x * w).sin()
+        states.append(x)
+    return states
+
+
+def pieces_behind_a_step(x, w):
+    (x * w).sum().backward()
+    return list((x * w).split(1)), x.split(1)[-1]
+
+
+@pytest.mark.parametrize("fn", [residual_states, states_behind_a_step, pieces_behind_a_step])
+def test_many_results_with_histories(fn):
+    x, w = (torch.rand(400, requires_grad=True) for _ in range(2))
+    start = spent()
+    frameloom.jit(fn)(x, w)
+    assert spent() - start < 6
