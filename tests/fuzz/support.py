@@ -21,10 +21,20 @@ ERRORS = (
     KeyError,
 )
 Pair = collections.namedtuple("Pair", "a b")
-# Leaves that require a gradient, made since the judge last emptied this; and by how much floats are to be off: units of the last
-# place, of a dtype that is at least so coarse.
+# Leaves that require a gradient, made since the judge last emptied this.
 leaves: list[torch.Tensor] = []
-disturbance = [0.0, 0.0]
+
+
+@dataclasses.dataclass
+class Disturbance:
+    """By how much floats are to be off: `amount` units of the last place, which is `coarse` or the dtype's own; `of_ops`: also what is computed."""
+
+    amount: float = 0.0
+    coarse: float = 0.0
+    of_ops: bool = False
+
+
+disturbance = Disturbance()
 
 
 def settle() -> None:
@@ -72,7 +82,7 @@ def _numbers(shape: list[int], of: torch.dtype, numbers: torch.Generator) -> tor
 
 
 def off(of: torch.dtype) -> float:
-    return disturbance[0] * max(torch.finfo(of).eps, disturbance[1])
+    return disturbance.amount * max(torch.finfo(of).eps, disturbance.coarse)
 
 
 def near(made: torch.Tensor) -> torch.Tensor:
