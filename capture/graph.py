@@ -132,7 +132,7 @@ class Backward:
     The forward graph returns `n_results` tensors that become the program's `outputs`, `n_late` sizes, and then what is saved.  `graph` takes
     what was saved, then `sizes`, then a gradient per entry of `tangents`, and returns a gradient per entry of `inputs`."""
 
-    graph: torch.fx.Graph
+    build: Callable[[], torch.fx.Graph]  # `graph`: many a part of a large one is never asked for
     outputs: tuple[int | ViewOutput, ...]  # numbers are those of results
     saved_inputs: tuple[int, ...]  # positions of the forward graph's inputs, saved first
     saved_outputs: tuple[int, ...]  # positions of what it returns, saved next
@@ -162,6 +162,10 @@ class Backward:
     unwatched: frozenset[int] = frozenset()
     # The forward graph with the program's autograd Functions as such; None where it has none.
     with_functions: torch.fx.Graph | None = None
+
+    @cached_property
+    def graph(self) -> torch.fx.Graph:
+        return self.build()
 
     def renumbered(self, used: Sequence[int]) -> Backward:
         """With inputs numbered by their place in `used`."""

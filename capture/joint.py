@@ -208,7 +208,7 @@ class Joint:
             if n in later:
                 recorder.graph.erase_node(n)
         return returned, Backward(
-            graph=graph,
+            build=lambda: graph,
             outputs=tuple(self.outputs.made_of),
             view_results=views,
             saved_inputs=tuple(position[n] for n in from_inputs),

@@ -6,15 +6,15 @@ comes from there and from elsewhere is what comes from elsewhere; other function
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence, Set
+from functools import cached_property
 from typing import Any
 
 import torch
 import torch.fx
 
 from frameloom.capture.added import ADDED
-from frameloom.capture.carried import given_sizes
+from frameloom.capture.carried import given_sizes, is_size
 from frameloom.capture.fake import Fake
 from frameloom.capture.flow import TOTAL, reach
 from frameloom.capture.graph import Backward, behind, copy_node
@@ -26,83 +26,102 @@ aten = torch.ops.aten
 LEFT = "left"  # in the meta of what is left of a sum, which lies otherwise than the sum that `val` is of
 
 
-@dataclass(frozen=True)
 class Partial:
-    """`graph` takes what is saved and the gradients that are there; `ends`: the entries of what was wanted that get one."""
+    """`graph` takes what is saved and the gradients that are there; it is made by the first who asks for it."""
 
-    graph: torch.fx.Graph
-    ends: tuple[int, ...]
-    flows: tuple[
-        frozenset[int], ...
-    ]  # per entry: the entries of `Backward.tangents` that are there and that it depends on
-    reads: tuple[int, ...]  # which of what is saved it reads
+    def __init__(
+        self,
+        how: Backward,
+        missing: Set[int],
+        whole: bool = False,
+        wanted: Sequence[Node] | None = None,
+        only_read: bool = False,
+    ) -> None:
+        """`missing`: entries of `how.tangents`; `whole`: whether those that are given are all that comes to such a result, from others of the
+        graph, too; `wanted`: nodes of `how.graph` in place of its results; `only_read`: whether the graph takes nothing that it does not read."""
+        nodes = list(how.graph.nodes)
+        self._placeholders = [n for n in nodes if n.op == "placeholder"]
+        self._n_saved = len(self._placeholders) - len(how.tangents)
+        seeds = self._placeholders[self._n_saved :]
+        self._missing, self._only_read = missing, only_read
+        self._instead = _given_for(nodes, seeds) if whole else {}
+        instead = self._instead
+        results = [instead.get(n, n) for n in nodes[-1].args[0]] if wanted is None else wanted  # type: ignore[arg-type, union-attr]
+        needed = behind(results, lambda n: [instead.get(x, x) for x in n.all_input_nodes])
+        needed.update(seeds)
+        self._flows = reach((n for n in nodes if n in needed), seeds, instead)
+        # The entries of what was wanted that get a gradient, and per entry those of `Backward.tangents` that are there and that it depends on.
+        self.ends = tuple(k for k, n in enumerate(results) if not self._is_gone(n))
+        self.flows = tuple(frozenset(self._flows.get(results[k], ())) - missing for k in self.ends)
+        self._ends = [results[k] for k in self.ends]
+        # Of a graph with many results, each of many parts takes only what it needs.
+        needed = behind(self._ends, self._operands)
+        self._nodes = [n for n in nodes if n in needed and n.op != "placeholder"]
+        self._read = needed
 
+    def _is_gone(self, n: Node) -> bool:
+        return n in self._flows and self._flows[n] <= self._missing
 
-def partial_backward(
-    how: Backward,
-    missing: Set[int],
-    whole: bool = False,
-    wanted: Sequence[Node] | None = None,
-    only_read: bool = False,
-) -> Partial:
-    """`missing`: entries of `how.tangents`; `whole`: whether those that are given are all that comes to such a result, from others of the graph,
-    too; `wanted`: nodes of `how.graph` in place of its results; `only_read`: whether the graph takes nothing that it does not read."""
-    graph = torch.fx.Graph()
-    copies: dict[Node, Node] = {}
-    nodes = list(how.graph.nodes)
-    placeholders = [n for n in nodes if n.op == "placeholder"]
-    first = len(placeholders) - len(how.tangents)
-    instead = _given_for(nodes, placeholders[first:]) if whole else {}
-    results = [instead.get(n, n) for n in nodes[-1].args[0]] if wanted is None else wanted
-    # Of a graph with many results, each of many parts takes only what it needs.
-    needed = behind(results, lambda n: [instead.get(x, x) for x in n.all_input_nodes])
-    needed.update(placeholders[first:] if only_read else placeholders)
-    flows = reach((n for n in nodes if n in needed), placeholders[first:], instead)
+    def _operands(self, n: Node) -> list[Node]:
+        """What its copy is computed from."""
+        if (other := self._other_summand(n)) is not None:
+            return [other]
+        operands = (self._instead.get(x, x) for x in n.all_input_nodes)
+        return [x for x in operands if not self._is_gone(x)]
 
-    def is_gone(n: Node) -> bool:
-        return n in flows and flows[n] <= missing
+    @cached_property
+    def reads(self) -> tuple[int, ...]:
+        """Which of what is saved it reads."""
+        saved = enumerate(self._placeholders[: self._n_saved])
+        if not self._has_sizes():
+            return tuple(k for k, p in saved if p in self._read)
+        places = self.graph.find_nodes(
+            op="placeholder"
+        )  # zeros in place of what is gone read sizes, too
+        return tuple(k for k, _ in saved if places[k].users)
 
-    def operand(n: Node) -> Node:
-        n = instead.get(n, n)
-        return _zeros(graph, n) if is_gone(n) else copies[n]
+    @cached_property
+    def graph(self) -> torch.fx.Graph:
+        graph = torch.fx.Graph()
+        copies: dict[Node, Node] = {}
 
-    for n in nodes:
-        if n not in needed or is_gone(n):
-            continue
-        if (other := _other_summand(n, is_gone, instead)) is not None:
-            copies[n] = _in_place_of(graph, n, other, copies[other])
-        else:
-            copies[n] = copy_node(graph, n, operand)
-    ends = tuple(k for k, n in enumerate(results) if not is_gone(n))
-    graph.output(tuple(copies[results[k]] for k in ends))
-    saved = [(k, copies[p]) for k, p in enumerate(placeholders[:first]) if p in copies]
-    for n in reversed(graph.nodes):
-        if n.op not in ("placeholder", "output") and not n.users:
-            graph.erase_node(n)
-    reads = tuple(k for k, p in saved if p.users)
-    for _, p in saved if only_read else ():
-        if not p.users:
-            graph.erase_node(p)
-    there = tuple(frozenset(flows.get(results[k], ())) - missing for k in ends)
-    return Partial(graph, ends, there, reads)
+        def operand(n: Node) -> Node:
+            n = self._instead.get(n, n)
+            return _zeros(graph, n) if self._is_gone(n) else copies[n]
+
+        for k, n in enumerate(self._placeholders):
+            is_left = self._only_read and k < self._n_saved and n not in self._read
+            if not is_left and not self._is_gone(n):
+                copies[n] = copy_node(graph, n, operand)
+        for n in self._nodes:
+            if (other := self._other_summand(n)) is not None:
+                copies[n] = _in_place_of(graph, n, other, copies[other])
+            else:
+                copies[n] = copy_node(graph, n, operand)
+        graph.output(tuple(copies[n] for n in self._ends))
+        return graph
+
+    def _has_sizes(self) -> bool:
+        return any(is_size(p) for p in self._placeholders)
+
+    def _other_summand(self, n: Node) -> Node | None:
+        """What is left of a sum of two gradients."""
+        if n.target is not aten.add.Tensor or len(n.args) != 2 or n.kwargs:
+            return None
+        a, b = (self._instead.get(x, x) if isinstance(x, Node) else x for x in n.args)
+        if not isinstance(a, Node) or not isinstance(b, Node):
+            return None
+        if self._is_gone(a) == self._is_gone(b):
+            return None
+        other = b if self._is_gone(a) else a
+        mine, left = n.meta["val"], other.meta["val"]
+        return other if (mine.shape, mine.dtype) == (left.shape, left.dtype) else None
 
 
 def _given_for(nodes: Iterable[Node], seeds: Sequence[Node]) -> dict[Node, Node]:
     """What the results' gradients are computed as, and the placeholders for them."""
     named = {s.name: s for s in seeds}
     return {n: named[t] for n in nodes for t in n.meta.get(TOTAL, ()) if t in named}
-
-
-def _other_summand(n: Node, is_gone: Any, instead: Mapping[Node, Node]) -> Node | None:
-    """What is left of a sum of two gradients."""
-    if n.target is not aten.add.Tensor or len(n.args) != 2 or n.kwargs:
-        return None
-    a, b = (instead.get(x, x) if isinstance(x, Node) else x for x in n.args)
-    if not isinstance(a, Node) or not isinstance(b, Node) or is_gone(a) == is_gone(b):
-        return None
-    other = b if is_gone(a) else a
-    mine, left = n.meta["val"], other.meta["val"]
-    return other if (mine.shape, mine.dtype) == (left.shape, left.dtype) else None
 
 
 def _in_place_of(graph: torch.fx.Graph, n: Node, other: Node, copy: Node) -> Node:

@@ -16,7 +16,7 @@ import torch.fx
 
 from frameloom.capture.flow import TOTAL, reach
 from frameloom.capture.graph import Backward, behind
-from frameloom.capture.partial import partial_backward
+from frameloom.capture.partial import Partial
 
 MOST = 8  # a backward graph is compiled for each set of inputs
 Entries = frozenset[int]  # of `Backward.tangents`
@@ -142,7 +142,7 @@ class Windows:
             wanted = [outputs[k] for k in window.ends]
             inputs = [how.inputs[k] for k in window.ends]
         # Where sizes are read of what is saved, places count.
-        part = partial_backward(how, missing, window.is_gate, wanted, only_read=not how.sizes)
+        part = Partial(how, missing, window.is_gate, wanted, only_read=not how.sizes)
         count = len(how.saved_inputs)
         saved = range(count + len(how.saved_outputs)) if how.sizes else part.reads
         place = {k: n for n, k in enumerate(kept)}
@@ -154,7 +154,7 @@ class Windows:
         saving = (s for s in how.saving if _is_saved_by(window, s, windows))
         return replace(
             how,
-            graph=part.graph,
+            build=lambda: part.graph,
             saved_inputs=tuple(how.saved_inputs[k] for k in saved if k < count),
             saved_outputs=tuple(how.saved_outputs[k - count] for k in saved if k >= count),
             tangents=tuple(how.tangents[k] for k in kept),

@@ -317,7 +317,7 @@ def _try_recompute(graph: Graph, group: Group, store: Store) -> None:
         r.values = {b: _inlined(s, values) for b, s in r.values.items()}
     graph.replace_stores(group, group.stores)
     if not group.stores:
-        _forget(graph, group)
+        graph.forget(group)
 
 
 def _still_there(graph: Graph, buffer: Buffer, group: Group, reader: Group) -> bool:
@@ -328,14 +328,6 @@ def _still_there(graph: Graph, buffer: Buffer, group: Group, reader: Group) -> b
         isinstance(g.step, Extern) and buffer in g.reads and is_mutating(g.step.target)
         for g in graph.groups.values()
     )
-
-
-def _forget(graph: Graph, group: Group) -> None:
-    bit = 1 << group.number
-    del graph.groups[group.number], graph.before[group.number], graph.after[group.number]
-    for table in (graph.before, graph.after):
-        for n in table:
-            table[n] &= ~bit
 
 
 # --- names

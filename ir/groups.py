@@ -45,7 +45,10 @@ class Group:
 
 
 class Graph:
-    """Groups by number; merging keeps the order relation closed."""
+    """Groups by number; merging keeps the order relation closed.
+
+    A group that has joined another keeps its bit in the masks of the others, beside the other's: so a merge changes only the masks of groups that
+    were ordered with one of the two alone, which are few."""
 
     def __init__(self, program: Program) -> None:
         self.groups: dict[int, Group] = {}
@@ -56,6 +59,10 @@ class Graph:
         )  # by library calls or scatters: not what their store says any more
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
+        self.alive = 0
+        self.members: dict[
+            int, int
+        ] = {}  # of a group: its own bit, and those of what has joined it
         steps = failing_first(live_steps(program))
         order = Order()
         direct: dict[int, set[int]] = {}
@@ -83,6 +90,8 @@ class Graph:
         for number, earlier in direct.items():
             self.before[number] = _closure(self.before, earlier)
         for number in sorted(direct, reverse=True):
+            self.members[number] = 1 << number
+            self.alive |= 1 << number
             reach = self.after[number] | 1 << number
             for n in direct[number]:
                 self.after[n] |= reach
@@ -100,15 +109,16 @@ class Graph:
 
     def merge(self, a: Group, b: Group, stores: list[Store]) -> None:
         """b joins a; `stores` are what both store now."""
-        one, other = 1 << a.number, 1 << b.number
-        both = one | other
-        before = (self.before[a.number] | self.before.pop(b.number)) & ~both
-        after = (self.after[a.number] | self.after.pop(b.number)) & ~both
+        both = self.members[a.number] = self.members[a.number] | self.members.pop(b.number)
+        earlier = self.before[a.number], self.before.pop(b.number)
+        later = self.after[a.number], self.after.pop(b.number)
+        before, after = (earlier[0] | earlier[1]) & ~both, (later[0] | later[1]) & ~both
         self.before[a.number], self.after[a.number] = before, after
-        for n in _bits(before):
-            self.after[n] = self.after[n] & ~other | one | after
-        for n in _bits(after):
-            self.before[n] = self.before[n] & ~other | one | before
+        alive = self.alive = self.alive & ~(1 << b.number)
+        for n in _bits((earlier[0] ^ earlier[1]) & before & alive):
+            self.after[n] |= both | after
+        for n in _bits((later[0] ^ later[1]) & after & alive):
+            self.before[n] |= both | before
         for buffer in b.reads:
             self.readers[buffer].discard(b.number)
         for buffer in a.reads:
@@ -123,6 +133,11 @@ class Graph:
         del self.groups[b.number]
         self.replace_stores(a, stores)
 
+    def forget(self, group: Group) -> None:
+        """Drop a group of which nobody needs anything."""
+        del self.groups[group.number], self.before[group.number], self.after[group.number]
+        self.alive &= ~(1 << group.number)
+
     def replace_stores(self, group: Group, stores: list[Store]) -> None:
         """Set a group's stores, without those that nobody needs any more."""
         for buffer in group.reads:
@@ -136,14 +151,14 @@ class Graph:
 
     def ordered(self) -> list[Group]:
         """Groups in an order that respects all that must; otherwise as in the original program."""
-        waiting = {n: bin(mask).count("1") for n, mask in self.before.items()}
+        waiting = {n: bin(mask & self.alive).count("1") for n, mask in self.before.items()}
         ready = [(self.groups[n].position, n) for n, count in waiting.items() if count == 0]
         heapq.heapify(ready)
         result = []
         while ready:
             _, n = heapq.heappop(ready)
             result.append(self.groups[n])
-            for later in _bits(self.after[n]):
+            for later in _bits(self.after[n] & self.alive):
                 waiting[later] -= 1
                 if waiting[later] == 0:
                     heapq.heappush(ready, (self.groups[later].position, later))

@@ -54,20 +54,24 @@ def plan_memory(program: Program) -> MemoryPlan:
     lives = {b: life for b, life in lives.items() if b not in sized}
     offsets: dict[Buffer, Int] = {}
     totals: dict[str, Int] = {}
-    # By device and step that needs them: where each of the blocks begins, and how long it is.
-    placed: dict[tuple[str, int], dict[Buffer, tuple[int, int]]] = {}
+    # By device and step: of the blocks that it needs, and of those that it is the first to need, where each begins and how long it is.
+    needed: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    begun: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for block in _blocks(lives):
         lengths = [_aligned(size_in_bytes(b)) for b in block]
         head, size = block[0], sum(lengths)
         first, last = lives[head]
-        during = [placed.setdefault((head.device, k), {}) for k in range(first, last + 1)]
-        neighbours = {other: place for there in during for other, place in there.items()}
-        total = totals.get(head.device, 0)
-        start = _tightest_gap(sorted(neighbours.values()), size, total)
+        device = head.device
+        neighbours = [*needed.get((device, first), ())]
+        for k in range(first + 1, last + 1):
+            neighbours += begun.get((device, k), ())
+        total = totals.get(device, 0)
+        start = _tightest_gap(sorted(neighbours), size, total)
         offsets |= zip(block, accumulate(lengths[:-1], initial=start), strict=True)
-        totals[head.device] = max(total, start + size)
-        for there in during:
-            there[head] = (start, size)
+        totals[device] = max(total, start + size)
+        begun.setdefault((device, first), []).append((start, size))
+        for k in range(first, last + 1):
+            needed.setdefault((device, k), []).append((start, size))
     for device in dict.fromkeys(b.device for b in sized):
         own = {b: life for b, life in sized.items() if b.device == device}
         totals[device] = _place_sized(own, offsets, totals.get(device, 0))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.graph import Layout
-from frameloom.capture.partial import partial_backward
+from frameloom.capture.partial import Partial
 from frameloom.capture.relaid import relay
 from frameloom.config import config
 from frameloom.debug import log
@@ -135,7 +135,7 @@ class Passes:
         key = case, tuple(map(_key, lying))
         if (found := self._all.get(key)) is not None:
             return found
-        part = partial_backward(piece.how, *case)
+        part = Partial(piece.how, *case)
         with piece.conditions() as own:
             if differs := relay(part.graph, lying) or lying == layouts:
                 taken = [layout.fit(given[n]) for n, layout in zip(numbers, lying, strict=True)]

@@ -21,7 +21,7 @@ import torch.fx
 from frameloom.came import Passes, is_batched, is_watched
 from frameloom.capture.carried import at_sizes, symbols_in
 from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput
-from frameloom.capture.partial import Partial, partial_backward
+from frameloom.capture.partial import Partial
 from frameloom.capture.relaid import handed_on
 from frameloom.capture.spent import TWICE
 from frameloom.capture.windows import Windows
@@ -186,7 +186,7 @@ class Gradients:
     def reads(self, missing: frozenset[int], whole: bool = False) -> frozenset[int]:
         """What of that which is saved such a pass needs."""
         if (found := self._reads.get((missing, whole))) is None:
-            found = frozenset(partial_backward(self.how, missing, whole).reads)
+            found = frozenset(Partial(self.how, missing, whole).reads)
             self._reads[missing, whole] = found
         return found
 

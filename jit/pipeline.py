@@ -22,7 +22,7 @@ from frameloom.capture import _capture
 from frameloom.capture.assumptions import restarting
 from frameloom.capture.branches import calls_in
 from frameloom.capture.graph import Backward, CapturedGraph, without_examples
-from frameloom.capture.partial import partial_backward
+from frameloom.capture.partial import Partial
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import Sized
 from frameloom.capture.written_attention import recognised
@@ -117,7 +117,7 @@ class _BackwardHalf:
     def prepare(self, forward: Written) -> None:
         if self.how.sizes or self.options.tune:
             return
-        graph = partial_backward(self.how, frozenset()).graph
+        graph = Partial(self.how, frozenset()).graph
         examples = self.captured.examples
         outputs = [forward.programs[-1].outputs[k] for k in self.how.saved_outputs]
         strides = [

@@ -18,6 +18,13 @@ from frameloom.ir.substitute import compare, conjunction, select
 # as in a DenseNet, is copied by the library instead.
 MANY_PIECES = 16
 FEW_ELEMENTS = 4096
+MOST_PIECES = 48  # of few elements
+
+
+def check_pieces(call: Call, tensors: Sequence[Ref]) -> None:
+    few = math.prod(map(hint_of, call.shape)) <= FEW_ELEMENTS
+    if len(tensors) > (MOST_PIECES if few else MANY_PIECES):
+        raise Decline
 
 
 def within(position: Node, low: int, high: int) -> Node:
@@ -36,8 +43,7 @@ def shifted(at: Sequence[Node], dim: int, by: int) -> list[Node]:
 
 @lowering("aten.cat.default")
 def cat(call: Call, tensors: Sequence[Ref], dim: int) -> Expr:
-    if len(tensors) > MANY_PIECES and math.prod(map(hint_of, call.shape)) > FEW_ELEMENTS:
-        raise Decline
+    check_pieces(call, tensors)
     dim = dimension(dim, len(call.shape))
     at = call.at()
     start = 0
@@ -59,6 +65,7 @@ def cat(call: Call, tensors: Sequence[Ref], dim: int) -> Expr:
 
 @lowering("aten.stack.default")
 def stack(call: Call, tensors: Sequence[Ref], dim: int) -> Expr:
+    check_pieces(call, tensors)
     dim = dimension(dim, len(call.shape))
     at = call.at()
     rest = at[:dim] + at[dim + 1 :]
