@@ -195,7 +195,8 @@ def _through_results(graph: torch.fx.Graph) -> torch.fx.Graph:
     instead = {n: (r, behind([r], _operands)) for n, r in pairs if n is not r}
     if not instead:
         return graph
-    made, copies = torch.fx.Graph(), {}
+    made = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
 
     def read(user: Node, operand: Node) -> Node:
         result, before = instead.get(operand, (operand, ()))
@@ -210,7 +211,8 @@ def _through_results(graph: torch.fx.Graph) -> torch.fx.Graph:
             continue
         stack.pop()
         if node not in copies:
-            copies[node] = copy_node(made, node, lambda n, node=node: copies[read(node, n)])
+            instead_of = {n: copies[read(node, n)] for n in node.all_input_nodes}
+            copies[node] = copy_node(made, node, instead_of.__getitem__)
     return made
 
 
