@@ -58,6 +58,7 @@ class Guards:
         "no_attr" name    instance dict has no such name
         "same" other      obj is the object loaded at node `other`
         "different" other  obj is not that object
+        "accumulates"     autograd adds up gradients in the `grad` of that tensor
         "tensor" t        same exact type, dtype, device, sizes, strides, requires_grad, dispatch keys, and layout as tensor `t` now (t is not kept)
         """
     def no_overlap(self, nodes: Sequence[int]) -> None:
@@ -177,6 +178,9 @@ def supported() -> str | None:
 
 def tensors_written(tensors: tuple[Any, ...], places: tuple[int, ...]) -> bytes:
     """Three words for each of those: which tensor it is, how often it was written to, and where its memory is."""
+
+def accumulates(tensor: object) -> bool:
+    """Whether autograd adds up gradients in the `grad` of that tensor, which a view made with gradient mode off only seems to be ready for."""
 
 def calibrate() -> bool:
     """Find the offsets of the tensor header in this PyTorch (called once, lazily); False: tensors are checked through DLPack and

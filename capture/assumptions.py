@@ -8,7 +8,7 @@ and raises or handles the exception in the right place.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.aten_op import draws, may_raise
-from frameloom.capture.dead_calls import refused_behind_effects
+from frameloom.capture.dead_calls import first_refused
 from frameloom.capture.exception_paths import is_caught, leaves_settings_changed
 from frameloom.capture.instr import Instr
 from frameloom.capture.values.base import Avoid
@@ -109,8 +109,11 @@ def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) 
     if sites and not may:
         raise Avoid(sites[0])
     has_effects = graph.mutated or not may_draw_again(graph) or _has_own_effects(t)
-    if not may and (has_effects or t.settings.start):
-        refused = refused_behind_effects(graph.graph.nodes)
+    if not may:
+        nodes: Iterable[torch.fx.Node] = graph.graph.nodes
+        if not (has_effects or t.settings.start):
+            nodes = (n for n in nodes if n.meta.get("site") in t.handled_sites)
+        refused = first_refused(nodes)
         if refused is not None and not t.session.is_avoided(*refused.meta["site"]):
             raise Avoid(refused.meta["site"])
     # Python may raise there, in front of all that writes.

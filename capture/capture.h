@@ -29,6 +29,9 @@ int tensor_size(PyObject *object, int what, int64_t dimension, int64_t *value);
 /* Where it starts in its storage, in elements: there, or at a multiple. */
 int tensor_offset_is(PyObject *object, int64_t offset);
 int tensor_offset_divides(PyObject *object, int64_t by);
+/* Whether autograd adds gradients up in its `grad`. */
+int tensor_accumulates(PyObject *object);
+PyObject *accumulates(PyObject *module, PyObject *object); /* for Python */
 /* Bytes that a tensor spans: [*low, *high).  0 if `object` is not a tensor whose memory can be located. */
 int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high);
 
@@ -42,6 +45,11 @@ int64_t tensor_version(PyObject *object); /* how often it was written to; -1 if 
 int tensor_unchanged(PyObject *alias, int64_t version, PyObject *object);
 
 /* --- torch_header.c: where things lie in PyTorch's structures, found once by looking --- */
+typedef struct { /* of a tensor: of a C function, where the attribute is one */
+    const char *name;
+    getter get;
+    void *closure;
+} TensorFlag;
 typedef struct {
     int raw; /* the offsets below hold; else tensors are read through their attributes */
     int keys, dtype, ndim, sizes, strides, storage, storage_offset, autograd_meta;
@@ -49,8 +57,7 @@ typedef struct {
     int requires_grad; /* of the flag in the autograd data; -1 unknown */
     PyTypeObject *tensor_type;
     PyObject *torch; /* the module */
-    getter requires_grad_get;
-    void *requires_grad_closure;
+    TensorFlag requires_grad_flag, is_leaf_flag;
     int item_size[64]; /* by scalar type code; 0 unknown */
 } TorchHeader;
 extern TorchHeader torch_header;
@@ -106,6 +113,7 @@ typedef enum {
     CHECK_TENSOR,
     CHECK_OFFSET,
     CHECK_OFFSET_MULTIPLE,
+    CHECK_ACCUMULATES,
     CHECK_UNCHANGED,
     CHECK_OUTCOME,
     CHECK_SIZES,

@@ -1,5 +1,5 @@
 """Calls that an op would refuse, which shape functions do not always say: of those whose results nobody uses, which are left out of the graph
-otherwise, and of those in graphs that cannot start anew, whose writes come behind them.
+otherwise, and of those in graphs that cannot start anew, whose writes come behind them, or whose exceptions the program would handle.
 
 In: a node.  Out: whether its kernel raises, tried with small tensors of ones, and of zeros; then the program has to make the call itself.
 They lie on the CPU for a GPU's calls, too, whose assertions would end all work there: what one device refuses, the other mostly does.
@@ -42,7 +42,7 @@ def is_refused(node: torch.fx.Node) -> bool:
     )
 
 
-def refused_behind_effects(nodes: Iterable[torch.fx.Node]) -> torch.fx.Node | None:
+def first_refused(nodes: Iterable[torch.fx.Node]) -> torch.fx.Node | None:
     """The first of these that its device refuses, as far as that is known."""
     seen = set()
     for node in nodes:

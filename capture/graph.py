@@ -14,6 +14,8 @@ from frameloom.capture.carried import Carried
 from frameloom.capture.sized import dense_strides, has_sizes
 from frameloom.ir.size import Int, Symbol, hint_of
 
+# Of nodes: as which results what was written to views is read by others.
+READ_AS = "read as"
 RANDOM_FROM = getattr(torch.ops.aten.random, "from")
 
 T = TypeVar("T")

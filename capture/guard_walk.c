@@ -260,6 +260,8 @@ static inline int check(const Step *step, PyObject **values) {
         return tensor_offset_is(object, step->number);
     case CHECK_OFFSET_MULTIPLE:
         return tensor_offset_divides(object, step->number);
+    case CHECK_ACCUMULATES:
+        return tensor_accumulates(object);
     case CHECK_UNCHANGED:
         return tensor_unchanged(step->object, step->number, object);
     case CHECK_OUTCOME:

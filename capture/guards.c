@@ -43,6 +43,7 @@ static const struct {
       {"tensor", CHECK_TENSOR},
       {"storage_offset", CHECK_OFFSET},
       {"storage_offset_multiple", CHECK_OFFSET_MULTIPLE},
+      {"accumulates", CHECK_ACCUMULATES},
       {"no_class_attr", CHECK_NO_CLASS_ATTR},
       {"returns", CHECK_RETURNS},
       {"subclass", CHECK_SUBCLASS},
@@ -389,6 +390,8 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         if (!Py_IS_TYPE(value, &Lengths_Type)) break;
         step->object = Py_NewRef(value);
         return 0;
+    case CHECK_ACCUMULATES:
+        return torch_header_ready();
     case CHECK_TENSOR:
         step->tensor = tensor_spec_new(value);
         return step->tensor ? 0 : -1;

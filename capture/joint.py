@@ -20,7 +20,7 @@ from frameloom.capture.carried import Carried, SizeNodes, is_size, symbols_in
 from frameloom.capture.fake import Fake
 from frameloom.capture.flow import TOTAL, note_leading, reach
 from frameloom.capture.functional import current
-from frameloom.capture.graph import Backward, Layout, Noticed, ViewOutput, behind
+from frameloom.capture.graph import READ_AS, Backward, Layout, Noticed, ViewOutput, behind
 from frameloom.capture.history import Histories, without_autocast
 from frameloom.capture.leaves import real_is_leaf
 from frameloom.capture.normalized import renormalize
@@ -64,7 +64,8 @@ def check_inputs(recorder: Recorder) -> None:
 class Joint:
     """The recording of `recorder`, with gradients of `outputs` recorded behind it."""
 
-    def __init__(self, recorder: Recorder, outputs: Outputs) -> None:
+    def __init__(self, recorder: Recorder, outputs: Outputs, held: Mapping[int, Node]) -> None:
+        """`held`: by id of the output, the value of its own that others read."""
         self.recorder = recorder
         self.outputs = outputs
         self.results = outputs.results
@@ -75,6 +76,9 @@ class Joint:
         if recorder.hidden_writes:
             raise Break("gradient", "a tensor is changed in place behind autograd's back")
         self.returned = [current(fake, recorder) for fake in self.results]
+        for n, (fake, node) in enumerate(zip(self.results, self.returned, strict=True)):
+            if (value := held.get(id(fake), node)) is not node:
+                value.meta.setdefault(READ_AS, []).append(n)
         if any(map(is_checked, recorder.graph.nodes)):
             raise Break("gradient", "a gradient that depends on data to be defined")
         self.last = recorder.graph._root.prev  # of the forward graph

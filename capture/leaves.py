@@ -59,6 +59,20 @@ def real_is_leaf(tensor: torch.Tensor) -> bool:
         raise Break("autograd", str(error).splitlines()[0]) from error
 
 
+def begins_history(tensor: torch.Tensor) -> bool:
+    """Of a tensor that is given: whether it is a leaf in its own right, and no view that only says what its base does."""
+    return _capture.accumulates(tensor) if tensor.requires_grad else real_is_leaf(tensor)
+
+
+def guard_leaf(t: Tracer, value: TensorValue) -> None:
+    """A given tensor that requires gradients begins a history in every call, or in none."""
+    assert value.origin is not None
+    if begins_history(value.real) and value.real.requires_grad:
+        t.guards.add(value.origin, "accumulates")
+    else:
+        t.guards.add(value.origin.child("attr", "is_leaf"), "equal", real_is_leaf(value.real))
+
+
 def require_gradient(t: Tracer, value: TensorValue) -> None:
     """`requires_grad_()` on a tensor without."""
     fake: Any = value.fake

@@ -24,6 +24,7 @@ static PyMethodDef functions[] = {
      "Find where this PyTorch keeps the facts of a tensor; False: they are asked by attribute."},
     {"tracks_versions", tracks_versions, METH_NOARGS,
      "Whether guards can tell that a tensor was written to."},
+    {"accumulates", accumulates, METH_O, "Whether autograd adds up gradients in the `grad` of that tensor."},
     {"tensors_written", tensors_written, METH_VARARGS,
      "tensors_written(tensors, places) -> three words for each: which it is, how often written to, where."},
     {"calls_suspend", calls_suspend, METH_NOARGS,

@@ -113,7 +113,8 @@ class Outputs:
             if fake is source and not of_input:
                 self.made_of[n] = number
                 continue
-            base = next(f for f in reversed(_line(fake)) if id(f) in made)
+            line = reversed(_line(fake))
+            base = next(f for f in line if id(f) in made and (f is source or _leads_to(f, fake)))
             if base is fake and fake is not source:
                 self.made_of[n] = made[id(fake)][1]
                 continue
@@ -126,7 +127,7 @@ class Outputs:
 
     def _leads_on(self, fake: Fake, source: Fake) -> bool:
         """Whether a gradient comes to this view from other outputs, where the program may ask for it."""
-        if fake is source or fake.memory.version or fake.node not in self._read_by_others:
+        if fake is source or fake.node not in self._read_by_others:
             return False
         return has_history(fake) and not _hides(fake, source)
 
@@ -146,6 +147,18 @@ def has_history(fake: Fake) -> bool:
         return fake.requires_grad and fake.grad_fn is not None
     except RuntimeError as error:  # autograd has lost it by a write
         raise Break("gradient", str(error).splitlines()[0]) from error
+
+
+def _leads_to(base: Fake, view: Fake) -> bool:
+    """Whether the history of a view goes through that tensor's.  The one that autograd makes anew behind a write goes to what was written to at once."""
+    if not view.memory.version or base is view:
+        return True
+    node = view.grad_fn
+    for _ in _line(view, base):
+        if node is None or node is base.grad_fn:
+            break
+        node = node.next_functions[0][0]
+    return node is base.grad_fn
 
 
 def meet_histories(outputs: Sequence[Fake]) -> None:

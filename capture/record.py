@@ -66,7 +66,7 @@ from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.own_ops import special_of
 from frameloom.capture.products import products_over
 from frameloom.capture.record_views import check_bits, check_memory_behind, reshape, view
-from frameloom.capture.record_writes import forget_views, write_back, write_op
+from frameloom.capture.record_writes import forget_values, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.refused_dtypes import check_arguments
 from frameloom.capture.soft_sizes import SoftSizes
@@ -394,16 +394,14 @@ class Recorder(TorchDispatchMode):
         counts = {i: self.inputs[i][2].memory.counted for i in mutated}
         recorded = recorded_views(outputs)
         views = told_views(outputs, recorded)
-        for fake in outputs:
-            if fake.memory.version:
-                forget_views(fake)
+        values = forget_values(outputs)
         backward = None
         if config.gradients:
             check_inputs(self)
         if wants_gradients(outputs):
             # A backward graph is given what the call has, and nothing that is computed from that.
             self.facts.settle_some(lambda symbol: symbol.source.origin is None)
-            nodes, backward = Joint(self, Outputs(outputs)).cut()
+            nodes, backward = Joint(self, Outputs(outputs), values).cut()
         else:
             nodes = [current(fake, self) for fake in outputs]
         check_returned(self, nodes)

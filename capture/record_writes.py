@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -158,6 +159,15 @@ def is_by_function(fake: Fake) -> bool:
             return True
         fake = fake.view_of.parent
     return False
+
+
+def forget_values(outputs: Iterable[Fake]) -> dict[int, Any]:
+    """What is returned is made of what was written to.  By id: what views hold themselves, and others have read."""
+    written = [f for f in outputs if f.memory.version]
+    held = {id(f): f.node for f in written if f.version == f.memory.version}
+    for fake in written:
+        forget_views(fake)
+    return held
 
 
 def forget_views(fake: Fake) -> None:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.capture.sized import Sized
+from frameloom.errors import Break
 from frameloom.ir.size import Int, Size
 
 aten = torch.ops.aten
@@ -164,8 +165,13 @@ def windows(x: Any, dim: int, size: Any, step: Any) -> Any:
 def _recurrent(fn: Callable[..., Any], op: Any) -> Callable[..., Any]:
     """A library call of its own: composed of steps, it would be another program for each length."""
 
-    def record(recorder: Any, input: Any, hidden: Any, params: Any, *rest: Any) -> Any:
-        given = (input, hidden, params, *rest)
+    def record(recorder: Any, *given: Any, **named: Any) -> Any:
+        if "batch_sizes" in named or (len(given) > 3 and isinstance(given[3], list | tuple)):
+            # It looks at memory, which a tensor of the recording has none of, and where sizes vary does not ask if there is some.
+            raise Break("data_dependent", f"{fn.__name__} of a packed sequence")
+        if named or len(given) < 3:
+            return recorder.run(fn, given, named)
+        input, _, params, *rest = given
         plain = isinstance(params, list | tuple) and len(rest) == 6 and not recorder.is_followed
         if not plain or not has_sizes(input) or _draws(rest) or _has_projection(params, rest):
             return recorder.run(fn, given, {})

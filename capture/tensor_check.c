@@ -47,19 +47,26 @@ static inline const int64_t *strides_of(const char *impl, int64_t ndim) {
     return *(const int64_t **)(impl + torch_header.sizes) + ndim;
 }
 
+static inline const char *autograd_meta_of(PyObject *tensor) {
+    return (const char *)(uintptr_t)word(impl_of(tensor) + torch_header.autograd_meta);
+}
+
 /* 1, 0, or -1 if it cannot be told. */
+static int ask(const TensorFlag *flag, PyObject *tensor) {
+    PyObject *found =
+        flag->get ? flag->get(tensor, flag->closure) : PyObject_GetAttrString(tensor, flag->name);
+    if (found == NULL) PyErr_Clear();
+    Py_XDECREF(found); /* a bool, which never dies */
+    return found == Py_True ? 1 : found == Py_False ? 0 : -1;
+}
+
 static int requires_grad_of(PyObject *tensor) {
     if (torch_header.raw) {
-        const char *meta = (const char *)(uintptr_t)word(impl_of(tensor) + torch_header.autograd_meta);
+        const char *meta = autograd_meta_of(tensor);
         if (meta == NULL) return 0;
         if (torch_header.requires_grad >= 0 && meta[torch_header.requires_grad] == 1) return 1;
     }
-    PyObject *flag = torch_header.requires_grad_get
-                         ? torch_header.requires_grad_get(tensor, torch_header.requires_grad_closure)
-                         : PyObject_GetAttrString(tensor, "requires_grad");
-    if (flag == NULL) PyErr_Clear();
-    Py_XDECREF(flag); /* a bool, which never dies */
-    return flag == Py_True ? 1 : flag == Py_False ? 0 : -1;
+    return ask(&torch_header.requires_grad_flag, tensor);
 }
 
 /* (dtype, device, shape, strides, requires_grad, keys): new reference, NULL with an exception set. */
@@ -250,6 +257,24 @@ int tensor_matches(const TensorSpec *spec, PyObject *object) {
             if (sizes[i] != spec->sizes[i] || strides[i] != spec->strides[i]) return 0;
     }
     return requires_grad_of(object) == spec->requires_grad;
+}
+
+/* A leaf that says so itself.  A view that was made with gradient mode off says what its base does, and calls
+ * itself a leaf. */
+int tensor_accumulates(PyObject *object) {
+    if (!PyObject_TypeCheck(object, torch_header.tensor_type)) return 0;
+    if (torch_header.raw && torch_header.requires_grad >= 0) {
+        const char *meta = autograd_meta_of(object);
+        if (meta == NULL || meta[torch_header.requires_grad] != 1) return 0;
+    } else if (requires_grad_of(object) != 1 || is_true(object, "_is_view", 1)) {
+        return 0; /* not of any view, as which of both it is cannot be told */
+    }
+    return ask(&torch_header.is_leaf_flag, object) == 1;
+}
+
+PyObject *accumulates(PyObject *Py_UNUSED(module), PyObject *object) {
+    if (torch_header_ready() < 0) return NULL;
+    return PyBool_FromLong(tensor_accumulates(object));
 }
 
 int tensor_size(PyObject *object, int what, int64_t dimension, int64_t *value) {

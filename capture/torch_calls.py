@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from frameloom.capture.assumptions import assumed, may_fail, note_fallible
 from frameloom.capture.attention_masks import with_causality
 from frameloom.capture.dead_calls import site_of
+from frameloom.capture.exception_paths import is_caught
 from frameloom.capture.hooked import check_not_hooked, note_site
 from frameloom.capture.late_sizes import found_at, refuses
 from frameloom.capture.leaves import check_given_leaves
@@ -61,6 +62,8 @@ def _recorded(
     t.recorder.site = site_of(t.frame.code, t.frame.at.index)
     if t.session.is_avoided(*t.recorder.site):
         raise Break("op_error", f"{getattr(fn, '__name__', fn)}(...)")
+    if is_caught(t.frame):
+        t.handled_sites.add(t.recorder.site)
     if fn is F.scaled_dot_product_attention:
         args, kwargs = with_causality(t, args, kwargs)
     made = _number_as_tensor(t, args, kwargs) if fn in AS_TENSOR else None

@@ -233,24 +233,32 @@ static int calibrate(void) {
     return 0;
 }
 
+static int find_flag(PyObject *type, const char *name, TensorFlag *flag) {
+    PyObject *found = PyObject_GetAttrString(type, name);
+    if (found == NULL) return -1;
+    flag->name = name;
+    if (Py_TYPE(found) == &PyGetSetDescr_Type) {
+        flag->get = ((PyGetSetDescrObject *)found)->d_getset->get;
+        flag->closure = ((PyGetSetDescrObject *)found)->d_getset->closure;
+    }
+    Py_DECREF(found);
+    return 0;
+}
+
 int torch_header_ready(void) {
     if (torch_header.torch != NULL) return 0;
     PyObject *torch = PyImport_ImportModule("torch");
     if (torch == NULL) return -1;
     PyObject *type = PyObject_GetAttrString(torch, "Tensor");
-    PyObject *grad = type ? PyObject_GetAttrString(type, "requires_grad") : NULL;
-    if (grad == NULL || !PyType_Check(type)) {
+    if (type == NULL || !PyType_Check(type) ||
+        find_flag(type, "requires_grad", &torch_header.requires_grad_flag) < 0 ||
+        find_flag(type, "is_leaf", &torch_header.is_leaf_flag) < 0) {
         Py_XDECREF(type);
         Py_DECREF(torch);
         return -1;
     }
     torch_header.tensor_type = (PyTypeObject *)type; /* kept for the life of the process, as is the module */
     torch_header.torch = torch;
-    if (Py_TYPE(grad) == &PyGetSetDescr_Type) {
-        torch_header.requires_grad_get = ((PyGetSetDescrObject *)grad)->d_getset->get;
-        torch_header.requires_grad_closure = ((PyGetSetDescrObject *)grad)->d_getset->closure;
-    }
-    Py_DECREF(grad);
     item_sizes();
     return calibrate();
 }

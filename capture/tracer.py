@@ -91,6 +91,8 @@ class Tracer:
         # or the exception is caught.
         self.rerun_sites: list[tuple[Any, int]] = []
         self.fallible_sites: list[tuple[Any, int]] = []
+        # Of torch calls whose exceptions the program would handle: where no call can start anew, those that are refused have to be made by it.
+        self.handled_sites: set[tuple[Any, int]] = set()
         self.told_compiling = False  # whether the program asked if it is being compiled
         self.follows_iterators = False  # that existed
         self.follows_numbers = False  # whether numbers that vary become inputs

@@ -12,7 +12,7 @@ import torch.fx
 
 from frameloom.capture.aten_op import draws
 from frameloom.capture.autograd_functions import copied
-from frameloom.capture.graph import CapturedGraph, behind, copy_node, function_of
+from frameloom.capture.graph import READ_AS, CapturedGraph, behind, copy_node, function_of
 from frameloom.ir.numbers import is_number
 
 aten = torch.ops.aten
@@ -60,7 +60,7 @@ class OpByOp:
         assert captured.backward is not None
         self._captured, self._how = captured, captured.backward
         self._slots = slots
-        self._graph = self._how.with_functions or captured.graph
+        self._graph = _through_results(self._how.with_functions or captured.graph)
         nodes = list(self._graph.nodes)
         results: list[Node] = nodes[-1].args[0]
         inputs = [n for n in nodes if n.op == "placeholder"]
@@ -176,9 +176,7 @@ class OpByOp:
         switch = graph.placeholder("switch") if between else None
         for node in (*given, *[n for n in self._graph.nodes if n in self._needed]):
             if node not in copies:
-                copies[node] = copy_node(graph, node, copies.__getitem__)
-                if node.target is aten.copy.default:
-                    copies[node].target = copied
+                copies[node] = _with_derivative(graph, node, copies)
             elif node in results:
                 continue
             if not node.meta.get("grad", True) and isinstance(node.meta.get("val"), torch.Tensor):
@@ -207,12 +205,49 @@ class OpByOp:
         return copies
 
 
+def _through_results(graph: torch.fx.Graph) -> torch.fx.Graph:
+    """`graph`, where others read a view that was written to from what was written, as its history says: the graph has them read the value
+    that was written, which what was written is then made of."""
+    results: Any = graph.output_node().args[0]
+    pairs = [(n, results[k]) for n in graph.nodes for k in n.meta.get(READ_AS, ())]
+    instead = {n: (r, behind([r], _operands)) for n, r in pairs if n is not r}
+    if not instead:
+        return graph
+    made = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+
+    def read(user: Node, operand: Node) -> Node:
+        result, before = instead.get(operand, (operand, ()))
+        return operand if user in before or user.op == "output" else result
+
+    for start in graph.nodes:  # in their order, as some draw
+        stack = [start]
+        while stack:
+            node = stack[-1]
+            missing = [m for n in node.all_input_nodes if (m := read(node, n)) not in copies]
+            if missing and node not in copies:
+                stack += reversed(missing)
+                continue
+            stack.pop()
+            if node not in copies:
+                instead_of = {n: copies[read(node, n)] for n in node.all_input_nodes}
+                copies[node] = copy_node(made, node, instead_of.__getitem__)
+    return made
+
+
+def _with_derivative(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
+    made = copy_node(graph, node, copies.__getitem__)
+    if node.target is aten.copy.default:
+        made.target = copied
+    return made
+
+
 def _of_recorded_dtypes(graph: torch.fx.Graph) -> torch.fx.Graph:
     """Autograd gives each gradient the dtype of what it is the gradient of, where autocast has the ops of a backward pass compute in another one."""
     made = torch.fx.Graph()
     copies: dict[Node, Node] = {}
     for node in graph.nodes:
-        copies[node] = copy_node(made, node, copies.__getitem__)
+        copies[node] = _with_derivative(made, node, copies)
         value = node.meta.get("val")
         if node.op == "call_function" and isinstance(value, torch.Tensor):
             copies[node] = made.call_function(_in_dtype, (copies[node], value.dtype))

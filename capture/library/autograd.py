@@ -17,7 +17,13 @@ import torch
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.history import history, without_autocast
-from frameloom.capture.leaves import has_leaf_behind, real_is_leaf, require_gradient
+from frameloom.capture.leaves import (
+    begins_history,
+    guard_leaf,
+    has_leaf_behind,
+    real_is_leaf,
+    require_gradient,
+)
 from frameloom.capture.regions import REGION
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.sized import resolved
@@ -92,8 +98,8 @@ def _recorded_grad(t: Tracer, given: dict[str, Value]) -> Value:
     for leaf in leaves:
         _check_hooks(t, leaf)
     for value in inputs:
-        if value.real is not None and not real_is_leaf(value.real):
-            raise Break("autograd", "torch.autograd.grad(...) of a tensor with a history")
+        if value.real is not None and not begins_history(value.real):
+            raise Break("autograd", "torch.autograd.grad(...) of a tensor that is no leaf")
     if any(value.real is not None for value in inputs):
         # What was there before the call may lie behind what had a history then.
         for leaf in leaves:
@@ -197,9 +203,9 @@ def _check_hooks(t: Tracer, leaf: TensorValue) -> None:
 
 def _check_ends(t: Tracer, leaf: TensorValue) -> None:
     if leaf.origin is not None:
-        if not real_is_leaf(leaf.real):
+        if not begins_history(leaf.real):
             raise Break("autograd", "a backward pass that leaves the captured code")
-        t.guards.add(leaf.origin.child("attr", "is_leaf"), "equal", True)
+        guard_leaf(t, leaf)
 
 
 def _check_leaf(t: Tracer, leaf: TensorValue) -> None:
@@ -264,12 +270,22 @@ def _requires_grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     tensor = t.look(args[0])
     wanted = t.look(kwargs.get("requires_grad", args[1] if len(args) > 1 else TRUE)).truth(t)
     if not isinstance(tensor, TensorValue) or (
-        tensor.fake.requires_grad and (not wanted or has_leaf_behind(tensor.fake))  # type: ignore[arg-type]
+        tensor.fake.requires_grad and (not wanted or _says_so_by_another(tensor))
     ):
         raise Break("autograd", "tensor.requires_grad_(...)")
-    if wanted and not tensor.fake.requires_grad:
-        require_gradient(t, tensor)
+    if not tensor.fake.requires_grad:
+        if wanted:
+            require_gradient(t, tensor)
+    elif tensor.origin is not None and tensor.real is not None and tensor.real.requires_grad:
+        guard_leaf(t, tensor)
     return tensor
+
+
+def _says_so_by_another(tensor: TensorValue) -> bool:
+    """Of a tensor that requires gradients: a view without history, which is none of its own."""
+    if tensor.real is None:
+        return has_leaf_behind(tensor.fake)  # type: ignore[arg-type]
+    return real_is_leaf(tensor.real) and not begins_history(tensor.real)
 
 
 @knows(torch.Tensor._is_view, least=1, most=1)

@@ -136,6 +136,8 @@ VIEWS = {
     "pieces": lambda x: ((p := (x * 2).chunk(2))[0], p[1], (p[0] * p[1]).sum()),
     "views of views": lambda x: ((a := (x * 2).t()), (b := a[:1]), (c := b.view(-1)), c + a.sum()),
     "views of views alone": lambda x: ((a := x[:]), (b := a[:]), b[:], x * 3),
+    "of what was written": lambda x: ((y := (x * 2).mul_(3)), (v := y[0]), v * 3),
+    "written themselves": lambda x: ((y := x * 2), (v := y[0].mul_(3)), v * 3),
     "lazily conjugated": lambda x: ((z := torch.complex(x, x).conj()), (z * 2).abs()),
 }
 
@@ -171,5 +173,26 @@ def test_gradients_of_views_that_lead_to_others(name, rows):
             loss.backward()
             seen += [x.grad, [v.grad for v in kept]]
         return seen
+
+    same_training(program)
+
+
+def test_views_of_views_whose_base_is_written_then():
+    """Their histories begin at the base, not at each other."""
+
+    def fn(x):
+        y = x * 2
+        v = y[:]
+        w = v.view(-1)
+        y.mul_(3)
+        return y, v, w, w * 2
+
+    def program(jit):
+        x = leaf(2, 3)
+        y, v, w, last = jit(fn)(x)
+        for t in (y, v, w):
+            t.retain_grad()
+        (last.sum() + w.sum()).backward()
+        return x.grad, y.grad, v.grad, w.grad
 
     same_training(program)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import frameloom
 from frameloom import jit
@@ -216,3 +217,27 @@ def test_dtype_of_a_number_times_a_power_of_two(dtype):
     for rows in (2, 3, 1):
         x, i = torch.ones(rows, 4).to(dtype), torch.arange(rows)[:, None]
         same(jitted(x, i), torch.ldexp(x, i))
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM, lambda *n: nn.RNN(*n, nonlinearity="relu")])  # fmt: skip
+def test_packed_sequences_of_other_lengths(kind):
+    layer = kind(3, 4)
+    compiled = jit(lambda x: layer(x))
+    with torch.no_grad():
+        for lengths in ([5, 4, 2], [4, 3, 2], [6, 1, 1]):
+            packed = pack_padded_sequence(torch.randn(max(lengths), 3, 3), lengths)
+            same(compiled(packed)[0].data, layer(packed)[0].data)
+
+
+def test_packed_sequences_by_name():
+    layer = nn.GRU(3, 4)
+    weights = layer._flat_weights
+
+    def fn(x, sizes, h):
+        return torch.gru(data=x, batch_sizes=sizes, hx=h, params=weights, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False)  # fmt: skip
+
+    compiled = jit(fn)
+    with torch.no_grad():
+        for sizes in ([3, 3, 2], [3, 2, 2, 1], [3, 1]):
+            given = torch.randn(sum(sizes), 3), torch.tensor(sizes), torch.zeros(1, 3, 4)
+            same(compiled(*given)[0], fn(*given)[0])

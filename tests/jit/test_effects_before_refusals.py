@@ -1,5 +1,5 @@
-"""What the program has changed before an op refuses a dtype, which only its kernel does: in jitted functions, and in frames that the hook compiles, where no
-call starts anew."""
+"""What the program has changed before an op refuses a dtype, which only its kernel does, and what handles that: in jitted functions, and in frames that the hook
+compiles, where no call starts anew."""
 
 import warnings
 
@@ -78,10 +78,34 @@ def test_what_comes_before(name, in_frames):
             assert called(frameloom.jit(chosen), dtype) == called(chosen, dtype), dtype
 
 
+@pytest.mark.parametrize("in_frames", [False, True])
+@pytest.mark.parametrize("name", OPS)
+def test_what_handles_it(name, in_frames):
+    op = OPS[name]
+
+    def fn(i, x, seen):
+        try:
+            made = op(i)
+        except (RuntimeError, IndexError):
+            return "handled"
+        return made, "passed"
+
+    def outer(i, x, seen):
+        assert locals()["x"] is x  # not captured
+        return fn(i, x, seen)
+
+    chosen = outer if in_frames else fn
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype in DTYPES:
+            frameloom.reset()
+            assert called(frameloom.jit(chosen), dtype) == called(chosen, dtype), dtype
+
+
 @pytest.mark.parametrize("name, passes", [("scatter_add", False), ("index", True)])
 def test_tensors_of_two_devices_behind_effects(name, passes):
     """The program makes the call: in the text of its error is the op that it has called, and in the graph there are others."""
-    from frameloom.capture.dead_calls import refused_behind_effects
+    from frameloom.capture.dead_calls import first_refused
     from frameloom.capture.fake import Fake
 
     aten = torch.ops.aten
@@ -97,5 +121,5 @@ def test_tensors_of_two_devices_behind_effects(name, passes):
         call = graph.call_function(aten.index.Tensor, (x, [at]))
     else:
         call = graph.call_function(aten.scatter_add.default, (x, 0, at, x))
-    call.meta["site"] = (refused_behind_effects.__code__, 0)
-    assert refused_behind_effects(graph.nodes) is (None if passes else call)
+    call.meta["site"] = (first_refused.__code__, 0)
+    assert first_refused(graph.nodes) is (None if passes else call)

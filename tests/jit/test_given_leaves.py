@@ -1,5 +1,7 @@
 """`x.requires_grad_()` inside the captured function, on a tensor that it is given: the caller sees it, too."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -335,3 +337,73 @@ def test_views_without_gradients_that_are_made_leaves():
         return seen
 
     same_training(program, plain=None)
+
+
+def a_view_without_history(history=False):
+    x = leaf(4) * 2 if history else leaf(4)
+    with torch.no_grad():
+        return x, x.view(2, 2)
+
+
+def a_view_that_is_a_leaf():
+    x = torch.ones(4)
+    v = x.view(2, 2).requires_grad_()
+    return x.requires_grad_(), v
+
+
+def gone_back(x, v):
+    (v * v).sum().backward()
+    return v.grad
+
+
+def gone_back_with_its_base(x, v):
+    (v * v * x.view(2, 2)).sum().backward()
+    return v.grad
+
+
+def gradient(x, v):
+    return torch.autograd.grad((v * v).sum(), v, allow_unused=True)[0]
+
+
+def gradient_that_is_none(x, v):
+    return torch.autograd.grad((v * v).sum(), v)[0]
+
+
+def made_a_leaf(x, v):
+    return v.requires_grad_() * 2
+
+
+def made_a_leaf_here(x, v):
+    with torch.no_grad():
+        v = x.view(2, 2)
+    return v.requires_grad_() * 2
+
+
+def gradient_of_one_made_here(x, v):
+    with torch.no_grad():
+        v = x.view(2, 2)
+    return torch.autograd.grad((v * v).sum(), v, allow_unused=True)[0]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        gone_back, gone_back_with_its_base, gradient, gradient_that_is_none, made_a_leaf, made_a_leaf_here, gradient_of_one_made_here,
+    ],
+)  # fmt: skip
+def test_a_view_says_that_it_is_a_leaf_only_because_its_base_is(fn):
+    """A guard tells it from those that gradients are added up in."""
+
+    def program(jit):
+        f, seen = jit(fn), []
+        for make in (a_view_that_is_a_leaf, a_view_without_history, lambda: a_view_without_history(True)) * 2:  # fmt: skip
+            x, v = make()
+            y = caught(f, x, v)
+            if isinstance(y, torch.Tensor) and y.requires_grad:
+                y.sum().backward()
+            seen += [y, *facts(v), x.is_leaf and x.grad]
+        return seen
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the gradient of what is no leaf
+        same_training(program, plain=None)

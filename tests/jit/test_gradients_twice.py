@@ -307,3 +307,33 @@ def test_linear_functions_of_what_is_changed(name, is_expanded):
             ]
         )
     assert seen[0] == seen[1]
+
+
+WRITTEN = {
+    "of another shape": lambda x: ((a := (x * x).reshape(2, 2)).mul_(2), a.sin()),
+    "of the same shape": lambda x: ((a := (x * x).reshape(4)).mul_(2), a.sin()),
+    "a part": lambda x: ((y := x * x), (v := y[1:].mul_(3)), v.sin(), y.cos()),
+    "two parts": lambda x: ((y := x * x), (v := y[1:].mul_(3)), y[:2].mul_(2), v.sin()),
+    "read in between": lambda x: ((y := x * x), (v := y[1:].mul_(3)), v * 5, y.mul_(2), v.exp()),
+    "linear": lambda x: ((y := x.clone()).view(2, 2)[0].mul_(3), y * y, y),
+    "overlapping": lambda x: ((y := x * x), (v := y[1:].mul_(3)), (w := v[:2].exp_()), v * w[0]),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("number", range(2))
+def test_of_results_that_are_written_as_views(name, number):
+    """Nothing comes around the result to what it is computed from."""
+
+    def program(jit):
+        f, seen = jit(WRITTEN[name]), []
+        for _ in range(2):
+            x = leaf(4)
+            results = [r for r in f(x * 1.5) if r is not None]
+            loss = results[-1 - number].square().sum()
+            (g,) = torch.autograd.grad(loss, x, create_graph=True)
+            (g * g).sum().backward()
+            seen += [g.detach(), x.grad]
+        return seen
+
+    same_training(program)

@@ -8,6 +8,7 @@ draws         ops that draw random numbers, on tensors of all layouts
 gradients     gradients of inputs where those of results come in all layouts
 casts         programs under autocast that change their weights
 passes        backward passes from several results of one graph
+writes        the same of programs that write to views
 strides       results and gradients of drawn programs whose sizes vary and come to 0 and 1
 images        the same, of ops on images and rows of samples
 exceptions    PyTorch's settings, and the program's handlers, behind whatever raises
@@ -133,7 +134,7 @@ def error_of(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
 SWEEPS = {
     "elementwise": sweep_elementwise, "halves": sweep_halves, "reductions": sweep_reductions, "refused": sweep_refused,
     "draws": lambda device: sweep_draws(), "gradients": lambda device: sweep_gradients(),  # on the CPU alone
-    "passes": lambda device: sweep_passes(), "casts": lambda device: sweep_casts(range(300)),
+    "passes": lambda device: sweep_passes(), "writes": lambda device: sweep_passes(writes=True), "casts": lambda device: sweep_casts(range(300)),
     "strides": lambda device: sweep_strides(),
     "images": lambda device: sweep_images(), "exceptions": lambda device: sweep_exceptions(),
 }  # fmt: skip

@@ -28,16 +28,28 @@ TWO: Sequence[Callable[[Any, Any], Any]] = (
 )  # fmt: skip
 
 
-class Drawn:
-    """A program, and what is done with its results."""
+WRITES: Sequence[Callable[[Any], Any]] = (
+    lambda x: x.mul_(2), lambda x: written(x, x[1:]), lambda x: written(x, x.view(2, 2)[0]), lambda x: x.view(2, 2).view(4).mul_(x.detach()),
+    lambda x: x.view(4), lambda x: x.view(2, 2).t().t().reshape(4), lambda x: x.unsqueeze(0)[0],
+)  # fmt: skip
 
-    def __init__(self, seed: int) -> None:
+
+def written(x: Any, part: Any) -> Any:
+    part.mul_(3)
+    return x
+
+
+class Drawn:
+    """A program, and what is done with its results.  `writes`: it writes to views, too."""
+
+    def __init__(self, seed: int, writes: bool = False) -> None:
         choose = self.choose = random.Random(seed)
+        one = (*ONE, *WRITES) if writes else ONE
         self.made = [choose.random() < 0.5 for _ in range(choose.choice((1, 2, 3)))]
         count = len(self.made)
         self.ops: list[tuple[Any, ...]] = []
         for k in range(count, count + choose.choice((2, 3, 4, 6))):
-            op = choose.choice(TWO if choose.random() < 0.4 else ONE)
+            op = choose.choice(TWO if choose.random() < 0.4 else one)
             self.ops.append((op, *(choose.randrange(k) for _ in range(2 if op in TWO else 1))))
         computed = range(count, count + len(self.ops))
         self.results = choose.sample(computed, min(len(computed), choose.choice((2, 3, 4))))
@@ -145,7 +157,8 @@ def copied(tensor: torch.Tensor | None) -> torch.Tensor | None:
 
 
 def hook(kind: str, tensor: torch.Tensor, name: int, seen: list[Any]) -> None:
-    if not tensor.requires_grad:
+    # Of a view whose base was written to, PyTorch has to make the history first: else a hook ends the process.
+    if not tensor.requires_grad or (tensor.grad_fn is None and not tensor.is_leaf):
         return
     if kind == "retain":
         tensor.retain_grad()
@@ -187,9 +200,9 @@ def _by_hook(seen: Sequence[Any]) -> list[Any]:
 
 
 @torch.enable_grad()
-def sweep_passes(seeds: Sequence[int] = range(1000)) -> Iterator[str]:
+def sweep_passes(seeds: Sequence[int] = range(1000), writes: bool = False) -> Iterator[str]:
     for seed in seeds:
-        drawn = Drawn(seed)
+        drawn = Drawn(seed, writes)
         try:
             wanted = drawn.seen(drawn.fn)
         except RuntimeError:
