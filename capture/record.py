@@ -70,7 +70,13 @@ from frameloom.capture.record_writes import forget_views, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.refused_dtypes import check_arguments
 from frameloom.capture.soft_sizes import SoftSizes
-from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
+from frameloom.capture.special_ops import (
+    POOLS_OF_ROWS,
+    SPECIAL,
+    WHOLE,
+    WHOLE_ON_GPU,
+    pools_as_image,
+)
 from frameloom.capture.supported import (
     check_compiled,
     check_layouts,
@@ -99,7 +105,7 @@ CURRENT_DEVICE = getattr(torch._C, "_cuda_getDevice", None)
 # Functions that choose among implementations, and what that depends on.
 ATTENTION = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
 # What PyTorch computes in one go for plain tensors that nobody follows.
-OTHERWISE = {torch.max_pool1d, F.scaled_dot_product_attention}
+OTHERWISE = {F.scaled_dot_product_attention}
 ATTENTION_SETTINGS = tuple(
     getattr(torch._C, f"_get_{kind}_sdp_enabled") for kind in ("flash", "mem_efficient", "math", "cudnn")
 )  # fmt: skip
@@ -296,6 +302,8 @@ class Recorder(TorchDispatchMode):
         if whole is not None and not takes(whole, (self, *args), kwargs):
             whole = None
         self.goes_as_eager = whole is None and fn not in OTHERWISE
+        if fn in POOLS_OF_ROWS and (fake := next(fakes_in((args, kwargs)), None)) is not None:
+            self.goes_as_eager = pools_as_image(fake, args, kwargs, wanted)
         given = None if wanted or whole is not None else self.calls.arguments(fn, args, kwargs)
         if given is not None and (known := self.calls.again(given)) is not None:
             return known[0]

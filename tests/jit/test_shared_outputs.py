@@ -133,6 +133,33 @@ def test_a_result_alone_is_a_view_as_eager_has_it(name, grad, beside):
     assert told(frameloom.jit(fn)) == told(fn)
 
 
+ROWS = {
+    "F": lambda x: F.max_pool1d(x, 2),
+    "torch": lambda x: torch.max_pool1d(x, 2),
+    "with places": lambda x: F.max_pool1d(x, 2, return_indices=True),
+    "a layer": torch.nn.MaxPool1d(2, return_indices=True),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", ROWS)
+def test_windows_of_rows_are_views_of_those_of_images_where_eager_makes_them_so(
+    name, requires_grad, dynamic
+):
+    def told(side):
+        found = []
+        for shape in (2, 4, 6), (3, 5, 4):
+            x = torch.ones(shape).mT.requires_grad_(requires_grad)
+            found += [
+                (t.stride(), t._is_view(), t._base is None)
+                for t in torch.utils._pytree.tree_leaves(side(x))
+            ]
+        return found
+
+    assert told(frameloom.jit(ROWS[name], dynamic=dynamic)) == told(ROWS[name])
+
+
 DETACHED = [
     lambda x: (x * 2).detach(),
     lambda x: (x * 2).detach().t(),
