@@ -34,7 +34,7 @@ from frameloom.capture.attention_masks import check_mask
 from frameloom.capture.carried import needed_for_sizes
 from frameloom.capture.casts import Casts, without_cache
 from frameloom.capture.data_dependent import asks_for_data
-from frameloom.capture.dead_calls import is_refused
+from frameloom.capture.dead_calls import is_refused, is_unread
 from frameloom.capture.device_layouts import on_device
 from frameloom.capture.eagers_derivatives import derive_as_eager
 from frameloom.capture.fake import Fake, fake_like
@@ -637,11 +637,14 @@ class Recorder(TorchDispatchMode):
     def _drop_dead(self) -> None:
         stays = self.numbers.check() | {source.node for source in assumed(self)}
         stays |= numbers_compared(self)
+        unread: set[torch.fx.Node] = set()
         for node in reversed(self.graph.nodes):
-            if node.users or node.op in ("placeholder", "output") or node in stays:
+            if node.op in ("placeholder", "output") or node in stays or not is_unread(node, unread):
                 continue
             if stays_unused(node):
                 continue
             if is_refused(node):
                 raise Avoid(node.meta["site"])
-            self.graph.erase_node(node)
+            unread.add(node)
+            if not node.users:
+                self.graph.erase_node(node)
