@@ -37,7 +37,7 @@ class Outputs:
         groups: dict[int, list[int]] = {}
         for n, fake in enumerate(outputs):
             groups.setdefault(id(fake.memory), []).append(n)
-        self._nodes = [fake.node for fake in outputs]
+        self._outputs = outputs
         for numbers in groups.values():
             self._place(numbers, [outputs[n] for n in numbers])
 
@@ -59,7 +59,7 @@ class Outputs:
         if memory.input is None and alone:
             self._make_of(self._source_of(fakes[0]), numbers, fakes)
             return
-        source = _common(fakes) if memory.input is None else memory.root
+        source = self._source_of(_common(fakes)) if memory.input is None else memory.root
         if memory.version and (
             memory.input is not None or any(_hides(f, source) or _is_spoilt(f) for f in fakes)
         ):
@@ -75,15 +75,24 @@ class Outputs:
         self._make_of(source, numbers, fakes)
 
     def _source_of(self, fake: Fake) -> Fake:
-        """What the graph returns for an output that shares its memory with no other one: what it is a view of.  Itself where another output
-        comes from it: gradients between the two are the graph's."""
+        """What the graph returns for an output, or for what all outputs over its memory are views of: what that is itself a view of.  Not where
+        something was written there: gradients between it and other outputs are the graph's."""
         base = _base(fake)
         if not has_history(base) or _hides(fake, base) or _is_spoilt(fake):
             return fake
-        others = {n for n in self._nodes if n is not fake.node}
-        if others and (fake.memory.version or fake.node in self._read_by_others):
+        if fake.memory.version and any(self._comes_from(f, fake) for f in self._outputs):
             return _above_complex(fake)
         return base
+
+    def _comes_from(self, other: Fake, fake: Fake) -> bool:
+        """Whether autograd leads from `other`, an output, to `fake`, over whose memory something was written: not from views made before that, which
+        are views of the base alone then."""
+        if other.memory is not fake.memory:
+            return True
+        version = fake.memory.version
+        views = [f.view_of for f in _line(other, fake)[1:]]
+        is_output = any(f is fake for f in self._outputs)
+        return is_output and bool(views) and all(v.version == version for v in views)
 
     def _place_without_history(self, numbers: list[int], fakes: list[Fake]) -> None:
         """Views that a node makes refuse what is written to them later, if that has a history."""
@@ -133,7 +142,7 @@ class Outputs:
     @cached_property
     def _read_by_others(self) -> set[Node]:
         """What outputs are computed from."""
-        read = [a for n in self._nodes for a in n.all_input_nodes]
+        read = [a for f in self._outputs for a in f.node.all_input_nodes]
         return behind(read, lambda n: n.all_input_nodes)
 
     def _result(self, fake: Fake) -> int:
@@ -242,7 +251,7 @@ def _above_pieces(fake: Fake) -> Fake | None:
 def _is_spoilt(fake: Fake) -> bool:
     """Whether something was written to it since an op has split it: autograd refuses to use the pieces then."""
     views = [f.view_of for f in _line(fake) if f.view_of is not None]
-    return any(v.piece is not None and v.piece.version < fake.memory.version for v in views)
+    return any(v.piece is not None and v.version < fake.memory.version for v in views)
 
 
 def _is_hidden(fake: Fake) -> bool:
