@@ -18,6 +18,7 @@ from torch.fx import Node
 
 from frameloom.capture.autograd_functions import as_made_by
 from frameloom.capture.fake import Fake
+from frameloom.capture.functional import ViewOf
 from frameloom.capture.graph import ViewOutput, ViewStep, behind
 from frameloom.capture.record_writes import forget_views, is_by_function
 from frameloom.errors import Break
@@ -277,8 +278,21 @@ def _steps(fake: Fake, source: Fake) -> list[ViewStep]:
         if (piece := view.piece) is not None:
             of_call = piece.number, piece.call
             steps.append(ViewStep(piece.func, piece.args, {}, view.grad, view.inference, *of_call))
+        elif view.func is torch.ops.aten.as_strided.default:
+            steps.append(ViewStep(strided, _from(fake, view), {}, view.grad, view.inference))
         else:
             func = view.func if view.counts else DATA
             steps.append(ViewStep(func, view.args, view.kwargs, view.grad, view.inference))
         fake = view.parent
     return steps[::-1]
+
+
+def _from(fake: Fake, view: ViewOf) -> tuple[Any, ...]:
+    """Arguments of `strided`.  A Fake of an input starts at 0, wherever in its storage the input starts."""
+    size, stride = (*view.args, *view.kwargs.values())[:2]
+    return size, stride, fake.storage_offset() - view.parent.storage_offset()
+
+
+def strided(tensor: Any, size: Any, stride: Any, behind: Any) -> Any:
+    """A view that starts so many elements behind the tensor's start."""
+    return tensor.as_strided(size, stride, tensor.storage_offset() + behind)

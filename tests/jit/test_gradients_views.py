@@ -211,3 +211,29 @@ def test_views_beside_what_is_computed_from_them(name, dynamic):
     jitted = frameloom.jit(fn, dynamic=dynamic)
     for rows in (3, 4, 4):
         assert told(jitted, rows) == told(fn, rows)
+
+
+STRIDED = {
+    "of a view": lambda z: z[:, 1:].as_strided((2,), (1,)),
+    "of what has the same start": lambda z: z.squeeze(0).as_strided((2, 2), (1, 1)),
+    "of another such": lambda z: z[0].as_strided((2,), (1,)).as_strided((1,), (1,)),
+    "of a new tensor": lambda z: (z * 2)[:, 1:].as_strided((2,), (1,)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", STRIDED)
+def test_as_strided_of_views_of_inputs_that_start_somewhere(name, requires_grad, dynamic):
+    def fn(z, w):
+        return STRIDED[name](z), z * 2, w * 2
+
+    jitted = frameloom.jit(fn, dynamic=dynamic)
+    w = torch.ones(2, requires_grad=True)
+    for start in (1, 2, 0):
+        found = []
+        for side in (jitted, fn):
+            x = torch.arange(18.0).view(3, 2, 3).requires_grad_(requires_grad) * 1
+            v, *_ = side(x[start : start + 1], w)
+            found.append((v.tolist(), v.storage_offset(), v._is_view()))
+        assert found[0] == found[1]
