@@ -1,5 +1,5 @@
-"""Calls that an op would refuse, which shape functions do not always say: of those whose results nobody uses, which are left out of the graph
-otherwise, and of those in graphs that cannot start anew, whose writes come behind them, or whose exceptions the program would handle.
+"""Calls that an op would refuse, which shape functions do not always say: of those whose results nobody reads, which are left out otherwise,
+and of those in graphs that cannot start anew, whose writes come behind them, or whose exceptions the program would handle.
 
 In: a node.  Out: whether its kernel raises, tried with small tensors of ones, and of zeros; then the program has to make the call itself.
 They lie on the CPU for a GPU's calls, too, whose assertions would end all work there: what one device refuses, the other mostly does.
@@ -8,7 +8,7 @@ Calls on tensors of several devices, most of which are mistakes, are made by the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -16,18 +16,31 @@ import torch.fx
 
 from frameloom.capture.aten_op import draws, facts_of, may_raise
 from frameloom.capture.fake import Fake
+from frameloom.capture.known import FILLING
 from frameloom.ir.fallible import never_raises
 from frameloom.ir.size import Size, hint_of
 
 MOST = 1 << 16  # elements of all arguments
 # From the CPU, too.
 TAKE_PLACES = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default})
+# Ops for which only how their tensor lies in memory counts: what it holds is not computed for them.
+READ_NO_ELEMENTS = FILLING | {
+    torch.ops.aten.empty_like.default,
+    torch.ops.aten.new_empty.default,
+    torch.ops.aten.rand_like.default,
+    torch.ops.aten.randn_like.default,
+}
 SITES = -(1 << 20)  # below any instruction's: others are avoided at the instruction itself
 
 
 def site_of(code: Any, index: int) -> tuple[Any, int]:
     """The place by which a session knows that the call there is refused."""
     return code, SITES - index
+
+
+def is_unread(node: torch.fx.Node, unread: Collection[torch.fx.Node]) -> bool:
+    """Whether the backend leaves it out, as nobody reads its elements.  `unread`: the later nodes of which that is so."""
+    return all(user in unread or user.target in READ_NO_ELEMENTS for user in node.users)
 
 
 def is_refused(node: torch.fx.Node) -> bool:

@@ -63,13 +63,12 @@ class Written:
 
 @dataclass(frozen=True)
 class Piece:
-    """One of the views that `func(parent, *args)` gives; `call` is the same object for all of these, `version` that of the memory then."""
+    """One of the views that `func(parent, *args)` gives; `call` is the same object for all of these."""
 
     func: Any
     args: tuple[Any, ...]
     number: int
     call: object
-    version: int
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,7 @@ class ViewOf:
     told: bool = False  # whether autograd surely takes it for a view
     counts: bool = True  # whether writes to it count as writes to the parent: not for `.data`
     inference: bool = False  # whether it was made in inference mode
+    version: int = 0  # of the memory, when it was made
 
 
 def current(fake: Fake, tape: Tape) -> Any:

@@ -28,6 +28,11 @@ def _pooled(
     return out - 1 if (out - 1) * stride >= n + padding else out
 
 
+def _has_all(*sizes: Int) -> bool:
+    """Whether there is one element at least, but for the batch: kernels refuse other images."""
+    return all(n > 0 for n in sizes)
+
+
 def _pair(value: Any, otherwise: Any = None) -> tuple[int, int]:
     value = otherwise if not isinstance(value, int) and not len(value) else value
     if isinstance(value, int):
@@ -40,7 +45,7 @@ def _pool2d(
     func: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, *rest: Any, **options: Any
 ) -> Any:
     average = func is aten.avg_pool2d.default
-    if options or x.dim() not in (3, 4):
+    if options or x.dim() not in (3, 4) or not _has_all(*x.shape[-3:]):
         return None
     dilation = _pair(1 if average or not rest else rest[0])
     ceil = bool(rest[0 if average else 1]) if len(rest) > (0 if average else 1) else False
@@ -57,7 +62,7 @@ def _pool2d(
 
 @sized_rule(aten._adaptive_avg_pool2d.default, aten.adaptive_max_pool2d.default)
 def _adaptive(func: Any, x: Any, size: Sequence[Int]) -> Any:
-    if x.dim() not in (3, 4):
+    if x.dim() not in (3, 4) or not _has_all(*x.shape[1:]):
         return None
     return _results(x, [*x.shape[:-2], *size], func is aten.adaptive_max_pool2d.default)
 
@@ -83,7 +88,7 @@ def _upsample(func: Any, x: Any, size: Sequence[Int], *rest: Any) -> Any:
 def _im2col(
     func: Any, x: Any, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int],
 ) -> Any:  # fmt: skip
-    if x.dim() != 4:
+    if x.dim() != 4 or not _has_all(*x.shape[1:]):
         return None
     places: Int = 1
     for d, n in enumerate(x.shape[2:]):
@@ -99,7 +104,7 @@ def _col2im(
     func: Any, x: Any, size: Sequence[Int], kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int],
     stride: Sequence[int],
 ) -> Any:  # fmt: skip
-    if x.dim() != 3:
+    if x.dim() != 3 or not _has_all(*x.shape[1:]):
         return None
     places: Int = 1
     for d, n in enumerate(size):

@@ -56,7 +56,8 @@ def _part_put_back(
     if part.shape != wanted:
         raise RuntimeError(f"expected src to have a size equal to the slice of self: {wanted}")
     expanded = any(n > 1 and s == 0 for n, s in zip(x.shape, x.stride(), strict=True))
-    return torch.empty_like(x) if expanded else None
+    # Of tensors without elements, other meta kernels than these forget the strides.
+    return torch.empty_like(x) if expanded and x.numel() else None
 
 
 @rule(

@@ -18,6 +18,7 @@ from torch.fx import Node
 
 from frameloom.capture.autograd_functions import as_made_by
 from frameloom.capture.fake import Fake
+from frameloom.capture.functional import ViewOf
 from frameloom.capture.graph import ViewOutput, ViewStep, behind
 from frameloom.capture.record_writes import forget_views, is_by_function
 from frameloom.errors import Break
@@ -37,7 +38,7 @@ class Outputs:
         groups: dict[int, list[int]] = {}
         for n, fake in enumerate(outputs):
             groups.setdefault(id(fake.memory), []).append(n)
-        self._nodes = [fake.node for fake in outputs]
+        self._outputs = outputs
         for numbers in groups.values():
             self._place(numbers, [outputs[n] for n in numbers])
 
@@ -59,7 +60,7 @@ class Outputs:
         if memory.input is None and alone:
             self._make_of(self._source_of(fakes[0]), numbers, fakes)
             return
-        source = _common(fakes) if memory.input is None else memory.root
+        source = self._source_of(_common(fakes)) if memory.input is None else memory.root
         if memory.version and (
             memory.input is not None or any(_hides(f, source) or _is_spoilt(f) for f in fakes)
         ):
@@ -75,15 +76,24 @@ class Outputs:
         self._make_of(source, numbers, fakes)
 
     def _source_of(self, fake: Fake) -> Fake:
-        """What the graph returns for an output that shares its memory with no other one: what it is a view of.  Itself where another output
-        comes from it: gradients between the two are the graph's."""
+        """What the graph returns for an output, or for what all outputs over its memory are views of: what that is itself a view of.  Not where
+        something was written there: gradients between it and other outputs are the graph's."""
         base = _base(fake)
         if not has_history(base) or _hides(fake, base) or _is_spoilt(fake):
             return fake
-        others = {n for n in self._nodes if n is not fake.node}
-        if others and (fake.memory.version or fake.node in self._read_by_others):
+        if fake.memory.version and any(self._comes_from(f, fake) for f in self._outputs):
             return _above_complex(fake)
         return base
+
+    def _comes_from(self, other: Fake, fake: Fake) -> bool:
+        """Whether autograd leads from `other`, an output, to `fake`, over whose memory something was written: not from views made before that, which
+        are views of the base alone then."""
+        if other.memory is not fake.memory:
+            return True
+        version = fake.memory.version
+        views = [f.view_of for f in _line(other, fake)[1:]]
+        is_output = any(f is fake for f in self._outputs)
+        return is_output and bool(views) and all(v.version == version for v in views)
 
     def _place_without_history(self, numbers: list[int], fakes: list[Fake]) -> None:
         """Views that a node makes refuse what is written to them later, if that has a history."""
@@ -134,7 +144,7 @@ class Outputs:
     @cached_property
     def _read_by_others(self) -> set[Node]:
         """What outputs are computed from."""
-        read = [a for n in self._nodes for a in n.all_input_nodes]
+        read = [a for f in self._outputs for a in f.node.all_input_nodes]
         return behind(read, lambda n: n.all_input_nodes)
 
     def _result(self, fake: Fake) -> int:
@@ -255,7 +265,7 @@ def _above_pieces(fake: Fake) -> Fake | None:
 def _is_spoilt(fake: Fake) -> bool:
     """Whether something was written to it since an op has split it: autograd refuses to use the pieces then."""
     views = [f.view_of for f in _line(fake) if f.view_of is not None]
-    return any(v.piece is not None and v.piece.version < fake.memory.version for v in views)
+    return any(v.piece is not None and v.version < fake.memory.version for v in views)
 
 
 def _is_hidden(fake: Fake) -> bool:
@@ -281,8 +291,21 @@ def _steps(fake: Fake, source: Fake) -> list[ViewStep]:
         if (piece := view.piece) is not None:
             of_call = piece.number, piece.call
             steps.append(ViewStep(piece.func, piece.args, {}, view.grad, view.inference, *of_call))
+        elif view.func is torch.ops.aten.as_strided.default:
+            steps.append(ViewStep(strided, _from(fake, view), {}, view.grad, view.inference))
         else:
             func = view.func if view.counts else DATA
             steps.append(ViewStep(func, view.args, view.kwargs, view.grad, view.inference))
         fake = view.parent
     return steps[::-1]
+
+
+def _from(fake: Fake, view: ViewOf) -> tuple[Any, ...]:
+    """Arguments of `strided`.  A Fake of an input starts at 0, wherever in its storage the input starts."""
+    size, stride = (*view.args, *view.kwargs.values())[:2]
+    return size, stride, fake.storage_offset() - view.parent.storage_offset()
+
+
+def strided(tensor: Any, size: Any, stride: Any, behind: Any) -> Any:
+    """A view that starts so many elements behind the tensor's start."""
+    return tensor.as_strided(size, stride, tensor.storage_offset() + behind)

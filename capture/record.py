@@ -34,7 +34,7 @@ from frameloom.capture.attention_masks import check_mask
 from frameloom.capture.carried import needed_for_sizes
 from frameloom.capture.casts import Casts, without_cache
 from frameloom.capture.data_dependent import asks_for_data
-from frameloom.capture.dead_calls import is_refused
+from frameloom.capture.dead_calls import is_refused, is_unread
 from frameloom.capture.device_layouts import on_device
 from frameloom.capture.eagers_derivatives import derive_as_eager
 from frameloom.capture.fake import Fake, fake_like
@@ -70,7 +70,13 @@ from frameloom.capture.record_writes import forget_values, write_back, write_op
 from frameloom.capture.recorded_calls import Calls
 from frameloom.capture.refused_dtypes import check_arguments
 from frameloom.capture.soft_sizes import SoftSizes
-from frameloom.capture.special_ops import SPECIAL, WHOLE, WHOLE_ON_GPU
+from frameloom.capture.special_ops import (
+    POOLS_OF_ROWS,
+    SPECIAL,
+    WHOLE,
+    WHOLE_ON_GPU,
+    pools_as_image,
+)
 from frameloom.capture.supported import (
     check_compiled,
     check_layouts,
@@ -99,7 +105,7 @@ CURRENT_DEVICE = getattr(torch._C, "_cuda_getDevice", None)
 # Functions that choose among implementations, and what that depends on.
 ATTENTION = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
 # What PyTorch computes in one go for plain tensors that nobody follows.
-OTHERWISE = {torch.max_pool1d, F.scaled_dot_product_attention}
+OTHERWISE = {F.scaled_dot_product_attention}
 ATTENTION_SETTINGS = tuple(
     getattr(torch._C, f"_get_{kind}_sdp_enabled") for kind in ("flash", "mem_efficient", "math", "cudnn")
 )  # fmt: skip
@@ -296,6 +302,8 @@ class Recorder(TorchDispatchMode):
         if whole is not None and not takes(whole, (self, *args), kwargs):
             whole = None
         self.goes_as_eager = whole is None and fn not in OTHERWISE
+        if fn in POOLS_OF_ROWS and (fake := next(fakes_in((args, kwargs)), None)) is not None:
+            self.goes_as_eager = pools_as_image(fake, args, kwargs, wanted)
         given = None if wanted or whole is not None else self.calls.arguments(fn, args, kwargs)
         if given is not None and (known := self.calls.again(given)) is not None:
             return known[0]
@@ -627,11 +635,14 @@ class Recorder(TorchDispatchMode):
     def _drop_dead(self) -> None:
         stays = self.numbers.check() | {source.node for source in assumed(self)}
         stays |= numbers_compared(self)
+        unread: set[torch.fx.Node] = set()
         for node in reversed(self.graph.nodes):
-            if node.users or node.op in ("placeholder", "output") or node in stays:
+            if node.op in ("placeholder", "output") or node in stays or not is_unread(node, unread):
                 continue
             if stays_unused(node):
                 continue
             if is_refused(node):
                 raise Avoid(node.meta["site"])
-            self.graph.erase_node(node)
+            unread.add(node)
+            if not node.users:
+                self.graph.erase_node(node)

@@ -52,9 +52,9 @@ def view(
     if not isinstance(parent, Fake):  # a number of which autograd takes the conjugate
         return recorder.new_constant(func(torch.tensor(parent), *rest, **kwargs).resolve_conj())
     if func in SPLITS:
-        call, given, version = object(), (*rest, *kwargs.values()), parent.memory.version
+        call, given = object(), (*rest, *kwargs.values())
         return [
-            view(recorder, f, (parent, *a), {}, Piece(func, given, k, call, version))
+            view(recorder, f, (parent, *a), {}, Piece(func, given, k, call))
             for k, (f, a) in enumerate(SPLITS[func](parent, *rest, **kwargs))
         ]
     told = func is not aten._unsafe_view.default and (
@@ -82,10 +82,11 @@ def view(
         raise Break("too_large", f"views of views, {depth} deep")
     grad = torch.is_grad_enabled()
     given = tuple(rest), dict(kwargs)
+    fake.version = version = parent.memory.version
+    inference = recorder.inference
     fake.view_of = ViewOf(
-        parent, func, *given, depth, grad, piece, told=told, inference=recorder.inference
+        parent, func, *given, depth, grad, piece, told=told, inference=inference, version=version
     )
-    fake.version = parent.memory.version
     return fake
 
 

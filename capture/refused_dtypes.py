@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -193,12 +193,16 @@ REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     aten.mv: _of_several_dtypes,
     aten.native_layer_norm: _is_mixed,
     aten.native_group_norm: _is_mixed,
-    **{getattr(aten, name): lambda x, *rest, **options: _is_empty(x) for name in UPSAMPLING},
+    **{getattr(aten, name): lambda x, *rest, **options: _is_empty(x.shape) for name in UPSAMPLING},
+    **{
+        func: lambda x, *rest: _is_empty(x.shape[1:])
+        for func in (aten._adaptive_avg_pool2d, aten._adaptive_avg_pool3d)
+    },
 }
 
 
-def _is_empty(x: torch.Tensor) -> bool:
-    return any(type(n) is int and n == 0 for n in x.shape)
+def _is_empty(sizes: Sequence[Any]) -> bool:
+    return any(type(n) is int and n == 0 for n in sizes)
 
 
 def check_arguments(func: Any, args: Any, kwargs: Any) -> None:

@@ -165,12 +165,18 @@ def _quantized(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 POOLS_OF_ROWS = frozenset({F.max_pool1d, torch.max_pool1d, torch.nn.functional._max_pool1d})
 
 
+def pools_as_image(x: torch.Tensor, args: Any, kwargs: Any, is_followed: bool) -> bool:
+    """Whether one of `POOLS_OF_ROWS` is composed of the ops that are recorded, and not its own kernel, of which there is one for the CPU."""
+    wants_indices = kwargs.get("return_indices", args[6] if len(args) > 6 else False)
+    return is_followed or bool(wants_indices) or x.device.type != "cpu"
+
+
 def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Windows of one row are also what `max_pool1d` comes to, which on the CPU has a kernel of its own that refuses integers."""
     x, kernel, *_ = args
     if kernel[0] == 1 and x.device.type == "cpu" and not x.dtype.is_floating_point:
         raise Break("op_error", f"{func}: one-dimensional, of integers")
-    if recorder.function in POOLS_OF_ROWS and x.device.type == "cpu" and not recorder.is_followed:
+    if recorder.function in POOLS_OF_ROWS and not recorder.goes_as_eager:
         if any(type(n) is int and n == 0 for n in x.shape[1:]):
             raise Break("op_error", f"{func}: one-dimensional, of nothing")
         # That kernel's result is a fresh tensor, whichever way the operand lies.

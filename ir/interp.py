@@ -21,7 +21,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.forms import kernels_of
 from frameloom.ir.identity import identity
 from frameloom.ir.known_sizes import KnownSizes
-from frameloom.ir.library import DRAW, READ
+from frameloom.ir.library import DRAW, LAZY, READ
 from frameloom.ir.memory import buffers_of
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.numbers import MEANING
@@ -167,7 +167,10 @@ def _output(
         return inputs[out]
     if isinstance(out, tuple):
         return out[0]
-    return view(out, memory)
+    made = view(out, memory)
+    for bit in out.bits:
+        made = LAZY[bit](made)
+    return made
 
 
 def view(v: View, memory: dict[Buffer, Tensor]) -> Tensor:

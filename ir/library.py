@@ -5,11 +5,15 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import torch
+
 # A step of our own among them: (device, increment) -> seed and offset of the device's generator, which goes on by that much.
 DRAW = "frameloom.draw.default"
 # And one that takes the ints out of a vector: the symbols of its result's shape are these.
 READ = "frameloom.read.default"
 OWN = (DRAW, READ)
+# Views that are conjugated or negated when they are read; twice, and they are what they were.
+LAZY: dict[str, Any] = {"conj": torch._conj, "neg": torch._neg_view}
 # Calls of what Python has made for one graph, by name.
 CALLS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 

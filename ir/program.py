@@ -77,7 +77,7 @@ class View:
     """A strided tensor over a buffer: what library calls and outputs see.  Strides and offset in elements.
 
     The dtype is the buffer's, unless `torch_dtype` says otherwise (a view of other dtype: offset and strides count
-    elements of that dtype).
+    elements of that dtype).  `bits`: of an output, what is still to be done to the memory when it is read ("conj", "neg").
     """
 
     buffer: Buffer
@@ -85,6 +85,7 @@ class View:
     strides: tuple[int, ...]
     offset: int = 0
     torch_dtype: Any = None
+    bits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from frameloom.codegen.extern import callable_for
 from frameloom.codegen.launch import LaunchEntry, LaunchSource, ListEntry
 from frameloom.ir.dtype import DType
 from frameloom.ir.late import defines
-from frameloom.ir.library import CALLS, DRAW, OUT_FORMS, READ
+from frameloom.ir.library import CALLS, DRAW, LAZY, OUT_FORMS, READ
 from frameloom.ir.memory import MemoryPlan
 from frameloom.ir.program import (
     Buffer,
@@ -146,6 +146,11 @@ def assemble(
         owned=captured.owned,
         recorded_views=captured.recorded_views,
         views=captured.views,
+        lazy={
+            k: tuple(LAZY[bit] for bit in o.bits)
+            for k, o in enumerate(program.outputs)
+            if isinstance(o, View) and o.bits
+        },
         repeated=captured.repeated,
         otherwise=partial(_op_by_op, without_examples(captured))
         if any(isinstance(s, DrawCall) for s in steps)

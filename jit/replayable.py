@@ -55,6 +55,8 @@ def reason_against(program: Program) -> str | None:
     returned = [o.buffer for o in program.outputs if isinstance(o, View)]
     if any(b.kind not in (Kind.OUTPUT, Kind.EXTERN) for b in returned):
         return "it returns a view of what it is given or holds"
+    if any(isinstance(o, View) and o.bits for o in program.outputs):
+        return "its results are conjugated or negated when they are read"
     return "its results share memory" if len(set(returned)) < len(returned) else None
 
 

@@ -43,12 +43,13 @@ def _as_other(
     of their parts, are views that autograd knows; `view(dtype)` gives none."""
     import torch
 
-    size = base.element_size()
-    place = base.storage_offset() * size + byte_offset
-    count = base.untyped_storage().nbytes() // size
-    count -= count % max(dtype.itemsize // size, 1)
-    whole = base.as_strided((count,), (1,), 0)
-    start = place // dtype.itemsize
+    # All that lies between its elements, and nothing else: so much memory a gradient of it has.
+    parts = max(dtype.itemsize // base.element_size(), 1)
+    first = base.storage_offset() // parts * parts
+    reach = 1 + sum((n - 1) * step for n, step in zip(base.shape, base.stride(), strict=True))
+    count = base.storage_offset() + reach - first if base.numel() else 0
+    whole = base.as_strided((count - count % parts,), (1,), first)
+    start = (base.storage_offset() * base.element_size() + byte_offset) // dtype.itemsize
     if base.dtype.is_complex and base.dtype.to_real() == dtype:
         return torch.view_as_real(whole).as_strided(shape, strides, start)
     if dtype.is_complex and dtype.to_real() == base.dtype:

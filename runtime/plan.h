@@ -205,10 +205,11 @@ struct Output {
     enum Kind { VIEW, INPUT, CONSTANT, SIZE } kind;
     int number; // view, input or size
     PyObject *constant;
-    int first = -1;        // the earlier output whose object it is, too
-    int base = -1;         // the view of its whole buffer that it is made a view of, if it is one
-    bool is_view = false;  // also where no other shares its memory
-    bool recorded = false; // whether it is made in the caller's gradient mode, where it is a view
+    int first = -1;           // the earlier output whose object it is, too
+    int base = -1;            // the view of its whole buffer that it is made a view of, if it is one
+    bool is_view = false;     // also where no other shares its memory
+    bool recorded = false;    // whether it is made in the caller's gradient mode, where it is a view
+    PyObject *lazy = nullptr; // a tuple of what is called with it, one after the other
 };
 
 struct Program {

@@ -205,8 +205,8 @@ bool Parser::output(PyObject *item) {
 // returned, or else of one that nobody sees.
 bool Parser::share_bases() {
     PyObject *told = field(spec, "views"), *recorded = field(spec, "recorded_views"),
-             *repeated = field(spec, "repeated");
-    if (told == nullptr || recorded == nullptr || repeated == nullptr) return false;
+             *repeated = field(spec, "repeated"), *lazy = field(spec, "lazy");
+    if (told == nullptr || recorded == nullptr || repeated == nullptr || lazy == nullptr) return false;
     std::map<int, std::vector<Output *>> sharing;
     for (size_t i = 0; i < program->outputs.size(); i++) {
         Output &output = program->outputs[i];
@@ -214,6 +214,7 @@ bool Parser::share_bases() {
         if (PyObject *number = PyLong_FromSize_t(i)) {
             output.is_view = PySet_Contains(told, number) > 0;
             output.recorded = PySet_Contains(recorded, number) > 0;
+            output.lazy = PyDict_GetItemWithError(lazy, number);
             if (PyObject *first = PyDict_GetItemWithError(repeated, number)) {
                 output.first = (int)PyLong_AsLong(first);
                 if (output.first < 0 || output.first >= (int)i)
@@ -230,7 +231,8 @@ bool Parser::share_bases() {
         int base = whole(buffer);
         bool is_base_there = false;
         for (Output *output : outputs) {
-            bool is_base = output->number == base && !is_base_there && !output->is_view;
+            bool is_base =
+                output->number == base && !is_base_there && !output->is_view && output->lazy == nullptr;
             is_base_there |= is_base;
             output->base = is_base ? -1 : base;
         }

@@ -205,6 +205,15 @@ struct Call : Frame {
         return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
     }
 
+    // Takes the reference.
+    static PyObject *read_lazily(PyObject *item, PyObject *calls) {
+        for (Py_ssize_t k = 0; item && k < PyTuple_GET_SIZE(calls); k++) {
+            PyObject *made = PyObject_CallOneArg(PyTuple_GET_ITEM(calls, k), item);
+            Py_SETREF(item, made);
+        }
+        return item;
+    }
+
     PyObject *results(NoGrad &no_grad) {
         PyObject *result = PyTuple_New((Py_ssize_t)program.outputs.size());
         for (size_t i = 0; i < program.outputs.size() && result; i++) {
@@ -212,6 +221,7 @@ struct Call : Frame {
             int first = program.outputs[i].first;
             PyObject *item =
                 first < 0 ? output(program.outputs[i]) : Py_NewRef(PyTuple_GET_ITEM(result, first));
+            if (program.outputs[i].lazy && first < 0) item = read_lazily(item, program.outputs[i].lazy);
             if (item)
                 PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
             else

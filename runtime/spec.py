@@ -218,6 +218,8 @@ class PlanSpec:
     # The outputs that are made in the caller's gradient mode where they are views.
     recorded_views: frozenset[int] = frozenset()
     views: frozenset[int] = frozenset()  # the outputs that are views also where they are alone
+    # What is called with outputs before they are returned, one after the other: views that are conjugated or negated when they are read.
+    lazy: Mapping[int, tuple[Callable[[Any], Any], ...]] = field(default_factory=dict)
     # Outputs that are the object of an earlier one.
     repeated: Mapping[int, int] = field(default_factory=dict)
     sizes: tuple[SizeCall, ...] = ()

@@ -255,5 +255,5 @@ def _replaced(x: Ref, at: Sequence[Node], mask: Node, source: Ref, where: Sequen
         return read(x, at)
     if mask.op is Op.CONST:
         return read(source, where) if mask.arg else read(x, at)
-    assert x.dtype is not None
-    return Expr(select(mask, read(source, where, mask).cast(x.dtype).node, read(x, at).node))
+    others = read(x, at)
+    return Expr(select(mask, read(source, where, mask).cast(others.dtype).node, others.node))

@@ -101,7 +101,7 @@ def returned(graph: Lowering, value: Any) -> View | int | tuple[Any]:
     if not isinstance(found, Ref):
         return (found,)
     if value in graph.raw:
-        return view_of(lazy.returned(graph, value))
+        return lazy.returned(graph, value)
     itself: Any = value
     while str(itself.target) == WRITE_BACK:
         itself = itself.args[0]

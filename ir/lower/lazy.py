@@ -12,10 +12,9 @@ import torch
 
 from frameloom.ir.lower.geometry import origin, view_of
 from frameloom.ir.lower.table import Ref
-from frameloom.ir.program import Buffer, Extern, Kind
+from frameloom.ir.program import Buffer, Extern, Kind, View
 
 RESOLVED = {"conj": "aten._conj_physical.default", "neg": "aten.neg.default"}
-VIEWED = {"conj": "aten._conj.default", "neg": "aten._neg_view.default"}
 
 
 class Lowering(Protocol):
@@ -51,18 +50,15 @@ def view(graph: Lowering, node: torch.fx.Node, val: Any) -> Ref:
     return value
 
 
-def returned(graph: Lowering, node: torch.fx.Node) -> Ref:
+def returned(graph: Lowering, node: torch.fx.Node) -> View:
     """What the program gets."""
-    value = graph.raw[node]
-    for bit in bits_of(node.meta["val"]):
-        value = _called(graph, node, VIEWED[bit], f"{node.name}_{bit}_view", value)
-    return value
+    return replace(view_of(graph.raw[node]), bits=bits_of(node.meta["val"]))
 
 
 def _called(graph: Lowering, node: torch.fx.Node, target: str, name: str, x: Ref) -> Ref:
     """A library call of one tensor."""
     torch_dtype = x.torch_dtype if x.dtype is None else None
-    strides = x.strides if target in VIEWED.values() else dense(x.shape, x.strides)
+    strides = dense(x.shape, x.strides)
     result = Buffer(name, x.dtype, x.shape, strides, Kind.EXTERN, torch_dtype, x.buffer.device)
     graph.base_offset[result] = 0
     graph.steps.append(Extern(target, (view_of(x),), (), (result,), origin(node)))

@@ -267,6 +267,8 @@ OF_ONE = {
     ),
     "roll": (lambda x: x.roll(1, 0), at((3, 1, 4, 3), (12, 1, 3, 1))),
     "a library call in place": (lambda x: x.clone().add_(1), at((3, 1, 4), (4, 100, 1), torch.complex64)),
+    "parts put back into nothing": (lambda x: x.select_scatter(x[0] * 2, 0, 0), at((2, 0, 3), (0, 1, 1))),
+    "a diagonal put back into nothing": (lambda x: x.diagonal_scatter(x.diagonal() * 2), at((2, 0), (0, 1))),
     "in place": (lambda x: x.clone().digamma_(), at((1, 3, 1), (7, 1, 9))),
     "logits": (lambda x: F.binary_cross_entropy_with_logits(x, at((3, 1), (1, 7)), reduction="none"), at((3, 1), (1, 1))),
 }  # fmt: skip

@@ -204,6 +204,12 @@ def test_random_slopes_of_nothing():
         captured(lambda x: F.rrelu(x, training=True), x)
 
 
+def test_parts_put_back_into_elements_read_as_another_dtype():
+    whole(lambda x: x.view(torch.int32).diagonal_scatter(x.view(torch.int32)[0, :3] * 2), X)
+    whole(lambda x: x.view(torch.int32).select_scatter(torch.ones(4, dtype=torch.int32), 0, 1), X)
+    whole(lambda x: x.view(torch.int32).slice_scatter(x.view(torch.int32)[:1] * 2, 0, 2), X)
+
+
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_parts_put_back_have_the_right_size(size):
     part = torch.ones(size)

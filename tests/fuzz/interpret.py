@@ -23,7 +23,7 @@ from frameloom.capture.aten_op import may_raise
 from frameloom.capture.graph import CapturedGraph
 from frameloom.ir import interp
 from frameloom.ir.late import defines
-from frameloom.ir.library import OWN
+from frameloom.ir.library import LAZY, OWN
 from frameloom.ir.lower.onednn import OneDnn
 from frameloom.ir.program import Buffer, Extern, Kernel, KernelList, Kind, Program, View
 from frameloom.runtime.fallback import strided_view
@@ -142,10 +142,17 @@ def _output(output: Any, made: Any, given: dict[Buffer, Any], is_view: bool) -> 
     if not isinstance(output, View):
         return made
     base = given.get(output.buffer)
+    for bit in output.bits:  # which is undone here, and done again to the view
+        made = LAZY[bit](made)
     if base is None:
-        return _view_of(made.data) if is_view else made.data
-    first = base.storage_offset() * base.element_size() // made.element_size()
-    return strided_view(base, made.storage_offset() - first, made.shape, made.stride(), made.dtype)
+        made = _view_of(made.data) if is_view else made.data
+    else:
+        first = base.storage_offset() * base.element_size() // made.element_size()
+        at = made.storage_offset() - first
+        made = strided_view(base, at, made.shape, made.stride(), made.dtype)
+    for bit in output.bits:
+        made = LAZY[bit](made)
+    return made
 
 
 def _view_of(whole: Any) -> Any:

@@ -150,3 +150,90 @@ def test_a_view_of_what_was_given_other_memory():
         y = torch.arange(4.0)
         assert fn(torch.zeros(1).expand(3), y).tolist() == [3, 4]
         assert y.tolist() == [0, 2, 3, 4]
+
+
+def _written(x, of, made_before):
+    base = x * 2
+    view = base[1:]
+    part = view[1:]
+    {"base": base, "view": view, "part": part}[of].mul_(3)
+    return view, part if made_before else view[1:]
+
+
+# Results of which some are views, of what nobody else sees, and others are computed from these.
+SEVERAL = {
+    "a view and what is computed from it": lambda x: (lambda v: (v, v * 2))((x * 2)[1:]),
+    "a view of a view": lambda x: (lambda v: (v, v.t()))((x * 2)[1:]),
+    "transposed twice": lambda x: (lambda v: (v.t(), v.t().t(), v.abs()))((x * 2)[1:]),
+    "parts of a view": lambda x: (lambda v: (v[1:], v[:1], v[1:].abs()))((x * 2)[1:]),
+    "of one memory each": lambda x: (lambda v: (v, (v * 3)[0], (v * 3)[0] * 2))((x * 2).t()),
+    "expanded": lambda x: (lambda v: (v, v * 2))((x * 2).expand(2, *x.shape)),
+    "squeezed": lambda x: (lambda v: (v.mT, v[0] * 2, v[0]))((x * 2).squeeze().unsqueeze(0)),
+    "real parts": lambda x: (lambda v: (v, v * 2))(torch.complex(x, x).real),
+    "base written": lambda x: _written(x, "base", True),
+    "view written": lambda x: _written(x, "view", True),
+    "part written": lambda x: _written(x, "part", True),
+}
+# ... which are told to be views of something else than eager's.
+LEADS_ON = {
+    "base written before": lambda x: _written(x, "base", False),
+    "view written before": lambda x: _written(x, "view", False),
+}
+
+
+def between(results):
+    """The gradients between results."""
+    found = []
+    for y in results:
+        for z in results:
+            (gradient,) = torch.autograd.grad(y.sum(), z, retain_graph=True, allow_unused=True)
+            found.append(None if gradient is None else gradient.tolist())
+    return found
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", SEVERAL | LEADS_ON)
+def test_views_beside_what_is_computed_from_them(name, dynamic):
+    fn = (SEVERAL | LEADS_ON)[name]
+
+    def told(side, rows):
+        x = torch.arange(3.0 * rows).view(rows, 3).mul_(0.125).requires_grad_()
+        results = side(x)
+        facts = [between(results)]
+        for t in results:
+            t.retain_grad()
+        sum(t.sum() for t in results).backward()
+        facts += [(t.grad if t.grad is None else t.grad.tolist(), t.stride()) for t in results]
+        if name in SEVERAL:
+            facts += [t._is_view() and t._base.shape for t in results]
+        return [*facts, x.grad.tolist()]
+
+    jitted = frameloom.jit(fn, dynamic=dynamic)
+    for rows in (3, 4, 4):
+        assert told(jitted, rows) == told(fn, rows)
+
+
+STRIDED = {
+    "of a view": lambda z: z[:, 1:].as_strided((2,), (1,)),
+    "of what has the same start": lambda z: z.squeeze(0).as_strided((2, 2), (1, 1)),
+    "of another such": lambda z: z[0].as_strided((2,), (1,)).as_strided((1,), (1,)),
+    "of a new tensor": lambda z: (z * 2)[:, 1:].as_strided((2,), (1,)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", STRIDED)
+def test_as_strided_of_views_of_inputs_that_start_somewhere(name, requires_grad, dynamic):
+    def fn(z, w):
+        return STRIDED[name](z), z * 2, w * 2
+
+    jitted = frameloom.jit(fn, dynamic=dynamic)
+    w = torch.ones(2, requires_grad=True)
+    for start in (1, 2, 0):
+        found = []
+        for side in (jitted, fn):
+            x = torch.arange(18.0).view(3, 2, 3).requires_grad_(requires_grad) * 1
+            v, *_ = side(x[start : start + 1], w)
+            found.append((v.tolist(), v.storage_offset(), v._is_view()))
+        assert found[0] == found[1]

@@ -190,6 +190,21 @@ def test_data_that_a_kernel_refuses_though_nobody_reads_its_result():
     assert_same_call(observe(jit(f), args), observe(f, args), "sorter")
 
 
+UNREAD = {
+    "zeros": lambda x: torch.zeros_like(x.softmax(-1)),
+    "ones of a view": lambda x: torch.ones_like(x.softmax(-1)[:1].t()),
+    "of several": lambda x: torch.full_like(x.softmax(-1) * 2, 3) + x.softmax(-1).new_zeros(1),
+    "memory": lambda x: torch.empty_like(x.softmax(-1)).fill_(1),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_dtype_that_a_kernel_refuses_though_only_the_layout_of_its_result_is_read(name):
+    fn = UNREAD[name]
+    for x in (torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)):
+        assert_same_call(observe(jit(fn), (x,)), observe(fn, (x,)), f"{name} {x.dtype}")
+
+
 @pytest.mark.parametrize("fn", [torch.quantile, torch.Tensor.nanquantile])
 def test_fractions_that_only_the_cpu_refuses(fn):
     def f(x, q):

@@ -133,6 +133,33 @@ def test_a_result_alone_is_a_view_as_eager_has_it(name, grad, beside):
     assert told(frameloom.jit(fn)) == told(fn)
 
 
+ROWS = {
+    "F": lambda x: F.max_pool1d(x, 2),
+    "torch": lambda x: torch.max_pool1d(x, 2),
+    "with places": lambda x: F.max_pool1d(x, 2, return_indices=True),
+    "a layer": torch.nn.MaxPool1d(2, return_indices=True),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", ROWS)
+def test_windows_of_rows_are_views_of_those_of_images_where_eager_makes_them_so(
+    name, requires_grad, dynamic
+):
+    def told(side):
+        found = []
+        for shape in (2, 4, 6), (3, 5, 4):
+            x = torch.ones(shape).mT.requires_grad_(requires_grad)
+            found += [
+                (t.stride(), t._is_view(), t._base is None)
+                for t in torch.utils._pytree.tree_leaves(side(x))
+            ]
+        return found
+
+    assert told(frameloom.jit(ROWS[name], dynamic=dynamic)) == told(ROWS[name])
+
+
 DETACHED = [
     lambda x: (x * 2).detach(),
     lambda x: (x * 2).detach().t(),
@@ -209,3 +236,48 @@ def test_a_question_after_the_base_behind_data():
         return x + 1
 
     assert frameloom.jit(fn)(torch.tensor(1.0)) == 2
+
+
+LAZY = {
+    "conjugated": lambda z: z.conj(),
+    "of a row": lambda z: z[0].conj(),
+    "transposed": lambda z: z.H,
+    "imaginary": lambda z: z.conj().imag,
+    "negated": lambda z: torch._neg_view(z)[1:],
+    "real, of a new one": lambda z: (z * 2).H.real,
+    "of a new one": lambda z: (z * 2).conj(),
+    "of a part of a new one": lambda z: (z * 2)[1:].H,
+    "imaginary, of a new one": lambda z: (z * 2).conj().imag,
+}
+BESIDE = {
+    "alone": lambda view: lambda z: (view(z),),
+    "twice": lambda view: lambda z: (view(z), view(z)),
+    "beside its base": lambda view: lambda z: (lambda y: (view(y), y))(z * 2),
+    "behind a break": lambda view: lambda z: (v := view(z), print(end=""), v.mul_(3))[::2],
+    "beside something else": lambda view: lambda z: (z * 3, view(z), z),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("name", LAZY)
+def test_views_that_are_conjugated_when_they_are_read_are_views(name, beside, grad):
+    """They share their base's memory and count of writes, and take what has a history."""
+    fn = BESIDE[beside](LAZY[name])
+    seen = []
+    for side in (fn, frameloom.jit(fn)):
+        z = torch.complex(torch.arange(6.0), torch.ones(6)).view(3, 2)
+        with torch.set_grad_enabled(grad):
+            results = side(z)
+        told = [[v._is_view(), v.is_conj(), v.is_neg(), v.stride()] for v in results]
+        for v in results:
+            if v._base is not None:
+                told.append([v._base is z, v._base.shape, [v._base is r for r in results]])
+            v.add_(1)
+            told.append([z._version, [r._version - results[0]._version for r in results]])
+        told.append([z.tolist(), [v.tolist() for v in results]])
+        if grad:
+            v = results[0].mul_(torch.ones(results[0].shape, requires_grad=True))
+            told.append([v.requires_grad, z.requires_grad])
+        seen.append(told)
+    assert seen[0] == seen[1]

@@ -196,6 +196,42 @@ def test_gradients_of_what_is_padded():
         assert found[0].stride() == found[1].stride()
 
 
+# Of images of two sizes, one of which an intermediate may not have any more.
+NOT_EMPTY = {
+    "avg_pool1d": lambda x: F.avg_pool1d(x.mT.flatten(2), 1),
+    "avg_pool2d": lambda x: F.avg_pool2d(x, 1),
+    "max_pool2d": lambda x: F.max_pool2d(x, 1),
+    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, 1),
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, (x.shape[2] * 2, x.shape[3])),
+    "adaptive_avg_pool3d": lambda x: F.adaptive_avg_pool3d(x, tuple(x.shape[1:])),
+    "unfold": lambda x: F.unfold(x, 1),
+    "fold": lambda x: F.fold(x.flatten(2), x.shape[2:], 1),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.filterwarnings("ignore:frameloom")  # some run plainly where gradients are needed
+@pytest.mark.parametrize("name", NOT_EMPTY)
+def test_what_kernels_refuse_of_images_without_elements(name, dim, grad):
+    fn = NOT_EMPTY[name]
+
+    def program(x):
+        return fn(x.narrow(dim, 1, x.shape[dim] - 1))
+
+    def outcome(side, left, n):
+        shape = (2, *(left + 1 if d == dim else n for d in (1, 2, 3)))
+        try:
+            return side(torch.ones(shape, requires_grad=grad)).shape
+        except RuntimeError:
+            return "refused"
+
+    for dynamic in (None, True):
+        jitted = jit(program, dynamic=dynamic, backend="eager")
+        for left, n in ((4, 4), (3, 3), (0, 2))[0 if dynamic else 2 :]:
+            assert outcome(jitted, left, n) == outcome(program, left, n)
+
+
 EMPTY = {
     "max_pool1d": (lambda x: F.max_pool1d(x, 1), (1, 0, 3)),
     "conv1d": (lambda x: F.conv1d(x, x.new_ones(2, x.shape[1], 1)), (1, 3, 0)),

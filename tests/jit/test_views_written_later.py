@@ -238,3 +238,26 @@ def test_a_use_that_autograd_refuses_behind_a_write_to_the_base(make, write, use
         return told
 
     assert frameloom.jit(fn)(leaf(4) * 1) == fn(leaf(4) * 1)
+
+
+@pytest.mark.parametrize(
+    "part", [lambda x: x.imag, lambda x: x.conj().imag, lambda x: torch.view_as_real(x)[..., 0]]
+)
+@pytest.mark.parametrize("give", [lambda x: x[:, 0], lambda x: x[:, ::2], lambda x: x.t()[:3]])
+def test_parts_of_complex_numbers_with_gaps_that_are_written_with_a_history(give, part):
+    """A gradient of the whole has only as much memory as there is between its elements."""
+
+    def fn(x, z):
+        v = part(x)
+        print(end="")
+        v.copy_(z)
+        return v
+
+    found = []
+    for side in (fn, frameloom.jit(fn)):
+        x = give(torch.ones(3, 4, dtype=torch.complex64)).detach()
+        z = torch.full(x.shape, 2.0, requires_grad=True)
+        v = side(x, z)
+        (gradient,) = torch.autograd.grad(v.sum() * 3 + x.real.sum(), z)
+        found.append((gradient.tolist(), v.tolist(), x._version, v._base is x._base))
+    assert found[0] == found[1]
