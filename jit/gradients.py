@@ -33,7 +33,7 @@ from frameloom.ir.size_facts import Conditions
 from frameloom.op_by_op import OpByOp
 from frameloom.rest import what_stays
 from frameloom.result_hooks import register_hooks
-from frameloom.saved_tensors import TELLS, entries, versions_of
+from frameloom.saved_tensors import entries, noted
 from frameloom.view_outputs import MadeOf
 
 Plan = Callable[..., tuple[Any, ...]]
@@ -92,13 +92,15 @@ class Gradients:
         # What autograd is not to keep of what is saved, by its place there: Python's numbers, and what may be changed.
         apart = self.op_by_op.numbers | how.unwatched
         self.apart = tuple(place for place, k in enumerate(how.saved_inputs) if k in apart)
-        own = how.unwatched - self.op_by_op.numbers
-        self.unwatched = tuple(k for k in how.saved_inputs if k in own)
-        # Of all that autograd keeps, in its order.
-        n_inputs = len(how.saved_inputs) - len(self.apart)
-        self.of_inputs = (
-            *[True] * n_inputs, *[False] * len(how.saved_outputs), *(n.of_input for n in how.noticed),
-        )  # fmt: skip
+        unwatched = how.unwatched - self.op_by_op.numbers
+        self.unwatched = tuple(k for k in how.saved_inputs if k in unwatched)
+        # Of all that autograd keeps, in its order: which are results of the node.
+        own = (
+            *[False] * (len(how.saved_inputs) - len(self.apart)),
+            *(k < how.n_told for k in how.saved_outputs),
+            *(not n.of_input and n.number < how.n_told for n in how.noticed),
+        )
+        self.n_saved, self.noted = len(own), noted(own)
         saved = set(how.saved_inputs)
         # What a gradient of a gradient needs beside what is saved anyway.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
@@ -170,8 +172,8 @@ class Gradients:
         saved = *saved, *self._saved_outputs(results)
         if how.noticed:  # last
             saved += tuple([(inputs if n.of_input else results)[n.number] for n in how.noticed])
-        if not TELLS:
-            context.input_versions = versions_of(saved, self.of_inputs)
+        if self.noted:
+            context.noted = [saved[place]._version for place in self.noted]
         context.save_for_backward(*saved)
 
     def new_pass(
@@ -382,8 +384,8 @@ def node_functions(kind: Any) -> Callable[..., Any]:
     kind._backward_cls.apply = kind.backward
     kind._backward_cls._register_hook_dict = register_hooks
     kind._backward_cls.rest, kind._backward_cls.changed = None, ()
-    # What only versions of PyTorch need that do not tell what was changed.
-    kind._backward_cls.input_versions = kind._backward_cls.packed = ()
+    # `packed`: what only versions of PyTorch need that do not tell what was changed.
+    kind._backward_cls.noted = kind._backward_cls.packed = ()
     return torch._C._FunctionBase.__dict__["apply"].__get__(None, kind)  # type: ignore[no-any-return]
 
 
@@ -394,7 +396,7 @@ def _still_as_saved(context: Any, missing: frozenset[int], whole: bool) -> list[
     """What is saved, where something of it was changed in place that this pass does not read: in plain PyTorch, nobody looks at it."""
     piece: Gradients = context.piece
     how = piece.how
-    left = entries(context, piece.of_inputs, context.input_versions)
+    left = entries(context, piece.n_saved, piece.noted, context.noted)
     if left is None:
         return None
     count = len(how.saved_inputs) + len(how.saved_outputs)
