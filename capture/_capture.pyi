@@ -178,6 +178,14 @@ def supported() -> str | None:
 def tensors_written(tensors: tuple[Any, ...], places: tuple[int, ...]) -> bytes:
     """Three words for each of those: which tensor it is, how often it was written to, and where its memory is."""
 
+def tensor_layout(
+    like: Any, sizes: tuple[int | None, ...], strides: tuple[int | None, ...]
+) -> bytes | None:
+    """The dtype and device of `like`, and these sizes and strides, for `tensors_lie`; None: any.  None where headers cannot be read."""
+
+def tensors_lie(values: list[Any], layouts: tuple[bytes | None, ...]) -> bool:
+    """Whether the tensors among the first of these values have these layouts."""
+
 def calibrate() -> bool:
     """Find the offsets of the tensor header in this PyTorch (called once, lazily); False: tensors are checked through DLPack and
     attributes."""

@@ -19,6 +19,7 @@ import torch
 import torch.fx
 
 from frameloom.came import Passes, is_batched, is_watched
+from frameloom.capture._capture import tensor_layout, tensors_lie
 from frameloom.capture.carried import at_sizes, symbols_in
 from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput
 from frameloom.capture.partial import Partial, partial_backward
@@ -101,6 +102,8 @@ class Gradients:
             *(not n.of_input and n.number < how.n_told for n in how.noticed),
         )
         self.n_saved, self.noted = len(own), noted(own)
+        places = how.graph.find_nodes(op="placeholder")[: len(how.saved_inputs)]
+        self.lying = tuple(map(_layout, places))
         saved = set(how.saved_inputs)
         # What a gradient of a gradient needs beside what is saved anyway.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
@@ -275,7 +278,7 @@ class BackwardPass:
         for node, tensor in zip(places, saved, strict=False):
             if isinstance(tensor, torch.Tensor):
                 strides = at_sizes(tuple(node.meta["val"].stride()), sizes)
-                if tensor.stride() != strides:
+                if tensor.dim() == len(strides) and tensor.stride() != strides:
                     tensor = tensor.new_empty_strided(tensor.shape, strides).copy_(tensor)
             found.append(tensor)
         return found
@@ -286,6 +289,19 @@ def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]
     if len(numbers) > 1:
         return itemgetter(*numbers)
     return lambda values: tuple([values[k] for k in numbers])
+
+
+def _layout(place: torch.fx.Node) -> bytes | None:
+    """Of an input that is saved; None for a number."""
+    like = place.meta["val"]
+    if not isinstance(like, torch.Tensor):
+        return None
+    sample = torch.empty(0, dtype=like.dtype, device=like.device)
+    shape, strides = [
+        tuple([n if type(n) is int else None for n in numbers])
+        for numbers in (like.shape, like.stride())
+    ]
+    return tensor_layout(sample, shape, strides)
 
 
 def _may_be_seen(tensor: Any) -> bool:
@@ -357,9 +373,16 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
     if made is not None:
         return None, None, *made
     del inside
+    run: Any
     came = piece.passes.last.get((missing, whole))
-    if came is not None and (taken := came.take(given)) is not None:
-        run: Any = came.run
+    if not tensors_lie(values, piece.lying):
+        # Something was put into an input's place by `.data =`: plans would read other memory than theirs.
+        run = BackwardPass(
+            how, partial_backward(how, missing, whole), missing, piece.op_by_op.module
+        )
+        taken = [given[n] for n in how.tangents if given[n] is not None]
+    elif came is not None and (taken := came.take(given)) is not None:
+        run = came.run
     else:
         run, taken = piece.passes.find(piece, missing, whole, values, given)
     last = _let_go(context, values, missing)
