@@ -183,6 +183,9 @@ def tensor_layout(
 ) -> bytes | None:
     """The dtype and device of `like`, and these sizes and strides, for `tensors_lie`; None: any.  None where headers cannot be read."""
 
+def tensors_where(values: Sequence[Any], places: tuple[int, ...]) -> bytes:
+    """Two words for each of those: in which storage it lies, and at which element; zeros where that cannot be read."""
+
 def tensors_lie(values: list[Any], layouts: tuple[bytes | None, ...]) -> bool:
     """Whether the tensors among the first of these values have these layouts."""
 

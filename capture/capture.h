@@ -30,6 +30,7 @@ int tensor_size(PyObject *object, int what, int64_t dimension, int64_t *value);
 int tensor_offset_is(PyObject *object, int64_t offset);
 int tensor_offset_divides(PyObject *object, int64_t by);
 PyObject *tensor_layout(PyObject *module, PyObject *args); /* for Python */
+PyObject *tensors_where(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *tensors_lie(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 /* Bytes that a tensor spans: [*low, *high).  0 if `object` is not a tensor whose memory can be located. */
 int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high);

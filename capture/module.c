@@ -28,6 +28,8 @@ static PyMethodDef functions[] = {
      "tensors_written(tensors, places) -> three words for each: which it is, how often written to, where."},
     {"tensor_layout", tensor_layout, METH_VARARGS,
      "tensor_layout(like, sizes, strides) -> what tensors_lie compares with, None if it cannot."},
+    {"tensors_where", (PyCFunction)(void (*)(void))tensors_where, METH_FASTCALL,
+     "tensors_where(values, places) -> two words for each: in which storage it lies, and where there."},
     {"tensors_lie", (PyCFunction)(void (*)(void))tensors_lie, METH_FASTCALL,
      "tensors_lie(values, layouts): whether the tensors among them still have these layouts."},
     {"calls_suspend", calls_suspend, METH_NOARGS,

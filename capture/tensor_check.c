@@ -302,6 +302,31 @@ static int lies(const int64_t *layout, PyObject *tensor) {
     return 1;
 }
 
+/* Two words for each: in which storage it lies, and where there. */
+PyObject *tensors_where(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs != 2 || !(PyList_Check(args[0]) || PyTuple_Check(args[0])) || !PyTuple_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "tensors_where takes a list or tuple, and a tuple of places");
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(args[1]);
+    PyObject *result = PyBytes_FromStringAndSize(NULL, count * 2 * (Py_ssize_t)sizeof(int64_t));
+    int64_t *words = result ? (int64_t *)PyBytes_AS_STRING(result) : NULL;
+    for (Py_ssize_t i = 0; i < count && result; i++) {
+        Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(args[1], i));
+        if (place < 0 || place >= PySequence_Fast_GET_SIZE(args[0])) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_IndexError, "no such tensor");
+            Py_CLEAR(result);
+            break;
+        }
+        PyObject *tensor = PySequence_Fast_GET_ITEM(args[0], place);
+        int is_known = torch_header.raw && PyObject_TypeCheck(tensor, torch_header.tensor_type) &&
+                       impl_of(tensor) != NULL;
+        words[2 * i] = is_known ? word(impl_of(tensor) + torch_header.storage) : 0;
+        words[2 * i + 1] = is_known ? word(impl_of(tensor) + torch_header.storage_offset) : 0;
+    }
+    return result;
+}
+
 PyObject *tensors_lie(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
     if (nargs != 2 || !PyList_Check(args[0]) || !PyTuple_Check(args[1]) ||
         PyList_GET_SIZE(args[0]) < PyTuple_GET_SIZE(args[1])) {

@@ -19,7 +19,7 @@ import torch
 import torch.fx
 
 from frameloom.came import Passes, is_batched, is_watched
-from frameloom.capture._capture import tensor_layout, tensors_lie
+from frameloom.capture._capture import tensor_layout, tensors_lie, tensors_where
 from frameloom.capture.carried import at_sizes, symbols_in
 from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput
 from frameloom.capture.partial import Partial, partial_backward
@@ -95,6 +95,9 @@ class Gradients:
         self.apart = tuple(place for place, k in enumerate(how.saved_inputs) if k in apart)
         unwatched = how.unwatched - self.op_by_op.numbers
         self.unwatched = tuple(k for k in how.saved_inputs if k in unwatched)
+        self.as_they_lay = tuple(
+            place for place, k in enumerate(how.saved_inputs) if k in how.as_they_lay - apart
+        )
         # Of all that autograd keeps, in its order: which are results of the node.
         own = (
             *[False] * (len(how.saved_inputs) - len(self.apart)),
@@ -163,6 +166,9 @@ class Gradients:
     def save(self, context: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         how = self.how
         saved: Sequence[Any] = self._saved_inputs(inputs)
+        if self.as_they_lay:
+            context.where = tensors_where(saved, self.as_they_lay)
+            context.memory = [saved[place].untyped_storage() for place in self.as_they_lay]
         if self.apart:
             saved = [*saved]
             context.apart = [saved.pop(place) for place in reversed(self.apart)]
@@ -368,13 +374,15 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
         # Plans read memory, which these have not, or in their own way.
         made = piece.op_by_op.gradients(inside(), context.others, given, again, whole)
         if made is not None and others and not keeps_graph():
-            context.others = None
+            context.others = context.memory = None
             context.maybe_clear_saved_tensors()
     if made is not None:
         return None, None, *made
     del inside
     run: Any
     came = piece.passes.last.get((missing, whole))
+    if piece.as_they_lay and tensors_where(values, piece.as_they_lay) != context.where:
+        _put_back(context, values)
     if not tensors_lie(values, piece.lying):
         # Something was put into an input's place by `.data =`: plans would read other memory than theirs.
         run = BackwardPass(
@@ -389,6 +397,26 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
     return None, None, *run(piece, values, taken, last)
 
 
+def _put_back(context: Any, values: list[Any]) -> None:
+    """What lay in the place of leaves when they were saved, where something else lies there now."""
+    how: Backward = context.piece.how
+    nodes = how.graph.find_nodes(op="placeholder")
+    sizes: dict[Symbol, int] = {}
+    if how.sizes:
+        numbers = values[len(values) - len(how.sizes) :]
+        sizes = {s.symbol: n for s, n in zip(how.sizes, numbers, strict=True)}
+    offsets = memoryview(context.where).cast("q")[1::2]
+    for place, memory, offset in zip(
+        context.piece.as_they_lay, context.memory, offsets, strict=True
+    ):
+        now, like = values[place], nodes[place].meta["val"]
+        if now is None or (now.untyped_storage() is memory and now.storage_offset() == offset):
+            continue
+        made = torch.empty(0, dtype=like.dtype, device=like.device)
+        lying = at_sizes((tuple(like.shape), tuple(like.stride())), sizes)
+        values[place] = made.set_(memory, offset, *lying)
+
+
 def _let_go(context: Any, values: Sequence[Any], missing: frozenset[int]) -> bool:
     """Of what is saved, where this pass is the last; whether it is."""
     if keeps_graph():
@@ -396,7 +424,7 @@ def _let_go(context: Any, values: Sequence[Any], missing: frozenset[int]) -> boo
     if missing or context.rest is not None or context.piece.stays:
         context.rest = what_stays(context, values, missing)
     if context.rest is None or not context.rest.is_needed:
-        context.others = None
+        context.others = context.memory = None
     context.maybe_clear_saved_tensors()
     return True
 

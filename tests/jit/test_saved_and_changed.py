@@ -1,5 +1,7 @@
 """Inputs that one result's gradient needs, changed before a backward pass from another: as PyTorch 2.13 tells it, and without its word."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -265,3 +267,55 @@ def test_other_memory_in_the_place_of_an_input(name, sized, compiled):
     assert got[0] == want[0]
     for a, b in zip(got[1:], want[1:], strict=True):
         assert (a is None) == (b is None) and (a is None or torch.allclose(a, b))
+
+
+OF_VIEWS = {
+    "linear": lambda x, w: torch.nn.functional.linear(x, w),
+    "transposed": lambda x, w: x @ w.t(),
+    "a row": lambda x, w: x * w[0],
+    "itself": lambda x, w: x @ w,
+    "a result": lambda x, w: w.exp() * x,
+    "checkpointed": lambda x, w: torch.utils.checkpoint.checkpoint(
+        torch.nn.functional.linear, x, w, use_reentrant=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_VIEWS)
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("sized", [False, True])
+def test_what_is_put_into_the_place_of_a_leaf(name, again, sized):
+    """Eager's nodes see it where they have saved the leaf itself, and not where a view of it: as in a step written out, `w.data = w.data - ...`."""
+
+    def passes(side):
+        w = torch.nn.Parameter(torch.linspace(-1, 1, 9).view(3, 3))
+        x = torch.linspace(0.1, 1, 9).view(3, 3).requires_grad_()
+        found = []
+        for _ in range(2):
+            result = side(x, w)
+            loss = (result * result).sum()
+            if again:
+                found += torch.autograd.grad(loss, (x, w), retain_graph=True, create_graph=True)
+                loss = loss + sum(g.pow(2).sum() for g in found[-2:])
+            w.data = w.data.t() * 2
+            loss.backward()
+            found += [x.grad, w.grad]
+            x.grad = w.grad = None
+        return found
+
+    got, want = (passes(side) for side in (frameloom.jit(OF_VIEWS[name], dynamic=sized), OF_VIEWS[name]))  # fmt: skip
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_leaf_that_is_saved_dies_with_the_pass():
+    def program(x, w):
+        return torch.nn.functional.linear(x.t(), w)
+
+    for fn in (program, frameloom.jit(program)):
+        x = torch.ones(3, 3)
+        seen = weakref.ref(x)
+        result = fn(x, torch.nn.Parameter(torch.ones(3, 3)))
+        result.sum().backward()
+        del x
+        assert seen() is None
