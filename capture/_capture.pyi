@@ -182,6 +182,17 @@ def tensors_written(tensors: tuple[Any, ...], places: tuple[int, ...]) -> bytes:
 def accumulates(tensor: object) -> bool:
     """Whether autograd adds up gradients in the `grad` of that tensor, which a view made with gradient mode off only seems to be ready for."""
 
+def tensor_layout(
+    like: Any, sizes: tuple[int | None, ...], strides: tuple[int | None, ...]
+) -> bytes | None:
+    """The dtype and device of `like`, and these sizes and strides, for `tensors_lie`; None: any.  None where headers cannot be read."""
+
+def tensors_where(values: Sequence[Any], places: tuple[int, ...]) -> bytes:
+    """Two words for each of those: in which storage it lies, and at which element; zeros where that cannot be read."""
+
+def tensors_lie(values: list[Any], layouts: tuple[bytes | None, ...]) -> bool:
+    """Whether the tensors among the first of these values have these layouts."""
+
 def calibrate() -> bool:
     """Find the offsets of the tensor header in this PyTorch (called once, lazily); False: tensors are checked through DLPack and
     attributes."""

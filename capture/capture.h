@@ -32,6 +32,9 @@ int tensor_offset_divides(PyObject *object, int64_t by);
 /* Whether autograd adds gradients up in its `grad`. */
 int tensor_accumulates(PyObject *object);
 PyObject *accumulates(PyObject *module, PyObject *object); /* for Python */
+PyObject *tensor_layout(PyObject *module, PyObject *args); /* for Python */
+PyObject *tensors_where(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tensors_lie(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 /* Bytes that a tensor spans: [*low, *high).  0 if `object` is not a tensor whose memory can be located. */
 int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high);
 

@@ -111,13 +111,13 @@ def _sequence_operator(
 ) -> Value | None:
     alike = isinstance(left, ListValue) is isinstance(right, ListValue)
     if fn is operator.add and alike:
-        for own, other in ((left, right), (right, left)):
-            if own.is_shared and not other.items:
-                return own
         items = [*left.items, *right.items]
         if _adds_sizes(left, right):
             # Other items it refuses.
             return TupleValue(items, torch.Size) if all(t.look(i).type() is int for i in items) else None  # fmt: skip
+        for own, other in ((left, right), (right, left)):
+            if own.is_shared and not other.items:
+                return own
         return left.like(items)
     if fn in (operator.eq, operator.ne) and not (alike and len(left.items) == len(right.items)):
         return boolean(fn is operator.ne)

@@ -162,6 +162,9 @@ class Backward:
     )
     # Of the saved inputs, those of which nobody looks whether they were changed.
     unwatched: frozenset[int] = frozenset()
+    # Of the saved inputs, leaves that eager does not save themselves, but views of them or what is computed from them: what is put into
+    # their place behind the call (`w.data = other`) is not seen there.
+    as_they_lay: frozenset[int] = frozenset()
     # The forward graph with the program's autograd Functions as such; None where it has none.
     with_functions: torch.fx.Graph | None = None
 
@@ -181,6 +184,7 @@ class Backward:
             saved_inputs=tuple(place[i] for i in self.saved_inputs),
             inputs=tuple(place[i] for i in self.inputs),
             unwatched=frozenset(place[i] for i in self.unwatched),
+            as_they_lay=frozenset(place[i] for i in self.as_they_lay),
             noticed=tuple(
                 replace(n, number=place[n.number]) if n.of_input else n for n in self.noticed
             ),

@@ -38,6 +38,8 @@ class Histories:
                 histories = [history(r) for r in roots]  # held together: an identity is one node's
             functions = {id(f): f for h in histories for f in h}
             kept = {n: tuple(_memories(f, recorder)) for n, f in functions.items()}
+            # Of what is saved itself, not a view of it: the identities.
+            self.itself = {id(t) for f in functions.values() for t in saved_by(f)}
         except RuntimeError as error:  # one was changed in place
             raise Break("gradient", str(error).splitlines()[0]) from error
         self.leading: dict[int, set[int]] = {}  # to a node, by its number, which of the roots lead

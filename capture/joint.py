@@ -234,6 +234,9 @@ class Joint:
             unwatched=frozenset(
                 position[n] for n in regions.may_change(from_inputs, forward, saved, again)
             ),
+            as_they_lay=frozenset(
+                position[n] for n in self._as_they_lay(order) if n in from_inputs
+            ),
             reentrant=any(r.reentrant for n in order if (r := n.meta.get(REGION)) is not None),
         )
 
@@ -317,6 +320,17 @@ class Joint:
             if number is not None and id(memory) not in held:
                 found.append(Noticed(memory.input is not None, number, frozenset(tangents)))
         return tuple(found)
+
+    def _as_they_lay(self, order: Sequence[Node]) -> list[Node]:
+        """The leaves among the inputs of which eager's nodes do not save themselves."""
+        if any(REGION in n.meta for n in order):
+            return []  # it computes from them again
+        recorder = self.recorder
+        return [
+            p
+            for p, (_, real, f) in zip(recorder.placeholders, recorder.inputs, strict=True)
+            if id(f) not in self.histories.itself and real_is_leaf(real)
+        ]
 
     def _drawn(self) -> list[Node]:
         """Nodes of the forward graph that draw random numbers and that may be computed again, with the states that this takes."""

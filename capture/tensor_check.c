@@ -286,6 +286,86 @@ int tensor_size(PyObject *object, int what, int64_t dimension, int64_t *value) {
     return 1;
 }
 
+/* A layout for Python: the dtype and the device, how many dimensions, sizes and strides, ANY for those that
+ * vary. */
+enum { KIND, DIMENSIONS, SIZES };
+
+PyObject *tensor_layout(PyObject *module, PyObject *args) {
+    PyObject *like, *sizes, *strides;
+    if (!PyArg_ParseTuple(args, "OO!O!", &like, &PyTuple_Type, &sizes, &PyTuple_Type, &strides)) return NULL;
+    if (torch_header_ready() < 0) return NULL;
+    Py_ssize_t ndim = PyTuple_GET_SIZE(sizes);
+    if (!PyObject_TypeCheck(like, torch_header.tensor_type) || PyTuple_GET_SIZE(strides) != ndim) {
+        PyErr_SetString(PyExc_TypeError, "a layout needs a tensor, sizes and strides");
+        return NULL;
+    }
+    if (!torch_header.raw) Py_RETURN_NONE;
+    PyObject *result = PyBytes_FromStringAndSize(NULL, (SIZES + 2 * ndim) * (Py_ssize_t)sizeof(int64_t));
+    if (result == NULL) return NULL;
+    int64_t *words = (int64_t *)PyBytes_AS_STRING(result);
+    words[KIND] = half_word(impl_of(like) + torch_header.dtype);
+    words[DIMENSIONS] = ndim;
+    for (Py_ssize_t i = 0; i < 2 * ndim; i++) {
+        PyObject *number = i < ndim ? PyTuple_GET_ITEM(sizes, i) : PyTuple_GET_ITEM(strides, i - ndim);
+        words[SIZES + i] = number == Py_None ? ANY : PyLong_AsLongLong(number);
+    }
+    if (PyErr_Occurred()) Py_CLEAR(result);
+    return result;
+}
+
+static int lies(const int64_t *layout, PyObject *tensor) {
+    const char *impl = impl_of(tensor);
+    int64_t ndim = layout[DIMENSIONS];
+    if (impl == NULL || half_word(impl + torch_header.dtype) != layout[KIND] ||
+        word(impl + torch_header.ndim) != ndim)
+        return 0;
+    const int64_t *sizes = sizes_of(impl, ndim), *strides = strides_of(impl, ndim);
+    for (int64_t i = 0; i < ndim; i++) {
+        int64_t size = layout[SIZES + i], stride = layout[SIZES + ndim + i];
+        if ((size != ANY && sizes[i] != size) || (stride != ANY && strides[i] != stride)) return 0;
+    }
+    return 1;
+}
+
+/* Two words for each: in which storage it lies, and where there. */
+PyObject *tensors_where(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs != 2 || !(PyList_Check(args[0]) || PyTuple_Check(args[0])) || !PyTuple_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "tensors_where takes a list or tuple, and a tuple of places");
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(args[1]);
+    PyObject *result = PyBytes_FromStringAndSize(NULL, count * 2 * (Py_ssize_t)sizeof(int64_t));
+    int64_t *words = result ? (int64_t *)PyBytes_AS_STRING(result) : NULL;
+    for (Py_ssize_t i = 0; i < count && result; i++) {
+        Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(args[1], i));
+        if (place < 0 || place >= PySequence_Fast_GET_SIZE(args[0])) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_IndexError, "no such tensor");
+            Py_CLEAR(result);
+            break;
+        }
+        PyObject *tensor = PySequence_Fast_GET_ITEM(args[0], place);
+        int is_known = torch_header.raw && PyObject_TypeCheck(tensor, torch_header.tensor_type) &&
+                       impl_of(tensor) != NULL;
+        words[2 * i] = is_known ? word(impl_of(tensor) + torch_header.storage) : 0;
+        words[2 * i + 1] = is_known ? word(impl_of(tensor) + torch_header.storage_offset) : 0;
+    }
+    return result;
+}
+
+PyObject *tensors_lie(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs != 2 || !PyList_Check(args[0]) || !PyTuple_Check(args[1]) ||
+        PyList_GET_SIZE(args[0]) < PyTuple_GET_SIZE(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "tensors_lie takes a list and a tuple that is no longer");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[1]); i++) {
+        PyObject *layout = PyTuple_GET_ITEM(args[1], i), *tensor = PyList_GET_ITEM(args[0], i);
+        if (!PyBytes_Check(layout) || !PyObject_TypeCheck(tensor, torch_header.tensor_type)) continue;
+        if (!lies((const int64_t *)PyBytes_AS_STRING(layout), tensor)) Py_RETURN_FALSE;
+    }
+    Py_RETURN_TRUE;
+}
+
 /* -1 where `object` is not a tensor or does not tell. */
 static int64_t offset_of(PyObject *object) {
     if (!PyObject_TypeCheck(object, torch_header.tensor_type)) return -1;

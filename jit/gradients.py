@@ -19,6 +19,7 @@ import torch
 import torch.fx
 
 from frameloom.came import Passes, is_batched, is_watched
+from frameloom.capture._capture import tensor_layout, tensors_lie, tensors_where
 from frameloom.capture.carried import at_sizes, symbols_in
 from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput
 from frameloom.capture.partial import Partial
@@ -33,7 +34,7 @@ from frameloom.ir.size_facts import Conditions
 from frameloom.op_by_op import OpByOp
 from frameloom.rest import what_stays
 from frameloom.result_hooks import register_hooks
-from frameloom.saved_tensors import TELLS, entries, versions_of
+from frameloom.saved_tensors import entries, noted
 from frameloom.view_outputs import MadeOf
 
 Plan = Callable[..., tuple[Any, ...]]
@@ -92,13 +93,20 @@ class Gradients:
         # What autograd is not to keep of what is saved, by its place there: Python's numbers, and what may be changed.
         apart = self.op_by_op.numbers | how.unwatched
         self.apart = tuple(place for place, k in enumerate(how.saved_inputs) if k in apart)
-        own = how.unwatched - self.op_by_op.numbers
-        self.unwatched = tuple(k for k in how.saved_inputs if k in own)
-        # Of all that autograd keeps, in its order.
-        n_inputs = len(how.saved_inputs) - len(self.apart)
-        self.of_inputs = (
-            *[True] * n_inputs, *[False] * len(how.saved_outputs), *(n.of_input for n in how.noticed),
-        )  # fmt: skip
+        unwatched = how.unwatched - self.op_by_op.numbers
+        self.unwatched = tuple(k for k in how.saved_inputs if k in unwatched)
+        self.as_they_lay = tuple(
+            place for place, k in enumerate(how.saved_inputs) if k in how.as_they_lay - apart
+        )
+        # Of all that autograd keeps, in its order: which are results of the node.
+        own = (
+            *[False] * (len(how.saved_inputs) - len(self.apart)),
+            *(k < how.n_told for k in how.saved_outputs),
+            *(not n.of_input and n.number < how.n_told for n in how.noticed),
+        )
+        self.n_saved, self.noted = len(own), noted(own)
+        places = how.graph.find_nodes(op="placeholder")[: len(how.saved_inputs)]
+        self.lying = tuple(map(_layout, places))
         saved = set(how.saved_inputs)
         # What a gradient of a gradient needs beside what is saved anyway.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
@@ -158,6 +166,9 @@ class Gradients:
     def save(self, context: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         how = self.how
         saved: Sequence[Any] = self._saved_inputs(inputs)
+        if self.as_they_lay:
+            context.where = tensors_where(saved, self.as_they_lay)
+            context.memory = [saved[place].untyped_storage() for place in self.as_they_lay]
         if self.apart:
             saved = [*saved]
             context.apart = [saved.pop(place) for place in reversed(self.apart)]
@@ -170,8 +181,8 @@ class Gradients:
         saved = *saved, *self._saved_outputs(results)
         if how.noticed:  # last
             saved += tuple([(inputs if n.of_input else results)[n.number] for n in how.noticed])
-        if not TELLS:
-            context.input_versions = versions_of(saved, self.of_inputs)
+        if self.noted:
+            context.noted = [saved[place]._version for place in self.noted]
         context.save_for_backward(*saved)
 
     def new_pass(
@@ -273,7 +284,7 @@ class BackwardPass:
         for node, tensor in zip(places, saved, strict=False):
             if isinstance(tensor, torch.Tensor):
                 strides = at_sizes(tuple(node.meta["val"].stride()), sizes)
-                if tensor.stride() != strides:
+                if tensor.dim() == len(strides) and tensor.stride() != strides:
                     tensor = tensor.new_empty_strided(tensor.shape, strides).copy_(tensor)
             found.append(tensor)
         return found
@@ -284,6 +295,19 @@ def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]
     if len(numbers) > 1:
         return itemgetter(*numbers)
     return lambda values: tuple([values[k] for k in numbers])
+
+
+def _layout(place: torch.fx.Node) -> bytes | None:
+    """Of an input that is saved; None for a number."""
+    like = place.meta["val"]
+    if not isinstance(like, torch.Tensor):
+        return None
+    sample = torch.empty(0, dtype=like.dtype, device=like.device)
+    shape, strides = [
+        tuple([n if type(n) is int else None for n in numbers])
+        for numbers in (like.shape, like.stride())
+    ]
+    return tensor_layout(sample, shape, strides)
 
 
 def _may_be_seen(tensor: Any) -> bool:
@@ -350,18 +374,47 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
         # Plans read memory, which these have not, or in their own way.
         made = piece.op_by_op.gradients(inside(), context.others, given, again, whole)
         if made is not None and others and not keeps_graph():
-            context.others = None
+            context.others = context.memory = None
             context.maybe_clear_saved_tensors()
     if made is not None:
         return None, None, *made
     del inside
+    run: Any
     came = piece.passes.last.get((missing, whole))
-    if came is not None and (taken := came.take(given)) is not None:
-        run: Any = came.run
+    if piece.as_they_lay and tensors_where(values, piece.as_they_lay) != context.where:
+        _put_back(context, values)
+    if not tensors_lie(values, piece.lying):
+        # Something was put into an input's place by `.data =`: plans would read other memory than theirs.
+        run = BackwardPass(
+            how, partial_backward(how, missing, whole), missing, piece.op_by_op.module
+        )
+        taken = [given[n] for n in how.tangents if given[n] is not None]
+    elif came is not None and (taken := came.take(given)) is not None:
+        run = came.run
     else:
         run, taken = piece.passes.find(piece, missing, whole, values, given)
     last = _let_go(context, values, missing)
     return None, None, *run(piece, values, taken, last)
+
+
+def _put_back(context: Any, values: list[Any]) -> None:
+    """What lay in the place of leaves when they were saved, where something else lies there now."""
+    how: Backward = context.piece.how
+    nodes = how.graph.find_nodes(op="placeholder")
+    sizes: dict[Symbol, int] = {}
+    if how.sizes:
+        numbers = values[len(values) - len(how.sizes) :]
+        sizes = {s.symbol: n for s, n in zip(how.sizes, numbers, strict=True)}
+    offsets = memoryview(context.where).cast("q")[1::2]
+    for place, memory, offset in zip(
+        context.piece.as_they_lay, context.memory, offsets, strict=True
+    ):
+        now, like = values[place], nodes[place].meta["val"]
+        if now is None or (now.untyped_storage() is memory and now.storage_offset() == offset):
+            continue
+        made = torch.empty(0, dtype=like.dtype, device=like.device)
+        lying = at_sizes((tuple(like.shape), tuple(like.stride())), sizes)
+        values[place] = made.set_(memory, offset, *lying)
 
 
 def _let_go(context: Any, values: Sequence[Any], missing: frozenset[int]) -> bool:
@@ -371,7 +424,7 @@ def _let_go(context: Any, values: Sequence[Any], missing: frozenset[int]) -> boo
     if missing or context.rest is not None or context.piece.stays:
         context.rest = what_stays(context, values, missing)
     if context.rest is None or not context.rest.is_needed:
-        context.others = None
+        context.others = context.memory = None
     context.maybe_clear_saved_tensors()
     return True
 
@@ -382,8 +435,8 @@ def node_functions(kind: Any) -> Callable[..., Any]:
     kind._backward_cls.apply = kind.backward
     kind._backward_cls._register_hook_dict = register_hooks
     kind._backward_cls.rest, kind._backward_cls.changed = None, ()
-    # What only versions of PyTorch need that do not tell what was changed.
-    kind._backward_cls.input_versions = kind._backward_cls.packed = ()
+    # `packed`: what only versions of PyTorch need that do not tell what was changed.
+    kind._backward_cls.noted = kind._backward_cls.packed = ()
     return torch._C._FunctionBase.__dict__["apply"].__get__(None, kind)  # type: ignore[no-any-return]
 
 
@@ -394,7 +447,7 @@ def _still_as_saved(context: Any, missing: frozenset[int], whole: bool) -> list[
     """What is saved, where something of it was changed in place that this pass does not read: in plain PyTorch, nobody looks at it."""
     piece: Gradients = context.piece
     how = piece.how
-    left = entries(context, piece.of_inputs, context.input_versions)
+    left = entries(context, piece.n_saved, piece.noted, context.noted)
     if left is None:
         return None
     count = len(how.saved_inputs) + len(how.saved_outputs)

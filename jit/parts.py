@@ -158,7 +158,7 @@ class Part(Gradients):
         except RuntimeError:
             return differentiate(context, come)
         if not keeps_graph():
-            context.others = None
+            context.others = context.memory = None
             context.maybe_clear_saved_tensors()
         return self.nothing
 

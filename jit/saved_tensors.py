@@ -16,27 +16,30 @@ TELLS = hasattr(torch._C._autograd.SavedTensor, "unpack")
 Entry = tuple[torch.Tensor, bool]  # the tensor, and whether it was changed
 
 
-def versions_of(saved: Sequence[Any], of_inputs: Sequence[bool]) -> Sequence[int]:
-    """What `entries` will need of what is about to be saved, where PyTorch does not tell."""
-    return [t._version for t, is_input in zip(saved, of_inputs, strict=True) if is_input]
+def noted(own: Sequence[bool]) -> tuple[int, ...]:
+    """The places of what is saved of which `entries` will need to know the versions.  `own`: which of it are the node's own results.  Of these PyTorch does
+    not tell; and they may come with a version, as library calls count what they write into what the plan gives them."""
+    return tuple([place for place, is_own in enumerate(own) if is_own or not TELLS])
 
 
-def entries(context: Any, of_inputs: Sequence[bool], versions: Sequence[int]) -> list[Entry] | None:
-    """All that is saved, in order; None where that is not to be had.  `of_inputs`: which of it are inputs; `versions`: of these, when they
+def entries(
+    context: Any, count: int, places: Sequence[int], versions: Sequence[int]
+) -> list[Entry] | None:
+    """All that is saved, in order; None where that is not to be had.  `count`: how much it is; `versions`: of those at `places`, when they
     were saved."""
     try:
         left = list(context._raw_saved_tensors)
     except RuntimeError:  # they were let go of
         return None
+    known = dict(zip(places, versions, strict=True))
     if TELLS:
         return [
-            (s.data, _is_refused(s.unpack) if is_input else bool(s.data._version))
-            for s, is_input in zip(left, of_inputs, strict=True)
+            (s.data, s.data._version != known[k] if k in known else _is_refused(s.unpack))
+            for k, s in enumerate(left)
         ]
     packed = [one() for one in context.packed]
     if not packed:
-        remaining = iter(versions)
-        packed = [_Packed(next(remaining) if is_input else 0) for is_input in of_inputs]
+        packed = [_Packed(known[k]) for k in range(count)]
         try:
             for saved, one in zip(left, packed, strict=True):
                 saved.register_hooks(one.pack, _as_it_was)

@@ -15,6 +15,7 @@ from frameloom.capture.lookup import (
     attribute_after,
     class_attribute,
     is_data_descriptor,
+    is_programs,
     works_as,
 )
 from frameloom.capture.values.base import Value
@@ -121,11 +122,14 @@ class ClassValue(Value):
         return t.look(t.wrap(value, t.class_origin(self.real).child("attr", name)))
 
     def getitem(self, t: Tracer, key: Value) -> Value:
+        of_metaclass = class_attribute(type(self.real), "__getitem__")
+        if isinstance(of_metaclass, FunctionType) and is_programs(of_metaclass):
+            return t.call(t.pinned(of_metaclass), [self, key], {})
+        self._no_python_in_metaclass("__getitem__")
         own = class_attribute(self.real, "__class_getitem__")
         inner = own.__func__ if works_as(own, classmethod) else own
         if isinstance(inner, FunctionType) and inner.__module__ not in ("typing", "types"):
             return t.call(t.pinned(inner), [self, key], {})
-        self._no_python_in_metaclass("__getitem__")
         return t.evaluate(lambda cls, k: cls[k], [self, key], {})
 
     def _no_python_in_metaclass(self, name: str) -> None:

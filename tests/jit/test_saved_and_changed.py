@@ -1,16 +1,18 @@
 """Inputs that one result's gradient needs, changed before a backward pass from another: as PyTorch 2.13 tells it, and without its word."""
 
+import weakref
+
 import pytest
 import torch
 
 import frameloom
-from frameloom import gradients, saved_tensors
+from frameloom import saved_tensors
 
 
 @pytest.fixture(params=["told", "compared"])
 def way(request, monkeypatch):
-    for module in (gradients, saved_tensors):
-        monkeypatch.setattr(module, "TELLS", request.param == "told" and module.TELLS)
+    told = request.param == "told" and saved_tensors.TELLS
+    monkeypatch.setattr(saved_tensors, "TELLS", told)
 
 
 def program(x, w, v):
@@ -41,6 +43,29 @@ def seen(fn, first, again):
 def test_only_a_pass_that_reads_it_minds(way, first, again):
     got, want = seen(frameloom.jit(program), first, again), seen(program, first, again)
     assert got[0] == want[0]
+    for a, b in zip(got[1:], want[1:], strict=True):
+        assert (a is None) == (b is None) and (a is None or torch.allclose(a, b))
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_results_that_a_library_call_writes_are_as_they_were_saved(way, write):
+    """Such a call counts what it writes into the plan's memory."""
+
+    def fn(x, w, b, v):
+        return torch.addmm(b, x, w).tanh(), (torch.addmm(b, x, v).tanh() @ v).sum()
+
+    def passes(side):
+        x, w, v = (torch.full((3, 3), k / 2, requires_grad=True) for k in (1, 2, 3))
+        results = side(x, w, torch.ones(3), v)
+        with torch.no_grad():
+            v.add_(1)
+            if write:
+                results[0].mul_(1)
+        said = [message(result.sum(), retain_graph=True) is None for result in results]
+        return said, x.grad, w.grad, v.grad
+
+    got, want = passes(frameloom.jit(fn)), passes(fn)
+    assert got[0] == want[0] == [not write, False]
     for a, b in zip(got[1:], want[1:], strict=True):
         assert (a is None) == (b is None) and (a is None or torch.allclose(a, b))
 
@@ -205,3 +230,92 @@ def test_derivatives_of_moments_of_any_sizes_round_and_overflow_as_eagers(fn, dt
             side(x).sum().backward()
             found.append(x.grad)
         torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+REPLACED = {
+    "as it lay": lambda: torch.arange(9.0).view(3, 3),
+    "otherwise": lambda: torch.arange(9.0).view(3, 3).t(),
+    "repeated": lambda: torch.ones(1).expand(3, 3),
+    "fewer bytes": lambda: torch.ones(3, 3, dtype=torch.bfloat16),
+    "more bytes": lambda: torch.ones(3, 3, dtype=torch.float64),
+    "broadcast": lambda: torch.ones(3, 1),
+    "nothing": lambda: torch.ones(0),
+    "one number": lambda: torch.ones(()),
+    "larger": lambda: torch.ones(300, 300),
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+@pytest.mark.parametrize("sized", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_other_memory_in_the_place_of_an_input(name, sized, compiled):
+    """Which a backward pass has to look at: autograd counts no change."""
+    fn = frameloom.jit(lambda x, w: (x * w).exp(), dynamic=sized)
+
+    def passes(side, replaced):
+        w = torch.nn.Parameter(torch.full((3, 3), 0.5))
+        x = torch.ones(3, 3, requires_grad=True)
+        result = side(x, w).sum()
+        if replaced:
+            w.data = REPLACED[name]()
+        said = message(result)
+        return (said,) if said else (said, x.grad, w.grad)  # how far it came is up to autograd
+
+    if compiled:
+        passes(fn, False)
+    got, want = passes(fn, True), passes(fn.__wrapped__, True)
+    assert got[0] == want[0]
+    for a, b in zip(got[1:], want[1:], strict=True):
+        assert (a is None) == (b is None) and (a is None or torch.allclose(a, b))
+
+
+OF_VIEWS = {
+    "linear": lambda x, w: torch.nn.functional.linear(x, w),
+    "transposed": lambda x, w: x @ w.t(),
+    "a row": lambda x, w: x * w[0],
+    "itself": lambda x, w: x @ w,
+    "a result": lambda x, w: w.exp() * x,
+    "checkpointed": lambda x, w: torch.utils.checkpoint.checkpoint(
+        torch.nn.functional.linear, x, w, use_reentrant=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_VIEWS)
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("sized", [False, True])
+def test_what_is_put_into_the_place_of_a_leaf(name, again, sized):
+    """Eager's nodes see it where they have saved the leaf itself, and not where a view of it: as in a step written out, `w.data = w.data - ...`."""
+
+    def passes(side):
+        w = torch.nn.Parameter(torch.linspace(-1, 1, 9).view(3, 3))
+        x = torch.linspace(0.1, 1, 9).view(3, 3).requires_grad_()
+        found = []
+        for _ in range(2):
+            result = side(x, w)
+            loss = (result * result).sum()
+            if again:
+                found += torch.autograd.grad(loss, (x, w), retain_graph=True, create_graph=True)
+                loss = loss + sum(g.pow(2).sum() for g in found[-2:])
+            w.data = w.data.t() * 2
+            loss.backward()
+            found += [x.grad, w.grad]
+            x.grad = w.grad = None
+        return found
+
+    got, want = (passes(side) for side in (frameloom.jit(OF_VIEWS[name], dynamic=sized), OF_VIEWS[name]))  # fmt: skip
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_leaf_that_is_saved_dies_with_the_pass():
+    def program(x, w):
+        return torch.nn.functional.linear(x.t(), w)
+
+    for fn in (program, frameloom.jit(program)):
+        x = torch.ones(3, 3)
+        seen = weakref.ref(x)
+        result = fn(x, torch.nn.Parameter(torch.ones(3, 3)))
+        result.sum().backward()
+        del x
+        assert seen() is None

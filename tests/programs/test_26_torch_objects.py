@@ -65,6 +65,7 @@ def size_arithmetic_of_torch(x):
         type(s[:1]),
         type(s + (1,)),
         ((1,) + s, type((1,) + s), type(() + s)),
+        (s[:0] + (1,), (1,) + s[:0], () + s[:0], s[:0] + ()),
         3 in s,
         s.count(3),
         [*s, 1],

@@ -99,6 +99,23 @@ def metaclass_computes(x, n):
     return x * Scaled.low, Scaled + 1, Scaled == 3, Scaled != 3
 
 
+class Indexed(type):
+    def __getitem__(cls, key):
+        return cls.factor + key
+
+
+class BothIndexed(metaclass=Indexed):
+    factor = 3
+
+    def __class_getitem__(cls, key):
+        return key
+
+
+@program(calls=TWO, graphs=2)
+def metaclass_is_asked_for_an_item_first(x, n):
+    return x * BothIndexed[n], BothIndexed[1]
+
+
 @program(calls=TWO, breaks="attribute")
 def metaclass_has_a_length(x, n):
     SCALES["low"] = n
