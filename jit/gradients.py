@@ -105,8 +105,6 @@ class Gradients:
             *(not n.of_input and n.number < how.n_told for n in how.noticed),
         )
         self.n_saved, self.noted = len(own), noted(own)
-        places = how.graph.find_nodes(op="placeholder")[: len(how.saved_inputs)]
-        self.lying = tuple(map(_layout, places))
         saved = set(how.saved_inputs)
         # What a gradient of a gradient needs beside what is saved anyway.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
@@ -193,6 +191,12 @@ class Gradients:
         run.plan = self._plan(part, examples)
         run.consume = getattr(run.plan, "consume", None)
         return run
+
+    @cached_property
+    def lying(self) -> tuple[bytes | None, ...]:
+        """How the plans of passes want the saved inputs to lie."""
+        places = self.how.graph.find_nodes(op="placeholder")
+        return tuple(map(_layout, places[: len(self.how.saved_inputs)]))
 
     def reads(self, missing: frozenset[int], whole: bool = False) -> frozenset[int]:
         """What of that which is saved such a pass needs."""
@@ -380,15 +384,14 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
         return None, None, *made
     del inside
     run: Any
+    taken: Any
     came = piece.passes.last.get((missing, whole))
     if piece.as_they_lay and tensors_where(values, piece.as_they_lay) != context.where:
         _put_back(context, values)
     if not tensors_lie(values, piece.lying):
         # Something was put into an input's place by `.data =`: plans would read other memory than theirs.
-        run = BackwardPass(
-            how, partial_backward(how, missing, whole), missing, piece.op_by_op.module
-        )
-        taken = [given[n] for n in how.tangents if given[n] is not None]
+        run = BackwardPass(how, Partial(how, missing, whole), missing, piece.op_by_op.module)
+        taken = [g for n in how.tangents if (g := given[n]) is not None]
     elif came is not None and (taken := came.take(given)) is not None:
         run = came.run
     else:
