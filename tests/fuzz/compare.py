@@ -13,6 +13,8 @@ from tests.observe import _difference, aliasing_of, without_stack
 
 # Relative errors that differently ordered sums and other functions of the same accuracy may make, in units of the last place.
 ULPS = 64.0
+# From here on float32 has not one place in common.
+LOST = 0.1 / (ULPS * torch.finfo(torch.float32).eps)
 # Numbers in printed text, and the blanks that fill their columns.
 NUMBER = re.compile(r"\s*[-+]?\d+\.\d*(?:e[-+]?\d+)?")
 # A pass finds out about a change where the first op of its own needs the tensor: of eager's ops another one than of a graph's.
@@ -127,10 +129,12 @@ def _infinite(t: torch.Tensor) -> torch.Tensor:
     return t.isinf() * t.nan_to_num(0).sign()
 
 
-def distance(got: Seen, want: Seen) -> float:
-    most = 0.0
+def distances(got: Seen, want: Seen) -> dict[tuple[str, int], float]:
+    """How far apart the leaves are that both have."""
+    found = {}
     for what, root in want.roots.items():
         a, b = Picture(got.roots[what]), Picture(root)
         if len(a.leaves) == len(b.leaves):
-            most = max([most, *(_off(g, w) for g, w in zip(a.leaves, b.leaves, strict=True))])
-    return most
+            pairs = enumerate(zip(a.leaves, b.leaves, strict=True))
+            found.update({(what, k): _off(g, w) for k, (g, w) in pairs})
+    return found

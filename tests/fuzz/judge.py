@@ -16,7 +16,7 @@ import torch
 
 import frameloom
 from tests.fuzz import support
-from tests.fuzz.compare import compare, distance
+from tests.fuzz.compare import LOST, compare, distances
 from tests.fuzz.noise import COARSE, disturbed
 from tests.fuzz.sides import Seen, Side
 from tests.ops.undefined import BYTES, fresh_memory_holds
@@ -146,7 +146,7 @@ def _is_explained(
 ) -> bool:
     """`coarse`, `of_ops`: these disturb so much that only values count, not another way through the program."""
     only_values = bool(coarse) or of_ops
-    reach = 0.0
+    reach: dict[tuple[str, int], float] = {}
     for trial in range(1, TRIALS + 1):
         amount = trial if trial % 2 else -trial
         plain = Side(text, f"<{name}>", False)
@@ -165,8 +165,15 @@ def _is_explained(
             if only_values:
                 continue
             return True  # it goes another way
-        reach = max(reach, distance(off, want))
-    return found[0].startswith("value") and (2 if only_values else 8) * reach > distance(got, want)
+        for leaf, far in distances(off, want).items():
+            reach[leaf] = max(reach.get(leaf, 0.0), far)
+    if not found[0].startswith("value") or not reach:
+        return False
+    apart, factor = distances(got, want), 2 if only_values else 8
+    return factor * max(reach.values()) > max(apart.values()) or all(
+        far <= 1 or far < factor * reach.get(leaf, 0.0) or reach.get(leaf, 0.0) > LOST
+        for leaf, far in apart.items()
+    )
 
 
 def main() -> None:
