@@ -27,8 +27,8 @@ MUTANTS = [
     Mutant(
         "missing_gradient_of_one_result",
         "capture/partial.py",
-        "return n in flows and flows[n] <= missing",
-        "return n in flows and not flows[n].isdisjoint(missing)",
+        "return n in self._flows and self._flows[n] <= self._missing",
+        "return n in self._flows and not self._flows[n].isdisjoint(self._missing)",
         "where one of two results gets no gradient, what depends on both gets none",
     ),
     Mutant(

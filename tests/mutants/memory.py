@@ -6,8 +6,8 @@ MUTANTS = [
     Mutant(
         "freed_one_step_early",
         "ir/memory.py",
-        "for k in range(first, last + 1)]",
-        "for k in range(first, last)]",
+        "for k in range(first, last + 1):\n            needed",
+        "for k in range(first, last):\n            needed",
         "the step that reads a temporary last may write its result over it",
     ),
     Mutant(
