@@ -40,7 +40,17 @@ def site_of(code: Any, index: int) -> tuple[Any, int]:
 
 def is_unread(node: torch.fx.Node, unread: Collection[torch.fx.Node]) -> bool:
     """Whether the backend leaves it out, as nobody reads its elements.  `unread`: the later nodes of which that is so."""
-    return all(user in unread or user.target in READ_NO_ELEMENTS for user in node.users)
+    return all(
+        user in unread or user.target in READ_NO_ELEMENTS or _is_place_of_one(user, node)
+        for user in node.users
+    )
+
+
+def _is_place_of_one(node: torch.fx.Node, operand: torch.fx.Node) -> bool:
+    """Whether it asks where the largest or smallest of one element is."""
+    fake = operand.meta.get("val")
+    asks = node.target in (torch.ops.aten.argmax.default, torch.ops.aten.argmin.default)
+    return asks and isinstance(fake, Fake) and all(n == 1 for n in fake.shape)
 
 
 def is_refused(node: torch.fx.Node) -> bool:

@@ -58,6 +58,11 @@ REFUSED_ON_GPU: dict[Any, Callable[[torch.Tensor], bool]] = {
 # What kernels refuse of the first argument's dtype where the meta kernel takes any.
 REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
     **{
+        getattr(packet, name): _of_ints
+        for packet in (aten.std, aten.var, aten.std_mean, aten.var_mean)
+        for name in packet.overloads()
+    },
+    **{
         func: _of_ints
         for func in (
             aten.native_layer_norm.default,

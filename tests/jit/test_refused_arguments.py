@@ -280,3 +280,19 @@ def test_places_that_only_kernels_refuse(name, dynamic):
     for rows in (2, 3):
         x, i = torch.ones(rows, 4), torch.tensor([0, 1])
         assert_same_call(observe(compiled, [x, i]), observe(fn, [x, i]), name)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.std().argmax(),
+        lambda x: x.var().max(-1)[1],
+        lambda x: x[:1].softmax(0).argmin(),
+    ],
+)
+def test_ints_of_which_only_a_place_is_asked(fn):
+    with pytest.raises(RuntimeError) as plain:
+        fn(torch.arange(4))
+    with pytest.raises(RuntimeError) as jitted:
+        jit(fn)(torch.arange(4))
+    assert str(jitted.value) == str(plain.value)
