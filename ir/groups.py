@@ -60,9 +60,7 @@ class Graph:
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
         self.alive = 0
-        self.members: dict[
-            int, int
-        ] = {}  # of a group: its own bit, and those of what has joined it
+        self.members: dict[int, int] = {}  # bits: a group's own, and those of what has joined it
         steps = failing_first(live_steps(program))
         order = Order()
         direct: dict[int, set[int]] = {}
@@ -102,7 +100,7 @@ class Graph:
         between = (self.after[x.number] & self.before[y.number]) | (
             self.after[y.number] & self.before[x.number]
         )
-        return between == 0
+        return between & self.alive == 0
 
     def depends(self, later: Group, earlier: Group) -> bool:
         return bool(self.before[later.number] >> earlier.number & 1)
@@ -135,7 +133,8 @@ class Graph:
 
     def forget(self, group: Group) -> None:
         """Drop a group of which nobody needs anything."""
-        del self.groups[group.number], self.before[group.number], self.after[group.number]
+        for table in (self.groups, self.before, self.after, self.members):
+            del table[group.number]  # type: ignore[attr-defined]
         self.alive &= ~(1 << group.number)
 
     def replace_stores(self, group: Group, stores: list[Store]) -> None:

@@ -54,6 +54,19 @@ def called(fn, dtype):
     return told
 
 
+def assert_same_for_all_dtypes(fn, in_frames):
+    def outer(i, x, seen):
+        assert locals()["x"] is x  # not captured
+        return fn(i, x, seen)
+
+    chosen = outer if in_frames else fn
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype in DTYPES:
+            frameloom.reset()
+            assert called(frameloom.jit(chosen), dtype) == called(chosen, dtype), dtype
+
+
 @pytest.mark.parametrize("in_frames", [False, True])
 @pytest.mark.parametrize("name", OPS)
 def test_what_comes_before(name, in_frames):
@@ -66,16 +79,7 @@ def test_what_comes_before(name, in_frames):
         x.mul_(2)
         return made
 
-    def outer(i, x, seen):
-        assert locals()["x"] is x  # not captured
-        return fn(i, x, seen)
-
-    chosen = outer if in_frames else fn
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for dtype in DTYPES:
-            frameloom.reset()
-            assert called(frameloom.jit(chosen), dtype) == called(chosen, dtype), dtype
+    assert_same_for_all_dtypes(fn, in_frames)
 
 
 @pytest.mark.parametrize("in_frames", [False, True])
@@ -90,16 +94,7 @@ def test_what_handles_it(name, in_frames):
             return "handled"
         return made, "passed"
 
-    def outer(i, x, seen):
-        assert locals()["x"] is x  # not captured
-        return fn(i, x, seen)
-
-    chosen = outer if in_frames else fn
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for dtype in DTYPES:
-            frameloom.reset()
-            assert called(frameloom.jit(chosen), dtype) == called(chosen, dtype), dtype
+    assert_same_for_all_dtypes(fn, in_frames)
 
 
 @pytest.mark.parametrize("name, passes", [("scatter_add", False), ("index", True)])
