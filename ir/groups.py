@@ -134,7 +134,7 @@ class Graph:
     def forget(self, group: Group) -> None:
         """Drop a group of which nobody needs anything."""
         for table in (self.groups, self.before, self.after, self.members):
-            del table[group.number]  # type: ignore[attr-defined]
+            del table[group.number]
         self.alive &= ~(1 << group.number)
 
     def replace_stores(self, group: Group, stores: list[Store]) -> None:

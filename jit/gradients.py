@@ -34,7 +34,7 @@ from frameloom.ir.size_facts import Conditions
 from frameloom.op_by_op import OpByOp
 from frameloom.rest import what_stays
 from frameloom.result_hooks import register_hooks
-from frameloom.saved_tensors import entries, noted
+from frameloom.saved_tensors import entries, let_go, noted
 from frameloom.view_outputs import MadeOf
 
 Plan = Callable[..., tuple[Any, ...]]
@@ -378,8 +378,7 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
         # Plans read memory, which these have not, or in their own way.
         made = piece.op_by_op.gradients(inside(), context.others, given, again, whole)
         if made is not None and others and not keeps_graph():
-            context.others = context.memory = None
-            context.maybe_clear_saved_tensors()
+            let_go(context)
     if made is not None:
         return None, None, *made
     del inside

@@ -26,6 +26,7 @@ from frameloom.gradients import (
     node_functions,
 )
 from frameloom.op_by_op import Others
+from frameloom.saved_tensors import let_go
 from frameloom.view_outputs import MadeOf
 
 present_pass = torch._C._current_graph_task_id
@@ -158,8 +159,7 @@ class Part(Gradients):
         except RuntimeError:
             return differentiate(context, come)
         if not keeps_graph():
-            context.others = context.memory = None
-            context.maybe_clear_saved_tensors()
+            let_go(context)
         return self.nothing
 
 

@@ -22,6 +22,12 @@ def noted(own: Sequence[bool]) -> tuple[int, ...]:
     return tuple([place for place, is_own in enumerate(own) if is_own or not TELLS])
 
 
+def let_go(context: Any) -> None:
+    """Of all that a node has for its passes."""
+    context.others = context.memory = None
+    context.maybe_clear_saved_tensors()
+
+
 def entries(
     context: Any, count: int, places: Sequence[int], versions: Sequence[int]
 ) -> list[Entry] | None:
