@@ -22,6 +22,7 @@ from frameloom.capture.instr import Instr
 from frameloom.capture.values.base import Avoid
 from frameloom.debug import log
 from frameloom.errors import Break, let_mistakes_through
+from frameloom.ir.fallible import never_raises
 from frameloom.ir.library import is_collective
 from frameloom.ir.program import ANEW, ASSUMED
 
@@ -109,13 +110,14 @@ def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) 
     if sites and not may:
         raise Avoid(sites[0])
     has_effects = graph.mutated or not may_draw_again(graph) or _has_own_effects(t)
-    if not may:
-        nodes: Iterable[torch.fx.Node] = graph.graph.nodes
-        if not (has_effects or t.settings.start):
-            nodes = (n for n in nodes if n.meta.get("site") in t.handled_sites)
-        refused = first_refused(nodes)
-        if refused is not None and not t.session.is_avoided(*refused.meta["site"]):
-            raise Avoid(refused.meta["site"])
+    nodes: Iterable[torch.fx.Node] = graph.graph.nodes
+    if may:  # a plan puts what may raise in front of its writes, but not these
+        nodes = (n for n in nodes if never_raises(str(n.target)))
+    elif not (has_effects or t.settings.start):
+        nodes = (n for n in nodes if n.meta.get("site") in t.handled_sites)
+    refused = first_refused(nodes)
+    if refused is not None and not t.session.is_avoided(*refused.meta["site"]):
+        raise Avoid(refused.meta["site"])
     # Python may raise there, in front of all that writes.
     if t.recorder.numbers.checked and not ours:
         return not t.session.per_code and may_draw_again(graph)

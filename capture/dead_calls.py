@@ -2,7 +2,8 @@
 and of those in graphs that cannot start anew, whose writes come behind them, or whose exceptions the program would handle.
 
 In: a node.  Out: whether its kernel raises, tried with small tensors of ones, and of zeros; then the program has to make the call itself.
-They lie on the CPU for a GPU's calls, too, whose assertions would end all work there: what one device refuses, the other mostly does.
+They lie on the CPU for a GPU's calls, too, whose assertions would end all work there: what one device refuses, the other mostly does.  A dtype of floats
+that the CPU refuses is tried on the GPU.
 Calls on tensors of several devices, most of which are mistakes, are made by the program.
 """
 
@@ -81,9 +82,10 @@ def first_refused(nodes: Iterable[torch.fx.Node]) -> torch.fx.Node | None:
             continue
         seen.add(key)
         error = _refusal(node)
-        # Floats that have no kernel on the CPU may have one on a GPU.
-        floats = any(f.device.type != "cpu" and f.is_floating_point() for f in _fakes_of(node))
-        if error is not None and not (floats and "not implemented for" in str(error)):
+        if _is_of_floats_elsewhere(node) and "not implemented for" in str(error):
+            # Floats that have no kernel on the CPU may have one on a GPU, which says so before it starts one.
+            error = _refusal(node, at_home=True)
+        if error is not None:
             return node
     return None
 
@@ -103,15 +105,19 @@ def _is_known_to_pass(node: torch.fx.Node) -> bool:
     return may_raise(node, at_once=True)
 
 
-def _refusal(node: torch.fx.Node) -> Exception | None:
-    """What the kernel says of small tensors; None where it computes, or cannot be tried."""
+def _is_of_floats_elsewhere(node: torch.fx.Node) -> bool:
+    return any(f.device.type != "cpu" and f.is_floating_point() for f in _fakes_of(node))
+
+
+def _refusal(node: torch.fx.Node, at_home: bool = False) -> Exception | None:
+    """What the kernel says of small tensors, on the CPU or on their own device (`at_home`); None where it computes, or cannot be tried."""
     found = None
     for number in (1, 0):  # zeros are places wherever there are some, and no divisors
         room = [MOST]
         try:
             given = torch.fx.node.map_aggregate(
                 (node.args, node.kwargs),
-                lambda a, number=number, room=room: _plain(a, number, room),
+                lambda a, number=number, room=room: _plain(a, number, room, at_home),
             )
         except _TooLarge:
             return None
@@ -144,11 +150,11 @@ class _TooLarge(Exception):
     """Trying it would take long, or is not possible here."""
 
 
-def _plain(a: Any, number: int, room: list[int]) -> Any:
+def _plain(a: Any, number: int, room: list[int], at_home: bool) -> Any:
     if isinstance(a, Size):
         return int(hint_of(a))
     if isinstance(a, torch.device):
-        return torch.device("cpu")
+        return a if at_home else torch.device("cpu")
     if not isinstance(a, torch.fx.Node):
         return a
     like = a.meta.get("val")
@@ -161,5 +167,6 @@ def _plain(a: Any, number: int, room: list[int]) -> Any:
         raise _TooLarge
     with torch._C._DisableTorchDispatch():
         filling = 1 + 1j if like.dtype.is_complex else number  # which are no places
-        made = torch.empty_strided(shape, strides, dtype=like.dtype, device="cpu")
+        device = like.device if at_home else "cpu"
+        made = torch.empty_strided(shape, strides, dtype=like.dtype, device=device)
         return made.fill_(filling)

@@ -230,6 +230,45 @@ def test_dtypes_refused_as_in_eager(name, dtype):
         assert_same_call(observe(jit(program), args), observe(program, args), f"{name} {dtype}")
 
 
+def between_writes(op):
+    def program(w, x):
+        w.add_(1)
+        made = op(x)
+        w.mul_(2)
+        return made
+
+    return program
+
+
+def written(fn, *args):
+    """What a refused call leaves in its first argument, and how many writes it counts."""
+    with pytest.raises((RuntimeError, NotImplementedError)) as error:
+        fn(*args)
+    return str(error.value), args[0].tolist(), args[0]._version
+
+
+@pytest.mark.parametrize("name", sorted(DTYPES.keys() - {"reflect", "replicate"}))
+def test_writes_in_front_of_a_refused_call(name):
+    program = between_writes(DTYPES[name])
+    x = torch.ones(2, 3, 4, dtype=torch.int8)
+    sides = [written(fn, torch.ones(2), x) for fn in (jit(program), program)]
+    assert sides[0] == sides[1]
+
+
+@pytest.mark.gpu
+def test_draws_in_front_of_floats_that_a_gpu_refuses():
+    def program(w, x):
+        w.uniform_()
+        return torch.cdist(x, x)
+
+    x = torch.ones(2, 2, dtype=torch.bfloat16, device="cuda")
+    sides = []
+    for fn in (jit(program), program):
+        torch.manual_seed(0)
+        sides.append(written(fn, torch.ones(3, device="cuda"), x))
+    assert sides[0] == sides[1]
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("name", CASES)
 def test_refused_as_in_eager(name, dynamic):
