@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import _capture
-from frameloom.capture.aten_op import draws, may_raise
+from frameloom.capture.aten_op import draws, may_raise, never_raises
 from frameloom.capture.dead_calls import first_refused
 from frameloom.capture.exception_paths import is_caught, leaves_settings_changed
 from frameloom.capture.instr import Instr
 from frameloom.capture.values.base import Avoid
 from frameloom.debug import log
 from frameloom.errors import Break, let_mistakes_through
-from frameloom.ir.fallible import never_raises
 from frameloom.ir.library import is_collective
 from frameloom.ir.program import ANEW, ASSUMED
 
@@ -105,14 +104,15 @@ def may_fail(node: torch.fx.Node) -> bool:
 def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) -> bool:
     """Whether a call of the graph that fails can start anew: our own plan (`ours`) writes behind what may fail, and puts the CPU's generator back.
     Where it cannot, and something counts on that, capture breaks there instead."""
-    may = not t.session.per_code and may_draw_again(graph) and (ours or not graph.mutated)
+    draws_again = may_draw_again(graph)
+    may = not t.session.per_code and draws_again and (ours or not graph.mutated)
     sites = [*t.rerun_sites, *t.fallible_sites]
     if sites and not may:
         raise Avoid(sites[0])
-    has_effects = graph.mutated or not may_draw_again(graph) or _has_own_effects(t)
+    has_effects = graph.mutated or not draws_again or _has_own_effects(t)
     nodes: Iterable[torch.fx.Node] = graph.graph.nodes
     if may:  # a plan puts what may raise in front of its writes, but not these
-        nodes = (n for n in nodes if never_raises(str(n.target)))
+        nodes = (n for n in nodes if never_raises(n.target))
     elif not (has_effects or t.settings.start):
         nodes = (n for n in nodes if n.meta.get("site") in t.handled_sites)
     refused = first_refused(nodes)
@@ -120,7 +120,7 @@ def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) 
         raise Avoid(refused.meta["site"])
     # Python may raise there, in front of all that writes.
     if t.recorder.numbers.checked and not ours:
-        return not t.session.per_code and may_draw_again(graph)
+        return not t.session.per_code and draws_again
     return may
 
 

@@ -102,6 +102,12 @@ def _kernel_may_raise(target: Any, of_floats: bool, on_gpu: bool) -> bool:
     return fallible.may_raise(str(target), of_floats, on_gpu)
 
 
+@functools.cache
+def never_raises(target: Any) -> bool:
+    """Of an op that a plan calls the library for: whether a plan may have it behind its writes."""
+    return fallible.never_raises(str(target))
+
+
 def stays_unused(node: torch.fx.Node) -> bool:
     """Whether it does more than give results."""
     if node.target is aten.copy_.default or may_raise(node) or is_collective(str(node.target)):
@@ -114,10 +120,15 @@ def _fakes_of(node: torch.fx.Node) -> list[Fake]:
     return [v for v in values if isinstance(v, Fake)]
 
 
+@functools.cache
+def _may_draw(target: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
 def draws(node: torch.fx.Node) -> bool:
     """Whether random numbers are drawn; attention says so of itself even where it drops nothing out."""
     target: Any = node.target
-    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
+    if not _may_draw(target):
         return False
     for position, a in enumerate(target._schema.arguments):
         if a.name == "dropout_p":

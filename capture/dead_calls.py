@@ -9,28 +9,20 @@ Calls on tensors of several devices, most of which are mistakes, are made by the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
 import torch.fx
 
-from frameloom.capture.aten_op import draws, facts_of, may_raise
+from frameloom.capture.aten_op import draws, facts_of, may_raise, never_raises
 from frameloom.capture.fake import Fake
 from frameloom.capture.known import FILLING
-from frameloom.ir.fallible import never_raises
 from frameloom.ir.size import Size, hint_of
 
 MOST = 1 << 16  # elements of all arguments
 # From the CPU, too.
 TAKE_PLACES = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default})
-# Ops for which only how their tensor lies in memory counts: what it holds is not computed for them.
-READ_NO_ELEMENTS = FILLING | {
-    torch.ops.aten.empty_like.default,
-    torch.ops.aten.new_empty.default,
-    torch.ops.aten.rand_like.default,
-    torch.ops.aten.randn_like.default,
-}
 SITES = -(1 << 20)  # below any instruction's: others are avoided at the instruction itself
 
 
@@ -39,19 +31,35 @@ def site_of(code: Any, index: int) -> tuple[Any, int]:
     return code, SITES - index
 
 
+def _always(operand: torch.fx.Node) -> bool:
+    return True
+
+
+def _has_one_element(operand: torch.fx.Node) -> bool:
+    fake = operand.meta.get("val")
+    return isinstance(fake, Fake) and all(n == 1 for n in fake.shape)
+
+
+# Ops that do not read what their tensor holds, only how it lies in memory, and of which tensors.
+READ_NO_ELEMENTS: dict[Any, Callable[[torch.fx.Node], bool]] = {
+    **dict.fromkeys(FILLING, _always),
+    torch.ops.aten.empty_like.default: _always,
+    torch.ops.aten.new_empty.default: _always,
+    torch.ops.aten.rand_like.default: _always,
+    torch.ops.aten.randn_like.default: _always,
+    torch.ops.aten.argmax.default: _has_one_element,
+    torch.ops.aten.argmin.default: _has_one_element,
+}
+
+
 def is_unread(node: torch.fx.Node, unread: Collection[torch.fx.Node]) -> bool:
     """Whether the backend leaves it out, as nobody reads its elements.  `unread`: the later nodes of which that is so."""
-    return all(
-        user in unread or user.target in READ_NO_ELEMENTS or _is_place_of_one(user, node)
-        for user in node.users
-    )
-
-
-def _is_place_of_one(node: torch.fx.Node, operand: torch.fx.Node) -> bool:
-    """Whether it asks where the largest or smallest of one element is."""
-    fake = operand.meta.get("val")
-    asks = node.target in (torch.ops.aten.argmax.default, torch.ops.aten.argmin.default)
-    return asks and isinstance(fake, Fake) and all(n == 1 for n in fake.shape)
+    for user in node.users:
+        if user not in unread:
+            of = READ_NO_ELEMENTS.get(user.target)
+            if of is None or not of(node):
+                return False
+    return True
 
 
 def is_refused(node: torch.fx.Node) -> bool:
@@ -100,7 +108,7 @@ def _can_be_tried(node: torch.fx.Node) -> bool:
 def _is_known_to_pass(node: torch.fx.Node) -> bool:
     """It was checked while it was recorded, or breaks the graph anyway where it could raise."""
     target: Any = node.target
-    if torch.Tag.pointwise in target.tags or never_raises(str(target)):
+    if torch.Tag.pointwise in target.tags or never_raises(target):
         return all(f.is_floating_point() for f in _fakes_of(node))  # which all of them take
     return may_raise(node, at_once=True)
 

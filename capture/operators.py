@@ -68,7 +68,9 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
     left, right = t.look(left), t.look(right)
     # Numbers come most often: nothing else is asked of them.
     literal = type(left) is ConstValue is type(right) and type(left.real) in LITERALS
-    if not (literal and type(right.real) in LITERALS) and (_speaks(left, fn) or _speaks(right, fn)):  # type: ignore[attr-defined]
+    if literal and type(right.real) in LITERALS:  # type: ignore[attr-defined]
+        return t.evaluate(fn, [left, right], {})
+    if _speaks(left, fn) or _speaks(right, fn):
         result = _special_binary(t, fn, left, right)
         if result is not None:
             return result

@@ -297,8 +297,8 @@ class Recorder(TorchDispatchMode):
         whole = WHOLE.get(fn)
         if self.facts.symbols:
             whole = WHOLE_OVER_SIZES.get(fn, whole)
-        if any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
-            whole = WHOLE_ON_GPU.get(fn, whole)
+        if fn in WHOLE_ON_GPU and any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
+            whole = WHOLE_ON_GPU[fn]
         if whole is not None and not takes(whole, (self, *args), kwargs):
             whole = None
         self.goes_as_eager = whole is None and fn not in OTHERWISE

@@ -78,8 +78,8 @@ def _recorded(
         plain_kwargs = {name: without_symbols(a) for name, a in plain_kwargs.items()}
     t.count_torch_call()
     mark = t.mark()
-    t.on_undo(functools.partial(t.recorder.restore, t.recorder.snapshot()))
-    last, n_late = next(iter(reversed(t.recorder.graph.nodes))), len(t.recorder.late)
+    snapshot, n_late = t.recorder.snapshot(), len(t.recorder.late)
+    t.on_undo(functools.partial(t.recorder.restore, snapshot))
     t.recorder.refuses_late = refuses(t)
     try:
         result = t.recorder.call(fn, plain_args, plain_kwargs, t.where())
@@ -100,7 +100,7 @@ def _recorded(
         found_at(t, late)
     if t.recorder.assumes:
         assumed(t, f"{getattr(fn, '__name__', fn)}(...)")
-    elif may_fail(last):
+    elif may_fail(snapshot[0]):
         note_fallible(t, f"{getattr(fn, '__name__', fn)}(...)")
     return t.from_python(result)
 

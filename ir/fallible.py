@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import functools
-
 DIVISIONS = ("div", "floor_divide", "remainder", "fmod")
 # By the beginnings of their names, without leading underscores.
 FALLIBLE = (
@@ -43,6 +41,5 @@ def may_raise(target: str, of_floats: bool, on_gpu: bool = False) -> bool:
     return not (of_floats and word.startswith(DIVISIONS))
 
 
-@functools.cache
 def never_raises(target: str) -> bool:
     return target.startswith(NAMESPACES) and _word(target).startswith(INFALLIBLE)

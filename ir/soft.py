@@ -23,8 +23,10 @@ class Soft:
         return bool(self.not_1 or self.alone or self.not_0 or self.apart)
 
     def clear(self) -> None:
-        for sizes in (self.not_1, self.alone, self.not_0, self.apart):
-            sizes.clear()
+        self.not_1.clear()
+        self.alone.clear()
+        self.not_0.clear()
+        self.apart.clear()
 
     def conditions(self) -> Iterator[Int]:
         """What is not 0 where all of it holds."""
