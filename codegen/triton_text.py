@@ -7,6 +7,7 @@ kernel are in one order, with one set of names.)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -30,7 +31,6 @@ HEAD = """import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 """
-I32 = (-(1 << 31), (1 << 31) - 1)
 LOG2E = 1.4426950408889634
 Dims = frozenset[str]
 COMBINE = {
@@ -181,7 +181,11 @@ class Writer(Ops):
         # A name of its own in every pass: Triton carries what is assigned twice from one step of a loop to the next.
         name = self.names[d.name] = self.fresh(d.name)
         self.starts[d.name] = start
-        text = self.spread(f"tl.arange(0, {d.block})", d) if d.block > 1 else "0"
+        text = f"tl.arange(0, {d.block})" if d.block > 1 else "0"
+        if not fits_i32(d.extent + d.block):
+            text = f"{text}.to(tl.int64)" if d.block > 1 else "tl.zeros((), tl.int64)"
+        if d.block > 1:
+            text = self.spread(text, d)
         if start != "0":
             text = f"{start} + {text}"
         if self.aligned is not None:
@@ -274,7 +278,9 @@ class Writer(Ops):
             text = full(nothing, f.value.dtype).replace("()", self.shape(), 1)
             self.line(f"{name} = {text}")
             if f.kind in ("argmax", "argmin"):
-                self.line(f"{name}_at = tl.full({self.shape()}, {I32[1]}, tl.int32)")
+                place = self._place_dtype(f)
+                last = (1 << (8 * place.bytes - 1)) - 1
+                self.line(f"{name}_at = tl.full({self.shape()}, {last}, {TYPES[place]})")
         for name in sums.values():
             self.line(f"{name} = tl.zeros({self.shape()}, tl.float32)")
 
@@ -360,8 +366,13 @@ class Writer(Ops):
 
     def _place(self, f: Fold) -> str:
         """The position that argmax counts, spread over the tile."""
-        place = self.operand(linear(map(axis, f.positions), row_major(f.positions)), DType.I32)
-        return f"{place} + tl.zeros({self.shape()}, tl.int32)"
+        dtype = self._place_dtype(f)
+        place = self.operand(linear(map(axis, f.positions), row_major(f.positions)), dtype)
+        return f"{place} + tl.zeros({self.shape()}, {TYPES[dtype]})"
+
+    def _place_dtype(self, f: Fold) -> DType:
+        count = math.prod(a.extent for a in f.positions)
+        return DType.I32 if fits_i32(count) else DType.I64
 
     def _reduced(self, f: Fold, value: str, place: str) -> str:
         inner = self.launch.inner

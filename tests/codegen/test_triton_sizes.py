@@ -1,5 +1,7 @@
 """Triton texts that take sizes as parameters: one for all shapes, interpreted on the CPU at several, and compiled for a GPU."""
 
+from unittest import mock
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,7 @@ from torch import nn
 pytest.importorskip("triton")
 
 import frameloom
-from frameloom import jit
+from frameloom import jit, pipeline
 from frameloom.codegen.sizes import narrow
 from frameloom.ir.size import Size
 from frameloom.ir.size_facts import Facts
@@ -172,3 +174,14 @@ def test_gradients():
             found = gradients(jitted, x)
             torch.testing.assert_close(found, gradients(module, x), rtol=1e-3, atol=1e-4)
     assert frameloom.stats()["graphs"] <= 2
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_places_that_32_bits_have_no_room_for(dynamic):
+    long = torch.zeros((), dtype=torch.int8).expand(2**31 + 1027)
+    with (
+        on_a_gpu(compiled=True) as sources,
+        mock.patch.object(pipeline, "assemble", lambda *_: lambda *_: (torch.zeros(()),)),
+    ):
+        jit(lambda x: x.argmax(), dynamic=dynamic)(long)
+    assert sources

@@ -334,3 +334,11 @@ def test_a_call_on_two_devices_whose_result_nobody_reads(x):
     for fn in (program, frameloom.jit(program)):
         with pytest.raises(RuntimeError, match="same device"):
             fn(x, torch.randn(128))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("op", [torch.argmax, torch.argmin])
+def test_places_beyond_32_bits(op, dynamic):
+    x = torch.ones(2**31 + 1027, dtype=torch.int8, device="cuda")
+    x[2**31 + 5] = 2 if op is torch.argmax else 0
+    assert jit(lambda x: op(x), dynamic=dynamic)(x).item() == 2**31 + 5
