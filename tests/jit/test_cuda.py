@@ -341,4 +341,4 @@ def test_a_call_on_two_devices_whose_result_nobody_reads(x):
 def test_places_beyond_32_bits(op, dynamic):
     x = torch.ones(2**31 + 1027, dtype=torch.int8, device="cuda")
     x[2**31 + 5] = 2 if op is torch.argmax else 0
-    assert jit(lambda x: op(x), dynamic=dynamic)(x).item() == 2**31 + 5
+    assert frameloom.jit(lambda x: op(x), dynamic=dynamic)(x).item() == 2**31 + 5
