@@ -69,13 +69,13 @@ class Joint:
         self.recorder = recorder
         self.outputs = outputs
         self.results = outputs.results
-        self.tangents = [n for n, f in enumerate(self.results) if f.requires_grad]
         self.inputs = [n for n, (_, _, f) in enumerate(recorder.inputs) if f.requires_grad]
         if any(recorder.inputs[n][2].memory.version for n in self.inputs):
             raise Break("gradient", "an input that needs a gradient is changed in place")
         if recorder.hidden_writes:
             raise Break("gradient", "a tensor is changed in place behind autograd's back")
         self.returned = [current(fake, recorder) for fake in self.results]
+        self.tangents = self._in_order(n for n, f in enumerate(self.results) if f.requires_grad)
         for n, (fake, node) in enumerate(zip(self.results, self.returned, strict=True)):
             if (value := held.get(id(fake), node)) is not node:
                 value.meta.setdefault(READ_AS, []).append(n)
@@ -87,6 +87,14 @@ class Joint:
             raise Break("gradient", "a tensor that is saved for a gradient gets other data")
         self.seeds = [self._seed(n) for n in self.tangents]
         self.gradients = self._differentiate()
+
+    def _in_order(self, results: Iterable[int]) -> list[int]:
+        """As the program computes them: a backward pass comes to them in the opposite order."""
+        found = [*results]
+        if len(found) > 1:
+            at = {node: place for place, node in enumerate(self.recorder.graph.nodes)}
+            found.sort(key=lambda n: at[self.returned[n]])
+        return found
 
     def _seed(self, result: int) -> Fake:
         """A placeholder for the gradient of a result."""

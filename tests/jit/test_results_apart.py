@@ -161,7 +161,9 @@ def test_one_result_is_one_node():
 
 
 def test_passes_of_drawn_programs():
-    assert not [*sweep_passes(range(60))]
+    assert not [
+        *sweep_passes((*range(60), 2880))
+    ]  # 2880: a leaf's memory behind passes that let go
     # 745: views of views, 1221 and 1732: second derivatives, 70: what ended the process in eager.
     assert not [*sweep_passes((70, 745, 1221, 1732), writes=True)]
 
