@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -261,6 +261,19 @@ def register_hooks(node: Any, tensor: Any) -> None:
         node.call.hooks.append(weakref.ref(tensor._backward_hooks))
 
 
+def noting(register: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a node's methods that take hooks: who sees what comes to a node looks at its results."""
+
+    def noted(node: Any, hook: Callable[..., Any]) -> Any:
+        handle = register(node, hook)
+        node.call.hooks.append(handle.hooks_dict_ref)
+        return handle
+
+    return noted
+
+
 apply = node_functions(Node)
 register = Node._backward_cls._register_hook_dict  # type: ignore[attr-defined]
 Node._backward_cls._register_hook_dict = register_hooks  # type: ignore[attr-defined]
+for name in ("register_prehook", "register_hook"):
+    setattr(Node._backward_cls, name, noting(getattr(Node._backward_cls, name)))  # type: ignore[attr-defined]

@@ -281,3 +281,17 @@ def test_hooks_of_results_are_called_in_the_order_of_the_program():
         return seen, torch.autograd.grad((a + b + c + d + e).sum(), [c, a]), x.grad
 
     same_training(program)
+
+
+@pytest.mark.parametrize("name", ["register_prehook", "register_hook"])
+def test_hooks_of_nodes_see_what_comes_from_other_results(name):
+    def program(jit):
+        x, seen = leaf(3), []
+        first, second = jit(lambda x: ((a := x.sin()), a.exp() * x))(x)
+        hook = getattr(first.grad_fn, name)(lambda *given: seen.append(given[-1]))
+        (first + second).sum().backward(retain_graph=True)
+        hook.remove()
+        (first + second).sum().backward()
+        return seen, x.grad
+
+    same_training(program)
