@@ -53,6 +53,12 @@ def wants_gradients(outputs: Sequence[Fake]) -> bool:
     return any(has_history(f) or (f.requires_grad and has_history(f.memory.root)) for f in outputs)
 
 
+def _place(fake: Fake) -> int:
+    """In the order in which the program made the histories of tensors."""
+    node: Any = fake.grad_fn
+    return -1 if node is None else int(node._sequence_nr())
+
+
 def check_inputs(recorder: Recorder) -> None:
     """A history that the program gives to a tensor from before the call is left to autograd itself."""
     for _, real, fake in recorder.inputs:
@@ -69,13 +75,16 @@ class Joint:
         self.recorder = recorder
         self.outputs = outputs
         self.results = outputs.results
+        self.tangents = [n for n, f in enumerate(self.results) if f.requires_grad]
+        if len(self.tangents) > 1:
+            # A backward pass comes to them in the opposite order.
+            self.tangents.sort(key=lambda n: _place(self.results[n]))
         self.inputs = [n for n, (_, _, f) in enumerate(recorder.inputs) if f.requires_grad]
         if any(recorder.inputs[n][2].memory.version for n in self.inputs):
             raise Break("gradient", "an input that needs a gradient is changed in place")
         if recorder.hidden_writes:
             raise Break("gradient", "a tensor is changed in place behind autograd's back")
         self.returned = [current(fake, recorder) for fake in self.results]
-        self.tangents = self._in_order(n for n, f in enumerate(self.results) if f.requires_grad)
         for n, (fake, node) in enumerate(zip(self.results, self.returned, strict=True)):
             if (value := held.get(id(fake), node)) is not node:
                 value.meta.setdefault(READ_AS, []).append(n)
@@ -87,14 +96,6 @@ class Joint:
             raise Break("gradient", "a tensor that is saved for a gradient gets other data")
         self.seeds = [self._seed(n) for n in self.tangents]
         self.gradients = self._differentiate()
-
-    def _in_order(self, results: Iterable[int]) -> list[int]:
-        """As the program computes them: a backward pass comes to them in the opposite order."""
-        found = [*results]
-        if len(found) > 1:
-            at = {node: place for place, node in enumerate(self.recorder.graph.nodes)}
-            found.sort(key=lambda n: at[self.returned[n]])
-        return found
 
     def _seed(self, result: int) -> Fake:
         """A placeholder for the gradient of a result."""

@@ -276,4 +276,4 @@ apply = node_functions(Node)
 register = Node._backward_cls._register_hook_dict  # type: ignore[attr-defined]
 Node._backward_cls._register_hook_dict = register_hooks  # type: ignore[attr-defined]
 for name in ("register_prehook", "register_hook"):
-    setattr(Node._backward_cls, name, noting(getattr(Node._backward_cls, name)))  # type: ignore[attr-defined]
+    setattr(Node._backward_cls, name, noting(getattr(Node._backward_cls, name)))

@@ -24,18 +24,18 @@ class Rest:
         self.is_needed = False
 
     def saved(self, piece: Gradients, missing: frozenset[int]) -> list[Any]:
-        changed = [
-            k
+        changed = {
+            k: is_changed(tensor, version)
             for k, (tensor, version) in self.tensors.items()
             if version is not None and tensor._version != version
-        ]
+        }
         everything = frozenset(range(len(piece.how.tangents)))
         # A pass comes to what was computed last first.
         for tangent in sorted(everything - missing, reverse=True):
             if not piece.how.frees[tangent].isdisjoint(self.done):
                 raise RuntimeError(TWICE)
             if changed and (read := piece.reads(everything - {tangent}).intersection(changed)):
-                raise RuntimeError(is_changed(*self.tensors[min(read)]))
+                raise RuntimeError(changed[min(read)])
         return [self.tensors[k][0] if k in self.tensors else None for k in range(self.count)]
 
 

@@ -193,3 +193,21 @@ def test_a_number_that_no_gradient_reads_beside_a_result_of_a_result():
             (first.sum() + second.sum()).backward()
             grads.append((x.grad, kept))
         assert torch.equal(grads[0][0], grads[1][0]) and grads[0][1] == grads[1][1]
+
+
+def test_a_gradient_with_respect_to_a_result_that_was_written():
+    def fn(x):
+        second = torch.where(x > 0.5, x, x * 2)
+        first = torch.zeros_like(second)
+        first.copy_(second)
+        first.add_(x.sum().abs())
+        third = (first * 0.5).exp_()
+        return first, third, second
+
+    found = []
+    for side in (fn, frameloom.jit(fn, dynamic=True)):
+        x = torch.linspace(0.1, 1, 4, requires_grad=True)
+        first, second, third = side(x.view(2, 2))
+        found.append(torch.autograd.grad(second.sum() + third.sum(), [first, x]))
+    for plain, jitted in zip(*found, strict=True):
+        assert torch.allclose(plain, jitted)
