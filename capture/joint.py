@@ -94,8 +94,10 @@ class Joint:
         self.histories = Histories([self.results[n] for n in self.tangents], recorder)
         if recorder.replaced in self.histories.saved:
             raise Break("gradient", "a tensor that is saved for a gradient gets other data")
-        self.seeds = [self._seed(n) for n in self.tangents]
-        self.gradients = self._differentiate()
+        # A call may begin in inference mode and leave it.  Ops on tensors made there are not recorded as those that they are made of.
+        with torch.inference_mode(False):
+            self.seeds = [self._seed(n) for n in self.tangents]
+            self.gradients = self._differentiate()
 
     def _seed(self, result: int) -> Fake:
         """A placeholder for the gradient of a result."""
