@@ -139,7 +139,7 @@ class Backward:
     saved_inputs: tuple[int, ...]  # positions of the forward graph's inputs, saved first
     saved_outputs: tuple[int, ...]  # positions of what it returns, saved next
     n_results: int
-    tangents: tuple[int, ...]  # results that have a gradient
+    tangents: tuple[int, ...]  # results that have a gradient, as the program computes them
     inputs: tuple[int, ...]  # inputs that get one
     n_inputs: int  # of the forward graph
     layouts: tuple[Layout, ...]  # per entry of `tangents`

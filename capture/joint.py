@@ -53,6 +53,12 @@ def wants_gradients(outputs: Sequence[Fake]) -> bool:
     return any(has_history(f) or (f.requires_grad and has_history(f.memory.root)) for f in outputs)
 
 
+def _place(fake: Fake) -> int:
+    """In the order in which the program made the histories of tensors."""
+    node: Any = fake.grad_fn
+    return -1 if node is None else int(node._sequence_nr())
+
+
 def check_inputs(recorder: Recorder) -> None:
     """A history that the program gives to a tensor from before the call is left to autograd itself."""
     for _, real, fake in recorder.inputs:
@@ -70,6 +76,9 @@ class Joint:
         self.outputs = outputs
         self.results = outputs.results
         self.tangents = [n for n, f in enumerate(self.results) if f.requires_grad]
+        if len(self.tangents) > 1:
+            # A backward pass comes to them in the opposite order.
+            self.tangents.sort(key=lambda n: _place(self.results[n]))
         self.inputs = [n for n, (_, _, f) in enumerate(recorder.inputs) if f.requires_grad]
         if any(recorder.inputs[n][2].memory.version for n in self.inputs):
             raise Break("gradient", "an input that needs a gradient is changed in place")
@@ -85,8 +94,10 @@ class Joint:
         self.histories = Histories([self.results[n] for n in self.tangents], recorder)
         if recorder.replaced in self.histories.saved:
             raise Break("gradient", "a tensor that is saved for a gradient gets other data")
-        self.seeds = [self._seed(n) for n in self.tangents]
-        self.gradients = self._differentiate()
+        # A call may begin in inference mode and leave it.  Ops on tensors made there are not recorded as those that they are made of.
+        with torch.inference_mode(False):
+            self.seeds = [self._seed(n) for n in self.tangents]
+            self.gradients = self._differentiate()
 
     def _seed(self, result: int) -> Fake:
         """A placeholder for the gradient of a result."""

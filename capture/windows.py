@@ -105,7 +105,7 @@ class Windows:
     def _enter(self, windows: Sequence[Window]) -> list[Window]:
         """Say where the results come in, and give the gates that this takes."""
         gates: dict[object, Window] = {}
-        for k in self._in_order():
+        for k in range(len(self._how.tangents)):  # behind those that they are computed from
             if self._how.tangents[k] in self._how.view_results:
                 continue  # it comes in where the tensor does that it is a view of
             through = [n for n, w in enumerate(windows) if k in w.label]
@@ -123,11 +123,6 @@ class Windows:
             gate.entry = (*gate.entry, k)
             gate.label |= self._from.get(k, frozenset({k}))
         return [*gates.values()]
-
-    def _in_order(self) -> list[int]:
-        """The results, behind those that they are computed from."""
-        count = range(len(self._how.tangents))
-        return sorted(count, key=lambda k: sum(k in own for t, own in self._from.items() if t != k))
 
     def backward(self, window: Window, windows: Sequence[Window]) -> Backward:
         """What is left of the graph's for one of these nodes; a gate has the results of its slots as further inputs."""

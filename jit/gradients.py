@@ -33,7 +33,7 @@ from frameloom.ir.size import Symbol
 from frameloom.ir.size_facts import Conditions
 from frameloom.op_by_op import OpByOp
 from frameloom.rest import what_stays
-from frameloom.result_hooks import register_hooks
+from frameloom.result_hooks import give_own_node, register_hooks
 from frameloom.saved_tensors import entries, let_go, noted
 from frameloom.view_outputs import MadeOf
 
@@ -89,6 +89,9 @@ class Gradients:
         self.saves = bool(how.saved_inputs or how.saved_outputs or how.noticed or self.only_tells)
         self.stays = not all(how.frees)
         self._reads: dict[tuple[frozenset[int], bool], frozenset[int]] = {}
+        # The first result alone needs no node of its own.
+        own_results = tuple(k for k in how.tangents if k not in how.view_results)
+        self.several = own_results if own_results != (0,) else ()
         self._plain_outputs = not how.view_results and how.outputs == tuple(range(how.n_results))
         # What autograd is not to keep of what is saved, by its place there: Python's numbers, and what may be changed.
         apart = self.op_by_op.numbers | how.unwatched
@@ -130,6 +133,8 @@ class Gradients:
         if parts is not None:
             return parts(inputs)
         results = apply(self, inputs, *wanted)
+        for k in self.several:
+            give_own_node(results[k])
         if self._plain_outputs:
             return results[: self.how.n_results] if self.how.n_late else results
         return MadeOf(self.how, inputs, [*results], self.views_vary).outputs()
@@ -385,7 +390,7 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
     run: Any
     taken: Any
     came = piece.passes.last.get((missing, whole))
-    if piece.as_they_lay and tensors_where(values, piece.as_they_lay) != context.where:
+    if context.memory is not None and tensors_where(values, piece.as_they_lay) != context.where:
         _put_back(context, values)
     if not tensors_lie(values, piece.lying):
         # Something was put into an input's place by `.data =`: plans would read other memory than theirs.
@@ -426,7 +431,9 @@ def _let_go(context: Any, values: Sequence[Any], missing: frozenset[int]) -> boo
     if missing or context.rest is not None or context.piece.stays:
         context.rest = what_stays(context, values, missing)
     if context.rest is None or not context.rest.is_needed:
-        context.others = context.memory = None
+        context.others = None
+    if context.rest is None or not context.rest.tensors:
+        context.memory = None
     context.maybe_clear_saved_tensors()
     return True
 
@@ -436,7 +443,8 @@ def node_functions(kind: Any) -> Callable[..., Any]:
     # What the node calls: past the Python function that looks for a jvp, too.
     kind._backward_cls.apply = kind.backward
     kind._backward_cls._register_hook_dict = register_hooks
-    kind._backward_cls.rest, kind._backward_cls.changed = None, ()
+    kind._backward_cls.rest = kind._backward_cls.memory = None
+    kind._backward_cls.changed = ()
     # `packed`: what only versions of PyTorch need that do not tell what was changed.
     kind._backward_cls.noted = kind._backward_cls.packed = ()
     return torch._C._FunctionBase.__dict__["apply"].__get__(None, kind)  # type: ignore[no-any-return]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from frameloom.gradients import (
     node_functions,
 )
 from frameloom.op_by_op import Others
+from frameloom.result_hooks import Hooks, give_own_node
 from frameloom.saved_tensors import let_go
 from frameloom.view_outputs import MadeOf
 
@@ -48,6 +49,9 @@ class Parts:
         self._between = whole.how.between
         # Of the gradient of a result, by its number: at how many nodes inputs get something from it.
         ends = (part.how.tangents for part in self._parts if not part.is_gate)
+        # The results with nodes that are not ours.
+        several = (part.entry for part in self._parts if len(part.entry) > 1)
+        self._others_nodes = {*whole.how.view_results, *itertools.chain(*several)}
         self._readers = Counter(itertools.chain(*ends))
 
     def __call__(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -59,7 +63,7 @@ class Parts:
         finally:
             torch._C._set_grad_enabled(before)
         how, call = self._whole.how, Call(self._readers)
-        told, views = how.n_told, how.view_results
+        told, views, apart = how.n_told, how.view_results, self._others_nodes
         results: list[Any] = [None if k in views else made[k] for k in range(told)]
         outputs = MadeOf(how, inputs, results, self._whole.views_vary)
         links: list[Any] = []
@@ -67,7 +71,7 @@ class Parts:
             ends: Sequence[Any]
             if part.is_gate:
                 slots = ((n, outputs.result(n)) for n in part.slots)
-                ends = [call.seen(slot) if n in views else slot for n, slot in slots]
+                ends = [call.seen(slot) if n in apart else slot for n, slot in slots]
             else:
                 ends = part.wanted(inputs)
             if part.of_results:
@@ -75,9 +79,11 @@ class Parts:
             beyond = [links[n] for n in part.beyond] or part.anchor
             own = inputs, part.seen(made) if part.hidden else made, others, call
             shown = apply(part, own, *ends, *beyond)
-            for n in part.entry:
-                results[n] = shown[n]
-            links.append(shown[told] if part.is_linked else None)
+            links.append(shown[-1] if part.is_linked else None)
+            for n, result in zip(part.entry, shown, strict=False):
+                results[n] = result
+                if n in apart:
+                    give_own_node(result)
         call.between = [weakref.ref(outputs.result(n)) for n in self._between]
         return outputs.outputs()
 
@@ -104,7 +110,6 @@ class Part(Gradients):
         count = how.n_inputs - len(self.slots)
         self.early = [k for k in self.others if k < count]
         self.of_results = [k - count for k in self.others[len(self.early) :]]
-        self._shown: list[Any] = [None] * how.n_told
         # Whether eager lets go of something for the only result, so that there is nothing to remember.
         self._goes = len(self.entry) == 1 and all(how.frees)
         # In eager, too, there are histories that lead nowhere.
@@ -131,9 +136,7 @@ class Part(Gradients):
     def run(self, context: Any, inputs: Any) -> tuple[Any, ...]:
         given, made, context.others, context.call = inputs
         self.save(context, given, made)
-        shown = self._shown.copy()
-        for k in self.entry:
-            shown[k] = made[k]
+        shown = [made[k] for k in self.entry]
         if self.is_linked:
             shown.append(torch.empty(0, device=self.how.layouts[0].device))
         return tuple(shown)
@@ -172,13 +175,13 @@ class Call:
         self.hooks: list[Any] = []  # of these
         self._passes: dict[int, Pass] = {}
 
-    def seen(self, view: Any) -> Any:
-        """A view that autograd's own node gives, with room for hooks: these are seen here as those of other results."""
-        if view._backward_hooks is None:
-            view._backward_hooks = OrderedDict()
-            view.grad_fn._register_hook_dict(view)
-            self.hooks.append(weakref.ref(view._backward_hooks))
-        return view
+    def seen(self, result: Any) -> Any:
+        """A result that autograd's own node gives, with room for hooks: these are seen here as those of other results."""
+        if result._backward_hooks is None:
+            result._backward_hooks = Hooks()
+            result.grad_fn._register_hook_dict(result)
+            self.hooks.append(weakref.ref(result._backward_hooks))
+        return result
 
     def _begin(self, number: int) -> Pass:
         while len(self._passes) >= MOST_PASSES:
@@ -245,16 +248,32 @@ class Node(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *given: Any) -> Any:
         part: Part = context.piece
-        return *context.call.backward(context, part, given), *part.no_links
+        come: list[Any] = [None] * part.how.n_told
+        for n, gradient in zip(part.entry, given, strict=False):
+            come[n] = gradient
+        return *context.call.backward(context, part, come), *part.no_links
 
 
 def register_hooks(node: Any, tensor: Any) -> None:
     """As of other nodes, and noted."""
     register(node, tensor)
-    if tensor.output_nr in node.piece.how.between:
+    if node.piece.entry[tensor.output_nr] in node.piece.how.between:
         node.call.hooks.append(weakref.ref(tensor._backward_hooks))
+
+
+def noting(register: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a node's methods that take hooks: who sees what comes to a node looks at its results."""
+
+    def noted(node: Any, hook: Callable[..., Any]) -> Any:
+        handle = register(node, hook)
+        node.call.hooks.append(handle.hooks_dict_ref)
+        return handle
+
+    return noted
 
 
 apply = node_functions(Node)
 register = Node._backward_cls._register_hook_dict  # type: ignore[attr-defined]
 Node._backward_cls._register_hook_dict = register_hooks  # type: ignore[attr-defined]
+for name in ("register_prehook", "register_hook"):
+    setattr(Node._backward_cls, name, noting(getattr(Node._backward_cls, name)))

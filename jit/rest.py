@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.spent import TWICE
-from frameloom.saved_tensors import changed
+from frameloom.saved_tensors import changed as is_changed
 
 if TYPE_CHECKING:
     from frameloom.gradients import Gradients
@@ -24,13 +24,18 @@ class Rest:
         self.is_needed = False
 
     def saved(self, piece: Gradients, missing: frozenset[int]) -> list[Any]:
-        how = piece.how
-        given = frozenset(range(len(how.tangents))) - missing
-        if any(not how.frees[k].isdisjoint(self.done) for k in given):
-            raise RuntimeError(TWICE)
-        for k, (tensor, version) in self.tensors.items():
-            if version is not None and tensor._version != version and k in piece.reads(missing):
-                raise RuntimeError(changed(tensor, version))
+        changed = {
+            k: is_changed(tensor, version)
+            for k, (tensor, version) in self.tensors.items()
+            if version is not None and tensor._version != version
+        }
+        everything = frozenset(range(len(piece.how.tangents)))
+        # A pass comes to what was computed last first.
+        for tangent in sorted(everything - missing, reverse=True):
+            if not piece.how.frees[tangent].isdisjoint(self.done):
+                raise RuntimeError(TWICE)
+            if changed and (read := piece.reads(everything - {tangent}).intersection(changed)):
+                raise RuntimeError(changed[min(read)])
         return [self.tensors[k][0] if k in self.tensors else None for k in range(self.count)]
 
 

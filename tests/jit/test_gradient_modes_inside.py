@@ -201,3 +201,18 @@ def test_a_refused_write_tells_the_mode_of_a_view(fn, inside, has_history):
         except RuntimeError as error:
             found.append(str(error))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("convert", [torch.Tensor.bfloat16, torch.Tensor.double, torch.Tensor.sin])
+def test_a_call_that_begins_in_inference_mode(convert):
+    def fn(x):
+        with torch.inference_mode():
+            n = float(x.abs().sum() > 1e9)  # what follows is called here
+        return convert(x * (1 + n))
+
+    grads = []
+    for side in (fn, frameloom.jit(fn)):
+        x = torch.ones(1, 3, requires_grad=True)
+        side(x).sum().backward()
+        grads.append(x.grad)
+    assert torch.allclose(*grads)

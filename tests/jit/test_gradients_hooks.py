@@ -247,3 +247,51 @@ def test_hooks_of_results_from_which_no_gradient_comes(hooked, back):
         return x.grad, seen
 
     same_training(program)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("written", range(3))
+def test_results_that_retain_gradients_and_are_written(written, dtype):
+    def program(jit):
+        x = torch.linspace(0.1, 1, 4).to(dtype).requires_grad_()
+        results = jit(lambda x: (x.detach() * 2, x.cos(), x.sin(), x.exp()))(x)[1:]
+        for result in results:
+            result.retain_grad()
+        results[written].mul_(2)
+        sum(r.abs().sum() for r in results).backward()
+        return [(r.grad, r._version, r._is_view()) for r in results], x.grad
+
+    same_training(program)
+
+
+def test_hooks_of_results_are_called_in_the_order_of_the_program():
+    def fn(x):
+        a, b, c = x.sin(), x.cos(), x.exp()
+        d = a * 2
+        return c, a, c * 3, b, d
+
+    def program(jit):
+        x, seen = leaf(3), []
+        results = jit(fn)(x)
+        for name, result in enumerate(results):
+            result.register_hook(lambda g, name=name: seen.append((name, g)))
+        sum(results).sum().backward(retain_graph=True)
+        # Not those of what is not named.
+        c, a, e, b, d = results
+        return seen, torch.autograd.grad((a + b + c + d + e).sum(), [c, a]), x.grad
+
+    same_training(program)
+
+
+@pytest.mark.parametrize("name", ["register_prehook", "register_hook"])
+def test_hooks_of_nodes_see_what_comes_from_other_results(name):
+    def program(jit):
+        x, seen = leaf(3), []
+        first, second = jit(lambda x: ((a := x.sin()), a.exp() * x))(x)
+        hook = getattr(first.grad_fn, name)(lambda *given: seen.append(given[-1]))
+        (first + second).sum().backward(retain_graph=True)
+        hook.remove()
+        (first + second).sum().backward()
+        return seen, x.grad
+
+    same_training(program)

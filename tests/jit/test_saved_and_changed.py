@@ -7,6 +7,7 @@ import torch
 
 import frameloom
 from frameloom import saved_tensors
+from tests.jit.training import caught, leaf, same_training
 
 
 @pytest.fixture(params=["told", "compared"])
@@ -319,3 +320,19 @@ def test_a_leaf_that_is_saved_dies_with_the_pass():
         result.sum().backward()
         del x
         assert seen() is None
+
+
+@pytest.mark.parametrize("first", range(2))
+@pytest.mark.parametrize("changed", range(2))
+def test_a_pass_that_meets_what_was_changed_and_what_was_let_go_of(first, changed):
+    """Of two errors of autograd, that of what was computed last comes."""
+
+    def program(jit):
+        x = leaf(3)
+        results = jit(lambda x: ((x * 2).sin().exp(), (x * 3).cos().exp()))(x)
+        results[first].sum().backward()
+        results[changed].detach().mul_(2)
+        error = caught(lambda: (results[0] + results[1]).sum().backward())
+        return error[0], error[1][:60], x.grad
+
+    same_training(program)

@@ -34,6 +34,9 @@ WRITES: Sequence[Callable[[Any], Any]] = (
 )  # fmt: skip
 
 
+VIEWS = {*ONE[8:9], *ONE[11:], TWO[4], *WRITES}
+
+
 def written(x: Any, part: Any) -> Any:
     part.mul_(3)
     return x
@@ -61,12 +64,6 @@ class Drawn:
             end = kinds.index("twice")
             early = [e for e in self.events[:end] if not isinstance(e[1], int) or e[1] < count]
             self.events = [*early, self.events[end]]
-        named = {k for event in self.events if len(event) > 3 for k in event[3]}
-        # Nor are results told apart that come in at one node where only one of them is named.
-        if any(k >= count for k in named):
-            self.events = [
-                e for e in self.events if not isinstance(e[1], int) or e[1] in named or e[1] < count
-            ]
 
     def _hook(self) -> tuple[Any, ...]:
         kind = self.choose.choice(("hook", "scale", "retain"))
@@ -181,7 +178,7 @@ def differs(a: Any, b: Any) -> bool:
 
 
 def same_but_order(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Hooks of results that come in at one node are called in another order."""
+    """Hooks of views, which are made behind all else, are called in another order."""
     return not differs(_by_hook(a), _by_hook(b))
 
 
@@ -215,7 +212,7 @@ def sweep_passes(seeds: Sequence[int] = range(1000), writes: bool = False) -> It
             yield f"{seed}: {type(error).__name__}: {error}"
             continue
         if differs(seen, wanted):
-            if same_but_order(seen, wanted):
+            if any(op in VIEWS for op, *_ in drawn.ops) and same_but_order(seen, wanted):
                 continue
             place = next((n for n, (a, b) in enumerate(zip(seen, wanted, strict=False)) if differs(a, b)), -1)  # fmt: skip
             yield f"{seed}: {seen[place]} instead of {wanted[place]}"
