@@ -8,7 +8,7 @@ import pytest
 from tests.programs.against_python import LOG, X, differences
 
 SCOPE = """
-import copy, copyreg, datetime, functools, operator, types
+import copy, copyreg, datetime, functools, inspect, operator, types
 from collections import OrderedDict, defaultdict, namedtuple
 from tests.programs.against_python import LOG
 class LenBig:
@@ -40,6 +40,15 @@ def registered(cls, what):
 def ends(value):
     yield
     return value
+class Methods:
+    def takes_all(*given, **more): pass
+    def takes_none(*, q): pass
+class Slots:
+    __slots__ = ("a", "__own")
+    def __init__(self): self.a, self.__own = 1, 2
+    def own(self): return self.__own
+class Renamed(Slots): other = Slots.a
+class Borrows: other = Slots.a
 class FormatsAsInt:
     def __format__(self, spec): return 3
 class Named:
@@ -91,6 +100,13 @@ PROGRAMS = [
     # how many arguments, and whose method
     "return y, types.SimpleNamespace(1)", "return y, OrderedDict([(1, 2)], None)", "return y, defaultdict(list, [(1, 2)], None)",
     "d = OrderedDict(a=1); dict.__setitem__(d, 'b', 2); return y, list(d), len(d)", "return y, Zone(2).utcoffset(None), Zone(1).hours",
+    # slots under another name
+    "s = Renamed(); s.other = 5; return y, s.a, s.own()", "s = Renamed(); del s.other; return y, hasattr(s, 'a')",
+    "Borrows().other = 1; return y", "return y, Borrows().other",
+    # signatures
+    "return y, str(inspect.signature(lambda a=10, *, b=2: a)), str(inspect.signature(Methods().takes_all))",
+    "def g(a: int, b=y): return y\nreturn y, str(inspect.signature(g)).partition('=')[0], str(inspect.signature(lambda a: y))",
+    "try: return y, str(inspect.signature(Methods().takes_none))\nexcept ValueError as e: return y, str(e)",
     # operators of a view give a set of its own
     "f, v = frozenset('ab'), {'a': 1}.keys(); return y, *(type(op(f, v)) for op in (operator.and_, operator.or_, operator.sub, operator.xor))",
     "s = t = {'a', 'b'}; s &= {'a': 1}.keys(); return y, s is t, s, len(t)",
