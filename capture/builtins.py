@@ -428,20 +428,18 @@ def _collection(t: Tracer, cls: type, args: Args) -> Value:
     return set_of(t, cls, t.list_items(args[0]) if args else [])
 
 
-@knows(dict, collections.OrderedDict, most=1, keywords="*")
+@knows(dict, most=1, keywords="*")
 def _dict(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     result = DictValue()
     fill_dict(t, result, args, kwargs)
     return result
 
 
+@knows(collections.OrderedDict, most=1, keywords="*")
 def _ordered_dict(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     result = DictValue(cls=collections.OrderedDict)
     fill_dict(t, result, args, kwargs)
     return result
-
-
-FUNCTIONS[collections.OrderedDict] = _ordered_dict
 
 
 def _pairs(t: Tracer, source: Value) -> Iterator[tuple[Value, Value]]:

@@ -15,7 +15,7 @@ import torch
 
 from frameloom.capture import policy
 from frameloom.capture.lookup import MISSING, class_attribute, is_subtype, works_as
-from frameloom.capture.realize import OPAQUE_MODULES, is_python_class
+from frameloom.capture.realize import OPAQUE_MODULES, PLAIN_LAYOUTS, is_python_class
 from frameloom.capture.thread_warnings import warnings_here
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
@@ -100,7 +100,7 @@ def _instance(
     new = class_attribute(cls, "__new__")
     if works_as(new, staticmethod):
         result = t.look(t.call(t.pinned(new.__func__), [cls_value, *args], kwargs))
-    elif not isinstance(new, BuiltinFunctionType):
+    elif not isinstance(new, BuiltinFunctionType) or new.__self__ not in PLAIN_LAYOUTS:
         raise Break("unknown_call", f"{cls.__name__}(...)")
     else:
         if (

@@ -59,6 +59,8 @@ def container_operator(t: Tracer, fn: Operator, left: Value, right: Value) -> Va
         return _dict_comparison(t, plain, own.over, other.over)
     sets = as_set(t, own), as_set(t, other)
     if sets[0] is not None and sets[1] is not None:
+        if isinstance(own, ViewValue) or isinstance(other, ViewValue):
+            return _set_operator(t, plain, None, sets[0], sets[1], set)  # the view's own operator
         return _set_operator(t, plain, own if in_place else None, sets[0], sets[1])
     if isinstance(own, ViewValue) and plain in SET_ALGEBRA and sets[0] is not None:
         source = SetValue()  # a view takes any iterable at its other side
@@ -230,7 +232,12 @@ SET_ALGEBRA = {
 
 
 def _set_operator(
-    t: Tracer, fn: Operator, target: Value | None, left: SetValue, right: SetValue
+    t: Tracer,
+    fn: Operator,
+    target: Value | None,
+    left: SetValue,
+    right: SetValue,
+    cls: type | None = None,
 ) -> Value | None:
     if t.has_token_keys:
         for key in left.entries:
@@ -241,7 +248,7 @@ def _set_operator(
         return None
     if isinstance(target, SetValue) and target.cls is set:
         return combine_in_place(t, fn, target, right)
-    return combined(t, fn, left, right)
+    return combined(t, fn, left, right, cls)
 
 
 def combine_in_place(t: Tracer, fn: Operator, own: SetValue, other: SetValue) -> SetValue:
@@ -261,9 +268,11 @@ UPDATES: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def combined(t: Tracer, fn: Operator, left: SetValue, right: SetValue) -> SetValue:
-    """The algebra of two sets; the result is of the left one's class."""
-    result = SetValue(left.cls)
+def combined(
+    t: Tracer, fn: Operator, left: SetValue, right: SetValue, cls: type | None = None
+) -> SetValue:
+    """The algebra of two sets; the result is of the left one's class, where no other one is given."""
+    result = SetValue(cls or left.cls)
     result.note_site(t)
     result.entries = SET_ALGEBRA[fn](left.entries, right.entries)
     result.placed = left.placed | left.entries | right.entries

@@ -1,11 +1,13 @@
 """`copy.copy` and `copy.deepcopy` of containers, constants and plain Python objects.
 
-Classes that say themselves how they are copied, modules and tensors are left to Python.  Registers with `builtins.FUNCTIONS`.
+Objects are asked, and made, in the order in which the module `copy` does it.  Classes that say themselves how they are copied (but for `__copy__` and
+`__deepcopy__`), modules and tensors are left to Python.  Registers with `builtins.FUNCTIONS`.
 """
 
 from __future__ import annotations
 
 import copy
+import copyreg
 from types import FunctionType
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.classes import check_finalizer
 from frameloom.capture.values.attributes import AttributesValue
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.const import NONE, ConstValue, is_none
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DefaultDictValue, DictValue
 from frameloom.capture.values.function import BuiltinValue, FunctionValue
@@ -21,19 +23,22 @@ from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.object import MISSING, ObjectValue, class_attribute
 from frameloom.capture.values.sets import SetValue, set_of
 from frameloom.capture.values.static import ClassValue
+from frameloom.capture.values.token import TokenValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
+# What else may decide how an object is asked, made and filled.
 CUSTOM = (
-    "__copy__",
-    "__deepcopy__",
+    "__new__",
+    "__getattribute__",
     "__reduce__",
     "__reduce_ex__",
     "__getstate__",
     "__setstate__",
     "__getnewargs__",
+    "__getnewargs_ex__",
     "__slots__",
 )
 
@@ -43,11 +48,32 @@ def _copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return _Copier(t, deep=False).copy(t.look(args[0]))
 
 
-@knows(copy.deepcopy, least=1, most=1)
+@knows(copy.deepcopy, least=1, most=2)
 def _deepcopy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if len(args) != 1 or kwargs:
+    memo = t.look(args[1]) if len(args) > 1 else NONE
+    if isinstance(memo, MemoValue):
+        return memo.copier.copy(t.look(args[0]))
+    if kwargs or not is_none(memo):
         raise Break("library_call", "copy.deepcopy(x, memo)")
     return _Copier(t, deep=True).copy(t.look(args[0]))
+
+
+class MemoValue(Value):
+    """The dictionary that `__deepcopy__` is given: it hands it on, and may write into it what it makes of its own object.  What else a program
+    does with it would have to see identities, and breaks."""
+
+    def __init__(self, copier: _Copier) -> None:
+        self.copier = copier
+
+    def type(self) -> type:
+        return dict
+
+    def setitem(self, t: Tracer, key: Value, value: Value) -> None:
+        key = t.look(key)
+        if not (isinstance(key, TokenValue) and key.make is id):
+            super().setitem(t, key, value)
+        assert isinstance(key, TokenValue)
+        self.copier.memo[id(t.look(key.of[0]))] = t.look(value)
 
 
 class _Copier:
@@ -62,17 +88,25 @@ class _Copier:
     def copy(self, value: Value) -> Value:
         if isinstance(value, ConstValue | FunctionValue | BuiltinValue | ClassValue):
             return value
-        if id(value) not in self.memo:
-            self.memo[id(value)] = value  # for the error message of a cycle through a tuple
-            self.memo[id(value)] = self._new(value)
-        return self.memo[id(value)]
+        if id(value) in self.memo:
+            return self.memo[id(value)]
+        new = self._new(value)
+        if new is not value:  # else it is asked again where it comes again
+            self.memo[id(value)] = new
+        return new
 
     def _new(self, value: Value) -> Value:
         t = self.t
         if isinstance(value, TupleValue):
             items = [self.part(item) for item in value.items]
+            if id(value) in self.memo:  # a tuple that something in it holds
+                return self.memo[id(value)]
             unchanged = all(new is t.look(old) for new, old in zip(items, value.items, strict=True))
-            return value if unchanged or not self.deep else TupleValue(items, value.cls)
+            if value.cls is not tuple:
+                self.check_class(value)
+            elif unchanged or not self.deep:
+                return value
+            return TupleValue(items, value.cls)
         if isinstance(value, ListValue):
             result = self.memo[id(value)] = value.like([])
             result.items = [self.part(item) for item in value.items]
@@ -95,22 +129,40 @@ class _Copier:
         raise Break("library_call", f"copy of {value.describe()}")
 
     def _object(self, value: ObjectValue) -> Value:
-        if isinstance(value.special("__deepcopy__" if self.deep else "__copy__"), FunctionType):
-            found = (
-                value.call_special(self.t, "__deepcopy__", DictValue())
-                if self.deep
-                else value.call_special(self.t, "__copy__")
-            )
+        t = self.t
+        name = "__deepcopy__" if self.deep else "__copy__"
+        if isinstance(value.special(name), FunctionType):
+            found = value.call_special(t, name, *([MemoValue(self)] if self.deep else []))
             assert found is not None
             return found
-        for name in CUSTOM:
-            found = class_attribute(value.cls, name)
-            if found is not MISSING and found is not class_attribute(object, name):
-                raise Break("library_call", f"copy of {value.describe()}")
-        if value.payload is not None:
+        self.check_class(value)
+        if value.payload is not None or class_attribute(value.cls, name) is not MISSING:
             raise Break("library_call", f"copy of {value.describe()}")
         check_finalizer(value.cls)
+        table = AttributesValue(value).table(t).entries(t)
+        if class_attribute(value.cls, "__getattr__") is not MISSING or not {
+            name,
+            "__reduce_ex__",
+        }.isdisjoint(
+            table
+        ):  # the module asks the object itself, and the new one for `__setstate__`
+            raise Break(
+                "library_call", f"copy of {value.describe()}, which is asked for what it lacks"
+            )
         result = self.memo[id(value)] = ObjectValue(value.cls)
-        for key, item in AttributesValue(value).table(self.t).entries(self.t).values():
+        for key, item in table.values():
             result.attributes[key.constant()] = self.part(item)
         return result
+
+    def check_class(self, value: Value) -> None:
+        """Break where the class is copied otherwise than by its instances' items or attributes."""
+        cls = value.type()
+        registered = self.t.pinned(copyreg.dispatch_table)
+        assert isinstance(registered, DictValue)
+        if registered.get(self.t, self.t.pinned(cls)) is not None or (
+            not isinstance(value, TupleValue)  # whose class has no special methods of its own
+            and any(
+                class_attribute(cls, name) is not class_attribute(object, name) for name in CUSTOM
+            )
+        ):
+            raise Break("library_call", f"copy of {value.describe()}")

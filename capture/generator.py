@@ -165,7 +165,7 @@ class GeneratorValue(IteratorValue):
         if self.frame.suspended:
             return result
         self.finished = True
-        if result is NONE:
+        if is_none(t.look(result)):
             t.raise_(StopIteration)
         t.raise_value(StopIteration, [result])
 

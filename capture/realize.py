@@ -348,8 +348,7 @@ def _iterator(t: Tracer, obj: Any, origin: Origin) -> Value:
     if isinstance(over, ConstValue):
         value = SequenceIterator(over, None, position)
     elif isinstance(obj, type(reversed([]))) and len(state) > 2:
-        value = ReversedIterator(over)
-        value.left = position + 1
+        value = ReversedIterator(over, position + 1)
     else:
         value = SequenceIterator(over, None, position)
     value.cls, value.real, value.origin = type(obj), obj, origin

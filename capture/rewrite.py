@@ -159,7 +159,7 @@ class Piece:
 
 
 def entry_for_return(capture: Capture, result: Value) -> Any:
-    piece = Piece(capture, [result], _unseen(capture), capture.spec is None)
+    piece = Piece(capture, [result], _unseen(capture, result), capture.spec is None)
     piece.compile()
     if (
         not piece.effects
@@ -183,16 +183,18 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
     return piece.entry(root.finish())
 
 
-def _unseen(capture: Capture) -> set[int]:
-    """The dictionary of a **kwargs parameter is the call's own: after a return nobody sees what was done to it, unless it escaped."""
+def _unseen(capture: Capture, result: Value) -> set[int]:
+    """The dictionary of a **kwargs parameter is the call's own: after a return nobody sees what was done to it, unless the result or what
+    was written leads to it."""
     code = capture.function.__code__
     if not code.co_flags & 8 or capture.spec is not None:
         return set()
     t = capture.tracer
     own = t.known(capture.slots[len(argument_names(code)) - 1])
-    if own is None or any(
-        value is not own and own in map(settled, _parts(value)) for value in t.changed.values()
-    ):
+    if own is None or id(own) not in t.changed:
+        return set()
+    written = [part for value in t.changed.values() if value is not own for part in _parts(value)]
+    if own in reachable([result, *written]):
         return set()
     return {id(own)}
 

@@ -475,6 +475,10 @@ class Tracer:
     def mark(self) -> int:
         return len(self._journal)
 
+    def has_changed(self, value: Value, mark: int) -> bool:
+        """Whether it was changed since `mark`, whatever it is now."""
+        return any(type(step) is tuple and step[0] is value for step in self._journal[mark:])
+
     def take_back(self, mark: int) -> None:
         """Undo every change since `mark`."""
         while len(self._journal) > mark:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from frameloom.capture import operators
 from frameloom.capture.builtins import (
+    FUNCTIONS,
     Args,
+    Known,
     Kwargs,
     fill_dict,
     instance,
@@ -151,7 +153,7 @@ def _dict_clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@knows(defaultdict, keywords="*")
+@knows(defaultdict, most=2, keywords="*")
 def _new_defaultdict(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     result = DefaultDictValue(cls=defaultdict)
     if args:
@@ -249,3 +251,18 @@ def _dict_iter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @knows(dict.__len__, least=1, most=1)
 def _dict_len(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return ConstValue(_table(t, args).length(t))
+
+
+def _unless_ordered(name: str, known: Known) -> Known:
+    def checked(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        if args and issubclass(_table(t, args).cls, OrderedDict):
+            raise Break("unknown_call", f"dict.{name} of an OrderedDict, past the order it keeps")
+        return known(t, args, kwargs)
+
+    return checked
+
+
+# OrderedDict keeps its order beside the table: what dict's own methods do to the table, the order does not hear of.
+for _name, _own in list(vars(dict).items()):
+    if _own in FUNCTIONS and _name in vars(OrderedDict) and _name != "fromkeys":
+        FUNCTIONS[_own] = _unless_ordered(_name, FUNCTIONS[_own])

@@ -14,6 +14,7 @@ from frameloom.capture import operators
 from frameloom.capture.builtins import Args, Known, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
+from frameloom.capture.values.dictionary import DictValue
 from frameloom.capture.values.function import BoundMethodValue, FunctionValue, PartialValue
 from frameloom.capture.values.getter import GetterValue
 from frameloom.errors import Break
@@ -66,27 +67,51 @@ def _method_type(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(inspect.signature, least=1, most=1)
 def _signature(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    value, drop = t.look(args[0]), 0
+    value = t.look(args[0])
+    is_bound = isinstance(value, BoundMethodValue)
     if isinstance(value, BoundMethodValue):
-        value, drop = t.look(value.func), 1
-    if not isinstance(value, FunctionValue) or kwargs:
+        value = t.look(value.func)
+    if not isinstance(value, FunctionValue):
         raise Break("library_call", "inspect.signature(...)")
-    function = (
-        value.real if value.real is not None else types.FunctionType(value.code, {}, closure=None)
-    )
+    function = value.real if value.real is not None else _plainly_made(t, value)
     if value.real is not None:
-        own = value._own(t)
-        if not {"__signature__", "__wrapped__"}.isdisjoint(vars(function)):
-            raise Break("library_call", "inspect.signature(...)")
-        for name in ("__signature__", "__wrapped__"):
-            t.guards.add(own.child("dict"), "no_key", name)
-        t.guards.add(own, "is", function)
-        t.guards.add(own.child("func_code"), "is", function.__code__)
-        for part in ("defaults", "kwdefaults"):  # the signature holds the very objects
-            t.guards.add(own.child(f"func_{part}"), "is", getattr(function, f"__{part}__"))
-    signature = inspect.signature(function)
-    parameters = list(signature.parameters.values())[drop:]
-    return ConstValue(signature.replace(parameters=parameters))
+        _keep_signature(t, value)
+    asked: Any = types.MethodType(function, function) if is_bound else function
+    try:
+        return ConstValue(inspect.signature(asked))
+    except ValueError as error:  # no place for what it is bound to
+        raise Break("library_call", "inspect.signature(...)") from error
+
+
+def _plainly_made(t: Tracer, value: FunctionValue) -> types.FunctionType:
+    """One with the signature of a function made by the captured code, of which its code says everything."""
+    made = value.made
+    assert made is not None
+    if made.defaults or made.kwdefaults or made.special or made.attributes.entries(t):
+        raise Break("library_call", "inspect.signature(...)")
+    cells = tuple(types.CellType() for _ in made.code.co_freevars)
+    return types.FunctionType(made.code, {}, closure=cells)
+
+
+def _keep_signature(t: Tracer, value: FunctionValue) -> None:
+    """Guards for everything that a signature is made of, whose very objects it holds."""
+    function, own = value.real, value._own(t)
+    if not {"__signature__", "__wrapped__"}.isdisjoint(vars(function)):
+        raise Break("library_call", "inspect.signature(...)")
+    for name in ("__signature__", "__wrapped__"):
+        t.guards.add(own.child("dict"), "no_key", name)
+    t.guards.add(own, "is", function)
+    t.guards.add(own.child("func_code"), "is", function.__code__)
+    for part in ("defaults", "kwdefaults"):
+        t.guards.add(own.child(f"func_{part}"), "is", getattr(function, f"__{part}__"))
+    for name, default in (function.__kwdefaults__ or {}).items():
+        t.guards.add(own.child("func_kwdefaults").child("key", name), "is", default)
+    annotations = value.getattr(t, "__annotations__")
+    if not isinstance(annotations, DictValue) or annotations.origin is None:
+        raise Break("library_call", "inspect.signature(...)")
+    annotations.entries(t)
+    for name, annotation in function.__annotations__.items():
+        t.guards.add(annotations.origin.child("key", name), "is", annotation)
 
 
 @knows(inspect.isclass, least=1, most=1)

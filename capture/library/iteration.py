@@ -17,13 +17,13 @@ from frameloom.capture.opcodes import PY312
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean, is_none
 from frameloom.capture.values.container import ListValue, SequenceValue, TupleValue, plain
-from frameloom.capture.values.dictionary import DictValue, ViewValue
+from frameloom.capture.values.dictionary import DictIterator, DictValue, ViewValue
 from frameloom.capture.values.iterator import (
     BuiltinIterator,
     EnumerateValue,
+    GetitemReversed,
     IteratorValue,
     ReversedIterator,
-    SequenceIterator,
 )
 from frameloom.capture.values.number import NumberValue, extreme
 from frameloom.capture.values.object import ObjectValue
@@ -196,11 +196,14 @@ def _reversed(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(value, TensorValue):
         return t.torch_call(torch.Tensor.__reversed__, [value], {})
     if isinstance(value, SequenceValue):
-        return ReversedIterator(value)
-    if not isinstance(value, DictValue | ViewValue | ConstValue):
+        return ReversedIterator(value, len(value.items))
+    if isinstance(value, ConstValue) and type(value.real) in (str, bytes):
+        return GetitemReversed(value, len(value.real))
+    if not isinstance(value, DictValue | ViewValue):
         raise Break("opaque_iterable", f"reversed({value.describe()})")
-    items = list(reversed(t.list_items(value)))
-    return SequenceIterator(TupleValue(items), items)
+    iterator = value.iterate(t)
+    assert isinstance(iterator, DictIterator)
+    return iterator.backwards()
 
 
 @knows(sum, least=1, most=2, keywords="start")

@@ -77,7 +77,7 @@ def _dir(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 # --- types.SimpleNamespace
 
 
-@knows(SimpleNamespace, keywords="*")
+@knows(SimpleNamespace, most=0, keywords="*")
 def _namespace(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     result = ObjectValue(SimpleNamespace)
     result.attributes.update(kwargs)

@@ -9,6 +9,7 @@ from frameloom.capture.library.iteration import sorted_items
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.container import ListValue, SequenceValue
+from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
@@ -84,6 +85,7 @@ def _sort(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     items, now = own.items, list[Value]()
     t.change(own)
     own.items = now  # what CPython shows while it sorts
+    mark = t.mark()
     try:
         items = sorted_items(t, items, kwargs)
     finally:
@@ -91,6 +93,10 @@ def _sort(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         own.items = items
     if is_changed:
         t.raise_(ValueError, "list modified during sort")
+    if t.has_changed(
+        own, mark
+    ):  # and is empty again, which CPython notices if memory was allocated
+        raise Break("opaque_object", "sort() of a list that is changed meanwhile")
     return NONE
 
 

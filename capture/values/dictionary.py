@@ -16,7 +16,7 @@ from frameloom.capture.values.base import LazyValue, Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.container import plain
 from frameloom.capture.values.identity import is_own, pin_key
-from frameloom.capture.values.iterator import SequenceIterator, failing_iterator
+from frameloom.capture.values.iterator import SequenceIterator, advanced, failing_iterator
 from frameloom.capture.values.token import tell_apart
 from frameloom.capture.values.user_key import check_keys
 from frameloom.errors import Break
@@ -322,10 +322,17 @@ class DictIterator(SequenceIterator):
         super().__init__(over, items)
         self.table = table
         self.shape = table.reshaped, table.grown
+        self.make: Any = iter
+
+    def backwards(self) -> DictIterator:
+        """What `reversed` gives, made from what `iter` gives."""
+        assert self.items is not None
+        self.items, self.make = self.items[::-1], reversed
+        return self
 
     def type(self) -> type:
-        over = self.over
-        return type(iter(getattr({}, over.kind)() if isinstance(over, ViewValue) else {}))
+        over, source = self.over, self.table.cls()
+        return type(self.make(getattr(source, over.kind)() if isinstance(over, ViewValue) else source))  # fmt: skip
 
     def step(self, t: Tracer) -> Value | None:
         if not self.ended and (fault := self._fault()) is not None:
@@ -337,15 +344,21 @@ class DictIterator(SequenceIterator):
         reshaped, grown = self.shape
         if self.table.grown != grown:
             return "dictionary changed size during iteration"
-        return (
-            "dictionary keys changed during iteration" if self.table.reshaped != reshaped else None
-        )
+        if self.table.reshaped == reshaped:
+            return None
+        if self.make is reversed:  # goes on from its place in the table
+            raise Break("opaque_iterable", f"reversed({self.table.describe()}), changed meanwhile")
+        return "dictionary keys changed during iteration"
 
     def rebuild(self, r: Rebuilder) -> None:
         if not self.ended and (fault := self._fault()) is not None:
             r.code.call_const(failing_iterator, fault)
-        else:
+        elif self.make is iter or self.ended:
             super().rebuild(r)
+        else:
+            r.load(self.over)
+            r.code.call_const_after(reversed)
+            r.code.call_const_after(advanced, (self.position,))
 
 
 VIEWS: dict[str, Any] = {"keys": dict.keys, "values": dict.values, "items": dict.items}

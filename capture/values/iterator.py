@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.identity import identity_key
+from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.rebuild import Rebuilder
@@ -74,7 +75,8 @@ def ended_iterator(cls: type) -> Any:
         set(),
         deque(),
     )
-    iterators = [*map(iter, sources), reversed(()), reversed([]), iter(_Indexed())]
+    backwards = (reversed(source) for source in ((), [], *sources[5:8]))
+    iterators = [*map(iter, sources), *backwards, iter(_Indexed())]
     iterator = next(it for it in iterators if type(it) is cls)
     next(iterator, None)
     return iterator
@@ -157,26 +159,23 @@ class SequenceIterator(IteratorValue):
 
 
 class ReversedIterator(SequenceIterator):
-    """`reversed` of a list or tuple: from the end, asking a list afresh at each step."""
+    """`reversed` of a list or tuple: from what was its end, asking a list afresh at each step."""
 
-    def __init__(self, over: Value) -> None:
+    def __init__(self, over: Value, left: int) -> None:
         super().__init__(over, None)
-        self.left: int | None = None
+        self.left = left
 
     def type(self) -> type:
         return type(reversed([])) if self.over.type() is list else reversed
 
     def _item(self, t: Tracer) -> Value | None:
         items = t.items(self.over)
-        if self.left is None:
-            self.left = len(items)
         return items[self.left - 1] if 0 < self.left <= len(items) else None
 
     def step(self, t: Tracer) -> Value | None:
         t.change(self)
         item = super().step(t)
         if item is not None:
-            assert self.left is not None
             self.left -= 1
         return item
 
@@ -190,11 +189,20 @@ class ReversedIterator(SequenceIterator):
         if self.ended:
             r.code.call_const(ended_iterator, self.type())
             return
-        r.code.start_call(reversed)
         r.load(self.over)
-        r.code.call(1)
-        if self.left is not None:
-            r.code.call_const_after(set_position, (self.left - 1,))
+        r.code.call_const_after(reversed_from, (self.left,))
+
+
+def reversed_from(over: Any, left: int) -> Any:
+    """Called from new code: `reversed(over)` with so many items left, of a list that may have had more when it was called, and has got
+    them back when the next is asked for."""
+    missing = left - len(over)
+    if missing <= 0 or type(over) is not list:
+        return set_position(reversed(over), left - 1)
+    over += [None] * missing
+    result = set_position(reversed(over), left - 1)
+    del over[-missing:]
+    return result
 
 
 class BuiltinIterator(IteratorValue):
@@ -309,6 +317,8 @@ class GetitemReversed(SequenceIterator):
         if self.ended:
             r.code.call_const(ended_iterator, reversed)
             return
+        if self.over.type() not in (str, bytes):  # it would be asked for its length again
+            raise Break("cannot_rebuild", f"reversed({self.over.describe()})")
         r.code.start_call(reversed)
         r.load(self.over)
         r.code.call(1)

@@ -30,6 +30,7 @@ from frameloom.capture.lookup import (
     attribute_after,
     class_attribute,
     is_data_descriptor,
+    is_subtype,
     works_as,
 )
 from frameloom.capture.values.attributes import AttributesValue, attributes_of, note_dictionary
@@ -169,7 +170,7 @@ class ObjectValue(Value):
             return BoundMethodValue(t.pinned(found.__func__), t.pinned(self.cls))
         if name == "__dict__":
             return attributes_of(t, self)
-        if isinstance(found, MemberDescriptorType):
+        if is_own_slot(self.cls, name, found):
             return self._slot(t, name, found)
         if name == "__class__":
             return t.pinned(self.cls)
@@ -228,7 +229,7 @@ class ObjectValue(Value):
                 t.raise_unworded(AttributeError, f"property {name} without setter")
             t.call(t.pinned(found.fset), [self, value], {})
             return
-        if is_data_descriptor(found) and not isinstance(found, MemberDescriptorType):
+        if is_data_descriptor(found) and not is_own_slot(self.cls, name, found):
             setter = class_attribute(type(found), "__set__")
             if isinstance(setter, FunctionType):
                 t.call(t.pinned(setter), [self._descriptor_object(t, name, found), self, value], {})
@@ -267,7 +268,7 @@ class ObjectValue(Value):
                 t.raise_(AttributeError, f"property '{name}' has no deleter")
             t.call(t.pinned(found.fdel), [self], {})
             return
-        if is_data_descriptor(found) and not isinstance(found, MemberDescriptorType):
+        if is_data_descriptor(found) and not is_own_slot(self.cls, name, found):
             raise Break("attribute_write", f"del {self.describe()}.{name}")
         if self.own(t, name) is None:
             t.raise_unworded(AttributeError, f"del {self.describe()}.{name}")
@@ -482,6 +483,15 @@ class ObjectValue(Value):
             r.load_tuple(list(self.attributes.values()))
             r.code.call(3)
             r.code.emit("POP_TOP")
+
+
+def is_own_slot(cls: type, name: str, found: Any) -> bool:
+    """Whether a raw attribute is the slot of that name, and not one that has got another name, or is of a class that has nothing to do with `cls`."""
+    return (
+        isinstance(found, MemberDescriptorType)
+        and found.__name__ == name
+        and is_subtype(cls, found.__objclass__)
+    )
 
 
 class UserIterator(Value):

@@ -27,7 +27,7 @@ MODULES = (
     "test_generators test_exceptions test_with test_contextlib test_dict test_list test_set test_tuple test_iter test_itertools "
     "test_functools test_collections test_dataclasses test_enum test_scope test_unpack test_unpack_ex test_patma test_fstring "
     "test_descr test_class test_super test_call test_extcall test_keywordonlyarg test_positional_only_arg test_raise "
-    "test_traceback test_math test_operator"
+    "test_traceback test_math test_operator test_yield_from test_dictviews test_types test_opcache"
 ).split()
 SECONDS = 400  # of one process
 ROOT = Path(__file__).parents[2]

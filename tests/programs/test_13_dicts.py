@@ -3,6 +3,8 @@
 PYTEST_DONT_REWRITE
 """
 
+from types import SimpleNamespace
+
 import torch
 
 from tests.programs.program import X, program
@@ -228,6 +230,30 @@ def kwargs_are_a_dict(x):
     given = {"a": x}
     out = f(**given)
     return out, given, out is given, x + 1
+
+
+HELD = SimpleNamespace(given=None)
+
+
+@program()
+def own_kwargs_are_the_result(x, *more, **kwargs):
+    kwargs["more"] = x + 1
+    kwargs["rest"] = more
+    return kwargs
+
+
+@program(state=lambda: (HELD.given, HELD.asked()))
+def own_kwargs_are_seen_in_what_is_written(x, **kwargs):
+    HELD.given = [kwargs]
+    HELD.asked = lambda: kwargs
+    kwargs["more"] = 1
+    return x + 1
+
+
+@program()
+def own_kwargs_are_part_of_the_result(x, **kwargs):
+    kwargs["more"] = 1
+    return x + 1, [kwargs.items()]
 
 
 @program()

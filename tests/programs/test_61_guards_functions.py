@@ -263,6 +263,20 @@ def signature():
 
 
 @changes
+def parts_of_a_signature():
+    def g(a: int, *, b: int = 1):
+        return a
+
+    yield lambda x: (x + 1, str(inspect.signature(g)))
+    g.__annotations__["a"] = float
+    yield
+    g.__kwdefaults__["b"] = 2
+    yield
+    del g.__annotations__["b"]
+    yield
+
+
+@changes
 def imported_again():
     def program(x):
         import math

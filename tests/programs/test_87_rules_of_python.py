@@ -8,11 +8,47 @@ import pytest
 from tests.programs.against_python import LOG, X, differences
 
 SCOPE = """
-import copy, types
-from collections import OrderedDict, defaultdict
+import copy, copyreg, datetime, functools, inspect, operator, types
+from collections import OrderedDict, defaultdict, namedtuple
 from tests.programs.against_python import LOG
 class LenBig:
     def __len__(self): return 2**70
+class Counted:
+    def __len__(self): LOG.append("length"); return 3
+    def __getitem__(self, at): return at
+class Zone(datetime.tzinfo):
+    def __init__(self, hours): self.hours = hours
+    def utcoffset(self, when): return datetime.timedelta(hours=self.hours)
+class Holder: pass
+class Made:
+    def __new__(cls, *given): LOG.append("new"); return object.__new__(cls)
+class Asked:
+    def __getattr__(self, name): LOG.append(name); raise AttributeError(name)
+class CopiesItself:
+    def __init__(self): self.own, self.me = [1], self
+    def __deepcopy__(self, memo):
+        new = memo[id(self)] = CopiesItself.__new__(CopiesItself)
+        for name, value in vars(self).items(): setattr(new, name, copy.deepcopy(value, memo))
+        return new
+class KeepsItself:
+    def __deepcopy__(self, memo): LOG.append("deepcopy"); return self
+Pair = namedtuple("Pair", "a b")
+def registered(cls, what):
+    copyreg.pickle(cls, lambda value: (cls, ()))
+    try: return what()
+    finally: del copyreg.dispatch_table[cls]
+def ends(value):
+    yield
+    return value
+class Methods:
+    def takes_all(*given, **more): pass
+    def takes_none(*, q): pass
+class Slots:
+    __slots__ = ("a", "__own")
+    def __init__(self): self.a, self.__own = 1, 2
+    def own(self): return self.__own
+class Renamed(Slots): other = Slots.a
+class Borrows: other = Slots.a
 class FormatsAsInt:
     def __format__(self, spec): return 3
 class Named:
@@ -49,6 +85,34 @@ PROGRAMS = [
     "d = {1: 2}; d |= 5; return y, d",
     # lengths and text
     "return y, bool(LenBig())", "return y, len(LenBig())", "return y, f'{FormatsAsInt()}'", "return y, format(FormatsAsInt(), 'x')",
+    # reversed: from what was the end when it was called
+    "k = [1, 2]; r = reversed(k); k.append(3); return y, next(r), list(r)", "k = [1, 2]; r = reversed(k); del k[1:]; return y, list(r)",
+    "k = [1, 2]; r = reversed(k); del k[1:]; print(); k += [5, 6]; return y, list(r)", "r = reversed(Counted()); print(); return y, list(r)",
+    "d = {1: 2}\nfor k in reversed(d): d[k + 1] = 3\nreturn y", "return y, type(reversed({})), type(reversed('a')), list(reversed('ab'))",
+    "d = {1: 2, 3: 4}; r, s, q = reversed(d), reversed(d.items()), reversed('abc'); next(r); print(); return y, type(r), list(r), list(s), list(q)",
+    # copies
+    "p = Pair(1, [2]); c, d = copy.copy(p), copy.deepcopy(p); return y, c is p, c, d is p, d, copy.deepcopy(Pair(1, 2))",
+    "k = ([],); k[0].append(k); c = copy.deepcopy(k); return y, c is k, c[0] is k[0], c[0][0] is c",
+    "h = Holder(); h.a = 1; return y, vars(copy.copy(h)), registered(Holder, lambda: vars(copy.copy(h))), vars(copy.deepcopy(h))",
+    "return y, type(copy.copy(Made())), type(copy.deepcopy(Made()))", "a = Asked(); a.b = 1; return y, copy.copy(a).b, copy.deepcopy(a).b",
+    "c = CopiesItself(); d = copy.deepcopy([c, c.own, c]); return y, d[0] is d[2], d[0].own is d[1], d[0].me is d[0]",
+    "k = KeepsItself(); return y, copy.deepcopy([k, k])[1] is k", "h = Holder(); h.__deepcopy__ = lambda memo: 5; return y, copy.deepcopy(h)",
+    # how many arguments, and whose method
+    "return y, types.SimpleNamespace(1)", "return y, OrderedDict([(1, 2)], None)", "return y, defaultdict(list, [(1, 2)], None)",
+    "d = OrderedDict(a=1); dict.__setitem__(d, 'b', 2); return y, list(d), len(d)", "return y, Zone(2).utcoffset(None), Zone(1).hours",
+    # slots under another name
+    "s = Renamed(); s.other = 5; return y, s.a, s.own()", "s = Renamed(); del s.other; return y, hasattr(s, 'a')",
+    "Borrows().other = 1; return y", "return y, Borrows().other",
+    # signatures
+    "return y, str(inspect.signature(lambda a=10, *, b=2: a)), str(inspect.signature(Methods().takes_all))",
+    "def g(a: int, b=y): return y\nreturn y, str(inspect.signature(g)).partition('=')[0], str(inspect.signature(lambda a: y))",
+    "try: return y, str(inspect.signature(Methods().takes_none))\nexcept ValueError as e: return y, str(e)",
+    # operators of a view give a set of its own
+    "f, v = frozenset('ab'), {'a': 1}.keys(); return y, *(type(op(f, v)) for op in (operator.and_, operator.or_, operator.sub, operator.xor))",
+    "s = t = {'a', 'b'}; s &= {'a': 1}.keys(); return y, s is t, s, len(t)",
+    "k = [1, 2]\ndef c(a, b):\n  k.append(3)\n  k.pop()\n  return a - b\nk.sort(key=functools.cmp_to_key(c)); return y, k",
+    "e = ends(None); next(e)\ntry: next(e)\nexcept StopIteration as s: return y, s.args",
+    "def g(v):\n  for _ in (1,): yield\n  return v\ne = g((print(), None)[1]); next(e)\ntry: e.send(None)\nexcept StopIteration as s: return y, s.args",
     # exceptions
     "try: ExceptionGroup('a', None)\nexcept TypeError as e: return y, str(e)",
     "ExceptionGroup('g', [KeyboardInterrupt()]); return y", "g = BaseExceptionGroup('g', [ValueError(1)]); return y, type(g).__name__",
