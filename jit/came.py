@@ -19,7 +19,8 @@ from frameloom.config import config
 from frameloom.debug import log
 
 if TYPE_CHECKING:
-    from frameloom.gradients import BackwardPass, Gradients
+    from frameloom.backward_pass import BackwardPass
+    from frameloom.gradients import Gradients
 
 transform = torch._C._functorch.peek_interpreter_stack
 is_batched = torch._C._functorch.is_legacy_batchedtensor
