@@ -125,3 +125,15 @@ def test_none_is_no_case_of_its_own_where_layouts_are_the_same():
         for a, b in zip(program(x, mask), jitted(x, mask), strict=True):
             assert (b.shape, b.stride()) == (a.shape, a.stride())
     assert len(graphs) == 1
+
+
+def test_a_product_of_as_many_rows_as_have_to_be_one():
+    """Its memory is there before the call knows how many there are."""
+
+    def program(x, mask):
+        rows = x[mask, ..., :1]
+        return (rows @ torch.ones(1, 1)).cumsum(-1) * (rows + rows)
+
+    x, mask = torch.ones(1, 1, requires_grad=True), torch.tensor([True])
+    jitted = frameloom.jit(program, dynamic=True)
+    assert torch.equal(jitted(x, mask), program(x, mask))
