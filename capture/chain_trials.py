@@ -314,6 +314,7 @@ def _data(
     for n in dict.fromkeys(n for shape in shapes for n in shape):
         yield partial(_places, n)
         yield partial(_total, n)
+        yield partial(_total, n - 1)
         for dim in (None, 0, 1, 2):
             yield partial(_different, n, dim)
 
@@ -324,7 +325,7 @@ def _places(n: int, t: torch.Tensor) -> torch.Tensor:
 
 
 def _total(n: int, t: torch.Tensor) -> torch.Tensor:
-    """Their sum."""
+    """Their sum, or the largest of them."""
     return _places(1, t) * n
 
 
