@@ -137,3 +137,23 @@ def test_a_product_of_as_many_rows_as_have_to_be_one():
     x, mask = torch.ones(1, 1, requires_grad=True), torch.tensor([True])
     jitted = frameloom.jit(program, dynamic=True)
     assert torch.equal(jitted(x, mask), program(x, mask))
+
+
+def test_an_extent_that_has_to_be_zero():
+    """It stays a formula where no symbol gives way to the number."""
+
+    def program(x, counts):
+        found = torch.arange(int(counts.sum()) % 7)
+        return found + x.new_zeros(2, 0, dtype=torch.int64), found * 2
+
+    jitted = frameloom.jit(program)
+    for n in (7, 14, 0, 3, 1):
+        try:
+            wanted = program(torch.ones(2), tensor([n]))
+        except RuntimeError as error:
+            with pytest.raises(RuntimeError) as raised:
+                jitted(torch.ones(2), tensor([n]))
+            assert str(raised.value) == str(error)
+        else:
+            for a, b in zip(wanted, jitted(torch.ones(2), tensor([n])), strict=True):
+                assert (b.shape, b.stride()) == (a.shape, a.stride())
