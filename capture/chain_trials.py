@@ -94,9 +94,8 @@ class Chain:
     def _usual(self) -> Values:
         values = {s: max(s.hint, 1) for s in self._free}
         for s in self._free:
-            # Its hint is no number that a call had.
-            while s.late and values[s] and not self._is_possible(values):
-                values[s] -= 1
+            if s.late:  # its hint is no number that a call had
+                values[s] = int(min(values[s], self.facts.most_of(s, self._at(values))))
         return values
 
     def _is_possible(self, values: Values) -> bool:

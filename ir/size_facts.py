@@ -505,6 +505,12 @@ class Facts(Ranges):
         """Whether symbols can have these values together: a mask selects no more than there is."""
         return all(evaluated(n, value) >= 0 for n in self._sure)
 
+    def most_of(self, symbol: Symbol, value: Callable[[Symbol], int]) -> float:
+        """... and how large that symbol can be beside the values of the others."""
+        above = [n for n in self._sure if dict(n.terms).get((symbol,)) == -1]
+        rest = [value(symbol) + evaluated(n, value) for n in above]
+        return min(self._ranges[symbol][1], *rest, math.inf)
+
     @contextmanager
     def apart(self) -> Iterator[list[Conditions]]:
         """For code that is compiled when the guards are made already, and given all sizes: the conditions that come meanwhile are its own.  They

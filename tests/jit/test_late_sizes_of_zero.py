@@ -157,3 +157,17 @@ def test_an_extent_that_has_to_be_zero():
         else:
             for a, b in zip(wanted, jitted(torch.ones(2), tensor([n])), strict=True):
                 assert (b.shape, b.stride()) == (a.shape, a.stride())
+
+
+def test_strides_beside_a_position_that_data_decides():
+    """No call has all of the numbers that sizes are first thought to be."""
+
+    def program(x, mask, start):
+        rest = x[mask].mT[..., int(start) :]
+        return x[mask][:1], rest
+
+    jitted = frameloom.jit(program, dynamic=False)
+    for selected in (True, False):
+        given = torch.ones(1, 3, 1), tensor([selected]), tensor(0)
+        for a, b in zip(program(*given), jitted(*given), strict=True):
+            assert (b.shape, b.stride()) == (a.shape, a.stride())
