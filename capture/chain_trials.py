@@ -4,6 +4,7 @@ How a tensor lies that one call makes may follow from how others do, many calls 
 of calls as it was recorded is tried as a whole, forward, and backward where there are gradients.  In: the calls, with the Fakes that they gave.
 Out: whether, for some sizes, what is seen has the shape, strides and shared memory that the recorded formulas come to there.
 Where the chain does not give what was recorded even for large sizes (a function of the program's own among the calls), nothing can be said.
+What decides on a size that data decides is given such data (`_data`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +24,7 @@ from frameloom.capture.layout_trials import ATTENTION, SMALL, can_be_tried
 from frameloom.capture.thread_warnings import warnings_here
 from frameloom.capture.values.symbolic import SYMBOLS
 from frameloom.errors import let_mistakes_through
-from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated
+from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated, late_in
 from frameloom.ir.size_facts import Facts
 from frameloom.ir.size_node import size_of
 
@@ -70,8 +72,6 @@ class Chain:
 
     def is_as_recorded(self) -> bool:
         """For the sizes of the captured call."""
-        if self.facts.has_late:
-            return False
         usual = self._usual()
         at = self._at(usual)
         if self.back is not None and any(
@@ -92,7 +92,16 @@ class Chain:
     # --- sizes
 
     def _usual(self) -> Values:
-        return {s: max(s.hint, 1) for s in self._free}
+        values = {s: max(s.hint, 1) for s in self._free}
+        for s in self._free:
+            if s.late:  # its hint is no number that a call had
+                values[s] = int(min(values[s], self.facts.most_of(s, self._at(values))))
+        return values
+
+    def _is_possible(self, values: Values) -> bool:
+        at = self._at(values)
+        ranges = ((s, self.facts.range_of(self.facts.make({(s,): 1}))) for s in self.facts.symbols)
+        return self.facts.is_possible(at) and all(low <= at(s) <= high for s, (low, high) in ranges)
 
     def _patterns(self) -> Iterator[Values]:
         """Numbers for all symbols of which none is special: layouts hang on which are larger than others."""
@@ -108,7 +117,7 @@ class Chain:
         bases = [*self._patterns()] if alone else [self._usual()]
         fitting = [
             dict(zip(own, numbers, strict=True))
-            for numbers in itertools.product((1, 2, 3, 4), repeat=min(len(own), 3))
+            for numbers in itertools.product(range(5) if late_in(size) else (1, 2, 3, 4), repeat=min(len(own), 3))
             if len(own) < 4 and evaluated(size, dict(zip(own, numbers, strict=True)).__getitem__) == number
         ]  # fmt: skip
         some = [(s,) for s in others]
@@ -120,12 +129,10 @@ class Chain:
 
     def _holds(self, values: Values) -> bool:
         """Whether a call with these sizes comes to the code."""
-        at = self._at(values)
-        for s in self.facts.symbols:
-            low, high = self.facts.range_of(self.facts.make({(s,): 1}))
-            if not low <= at(s) <= high:
-                return False
-        return self.facts.hold(at)
+        at, late = self._at(values), self.facts.late_conditions()
+        if not (self._is_possible(values) and self.facts.hold(at)):
+            return False
+        return all(evaluated(n, at) >= 0 for n in late)
 
     def _at(self, values: Values) -> Callable[[Symbol], int]:
         full: Values = dict(values)
@@ -178,10 +185,7 @@ class _Run:
             return all(self._lies_alike(self._tensor(f), f) for f in fakes)
         if call.fn is ATTENTION and any(f.device.type != "cpu" for f in fakes):
             return True  # each device has its own
-        args, kwargs = map(self._plain, call.given)
-        with torch.set_grad_enabled(call.grad):
-            found = call.fn(*args, **kwargs)
-        tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
+        tensors = self._results(call)
         for t, f in zip(tensors, call.results, strict=True):
             if t.dtype is not f.dtype or tuple(t.shape) != self._numbers(f.shape):
                 return False
@@ -195,6 +199,20 @@ class _Run:
                     if shares is not (f.memory is source.memory):
                         return False
         return True
+
+    def _results(self, call: Called) -> list[torch.Tensor]:
+        args, kwargs = map(self._plain, call.given)
+        shapes = [self._numbers(f.shape) for f in call.results]
+        for numbers in (None, *(_data(shapes) if self.chain.facts.has_late else ())):
+            for f in _deciding(call) if numbers is not None else ():
+                t = self._tensor(f).data
+                t.copy_(numbers(t))
+            with torch.set_grad_enabled(call.grad):
+                found = call.fn(*args, **kwargs)
+            tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
+            if not self.chain.facts.has_late or [tuple(t.shape) for t in tensors] == shapes:
+                return tensors
+        raise ValueError("other data decides")
 
     def _plain(self, a: Any) -> Any:
         if isinstance(a, Fake):
@@ -280,6 +298,42 @@ class _Run:
         assert self.chain.back is not None
         wanted = [f.memory is seed.memory for seed in self.chain.back.seeds]
         return wanted == [_place(t) == _place(seed) for seed in seeds]
+
+
+def _deciding(call: Called) -> list[Fake]:
+    """The arguments whose data does: masks, if there are any."""
+    masks = [f for f in call.tensors if f.dtype in (torch.bool, torch.uint8)]
+    return masks or [*call.tensors]
+
+
+def _data(
+    shapes: Iterable[tuple[int, ...]],
+) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    """Numbers for a tensor, of which a function may find results of these shapes."""
+    for n in dict.fromkeys(n for shape in shapes for n in shape):
+        yield partial(_places, n)
+        yield partial(_total, n)
+        yield partial(_total, n - 1)
+        for dim in (None, 0, 1, 2):
+            yield partial(_different, n, dim)
+
+
+def _places(n: int, t: torch.Tensor) -> torch.Tensor:
+    """So many that are not 0."""
+    return (torch.arange(t.numel()) < n).view(t.shape)
+
+
+def _total(n: int, t: torch.Tensor) -> torch.Tensor:
+    """Their sum, or the largest of them."""
+    return _places(1, t) * n
+
+
+def _different(n: int, dim: int | None, t: torch.Tensor) -> torch.Tensor:
+    """So many that differ, in all or as parts along a dimension."""
+    if dim is None or dim >= t.dim():
+        return torch.arange(t.numel()).clamp(max=n - 1).view(t.shape)
+    shape = [size if d == dim else 1 for d, size in enumerate(t.shape)]
+    return torch.arange(t.shape[dim]).clamp(max=n - 1).view(shape).expand(t.shape)
 
 
 def _is_large(f: Fake, at: Callable[[Symbol], int]) -> bool:

@@ -11,6 +11,7 @@ import torch
 
 from frameloom.capture.shapes import alike_shapes, empty, iterator_strides, rule
 from frameloom.capture.sized import SizedMeta, empty_strided, has_sizes
+from frameloom.ir.size import Int, Size
 
 aten = torch.ops.aten
 
@@ -48,12 +49,19 @@ def _laid_out_sized(x: torch.Tensor, indices: list[Any], at: list[int]) -> Any:
         return empty(shape, x.dtype)
     own = (*(x.stride(d) for d in before), *[0] * len(middle), *(x.stride(d) for d in after))
     source = SizedMeta(shape, own, x.dtype)
-    lead, tail = [1] * len(before), [1] * len(after)
-    wide = [
-        SizedMeta((*lead, *middle, *tail), (*lead, *t.stride(), *tail), t.dtype) for t in chosen
-    ]
+    wide = [_reshaped(t, len(before), len(after)) for t in chosen]
     strides = iterator_strides(shape, [source, *wide], not before and not after)
     return empty_strided(shape, strides, x.dtype)
+
+
+def _reshaped(index: torch.Tensor, before: int, after: int) -> torch.Tensor:
+    """With so many dimensions of size 1, which a view steps over as if there were more of it."""
+    sizes, strides = index.shape, index.stride()
+    outer = [(n, s) for n, s in zip(sizes, strides, strict=True) if isinstance(n, Size) or n != 1]
+    lead: Int = outer[0][0] * outer[0][1] if outer else 1
+    tail: Int = outer[-1][1] if outer else 1
+    shape = (*[1] * before, *sizes, *[1] * after)
+    return SizedMeta(shape, (*[lead] * before, *strides, *[tail] * after), index.dtype)
 
 
 def _is_plain(t: torch.Tensor) -> bool:

@@ -238,9 +238,8 @@ def takes_alike(
     if not all(alike_shapes(t.shape, shape) for t in tensors):
         return False
     wrapping = func._overloadname in WRAPPING or func is aten.floor_divide.default
-    if not (
-        shape and len(tensors) == 1 < len(args) and wrapping and func is not aten.pow.Tensor_Scalar
-    ):
+    one = len(tensors) == 1 < len(args) and wrapping and func is not aten.pow.Tensor_Scalar
+    if not one or len(shape) < 2:  # one dimension has one order
         return True
     if not has_sizes(shape):
         return False

@@ -97,7 +97,7 @@ def _like(example: torch.Tensor, shape: Sequence[Int]) -> torch.Tensor | None:
 
 
 @sized_rule(
-    aten.fill.Tensor, aten.bernoulli.p, aten.bernoulli.default, aten.roll.default, aten.copysign.Tensor, aten._safe_softmax.default,
+    aten.fill.Tensor, aten.bernoulli.p, aten.bernoulli.default, aten.roll.default, aten._safe_softmax.default,
 )  # fmt: skip
 def _as_first(func: Any, x: Any, *args: Any, **options: Any) -> Any:
     return as_at_hints(func, (x, *args), options, [x.shape])

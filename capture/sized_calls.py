@@ -137,8 +137,11 @@ def _diagonal(function: Any) -> Callable[..., Any]:
 
 def diagonal_of_rest(x: Any, offset: Any, dim1: int, dim2: int) -> Any:
     """The diagonal of what is left of the tensor without the rows or columns before it."""
-    x = x[(slice(None),) * ((dim1 if offset < 0 else dim2) % x.dim()) + (slice(abs(offset), None),)]
-    return x.diagonal(0, dim1, dim2)
+    before = (slice(None),) * ((dim1 if offset < 0 else dim2) % x.dim())
+    rest = x[(*before, slice(abs(offset), None))]
+    if rest.shape[dim1] == 0 or rest.shape[dim2] == 0:
+        return x.diagonal(int(offset), dim1, dim2)  # which starts where the tensor does
+    return rest.diagonal(0, dim1, dim2)
 
 
 def _unfold(recorder: Any, input: Any, dimension: int, size: Any, step: Any) -> Any:

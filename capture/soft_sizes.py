@@ -287,6 +287,9 @@ class SoftSizes:
             soft = self._facts.soft
         not_1 = soft.not_1 | soft.alone | {n for call in calls for n in call.not_1}
         not_0 = soft.not_0 | {n for call in calls for n in call.not_0}
+        if self._facts.has_late:
+            late = self._late_sizes(calls, outputs)
+            not_1, not_0 = not_1 | late, not_0 | late
         if not (not_1 or not_0):
             return True
         chain = Chain(self._facts, calls, outputs, back)
@@ -310,6 +313,13 @@ class SoftSizes:
             if state is not None:
                 torch.set_rng_state(state)
         return True
+
+    def _late_sizes(self, calls: Sequence[Called], outputs: Sequence[Fake]) -> set[Size]:
+        """Those that data decides, of which layouts may depend on whether they are 0 or 1."""
+        made = [*outputs, *(f for call in calls for f in (*call.tensors, *call.results))]
+        shapes = [f.shape for f in made if f.dim() > 1]
+        symbols = {s for shape in shapes for n in shape for s in late_in(n)}
+        return {self._facts.make({(s,): 1}) for s in symbols}
 
     def _left(self, tried: bool) -> list[Assumption]:
         """Those of which trials say nothing."""

@@ -137,7 +137,7 @@ class Facts(Ranges):
         # Sizes to think of: not too small, and differences of two are none.
         hint = 7 + 4 * len(self.symbols)
         if bound is not None:
-            hint = max(2, (bound.hint if isinstance(bound, Size) else bound) // 2)
+            hint = max(min(2, most), (bound.hint if isinstance(bound, Size) else bound) // 2)
         made = self.symbol(hint, source, -math.inf if least is None else least, most)
         lone: Any = made.terms[0][0][0]
         lone.late = True
@@ -500,6 +500,16 @@ class Facts(Ranges):
         """Whether the conditions of which a call knows before it begins do, where the symbols have these values."""
         early = tuple(n for n in self.at_least_0 if not late_in(n))
         return Conditions(early, tuple(self.zero), tuple(self.not_0)).hold(value)
+
+    def is_possible(self, value: Callable[[Symbol], int]) -> bool:
+        """Whether symbols can have these values together: a mask selects no more than there is."""
+        return all(evaluated(n, value) >= 0 for n in self._sure)
+
+    def most_of(self, symbol: Symbol, value: Callable[[Symbol], int]) -> float:
+        """... and how large that symbol can be beside the values of the others."""
+        above = [n for n in self._sure if dict(n.terms).get((symbol,)) == -1]
+        rest = [value(symbol) + evaluated(n, value) for n in above]
+        return min(self._ranges[symbol][1], *rest, math.inf)
 
     @contextmanager
     def apart(self) -> Iterator[list[Conditions]]:

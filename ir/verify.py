@@ -185,7 +185,7 @@ def _check_store(s: Store) -> None:
         raise _Fault(f"a malformed scatter to {s.buffer}")
     if s.value.dtype is not s.buffer.dtype:
         raise _Fault(f"{s.buffer} of {s.buffer.dtype!r} gets a {s.value.dtype!r}", s.value)
-    if any(surely_positive(1 - a.extent) for a in s.axes) or len(set(s.axes)) < len(s.axes):
+    if any(map(_is_empty, s.axes)) or len(set(s.axes)) < len(s.axes):
         raise _Fault(f"store to {s.buffer} has an empty or repeated axis")
     for root in (s.offset, s.value):
         if not root.free <= set(s.axes):
@@ -310,11 +310,16 @@ def _check_node(n: Node) -> None:
         _check_arithmetic(n, dtypes)
 
 
+def _is_empty(a: Axis) -> bool:
+    """Sizes that vary may be 0, even all of them, as what the graph is checked for says."""
+    return isinstance(a.extent, int) and a.extent < 1
+
+
 def _check_reduce(n: Node) -> None:
     kind, axes = n.arg.kind, n.arg.axes
     _require(kind in REDUCE_KINDS and len(n.srcs) == 1 and bool(axes), "a malformed reduction", n)
     _require(
-        len(set(axes)) == len(axes) and not any(surely_positive(1 - a.extent) for a in axes),
+        len(set(axes)) == len(axes) and not any(map(_is_empty, axes)),
         "empty or repeated axes",
         n,
     )

@@ -517,7 +517,8 @@ class Lowering:
                 kind = Kind.OUTPUT if (node, k) in self.returned else Kind.TEMP
             buffer = self.buffer(f"{node.name}_{k}" if several else node.name, v, kind)
             refs.append(self.ref(buffer, v))
-            if any(n.facts.resolved(n) is not n for n in late_sizes_in(v)):
+            # A call that decides on a size has it to tell, even where it has to be a known number.
+            if kind is Kind.EXTERN and any(n.facts.resolved(n) is not n for n in late_sizes_in(v)):
                 buffer = replace(buffer, shape=v.own_shape, strides=v.own_strides)
             results.append(buffer if k in used or any(map(late_in, buffer.shape)) else None)
         defined(results, self.numbers.symbols)

@@ -242,6 +242,17 @@ def test_views_and_tensors_by_an_int(name, gradient):
     assert frameloom.stats()["graphs"] <= graphs
 
 
+def test_a_diagonal_without_elements_starts_where_the_tensor_does():
+    def program(x, n):
+        y = x * 2
+        return y.diagonal(n), y[None].diagonal(-n, 1, 2)
+
+    jitted = frameloom.jit(program)
+    for n in (1, 2, 3, 4, 9):
+        for found, wanted in zip(jitted(SQUARE, n), program(SQUARE, n), strict=True):
+            assert (found.shape, found.storage_offset()) == (wanted.shape, wanted.storage_offset())
+
+
 @torch.no_grad()
 def test_writes_in_steps_of_an_int():
     def fn(x, n):

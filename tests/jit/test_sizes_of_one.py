@@ -301,3 +301,12 @@ def test_a_layout_that_is_only_asked_for(name, ask):
     for shape in ((3, 4, 5), (4, 5, 3), (1, 4, 3), (3, 1, 4), (4, 3, 1), (3, 1, 1)):
         x = torch.ones(15, dtype=torch.float64).as_strided(shape, (1, 1, 1))
         assert jitted(x)[0] == fn(x)[0]
+
+
+def test_copysign_of_what_is_expanded():
+    """Its result has the shape that both operands have together."""
+    jitted = frameloom.jit(lambda x, y: x.copysign(y))
+    for a, b in [((5, 10, 5), (10, 5)), ((10, 1, 5), (1, 10, 5)), ((4, 1, 5), (1, 10, 5))]:
+        x, y = torch.ones(a), -torch.ones(b)
+        found, wanted = jitted(x, y), x.copysign(y)
+        assert torch.equal(found, wanted) and found.stride() == wanted.stride()
