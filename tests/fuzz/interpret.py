@@ -120,22 +120,26 @@ class _Plan:
                 raise _capture.RunPlainly(error) from None
         given = dict(zip(self.program.inputs, inputs, strict=True))
         found: list[Any] = []
-        shown: dict[View, Any] = {}
+        bases: dict[View, Any] = {}
+        shown: set[View] = set()  # of which the program has the base itself
         for k, (o, m) in enumerate(zip(self.program.outputs, made, strict=True)):
             if isinstance(o, View) and k in self.repeated:
                 found.append(found[self.repeated[k]])
                 continue
             with torch.set_grad_enabled(k in self.recorded_views and torch.is_grad_enabled()):
-                if o in shown:
-                    found.append(_view_of(shown[o]))  # they count their writes together
+                if not isinstance(o, View) or o.buffer in given:
+                    found.append(_output(o, m, given))
                     continue
-                found.append(_output(o, m, given, k in self.views))
-            if isinstance(o, View) and o.buffer not in given:
-                shown[o] = found[-1]
+                base = bases.setdefault(o, _output(o, m, given))  # views count their writes with it
+                if k in self.views or o in shown:
+                    found.append(_view_of(base))
+                else:
+                    found.append(base)
+                    shown.add(o)
         return tuple(found)
 
 
-def _output(output: Any, made: Any, given: dict[Buffer, Any], is_view: bool) -> Any:
+def _output(output: Any, made: Any, given: dict[Buffer, Any]) -> Any:
     """As plans give it: one object per output, not written to yet."""
     if isinstance(output, int):
         return list(given.values())[output]
@@ -145,7 +149,7 @@ def _output(output: Any, made: Any, given: dict[Buffer, Any], is_view: bool) -> 
     for bit in output.bits:  # which is undone here, and done again to the view
         made = LAZY[bit](made)
     if base is None:
-        made = _view_of(made.data) if is_view else made.data
+        made = made.data
     else:
         first = base.storage_offset() * base.element_size() // made.element_size()
         at = made.storage_offset() - first
