@@ -124,6 +124,8 @@ _signature = functools.cache(inspect.signature)
 
 
 def autocast_devices() -> list[str]:
+    if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
+        return []  # most often
     return [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
 
 
