@@ -227,7 +227,12 @@ def constant(value: bool | int | float, dtype: DType) -> str:
     if dtype.is_int:
         if value == -(1 << 63):
             return "(-9223372036854775807l - 1)"
-        return f"({value}l)" if value < 0 else f"{value}l" if dtype is DType.I64 else str(value)
+        # Of its own type: which function of several is called hangs on that.
+        if dtype is DType.I64:
+            return f"({value}l)" if value < 0 else f"{value}l"
+        if dtype is DType.I32:
+            return str(value) if value >= 0 else f"(i32)({value}l)"
+        return f"({ELEMENTS[dtype]})({value}l)"
     if dtype.is_half:
         return str(half_bits(value, dtype))
     value, suffix = float(value), "f" if dtype is DType.F32 else ""

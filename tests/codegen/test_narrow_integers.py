@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from frameloom import jit
 from tests.helpers import check
 
 
@@ -13,3 +14,14 @@ from tests.helpers import check
 ])  # fmt: skip
 def test_sums_and_stores(fn, shape):
     check(fn, torch.randn(shape) > 0, graphs=1, breaks=0, calls=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32])
+def test_bounds_beside_those_of_wider_numbers(dtype):
+    def fn(x, y):
+        return x.clamp(-1 if x.is_signed() else 1, 5), y.clamp(-1, 5)
+
+    for shape in ((), (1,), (70,)):
+        x, y = torch.full(shape, 9, dtype=dtype), torch.full(shape, -9)
+        for made, wanted in zip(jit(fn)(x, y), fn(x, y), strict=True):
+            torch.testing.assert_close(made, wanted, rtol=0, atol=0)
