@@ -137,7 +137,8 @@ class Facts(Ranges):
         # Sizes to think of: not too small, and differences of two are none.
         hint = 7 + 4 * len(self.symbols)
         if bound is not None:
-            hint = max(min(2, most), (bound.hint if isinstance(bound, Size) else bound) // 2)
+            half = (bound.hint if isinstance(bound, Size) else bound) // 2
+            hint = half if half >= 2 else int(min(2, most))
         made = self.symbol(hint, source, -math.inf if least is None else least, most)
         lone: Any = made.terms[0][0][0]
         lone.late = True
