@@ -112,7 +112,7 @@ def stays_unused(node: torch.fx.Node) -> bool:
     """Whether it does more than give results."""
     if node.target is aten.copy_.default or may_raise(node) or is_collective(str(node.target)):
         return True
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    return _may_draw(node.target)
 
 
 def _fakes_of(node: torch.fx.Node) -> list[Fake]:

@@ -15,7 +15,7 @@ from frameloom.codegen.cpp_value import Value
 from frameloom.codegen.layout import row_major
 from frameloom.codegen.looptree import Accumulate, Fold, Pass
 from frameloom.codegen.prelude import ELEMENTS
-from frameloom.codegen.sizes import fits_i32
+from frameloom.codegen.sizes import count_dtype
 from frameloom.ir.dtype import DType
 from frameloom.ir.identity import identity
 from frameloom.ir.index import linear
@@ -80,7 +80,7 @@ class Folds(Rows):
         places: tuple[str, ...] = ()
         place = DType.I64
         if fold.node.arg.kind in ARG_KINDS:
-            place = DType.I32 if fits_i32(size(fold.axes)) else DType.I64
+            place = count_dtype(size(fold.axes))
             places = tuple(f"{name}_at" for name in names)
             for name in places:
                 self.line(f"{self.type_of(place, width)} {name} = {{}};")

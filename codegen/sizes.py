@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds
 from frameloom.ir.node import Node
 from frameloom.ir.size import Int, Size, at_most, hint_of, late_in, size_called
@@ -25,6 +26,11 @@ def named(body: str) -> tuple[str, tuple[Size, ...]]:
 
 def fits_i32(n: Int) -> bool:
     return narrow((n, n))
+
+
+def count_dtype(n: Int) -> DType:
+    """Of numbers up to `n`."""
+    return DType.I32 if fits_i32(n) else DType.I64
 
 
 def narrow(range_: tuple[Int, Int]) -> bool:

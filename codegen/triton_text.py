@@ -7,14 +7,14 @@ kernel are in one order, with one set of names.)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from frameloom.codegen.cost import size
 from frameloom.codegen.grid import Dimension, Fold, Launch, is_result
 from frameloom.codegen.layout import is_index, row_major
 from frameloom.codegen.row_patterns import LOWEST, aligned_rows, online_sums, tolerant
-from frameloom.codegen.sizes import fits_i32, index_fits_i32
+from frameloom.codegen.sizes import count_dtype, fits_i32, index_fits_i32
 from frameloom.codegen.triton_numbers import operands_of, random_number
 from frameloom.codegen.triton_ops import TYPES, Ops, full, literal
 from frameloom.codegen.triton_scatter import write_scatter
@@ -278,7 +278,7 @@ class Writer(Ops):
             text = full(nothing, f.value.dtype).replace("()", self.shape(), 1)
             self.line(f"{name} = {text}")
             if f.kind in ("argmax", "argmin"):
-                place = self._place_dtype(f)
+                place = count_dtype(size(f.positions))
                 last = (1 << (8 * place.bytes - 1)) - 1
                 self.line(f"{name}_at = tl.full({self.shape()}, {last}, {TYPES[place]})")
         for name in sums.values():
@@ -366,13 +366,9 @@ class Writer(Ops):
 
     def _place(self, f: Fold) -> str:
         """The position that argmax counts, spread over the tile."""
-        dtype = self._place_dtype(f)
+        dtype = count_dtype(size(f.positions))
         place = self.operand(linear(map(axis, f.positions), row_major(f.positions)), dtype)
         return f"{place} + tl.zeros({self.shape()}, {TYPES[dtype]})"
-
-    def _place_dtype(self, f: Fold) -> DType:
-        count = math.prod(a.extent for a in f.positions)
-        return DType.I32 if fits_i32(count) else DType.I64
 
     def _reduced(self, f: Fold, value: str, place: str) -> str:
         inner = self.launch.inner
@@ -458,8 +454,7 @@ class Writer(Ops):
     def _define(self, n: Node) -> None:
         scope = self.scope(frozenset(self.of_axis[a] for a in n.free if a in self.of_axis))
         if isinstance(n.arg, Size) and n.op is Op.CONST:
-            dtype = DType.I32 if fits_i32(n.arg) else DType.I64
-            self.top.names[n] = Value(str(n.arg), dtype)
+            self.top.names[n] = Value(str(n.arg), count_dtype(n.arg))
             return
         if n.op is Op.CONST:
             self.top.names[n] = Value(literal(n.arg, n.dtype), n.dtype, True)
