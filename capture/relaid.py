@@ -75,7 +75,7 @@ def _relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
         elif any(a in again.changed for a in node.all_input_nodes) and node.op != "output":
             again.follow(node)
     ends: Any = graph.output_node().args[0]
-    return any(end in again.changed or _base(end) in seeds for end in ends)
+    return any(end in again.changed or base_of(end) in seeds for end in ends)
 
 
 def handed_on(part: Partial, count: int) -> tuple[tuple[int, ...], torch.fx.Graph]:
@@ -83,14 +83,14 @@ def handed_on(part: Partial, count: int) -> tuple[tuple[int, ...], torch.fx.Grap
     places = part.graph.find_nodes(op="placeholder")
     given = {*places[len(places) - count :]}
     ends: Any = part.graph.output_node().args[0]
-    found = [k for k, end in enumerate(ends) if _base(end) in given]
+    found = [k for k, end in enumerate(ends) if base_of(end) in given]
     wanted = [ends[k] for k in found]
     needed = behind(wanted, lambda n: n.all_input_nodes)
     own = [n for n in part.graph.nodes if n in needed and n.op != "placeholder"]
     return tuple(part.ends[k] for k in found), graph_of(places, own, wanted)
 
 
-def _base(node: Node) -> Node:
+def base_of(node: Node) -> Node:
     """What it is a view of, of which autograd makes no copy before."""
     while is_view(node) and node.target is not aten.view_as_complex.default:
         node = node.args[0]  # type: ignore[assignment]

@@ -15,14 +15,17 @@ from frameloom.came import is_batched, is_watched
 from frameloom.capture.carried import at_sizes
 from frameloom.capture.graph import Backward
 from frameloom.capture.partial import Partial
-from frameloom.capture.relaid import handed_on
-from frameloom.ir.size import Symbol
+from frameloom.capture.relaid import base_of, handed_on
+from frameloom.capture.saved import is_view
+from frameloom.capture.sized import strides_of
+from frameloom.ir.size import Size, Symbol
 from frameloom.ir.size_facts import Conditions
 
 if TYPE_CHECKING:
     from frameloom.gradients import Gradients
 
 Plan = Callable[..., tuple[Any, ...]]
+alias = torch.ops.aten.alias.default  # `view_as` chooses strides where sizes are 1
 
 
 class BackwardPass:
@@ -38,6 +41,7 @@ class BackwardPass:
         self.conditions: Sequence[Conditions] = ()  # on sizes, under which the plan may be used
         self.held: Sequence[int] = ()  # sizes for which they do
         self.carried = how.sizes
+        self._views = _views_of_own_memory(part)
 
     def __call__(
         self, piece: Gradients, values: list[Any], given: list[Any], last: bool
@@ -53,6 +57,10 @@ class BackwardPass:
             made = self.consume(values)
         else:
             made = self.plan(*values, *given)
+        if self._views:
+            made = [*made]
+            for k in self._views:
+                made[k] = alias(made[k])
         if not self.missing:
             return made
         results: list[Any] = [None] * len(piece.how.inputs)
@@ -93,3 +101,19 @@ class BackwardPass:
                     tensor = tensor.new_empty_strided(tensor.shape, strides).copy_(tensor)
             found.append(tensor)
         return found
+
+
+def _views_of_own_memory(part: Partial) -> tuple[int, ...]:
+    """The gradients that eager hands on as views of what it computed, where that shows: autograd adds another gradient to it in place if it is no
+    view.  The sum then lies as it does, and else as both do, which differs in dimensions of size 1."""
+    places = {*part.graph.find_nodes(op="placeholder")}
+    ends: Any = part.graph.output_node().args[0]
+    found = []
+    for k, end in enumerate(ends):
+        if is_view(end) and base_of(end) not in places:
+            like = end.meta["val"]
+            usual = strides_of(like.shape)
+            may_be_1 = any(isinstance(n, Size) or n == 1 for n in like.shape)
+            if may_be_1 and tuple(like.stride()) != usual:
+                found.append(k)
+    return tuple(found)

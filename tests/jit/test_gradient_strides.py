@@ -161,3 +161,31 @@ def test_a_gradient_of_one_element_that_is_copied_lies_as_its_leaf(dtype, backen
                 side(x.requires_grad_())
                 found.append((x.grad.stride(), x.grad.tolist()))
     assert found[:2] == found[2:4] and found[4:6] == found[6:]
+
+
+ADDED = {
+    "transposed": lambda x, y: x.t() * 2,
+    "stack": lambda x, y: torch.stack([x.t(), y]).exp(),
+    "linear": lambda x, y: torch.nn.functional.linear(y.expand(5, 5), x),
+    "softmax": lambda x, y: x.t().softmax(0),
+    "written": lambda x, y: torch.empty_like(x.t()).copy_(x.t()).unsqueeze(0).mul_(2),
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_gradients_that_autograd_adds_to_others(name):
+    """It adds in place to what is no view: the sum lies as that then, and as both do else, which differs for sizes of 1."""
+
+    def program(jit):
+        f = jit(ADDED[name])
+        found = []
+        for other in "view", "alone", "again":
+            for x in leaf(1, 5), leaf(5, 1).detach().t().requires_grad_():
+                y = leaf(5, 1)
+                before = x[1:] if other == "view" else f(x, y) if other == "again" else y * 0
+                given = torch.ones(f(x, y).shape)
+                torch.autograd.backward([before.sum(), f(x, y)], [None, given])
+                found += x.grad, y.grad
+        return found
+
+    same_training(program, plain=None)
