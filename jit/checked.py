@@ -91,7 +91,7 @@ class Checked:
             _capture.hook_restore(suspended)
 
     def _before(self, inputs: Sequence[Any]) -> Call | None:
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return None
         try:
             return Call(self._program, inputs)

@@ -19,7 +19,7 @@ from tests.fuzz import support
 from tests.fuzz.compare import LOST, compare, distances
 from tests.fuzz.noise import COARSE, disturbed
 from tests.fuzz.sides import Seen, Side
-from tests.ops.undefined import BYTES, fresh_memory_holds
+from tests.ops.undefined import BYTES, fresh_memory_holds, without_thread_caches
 
 TRIALS = 6
 # Where Python calls autograd's engine, and what a pass that raises leaves behind.
@@ -182,6 +182,7 @@ def main() -> None:
     way = next((ways[argument] for argument in sys.argv if argument in ways), "")
     if way == "triton":
         os.environ["TRITON_INTERPRET"] = "1"
+    without_thread_caches()
     from tests.fuzz.interpret import within
 
     torch.set_num_threads(1)

@@ -7,6 +7,8 @@ differ, nothing can be compared.
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +19,7 @@ from tests.observe import Picture
 from tests.ops.compare import Run
 
 M_PERTURB = -6  # of <malloc.h>
+TUNABLES = "GLIBC_TUNABLES"
 BYTES = (0x00, 0x7F)  # zeros; numbers of about 3.4e38 in float32
 
 
@@ -45,6 +48,13 @@ def fresh_memory_holds(byte: int) -> Iterator[None]:
         yield
     finally:
         perturb(M_PERTURB, 0)
+
+
+def without_thread_caches() -> None:
+    """Starts this process anew, once: what glibc keeps for each thread it gives out again as it was left, not filled."""
+    if TUNABLES not in os.environ:
+        os.environ[TUNABLES] = "glibc.malloc.tcache_count=0"
+        os.execv(sys.executable, sys.orig_argv)
 
 
 def _differing(a: Any, b: Any) -> torch.Tensor:
