@@ -24,7 +24,7 @@ from frameloom.capture.surroundings import obstacle, watch
 from frameloom.capture.tracer import Tracer
 from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
 from frameloom.capture.values.iterator import SequenceIterator
-from frameloom.capture.varying import Empty, Pretended, Related
+from frameloom.capture.varying import NoElements, Pretended, Related
 from frameloom.errors import Break, Skip
 
 MAX_ATTEMPTS = 20
@@ -50,8 +50,6 @@ def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail:
             varying.small_apart = True
             jitted.add(entry)
             entry = _capture_with_retries(function, slots, compiler, trail, follow)
-    except Empty:
-        return None
     except Skip as skip:
         compiler.add_plain(skip.reason)
         jitted.enabled = False
@@ -175,9 +173,10 @@ class Capture:
             if isinstance(end, Skip):
                 raise end
             return self._broken(end) if isinstance(end, Broken) else self._returned(end)
-        except NewLength as new:
-            self.tracer.guards.add(new.origin, "new_length", new.lengths)
-            entry = self._plain(new.reason)
+        except (NewLength, NoElements) as this_call:
+            if isinstance(this_call, NewLength):
+                self.tracer.guards.add(this_call.origin, "new_length", this_call.lengths)
+            entry = self._plain(this_call.reason)
             entry.varies = True
             return entry
         except Skip as skip:

@@ -57,7 +57,7 @@ from frameloom.capture.values.symbolic import (
     outcome,
 )
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.capture.varying import Pattern
+from frameloom.capture.varying import NoElements, Pattern
 from frameloom.errors import Break, Skip, Where
 
 if TYPE_CHECKING:
@@ -252,6 +252,9 @@ class Tracer:
         if pattern is None and self.follows_numbers:
             code = self.roots.function.__code__
             pattern = self._patterns[id(real)] = self.session.varying.pattern(code, origin, real)
+        if pattern is not None and 0 in real.shape:
+            self.guards.add_tensor(origin, pattern.guard(real))
+            raise NoElements(f"{origin.path()}, of which sizes vary, has no elements")
         fake = self.recorder.input(real, origin, pattern)
         self.guards.add_tensor(origin, real if pattern is None else pattern.guard(real))
         value = TensorValue(fake, real, origin)

@@ -17,6 +17,7 @@ from frameloom.capture.marks import marks_of
 from frameloom.capture.sized import SizedMeta
 from frameloom.capture.values.const import ConstValue
 from frameloom.debug import log
+from frameloom.errors import Skip
 from frameloom.ir.size import Int, Size, same
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ class Related(Exception):
     """A size that varies was the same as one that was taken for constant: both are to vary."""
 
 
-class Empty(Exception):
-    """A tensor of which sizes vary has no elements: there is nothing to gain by compiling."""
+class NoElements(Skip):
+    """A tensor of which sizes vary has no elements: there is nothing to gain by compiling for this call."""
 
 
 class Varying:
@@ -148,7 +149,9 @@ class Varying:
             return None
         self._with_sizes = True
         if 0 in shape:
-            raise Empty
+            return Pattern(
+                {d: shape[d] for d in varying if shape[d]}, None, {*range(len(shape))}, {}
+            )
         ranges = marks.varying if marks is not None else {}
         hints = {d: _hint(ranges.get(d), shape[d], before[d]) for d in varying}
         if self.small_apart:

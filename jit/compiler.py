@@ -307,7 +307,8 @@ class Compiler:
     def _why_missed(self, jitted: Any, slots: tuple[Any, ...]) -> str:
         entries = jitted.entries
         # What serves most shapes, or else the newest.
-        guards = (entries[0] if entries[0].varies else entries[-1]).guards
+        several = (e for e in entries if e.varies and e.kind != "plain")
+        guards = next(several, entries[-1]).guards
         return guards.explain_failure(slots, None, jitted.__wrapped__) or "guards pass now"
 
     def _explain_limit(self, jitted: Any, slots: tuple[Any, ...]) -> None:

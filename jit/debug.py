@@ -89,7 +89,8 @@ class Trail:
         log("timing", f"{self.name}: {total * 1e3:.1f} ms  " + "  ".join(
             f"{stage} {seconds * 1e3:.1f}" for stage, seconds in self.seconds.items()
         ))  # fmt: skip
-        self.dump("timing.json", json.dumps(self.seconds, indent=1))
+        if config.debug:
+            self.dump("timing.json", json.dumps(self.seconds, indent=1))
 
 
 def _new_folder(name: str) -> Path:

@@ -366,3 +366,17 @@ def test_a_mask_whose_batch_is_told_by_another_tensor():
         ids, mask = torch.randn(batch, length), torch.ones(batch, length)
         torch.testing.assert_close(f(ids, mask), ids[..., None])
     assert len(f.entries) == 2
+
+
+def test_calls_without_elements_are_captured_once():
+    """Where sizes vary they run plainly; other sizes may be any."""
+
+    @jit(dynamic=True)
+    def f(x, scale):
+        return (x * scale[0]).sum(0) + x.numel()
+
+    scale = torch.tensor([2.0])
+    for rows, columns in [(3, 2), (0, 3), (4, 5), (0, 7), (0, 2), (2, 2), (0, 1), (0, 0)]:
+        x = torch.randn(rows, columns)
+        torch.testing.assert_close(f(x, scale), (x * 2).sum(0) + x.numel())
+    assert sorted(e.kind == "plain" for e in f.entries) == [False, True, True]
