@@ -124,6 +124,7 @@ class JitFunction:
     entries: list[Entry]  # oldest first; the newest is tried first.  A copy
     on_miss: Callable[..., Entry | None]
     enabled: bool  # False: always the plain function
+    called_by: CodeType | None  # what calls it as a method found in an object's dictionary
     look_inside: bool  # True: of the plain function the hook looks at the frames that it calls
     def __init__(
         self,

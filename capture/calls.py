@@ -10,6 +10,7 @@ import functools
 import inspect
 import weakref
 from abc import ABCMeta
+from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -64,7 +65,7 @@ def unwrap(
     """Follow callables that only pass a call on: bound methods, partials, objects with `__call__`, modules without hooks."""
     while True:
         if isinstance(callee, BoundMethodValue):
-            callee, args = t.look(callee.func), [callee.owner, *args]
+            callee, args = t.look(callee.func), [owner_of(t, callee), *args]
         elif isinstance(callee, PartialValue):
             args, kwargs = [*callee.args, *args], {**callee.kwargs, **kwargs}
             callee = t.look(callee.func)
@@ -80,6 +81,15 @@ def unwrap(
             )
         else:
             return callee, args, kwargs
+
+
+def owner_of(t: Tracer, method: BoundMethodValue) -> Value:
+    """What it is called on: of a jitted module's own method, found in a copy of the module's dictionary, the copy."""
+    if isinstance(method.real, MethodType) and t.is_jitted(method.real.__func__):
+        frame = t.frame
+        if frame is not None and method.real.__func__.called_by is frame.code:
+            return frame.slots[frame.code.co_varnames[0]]
+    return method.owner
 
 
 MODULE_CALLS = (torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl)

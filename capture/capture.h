@@ -280,6 +280,9 @@ void hook_exit(void);
 PyObject *hook_begin(PyObject *owner);
 void hook_end(PyObject *previous);
 int hook_has_callback(void);
+/* The first argument of what this thread runs, borrowed, where that is `code`, which does not change it; else
+ * NULL. */
+PyObject *hook_first_argument(PyObject *code);
 /* This thread's next frame of this code runs as it is; borrowed, never followed. */
 void hook_pass_next(PyObject *code);
 /* Whether frames of this thread that have no entry stay without; what it was before. */

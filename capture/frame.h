@@ -42,6 +42,15 @@ static inline int frame_is_fresh(_PyInterpreterFrame *frame, PyCodeObject *code)
 #endif
 }
 
+/* What runs in this thread; NULL if nothing does. */
+static inline _PyInterpreterFrame *frame_current(PyThreadState *thread) {
+#if PY_VERSION_HEX < 0x030D0000
+    return thread->cframe->current_frame;
+#else
+    return thread->current_frame;
+#endif
+}
+
 /* A hook makes every Python call use the C stack, which 3.12 and 3.13 count apart and more strictly than
    recursion itself. Lending what a call costs keeps the depth that a program may reach as it is without the
    hook. */

@@ -264,6 +264,11 @@ void hook_pass_next(PyObject *code) {
     if (entered) pass_next = code;
 }
 
+PyObject *hook_first_argument(PyObject *code) {
+    _PyInterpreterFrame *frame = frame_current(PyThreadState_Get());
+    return frame && FRAME_CODE(frame) == code ? frame->localsplus[0] : NULL;
+}
+
 int hook_has_callback(void) { return hook.callback != NULL; }
 
 const char *hook_unsupported(void) {

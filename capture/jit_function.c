@@ -16,6 +16,7 @@ typedef struct {
     Py_ssize_t simple; /* number of arguments if all are positional, else -1 */
     char takes_state;  /* called with one list, whose items are the slots; the code that runs empties it */
     char enabled, look_inside;
+    PyObject *called_by; /* the code whose first argument owns this function, or NULL */
     PyObject *dict;
     PyObject *weakrefs;
 } JitFunction;
@@ -79,6 +80,21 @@ static Tried miss(JitFunction *self, const Call *call, Entry **entry, PyObject *
     return failed ? TRIED_DONE : TRIED_PLAIN;
 }
 
+/* The function as written, called for another owner than it is bound to. */
+static PyObject *call_for(JitFunction *self, PyObject *owner, PyObject *const *args, size_t nargsf,
+                          PyObject *names) {
+    Py_ssize_t count = PyVectorcall_NARGS(nargsf) + (names ? PyTuple_GET_SIZE(names) : 0);
+    PyObject **own = PyMem_New(PyObject *, count);
+    if (own == NULL) return PyErr_NoMemory();
+    memcpy(own, args, count * sizeof(PyObject *));
+    own[0] = Py_NewRef(owner);
+    PyObject *result =
+        PyObject_Vectorcall((PyObject *)self->function, own, PyVectorcall_NARGS(nargsf), names);
+    Py_DECREF(owner);
+    PyMem_Free(own);
+    return result;
+}
+
 static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args, size_t nargsf,
                                         PyObject *names) {
     PyFunctionObject *function = self->function;
@@ -87,6 +103,10 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
         return NULL;
     }
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    if (self->called_by && nargs) {
+        PyObject *owner = hook_first_argument(self->called_by);
+        if (owner && owner != args[0]) return call_for(self, owner, args, nargsf, names);
+    }
     Bound bound;
     if (!self->enabled || suspended || function->func_code != self->code) goto plain;
     if (names == NULL && nargs == self->simple) {
@@ -201,6 +221,7 @@ static int JitFunction_traverse(JitFunction *self, visitproc visit, void *arg) {
     Py_VISIT(self->function);
     Py_VISIT(self->code);
     Py_VISIT(self->on_miss);
+    Py_VISIT(self->called_by);
     Py_VISIT(self->entries);
     Py_VISIT(self->dict);
     return 0;
@@ -210,6 +231,7 @@ static int JitFunction_clear(JitFunction *self) {
     Py_CLEAR(self->function);
     Py_CLEAR(self->code);
     Py_CLEAR(self->on_miss);
+    Py_CLEAR(self->called_by);
     Py_CLEAR(self->entries);
     Py_CLEAR(self->dict);
     return 0;
@@ -284,6 +306,10 @@ static PyMemberDef JitFunction_members[] = {
     {"__wrapped__", T_OBJECT_EX, offsetof(JitFunction, function), READONLY, "the function as written"},
     {"on_miss", T_OBJECT_EX, offsetof(JitFunction, on_miss), READONLY, "called when no entry fits"},
     {"enabled", T_BOOL, offsetof(JitFunction, enabled), 0, "false: calls run the function as written"},
+    {"called_by", T_OBJECT, offsetof(JitFunction, called_by), 0,
+     "the code that calls this as a method found in an object's dictionary, or None: what the code was "
+     "called on is "
+     "the owner, also where the dictionary was copied"},
     {"look_inside", T_BOOL, offsetof(JitFunction, look_inside), 0,
      "true: the hook looks at what the function as written calls"},
     {NULL, 0, 0, 0, NULL},

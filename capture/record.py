@@ -82,6 +82,7 @@ from frameloom.capture.supported import (
     check_layouts,
     check_result,
     check_supported,
+    check_together,
     dtypes_of,
 )
 from frameloom.capture.thread_warnings import OF_PYTHON, warnings_here
@@ -529,6 +530,8 @@ class Recorder(TorchDispatchMode):
         if like is None:
             device = device_of(func, node_args, node_kwargs)
             check_compiled(device)
+            if device.type != "cpu":
+                check_together(func, args, kwargs)
             meta = infer_node(func, node_args, node_kwargs)
             meta = on_device(device, func, meta, args, kwargs)
             if self.notes_nodes:

@@ -52,6 +52,25 @@ def check_compiled(device: torch.device) -> None:
         raise Break("unsupported_tensor", f"device {device}")
 
 
+def check_together(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises Break for an op on tensors of several devices, where a graph knows one place for the results: most are refused,
+    `torch._foreach_` ops work on each item where it lies.  Numbers, and places to index with, may be on the CPU."""
+    devices = set()
+    for a in (*args, *kwargs.values()):
+        if isinstance(a, Fake):
+            if a.device.type != "cpu":
+                devices.add(a.device)
+        elif isinstance(a, list | tuple):
+            own = {x.device for x in a if isinstance(x, Fake)}
+            if len(own) > 1:
+                raise Break("unsupported_op", f"{func} of a list of tensors on several devices")
+            devices |= {device for device in own if device.type != "cpu"}
+    if len(devices) > 1:
+        raise Break(
+            "unsupported_op", f"{func} of tensors on {' and '.join(sorted(map(str, devices)))}"
+        )
+
+
 def check_layouts(
     func: Any,
     sparse: tuple[tuple[int, str], ...],

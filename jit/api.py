@@ -95,9 +95,12 @@ def _jit(options: Options, fn: Any) -> Any:
         return fn
     module = _as_module(fn)
     if module is not None:
-        module._compiled_call_impl = types.MethodType(
-            _wrap(type(module)._call_impl, options), module
-        )
+        import torch
+
+        call = _wrap(type(module)._call_impl, options)
+        # Who copies the module's dictionary copies the method that is bound to it: the copy runs as plain Python.
+        call.called_by = torch.nn.Module._wrapped_call_impl.__code__
+        module._compiled_call_impl = types.MethodType(call, module)
         return module
     return _wrap_callable(fn, options)
 

@@ -18,7 +18,7 @@ from frameloom.capture.partial import Partial
 from frameloom.capture.relaid import base_of, handed_on
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import strides_of
-from frameloom.ir.size import Size, Symbol
+from frameloom.ir.size import Size, Symbol, same
 from frameloom.ir.size_facts import Conditions
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ class BackwardPass:
         else:
             made = self.plan(*values, *given)
         if self._views:
-            made = [*made]
-            for k in self._views:
-                made[k] = alias(made[k])
+            made = tuple([alias(g) if k in self._views else g for k, g in enumerate(made)])
         if not self.missing:
             return made
         results: list[Any] = [None] * len(piece.how.inputs)
@@ -112,8 +110,7 @@ def _views_of_own_memory(part: Partial) -> tuple[int, ...]:
     for k, end in enumerate(ends):
         if is_view(end) and base_of(end) not in places:
             like = end.meta["val"]
-            usual = strides_of(like.shape)
             may_be_1 = any(isinstance(n, Size) or n == 1 for n in like.shape)
-            if may_be_1 and tuple(like.stride()) != usual:
+            if may_be_1 and not all(map(same, like.stride(), strides_of(like.shape))):
                 found.append(k)
     return tuple(found)

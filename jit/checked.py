@@ -91,7 +91,8 @@ class Checked:
             _capture.hook_restore(suspended)
 
     def _before(self, inputs: Sequence[Any]) -> Call | None:
-        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if in_use and torch.cuda.is_current_stream_capturing():
             return None
         try:
             return Call(self._program, inputs)

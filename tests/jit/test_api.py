@@ -10,6 +10,8 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import frameloom
 from frameloom import FullGraphError, OptionError, disable, explain, graph_break, jit
@@ -128,6 +130,35 @@ def test_module_stays_itself():
     with torch.no_grad():
         model[0].weight.mul_(2)
     torch.testing.assert_close(model(x), copy.deepcopy(model)(x))
+
+
+def by_dictionary(module):
+    made = type(module).__new__(type(module))
+    made.__dict__ = dict(module.__dict__)
+    return made
+
+
+@pytest.mark.parametrize("way", [by_dictionary, copy.copy, nn.Module._replicate_for_data_parallel])
+@pytest.mark.parametrize("kind", [nn.Linear, nn.GRU])
+def test_copies_that_share_a_modules_dictionary_have_their_own_parameters(kind, way):
+    """As `nn.DataParallel` makes them, and `copy.copy` of modules that pickle their whole dictionary."""
+    x, model, plain = torch.randn(2, 3), kind(3, 3), kind(3, 3)
+    plain.load_state_dict(model.state_dict())
+    frameloom.jit(model)
+    model(x)
+    results = []
+    for module in model, plain:
+        other = way(module)
+        other.__dict__["_parameters"] = dict(other._parameters)
+        for name, parameter in module._parameters.items():
+            other.__dict__.pop(name, None)
+            other._parameters.pop(name, None)
+            setattr(other, name, torch.ones_like(parameter))
+        if kind is nn.GRU:
+            other._flat_weights = [getattr(other, name) for name in other._flat_weights_names]
+        around = frameloom.jit(lambda x, other=other: other(x))
+        results.append([*tree_leaves([other(x), around(x), around(x), module(x)])])
+    torch.testing.assert_close(*results)
 
 
 def test_module_parameters_can_be_replaced():
@@ -356,6 +387,8 @@ def test_import_is_light_and_disable_variable_works():
 import os, sys
 os.environ["FRAMELOOM_DISABLE"] = "1"
 import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
 before = set(sys.modules)
 import frameloom
 f = lambda x: x

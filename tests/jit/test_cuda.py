@@ -1,5 +1,6 @@
 """Jitted functions of CUDA tensors: what is special about the device, not about the kernels."""
 
+import copy
 import importlib.util
 
 import pytest
@@ -76,6 +77,29 @@ def test_tensors_of_another_device():
         x = torch.randn(16, 64, device=device)
         torch.testing.assert_close(jitted(x), f(x))
         assert jitted(x).device == x.device
+
+
+def test_lists_of_tensors_on_several_devices():
+    """Each result lies where its tensor does."""
+    f = lambda *xs: [y * 2 for y in torch._foreach_add(torch._foreach_exp(xs), 1.0)]
+    jitted, last = frameloom.jit(f), f"cuda:{torch.cuda.device_count() - 1}"
+    for places in ("cpu", "cuda"), ("cuda", last), ("cuda", "cuda"), (last, "cpu"):
+        xs = [torch.randn(8, device=place) for place in places]
+        torch.testing.assert_close(jitted(*xs), f(*xs))
+
+
+@pytest.mark.skipif("torch.cuda.device_count() < 2")
+def test_replicas_run_on_their_own_device():
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU()).cuda()
+    plain = copy.deepcopy(module)
+    frameloom.jit(module)
+    for rows in (6, 9):
+        x, sums = torch.randn(rows, 8, device="cuda"), []
+        for model in module, plain:
+            made = torch.nn.DataParallel(model, device_ids=[0, 1])(x)
+            made.square().sum().backward()
+            sums.append([made, *(p.grad for p in model.parameters())])
+        torch.testing.assert_close(*sums)
 
 
 def test_random_numbers_are_eagers(x):
