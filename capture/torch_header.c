@@ -8,6 +8,7 @@
  */
 #include "capture.h"
 
+#include <malloc.h>
 #include <string.h>
 
 TorchHeader torch_header;
@@ -91,11 +92,19 @@ static int sample_make(Sample *sample, const char *dtype, int64_t code, const ch
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* How many of the `most` bytes at `object`, a block of the C library's heap, belong to it: what lies behind
+ * it changes meanwhile. */
+static int own_span(const void *object, int most) {
+    size_t size = malloc_usable_size((void *)object) & ~7ul;
+    return size < (size_t)most ? (int)size : most;
+}
+
 /* Offset at which every sample's header has its own `bytes` bytes at `field` of the sample; -1 if none or
  * several. */
 static int find(const Sample *samples, int first, int last, size_t field, size_t bytes, int step) {
     int found = -1;
-    for (int offset = 8; offset + (int)bytes <= IMPL_SPAN; offset += step) {
+    int span = own_span(samples[first].impl, IMPL_SPAN);
+    for (int offset = 8; offset + (int)bytes <= span; offset += step) {
         int agree = 1;
         for (int i = first; i < last && agree; i++)
             agree = memcmp(samples[i].impl + offset, (const char *)&samples[i] + field, bytes) == 0;
@@ -126,10 +135,11 @@ static int set_requires_grad(PyObject *tensor, PyObject *value) {
 /* Autograd data: the header word that stops being null, and the byte in there that follows the flag. */
 static int find_autograd(PyObject *tensor, char *impl) {
     char before[IMPL_SPAN], meta_on[META_SPAN];
-    memcpy(before, impl, IMPL_SPAN);
+    int span = own_span(impl, IMPL_SPAN);
+    memcpy(before, impl, span);
     if (set_requires_grad(tensor, Py_True) < 0) return -1;
     torch_header.autograd_meta = torch_header.requires_grad = -1;
-    for (int offset = 8; offset < IMPL_SPAN; offset += 8) {
+    for (int offset = 8; offset < span; offset += 8) {
         if (memcmp(before + offset, impl + offset, 8) == 0) continue;
         int64_t was;
         memcpy(&was, before + offset, 8);
@@ -138,9 +148,10 @@ static int find_autograd(PyObject *tensor, char *impl) {
     }
     if (torch_header.autograd_meta < 0) return 0;
     char *meta = *(char **)(impl + torch_header.autograd_meta);
-    memcpy(meta_on, meta, META_SPAN);
+    span = own_span(meta, META_SPAN);
+    memcpy(meta_on, meta, span);
     if (set_requires_grad(tensor, Py_False) < 0) return -1;
-    int flag = only_change(meta_on, meta, META_SPAN);
+    int flag = only_change(meta_on, meta, span);
     if (flag >= 0 && meta_on[flag] == 1 && meta[flag] == 0) torch_header.requires_grad = flag;
     return 0;
 }
@@ -187,7 +198,8 @@ static int find_storage_offset(PyObject *tensor) {
                *moved = *(char **)((char *)view + OBJECT_IMPL);
     int64_t expected = ask(view, "storage_offset()");
     torch_header.storage_offset = -1;
-    for (int offset = torch_header.strides + 8; offset < IMPL_SPAN; offset += 8)
+    int span = own_span(impl, IMPL_SPAN);
+    for (int offset = torch_header.strides + 8; offset < span; offset += 8)
         if (*(int64_t *)(impl + offset) == 0 && *(int64_t *)(moved + offset) == expected) {
             torch_header.storage_offset = offset;
             break;

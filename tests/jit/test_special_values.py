@@ -99,3 +99,15 @@ def test_moments_of_large_numbers_where_sizes_vary(name, dtype):
         for scale in (1, 1e18, 1e30):
             given = (x * scale).to(dtype).requires_grad_()
             assert torch.equal(jitted(given), fn(given))
+
+
+def test_a_limit_that_is_nan_beside_another_one():
+    limits = (math.nan, 0.0), (0.0, math.nan), (-0.0, 0.0), (0.0, -0.0)
+
+    def f(x):
+        low = [x.clamp(min=a).clamp(min=b) for a, b in limits]
+        return low + [x.clamp(max=a).clamp(max=b) for a, b in limits]
+
+    x = torch.tensor([-1.0, -0.0, 0.0, 2.0, math.nan, math.inf])
+    for got, want in zip(jit(f)(x), f(x), strict=True):
+        assert [*map(str, got.tolist())] == [*map(str, want.tolist())]
