@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from frameloom.capture.record import Recorder
 
 Node = torch.fx.Node
+run_backward: Any = torch.autograd.Variable._execution_engine.run_backward
 
 
 def wants_gradients(outputs: Sequence[Fake]) -> bool:
@@ -120,7 +121,9 @@ class Joint:
         def gradients() -> Any:
             # In this thread: the dispatch mode is its own.
             with torch.autograd.set_multithreading_enabled(False):
-                return torch.autograd.grad(roots, leaves + between, self.seeds, allow_unused=True)
+                # torch.autograd.grad imports SymPy to look at gradients that it is given, for 0.3 s.
+                ends, seeds = tuple(leaves + between), tuple(self.seeds)
+                return run_backward(tuple(roots), seeds, False, False, ends, True, False)
 
         self.recorder.function, self.recorder.where = torch.autograd.grad, ""
         self.recorder.notes_nodes = True

@@ -1,5 +1,7 @@
 """Tests run with verification of the structure of programs on, a kernel cache of their own, and without the network."""
 
+import gc
+import itertools
 import os
 import tempfile
 
@@ -28,3 +30,16 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def _seed():
     seed(0)
+
+
+tests = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def _own_heap():
+    """The garbage collector looks at what the test makes, not at all that is there: that takes a second, each time."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    if next(tests) % 500 == 0:
+        gc.collect()

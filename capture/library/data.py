@@ -69,6 +69,8 @@ def _tolist(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(torch.equal, torch.Tensor.equal, least=2, most=2)
 def _equal(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if getattr(getattr(t.look(args[0]), "fake", None), "dtype", None) is torch.complex32:
+        raise Break("data_dependent", "equal(...) of a dtype that it has no kernel for")
     return _compared(t, "equal", _same, args, kwargs)
 
 

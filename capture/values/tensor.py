@@ -195,6 +195,8 @@ class TensorValue(Value):
         known = self.known_truth(t)
         if known is not None:
             return known
+        if self.fake.dtype is torch.uint64:  # PyTorch reads an int64, and refuses larger ones
+            raise Break("data_dependent_branch", "bool(tensor) of uint64")
         from frameloom.capture.foreseen import foreseen_truth
 
         told = foreseen_truth(t, self)

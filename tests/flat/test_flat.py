@@ -8,7 +8,7 @@ import tests.flat.training  # noqa: F401
 from tests.flat.growth import growth
 from tests.flat.making import PROGRAMS
 
-CALLS = 1000
+CALLS = 2000
 SOME = ("sizes_that_vary", "gradients", "a_break", "an_exception_behind_a_break", "objects", "guards_that_fail", "hooks_of_results", "autocast_around")  # fmt: skip
 
 

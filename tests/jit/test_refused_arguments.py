@@ -335,3 +335,15 @@ def test_ints_of_which_only_a_place_is_asked(fn):
     with pytest.raises(RuntimeError) as jitted:
         jit(fn)(torch.arange(4))
     assert str(jitted.value) == str(plain.value)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize(
+    "fn, x",
+    [
+        (lambda x: 1 if x else 2, torch.tensor(-1).view(torch.uint64)),
+        (lambda x: torch.equal(x, x.clone()), torch.zeros(2, dtype=torch.complex32)),
+    ],
+)
+def test_decisions_on_dtypes_that_eager_cannot_read(fn, x):
+    assert_same_call(observe(jit(fn), [x]), observe(fn, [x]), "call")
