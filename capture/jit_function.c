@@ -77,6 +77,10 @@ static Tried miss(JitFunction *self, const Call *call, Entry **entry, PyObject *
                                                   "the guards of a new entry of %U refuse its own call: %S",
                                                   self->function->func_qualname, text) < 0;
     Py_XDECREF(text);
+    if (failed && PyErr_ExceptionMatches(PyExc_RuntimeWarning)) { /* where warnings are errors */
+        PyErr_WriteUnraisable((PyObject *)self);
+        failed = 0;
+    }
     return failed ? TRIED_DONE : TRIED_PLAIN;
 }
 
@@ -307,9 +311,8 @@ static PyMemberDef JitFunction_members[] = {
     {"on_miss", T_OBJECT_EX, offsetof(JitFunction, on_miss), READONLY, "called when no entry fits"},
     {"enabled", T_BOOL, offsetof(JitFunction, enabled), 0, "false: calls run the function as written"},
     {"called_by", T_OBJECT, offsetof(JitFunction, called_by), 0,
-     "the code that calls this as a method found in an object's dictionary, or None: what the code was "
-     "called on is "
-     "the owner, also where the dictionary was copied"},
+     "the code that calls this as a method it finds in an object's dictionary: its first argument is the "
+     "owner"},
     {"look_inside", T_BOOL, offsetof(JitFunction, look_inside), 0,
      "true: the hook looks at what the function as written calls"},
     {NULL, 0, 0, 0, NULL},

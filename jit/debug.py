@@ -27,10 +27,13 @@ def log(topic: str, text: str) -> None:
 
 
 def notice(key: str, text: str) -> None:
-    """Tell the user something once per process and key, as a warning."""
+    """Tell the user something once per process and key, as a warning.  Where warnings are errors it is printed: the call itself is fine."""
     if key not in _noticed:
         _noticed.add(key)
-        warnings.warn(f"frameloom: {text}", RuntimeWarning, stacklevel=_level_of_user())
+        try:
+            warnings.warn(f"frameloom: {text}", RuntimeWarning, stacklevel=_level_of_user())
+        except RuntimeWarning as warning:
+            print(warning, file=sys.stderr)
 
 
 def _level_of_user() -> int:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import frameloom
-from frameloom import FullGraphError, OptionError, disable, explain, graph_break, jit
+from frameloom import FullGraphError, OptionError, compiler, disable, explain, graph_break, jit
 from frameloom.capture import record
 from tests import fresh
 from tests.helpers import check
@@ -416,3 +416,17 @@ print(len([c for c in caught if "plain" in str(c.message)]))
     }
     out = fresh.run(program, env=environment, check=True)
     assert out.stdout.strip() == "1"
+
+
+def test_notices_are_no_exceptions_where_warnings_are_errors(monkeypatch, capsys):
+    monkeypatch.setattr(compiler, "config", replace(compiler.config, entries=2))
+
+    @jit(dynamic=False)
+    def f(x, name):
+        return x + len(name)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in "a", "ab", "abc", "abcd":
+            assert f(torch.ones(2), name).tolist() == [1 + len(name)] * 2
+    assert capsys.readouterr().err.count("compiled entries") == 1
