@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import _capture
-from frameloom.capture.aten_op import draws, may_raise, never_raises
+from frameloom.capture.aten_op import draws, may_draw, may_raise, never_raises
 from frameloom.capture.dead_calls import first_refused
 from frameloom.capture.exception_paths import is_caught, leaves_settings_changed
 from frameloom.capture.instr import Instr
@@ -137,8 +137,16 @@ def _only_computes(target: Any) -> bool:
     return target in OWN_EFFECTS or not (changes or is_collective(str(target)))
 
 
+@functools.cache
+def _is_repeated_alike(target: Any) -> bool:
+    """Asked first, as most are."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return True
+    return _only_computes(target) and not may_draw(target)
+
+
 def _can_be_repeated(node: torch.fx.Node) -> bool:
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if _is_repeated_alike(node.target):
         return True
     if not draws(node):
         return _only_computes(node.target)

@@ -112,7 +112,7 @@ def stays_unused(node: torch.fx.Node) -> bool:
     """Whether it does more than give results."""
     if node.target is aten.copy_.default or may_raise(node) or is_collective(str(node.target)):
         return True
-    return _may_draw(node.target)
+    return may_draw(node.target)
 
 
 def _fakes_of(node: torch.fx.Node) -> list[Fake]:
@@ -121,14 +121,15 @@ def _fakes_of(node: torch.fx.Node) -> list[Fake]:
 
 
 @functools.cache
-def _may_draw(target: Any) -> bool:
+def may_draw(target: Any) -> bool:
+    """Whether some calls of an op draw random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
 def draws(node: torch.fx.Node) -> bool:
     """Whether random numbers are drawn; attention says so of itself even where it drops nothing out."""
     target: Any = node.target
-    if not _may_draw(target):
+    if not may_draw(target):
         return False
     for position, a in enumerate(target._schema.arguments):
         if a.name == "dropout_p":

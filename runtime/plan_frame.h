@@ -45,7 +45,7 @@ struct Frame {
     }
 
     // With an exception set: another one, where the call starts anew.
-    void fail(PyObject *before) {
+    [[gnu::noinline, gnu::cold]] void fail(PyObject *before) {
         if (!restarts || !program.restart || !PyErr_ExceptionMatches(PyExc_Exception)) return;
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);

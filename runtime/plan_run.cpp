@@ -206,7 +206,7 @@ struct Call : Frame {
     }
 
     // Takes the reference.
-    static PyObject *read_lazily(PyObject *item, PyObject *calls) {
+    [[gnu::noinline]] static PyObject *read_lazily(PyObject *item, PyObject *calls) {
         for (Py_ssize_t k = 0; item && k < PyTuple_GET_SIZE(calls); k++) {
             PyObject *made = PyObject_CallOneArg(PyTuple_GET_ITEM(calls, k), item);
             Py_SETREF(item, made);
