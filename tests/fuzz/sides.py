@@ -23,6 +23,8 @@ OURS = (
     "frameloom",
     "Triggered internally",
     "Converting a tensor with requires_grad",
+    "do not obey the gradient layout contract",
+    "grad.sizes() = ",
 )  # notices of ours, and warnings that come once
 
 
