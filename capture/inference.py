@@ -32,8 +32,12 @@ def modes_of(outputs: Sequence[TensorValue]) -> Modes | None:
     made = [n for n, fake in enumerate(fakes) if fake.memory.input is None]
     memories = {n: fakes[n].memory for n in made}
     # Autograd notes of views of inputs, too, in which mode they were made, and says so where it refuses a write.
-    views = [f.view_of for f in fakes if f.memory.input is not None and f.view_of is not None]
-    modes = [*(memories[n].inference for n in made), *(view.inference for view in views)]
+    of_inputs = [f for f in fakes if f.memory.input is not None and f.view_of is not None]
+    views = [f.view_of for f in of_inputs]
+    noted = [_is_noted_as_inference(f) for f in of_inputs]
+    if len({*noted}) > 1 and any(f.memory.root.requires_grad for f in of_inputs):
+        raise Skip("views of an input made in inference mode, beside others")
+    modes = [*(memories[n].inference for n in made), *noted]
     follows = wants_gradients(fakes)
     if all(mode is now for mode in modes) and not (now and follows):
         return None
@@ -47,6 +51,15 @@ def modes_of(outputs: Sequence[TensorValue]) -> Modes | None:
     if mode is now and not copied and not follows:
         return None
     return Modes(mode, follows, copied)
+
+
+def _is_noted_as_inference(view: Any) -> bool:
+    """A view of a view that was made in inference mode counts as made there."""
+    while (of := view.view_of) is not None:
+        if of.inference:
+            return True
+        view = of.parent
+    return False
 
 
 def run_in_modes(graph: Any, modes: Modes, *inputs: Any) -> tuple[Any, ...]:

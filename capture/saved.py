@@ -236,11 +236,11 @@ def _products(node: Node) -> float:
     operands = [v for a in node.all_input_nodes if isinstance(v := a.meta.get("val"), torch.Tensor)]
     value = node.meta.get("val")
     result = value[0] if isinstance(value, tuple | list) else value
-    name = str(node.target)
+    name: str = getattr(node.target, "_opname", "")
     if not isinstance(result, torch.Tensor) or not operands:
         return 0.0
     count = hint_of(result.numel())
-    if any(kind in name for kind in ("mm", "bmm", "addmm")):
+    if name.endswith("mm"):  # mm, bmm, addmm, ...; not cummax
         return count * float(hint_of(operands[-2 if len(operands) > 1 else 0].shape[-1]))
     if "convolution" in name and len(operands) > 1:
         weight = operands[1]

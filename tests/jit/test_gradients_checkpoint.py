@@ -223,6 +223,19 @@ def test_what_is_saved_fits_into_the_budget(share):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+def test_a_budget_where_a_running_maximum_is_computed():
+    """It is no matrix product."""
+
+    def f(x):
+        return x.median().cummax(0)[0] * x.exp()
+
+    jitted = frameloom.jit(f, options={"memory_budget": 0.5})
+    with torch.enable_grad():
+        x = leaf(3, 4)
+        found = [torch.autograd.grad(g(x).sum(), x) for g in (jitted, f)]
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.parametrize("budget", [0, 0.5])
 @pytest.mark.parametrize("which", ["bias", "weight"])
 def test_what_eager_does_not_keep_may_change_before_the_backward_pass(which, budget):

@@ -261,3 +261,27 @@ def test_parts_of_complex_numbers_with_gaps_that_are_written_with_a_history(give
         (gradient,) = torch.autograd.grad(v.sum() * 3 + x.real.sum(), z)
         found.append((gradient.tolist(), v.tolist(), x._version, v._base is x._base))
     assert found[0] == found[1]
+
+
+def within(mode, view):
+    with mode():
+        return view()
+
+
+@pytest.mark.parametrize("first, second", [
+    (torch.inference_mode, torch.no_grad), (torch.no_grad, torch.inference_mode), (torch.inference_mode, torch.enable_grad),
+])  # fmt: skip
+def test_views_of_views_in_several_modes_that_are_written(first, second):
+    """Autograd refuses, and says of which mode."""
+
+    def program(jit):
+        @jit
+        def fn(x):
+            one = within(first, lambda: x[:, :2])
+            two = within(second, lambda: one[1:])
+            two.mul_(2)
+            return one, two
+
+        return [caught(fn, leaf(3, 3) * 1) for _ in range(2)]
+
+    same_training(program, plain=None)
