@@ -35,8 +35,6 @@ def modes_of(outputs: Sequence[TensorValue]) -> Modes | None:
     of_inputs = [f for f in fakes if f.memory.input is not None and f.view_of is not None]
     views = [f.view_of for f in of_inputs]
     noted = [_is_noted_as_inference(f) for f in of_inputs]
-    if len({*noted}) > 1 and any(f.memory.root.requires_grad for f in of_inputs):
-        raise Skip("views of an input made in inference mode, beside others")
     modes = [*(memories[n].inference for n in made), *noted]
     follows = wants_gradients(fakes)
     if all(mode is now for mode in modes) and not (now and follows):
@@ -44,6 +42,9 @@ def modes_of(outputs: Sequence[TensorValue]) -> Modes | None:
     if not any(mode is now for mode in modes) and not follows:
         return Modes(not now, now and any(view.grad for view in views), ())
     mode = now and not follows
+    differ = [f for f, m in zip(of_inputs, noted, strict=True) if m is not mode]
+    if not follows and any(f.memory.root.requires_grad for f in differ):
+        raise Skip("views of an input made in inference mode, beside what is made outside of it")
     copied = tuple([n for n in made if memories[n].inference is not mode])
     shared = [id(memory) for memory in memories.values()]
     if any(shared.count(id(memories[n])) > 1 for n in copied):

@@ -282,6 +282,13 @@ def test_views_of_views_in_several_modes_that_are_written(first, second):
             two.mul_(2)
             return one, two
 
-        return [caught(fn, leaf(3, 3) * 1) for _ in range(2)]
+        @jit
+        def beside(x):
+            one = within(first, lambda: x[:, :2])
+            new = torch.ones(3) * one.shape[1]
+            one[1:] = 5
+            return one, new
+
+        return [caught(f, leaf(3, 3) * 1) for f in (fn, beside) for _ in range(2)]
 
     same_training(program, plain=None)
