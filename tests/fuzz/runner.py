@@ -167,6 +167,8 @@ def _judged(seed: int, script: str | None, way: Way, out: Connection) -> Verdict
             found = judge(script)
     except DeviceStopped as error:
         return Verdict(seed, UNDRAWN, str(error))
+    except MemoryError:
+        raise  # whatever follows in this process lacks it, too
     except Exception as error:
         kind = f"judge: {type(error).__name__}"
         return Verdict(seed, kind, traceback.format_exc()[-2000:], script or "")
