@@ -138,15 +138,15 @@ def _only_computes(target: Any) -> bool:
 
 
 @functools.cache
-def _is_repeated_alike(target: Any) -> bool:
-    """Asked first, as most are."""
+def _can_always_be_repeated(target: Any) -> bool:
+    """Asked first, as most can."""
     if not isinstance(target, torch._ops.OpOverload):
         return True
     return _only_computes(target) and not may_draw(target)
 
 
 def _can_be_repeated(node: torch.fx.Node) -> bool:
-    if _is_repeated_alike(node.target):
+    if _can_always_be_repeated(node.target):
         return True
     if not draws(node):
         return _only_computes(node.target)

@@ -65,7 +65,7 @@ def unwrap(
     """Follow callables that only pass a call on: bound methods, partials, objects with `__call__`, modules without hooks."""
     while True:
         if isinstance(callee, BoundMethodValue):
-            callee, args = t.look(callee.func), [owner_of(t, callee), *args]
+            callee, args = t.look(callee.func), [_owner_of(t, callee), *args]
         elif isinstance(callee, PartialValue):
             args, kwargs = [*callee.args, *args], {**callee.kwargs, **kwargs}
             callee = t.look(callee.func)
@@ -83,7 +83,7 @@ def unwrap(
             return callee, args, kwargs
 
 
-def owner_of(t: Tracer, method: BoundMethodValue) -> Value:
+def _owner_of(t: Tracer, method: BoundMethodValue) -> Value:
     """What it is called on: of a jitted module's own method, found in a copy of the module's dictionary, the copy."""
     if isinstance(method.real, MethodType) and t.is_jitted(method.real.__func__):
         frame = t.frame

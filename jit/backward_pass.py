@@ -51,20 +51,27 @@ class BackwardPass:
         watched = watched or any([is_batched(gradient) for gradient in given])
         if self.plan is None or watched or (self.conditions and not self._holds(values)):
             made = self.module(*self._as_recorded(values), *given)
-        elif last and self.consume is not None:
-            values += given
-            given.clear()
-            made = self.consume(values)
         else:
-            made = self.plan(*values, *given)
-        if self._views:
-            made = tuple([alias(g) if k in self._views else g for k, g in enumerate(made)])
+            made = self._planned(self.plan, values, given, last)
         if not self.missing:
             return made
         results: list[Any] = [None] * len(piece.how.inputs)
         for k, gradient in zip(self.part.ends, made, strict=True):
             results[k] = gradient
         return results
+
+    def _planned(
+        self, plan: Plan, values: list[Any], given: list[Any], last: bool
+    ) -> tuple[Any, ...]:
+        if last and self.consume is not None:
+            values += given
+            given.clear()
+            made = self.consume(values)
+        else:
+            made = plan(*values, *given)
+        if self._views:
+            made = tuple([alias(g) if k in self._views else g for k, g in enumerate(made)])
+        return made
 
     @cached_property
     def handed(self) -> tuple[tuple[int, ...], Plan]:

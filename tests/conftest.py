@@ -32,7 +32,7 @@ def _seed():
     seed(0)
 
 
-tests = itertools.count(1)
+finished = itertools.count(1)
 
 
 @pytest.fixture(autouse=True)
@@ -41,5 +41,5 @@ def _own_heap():
     gc.freeze()
     yield
     gc.unfreeze()
-    if next(tests) % 500 == 0:
+    if next(finished) % 500 == 0:
         gc.collect()

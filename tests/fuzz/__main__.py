@@ -10,8 +10,6 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
-from tests.ops.undefined import without_thread_caches
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
@@ -46,6 +44,8 @@ def main() -> None:
         "--avoid", default="", help="regular expression: templates that it is found in are left out"
     )
     options = parser.parse_args()
+    from tests.ops.undefined import without_thread_caches
+
     without_thread_caches()
     os.environ["FUZZ_DEVICE"] = options.device
     os.environ.setdefault("FRAMELOOM_VERIFY", "1")
