@@ -32,6 +32,9 @@ int tensor_offset_divides(PyObject *object, int64_t by);
 /* Whether autograd adds gradients up in its `grad`. */
 int tensor_accumulates(PyObject *object);
 PyObject *accumulates(PyObject *module, PyObject *object); /* for Python */
+/* Whether it holds a history, which that of a view whose base has got one since is made of by whoever looks
+ * at it. */
+int tensor_has_history(PyObject *object);
 PyObject *tensor_layout(PyObject *module, PyObject *args); /* for Python */
 PyObject *tensors_where(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *tensors_lie(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
@@ -58,6 +61,7 @@ typedef struct {
     int keys, dtype, ndim, sizes, strides, storage, storage_offset, autograd_meta;
     int storage_data;  /* of the data pointer in a storage */
     int requires_grad; /* of the flag in the autograd data; -1 unknown */
+    int history;       /* of the node of the history in there; -1 unknown */
     PyTypeObject *tensor_type;
     PyObject *torch; /* the module */
     TensorFlag requires_grad_flag, is_leaf_flag;
@@ -117,6 +121,7 @@ typedef enum {
     CHECK_OFFSET,
     CHECK_OFFSET_MULTIPLE,
     CHECK_ACCUMULATES,
+    CHECK_HISTORY,
     CHECK_UNCHANGED,
     CHECK_OUTCOME,
     CHECK_SIZES,

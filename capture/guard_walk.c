@@ -262,6 +262,8 @@ static inline int check(const Step *step, PyObject **values) {
         return tensor_offset_divides(object, step->number);
     case CHECK_ACCUMULATES:
         return tensor_accumulates(object);
+    case CHECK_HISTORY:
+        return tensor_has_history(object);
     case CHECK_UNCHANGED:
         return tensor_unchanged(step->object, step->number, object);
     case CHECK_OUTCOME:

@@ -44,6 +44,7 @@ static const struct {
       {"storage_offset", CHECK_OFFSET},
       {"storage_offset_multiple", CHECK_OFFSET_MULTIPLE},
       {"accumulates", CHECK_ACCUMULATES},
+      {"has_history", CHECK_HISTORY},
       {"no_class_attr", CHECK_NO_CLASS_ATTR},
       {"returns", CHECK_RETURNS},
       {"subclass", CHECK_SUBCLASS},

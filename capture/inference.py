@@ -34,7 +34,7 @@ def modes_of(outputs: Sequence[TensorValue]) -> Modes | None:
     # Autograd notes of views of inputs, too, in which mode they were made, and says so where it refuses a write.
     of_inputs = [f for f in fakes if f.memory.input is not None and f.view_of is not None]
     views = [f.view_of for f in of_inputs]
-    noted = [_is_noted_as_inference(f) for f in of_inputs]
+    noted = [is_noted_as_inference(f) for f in of_inputs]
     modes = [*(memories[n].inference for n in made), *noted]
     follows = wants_gradients(fakes)
     if all(mode is now for mode in modes) and not (now and follows):
@@ -54,7 +54,7 @@ def modes_of(outputs: Sequence[TensorValue]) -> Modes | None:
     return Modes(mode, follows, copied)
 
 
-def _is_noted_as_inference(view: Any) -> bool:
+def is_noted_as_inference(view: Any) -> bool:
     """A view of a view that was made in inference mode counts as made there."""
     while (of := view.view_of) is not None:
         if of.inference:

@@ -1,7 +1,8 @@
 """Results of an op without a rule, on tensors of which sizes vary: its meta kernel is asked for several sizes, and what all of the answers fit is taken.
 
 Each dimension of a result is a constant or one of a few expressions of the arguments' sizes, and memory lies in one order of the dimensions for all sizes.
-Sizes of 1 are among those tried, and each size is another number each time; where the answers do not fit, or the kernel refuses one, the sizes are settled.
+Sizes of 1 are among those tried, and each size is another number each time; where the answers do not fit, or fit several expressions, or the kernel refuses
+one, the sizes are settled.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from frameloom.errors import let_mistakes_through
 from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated, late_in, surely_positive
 
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+LARGE = 1000  # beyond bounds that programs have
+BESIDE_BOUNDS = (1, 2, 3, 60, LARGE)
 MOST = 4  # symbols
 
 
@@ -42,7 +45,7 @@ def by_trials(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any]) -> A
     candidates = _candidates(numbers)
     results = []
     for k in range(len(form)):
-        made = _fitting([(at, found[k]) for at, found in trials], candidates)
+        made = _fitting([(at, found[k]) for at, found in trials], candidates, symbols)
         if made is None:
             return None
         results.append(made)
@@ -87,7 +90,7 @@ def _assignments(symbols: Sequence[Symbol]) -> list[Callable[[Symbol], int]]:
     values = [[s.hint for s in symbols]]
     values += [[PRIMES[(5 * j + 3 * k) % len(PRIMES)] for k in range(count)] for j in range(4)]
     values += [[1 if k == j else n for k, n in enumerate(values[1])] for j in range(count)]
-    values.append([1] * count)
+    values += [[1] * count, [LARGE + n for n in values[1]]]
     return [dict(zip(symbols, v, strict=True)).__getitem__ for v in values]
 
 
@@ -114,22 +117,34 @@ def _candidates(numbers: Sequence[Size]) -> list[Int]:
 
 
 def _fitting(
-    trials: Sequence[tuple[Callable[[Symbol], int], torch.Tensor]], candidates: Sequence[Int]
+    trials: Sequence[tuple[Callable[[Symbol], int], torch.Tensor]],
+    candidates: Sequence[Int],
+    symbols: Sequence[Symbol],
 ) -> torch.Tensor | None:
     first = trials[0][1]
     if any(t.dim() != first.dim() or t.dtype != first.dtype for _, t in trials):
         return None
     shape: list[Int] = []
     for d in range(first.dim()):
-        sizes = [first.shape[d]] if len({t.shape[d] for _, t in trials}) == 1 else candidates
-        n = next((n for n in sizes if all(evaluated(n, at) == t.shape[d] for at, t in trials)), None)  # fmt: skip
-        if n is None:
+        fits = [
+            n
+            for n in (first.shape[d], *candidates)
+            if all(evaluated(n, at) == t.shape[d] for at, t in trials)
+        ]
+        if not fits or not _are_one(fits, symbols):
             return None
-        shape.append(n)
+        shape.append(fits[0])
     for order in dict.fromkeys(_order(t) for _, t in trials):
         if all(t.stride() == dense_strides(t.shape, order) for _, t in trials):
             return empty_strided(shape, dense_strides(shape, order), first.dtype)
     return None
+
+
+def _are_one(fits: Sequence[Int], symbols: Sequence[Symbol]) -> bool:
+    """Whether they are one number for all sizes.  Sizes with a bound, as `x[:2]` has, may be the same in all trials."""
+    points: Iterable[tuple[int, ...]] = itertools.product(BESIDE_BOUNDS, repeat=len(symbols))
+    ways = [dict(zip(symbols, p, strict=True)).__getitem__ for p in points] if fits[1:] else ()
+    return all(len({evaluated(n, at) for n in fits}) == 1 for at in ways)
 
 
 def _order(t: torch.Tensor) -> tuple[int, ...]:

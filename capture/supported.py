@@ -33,7 +33,12 @@ def check_supported(tensor: torch.Tensor) -> None:
 
 def _check_history(view: torch.Tensor) -> None:
     """Where its base was written to, autograd makes that of a view anew, or refuses any use of one that was made without gradients, or with others by
-    one op.  The Fake knows nothing of that, and what nobody uses of the result would be left out."""
+    one op.  The Fake knows nothing of that, and what nobody uses of the result would be left out.
+
+    A view is still a leaf to which nothing may be written, where nobody has looked at it since its base got a history.  Nor do we look then."""
+    holds_none, base = torch.ops.aten.is_leaf.default, view._base
+    if torch.is_grad_enabled() and holds_none(view) and base is not None and not holds_none(base):
+        raise Break("autograd", "a view that was made before its base got a history")
     try:
         _ = view.grad_fn
     except RuntimeError as error:

@@ -272,6 +272,13 @@ int tensor_accumulates(PyObject *object) {
     return ask(&torch_header.is_leaf_flag, object) == 1;
 }
 
+int tensor_has_history(PyObject *object) {
+    if (!PyObject_TypeCheck(object, torch_header.tensor_type)) return 0;
+    if (!torch_header.raw || torch_header.history < 0) return ask(&torch_header.is_leaf_flag, object) == 0;
+    const char *meta = autograd_meta_of(object);
+    return meta != NULL && word(meta + torch_header.history) != 0;
+}
+
 PyObject *accumulates(PyObject *Py_UNUSED(module), PyObject *object) {
     if (torch_header_ready() < 0) return NULL;
     return PyBool_FromLong(tensor_accumulates(object));

@@ -156,6 +156,29 @@ static int find_autograd(PyObject *tensor, char *impl) {
     return 0;
 }
 
+/* The word in the autograd data of a result that points to what the object for Python, of a node, holds. */
+static int find_history(PyObject *tensor) {
+    torch_header.history = -1;
+    if (set_requires_grad(tensor, Py_True) < 0) return -1;
+    PyObject *result = PyObject_CallMethod(tensor, "exp", NULL);
+    PyObject *node = result ? PyObject_GetAttrString(result, "grad_fn") : NULL;
+    if (node != NULL && node != Py_None) { /* None with gradients off */
+        const char *impl = *(char **)((char *)result + OBJECT_IMPL);
+        const char *meta = *(char **)(impl + torch_header.autograd_meta);
+        int64_t held = *(int64_t *)((char *)node + sizeof(PyObject)), found = 0;
+        int span = own_span(meta, META_SPAN);
+        for (int offset = 8; offset < span; offset += 8) {
+            if (*(int64_t *)(meta + offset) != held) continue;
+            torch_header.history = offset;
+            found++;
+        }
+        if (found != 1) torch_header.history = -1;
+    }
+    Py_XDECREF(node);
+    Py_XDECREF(result);
+    return node ? set_requires_grad(tensor, Py_False) : -1;
+}
+
 static int find_offsets(Sample *samples) {
     TorchHeader *header = &torch_header;
     for (int i = 0; i < SAMPLES; i++)
@@ -187,6 +210,7 @@ static int find_offsets(Sample *samples) {
             header->storage_data = offset;
     if (header->storage_data < 0) return 0;
     if (find_autograd(samples[0].tensor, samples[0].impl) < 0) return -1;
+    if (header->autograd_meta >= 0 && find_history(samples[0].tensor) < 0) return -1;
     return header->autograd_meta >= 0;
 }
 

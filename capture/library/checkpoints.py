@@ -16,6 +16,7 @@ import torch.utils.checkpoint as checkpoints
 from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import is_inference
+from frameloom.capture.inference import is_noted_as_inference
 from frameloom.capture.library.watched import Watched
 from frameloom.capture.regions import REGION, Region, Stretch
 from frameloom.capture.saved import is_view
@@ -57,8 +58,10 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     last = t.recorder.graph._root.prev
     first = torch._C._autograd._get_sequence_nr()
     given_tensors = [v.fake for v in map(t.look, rest) if isinstance(v, TensorValue)]
-    if torch.is_inference_mode_enabled() or any(map(is_inference, given_tensors)):
-        # It saves its arguments, and one of its own, and autograd refuses.
+    if torch.is_inference_mode_enabled() or any(
+        is_inference(f) or is_noted_as_inference(f) for f in given_tensors
+    ):
+        # It saves its arguments, and one of its own, and autograd refuses.  A view it refuses where its base is changed, before it looks at the count.
         raise left_to_python(" with inference tensors")
     t.regions.append(reentrant)
     try:

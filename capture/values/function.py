@@ -6,12 +6,20 @@ How a call is carried out (interpreted, recorded, evaluated, or a break) is deci
 from __future__ import annotations
 
 from functools import _lru_cache_wrapper, partial
-from types import CellType, CodeType, FunctionType, MethodType
+from types import (
+    BuiltinMethodType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.opcodes import PY312
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import BY_VALUE, is_constant
+from frameloom.capture.values.const import BY_VALUE, ConstValue, is_constant
 from frameloom.capture.values.identity import identity_key
 from frameloom.errors import Break
 
@@ -319,8 +327,10 @@ class BoundMethodValue(Value):
         self.real = real
 
     def type(self) -> type:
-        is_bound_by_c = isinstance(self.func, BuiltinValue) and is_descriptor(self.func.real)
-        return type([].append) if is_bound_by_c else MethodType
+        if not isinstance(self.func, BuiltinValue) or not is_descriptor(self.func.real):
+            return MethodType
+        is_slot = isinstance(self.func.real, WrapperDescriptorType)
+        return MethodWrapperType if is_slot else BuiltinMethodType
 
     def describe(self) -> str:
         return f"{self.owner.describe()}.{getattr(self.func, 'name', '?')}"
@@ -345,8 +355,17 @@ class BoundMethodValue(Value):
             return t.look(self.func)
         if name == "__class__":
             return t.pinned(self.type())
-        if not hasattr(self.type(), name) and not isinstance(self.func, FunctionValue):
-            text = f"'{self.type().__name__}' object has no attribute '{name}'"
+        kind = self.type()
+        if name == "__module__" and kind is BuiltinMethodType:
+            return ConstValue(None)
+        if name == "__qualname__" and kind is BuiltinMethodType:
+            owner = t.look(self.owner)
+            of = owner.real if isinstance(owner.real, type) else owner.type()
+            return t.from_python(f"{of.__qualname__}.{self.func.real.__name__}")
+        is_without = name == "__module__" and kind is MethodWrapperType
+        is_told = hasattr(kind, name) or isinstance(self.func, FunctionValue)
+        if is_without or not is_told:
+            text = f"'{kind.__name__}' object has no attribute '{name}'"
             return t.raise_(AttributeError, text)
         return self.func.getattr(t, name)
 

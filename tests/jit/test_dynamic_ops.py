@@ -241,3 +241,21 @@ def test_packed_sequences_by_name():
         for sizes in ([3, 3, 2], [3, 2, 2, 1], [3, 1]):
             given = torch.randn(sum(sizes), 3), torch.tensor(sizes), torch.zeros(1, 3, 4)
             same(compiled(*given)[0], fn(*given)[0])
+
+
+BOUNDED = [lambda v: v[:2], lambda v: v[-1:], lambda v: v.new_ones(max(50, v.numel())), lambda v: v[: max(1, v.numel() // 2)]]  # fmt: skip
+JOINED = [torch.block_diag, torch.kron, torch.cartesian_prod]
+
+
+@pytest.mark.parametrize("op", JOINED)
+@pytest.mark.parametrize("b", BOUNDED)
+@pytest.mark.parametrize("a", BOUNDED)
+def test_sizes_with_bounds_that_are_the_same_up_to_there(a, b, op):
+    def fn(x, z):
+        made = op(a(x.flatten()), b(z.flatten()))
+        return made.shape, made.numel(), made
+
+    jitted = jit(fn)
+    for sizes in ((16, 9), (6, 1), (64, 45), (90, 3), (2, 2)):
+        x, z = map(rand, sizes)
+        same(jitted(x, z), fn(x, z))

@@ -407,3 +407,33 @@ def test_a_view_says_that_it_is_a_leaf_only_because_its_base_is(fn):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the gradient of what is no leaf
         same_training(program, plain=None)
+
+
+LOOKED_AT = {
+    "": lambda x, z, w: z.add_(1),
+    "in front": lambda x, z, w: (x.add_(w), z.sigmoid_())[1],
+    "read": lambda x, z, w: (z * 2, z.add_(1))[1],
+    "without gradients": lambda x, z, w: torch.no_grad()(z.add_)(1) * 2,
+    "in front of a change": lambda x, z, w: (z.add_(1), x.set_(w.exp()), z + 1)[2],
+}
+
+
+@pytest.mark.parametrize("given", [["now"], ["before"], ["looked at", "before"]])
+@pytest.mark.parametrize("fn", LOOKED_AT.values(), ids=LOOKED_AT)
+def test_a_view_whose_base_got_a_history_is_a_leaf_until_somebody_looks(fn, given):
+    def seen(side):
+        found = []
+        for when in given * 2:
+            x, w = torch.ones(3, 4), torch.full((3, 4), 2.0, requires_grad=True)
+            z = x.t() if when != "now" else None
+            x.mul_(w)
+            z = x.t() if z is None else z
+            assert when != "looked at" or not z.is_leaf
+            for _ in range(2):
+                found += [caught(side, x, z, w), z.requires_grad, x._version]
+                found.append(torch.ops.aten.is_leaf.default(z))  # does not look
+        return [(t.tolist(), t.grad_fn is None) if torch.is_tensor(t) else t for t in found]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of calls that run as plain Python
+        assert seen(frameloom.jit(fn)) == seen(fn)

@@ -474,3 +474,19 @@ def test_inference_tensors_cannot_be_saved(mode, given, reentrant):
         return (told.requires_grad, told.is_inference()) if torch.is_tensor(told) else told
 
     assert seen(frameloom.jit(fn)) == seen(fn)
+
+
+def test_a_view_made_in_inference_mode_whose_base_is_changed():
+    def fn(y):
+        with torch.inference_mode():
+            view = y.T
+        return checkpoint(lambda q: (q * y).tanh(), view, use_reentrant=False)
+
+    def seen(side):
+        y = torch.ones(2, 2).requires_grad_()
+        result = side(y)
+        with torch.no_grad():
+            y.add_(1)
+        return caught(result.sum().backward)
+
+    assert seen(frameloom.jit(fn)) == seen(fn)

@@ -8,7 +8,7 @@ import pytest
 from tests.programs.against_python import LOG, X, differences
 
 SCOPE = """
-import copy, copyreg, datetime, functools, inspect, operator, types
+import copy, copyreg, datetime, functools, inspect, operator, types, torch
 from collections import OrderedDict, defaultdict, namedtuple
 from tests.programs.against_python import LOG
 class LenBig:
@@ -125,6 +125,10 @@ PROGRAMS = [
     # functions and methods
     "m = types.MethodType(len, [1, 2]); return y, m(), type(m).__name__, m.__self__, m.__func__ is len",
     "o = Named(); o.f = types.MethodType(len, 'abc'); return y, o.f()", "[].append.__func__; return y", "return y, [].append.__class__.__name__",
+    "return y, [[getattr(m, n, 'none') for n in ('__module__', '__name__', '__qualname__', '__objclass__', '__func__', '__code__', '__text_signature__')] for m in (y.add_, (1).bit_length, 'a'.upper, dict.fromkeys, type('L', (list,), {})().append)]",
+    "return y, [[getattr(m, n, 'none') for n in ('__module__', '__name__', '__qualname__', '__objclass__', '__func__', '__code__', '__text_signature__')] for m in (y.__add__, (1).__add__, [1].__len__)]",
+    "return y, [type(m).__name__ for m in (y.add_, y.__add__, (1).__add__, [1].__len__, {}.get, dict.fromkeys)]",
+    "return y, isinstance((1).__add__, types.BuiltinMethodType), type([].__len__) is types.MethodWrapperType, torch.no_grad()(y.mul)(2)",
     "def h(): pass\nreturn y, h.__class__.__name__, type(h).__name__", "return y, Named.say.__class__.__name__",
 ]  # fmt: skip
 
