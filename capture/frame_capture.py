@@ -10,6 +10,8 @@ import weakref
 from types import FunctionType
 from typing import Any
 
+import torch
+
 from frameloom.capture import _capture, copying, library, methods, policy, rewrite
 from frameloom.capture.casts import KeepsCasts
 from frameloom.capture.frame import Broken, Frame, broken_at
@@ -151,7 +153,8 @@ class Capture:
         self.has_failed = False  # when it was told that it is being compiled
         self.tracer = Tracer(function, self.session)
         self.tracer.recorder.budget = compiler.options.memory_budget
-        if not compiler.options.freezing:  # which counts on weights that stay as they are
+        # Freezing, which needs no gradients, counts on weights that stay as they are.
+        if not compiler.options.freezing or torch.is_grad_enabled():
             self.tracer.recorder.casts.begin(self.session, getattr(compiler, "cached_cast", None))
         watch(self.tracer)
 

@@ -123,6 +123,8 @@ static PyObject *demand(Guards *guards, const Step *step) {
         return PyUnicode_FromFormat("storage offset a multiple of %zd", step->number);
     case CHECK_ACCUMULATES:
         return PyUnicode_FromString("a leaf that gradients are added up in");
+    case CHECK_HISTORY:
+        return PyUnicode_FromString("a tensor with a history");
     case CHECK_UNCHANGED:
         return PyUnicode_FromFormat("the tensor it was, at version %zd", step->number);
     case CHECK_LENGTH:
@@ -206,6 +208,7 @@ static PyObject *found_text(const Step *step, PyObject *object) {
     case CHECK_OFFSET:
     case CHECK_OFFSET_MULTIPLE:
     case CHECK_ACCUMULATES:
+    case CHECK_HISTORY:
         return PyUnicode_FromString("another");
     case CHECK_UNCHANGED:
         return PyUnicode_FromFormat("version %lld", (long long)tensor_version(object));

@@ -392,6 +392,7 @@ static int check_value(Guards *self, Step *step, PyObject *value) {
         step->object = Py_NewRef(value);
         return 0;
     case CHECK_ACCUMULATES:
+    case CHECK_HISTORY:
         return torch_header_ready();
     case CHECK_TENSOR:
         step->tensor = tensor_spec_new(value);

@@ -262,6 +262,9 @@ class Joint:
         found, needed = [], set(order)
         for k, (n, seed) in enumerate(zip(self.tangents, self.seeds, strict=True)):
             total = self.totals.get(id(self.results[n]))
+            if n in shown and total is not None and total not in needed and total is not seed.node:
+                # A Function that makes nothing of it.  Hooks of the result are called nevertheless.
+                raise Break("gradient", "a gradient of a result that no input needs")
             if n in shown and total in needed and reached_from.get(total, set()) > {k}:
                 total.meta.setdefault(TOTAL, []).append(seed.node.name)
                 found.append(n)

@@ -116,14 +116,19 @@ def ancestors(
             return None
         if len(pending) + len(order) > MAX_NODES:
             return None
-        needed = [] if node.target in FILLING else node.all_input_nodes
-        missing = [n for n in needed if n not in order and n not in known]
+        missing = [n for n in needed_by(node) if n not in order and n not in known]
         if missing:
             opened.add(node)
             pending += missing
         else:
             order[pending.pop()] = None
     return list(order)
+
+
+def needed_by(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The nodes whose values count."""
+    found = node.all_input_nodes
+    return [n for n in found if n is not node.args[0]] if node.target in FILLING else found
 
 
 def is_fixed(node: torch.fx.Node) -> bool:
@@ -159,8 +164,9 @@ def _run(
     if node.op == "get_attr":
         constant = recorder.constant(str(node.target))
         return constant if device is None else constant.to(device)
-    find = _alike if node.target in FILLING else values.__getitem__
-    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), find)
+    if node.target in FILLING and isinstance(like := node.args[0], torch.fx.Node):
+        values = {**{n: values[n] for n in needed_by(node)}, like: _alike(like)}
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
     if device is not None and kwargs.get("device") is not None:
         kwargs = {**kwargs, "device": device}
     target: Any = node.target

@@ -25,7 +25,7 @@ from frameloom.capture.shapes import (
 from frameloom.capture.shapes_at_hints import as_at_hints
 from frameloom.capture.sized import dense_strides, empty_strided, lies_channels_last
 from frameloom.capture.view_rules import expand
-from frameloom.ir.size import Int, Size
+from frameloom.ir.size import Int, Size, hint_of
 
 aten = torch.ops.aten
 
@@ -408,7 +408,8 @@ def _pad(func: Any, x: Any, pads: Sequence[Int], value: Any = 0) -> Any:
         shape[d] = shape[d] + pads[2 * k] + pads[2 * k + 1]
         if not shape[d] >= 0:
             return None
-    known = [p for p in pads if isinstance(p, int)]
+    # A part keeps the strides of what has one place; of other shapes both ways give the same.
+    known = pads if any(hint_of(n) < 2 for n in shape) else [p for p in pads if isinstance(p, int)]
     grows = any(p > 0 for p in known)
     if not grows and len(known) == len(pads):  # a part, copied as it lies
         return dense_like(empty_strided(shape, x.stride(), x.dtype))

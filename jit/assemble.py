@@ -103,6 +103,8 @@ def assemble(
             steps.append(_draw_call(step, numbers))
         elif step.target == READ:
             steps.append(ReadCall(numbers[step.args[0].buffer]))
+            for symbol, _, _ in defines(step):
+                numbers.sizes.symbol(symbol)  # also where a kernel's loop over it was none
         else:
             steps.append(_extern_call(step, numbers))
     # Autograd notices a changed tensor by its version, which a kernel's store does not touch.

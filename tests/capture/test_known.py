@@ -1,7 +1,9 @@
 """What masks hold that follow from no input."""
 
+import pytest
 import torch
 
+import frameloom
 from frameloom.capture.known import known_mask
 from frameloom.capture.record import Recorder
 from frameloom.capture.special_ops import settled_mask
@@ -51,3 +53,21 @@ def test_masks_of_attention_that_need_not_be_read():
     assert settled(lambda: torch.ones(6, 6, dtype=torch.bool).tril()) == (None, True)
     mask, is_causal = settled(lambda: torch.ones(6, 6, dtype=torch.bool).tril(1))
     assert mask is not None and not is_causal
+
+
+FILLED = [
+    torch.full_like,
+    lambda x, n: x.new_full((2,), n),
+    lambda x, n: torch.full((2,), n),
+    lambda x, n: torch.full_like(x, int(torch.ones(3).sum()) + n),
+]
+
+
+@pytest.mark.parametrize("fill", FILLED)
+def test_a_branch_on_what_is_filled_with_a_number_of_the_call(fill):
+    def fn(x, n):
+        return x * 2 if fill(x, n).sum() > 5 else x + 1
+
+    x, jitted = torch.ones(2), frameloom.jit(fn)
+    for n in (1, 2, 3, 4, 5, 6, 2.5, True):
+        assert jitted(x, n).equal(fn(x, n))

@@ -89,7 +89,7 @@ T = $t;if T.requires_grad:;    T.register_hook(lambda g: log.append(g.shape))
 T = $t;if T.requires_grad:;    T.retain_grad()
 T = Square.apply($x)
 T = Swap.apply($x, $x)[0]
-T = checkpoint(lambda q, r=$x: (q * r).tanh(), $x, use_reentrant=False)
+T = checkpoint(lambda q, r=$x.view_as($x): (q * r).tanh(), $x, use_reentrant=False)
 T = checkpoint(net, $x, use_reentrant=False)
 T = $t.detach()
 T = ($t * net.weight.sum())
@@ -119,7 +119,7 @@ if $b:;    S;else:;    S
 if $b:;    S;elif $b:;    S;else:;    S
 for k in range(clip($i, 0, 4)):;    S
 T = $t;for k in range(clip($i, 0, 4)):;    T = T + k * $i;    if k > 1:;        break;    S
-for k in items:;    S
+for k, _ in zip(items, range(40)):;    S
 for k, p in enumerate($l):;    S
 I = $i;for k in $x.shape:;    I += k * $c
 I = abs($i) % 100;while I > 2:;    I //= 2;    S

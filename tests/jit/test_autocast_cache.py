@@ -1,6 +1,7 @@
 """Casts of weights that autocast keeps until a region ends: plain PyTorch goes on with them where the weight has changed since."""
 
 import contextlib
+import functools
 import gc
 import itertools
 
@@ -509,9 +510,13 @@ def test_weights_that_stay_are_cast_in_the_graph():
     assert "ToCopy" not in {type(n).__name__.removesuffix("Backward0") for n, _ in y.grad_fn.next_functions}  # fmt: skip
 
 
+@pytest.mark.parametrize("freezing", [False, True])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.__name__)
-def test_values_and_gradients_are_those_of_plain_pytorch(scenario):
-    want, got = seen_of(scenario, lambda fn: fn), seen_of(scenario, jit)
+def test_values_and_gradients_are_those_of_plain_pytorch(scenario, freezing):
+    if freezing and scenario in (modes_inside, modes_around):
+        pytest.skip("without gradients, freezing counts on weights that stay as they are")
+    wrap = functools.partial(jit, options={"freezing": freezing})
+    want, got = seen_of(scenario, lambda fn: fn), seen_of(scenario, wrap)
     assert len(got) == len(want)
     for k, (a, b) in enumerate(zip(got, want, strict=True)):
         assert a.dtype == b.dtype and a.requires_grad == b.requires_grad, k

@@ -379,6 +379,27 @@ def test_hooks():
     same_training(program)
 
 
+def test_hooks_of_a_result_whose_gradient_goes_nowhere():
+    class Swaps(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            return y + 1, x.clone()
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return h, g
+
+    def program(jit):
+        f, z, seen = jit(lambda z, y: (t := Swaps.apply(z, y)[0], t * 2)), leaf(3), []
+        for _ in range(2):
+            t, result = f(z, torch.ones(3))
+            t.register_hook(lambda g: seen.append(g.clone()))
+            result.sum().backward()
+        return seen, facts(z)
+
+    same_training(program, plain=None)
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_in_a_checkpoint(reentrant):
     from torch.utils.checkpoint import checkpoint

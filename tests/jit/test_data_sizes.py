@@ -451,3 +451,14 @@ def test_random_programs(seed):
 @pytest.mark.parametrize("seed", range(0, 60, 12))
 def test_random_programs_in_use(seed, use):
     compared(seed, use=use)
+
+
+def test_a_number_of_the_data_that_only_a_loop_without_need_of_it_takes():
+    def fn(x, y):
+        z = torch.isin(x, y.unique())
+        y.diagonal().fill_(4)
+        return z, torch.zeros(int(x.abs().max()) % 5 + 1).amax(0)
+
+    x, jitted = torch.arange(-8, 8), frameloom.jit(fn)
+    for y in (torch.ones(4, 4), torch.arange(9.0).view(3, 3)):
+        assert all(map(torch.equal, jitted(x, y.clone()), fn(x, y.clone())))

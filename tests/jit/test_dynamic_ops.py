@@ -259,3 +259,17 @@ def test_sizes_with_bounds_that_are_the_same_up_to_there(a, b, op):
     for sizes in ((16, 9), (6, 1), (64, 45), (90, 3), (2, 2)):
         x, z = map(rand, sizes)
         same(jitted(x, z), fn(x, z))
+
+
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 2), (3, 4), (2, 1)])
+@pytest.mark.parametrize("first", [2, -1, 0])
+def test_strides_of_what_is_padded_by_a_number(first, sizes):
+    def fn(x, n):
+        y = F.pad(x, (0, n))
+        return y, y.stride()
+
+    jitted = jit(fn)
+    for n in (first, -1, 0, -2, 1):
+        if n + sizes[1] >= 0:
+            x = rand(*sizes)
+            same(jitted(x, n), fn(x, n))

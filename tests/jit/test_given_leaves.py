@@ -413,6 +413,8 @@ LOOKED_AT = {
     "": lambda x, z, w: z.add_(1),
     "in front": lambda x, z, w: (x.add_(w), z.sigmoid_())[1],
     "read": lambda x, z, w: (z * 2, z.add_(1))[1],
+    "that it is to require gradients": lambda x, z, w: z.requires_grad_() * 2,
+    "to write, then": lambda x, z, w: z.requires_grad_().add_(1),
     "without gradients": lambda x, z, w: torch.no_grad()(z.add_)(1) * 2,
     "in front of a change": lambda x, z, w: (z.add_(1), x.set_(w.exp()), z + 1)[2],
 }
