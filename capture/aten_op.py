@@ -37,6 +37,7 @@ class OpFacts:
     behaviour: str  # "write" (in place or out=), "view" or "pure"
     data_dependent: bool  # its result's value or size is asked for by Python
     resizes: bool
+    is_composite: bool  # other ops, for autograd
     takes_device: bool
     returns_list: bool
     name: str  # of its nodes
@@ -44,6 +45,7 @@ class OpFacts:
     sparse: tuple[tuple[int, str], ...]  # those that ask for a sparse gradient
 
 
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _FACTS: dict[Any, OpFacts] = {}
 SCALARS = ("number", "Optional[number]", "Tensor", "Optional[Tensor]")
 MASKED = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default)
@@ -67,6 +69,7 @@ def _read_facts(func: Any) -> OpFacts:
         behaviour=behaviour,
         data_dependent=dynamic and func not in MASKED,
         resizes=torch.Tag.inplace_view in tags,
+        is_composite=func.has_kernel_for_dispatch_key(COMPOSITE),
         takes_device=any(a.name == "device" for a in schema.arguments),
         returns_list=len(schema.returns) == 1 and str(schema.returns[0].type).endswith("[]"),
         name=f"{schema.name.partition('::')[2].strip('_')}_{func._overloadname}".lower(),

@@ -278,14 +278,36 @@ class CapturedGraph:
 
 
 def module_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> torch.fx.GraphModule:
-    """A graph as a module: its Python code is written and compiled.  `torch.ops.aten.random.from` is no Python, so it is called by another name."""
-    if any(node.target is RANDOM_FROM for node in graph.nodes):
+    """A graph as a module: its Python code is written and compiled.  `torch.ops.aten.random.from` is no Python, so it is called by another name;
+    `as_strided` counts from where inputs start, as a recording does."""
+    if any(node.target in IN_PYTHON for node in graph.nodes):
         copy = torch.fx.Graph()
-        copy.output(copy.graph_copy(graph, {}))
-        for node in copy.find_nodes(op="call_function", target=RANDOM_FROM):
-            node.target = random_from
+        copies: dict[torch.fx.Node, torch.fx.Node] = {}
+        copy.output(copy.graph_copy(graph, copies))
+        for node, made in copies.items():
+            if node.target is RANDOM_FROM:
+                made.target = random_from
+            elif node.target in STRIDED and (recorded := _recorded_offset(node)) is not None:
+                made.target, made.args = STRIDED[node.target], (recorded, *made.args)
         graph = copy
     return torch.fx.GraphModule(constants, graph)
+
+
+def _recorded_offset(node: torch.fx.Node) -> int | None:
+    """Of the tensor that is viewed, where the view has a place of its own."""
+    operand: Any = node.args[0]
+    is_given = len(node.args) == len(node.target._schema.arguments) and node.args[-1] is not None  # type: ignore[union-attr]
+    offset = operand.meta["val"].storage_offset() if is_given else None
+    return offset if isinstance(offset, int) else None
+
+
+def _counted_from(op: Callable[..., Any]) -> Callable[..., Any]:
+    def run(recorded: int, x: Any, *given: Any) -> Any:
+        *others, offset = given
+        return op(x, *others, x.storage_offset() + offset - recorded)
+
+    run.__name__ = str(op._schema.name).partition("::")[2]  # type: ignore[attr-defined]
+    return run
 
 
 def random_from(*args: Any, **kwargs: Any) -> Any:
@@ -302,6 +324,10 @@ def function_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> Callable[.
 def without_examples(captured: CapturedGraph) -> CapturedGraph:
     """For keeping: the user's tensors should not live as long as a report does."""
     return replace(captured, examples=())
+
+
+STRIDED = {op: _counted_from(op) for op in (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)}  # fmt: skip
+IN_PYTHON = (RANDOM_FROM, *STRIDED)
 
 
 def behind(ends: Iterable[T], operands: Callable[[T], Iterable[T]]) -> set[T]:

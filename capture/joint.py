@@ -184,6 +184,7 @@ class Joint:
                 forget_state(recorder.graph, n)
         position = {p: k for k, p in enumerate(placeholders)}
         from_inputs = [n for n in forward if n in saved and n in position and n not in self.copied]
+        self._check_counts(from_inputs)
         from_outputs = [n for n in forward if n in saved and n not in from_inputs]
         carried = self._carried(order, later)
         late = [self._late(c.symbol) for c in carried if c.kind == "late"]
@@ -253,6 +254,15 @@ class Joint:
             ),
             reentrant=any(r.reentrant for n in order if (r := n.meta.get(REGION)) is not None),
         )
+
+    def _check_counts(self, saved: Collection[Node]) -> None:
+        """Writes to one part of a tensor are counted for others, too, which are saved: autograd refuses the backward pass, if the write comes later."""
+        pairs = [*zip(self.recorder.placeholders, self.recorder.inputs, strict=True)]
+        written = {_storage(real) for _, (_, real, f) in pairs if f.memory.version}
+        if written and any(n in saved and _storage(real) in written for n, (_, real, _) in pairs):
+            raise Break(
+                "gradient", "inputs of one memory, of which one is saved and another written"
+            )
 
     def _note_totals(
         self, order: Collection[Node], reached_from: Mapping[Node, set[int]]
@@ -451,3 +461,7 @@ def _needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:
     """The nodes that `ends` depend on, in order."""
     seen = behind(ends, operands_of)
     return [n for n in graph.nodes if n in seen]
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata

@@ -312,10 +312,13 @@ class Recorder(TorchDispatchMode):
             return known[0]
         before, self.looks_at_data = self.snapshot(), False
         try:
-            if whole is not None:
-                result = whole(self, *args, **kwargs)
-            else:
+            if whole is None:
                 result = self.run(fn, args, kwargs)
+            elif self.inference:  # as in `run`
+                with torch.inference_mode(False), torch.no_grad():
+                    result = whole(self, *args, **kwargs)
+            else:
+                result = whole(self, *args, **kwargs)
         except (Break, Avoid):
             raise
         except Exception as error:
@@ -327,7 +330,7 @@ class Recorder(TorchDispatchMode):
                 f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
             ) from error
         check_result(result, fn)
-        if self.facts.symbols:
+        if self.facts.symbols or self.is_followed:  # a gradient may lead back from sizes met later
             called, results = (args, kwargs), (*fakes_in((result,)),)
             self.soft_sizes.called(fn, called, (*fakes_in(called),), results)
         if self.facts.soft:
@@ -488,6 +491,10 @@ class Recorder(TorchDispatchMode):
         if self.autocast and func is aten._to_copy.default:
             self.casts.note(self, args[0])
         facts = facts_of(func)
+        if (
+            facts.is_composite and func not in SPECIAL
+        ):  # one that others stand for, but for a tensor made in inference mode
+            raise Break("unsupported_op", f"{func} as one op")
         check_layouts(func, facts.sparse, args, kwargs, self.is_followed)
         if facts.data_dependent or selects_by_mask(func, args):
             return asks_for_data(self, func, args, kwargs)

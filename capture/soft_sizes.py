@@ -44,6 +44,10 @@ aten = torch.ops.aten
 # `cat` lies as its operands do only where these are channels-last.
 MOSTLY_FRESH = FRESH | {aten.cat.default}
 COPYING = frozenset({torch.repeat_interleave, torch.Tensor.repeat_interleave})
+# They take other ops where sizes are 1, whose derivatives lie otherwise.
+CONTRACTIONS = frozenset(
+    {torch.einsum, torch.tensordot, torch.nn.functional.bilinear, torch.bilinear}
+)
 # What they say of a tensor's layout the program sees at once.
 TELL_LAYOUTS = frozenset({torch.Tensor.stride, torch.Tensor.is_contiguous})
 
@@ -340,7 +344,8 @@ class SoftSizes:
         own = tuple(self._facts.soft.not_1)  # of the derivatives themselves
         pairs = zip(leaves, found, strict=True)
         doubted = [(x, g) for x, g in pairs if g is not None and not _lies_surely(g)]
-        if doubted and inputs_are_plain(self._graph):
+        takes_others = any(call.fn in CONTRACTIONS for call in self._calls)
+        if doubted and not takes_others and inputs_are_plain(self._graph):
             proven: set[torch.fx.Node] = set()
             doubted = [(x, g) for x, g in doubted if not _is_proven_plain(g, proven)]
         if not doubted:

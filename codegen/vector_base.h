@@ -211,7 +211,7 @@ template <class M, class O> FN V gather_masked(const E *p, O o, M m, V, i64 n) {
 template <int N, class O> FN V gather(const E *p, O o, V) {
   typedef __typeof__(o[0]) place;
 #if defined(__AVX512DQ__) && !defined(__clang__)
-  constexpr int known = (1 << N % 32) - 1, all = N == L ? -1 : known;
+  constexpr int known = (int)((1u << N % 32) - 1), all = N == L ? -1 : known;
   if constexpr (L == 16 && sizeof(E) == 4 && sizeof(place) == 4) return (V)__builtin_ia32_gathersiv16si(d16{}, p, (d16)o, all, 4);
   else if constexpr (L == 8 && sizeof(E) == 4 && sizeof(place) == 8) return (V)__builtin_ia32_gatherdiv16si(d8{}, p, (l8)o, all, 4);
   else if constexpr (L == 8 && sizeof(E) == 8 && sizeof(place) == 8) return (V)__builtin_ia32_gatherdiv8di(l8{}, p, (l8)o, all, 8);

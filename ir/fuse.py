@@ -286,6 +286,8 @@ def _recompute(graph: Graph) -> None:
     for number in sorted(graph.groups, reverse=True):
         group = graph.groups[number]
         for store in list(group.stores):
+            if not any(store is s for s in group.stores):
+                continue  # nobody needs it, now that another one is computed by its readers
             if store.buffer.kind is Kind.TEMP and store.buffer not in graph.mutated:
                 _try_recompute(graph, group, store)
 

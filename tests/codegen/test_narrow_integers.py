@@ -25,3 +25,17 @@ def test_bounds_beside_those_of_wider_numbers(dtype):
         x, y = torch.full(shape, 9, dtype=dtype), torch.full(shape, -9)
         for made, wanted in zip(jit(fn)(x, y), fn(x, y), strict=True):
             torch.testing.assert_close(made, wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16])
+def test_all_but_one_of_many_lanes_are_gathered(dtype):
+    def fn(x, n):
+        for part in x.split(1):
+            part.add_(n)
+
+    jitted = jit(fn, fullgraph=True)
+    for n in (1, 2):
+        a, b = torch.arange(64, dtype=dtype), torch.arange(64, dtype=dtype)
+        fn(a, n)
+        jitted(b, n)
+        assert a.equal(b)

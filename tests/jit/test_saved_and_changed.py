@@ -336,3 +336,29 @@ def test_a_pass_that_meets_what_was_changed_and_what_was_let_go_of(first, change
         return error[0], error[1][:60], x.grad
 
     same_training(program)
+
+
+PARTS = {
+    "beside": lambda base: (base[:3], base[3:]),
+    "without elements": lambda base: (base[:3], base[6:]),
+    "of the whole": lambda base: (base, base[6:]),
+    "of a detached tensor": lambda base: (base[:3], base.detach()[3:]),
+}
+AFTER = {
+    "add_": lambda x, y, w: (x * w, y.add_(1))[0],
+    "a list": lambda x, y, w: (x * w, torch._foreach_add_([y], 1))[0],
+}
+
+
+@pytest.mark.parametrize("fn", AFTER.values(), ids=AFTER)
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
+def test_a_write_to_another_part_of_what_is_saved(parts, fn):
+    def program(jit):
+        f, seen = jit(fn), []
+        for _ in range(2):
+            x, y = parts(torch.ones(6))
+            error = caught(f(x, y, leaf(1)).sum().backward)
+            seen.append((error and error[0], x._version))
+        return seen
+
+    same_training(program, plain=None)

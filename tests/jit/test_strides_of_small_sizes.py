@@ -276,3 +276,25 @@ def test_gradients_of_what_ends_in_a_view_that_only_its_function_sees(fn, shape)
         f(x, y).sum().backward()
         strides.append((x.grad.stride(), y.grad.stride()))
     assert strides[0] == strides[1]
+
+
+PRODUCTS = {
+    "einsum": lambda x, y, w: torch.einsum("ij,kj->ik", x * w.sum(), y),
+    "tensordot": lambda x, y, w: torch.tensordot(x * w.sum(), y, dims=([1], [1])),
+    "bilinear": lambda x, y, w: torch.einsum("ij,ij->i", x * w.sum(), x),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_gradients_of_products_whose_factor_is_known_before_any_size(name, dynamic):
+    fn, w = PRODUCTS[name], torch.ones(3, 3).requires_grad_()
+    jitted = jit(fn, dynamic=dynamic)
+    for rows, columns, others in ((4, 3, 4), (1, 4, 1), (1, 4, 4), (4, 4, 1)):
+        seen = []
+        for side in (jitted, fn):
+            x, y = torch.rand(rows, columns).requires_grad_(), torch.rand(others, columns)
+            x.grad = w.grad = None
+            side(x, y, w).sum().backward()
+            seen.append((x.grad.stride(), w.grad.stride()))
+        assert seen[0] == seen[1]

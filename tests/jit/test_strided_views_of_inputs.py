@@ -1,0 +1,39 @@
+"""`as_strided` counts from the start of the memory, wherever the input that it leads to starts: in plans, and where PyTorch runs the graph."""
+
+import pytest
+import torch
+
+from frameloom import jit
+from tests.jit.training import caught
+
+PARENTS = {
+    "itself": lambda z: z,
+    "element": lambda z: z[1],
+    "slice": lambda z: z[1:],
+    "view": lambda z: z.view(1, -1),
+    "detached": lambda z: z.detach(),
+    "result": lambda z: (z + 1)[1:],
+}
+WAYS = {
+    "read": lambda v: v + 1,
+    "written": lambda v: (v.add_(1), None)[1],
+    "returned": lambda v: (v.storage_offset(), v),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"backend": "eager"}, {"backend": lambda gm, _: gm}])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("parent", PARENTS.values(), ids=PARENTS)
+def test_elements_are_those_of_eager(parent, way, options):
+    for offset in ((), (0,), (1,), (3,)):
+        for size, stride in (((2,), (1,)), ((), ())):
+
+            def fn(z):
+                return way(parent(z).as_strided(size, stride, *offset))
+
+            for start in (0, 2):
+                seen = []
+                for side in (jit(fn, **options), fn):
+                    memory = torch.arange(9.0) * 100
+                    seen.append(str((caught(side, memory[start : start + 3]), memory)))
+                assert seen[0] == seen[1]
