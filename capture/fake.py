@@ -32,6 +32,10 @@ class Fake(torch.Tensor):
 
     @staticmethod
     def __new__(cls, meta: torch.Tensor, device: torch.device, requires_grad: bool = False) -> Fake:
+        if torch.is_inference_mode_enabled():
+            # A tensor made in that mode does not show of what ops a composite one consists.
+            with torch.inference_mode(False):
+                return cls(meta, device, requires_grad)
         kind = getattr(meta, "fake_class", None)  # of tensors whose sizes vary
         if kind is not None:
             sized: Fake = kind.make(meta, device, requires_grad)

@@ -312,13 +312,10 @@ class Recorder(TorchDispatchMode):
             return known[0]
         before, self.looks_at_data = self.snapshot(), False
         try:
-            if whole is None:
-                result = self.run(fn, args, kwargs)
-            elif self.inference:  # as in `run`
-                with torch.inference_mode(False), torch.no_grad():
-                    result = whole(self, *args, **kwargs)
-            else:
+            if whole is not None:
                 result = whole(self, *args, **kwargs)
+            else:
+                result = self.run(fn, args, kwargs)
         except (Break, Avoid):
             raise
         except Exception as error:

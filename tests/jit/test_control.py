@@ -239,3 +239,14 @@ print([m for m in sys.modules if m.startswith(("torch._dynamo", "torch._inductor
 """
     found = fresh.run(text, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_ops_on_the_result_of_a_branch(mode):
+    def fn(x):
+        y = torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,))
+        return y.to(torch.float64).reshape(-1).contiguous()
+
+    with mode():
+        made = frameloom.jit(fn, fullgraph=True)(torch.ones(2, 3))
+        assert made.equal(fn(torch.ones(2, 3))) and made.dtype is torch.float64
