@@ -297,7 +297,7 @@ def _recorded_offset(node: torch.fx.Node) -> int | None:
     """Of the tensor that is viewed, where the view has a place of its own."""
     operand: Any = node.args[0]
     is_given = len(node.args) == len(node.target._schema.arguments) and node.args[-1] is not None  # type: ignore[union-attr]
-    offset = operand.meta["val"].storage_offset() if is_given else None
+    offset = operand.meta["val"].storage_offset() if is_given and "val" in operand.meta else None
     return offset if isinstance(offset, int) else None
 
 

@@ -488,10 +488,6 @@ class Recorder(TorchDispatchMode):
         if self.autocast and func is aten._to_copy.default:
             self.casts.note(self, args[0])
         facts = facts_of(func)
-        if (
-            facts.is_composite and func not in SPECIAL
-        ):  # one that others stand for, but for a tensor made in inference mode
-            raise Break("unsupported_op", f"{func} as one op")
         check_layouts(func, facts.sparse, args, kwargs, self.is_followed)
         if facts.data_dependent or selects_by_mask(func, args):
             return asks_for_data(self, func, args, kwargs)
@@ -504,6 +500,8 @@ class Recorder(TorchDispatchMode):
                 self.written_parts[number] = WrittenPart.of(func, args, kwargs)
             return result
         if facts.behaviour == "view":
+            if facts.is_composite:  # others stand for it, and some of them may be no views
+                raise Break("unsupported_op", f"{func} as one op")
             return view(self, func, args, kwargs)
         if (special := SPECIAL.get(func) or special_of(func)) is not None:
             return special(self, func, args, kwargs)
