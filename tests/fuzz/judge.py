@@ -86,7 +86,7 @@ def _first_difference(text: str, name: str) -> Difference | None:
 
 def _saves_less(side: Side, got: Seen, want: Seen) -> bool:
     """With a memory budget, less is saved than eager saves: nobody looks whether that was changed."""
-    budget = side.space["OPTIONS"].get("options", {}).get("memory_budget")
+    budget = (side.space["OPTIONS"].get("options") or {}).get("memory_budget")
     return budget is not None and not got.graded and "modified by an inplace" in want.graded
 
 
