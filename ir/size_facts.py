@@ -415,9 +415,14 @@ class Facts(Ranges):
             symbol = monomial[0] if len(monomial) == 1 else None
             if abs(factor) == 1 and isinstance(symbol, Symbol) and symbol.late:
                 other = self.make({m: -c * factor for m, c in n.terms if m is not monomial})
-                if not any(a is symbol for a in atoms_of(other)):
+                # What is made of it is there before a symbol that is known later.
+                if not any(a is symbol or self._is_later(a, symbol) for a in atoms_of(other)):
                     self._replace(symbol, other)
                     return
+
+    def _is_later(self, atom: Atom, symbol: Symbol) -> bool:
+        late = late_in(self.make({(atom,): 1}))
+        return any(self.symbols.index(s) > self.symbols.index(symbol) for s in late)
 
     def is_one_softly(self, n: Int, alone: bool = False) -> bool:
         """Whether it is 1, where that a size is not becomes a condition only if it shows (capture/soft_sizes.py); `alone`: in the call's own result."""
