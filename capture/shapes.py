@@ -190,7 +190,7 @@ WRAPPING = (
 # Work on each element, which their tags do not say.
 UNTAGGED = (
     aten.floor_divide.default, aten.floor_divide.Scalar, aten.hardswish.default, aten.hardsigmoid.default, aten.mish_backward.default,
-    aten._prelu_kernel.default, aten.silu_backward.default,
+    aten._prelu_kernel.default, aten.silu_backward.default, aten.leaky_relu.default,  # which 2.11 does not tag
 )  # fmt: skip
 # Ops whose result is made by `empty_like`.
 PRESERVING = (

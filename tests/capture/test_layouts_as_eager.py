@@ -282,3 +282,20 @@ def test_sizes_of_one(name, dynamic):
         wanted, found = fn(x), frameloom.jit(fn, dynamic=dynamic)(x)
     assert (found.stride(), found.dtype) == (wanted.stride(), wanted.dtype)
     torch.testing.assert_close(found, wanted)
+
+
+ACTIVATIONS = [
+    F.leaky_relu, F.elu, F.celu, F.selu, F.hardsigmoid, F.hardtanh, F.hardswish, F.gelu, F.silu, F.mish, F.softplus, F.relu6, F.softshrink,
+    F.hardshrink, F.logsigmoid, F.softsign, F.tanhshrink,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "shape, strides", [((4, 1, 1, 1), (1, 4, 4, 4)), ((3, 1, 1, 2), (2, 7, 7, 1))]
+)
+def test_activations_of_several_sizes_of_1(shape, strides):
+    def fn(x):
+        return [f(x).stride() for f in ACTIVATIONS]
+
+    x = torch.ones(40).as_strided(shape, strides)
+    assert frameloom.jit(fn)(x) == fn(x)
