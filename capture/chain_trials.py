@@ -263,11 +263,11 @@ class _Run:
         places: dict[int, set[int]] = {}
         for f in self.sources:
             if f.memory.input is not None:
-                place = _place(self.made[id(f)])
+                place = storage_of(self.made[id(f)])
                 memory[place] = f.memory
                 places.setdefault(id(f.memory), set()).add(place)
         for f in self.chain.outputs:
-            place = _place(self._tensor(f))
+            place = storage_of(self._tensor(f))
             if memory.setdefault(place, f.memory) is not f.memory:
                 return False
             if place not in places.setdefault(id(f.memory), {place}):
@@ -297,7 +297,7 @@ class _Run:
         """Whether it is a view of a gradient that comes: where that lies otherwise, it does so, too."""
         assert self.chain.back is not None
         wanted = [f.memory is seed.memory for seed in self.chain.back.seeds]
-        return wanted == [_place(t) == _place(seed) for seed in seeds]
+        return wanted == [storage_of(t) == storage_of(seed) for seed in seeds]
 
 
 def _deciding(call: Called) -> list[Fake]:
@@ -340,7 +340,8 @@ def _is_large(f: Fake, at: Callable[[Symbol], int]) -> bool:
     return math.prod(evaluated(n, at) for n in f.shape) > SMALL
 
 
-def _place(t: torch.Tensor) -> int:
+def storage_of(t: torch.Tensor) -> int:
+    """Which one it is."""
     return t.untyped_storage()._cdata
 
 

@@ -310,6 +310,10 @@ def _counted_from(op: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+STRIDED = {op: _counted_from(op) for op in (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)}  # fmt: skip
+IN_PYTHON = frozenset({RANDOM_FROM, *STRIDED})
+
+
 def random_from(*args: Any, **kwargs: Any) -> Any:
     return RANDOM_FROM(*args, **kwargs)
 
@@ -324,10 +328,6 @@ def function_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> Callable[.
 def without_examples(captured: CapturedGraph) -> CapturedGraph:
     """For keeping: the user's tensors should not live as long as a report does."""
     return replace(captured, examples=())
-
-
-STRIDED = {op: _counted_from(op) for op in (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)}  # fmt: skip
-IN_PYTHON = (RANDOM_FROM, *STRIDED)
 
 
 def behind(ends: Iterable[T], operands: Callable[[T], Iterable[T]]) -> set[T]:

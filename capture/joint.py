@@ -17,6 +17,7 @@ import torch.fx
 
 from frameloom.capture.autograd_functions import with_functions
 from frameloom.capture.carried import Carried, SizeNodes, is_size, symbols_in
+from frameloom.capture.chain_trials import storage_of
 from frameloom.capture.fake import Fake
 from frameloom.capture.flow import TOTAL, note_leading, reach
 from frameloom.capture.functional import current
@@ -257,9 +258,12 @@ class Joint:
 
     def _check_counts(self, saved: Collection[Node]) -> None:
         """Writes to one part of a tensor are counted for others, too, which are saved: autograd refuses the backward pass, if the write comes later."""
-        pairs = [*zip(self.recorder.placeholders, self.recorder.inputs, strict=True)]
-        written = {_storage(real) for _, (_, real, f) in pairs if f.memory.version}
-        if written and any(n in saved and _storage(real) in written for n, (_, real, _) in pairs):
+        inputs = self.recorder.inputs
+        written = {storage_of(real) for _, real, f in inputs if f.memory.version}
+        if not written:
+            return
+        given = dict(zip(self.recorder.placeholders, inputs, strict=True))
+        if any(storage_of(given[n][1]) in written for n in saved):
             raise Break(
                 "gradient", "inputs of one memory, of which one is saved and another written"
             )
@@ -461,7 +465,3 @@ def _needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:
     """The nodes that `ends` depend on, in order."""
     seen = behind(ends, operands_of)
     return [n for n in graph.nodes if n in seen]
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata

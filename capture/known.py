@@ -116,7 +116,7 @@ def ancestors(
             return None
         if len(pending) + len(order) > MAX_NODES:
             return None
-        missing = [n for n in needed_by(node) if n not in order and n not in known]
+        missing = [n for n in _needed_by(node) if n not in order and n not in known]
         if missing:
             opened.add(node)
             pending += missing
@@ -125,7 +125,7 @@ def ancestors(
     return list(order)
 
 
-def needed_by(node: torch.fx.Node) -> list[torch.fx.Node]:
+def _needed_by(node: torch.fx.Node) -> list[torch.fx.Node]:
     """The nodes whose values count."""
     found = node.all_input_nodes
     return [n for n in found if n is not node.args[0]] if node.target in FILLING else found
@@ -164,9 +164,12 @@ def _run(
     if node.op == "get_attr":
         constant = recorder.constant(str(node.target))
         return constant if device is None else constant.to(device)
-    if node.target in FILLING and isinstance(like := node.args[0], torch.fx.Node):
-        values = {**{n: values[n] for n in needed_by(node)}, like: _alike(like)}
-    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+    like = node.args[0] if node.target in FILLING else None
+
+    def find(n: torch.fx.Node) -> Any:
+        return _alike(n) if n is like else values[n]
+
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), find)
     if device is not None and kwargs.get("device") is not None:
         kwargs = {**kwargs, "device": device}
     target: Any = node.target

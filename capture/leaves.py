@@ -69,10 +69,10 @@ def guard_leaf(t: Tracer, value: TensorValue) -> None:
     assert value.origin is not None
     if begins_history(value.real) and value.real.requires_grad:
         t.guards.add(value.origin, "accumulates")
-    elif not real_is_leaf(value.real):
-        t.guards.add(value.origin, "has_history")
+    elif real_is_leaf(value.real):
+        t.guards.add(value.origin.child("attr", "is_leaf"), "equal", True)
     else:
-        t.guards.add(value.origin.child("attr", "is_leaf"), "equal", real_is_leaf(value.real))
+        t.guards.add(value.origin, "has_history")
 
 
 def require_gradient(t: Tracer, value: TensorValue) -> None:

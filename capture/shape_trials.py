@@ -113,7 +113,8 @@ def _answer(
 
 def _candidates(numbers: Sequence[Size]) -> list[Int]:
     pairs = list(itertools.combinations_with_replacement(numbers, 2))
-    return [*numbers, *(n // 2 + 1 for n in numbers), *(n + m for n, m in pairs), *(n * m for n, m in pairs)]  # fmt: skip
+    found = (*numbers, *(n // 2 + 1 for n in numbers), *(n + m for n, m in pairs), *(n * m for n, m in pairs))  # fmt: skip
+    return [*dict.fromkeys(found)]  # a stride may be a product of sizes
 
 
 def _fitting(

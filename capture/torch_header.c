@@ -160,7 +160,8 @@ static int find_autograd(PyObject *tensor, char *impl) {
 static int find_history(PyObject *tensor) {
     torch_header.history = -1;
     if (set_requires_grad(tensor, Py_True) < 0) return -1;
-    PyObject *result = PyObject_CallMethod(tensor, "exp", NULL);
+    PyObject *result =
+        PyObject_CallMethod(tensor, "neg", NULL); /* saves nothing, for which hooks would be called */
     PyObject *node = result ? PyObject_GetAttrString(result, "grad_fn") : NULL;
     if (node != NULL && node != Py_None) { /* None with gradients off */
         const char *impl = *(char **)((char *)result + OBJECT_IMPL);

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import frameloom
+from tests import fresh
 from tests.jit.training import caught, facts, leaf, same_training
 
 
@@ -439,3 +440,15 @@ def test_a_view_whose_base_got_a_history_is_a_leaf_until_somebody_looks(fn, give
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of calls that run as plain Python
         assert seen(frameloom.jit(fn)) == seen(fn)
+
+
+def test_hooks_of_saved_tensors_see_nothing_of_how_tensors_are_looked_at():
+    text = """
+import torch
+seen = []
+with torch.autograd.graph.saved_tensors_hooks(seen.append, lambda t: t):
+    import frameloom
+    frameloom.jit(lambda x: x + 1)(torch.ones(3))
+print(seen)
+"""
+    assert fresh.run(text, check=True).stdout.strip() == "[]"

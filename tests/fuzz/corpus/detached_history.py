@@ -2,11 +2,10 @@
 import torch
 from tests.fuzz.support import DEVICE, ERRORS, Box, Pair, near, tensor
 
-
 class Swap(torch.autograd.Function):
+
     def forward(ctx, x, y):
         return y
-
 
 def fn(x, y, z, n, f, flag, items, parts, box, table):
     t1 = z.detach()
@@ -14,13 +13,10 @@ def fn(x, y, z, n, f, flag, items, parts, box, table):
     t4 = Swap.apply(y, x)
     x[0] = t4[1]
 
-
 def arguments_2():
     x = 1
-    y = tensor([], "complex64", 21, "stepped", grad="leaf")
-    z = tensor([4], "complex64", 22)
+    y = tensor([], 'complex64', 21, 'stepped', grad='leaf')
+    z = tensor([4], 'complex64', 22)
     return (x, y, z, 5, 0.5, True, 1, 1, 1, {})
-
-
-STEPS = [(arguments_2, "", None)]
+STEPS = [(arguments_2, '', None)]
 OPTIONS = dict()

@@ -3,19 +3,18 @@ import contextlib
 import math
 import torch
 from tests.fuzz.support import DEVICE, ERRORS, Box, Pair, near, tensor
-
-if DEVICE != "cpu":
+if DEVICE != 'cpu':
     torch.set_default_device(DEVICE)
 counter = [0]
 log = []
 
-
 class Net(torch.nn.Module):
+
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(near(torch.linspace(-1, 1, 9)).view(3, 3))
         self.bias = torch.nn.Parameter(near(torch.ones(3) / 4))
-        self.register_buffer("buf", torch.zeros(3))
+        self.register_buffer('buf', torch.zeros(3))
         self.calls = 0
 
     def forward(self, x):
@@ -24,23 +23,18 @@ class Net(torch.nn.Module):
             self.buf += 1
         return LAYER(x @ self.weight + self.bias)
 
-
 @contextlib.contextmanager
 def scope(n):
-    log.append(("in", n))
+    log.append(('in', n))
     try:
         yield n
     finally:
-        log.append(("out", n))
-
+        log.append(('out', n))
 
 def clip(n, low=0, high=5):
     return low if n < low else high if n > high else n
-
-
 net = Net()
 LAYER = torch.relu
-
 
 def fn(x, y, z, n, f, flag, items, parts, box, table):
     t1 = y
@@ -62,7 +56,7 @@ def fn(x, y, z, n, f, flag, items, parts, box, table):
     t5 = y
     t4.sub_(y.mean())
     t5.set_(z)
-    if n**2 != 5:
+    if n ** 2 != 5:
         l9 = list(t1.unbind(0))
         t10 = t5[t3.argmax() % y.shape[0]]
     else:
@@ -81,34 +75,19 @@ def fn(x, y, z, n, f, flag, items, parts, box, table):
     t18 = t12
     for k in range(clip(sorted([math.gcd(i15, len(y)), t12.shape[-1], 3])[1], 0, 4)):
         t11 = t14.masked_select(t18 > 0)
-    v19 = {"a": t3}
-    v19["a"] = v19["a"] + 1
+    v19 = {'a': t3}
+    v19['a'] = v19['a'] + 1
     i22 = len([k for k in items if k < len(y)])
     t5.as_strided((2,), (1,)).add_(i15 + (box.x is y))
     i23 = int(t11.numel() / 2) or t14.numel()
 
-
 def arguments_1():
-    x = tensor([2, 3], "float32", 10)
+    x = tensor([2, 3], 'float32', 10)
     y = x.t()
-    z = tensor([2, 1], "float32", 12)
-    return (
-        x,
-        y,
-        z,
-        3,
-        3.0,
-        True,
-        [],
-        [tensor([2, 1], "float32", 51)],
-        Box(tensor([2, 1], "float32", 71), 0),
-        {"a": tensor([2, 1], "float32", 81), "b": 2},
-    )
-
+    z = tensor([2, 1], 'float32', 12)
+    return (x, y, z, 3, 3.0, True, [], [tensor([2, 1], 'float32', 51)], Box(tensor([2, 1], 'float32', 71), 0), {'a': tensor([2, 1], 'float32', 81), 'b': 2})
 
 def change_1():
     net.float()
-
-
-STEPS = [(arguments_1, "", change_1)]
+STEPS = [(arguments_1, '', change_1)]
 OPTIONS = dict(dynamic=None)
