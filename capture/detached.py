@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +19,12 @@ from frameloom.capture.outputs import DETACH
 
 @dataclass(frozen=True)
 class Cut:
-    """A tensor by `detach`, or by `.data`; `number`: the result that it is, if it is one."""
+    """A tensor by `detach`, or by `.data`; `number`: the result that it is, if it is one; `inference`: made in inference mode."""
 
     key: int
     by_data: bool
     number: int | None
+    inference: bool
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Detached:
 
 
 def detached(outputs: Sequence[Fake], went_back: bool) -> dict[int, Detached]:
-    """Those that share memory with an input, or with each other and without histories."""
+    """Those that share memory with an input, or with each other and without histories; and those cut from a tensor made in inference mode."""
     cuts = [_cuts(fake) for fake in outputs]
     used = Counter(id(c) for some in cuts for c in some)
     memories = Counter(id(fake.memory) for fake in outputs)
@@ -47,19 +49,31 @@ def detached(outputs: Sequence[Fake], went_back: bool) -> dict[int, Detached]:
         root = fake.memory.root
         together = any(used[id(c)] > 1 for c in some)
         if fake.memory.input is None:
-            if memories[id(fake.memory)] == 1 or fake.requires_grad:
+            # Behind inference mode, `detach` gives a tensor that counts its writes, as no other view there does.
+            begins = (
+                is_inference(fake) and any(c is fake for c in some) and not fake.view_of.inference
+            )
+            if not begins and (memories[id(fake.memory)] == 1 or fake.requires_grad):
                 continue
             if root.requires_grad and has_histories and not together:  # made by all its views
                 continue
         if some and _is_told_behind(fake, some[-1]):
             steps = tuple(
-                Cut(id(c), not c.view_of.counts, n if c is fake else numbers.get(id(c)))
+                Cut(
+                    id(c),
+                    not c.view_of.counts,
+                    n if c is fake else numbers.get(id(c)),
+                    c.view_of.inference,
+                )
                 for c in some
             )
             grad = None if some[-1] is fake else fake.view_of.grad
             found[n] = Detached(steps, grad)
+        elif is_inference(fake):
+            continue
         elif not counts(fake) or (root.requires_grad and not fake.requires_grad):
-            found[n] = Detached((Cut(n, not counts(fake), n),))
+            cut = Cut(n, not counts(fake), n, fake.view_of.inference)
+            found[n] = Detached((cut,))
     return found
 
 
@@ -101,7 +115,8 @@ def _taken(outputs: tuple[Any, ...], n: int, how: Detached, made: dict[Any, Any]
         key = cut.key if cut.number is None else (cut.number,)
         if key not in made:
             tensor = _view(base, like) if k else like
-            made[key] = tensor.data if cut.by_data else tensor.detach()
+            with torch.inference_mode() if cut.inference else nullcontext():
+                made[key] = tensor.data if cut.by_data else tensor.detach()
         base = made[key]
     if how.grad is None:
         return base

@@ -240,6 +240,17 @@ def _renorm(meta: Any, *args: Any) -> Any:
     return empty(meta.shape, meta.dtype)
 
 
+def _vector_norm(
+    meta: Any, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, **options: Any
+) -> Any:
+    """Of one complex number, 2.11 says that its dimension stays."""
+    kept = 0 if not dim else x.dim() - len(dim)
+    if keepdim or meta.dim() == kept:
+        return meta
+    summed = x.meta.sum(dim)
+    return empty_strided(summed.shape, summed.stride(), meta.dtype)
+
+
 def _filled_copy(meta: Any, x: Any, *args: Any) -> Any:
     return dense_like(x.meta)
 
@@ -444,6 +455,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
         for device in ("cpu", "cuda")
     },
     **{(device, aten.renorm.default): _renorm for device in ("cpu", "cuda")},
+    **{(device, aten.linalg_vector_norm.default): _vector_norm for device in ("cpu", "cuda")},
     ("cpu", aten.angle.default): _angle,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
     ("cpu", aten.multi_margin_loss.default): _multi_margin_loss,

@@ -263,7 +263,8 @@ class Joint:
         if not written:
             return
         given = dict(zip(self.recorder.placeholders, inputs, strict=True))
-        if any(storage_of(given[n][1]) in written for n in saved):
+        # Numbers that are inputs have no tensor, so nothing is written to them.
+        if any(n in given and storage_of(given[n][1]) in written for n in saved):
             raise Break(
                 "gradient", "inputs of one memory, of which one is saved and another written"
             )

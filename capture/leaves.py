@@ -18,10 +18,11 @@ from frameloom.capture import _capture
 from frameloom.capture.aten_op import fakes_in, may_raise
 from frameloom.capture.functional import is_inference
 from frameloom.capture.values.base import Avoid
-from frameloom.errors import Break
+from frameloom.errors import Break, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.fake import Fake
+    from frameloom.capture.frame import FrameState
     from frameloom.capture.graph import CapturedGraph
     from frameloom.capture.tracer import Tracer
     from frameloom.capture.values.tensor import TensorValue
@@ -145,6 +146,19 @@ def check_that_leaves_stay_inside(t: Tracer, outputs: Sequence[TensorValue]) -> 
             if id(fake) in t.leaves:
                 raise Avoid(t.leaves[id(fake)][1])
             fake = fake.view_of and fake.view_of.parent
+
+
+def check_views_of_later_leaves(
+    outputs: Sequence[TensorValue], states: Sequence[FrameState]
+) -> None:
+    """Raises Skip where a tensor may begin a history behind the graph, of which that gives a view that something was written to: autograd has
+    such a view follow its base then, and tells it by the writes that it counts since the view was made.  A graph makes it behind them."""
+    if not any("requires_grad_" in state.code.co_names for state in states):
+        return
+    for value in outputs:
+        view: Any = value.fake.view_of
+        if view is not None and view.version < value.fake.memory.version:
+            raise Skip("a view that was written to, and requires_grad_() behind it")
 
 
 def leaves_or(t: Tracer, cause: Exception) -> Exception:

@@ -34,7 +34,12 @@ from frameloom.capture.inference import Modes, modes_of, run_in_modes
 from frameloom.capture.instr import argument_names, assemble, decode
 from frameloom.capture.late_sizes import assumed, avoid_late, checks_sizes
 from frameloom.capture.leave import Leaver, frame_spec
-from frameloom.capture.leaves import check_that_leaves_stay_inside, leaves_or, turning_on
+from frameloom.capture.leaves import (
+    check_that_leaves_stay_inside,
+    check_views_of_later_leaves,
+    leaves_or,
+    turning_on,
+)
 from frameloom.capture.lifetime import Lifetimes
 from frameloom.capture.outside import ArrayOrigin, with_arrays
 from frameloom.capture.rebuild import Rebuilder, reachable, settled, tensors_in
@@ -252,6 +257,7 @@ def entry_for_break(capture: Capture, broken: Broken) -> Any:
         for value in _state_values(state, spec)
     ]
     piece = Piece(capture, needed, set(), False)
+    check_views_of_later_leaves(piece.outputs, states)
     piece.by_identity = broken.cause.kind == "identity"
     if not goes_on_in_a_loop(capture, states):
         capture.compiler.add_break(breaks.report(broken.cause, broken.where))

@@ -291,8 +291,9 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
     Source: `reorder_dimensions` and `compute_fast_setup_type` of ATen's TensorIterator.
     """
     first = tensors[0]
-    if alike and all(t.is_contiguous() for t in tensors):
-        return strides_of(shape)
+    # Where there are no elements, everything counts as contiguous.
+    if alike and (all(t.is_contiguous() for t in tensors) or any(map(_is_zero_here, shape))):
+        return strides_of(tuple(map(resolved, shape)))
     last = torch.channels_last
     if alike and len(shape) == 4 and all(t.is_contiguous(memory_format=last) for t in tensors):
         return list(dense_strides(shape, (1, 3, 2, 0)))
@@ -377,6 +378,16 @@ def _in_order(shape: Sequence[Int], strides: Sequence[Int]) -> bool:
 
 def _is_zero(n: Int) -> bool:
     return not isinstance(n, Size) and n == 0
+
+
+def _is_zero_here(n: Int) -> bool:
+    """Whether it is 0 in the captured call, which then is a condition; that it is not becomes one only if it shows."""
+    if not isinstance(n, Size):
+        return n == 0
+    if hint_of(n) == 0 and not late_in(n):
+        return bool(n.facts.is_zero(n))
+    n.facts.not_0_softly(n)
+    return False
 
 
 def _is_one(n: Int) -> bool:

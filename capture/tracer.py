@@ -69,6 +69,7 @@ MAX_STEPS = 500_000  # of one capture
 STEPS_PER_TENSOR = 100
 MAX_IDLE_STEPS = 50_000  # without any tensor operation: such code is faster run than followed
 MAX_TORCH_CALLS = 20_000
+MAX_TENSORS = 100_000
 MAX_DEPTH = 60
 
 
@@ -538,6 +539,8 @@ class Tracer:
         self.torch_calls += 1
         if self.torch_calls > MAX_TORCH_CALLS:
             self._too_large(f"more than {MAX_TORCH_CALLS} calls of PyTorch")
+        if len(self.recorder.fakes) > MAX_TENSORS:  # one call may give thousands of pieces
+            self._too_large(f"more than {MAX_TENSORS} tensors")
         self.step_limit = min(MAX_STEPS, self.steps + MAX_IDLE_STEPS)
 
     def count_step(self) -> None:

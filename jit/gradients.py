@@ -396,7 +396,9 @@ def _still_as_saved(context: Any, missing: frozenset[int], whole: bool) -> list[
         return None
     changed = {k for k, (_, is_changed) in zip(places, left, strict=False) if is_changed}
     context.changed = changed
-    if torch.is_grad_enabled() or not changed.isdisjoint(piece.reads(missing, whole)):
+    # Op by op, all is computed anew, of the inputs.
+    inputs = range(len(how.saved_inputs) if torch.is_grad_enabled() else 0)
+    if not changed.isdisjoint(piece.reads(missing, whole)) or not changed.isdisjoint(inputs):
         return None
     return [tensor for tensor, _ in left[: len(places)]]
 

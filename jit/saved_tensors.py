@@ -6,7 +6,8 @@ PyTorch 2.13 says so.  Where it does not, as 2.11, hooks get hold of what is sav
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ def entries(
     known = dict(zip(places, versions, strict=True))
     if TELLS:
         return [
-            (s.data, s.data._version != known[k] if k in known else _is_refused(s.unpack))
+            (s.data, s.data._version != known[k]) if k in known else _unpacked(s)
             for k, s in enumerate(left)
         ]
     packed = [one() for one in context.packed]
@@ -53,7 +54,11 @@ def entries(
             return None
         # What is saved holds them, for as long as it is saved.
         context.packed = [weakref.ref(one) for one in packed]
-    return [(one.tensor, one.is_changed) for one in packed]
+    changed = [one.is_changed for one in packed]
+    with ExitStack() as stack:
+        for one in packed:
+            stack.enter_context(one.whatever_it_is())
+        return [*zip(context.saved_tensors, changed, strict=True)]  # with their histories
 
 
 class _Packed:
@@ -63,6 +68,7 @@ class _Packed:
 
     def __init__(self, version: int) -> None:
         self.version = version
+        self.is_asked = True
 
     def pack(self, tensor: torch.Tensor) -> _Packed:
         self.tensor = tensor
@@ -72,19 +78,27 @@ class _Packed:
     def is_changed(self) -> bool:
         return self.tensor._version != self.version
 
+    @contextmanager
+    def whatever_it_is(self) -> Iterator[None]:
+        """Within, nobody asks whether it was changed."""
+        self.is_asked = False
+        try:
+            yield
+        finally:
+            self.is_asked = True
+
 
 def _as_it_was(packed: _Packed) -> torch.Tensor:
-    if packed.is_changed:
+    if packed.is_asked and packed.is_changed:
         raise RuntimeError(changed(packed.tensor, packed.version))
     return packed.tensor
 
 
-def _is_refused(unpack: Callable[[], object]) -> bool:
+def _unpacked(saved: Any) -> Entry:
     try:
-        unpack()
+        return saved.unpack(), False
     except RuntimeError:
-        return True
-    return False
+        return saved.data, True
 
 
 def changed(tensor: torch.Tensor, version: int) -> str:

@@ -270,6 +270,8 @@ OF_ONE = {
     "parts put back into nothing": (lambda x: x.select_scatter(x[0] * 2, 0, 0), at((2, 0, 3), (0, 1, 1))),
     "a diagonal put back into nothing": (lambda x: x.diagonal_scatter(x.diagonal() * 2), at((2, 0), (0, 1))),
     "in place": (lambda x: x.clone().digamma_(), at((1, 3, 1), (7, 1, 9))),
+    "norm of one complex number": (lambda x: torch.linalg.vector_norm(x, 2, -1), at((3, 1), (1, 7), torch.complex64)),
+    "norm of complex numbers": (lambda x: torch.linalg.vector_norm(x, 1, (0, 1)), at((1, 1), (9, 7), torch.complex64)),
     "logits": (lambda x: F.binary_cross_entropy_with_logits(x, at((3, 1), (1, 7)), reduction="none"), at((3, 1), (1, 1))),
 }  # fmt: skip
 
@@ -299,3 +301,20 @@ def test_activations_of_several_sizes_of_1(shape, strides):
 
     x = torch.ones(40).as_strided(shape, strides)
     assert frameloom.jit(fn)(x) == fn(x)
+
+
+PARTS = {
+    "two": lambda x: x[:, 1:] - x[:, :-1],
+    "three": lambda x: torch.addcmul(x[:, 1:], x[:, 1:], x[:, :-1]),
+    "rows": lambda x: torch.where(x[1:] > 0, x[1:], x[:-1]),
+    "two dtypes": lambda x: torch.maximum(x[:, 1:].double(), x[:, :-1]),
+    "diff": lambda x: x.diff(),
+}
+
+
+@pytest.mark.parametrize("first", [torch.ones(2, 5)[:, 1:4], torch.ones(3, 2).t()])
+@pytest.mark.parametrize("fn", PARTS.values(), ids=PARTS)
+def test_parts_that_lose_their_elements_where_sizes_vary(fn, first):
+    jitted = jit(fn)
+    for x in (first, torch.ones(1, 4).t(), torch.ones(3, 4).t(), torch.ones(4, 1).t()):
+        torch.testing.assert_close(jitted(x), fn(x), check_stride=True)

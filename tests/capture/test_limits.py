@@ -12,6 +12,7 @@ X = torch.ones(2)
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(tracer, "MAX_TORCH_CALLS", 50)
+    monkeypatch.setattr(tracer, "MAX_TENSORS", 200)
     monkeypatch.setattr(tracer, "MAX_IDLE_STEPS", 500)
     monkeypatch.setattr(record_views, "MAX_VIEWS", 20)
 
@@ -28,6 +29,16 @@ def test_many_operations():
         and "try: " in reason
         and "test_limits.py" in reason
     )
+
+
+def test_many_pieces():
+    def f(x):
+        for _ in range(30):
+            y = x.expand(20).unbind()[-1]
+        return y + 1
+
+    (reason,) = captured(f, torch.ones(1), graphs=0).plain
+    assert "more than 200 tensors" in reason and "try: " in reason
 
 
 def test_endless_loop_of_operations():

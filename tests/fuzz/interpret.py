@@ -95,8 +95,8 @@ class _Plan:
     def __init__(self, program: Program, captured: CapturedGraph, sources: Sequence[Any]) -> None:
         self.program = program
         self.restarts = captured.restarts
-        self.views = captured.views
         self.repeated = captured.repeated
+        self.bases = _bases(program.outputs, program.inputs, captured.repeated, captured.views)
         self.recorded_views = captured.recorded_views
         run: Any = lambda *inputs: interp.run(program, inputs)
         if sources:
@@ -120,23 +120,45 @@ class _Plan:
                 raise _capture.RunPlainly(error) from None
         given = dict(zip(self.program.inputs, inputs, strict=True))
         found: list[Any] = []
-        bases: dict[View, Any] = {}
-        shown: set[View] = set()  # of which the program has the base itself
+        bases: dict[Buffer, Any] = {}
         for k, (o, m) in enumerate(zip(self.program.outputs, made, strict=True)):
             if isinstance(o, View) and k in self.repeated:
                 found.append(found[self.repeated[k]])
                 continue
             with torch.set_grad_enabled(k in self.recorded_views and torch.is_grad_enabled()):
-                if not isinstance(o, View) or o.buffer in given:
+                if not isinstance(o, View) or o.buffer not in self.bases:
                     found.append(_output(o, m, given))
                     continue
-                base = bases.setdefault(o, _output(o, m, given))  # views count their writes with it
-                if k in self.views or o in shown:
-                    found.append(_view_of(base))
-                else:
-                    found.append(base)
-                    shown.add(o)
+                number = self.bases[o.buffer]
+                if o.buffer not in bases:
+                    bases[o.buffer] = _all_of(m) if number is None else _output(o, made[number], {})
+                base = bases[o.buffer]
+                found.append(base if k == number else _output(o, m, {o.buffer: base}))
         return tuple(found)
+
+
+def _bases(
+    outputs: Sequence[Any], inputs: Sequence[Buffer], repeated: Any, views: Any
+) -> dict[Buffer, int | None]:
+    """The memory of results that are views of one tensor: which of them that is, or None where nobody sees it."""
+    sharing: dict[Buffer, list[int]] = {}
+    for k, o in enumerate(outputs):
+        if isinstance(o, View) and k not in repeated and o.buffer not in inputs:
+            sharing.setdefault(o.buffer, []).append(k)
+    return {
+        buffer: next((k for k in some if k not in views and _is_whole(outputs[k])), None)
+        for buffer, some in sharing.items()
+        if len(some) > 1 or some[0] in views
+    }
+
+
+def _is_whole(o: View) -> bool:
+    shape, strides = o.buffer.shape, o.buffer.strides
+    return (o.shape, o.strides, o.offset, o.torch_dtype, o.bits) == (shape, strides, 0, None, ())
+
+
+def _all_of(made: torch.Tensor) -> torch.Tensor:
+    return made.data.new_empty(0).set_(made.untyped_storage())  # type: ignore[call-overload]
 
 
 def _output(output: Any, made: Any, given: dict[Buffer, Any]) -> Any:
@@ -157,10 +179,6 @@ def _output(output: Any, made: Any, given: dict[Buffer, Any]) -> Any:
     for bit in output.bits:
         made = LAZY[bit](made)
     return made
-
-
-def _view_of(whole: Any) -> Any:
-    return strided_view(whole, 0, whole.shape, whole.stride(), whole.dtype)
 
 
 def _can_run(program: Program) -> bool:

@@ -362,3 +362,42 @@ def test_a_write_to_another_part_of_what_is_saved(parts, fn):
         return seen
 
     same_training(program, plain=None)
+
+
+@pytest.mark.parametrize("given", ["leaves", "histories"])
+def test_a_gradient_with_a_history_where_another_result_was_changed(way, given):
+    """It is computed anew, of what was given."""
+
+    def fn(x, w):
+        results = (x * w).pow(2), w.sigmoid()
+        print(end="")
+        results[1].fill_(2)
+        found = torch.autograd.grad(results[0].sum(), w, create_graph=True)
+        return *found, *torch.autograd.grad(found[0].sum(), (x, w))
+
+    def seen(side):
+        x, w = (torch.linspace(k, 3, 4, requires_grad=True) for k in (1, 2))
+        return side(x, w) if given == "leaves" else side(x * 2, w.exp())
+
+    got, want = seen(frameloom.jit(fn)), seen(fn)
+    assert [t.requires_grad for t in got] == [t.requires_grad for t in want]
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_number_is_saved_where_a_part_of_an_input_is_written():
+    def fn(x, y, factor):
+        y.add_(1)
+        return x.sin() * factor
+
+    def seen(side):
+        found = []
+        for factor in (2.5, 3.5, 4.5):
+            x = torch.ones(3, requires_grad=True)
+            side(x, torch.ones(3), factor).sum().backward()
+            found.append(x.grad.tolist())
+        return found
+
+    assert torch.allclose(
+        *(torch.tensor(seen(side)) for side in (frameloom.jit(fn, dynamic=True), fn))
+    )

@@ -101,3 +101,53 @@ def test_nothing_is_counted_of_a_call_that_raises_before_it_writes(options):
         with contextlib.nullcontext() if sign > 0 else pytest.raises(RuntimeError):
             f(x, sign * torch.eye(2))
         assert x._version == version
+
+
+BEHIND_INFERENCE_MODE = {
+    "detach": lambda t: t.detach(),
+    "data": lambda t: t.data,
+    "detach of a view": lambda t: t[1:].detach(),
+    "view of a detached one": lambda t: t.detach()[1:],
+    "twice": lambda t: t.data.detach(),
+    "inside": lambda t: detached_inside(t),
+}
+TOGETHER = {
+    "alone": lambda t, d: [d],
+    "with what it is cut from": lambda t, d: [t, d],
+    "with a view": lambda t, d: [d, d[0]],
+    "cut again": lambda t, d: [d, d.detach(), t],
+}
+
+
+@torch.inference_mode()
+def detached_inside(t):
+    return t.detach()
+
+
+def counted_and_written(tensors):
+    seen = []
+    for t in tensors:
+        try:
+            t.add_(1)
+        except RuntimeError as e:
+            seen.append(str(e))
+    return seen, [t.tolist() for t in tensors]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("together", TOGETHER)
+@pytest.mark.parametrize("cut", BEHIND_INFERENCE_MODE)
+def test_what_is_cut_from_a_tensor_of_inference_mode_counts_its_writes_behind_it(
+    cut, together, inside
+):
+    def fn(x):
+        with torch.inference_mode():
+            t = torch.zeros_like(x) * 2
+        return TOGETHER[together](t, BEHIND_INFERENCE_MODE[cut](t))
+
+    def seen(call):
+        with torch.inference_mode(inside):
+            tensors = call(torch.ones(3, 3))
+        return counted_and_written(tensors)
+
+    assert seen(jit(fn)) == seen(fn)
