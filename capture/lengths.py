@@ -60,7 +60,7 @@ class Lengths:
             alone = alone and self.n_ops.get(code, 0) >= LARGE
             what = "what uses it runs" if alone else "calls with a new length run"
             advice = f"{code.co_qualname}: {origin.path()} grows with each call, so that {what} as plain Python; try: a tensor that grows"
-            notice(f"grows:{id(self)}", advice)
+            notice(f"grows:{id(self)}", advice, self)
             if alone:
                 self._growing.add(place)
                 seen.close()

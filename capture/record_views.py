@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 MAX_VIEWS = 500  # of views
+MAX_PIECES = 10_000  # of one tensor by one call
 # Whose result keeps, behind its one element, the memory of what was summed up.
 LEAVES_MEMORY = frozenset(
     {
@@ -53,9 +54,12 @@ def view(
         return recorder.new_constant(func(torch.tensor(parent), *rest, **kwargs).resolve_conj())
     if func in SPLITS:
         call, given = object(), (*rest, *kwargs.values())
+        pieces = SPLITS[func](parent, *rest, **kwargs)
+        if len(pieces) > MAX_PIECES:
+            raise Break("too_large", f"{len(pieces)} pieces of a tensor")
         return [
             view(recorder, f, (parent, *a), {}, Piece(func, given, k, call))
-            for k, (f, a) in enumerate(SPLITS[func](parent, *rest, **kwargs))
+            for k, (f, a) in enumerate(pieces)
         ]
     told = func is not aten._unsafe_view.default and (
         # Whichever way PyTorch goes: what shares the memory of its operands is a view of them.

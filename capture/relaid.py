@@ -68,14 +68,16 @@ def _relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
         like = node.meta["val"]
         again.becomes(node, empty_strided(like.shape, layout.strides, like.dtype))
     seeds = {*again.changed}
+    differs = False
     for node in list(graph.nodes):
         if LEFT in node.meta:
+            differs |= node.args[0] in again.changed  # what it was said to be until now is the sum's layout
             again.becomes(node, node.args[0].meta["val"])
             node.meta.pop(LEFT)
         elif any(a in again.changed for a in node.all_input_nodes) and node.op != "output":
             again.follow(node)
     ends: Any = graph.output_node().args[0]
-    return any(end in again.changed or base_of(end) in seeds for end in ends)
+    return differs or any(end in again.changed or base_of(end) in seeds for end in ends)
 
 
 def handed_on(part: Partial, count: int) -> tuple[tuple[int, ...], torch.fx.Graph]:

@@ -6,7 +6,7 @@ A call of the plan takes the graph's inputs in order and returns the tuple of it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -180,13 +180,14 @@ def _leaf(
 
 def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
     """The graph itself on its inputs."""
-    run = counting(captured.gm.forward, captured.versions)
+    run = counting(captured.gm.forward, captured.versions, captured.recorded_views)
     results: tuple[Any, ...] = run(*inputs)
     return results
 
 
-def counting(plan: Any, counts: Mapping[int, int]) -> Any:
-    """`plan`, whose own calls count writes to its inputs otherwise than the program's: by `counts`."""
+def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) -> Any:
+    """`plan`, whose own calls count writes to its inputs otherwise than the program's: by `counts`.  `recorded`: the results that are views
+    made with gradient mode on."""
     if not counts:
         return plan
 
@@ -201,9 +202,24 @@ def counting(plan: Any, counts: Mapping[int, int]) -> Any:
         # Not where it raises: the call starts anew then.  What shares memory shares its version, so that these add up.
         for t, count in written:
             torch._C._increment_version([t] * count)
-        return made
+        # A view knows how often its base was written when it was made: these are made again.
+        anew: dict[int, Any] = {}
+        for k, m in enumerate(made):
+            if id(m) not in anew:
+                with torch.set_grad_enabled(k in recorded and torch.is_grad_enabled()):
+                    anew[id(m)] = _view_anew(m, tensors)
+        return tuple([anew[id(m)] for m in made])
 
     return run
+
+
+def _view_anew(made: Any, written: Sequence[torch.Tensor]) -> Any:
+    base = made._base if isinstance(made, torch.Tensor) else None
+    if base is None or not any(base is t for t in written):
+        return made
+    if (made.dtype, made.is_conj(), made.is_neg()) != (base.dtype, base.is_conj(), base.is_neg()):
+        return made
+    return base.as_strided(made.shape, made.stride(), made.storage_offset())
 
 
 def _draw_call(step: Extern, numbers: _Numbers) -> DrawCall:

@@ -316,4 +316,5 @@ class Compiler:
             f"limit:{id(jitted)}",
             f"{jitted.__qualname__} has {len(jitted.entries)} compiled entries (the limit, FRAMELOOM_ENTRIES); "
             f"new cases run plainly. The newest case differs in: {self._why_missed(jitted, slots)}",
+            jitted,
         )

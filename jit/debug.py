@@ -10,6 +10,7 @@ import linecache
 import sys
 import time
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,10 +27,13 @@ def log(topic: str, text: str) -> None:
         print("\n".join(f"[{topic}] {line}" for line in text.splitlines()), file=sys.stderr)
 
 
-def notice(key: str, text: str) -> None:
-    """Tell the user something once per process and key, as a warning.  Where warnings are errors it is printed: the call itself is fine."""
+def notice(key: str, text: str, about: object = None) -> None:
+    """Tell the user something once per process and key, as a warning; once for the object that it is `about`, which may be told by its id.  Where
+    warnings are errors it is printed: the call itself is fine."""
     if key not in _noticed:
         _noticed.add(key)
+        if about is not None:
+            weakref.finalize(about, _noticed.discard, key).atexit = False
         try:
             warnings.warn(f"frameloom: {text}", RuntimeWarning, stacklevel=_level_of_user())
         except RuntimeWarning as warning:

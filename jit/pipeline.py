@@ -313,7 +313,7 @@ def _assembled(
         mutating = (s for s in calls if is_mutating(s.target))
         counted.update(v.buffer for s in mutating for v in views_in((s.args, s.kwargs)))
         if any(program.inputs[k] in counted for k in captured.mutated):
-            plan = counting(plan, captured.versions)
+            plan = counting(plan, captured.versions, captured.recorded_views)
     if config.verify == "all" and while_building is nullcontext:
         from frameloom.checked import checked  # start-up time: nobody but this wants it
 
@@ -353,7 +353,7 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
     are made around it, as around our own plans: a graph writes to parameters, too."""
     views_behind = captured.visible is not None  # the forward half, of which a node is made
     # Not the capture itself is kept, which has the tensors of the first call.
-    compiled = counting(compiled, captured.versions)
+    compiled = counting(compiled, captured.versions, captured.recorded_views)
     recorded = captured.recorded_views
 
     def run(*inputs: Any) -> Any:

@@ -15,6 +15,7 @@ def small(monkeypatch):
     monkeypatch.setattr(tracer, "MAX_TENSORS", 200)
     monkeypatch.setattr(tracer, "MAX_IDLE_STEPS", 500)
     monkeypatch.setattr(record_views, "MAX_VIEWS", 20)
+    monkeypatch.setattr(record_views, "MAX_PIECES", 100)
 
 
 def test_many_operations():
@@ -39,6 +40,17 @@ def test_many_pieces():
 
     (reason,) = captured(f, torch.ones(1), graphs=0).plain
     assert "more than 200 tensors" in reason and "try: " in reason
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda x: x.unbind(), lambda x: x.split(1), lambda x: x.chunk(101)]
+)
+def test_many_pieces_of_one_tensor(cut):
+    def f(x):
+        return cut(x.expand(101) + 1)[-1] * 2
+
+    found = captured(f, torch.ones(1), graphs=2)
+    assert [b.kind for b in found.breaks] == ["too_large"]
 
 
 def test_endless_loop_of_operations():

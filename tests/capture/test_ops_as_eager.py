@@ -230,8 +230,8 @@ def test_views_beyond_a_tensor():
         check(fn, X[0].clone())
         check(fn, X[0])
     whole(lambda x: x.as_strided((2, 3), (1, 1), 0) + 1, X[0])
-    # Its losses are computed where their mean then is.
-    check(lambda x: torch.nn.functional.mse_loss(x, x + 1).as_strided((2,), (1,)), X[0])
+    # Its losses are computed where their mean then is, and what is left of them there nobody knows.
+    check(lambda x: torch.nn.functional.mse_loss(x, x + 1).as_strided((2,), (1,))[:1], X[0])
 
 
 def test_parts_put_back_lie_where_the_tensor_does():

@@ -103,7 +103,7 @@ class _Plan:
             from tests.codegen.interpreted_gpu import InterpretedPlan
 
             run = InterpretedPlan(captured, program, None, sources, room=0)
-        self.run = counting(run, captured.versions)
+        self.run = counting(run, captured.versions, captured.recorded_views)
 
     @frameloom.disable
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:

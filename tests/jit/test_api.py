@@ -430,3 +430,15 @@ def test_notices_are_no_exceptions_where_warnings_are_errors(monkeypatch, capsys
         for name in "a", "ab", "abc", "abcd":
             assert f(torch.ones(2), name).tolist() == [1 + len(name)] * 2
     assert capsys.readouterr().err.count("compiled entries") == 1
+
+
+def test_functions_that_come_one_after_another_have_a_notice_each(monkeypatch):
+    """Also where one lies where another one lay."""
+    monkeypatch.setattr(compiler, "config", replace(compiler.config, entries=1))
+    for _ in range(30):
+        f = jit(lambda x, name: x + len(name), dynamic=False)
+        with pytest.warns(RuntimeWarning, match="compiled entries"):
+            for name in "a", "ab", "abc":
+                f(torch.ones(2), name)
+        del f
+        gc.collect()

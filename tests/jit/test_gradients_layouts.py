@@ -162,3 +162,30 @@ def test_convolutions_where_sizes_of_1_leave_a_choice(dtype):
                 got = fn(x, w)
                 torch.testing.assert_close(got, want)
                 assert got.stride() == want.stride(), (shape, kernel, last_x, last_w)
+
+
+SECOND = {
+    "exp": lambda z: z.exp(),
+    "roll": lambda z: z.roll(2, 0),
+    "cat": lambda z: torch.cat([z, z]),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", SECOND)
+def test_the_gradient_of_one_result_that_comes_in_another_layout(name, dynamic):
+    """What is left of the sum of both lies as it does, whichever way they come."""
+
+    def fn(z):
+        return z * 0, SECOND[name](z)
+
+    def seen(side):
+        found = []
+        for shape, which in (((3, 2), [0, 1]), ((1, 2), [0]), ((1, 2), [1]), ((1, 2), [0, 1])):
+            z = torch.ones(shape[::-1], requires_grad=True).t()
+            results = [side(z)[k] for k in which]
+            given = [torch.ones(r.shape) for r in results]
+            found.append(torch.autograd.grad(results, z, given)[0].stride())
+        return found
+
+    assert seen(frameloom.jit(fn, dynamic=dynamic)) == seen(fn)

@@ -151,3 +151,22 @@ def test_what_is_cut_from_a_tensor_of_inference_mode_counts_its_writes_behind_it
         return counted_and_written(tensors)
 
     assert seen(jit(fn)) == seen(fn)
+
+
+@pytest.mark.parametrize("backend", ["default", "eager"])
+@pytest.mark.parametrize("view", [lambda x: x[...], lambda x: x.view(1, 1), lambda x: x.expand(3)])
+def test_views_in_inference_mode_of_a_leaf_that_is_written_through_data(view, backend):
+    """They count from where the leaf does: what is written by other ways than the program's counts neither for it nor for them."""
+
+    def fn(x):
+        x.data.mul_(2)
+        return view(x)
+
+    def seen(call):
+        x = torch.tensor(1.0, requires_grad=True)
+        with torch.inference_mode():
+            made = call(x)
+        return made.requires_grad, made.is_leaf, made._base is x, made._version, made.tolist()
+
+    options = {} if backend == "default" else {"backend": backend}
+    assert seen(jit(fn, **options)) == seen(fn)
