@@ -13,6 +13,11 @@ from typing import Any
 import torch
 import torch._prims_common
 
+from frameloom.capture.convolution_layouts import (
+    convolution,
+    convolution_backward,
+    laid_out_afresh,
+)
 from frameloom.capture.fake import Fake
 from frameloom.capture.index_shapes import laid_out
 from frameloom.capture.refused_dtypes import UPSAMPLING
@@ -37,99 +42,10 @@ from frameloom.capture.sized import (
     settled,
 )
 from frameloom.capture.sized_rules import as_suggested, folds_keep_order, fresh
-from frameloom.ir.size import Int, Size, atoms_of, evaluated, hint_of, late_in
+from frameloom.ir.size import hint_of
 
 aten = torch.ops.aten
-TRIED = (1, 2, 7, 40)  # sizes
-MOST = 3  # symbols
 ASKED = 1 << 16  # elements of what a library is asked about
-
-
-def _convolution(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
-    """As the library that PyTorch would choose wants it: channels last if input or weight is."""
-    if x.device.type == "cpu" and _is_plain(x) and _is_plain(weight):
-        return meta
-    if x.dim() == 3:
-        return (
-            _convolution_of_rows(meta, x, weight, bias, *options)
-            if x.device.type == "cpu"
-            else meta
-        )
-    if has_sizes(x.shape, weight.shape):
-        form = _convolution_format(_as_captured(x), _as_captured(weight), bias, *options)
-        if options[-1] == 1 and form is torch.contiguous_format:
-            return meta
-        if x.device.type == "cpu" and _has_format_for_all(form, x, weight, bias, *options):
-            rank = meta.dim()
-            order = range(rank - 1, -1, -1) if form is torch.contiguous_format else (1, *range(rank - 1, 1, -1), 0)  # fmt: skip
-            return empty_strided(meta.shape, dense_strides(meta.shape, order), meta.dtype)
-        return _laid_out(settled(meta), form)
-    return _laid_out(meta, _convolution_format(x, weight, bias, *options))
-
-
-def _convolution_of_rows(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
-    """As of images of one row, whose strides are those of channels last only if the weight's are."""
-    stride, padding, dilation, transposed, more, groups = options
-    images = [1, *stride], [0, *padding], [1, *dilation], transposed, [0, *more], groups
-    form = _convolution_format(_as_image(x, True), _as_image(weight, False), bias, *images)
-    if form is torch.contiguous_format:
-        return meta
-    return _laid_out(settled(meta).unsqueeze(2), form).squeeze(2)
-
-
-def _as_image(t: Any, contiguous: bool) -> Fake:
-    """With the sizes of the captured call."""
-    row = torch.empty_strided(
-        [hint_of(n) for n in t.shape], [hint_of(n) for n in t.stride()], dtype=t.dtype, device="meta"
-    )  # fmt: skip
-    return Fake((row.contiguous() if contiguous else row).unsqueeze(2), t.device)
-
-
-def _is_plain(t: Any) -> bool:
-    """Contiguous, and laid out so where dimensions of size 1 leave a choice: PyTorch looks at their strides, too."""
-    shape, strides = ([hint_of(n) for n in numbers] for numbers in (t.shape, t.stride()))
-    return t.is_contiguous() and strides == list(torch.empty(shape, device="meta").stride())
-
-
-def _laid_out(meta: Any, form: torch.memory_format) -> torch.Tensor:
-    """Afresh: of tensors with sizes of 1, several formats are contiguous."""
-    return torch.empty(meta.shape, dtype=meta.dtype, device="meta", memory_format=form)
-
-
-def _convolution_format(x: Any, weight: Any, bias: Any, *options: Any) -> Any:
-    """`options`: stride, padding, dilation, whether it is transposed, the padding of results, the number of groups."""
-    backend = torch._C._select_conv_backend(x, weight, bias, *options, None)
-    return torch._C._conv_determine_backend_memory_format(x, weight, backend)
-
-
-def _has_format_for_all(form: Any, x: Any, weight: Any, *options: Any) -> bool:
-    """Whether PyTorch chooses that format for other sizes, too: a few of each kind are tried."""
-    numbers = [n for t in (x, weight) for n in (*t.shape, *t.stride()) if isinstance(n, Size)]
-    symbols = sorted({s for n in numbers for s in atoms_of(n)}, key=lambda s: s.name)
-    if len(symbols) > MOST or any(map(late_in, numbers)):
-        return False
-    for values in itertools.product(TRIED, repeat=len(symbols)):
-        at = dict(zip(symbols, values, strict=True)).__getitem__
-        tensors = [_with_sizes(t, lambda n: evaluated(n, at)) for t in (x, weight)]
-        if any(t.numel() == 0 for t in tensors):
-            continue
-        try:
-            other = _convolution_format(*tensors, *options)
-        except RuntimeError:  # too small for the kernel
-            continue
-        if other is not form:
-            return False
-    return True
-
-
-def _as_captured(x: Any) -> Fake:
-    """With the sizes of the captured call, which nothing is noted of."""
-    return _with_sizes(x, hint_of)
-
-
-def _with_sizes(x: Any, value: Callable[[Int], int]) -> Fake:
-    shape, strides = ([value(n) for n in numbers] for numbers in (x.shape, x.stride()))
-    return Fake(torch.empty_strided(shape, strides, dtype=x.dtype, device="meta"), x.device)
 
 
 def _attention(meta: Any, query: Any, *others: Any, **options: Any) -> Any:
@@ -281,7 +197,7 @@ def _as_input(meta: Any, x: Any, *args: Any) -> Any:
     if has_sizes(meta.shape):
         return as_suggested(x.meta, list(meta.shape), meta.dtype)
     form = torch._prims_common.suggest_memory_format(x)
-    return _laid_out(meta, form if x.numel() else torch.contiguous_format)
+    return laid_out_afresh(meta, form if x.numel() else torch.contiguous_format)
 
 
 def _first_as_input(meta: Any, x: Any, *args: Any) -> Any:
@@ -411,7 +327,8 @@ HALVES = (torch.float16, torch.bfloat16)
 LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten.ldexp.Tensor): _ldexp,
     ("cuda", aten.ldexp.Tensor): _ldexp,
-    ("cpu", aten.convolution.default): _convolution,
+    ("cpu", aten.convolution.default): convolution,
+    ("cpu", aten.convolution_backward.default): convolution_backward,
     ("cpu", aten._linalg_svd.default): _svd,
     ("cpu", aten.linalg_eig.default): _eig,
     ("cpu", aten.max_unpool2d.default): _as_input,
@@ -482,7 +399,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
         for name in UPSAMPLING
         for device in ("cpu", "cuda")
     },
-    ("cuda", aten.convolution.default): _convolution,
+    ("cuda", aten.convolution.default): convolution,
     ("cuda", aten.index.Tensor): _index,
     ("cuda", aten.roll.default): _fresh,
     ("cuda", aten.native_layer_norm.default): _layer_norm,

@@ -1,7 +1,8 @@
 """Derivatives that PyTorch computes otherwise for subclasses of tensors, as the recording's are: as it computes them for plain ones.
 
 PyTorch looks whether any factor of a product is zero, and where none is, divides the product by each: that overflows and rounds where the
-products of the other factors, which it takes for subclasses, do not.  In: the result of a call.  Out: nothing; the node of its history gives
+products of the other factors, which it takes for subclasses, do not.  To where an extreme comes from it hands the gradient, but on GPUs, by filling
+zeros, where it multiplies for subclasses: a gradient that is infinite makes NaNs then, and what it gives lies otherwise.  In: the result of a call.  Out: nothing; the node of its history gives
 the other gradient.
 """
 
@@ -56,7 +57,24 @@ def _prod_backward(
     return torch.where(zeros.any().logical_not(), divided, made).to(made.dtype)
 
 
+def _of_extreme(node: Any, result: torch.Tensor) -> Callable[..., Any] | None:
+    if result.device.type != "cpu":
+        return None
+    return partial(_evenly_distribute_backward, node._saved_self, result.detach())
+
+
+def _evenly_distribute_backward(
+    x: torch.Tensor, result: torch.Tensor, made: torch.Tensor, grad: torch.Tensor
+) -> torch.Tensor:
+    """Source: `evenly_distribute_backward` of torch/csrc/autograd/FunctionsManual.cpp."""
+    there = (x == result) | (x.isnan() & result.isnan())
+    return x.new_zeros(x.shape).masked_fill(there, grad / there.sum())
+
+
 FORMULAS: dict[str, Callable[[Any, torch.Tensor], Callable[..., Any] | None]] = {
     "ProdBackward0": _of_prod,
     "ProdBackward1": _of_prod,
+    **dict.fromkeys(
+        ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0"), _of_extreme
+    ),
 }

@@ -52,6 +52,8 @@ def view(
     parent, *rest = args
     if not isinstance(parent, Fake):  # a number of which autograd takes the conjugate
         return recorder.new_constant(func(torch.tensor(parent), *rest, **kwargs).resolve_conj())
+    if func is aten.detach.default and _is_new(recorder, parent):
+        return parent
     if func in SPLITS:
         call, given = object(), (*rest, *kwargs.values())
         pieces = SPLITS[func](parent, *rest, **kwargs)
@@ -92,6 +94,15 @@ def view(
         parent, func, *given, depth, grad, piece, told=told, inference=inference, version=version
     )
     return fake
+
+
+def _is_new(recorder: Recorder, fake: Fake) -> bool:
+    """Whether a function that makes tensors of nothing has just made it.  For subclasses, PyTorch's bindings hand on a detached one."""
+    if not recorder.fakes or recorder.fakes[-1] is not fake or id(fake) not in recorder.made_in_call():
+        return False
+    node = fake.node
+    of = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Fake)]
+    return not of or node.target._schema.name.endswith("_like")
 
 
 def _of_the_memory(

@@ -30,6 +30,8 @@ from frameloom.ir.size import Size, same
 
 Node = torch.fx.Node
 aten = torch.ops.aten
+# Autograd copies for them what does not lie plainly; they would read other memory.
+MADE_CONTIGUOUS = frozenset({aten.native_group_norm_backward.default})
 
 
 def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
@@ -133,7 +135,7 @@ class _Again:
                 self._followed.add(user)
             self.graph.erase_node(node)
             return
-        if not self._is_known(node):
+        if node.target in MADE_CONTIGUOUS or not self._is_known(node):
             self._restore(node)
             return
         if not _can_be_read(node):

@@ -189,3 +189,43 @@ def test_the_gradient_of_one_result_that_comes_in_another_layout(name, dynamic):
         return found
 
     assert seen(frameloom.jit(fn, dynamic=dynamic)) == seen(fn)
+
+
+OTHER_WAYS = {
+    "plain": lambda t: t.contiguous(),
+    "transposed": lambda t: t.transpose(0, -1).contiguous().transpose(0, -1),
+    "channels last": lambda t: (
+        t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t
+    ),
+    "stepped": lambda t: torch.cat([t, t], -1)[..., ::2],
+}
+LAYERS = {
+    "group_norm": lambda x, w: F.group_norm(x, 2, w[:, 0, 0, 0].repeat(2)[: x.shape[1]]),
+    "conv2d": lambda x, w: F.conv2d(x, w) if x.dim() == 4 else x * 1,
+    "conv_transpose2d": lambda x, w: F.conv_transpose2d(x, w) if x.dim() == 4 else x * 1,
+    "batch_norm": lambda x, w: F.batch_norm(x, None, None, training=True),
+    "max_pool2d": lambda x, w: F.max_pool2d(x, 2) if x.dim() == 4 else x * 1,
+}
+
+
+@pytest.mark.parametrize("backend", [None, "eager"])
+@pytest.mark.parametrize("shape", [(4, 4), (2, 4, 5), (2, 4, 4, 6)])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_whose_gradient_comes_in_another_layout(name, shape, backend):
+    """Autograd copies it for some kernels, which would read other memory."""
+    fn = LAYERS[name]
+    jitted = frameloom.jit(fn, **({} if backend is None else {"backend": backend}))
+    for lay_x in OTHER_WAYS.values():
+        for lay_given in OTHER_WAYS.values():
+            made = []
+            for side in (jitted, fn):
+                torch.manual_seed(0)
+                x = lay_x(torch.rand(shape)).detach().requires_grad_()
+                w = torch.rand(4, 4, 2, 2, requires_grad=True)
+                result = side(x, w)
+                given = lay_given(torch.rand(result.shape))
+                made.append(torch.autograd.grad(result, (x, w), given, allow_unused=True))
+            for a, b in zip(*made, strict=True):
+                assert (a is None) == (b is None)
+                if a is not None:
+                    torch.testing.assert_close(a, b, check_stride=True, rtol=1e-3, atol=1e-4)

@@ -292,3 +292,33 @@ def test_views_of_views_in_several_modes_that_are_written(first, second):
         return [caught(f, leaf(3, 3) * 1) for f in (fn, beside) for _ in range(2)]
 
     same_training(program, plain=None)
+
+
+PIECES = {
+    "unbind": lambda x: x.unbind(0)[-1:],
+    "split": lambda x: x.split(1)[-1:],
+    "chunk": lambda x: x.chunk(2)[:1],
+}
+NEW = {
+    "full_like": lambda x: torch.full_like(x, 2),
+    "zeros": lambda x: torch.zeros(3),
+    "arange": lambda x: torch.arange(3.0),
+    "computed": lambda x: x * 2,
+}
+
+
+@pytest.mark.parametrize("make", NEW.values(), ids=NEW)
+@pytest.mark.parametrize("cut", PIECES.values(), ids=PIECES)
+def test_a_piece_of_a_new_tensor_that_is_written_with_a_history(cut, make):
+    """Autograd refuses it, also where the graph has a history of its own."""
+
+    def fn(x, z):
+        new, others = make(x), z * 2
+        piece = cut(new)[0]
+        piece.add_(others[0])
+        return new
+
+    def program(jit):
+        return caught(jit(fn), torch.ones(3), leaf(3))
+
+    same_training(program, plain=None)
