@@ -98,7 +98,11 @@ def view(
 
 def _is_new(recorder: Recorder, fake: Fake) -> bool:
     """Whether a function that makes tensors of nothing has just made it.  For subclasses, PyTorch's bindings hand on a detached one."""
-    if not recorder.fakes or recorder.fakes[-1] is not fake or id(fake) not in recorder.made_in_call():
+    if (
+        not recorder.fakes
+        or recorder.fakes[-1] is not fake
+        or id(fake) not in recorder.made_in_call()
+    ):
         return False
     node = fake.node
     of = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Fake)]

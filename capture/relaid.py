@@ -73,7 +73,8 @@ def _relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     differs = False
     for node in list(graph.nodes):
         if LEFT in node.meta:
-            differs |= node.args[0] in again.changed  # what it was said to be until now is the sum's layout
+            # What it was said to be until now is the sum's layout.
+            differs |= node.args[0] in again.changed
             again.becomes(node, node.args[0].meta["val"])
             node.meta.pop(LEFT)
         elif any(a in again.changed for a in node.all_input_nodes) and node.op != "output":
