@@ -40,6 +40,11 @@ def _has_one_element(operand: torch.fx.Node) -> bool:
     return isinstance(fake, Fake) and all(n == 1 for n in fake.shape)
 
 
+def _has_no_elements(node: torch.fx.Node) -> bool:
+    fake = node.meta.get("val")
+    return isinstance(fake, Fake) and 0 in [n for n in fake.shape if not isinstance(n, Size)]
+
+
 # Ops that do not read what their tensor holds, only how it lies in memory, and of which tensors.
 READ_NO_ELEMENTS: dict[Any, Callable[[torch.fx.Node], bool]] = {
     **dict.fromkeys(FILLING, _always),
@@ -55,7 +60,7 @@ READ_NO_ELEMENTS: dict[Any, Callable[[torch.fx.Node], bool]] = {
 def is_unread(node: torch.fx.Node, unread: Collection[torch.fx.Node]) -> bool:
     """Whether the backend leaves it out, as nobody reads its elements.  `unread`: the later nodes of which that is so."""
     for user in node.users:
-        if user not in unread:
+        if user not in unread and not _has_no_elements(user):
             of = READ_NO_ELEMENTS.get(user.target)
             if of is None or not of(node):
                 return False

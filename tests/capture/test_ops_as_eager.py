@@ -49,6 +49,14 @@ def test_an_unused_result_may_still_raise():
     captured(lambda x: torch.linalg.inv(x), torch.zeros(2, 2), breaks=0)
 
 
+def test_a_call_may_raise_of_which_only_nothing_is_read():
+    def fn(x):
+        return torch.native_batch_norm(x, None, None, None, None, True, 0.5, 1e-5)[0].tril(2)
+
+    check(fn, torch.ones(1, 3, 6, 0))
+    check(fn, torch.ones(1, 3, 6, 2))
+
+
 def test_probabilities_are_checked():
     check(lambda p, t: F.binary_cross_entropy(p, t), torch.full((4,), 1.5), torch.ones(4))
 
