@@ -328,7 +328,10 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cpu", aten.ldexp.Tensor): _ldexp,
     ("cuda", aten.ldexp.Tensor): _ldexp,
     ("cpu", aten.convolution.default): convolution,
-    ("cpu", aten.convolution_backward.default): convolution_backward,
+    **{
+        (device, aten.convolution_backward.default): convolution_backward
+        for device in ("cpu", "cuda")
+    },
     ("cpu", aten._linalg_svd.default): _svd,
     ("cpu", aten.linalg_eig.default): _eig,
     ("cpu", aten.max_unpool2d.default): _as_input,
