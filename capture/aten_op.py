@@ -248,7 +248,8 @@ def device_of(func: Any, args: Any, kwargs: Any) -> torch.device:
     """The device of the results: as asked for, else that of the first tensor that is not on the CPU: beside it, only numbers
     may be there."""
     if (device := kwargs.get("device")) is not None:
-        return torch.device(device)
+        device = torch.device(device)
+        return torch.device("cpu") if device.type == "cpu" else device  # of which there is one
     for a in (*args, *kwargs.values()):
         for n in a if isinstance(a, list | tuple) else (a,):
             val = n.meta["val"] if isinstance(n, torch.fx.Node) else None

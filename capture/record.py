@@ -12,6 +12,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -90,6 +91,7 @@ from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.symbolic import SYMBOLS
 from frameloom.capture.varying import Pattern
 from frameloom.capture.written_parts import WrittenPart
+from frameloom.capture.zero_tensors import call_with_zeros
 from frameloom.config import config
 from frameloom.debug import log
 from frameloom.errors import Break, let_mistakes_through
@@ -160,6 +162,7 @@ class Recorder(TorchDispatchMode):
         self.unknown: set[torch.fx.Node] = set()  # of which that was asked in vain
         # Whether one changed a tensor that has a history without changing that.
         self.hidden_writes = False
+        self.zeros: dict[int, Fake] = {}  # without memory
         # The memory of a tensor that gets other data right behind the graph: autograd sees that in what it has saved of it.
         self.replaced: Any = None
         # By the memory of what autograd saves of the recording: the one that it saves in eager, and its version then.
@@ -462,12 +465,16 @@ class Recorder(TorchDispatchMode):
         self.instead.clear()
         self.written_parts.clear()
         self.turned_on.clear()
+        self.zeros.clear()
         self.numbers.release()
 
     # ---- recording
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        call = self.dispatched if not self.zeros else partial(call_with_zeros, self)
+        return call(func, args, kwargs or {})
+
+    def dispatched(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(func, torch._ops.OpOverload):
             raise Break("unsupported_op", str(func))
         if func is aten.size.default:  # C++ code wants plain sizes

@@ -21,6 +21,7 @@ from frameloom.capture.masked_writes import record_index_put, record_setitem
 from frameloom.capture.record_writes import conform
 from frameloom.capture.recurrent import record_rnn
 from frameloom.capture.sized_calls import SIZED_CALLS
+from frameloom.capture.zero_tensors import ZEROS, record_zeros
 from frameloom.errors import Break
 from frameloom.ir.philox import Source
 from frameloom.ir.size import Size, equal
@@ -257,6 +258,7 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
         )
         for overload in packet.overloads()
     },
+    ZEROS: record_zeros,
     aten.native_batch_norm.default: _record_batch_norm,
     aten.cudnn_batch_norm.default: _record_cudnn_batch_norm,
     aten.native_batch_norm_backward.default: _record_batch_norm_backward,

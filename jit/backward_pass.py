@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.came import is_batched, is_watched
+from frameloom.capture import _capture
 from frameloom.capture.carried import at_sizes
 from frameloom.capture.graph import Backward
 from frameloom.capture.partial import Partial
@@ -63,12 +64,16 @@ class BackwardPass:
     def _planned(
         self, plan: Plan, values: list[Any], given: list[Any], last: bool
     ) -> tuple[Any, ...]:
-        if last and self.consume is not None:
-            values += given
-            given.clear()
-            made = self.consume(values)
-        else:
-            made = plan(*values, *given)
+        saved = len(values)
+        try:
+            if last and self.consume is not None:
+                values += given
+                given.clear()
+                made = self.consume(values)
+            else:
+                made = plan(*values, *given)
+        except _capture.RunPlainly:  # for sizes that its kernels cannot have
+            made = self.module(*self._as_recorded(values[:saved]), *(given or values[saved:]))
         if self._views:
             made = tuple([alias(g) if k in self._views else g for k, g in enumerate(made)])
         return made

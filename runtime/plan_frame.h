@@ -29,7 +29,7 @@ struct Frame {
     ~Frame() {
         for (size_t i = 0; i < program.views.size(); i++) views[i].release();
         for (size_t i = program.input_count; i < program.buffers.size(); i++) tensors[i].release();
-        for (int i = 0; i < program.input_count && owned; i++) Py_XDECREF(owned[i]);
+        for (int i = 0; i < program.input_count && owned; i++) Py_CLEAR(owned[i]);
         if (scratch) give_back_scratch();
         if (sized) sized->in_use = false;
     }

@@ -293,8 +293,11 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
                reinterpret_cast<void **>(tensors + count));
     frame.owned = owned;
     if (program.is_sized && !sized) return nullptr;
-    if (!frame.take_inputs() || !frame.find_addresses() || !frame.find_numbers()) return nullptr;
-    if (sized && !frame.find_sizes(0)) return nullptr;
+    if (!frame.take_inputs() || !frame.find_addresses()) return nullptr;
+    if (!frame.find_numbers() || (sized && !frame.find_sizes(0))) {
+        frame.owned = nullptr; // what is refused stays as it was
+        return nullptr;
+    }
     if (sized && plan->regulars) {
         PyObject *other = plan->regulars->meet(reinterpret_cast<PyObject *>(plan), program);
         if (other) {
@@ -328,6 +331,18 @@ PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject 
     return PyErr_NoMemory();
 }
 
+// Puts the inputs of a call that was refused into the list again; those of others are gone.
+static void give_back(PyObject *list, const std::vector<PyObject *> &owned) {
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    for (PyObject *object : owned) {
+        if (object == nullptr) continue;
+        if (PyList_Append(list, object) < 0) PyErr_Clear();
+        Py_DECREF(object);
+    }
+    PyErr_Restore(type, error, traceback);
+}
+
 PyObject *plan_consume(Plan *plan, PyObject *list) try {
     if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "consume takes a list");
     Py_ssize_t count = PyList_GET_SIZE(list);
@@ -338,7 +353,9 @@ PyObject *plan_consume(Plan *plan, PyObject *list) try {
         for (PyObject *object : owned) Py_DECREF(object);
         return nullptr;
     }
-    return run(plan, owned.data(), owned.data());
+    PyObject *results = run(plan, owned.data(), owned.data());
+    if (results == nullptr) give_back(list, owned);
+    return results;
 } catch (const std::bad_alloc &) {
     return PyErr_NoMemory();
 }
