@@ -133,11 +133,6 @@ def _group_norm_backward_on_cpu(meta: Any, grad: Any, x: Any, *rest: Any) -> Any
     return out if out is None else out.to(x.dtype), *(g if g is None else g.to(own) for g in others)
 
 
-def _fresh(meta: Any, x: Any, *args: Any) -> Any:
-    """CUDA's kernel writes to a plain tensor; what has no elements it copies."""
-    return meta if not has_sizes(meta.shape) and 0 in meta.shape else empty(meta.shape, meta.dtype)
-
-
 def _all_afresh(meta: Any, *args: Any) -> Any:
     if isinstance(meta, tuple):
         return tuple(m if m is None else empty(m.shape, m.dtype) for m in meta)
@@ -149,10 +144,10 @@ def _as_second(meta: Any, grad: Any, x: Any, *args: Any) -> Any:
 
 
 def _angle(meta: Any, x: Any) -> Any:
-    return _renorm(meta) if x.is_complex() else meta
+    return _plainly(meta) if x.is_complex() else meta
 
 
-def _renorm(meta: Any, *args: Any) -> Any:
+def _plainly(meta: Any, *args: Any) -> Any:
     return empty(meta.shape, meta.dtype)
 
 
@@ -374,7 +369,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
         for func in (aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
         for device in ("cpu", "cuda")
     },
-    **{(device, aten.renorm.default): _renorm for device in ("cpu", "cuda")},
+    **{(device, aten.renorm.default): _plainly for device in ("cpu", "cuda")},
     **{(device, aten.linalg_vector_norm.default): _vector_norm for device in ("cpu", "cuda")},
     ("cpu", aten.angle.default): _angle,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
@@ -404,7 +399,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     },
     ("cuda", aten.convolution.default): convolution,
     ("cuda", aten.index.Tensor): _index,
-    ("cuda", aten.roll.default): _fresh,
+    ("cuda", aten.roll.default): _plainly,
     ("cuda", aten.native_layer_norm.default): _layer_norm,
     ("cuda", aten.scaled_dot_product_attention.default): _attention,
 }
