@@ -42,7 +42,9 @@ def _has_one_element(operand: torch.fx.Node) -> bool:
 
 def _has_no_elements(node: torch.fx.Node) -> bool:
     fake = node.meta.get("val")
-    return isinstance(fake, Fake) and 0 in [n for n in fake.shape if not isinstance(n, Size)]
+    if type(fake) is not Fake:  # a number, or several tensors
+        return isinstance(fake, Fake) and 0 in [n for n in fake.shape if type(n) is int]
+    return 0 in fake.meta.shape
 
 
 # Ops that do not read what their tensor holds, only how it lies in memory, and of which tensors.
@@ -60,9 +62,9 @@ READ_NO_ELEMENTS: dict[Any, Callable[[torch.fx.Node], bool]] = {
 def is_unread(node: torch.fx.Node, unread: Collection[torch.fx.Node]) -> bool:
     """Whether the backend leaves it out, as nobody reads its elements.  `unread`: the later nodes of which that is so."""
     for user in node.users:
-        if user not in unread and not _has_no_elements(user):
+        if user not in unread:
             of = READ_NO_ELEMENTS.get(user.target)
-            if of is None or not of(node):
+            if (of is None or not of(node)) and not _has_no_elements(user):
                 return False
     return True
 
