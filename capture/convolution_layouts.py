@@ -19,24 +19,30 @@ MOST = 3  # symbols
 
 def convolution(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
     """As the library that PyTorch would choose wants it: channels last if input or weight is."""
-    if x.device.type == "cpu" and _is_plain(x) and _is_plain(weight):
-        return meta
-    if x.dim() == 3:
+    if x.dim() == 3 and not (x.device.type == "cpu" and _is_plain(x) and _is_plain(weight)):
         return (
             _convolution_of_rows(meta, x, weight, bias, *options)
             if x.device.type == "cpu"
             else meta
         )
-    if has_sizes(x.shape, weight.shape):
-        form = _convolution_format(_as_captured(x), _as_captured(weight), bias, *options)
-        if options[-1] == 1 and form is torch.contiguous_format:
-            return meta
-        if x.device.type == "cpu" and _has_format_for_all(form, x, weight, bias, *options):
-            rank = meta.dim()
-            order = range(rank - 1, -1, -1) if form is torch.contiguous_format else (1, *range(rank - 1, 1, -1), 0)  # fmt: skip
-            return empty_strided(meta.shape, dense_strides(meta.shape, order), meta.dtype)
-        return laid_out_afresh(settled(meta), form)
-    return laid_out_afresh(meta, _convolution_format(x, weight, bias, *options))
+    return _layout(x, weight, bias, *options)(meta)
+
+
+def _layout(x: Any, weight: Any, bias: Any, *options: Any) -> Callable[[Any], Any]:
+    """What lays out a tensor as the convolution of images is."""
+    if x.device.type == "cpu" and _is_plain(x) and _is_plain(weight):
+        return lambda meta: meta
+    if not has_sizes(x.shape, weight.shape):
+        form = _convolution_format(x, weight, bias, *options)
+        return lambda meta: laid_out_afresh(meta, form)
+    form = _convolution_format(_as_captured(x), _as_captured(weight), bias, *options)
+    if options[-1] == 1 and form is torch.contiguous_format:
+        return lambda meta: meta
+    if x.device.type == "cpu" and _has_format_for_all(form, x, weight, bias, *options):
+        rank = x.dim()
+        order = range(rank - 1, -1, -1) if form is torch.contiguous_format else (1, *range(rank - 1, 1, -1), 0)  # fmt: skip
+        return lambda meta: empty_strided(meta.shape, dense_strides(meta.shape, order), meta.dtype)
+    return lambda meta: laid_out_afresh(settled(meta), form)
 
 
 def convolution_backward(
@@ -45,10 +51,8 @@ def convolution_backward(
     """As the convolution, whichever way the gradient comes, by which 2.11 goes."""
     if x.dim() == 3:
         return meta
-    laid = [
-        m if m is None else convolution(empty(m.shape, m.dtype), x, weight, None, *options[:-1])
-        for m in meta[:2]
-    ]
+    lay = _layout(x, weight, None, *options[:-1])
+    laid = [m if m is None else lay(empty(m.shape, m.dtype)) for m in meta[:2]]
     return (*laid, *meta[2:])
 
 

@@ -144,11 +144,7 @@ def _as_second(meta: Any, grad: Any, x: Any, *args: Any) -> Any:
 
 
 def _angle(meta: Any, x: Any) -> Any:
-    return _plainly(meta) if x.is_complex() else meta
-
-
-def _plainly(meta: Any, *args: Any) -> Any:
-    return empty(meta.shape, meta.dtype)
+    return _all_afresh(meta) if x.is_complex() else meta
 
 
 def _vector_norm(
@@ -369,7 +365,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
         for func in (aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
         for device in ("cpu", "cuda")
     },
-    **{(device, aten.renorm.default): _plainly for device in ("cpu", "cuda")},
+    **{(device, aten.renorm.default): _all_afresh for device in ("cpu", "cuda")},
     **{(device, aten.linalg_vector_norm.default): _vector_norm for device in ("cpu", "cuda")},
     ("cpu", aten.angle.default): _angle,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
@@ -399,7 +395,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     },
     ("cuda", aten.convolution.default): convolution,
     ("cuda", aten.index.Tensor): _index,
-    ("cuda", aten.roll.default): _plainly,
+    ("cuda", aten.roll.default): _all_afresh,
     ("cuda", aten.native_layer_norm.default): _layer_norm,
     ("cuda", aten.scaled_dot_product_attention.default): _attention,
 }

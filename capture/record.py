@@ -12,7 +12,6 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -471,8 +470,9 @@ class Recorder(TorchDispatchMode):
     # ---- recording
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        call = self.dispatched if not self.zeros else partial(call_with_zeros, self)
-        return call(func, args, kwargs or {})
+        if self.zeros:
+            return call_with_zeros(self, func, args, kwargs or {})
+        return self.dispatched(func, args, kwargs or {})
 
     def dispatched(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(func, torch._ops.OpOverload):

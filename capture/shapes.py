@@ -383,7 +383,7 @@ def _is_zero(n: Int) -> bool:
 def _is_zero_here(n: Int) -> bool:
     """Whether it is 0 in the captured call, which then is a condition; that it is not becomes one only if it shows."""
     if not isinstance(n, Size):
-        return n == 0
+        return _is_zero(n)
     if hint_of(n) == 0 and not late_in(n):
         return bool(n.facts.is_zero(n))
     n.facts.not_0_softly(n)

@@ -203,23 +203,29 @@ def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) ->
         for t, count in written:
             torch._C._increment_version([t] * count)
         # A view knows how often its base was written when it was made: these are made again.
-        anew: dict[int, Any] = {}
-        for k, m in enumerate(made):
-            if id(m) not in anew:
-                with torch.set_grad_enabled(k in recorded and torch.is_grad_enabled()):
-                    anew[id(m)] = _view_anew(m, tensors)
-        return tuple([anew[id(m)] for m in made])
+        anew = {id(m): k for k, m in reversed([*enumerate(made)]) if _is_view_of(m, tensors)}
+        if not anew:
+            return made
+        views: dict[int, Any] = {}
+        for k in anew.values():
+            with torch.set_grad_enabled(k in recorded and torch.is_grad_enabled()):
+                m = made[k]
+                views[id(m)] = m._base.as_strided(m.shape, m.stride(), m.storage_offset())
+        return tuple([views.get(id(m), m) for m in made])
 
     return run
 
 
-def _view_anew(made: Any, written: Sequence[torch.Tensor]) -> Any:
+def _is_view_of(made: Any, written: Sequence[torch.Tensor]) -> bool:
+    """Of the same elements."""
     base = made._base if isinstance(made, torch.Tensor) else None
     if base is None or not any(base is t for t in written):
-        return made
-    if (made.dtype, made.is_conj(), made.is_neg()) != (base.dtype, base.is_conj(), base.is_neg()):
-        return made
-    return base.as_strided(made.shape, made.stride(), made.storage_offset())
+        return False
+    return (made.dtype, made.is_conj(), made.is_neg()) == (
+        base.dtype,
+        base.is_conj(),
+        base.is_neg(),
+    )
 
 
 def _draw_call(step: Extern, numbers: _Numbers) -> DrawCall:

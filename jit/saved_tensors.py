@@ -6,8 +6,7 @@ PyTorch 2.13 says so.  Where it does not, as 2.11, hooks get hold of what is sav
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -55,10 +54,13 @@ def entries(
         # What is saved holds them, for as long as it is saved.
         context.packed = [weakref.ref(one) for one in packed]
     changed = [one.is_changed for one in packed]
-    with ExitStack() as stack:
+    try:
         for one in packed:
-            stack.enter_context(one.whatever_it_is())
+            one.is_asked = False
         return [*zip(context.saved_tensors, changed, strict=True)]  # with their histories
+    finally:
+        for one in packed:
+            one.is_asked = True
 
 
 class _Packed:
@@ -68,7 +70,7 @@ class _Packed:
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.is_asked = True
+        self.is_asked = True  # whether it was changed, when autograd unpacks it
 
     def pack(self, tensor: torch.Tensor) -> _Packed:
         self.tensor = tensor
@@ -77,15 +79,6 @@ class _Packed:
     @property
     def is_changed(self) -> bool:
         return self.tensor._version != self.version
-
-    @contextmanager
-    def whatever_it_is(self) -> Iterator[None]:
-        """Within, nobody asks whether it was changed."""
-        self.is_asked = False
-        try:
-            yield
-        finally:
-            self.is_asked = True
 
 
 def _as_it_was(packed: _Packed) -> torch.Tensor:

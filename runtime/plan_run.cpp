@@ -321,18 +321,8 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     return good ? frame.results(no_grad) : nullptr;
 }
 
-} // namespace
-
-PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names) try {
-    if (names && PyTuple_GET_SIZE(names))
-        return PyErr_Format(PyExc_TypeError, "the plan takes no named inputs");
-    return takes(plan, PyVectorcall_NARGS(nargsf)) ? run(plan, inputs, nullptr) : nullptr;
-} catch (const std::bad_alloc &) {
-    return PyErr_NoMemory();
-}
-
 // Puts the inputs of a call that was refused into the list again; those of others are gone.
-static void give_back(PyObject *list, const std::vector<PyObject *> &owned) {
+void give_back(PyObject *list, const std::vector<PyObject *> &owned) {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     for (PyObject *object : owned) {
@@ -341,6 +331,16 @@ static void give_back(PyObject *list, const std::vector<PyObject *> &owned) {
         Py_DECREF(object);
     }
     PyErr_Restore(type, error, traceback);
+}
+
+} // namespace
+
+PyObject *plan_run(Plan *plan, PyObject *const *inputs, size_t nargsf, PyObject *names) try {
+    if (names && PyTuple_GET_SIZE(names))
+        return PyErr_Format(PyExc_TypeError, "the plan takes no named inputs");
+    return takes(plan, PyVectorcall_NARGS(nargsf)) ? run(plan, inputs, nullptr) : nullptr;
+} catch (const std::bad_alloc &) {
+    return PyErr_NoMemory();
 }
 
 PyObject *plan_consume(Plan *plan, PyObject *list) try {
