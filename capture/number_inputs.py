@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from frameloom.capture.shapes import is_pointwise
 from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.size import SymbolicSize, as_size, steps
 from frameloom.capture.values.symbolic import SYMBOLS, SymbolicNumber
@@ -49,11 +50,7 @@ FORM_IS_FIXED = frozenset({
 def takes_numbers(func: Any) -> bool:
     """Whether an op may be given a number that is known only at run time."""
     name = func._schema.name
-    return (
-        torch.Tag.pointwise in func.tags
-        or name.startswith("aten::_foreach_")
-        or func in FORM_IS_FIXED
-    )
+    return is_pointwise(func) or name.startswith("aten::_foreach_") or func in FORM_IS_FIXED
 
 
 def takes_bits(fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:

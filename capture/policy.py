@@ -154,7 +154,9 @@ def is_other_compilers(function: FunctionType) -> bool:
 
 def is_torchs_own(function: object) -> bool:
     """Whether PyTorch has the function itself: what its compiler leaves alone there says nothing of the program (parts of its optimizers, once
-    that compiler is imported)."""
+    that compiler is imported).  Around functions without a source file stands one of that compiler."""
+    while isinstance(function, FunctionType) and "__wrapped__" in function.__dict__:
+        function = function.__wrapped__
     return isinstance(function, FunctionType) and is_torchs(function.__globals__)
 
 

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from frameloom.capture.assumptions import assume
 from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.functional import is_inference
+from frameloom.capture.shapes import is_dense
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import FALSE, NONE, ConstValue, boolean
 from frameloom.capture.values.container import ListValue
@@ -158,7 +159,8 @@ def _as_strided(fn: Any, position: int) -> Known:
 
 
 def _in_place_of(fn: Any) -> Known:
-    """The result lies where the first argument does in its storage; results of graphs start theirs."""
+    """The result lies where the first argument does in its storage, and has all that is there, between its elements too; results of graphs
+    start theirs, and have nothing there."""
 
     def call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         value = t.look(args[0]) if args else None
@@ -167,6 +169,8 @@ def _in_place_of(fn: Any) -> Known:
             starts = owner is None or owner[1].storage_offset() == 0
             if not starts or not same(value.fake.storage_offset(), 0):
                 raise Break("data_pointer", f"{fn.__name__}(...) of a part of a tensor")
+            if not is_dense(value.fake):
+                raise Break("data_pointer", f"{fn.__name__}(...) of a tensor with gaps")
             if owner is not None:
                 t.guards.add(owner[0], "storage_offset", 0)
         return t.torch_call(fn, args, kwargs)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 
 from frameloom.ir.dtype import DType
+from frameloom.ir.lower.constants import computing
 from frameloom.ir.lower.expr import (
     Expr,
     Number,
@@ -370,11 +372,27 @@ def heaviside(x: Expr, values: Expr) -> Expr:
 # --- ternary
 
 
-@pointwise("aten.clamp.default", "aten.clamp.Tensor")
-def clamp(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
+@pointwise("aten.clamp.Tensor")
+def clamp_tensor(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
     if low is not None:
         x = maximum(x, low)
     return x if high is None else minimum(x, high)
+
+
+@pointwise("aten.clamp.default")
+def clamp(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
+    result = clamp_tensor(x, low, high)
+    lone = high if low is None else low if high is None else None
+    if lone is None or not lone.dtype.is_float or not _nan_is_no_limit():
+        return result
+    return where(isnan(lone), x, result)
+
+
+@cache
+def _nan_is_no_limit() -> bool:
+    """Whether eager leaves numbers as they are where its one limit is NaN, as 2.11 does; 2.13 makes NaNs of them."""
+    with computing():
+        return not bool(torch.zeros(1, device="cpu").clamp(min=math.nan).isnan())
 
 
 @pointwise("aten.clamp_min.default", "aten.clamp_min.Tensor")

@@ -157,11 +157,15 @@ OPS = {
 }  # fmt: skip
 
 
+# PyTorch 2.11 asks its operand for the number of elements, which varies.
+BREAKS = {"quantile"} if torch.torch_version.TorchVersion(torch.__version__) < (2, 13) else set()
+
+
 @pytest.mark.parametrize("name", OPS)
 @torch.no_grad()
 def test_ops(name):
     fn, make = OPS[name]
-    check(fn, make)
+    check(fn, make, breaks=name in BREAKS)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -173,14 +177,14 @@ def test_layers(name):
     check(lambda x: after(layer(x)), make, 4 if isinstance(layer, nn.RNNBase) else 3)
 
 
-def check(fn, make, most=3):
+def check(fn, make, most=3, breaks=False):
     frameloom.reset()
     jitted = jit(fn)
     for shape in SHAPES:
         args = make(*shape)
         same(jitted(*args), fn(*args))
     assert frameloom.stats()["graphs"] <= most
-    assert not frameloom.stats()["breaks"]
+    assert breaks or not frameloom.stats()["breaks"]
 
 
 @torch.no_grad()

@@ -35,3 +35,22 @@ def test_a_loss_stays_in_the_graph_where_nobody_looks():
         return F.mse_loss(x, torch.ones(6)) * 2, F.mse_loss(x, torch.zeros(6))
 
     assert len(frameloom.explain(fn)(torch.arange(6.0)).graphs) == 1
+
+
+PUT_BACK = {
+    "select": lambda x: x.select_scatter(x[0], 0, 0),
+    "slice": lambda x: x.slice_scatter(x[:2], 0, 1, 3),
+    "diagonal": lambda x: x.diagonal_scatter(x.diagonal() * 2),
+}
+
+
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("name", PUT_BACK)
+def test_what_lies_between_the_elements_of_what_is_put_back(name, step):
+    """The result lies as the tensor does, and has what is between its elements there, too."""
+
+    def fn(x):
+        return PUT_BACK[name](x).as_strided((3, 3), (1, 3), 1)
+
+    x = torch.arange(8.0 * 12).view(8, 12)[::step, ::step]
+    assert torch.equal(frameloom.jit(fn)(x), fn(x))
