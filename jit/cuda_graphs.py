@@ -208,7 +208,8 @@ class Replayed:
     ) -> Recording:
         with torch.inference_mode(False), torch.no_grad():
             places = {i: _place(inputs[i]) for i in self._copied}
-        given = [places.get(i, t) for i, t in enumerate(inputs)]
+        # Recording computes nothing, so nothing of it is counted: `data` has a count of its own.
+        given = [places.get(i, t.data) for i, t in enumerate(inputs)]
         settings = self._device.settings()
         replay, results = self._device.record(self.plan, given)
         outputs = {k: results[k] for k, how in enumerate(self._outputs) if isinstance(how, View)}

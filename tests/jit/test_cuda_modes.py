@@ -139,6 +139,20 @@ def test_what_the_program_writes(made):
     assert made and made[0].replays >= 4
 
 
+def test_writes_are_counted_once(made):
+    def step(total, *steps):
+        for x in steps:
+            total.add_(x @ x)
+        return total
+
+    f, total, plain = jit(step, mode="reduce-overhead"), cuda(64, 64), cuda(64, 64)
+    steps = [cuda(64, 64) for _ in range(10)]
+    for _ in range(5):
+        f(total, *steps), step(plain, *steps)
+        assert total._version == plain._version
+    assert made[0].replays == 4
+
+
 def test_random_numbers_are_eagers():
     f = lambda x: F.dropout(x, 0.3) + torch.rand_like(x)
     jitted = jit(f, mode="reduce-overhead")
