@@ -9,7 +9,7 @@ The backward plan is compiled when the first backward pass comes, for the output
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, cached_property, partial
 from operator import itemgetter
@@ -305,12 +305,17 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
         _let_go(context, values, missing)
         return piece.nothing
     inside = partial(_inputs, context, values)
-    made = None
+    made = refused = None
     again = torch.is_grad_enabled()
     # Where nothing is read of what the forward pass had, gradients depend on those given alone.
     if others or (again and (how.with_functions or piece.reads(missing, whole))):
         # Plans read memory, which these have not, or in their own way.
-        made = piece.op_by_op.gradients(inside(), context.others, given, again, whole)
+        try:
+            made = piece.op_by_op.gradients(inside(), context.others, given, again, whole)
+        except DoubleBackwardError as error:
+            if others:
+                raise
+            refused = error, _followed((*values, *context.others.tensors, *given))
         if made is not None and others and not keeps_graph():
             let_go(context)
     if made is not None:
@@ -330,7 +335,28 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
     else:
         run, taken = piece.passes.find(piece, missing, whole, values, given)
     last = _let_go(context, values, missing)
-    return None, None, *run(piece, values, taken, last)
+    gradients = run(piece, values, taken, last)
+    if refused is not None:
+        error, tensors = refused
+        gradients = Refused.apply(error, len(tensors), *tensors, *gradients)  # type: ignore[no-untyped-call]
+    return None, None, *gradients
+
+
+class Refused(torch.autograd.Function):
+    """The gradients among `given`, behind `n` tensors that they depend on.  Their own gradient raises the error: nobody may ask for it."""
+
+    @staticmethod
+    def forward(context: Any, error: DoubleBackwardError, n: int, *given: Any) -> Any:
+        context.error = error
+        return given[n:]
+
+    @staticmethod
+    def backward(context: Any, *given: Any) -> Any:
+        raise context.error
+
+
+def _followed(values: Iterable[Any]) -> list[torch.Tensor]:
+    return [t for t in values if isinstance(t, torch.Tensor) and t.requires_grad]
 
 
 def _put_back(context: Any, values: list[Any]) -> None:
