@@ -315,7 +315,7 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
         except DoubleBackwardError as error:
             if others:
                 raise
-            refused = error, _followed((*values, *context.others.tensors, *given))
+            refused = str(error), _followed((*values, *context.others.tensors, *given))
         if made is not None and others and not keeps_graph():
             let_go(context)
     if made is not None:
@@ -337,22 +337,22 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
     last = _let_go(context, values, missing)
     gradients = run(piece, values, taken, last)
     if refused is not None:
-        error, tensors = refused
-        gradients = Refused.apply(error, len(tensors), *tensors, *gradients)  # type: ignore[no-untyped-call]
+        why, tensors = refused
+        gradients = Refused.apply(why, len(tensors), *tensors, *gradients)  # type: ignore[no-untyped-call]
     return None, None, *gradients
 
 
 class Refused(torch.autograd.Function):
-    """The gradients among `given`, behind `n` tensors that they depend on.  Their own gradient raises the error: nobody may ask for it."""
+    """The gradients among `given`, behind `n` tensors that they depend on.  Their own gradient raises: nobody may ask for it."""
 
     @staticmethod
-    def forward(context: Any, error: DoubleBackwardError, n: int, *given: Any) -> Any:
-        context.error = error
+    def forward(context: Any, why: str, n: int, *given: Any) -> Any:
+        context.why = why
         return given[n:]
 
     @staticmethod
     def backward(context: Any, *given: Any) -> Any:
-        raise context.error
+        raise DoubleBackwardError(context.why)
 
 
 def _followed(values: Iterable[Any]) -> list[torch.Tensor]:
