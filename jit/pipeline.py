@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -354,7 +355,7 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
     views_behind = captured.visible is not None  # the forward half, of which a node is made
     # Not the capture itself is kept, which has the tensors of the first call.
     compiled = counting(compiled, captured.versions, captured.recorded_views)
-    recorded = captured.recorded_views
+    recorded, views = captured.recorded_views, captured.views
 
     def run(*inputs: Any) -> Any:
         suspended = _capture.hook_suspend()
@@ -363,11 +364,28 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
                 made = compiled(*inputs)
         finally:
             _capture.hook_restore(suspended)
-        if recorded:
-            made = tuple([_as_recorded(m) if k in recorded else m for k, m in enumerate(made)])
-        return tuple([_as_new(m, inputs) for m in made]) if views_behind else made
+        if views_behind:
+            return tuple([_as_new(m, inputs) for m in made])
+        alone = _lone_views(made) - views
+        return tuple(
+            [
+                _as_new(m, inputs) if k in alone else _as_recorded(m) if k in recorded else m
+                for k, m in enumerate(made)
+            ]
+        )
 
     return run
+
+
+def _lone_views(made: Sequence[Any]) -> set[int]:
+    """The positions of views of whose memory no other result has a part."""
+    memory = {
+        k: m.untyped_storage()._cdata
+        for k, m in enumerate(made)
+        if isinstance(m, torch.Tensor) and m.layout is torch.strided
+    }
+    count = Counter(memory.values())
+    return {k for k, data in memory.items() if count[data] == 1 and made[k]._is_view()}
 
 
 def _as_recorded(made: Any) -> Any:

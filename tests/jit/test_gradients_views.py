@@ -237,3 +237,13 @@ def test_as_strided_of_views_of_inputs_that_start_somewhere(name, requires_grad,
             v, *_ = side(x[start : start + 1], w)
             found.append((v.tolist(), v.storage_offset(), v._is_view()))
         assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("backend", [None, "eager"])
+def test_what_is_written_through_a_view_is_no_view(backend):
+    def fn(x):
+        t = x * 2
+        t.view(-1).mul_(3)
+        return t
+
+    assert not frameloom.jit(fn, backend=backend)(torch.ones(2, 2))._is_view()
