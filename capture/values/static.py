@@ -18,6 +18,7 @@ from frameloom.capture.lookup import (
     is_programs,
     works_as,
 )
+from frameloom.capture.policy import function_verdict
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, is_constant
 from frameloom.capture.values.dictionary import DELETED
@@ -184,7 +185,14 @@ class PyModuleValue(Value):
         computed = self._computed(t, name)
         if computed is not None:
             return computed
-        if "__getattr__" in table or type(self.real) is not ModuleType:
+        hook = table.get("__getattr__")
+        is_of_all = class_attribute(ModuleType, name) is not MISSING
+        if not is_of_all and isinstance(hook, FunctionType) and function_verdict(hook) == "inline":
+            t.guards.add(origin, "no_key", name)
+            return t.call(
+                t.wrap(hook, origin.child("key", "__getattr__")), [ConstValue(name)], {}
+            )
+        if hook is not None or type(self.real) is not ModuleType:
             value = getattr(self.real, name, MISSING)  # a module that loads its contents on demand
             if value is MISSING:
                 return t.raise_(
@@ -197,9 +205,10 @@ class PyModuleValue(Value):
             return t.globals_table(table, None)
         if name == "__class__":
             return t.pinned(ModuleType)
-        if class_attribute(ModuleType, name) is not MISSING:
+        if is_of_all:
             raise Break("attribute", f"{self.describe()}.{name}")
-        t.guards.add(origin, "no_key", name)
+        for missing in (name, "__getattr__"):
+            t.guards.add(origin, "no_key", missing)
         return t.raise_(AttributeError, f"module '{self.describe()}' has no attribute '{name}'")
 
     def _computed(self, t: Tracer, name: str) -> Value | None:

@@ -99,3 +99,22 @@ def test_own_globals():
     for _ in range(2):
         names["q"] = 1
         assert target(X).tolist() == [3, 3]
+
+
+def test_a_module_that_computes_what_it_lacks():
+    """Its function runs at each call, and one that it gets later is noticed."""
+    module = types.ModuleType("computed")
+
+    def f(x):
+        return x + getattr(module, "lacks", 1)
+
+    target, _ = jitted(f)
+    assert target(X).tolist() == [2, 2]
+    asked = []
+    module.__getattr__ = lambda name: asked.append(name) or len(asked)
+    assert [target(X).tolist() for _ in range(3)] == [[2, 2], [3, 3], [4, 4]]
+    assert asked == ["lacks"] * 3
+    module.lacks = 10
+    assert target(X).tolist() == [11, 11]
+    del module.lacks, module.__getattr__
+    assert target(X).tolist() == [2, 2]
