@@ -125,6 +125,7 @@ class JitFunction:
     on_miss: Callable[..., Entry | None]
     enabled: bool  # False: always the plain function
     called_by: CodeType | None  # what calls it as a method found in an object's dictionary
+    is_call: bool  # it is the `__call__` of its first argument's class, while that says so
     look_inside: bool  # True: of the plain function the hook looks at the frames that it calls
     def __init__(
         self,

@@ -136,7 +136,9 @@ class _Copier:
             assert found is not None
             return found
         self.check_class(value)
-        if value.payload is not None or class_attribute(value.cls, name) is not MISSING:
+        # The module asks the class, whose own class may have it, too.
+        asked = (class_attribute(cls, name) for cls in (value.cls, type(value.cls)))
+        if value.payload is not None or any(found is not MISSING for found in asked):
             raise Break("library_call", f"copy of {value.describe()}")
         check_finalizer(value.cls)
         table = AttributesValue(value).table(t).entries(t)

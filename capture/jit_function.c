@@ -16,6 +16,7 @@ typedef struct {
     Py_ssize_t simple; /* number of arguments if all are positional, else -1 */
     char takes_state;  /* called with one list, whose items are the slots; the code that runs empties it */
     char enabled, look_inside;
+    char is_call; /* it is the `__call__` of its first argument's class, while that says so */
     PyObject *called_by; /* the code whose first argument owns this function, or NULL */
     PyObject *dict;
     PyObject *weakrefs;
@@ -99,6 +100,26 @@ static PyObject *call_for(JitFunction *self, PyObject *owner, PyObject *const *a
     return result;
 }
 
+/* Whether the class of an object still has this function as its `__call__`; -1 with an exception set. */
+static int is_called_by(JitFunction *self, PyObject *object) {
+    PyObject *found = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__call__");
+    if (found == NULL) return -1;
+    Py_DECREF(found);
+    return found == (PyObject *)self->function;
+}
+
+/* The code that an entry has rewritten, with what the function's parameters are now where nothing is given. */
+static int take_defaults(PyObject *target, PyFunctionObject *function) {
+    PyFunctionObject *own = (PyFunctionObject *)target;
+    PyObject *defaults = function->func_defaults, *by_name = function->func_kwdefaults;
+    if (own->func_defaults != defaults &&
+        PyFunction_SetDefaults(target, defaults ? defaults : Py_None) < 0)
+        return -1;
+    if (own->func_kwdefaults != by_name && PyFunction_SetKwDefaults(target, by_name ? by_name : Py_None) < 0)
+        return -1;
+    return 0;
+}
+
 static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args, size_t nargsf,
                                         PyObject *names) {
     PyFunctionObject *function = self->function;
@@ -110,6 +131,11 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
     if (self->called_by && nargs) {
         PyObject *owner = hook_first_argument(self->called_by);
         if (owner && owner != args[0]) return call_for(self, owner, args, nargsf, names);
+    }
+    if (self->is_call && nargs) {
+        int is_called = is_called_by(self, args[0]);
+        if (is_called < 0) return NULL;
+        if (!is_called) return PyObject_Vectorcall(args[0], args + 1, nargs - 1, names);
     }
     Bound bound;
     if (!self->enabled || suspended || function->func_code != self->code) goto plain;
@@ -156,7 +182,8 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
         int asked_nothing = hook_ask_nothing(tried == TRIED_PLAIN && entry && entry->varies);
         PyObject *previous = hooked ? hook_begin((PyObject *)self) : NULL;
         if (tried == TRIED_PLAIN) hook_pass_next(self->code);
-        result = PyObject_Vectorcall(target, args, nargsf, names);
+        if (tried != TRIED_CODE || take_defaults(target, function) == 0)
+            result = PyObject_Vectorcall(target, args, nargsf, names);
         if (hooked) hook_end(previous);
         hook_ask_nothing(asked_nothing);
         Py_DECREF(target);
@@ -313,6 +340,8 @@ static PyMemberDef JitFunction_members[] = {
     {"called_by", T_OBJECT, offsetof(JitFunction, called_by), 0,
      "the code that calls this as a method it finds in an object's dictionary: its first argument is the "
      "owner"},
+    {"is_call", T_BOOL, offsetof(JitFunction, is_call), 0,
+     "whether it is the `__call__` of its first argument's class: calls go to what that has in its place"},
     {"look_inside", T_BOOL, offsetof(JitFunction, look_inside), 0,
      "true: the hook looks at what the function as written calls"},
     {NULL, 0, 0, 0, NULL},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import FunctionType
+from types import DynamicClassAttribute, FunctionType
 from typing import Any
 
 from frameloom.errors import Break
@@ -87,12 +87,17 @@ def is_data_descriptor(found: Any) -> bool:
 
 def is_programs(found: Any) -> bool:
     """Whether a raw attribute is code that the program gives to a class: it may read, and do, anything.  That of `enum` and its like depends on the class alone."""
-    return isinstance(found, FunctionType) and found.__module__ not in (
-        "enum",
-        "typing",
-        "abc",
-        "inspect",
-    )
+    if isinstance(found, property | DynamicClassAttribute):
+        found = found.fget
+    elif isinstance(found, classmethod | staticmethod):
+        found = found.__func__
+    if isinstance(found, FunctionType):
+        return found.__module__ not in ("enum", "typing", "abc", "inspect")
+    # What `functools` makes of functions, or an object of the program's that is called.
+    kind = type(found)
+    if found is MISSING or kind.__module__ == "builtins" or isinstance(found, type):
+        return False
+    return any(_find(_order(kind), name) is not MISSING for name in ("__call__", "__get__"))
 
 
 def asks_program(cls: type, names: Iterable[str]) -> bool:

@@ -16,7 +16,13 @@ import torch
 
 from frameloom.capture.assumptions import is_asserted
 from frameloom.capture.container_operators import container_operator
-from frameloom.capture.lookup import MISSING, asks_program, class_attribute, is_subtype
+from frameloom.capture.lookup import (
+    MISSING,
+    asks_program,
+    class_attribute,
+    is_programs,
+    is_subtype,
+)
 from frameloom.capture.numbers_given import with_number
 from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, OPERATORS, PY312, SPECIAL_METHODS
 from frameloom.capture.values import number
@@ -282,7 +288,9 @@ def _ask(t: Tracer, name: str, own: Value, other: Value) -> Value | None:
         result = own.call_special(t, name, other)
     elif isinstance(found, FunctionType):
         result = t.look(t.call(t.class_function(cls, name, found), [own, other], {}))
-    elif isinstance(own, OpaqueValue) and found is not MISSING and found not in OF_OBJECT:
+    elif is_programs(found) or (
+        isinstance(own, OpaqueValue) and found is not MISSING and found not in OF_OBJECT
+    ):
         raise Break("opaque_object", f"{own.describe()}.{name}(...)")
     else:
         return None

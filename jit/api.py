@@ -121,14 +121,19 @@ def _wrap_callable(fn: Any, options: Options) -> Any:
     if isinstance(fn, staticmethod | classmethod):
         return type(fn)(_wrap_callable(fn.__func__, options))
     if isinstance(fn, functools.partial):
-        return functools.partial(_wrap_callable(fn.func, options), *fn.args, **fn.keywords)
+        made = functools.partial(_wrap_callable(fn.func, options))
+        # The dictionary itself: what is changed there counts for both.
+        made.__setstate__((made.func, fn.args, fn.keywords, None))
+        return made
     if isinstance(fn, type):
         raise OptionError(
             f"jit takes functions, methods and modules, not the class {fn.__qualname__}; decorate its methods"
         )
     call = getattr(type(fn), "__call__", None)  # noqa: B004 (its Python function is wanted)
     if isinstance(call, types.FunctionType):
-        return types.MethodType(_wrap(call, options), fn)
+        jitted = _wrap(call, options)
+        jitted.is_call = True
+        return types.MethodType(jitted, fn)
     raise OptionError(
         f"jit takes Python functions, methods and modules, not {type(fn).__name__} ({fn!r})"
     )

@@ -9,7 +9,7 @@ import torch
 from frameloom.capture import calls
 from frameloom.capture.handlers.jumps import is_none
 from frameloom.capture.handlers.registry import handles
-from frameloom.capture.lookup import MISSING
+from frameloom.capture.lookup import MISSING, is_subtype
 from frameloom.capture.settings import enter_device
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
@@ -68,7 +68,7 @@ def check_exc_match(frame: Frame, ins: Instr) -> None:
     if not all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in reals):
         raise Break("exception", "except with what is no exception")
     # As the interpreter does: a metaclass is not asked, so that virtual subclasses do not count.
-    frame.push(boolean(any(type.__subclasscheck__(cls, value.cls) for cls in reals)))
+    frame.push(boolean(any(is_subtype(value.cls, cls) for cls in reals)))
 
 
 @handles("POP_EXCEPT")

@@ -101,6 +101,9 @@ class Shown:
             pairs = value.entries(t).values()
             return {self.of(key, within): self.of(item, within) for key, item in pairs}
         if not has_own_text(value):
+            if isinstance(value, ClassValue):
+                for name in ("__module__", "__qualname__"):  # of which its text is made
+                    value.getattr(t, name)
             try:
                 return plain(value)
             except NotConstant:

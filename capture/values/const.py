@@ -121,9 +121,10 @@ class ConstValue(Value):
             name = f"_{name}_"
         elif is_data_descriptor(found):
             return None
-        if name not in table:
-            return None
         origin = self.origin if self.origin is not None else t.roots.object(self.real)
+        if name not in table:
+            t.guards.add(origin.child("dict"), "no_key", name)
+            return None
         return t.look(t.wrap(table[name], origin.child("dict").child("key", name)))
 
     def truth(self, t: Tracer) -> bool:

@@ -30,6 +30,7 @@ from frameloom.capture.lookup import (
     attribute_after,
     class_attribute,
     is_data_descriptor,
+    is_programs,
     is_subtype,
     works_as,
 )
@@ -258,6 +259,8 @@ class ObjectValue(Value):
         if isinstance(hook, FunctionType):
             t.call(t.class_function(self.cls, "__delattr__", hook), [self, ConstValue(name)], {})
             return
+        if is_programs(hook):
+            raise Break("attribute_write", f"del {self.describe()}.{name}")
         self.delattr_generic(t, name)
 
     def delattr_generic(self, t: Tracer, name: str) -> None:

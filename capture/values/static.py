@@ -81,6 +81,8 @@ class ClassValue(Value):
                 hook = class_attribute(type(self.real), "__getattr__")
                 if isinstance(hook, FunctionType):
                     return t.call(t.pinned(hook), [self, ConstValue(name)], {})
+                if hook is not MISSING:
+                    raise Break("attribute", f"{self.describe()}.{name}")
                 return t.raise_(
                     AttributeError, f"type object '{self.real.__name__}' has no attribute '{name}'"
                 )
@@ -128,9 +130,13 @@ class ClassValue(Value):
             return t.call(t.pinned(of_metaclass), [self, key], {})
         self._no_python_in_metaclass("__getitem__")
         own = class_attribute(self.real, "__class_getitem__")
-        inner = own.__func__ if works_as(own, classmethod) else own
+        if own is MISSING:
+            own = class_attribute(type(self.real), "__class_getitem__")
+        inner = own.__func__ if isinstance(own, classmethod | staticmethod) else own
         if isinstance(inner, FunctionType) and inner.__module__ not in ("typing", "types"):
-            return t.call(t.pinned(inner), [self, key], {})
+            return t.call(self.getattr(t, "__class_getitem__"), [key], {})
+        if own is not MISSING and is_programs(own):
+            raise Break("attribute", f"{self.describe()}[...]")
         return t.evaluate(lambda cls, k: cls[k], [self, key], {})
 
     def _no_python_in_metaclass(self, name: str) -> None:
