@@ -169,7 +169,7 @@ def _unique_consecutive(
 def _unique_dim(
     recorder: Recorder, func: Any, x: Fake, dim: int, sorted: bool = True, inverse: bool = False, counts: bool = False
 ) -> Any:  # fmt: skip
-    if not x.dim() or not x.numel() > 0:
+    if not -x.dim() <= dim < x.dim() or not x.numel() > 0:
         return None
     dim %= x.dim()
     size, source = new_size(recorder, x.shape[dim], dim)

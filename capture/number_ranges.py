@@ -34,6 +34,8 @@ HOLDING = (
     aten.full.default, aten.full_like.default, aten.new_full.default, aten.scalar_tensor.default, aten.fill.Scalar, aten.fill_.Scalar,
     aten.masked_fill.Scalar, aten.masked_fill_.Scalar, aten.addcmul.default, aten.addcmul_.default, aten.threshold.default, aten.threshold_.default,
 )  # fmt: skip
+# Of tensors that they are given, they take form and dtype alone.
+MADE_OF_NUMBERS = (aten.full.default, aten.full_like.default, aten.new_full.default)
 # Where a tensor is whose number they take.
 FILLED = {
     aten.masked_fill.Tensor: 2, aten.masked_fill_.Tensor: 2, aten.index_fill.int_Tensor: 3, aten.index_fill_.int_Tensor: 3,
@@ -76,7 +78,8 @@ def check_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resu
             continue
         if isinstance(number, int) and not _holds(torch.int64, number):
             raise Break("op_error", f"{func}: {number} is no 64-bit integer")
-        dtypes = _computed_in(number, fakes_in((args, kwargs)), fakes_in((result,)))
+        given = () if func in MADE_OF_NUMBERS else fakes_in((args, kwargs))
+        dtypes = _computed_in(number, given, fakes_in((result,)))
         unfit = [dtype for dtype in dtypes if not _holds(dtype, number)]
         if not unfit or (func in MODULAR and position == 1):
             continue

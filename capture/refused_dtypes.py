@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from frameloom.errors import Break
+from frameloom.ir.size import equal
 
 aten = torch.ops.aten
 UPSAMPLING = [
@@ -129,6 +130,45 @@ def _are_no_classes(x: torch.Tensor, target: torch.Tensor, *rest: Any) -> bool:
     return target.dtype is not torch.int64  # some take bytes, too
 
 
+def _is_no_loss(x: torch.Tensor, target: torch.Tensor, weight: Any, *rest: Any) -> bool:
+    return _are_no_classes(x, target) or (weight is not None and weight.dtype is not x.dtype)
+
+
+def _is_no_side(
+    boundaries: torch.Tensor, x: Any, *, right: Any = False, side: Any = None, **options: Any
+) -> bool:
+    known = side in (None, "right") or (side == "left" and not right)
+    return boundaries.dim() == 0 or not known
+
+
+def _is_narrowing(x: torch.Tensor, *rest: Any, dtype: Any = None) -> bool:
+    """Norms are computed in a dtype that holds the numbers of the operand."""
+    if dtype is None:
+        return False
+    return _of_ints(torch.empty(0, dtype=dtype, device="meta")) or (
+        torch.promote_types(x.dtype, dtype) is not dtype or dtype.is_complex != x.dtype.is_complex
+    )
+
+
+def _is_of_another(x: torch.Tensor, dim: Any, *, dtype: Any = None) -> bool:
+    return dtype not in (None, x.dtype)
+
+
+def _quantizes_badly(x: torch.Tensor, scale: Any, zero_point: Any, low: Any, high: Any) -> bool:
+    return low > high or (type(zero_point) is int and not low <= zero_point <= high)
+
+
+def _quantizes_channels_badly(
+    x: torch.Tensor, scale: Any, zero_point: Any, axis: int, low: int, high: int
+) -> bool:
+    """Whether the zero points are in the range is up to the data."""
+    return _of_ints(zero_point) or low > high or not _are_alike(x.shape[axis], scale, zero_point)
+
+
+def _are_alike(count: Any, *lists: torch.Tensor) -> bool:
+    return all(t.dim() == 1 and equal(t.shape[0], count) for t in lists)
+
+
 def _is_mixed(x: torch.Tensor, *rest: Any) -> bool:
     """Parameters of another dtype go with 16-bit inputs alone, and are float32 then."""
     dtypes = {p.dtype for p in rest if isinstance(p, torch.Tensor)}
@@ -171,19 +211,21 @@ REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     },
     **{
         getattr(aten, name): _are_no_classes
-        for name in (
-            "nll_loss_forward",
-            "nll_loss2d_forward",
-            "multi_margin_loss",
-            "multilabel_margin_loss_forward",
-        )
+        for name in ("multi_margin_loss", "multilabel_margin_loss_forward")
     },
+    **{getattr(aten, name): _is_no_loss for name in ("nll_loss_forward", "nll_loss2d_forward")},
+    aten.linalg_vector_norm: _is_narrowing,
+    aten.norm: _is_narrowing,
+    **{func: _is_of_another for func in (aten.cumsum_, aten.cumprod_)},
+    aten.im2col: lambda x, kernel, dilation, padding, stride: min(padding) < 0,
+    aten.fake_quantize_per_tensor_affine_cachemask: _quantizes_badly,
+    aten.fake_quantize_per_channel_affine_cachemask: _quantizes_channels_badly,
     **{
         func: lambda x, mask, *rest: mask.dtype is not torch.bool
         for func in (aten.masked_fill, aten.masked_fill_)
     },
     **{func: _are_too_few for func in (aten.var, aten.std, aten.var_mean, aten.std_mean)},
-    aten.searchsorted: lambda boundaries, *rest, **options: boundaries.dim() == 0,
+    aten.searchsorted: _is_no_side,
     **{func: lambda x, alpha=1.0: not alpha for func in (aten.celu, aten.celu_)},
     aten.dist: lambda *args: any(
         isinstance(a, torch.Tensor) and a.dtype is torch.bool for a in args

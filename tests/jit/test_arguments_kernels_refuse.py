@@ -1,0 +1,49 @@
+"""Arguments that kernels alone refuse: the exception comes, whether somebody uses the result or not."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import frameloom
+
+X, B = torch.arange(20.0).view(4, 5), torch.tensor([1.0, 3.0, 7.0])
+Y, W = torch.tensor([0, 1, 2, 3]), torch.ones(5, dtype=torch.float64)
+S, Z = torch.ones(3), torch.zeros(3, dtype=torch.int32)
+CALLS = {
+    "side": lambda: torch.searchsorted(B, X, side="Left"),
+    "sides": lambda: torch.searchsorted(B, X, side="left", right=True),
+    "dimension": lambda: torch.unique(X, dim=3),
+    "dtype of sums": lambda: X.clone().cumsum_(0, dtype=torch.float64),
+    "dtype of products": lambda: X.clone().cumprod_(0, dtype=torch.float64),
+    "norm of ints": lambda: X.norm(dtype=torch.int32),
+    "narrow norm": lambda: torch.linalg.vector_norm(X, dtype=torch.half),
+    "narrow norm along": lambda: torch.norm(X.double(), 2, 0, dtype=torch.float32),
+    "full_like": lambda: torch.full_like(X, 300, dtype=torch.uint8),
+    "new_full": lambda: X.new_full((2,), 1e6, dtype=torch.half),
+    "weights of classes": lambda: F.nll_loss(X, Y, weight=W),
+    "weights of logits": lambda: F.cross_entropy(X, Y, weight=W, label_smoothing=0.1),
+    "padding": lambda: F.unfold(X.view(1, 1, 4, 5), 2, padding=-1),
+    "zero point": lambda: torch.fake_quantize_per_tensor_affine(X, 0.1, 300, 0, 255),
+    "range": lambda: torch.fake_quantize_per_tensor_affine(X, 0.1, 0, 255, 0),
+    "channels": lambda: torch.fake_quantize_per_channel_affine(X, S, Z, 0, 0, 255),
+    "zero points": lambda: torch.fake_quantize_per_channel_affine(
+        X[:3], S, torch.full((3,), 300, dtype=torch.int32), 0, 0, 255
+    ),
+}
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+@pytest.mark.parametrize("name", CALLS)
+def test_refused(name, is_used):
+    def fn(x, seen):
+        seen.append(x.sum())
+        y = CALLS[name]()
+        seen.append(y if is_used else x)
+
+    found = []
+    for f in (fn, frameloom.jit(fn)):
+        seen = []
+        with pytest.raises((RuntimeError, IndexError)) as raised:
+            f(X, seen)
+        found.append((type(raised.value), str(raised.value), len(seen)))
+    assert found[0] == found[1]
