@@ -45,7 +45,7 @@ def cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> V
     if not is_constant(t, value) or remembered(fn, table, key) is not result:
         raise Break("unknown_call", f"{name_of(fn)}(...) returns an object")
     guard(t, fn, table, key, result)
-    return value
+    return t.pinned(result) if type(result) is tuple else value  # the same one each time
 
 
 def argument(t: Tracer, value: Value) -> Any:

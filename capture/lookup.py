@@ -67,6 +67,13 @@ def is_subtype(cls: type, base: type) -> bool:
     return any(one is base for one in _order(cls) or ())
 
 
+def name_in_texts(cls: type) -> str:
+    """As Python's own errors call it: with its module, where it is written in C."""
+    if not cls.__flags__ & IMMUTABLE_TYPE or cls.__module__ == "builtins":
+        return cls.__name__
+    return f"{cls.__module__}.{cls.__name__}"
+
+
 def works_as(found: Any, kind: type, access: str = "__get__") -> bool:
     """Whether a raw attribute is a descriptor of that kind, whose class does not say otherwise what such an access does."""
     if type(found) is kind:

@@ -22,6 +22,7 @@ from frameloom.capture.lookup import (
     class_attribute,
     is_programs,
     is_subtype,
+    name_in_texts,
 )
 from frameloom.capture.numbers_given import with_number
 from frameloom.capture.opcodes import COMPARISONS, IN_PLACE, OPERATORS, PY312, SPECIAL_METHODS
@@ -149,11 +150,10 @@ SEQUENCE_OPERATORS = (operator.add, operator.iadd, operator.mul, operator.imul)
 
 def unsupported(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> str:
     symbol = SYMBOLS.get(fn, "?")
+    names = " and ".join(f"'{name_in_texts(v.type())}'" for v in (left, right))
     if fn in COMPARISONS.values():
-        between = f"'{left.type().__name__}' and '{right.type().__name__}'"
-        return f"'{symbol}' not supported between instances of {between}"
+        return f"'{symbol}' not supported between instances of {names}"
     symbol = "** or pow()" if symbol == "**" else symbol
-    names = f"'{left.type().__name__}' and '{right.type().__name__}'"
     return f"unsupported operand type(s) for {symbol}: {names}"
 
 

@@ -21,6 +21,7 @@ from frameloom.capture.lookup import (
     HEAP_TYPE,
     MISSING,
     class_attribute,
+    name_in_texts,
     works_as,
 )
 from frameloom.capture.origin import Origin, Roots
@@ -429,7 +430,7 @@ class Tracer:
             return self.pinned(value.type())
         if found is MISSING:
             return self.raise_(
-                AttributeError, f"'{value.type().__name__}' object has no attribute '{name}'"
+                AttributeError, f"'{name_in_texts(value.type())}' object has no attribute '{name}'"
             )
         if isinstance(found, FunctionType):
             return BoundMethodValue(self.class_function(value.type(), name, found), value)

@@ -123,7 +123,7 @@ def _wrap_callable(fn: Any, options: Options) -> Any:
     if isinstance(fn, functools.partial):
         made = functools.partial(_wrap_callable(fn.func, options))
         # The dictionary itself: what is changed there counts for both.
-        made.__setstate__((made.func, fn.args, fn.keywords, None))
+        made.__setstate__((made.func, fn.args, fn.keywords, None))  # type: ignore[attr-defined]
         return made
     if isinstance(fn, type):
         raise OptionError(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from frameloom.capture.handlers.registry import handles
-from frameloom.capture.lookup import MISSING
+from frameloom.capture.lookup import MISSING, class_attribute, name_in_texts
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.container import ListValue, TupleValue
 from frameloom.capture.values.dictionary import DictValue
@@ -145,9 +145,17 @@ def _asked_entries(frame: Frame, source: Value) -> Iterator[tuple[Value, Value]]
         yield t.look(key), source.getitem(t, t.look(key))
 
 
+def _unpacked(frame: Frame) -> Value:
+    source = frame.pop()
+    cls = source.type()
+    if all(class_attribute(cls, name) is MISSING for name in ("__iter__", "__getitem__")):
+        frame.t.raise_(TypeError, f"cannot unpack non-iterable {name_in_texts(cls)} object")
+    return source
+
+
 @handles("UNPACK_SEQUENCE")
 def unpack_sequence(frame: Frame, ins: Instr) -> None:
-    source = frame.pop()
+    source = _unpacked(frame)
     if isinstance(source, TensorValue) and source.fake.ndim and source.fake.shape[0] != ins.arg:
         raise Break("unpack", f"{source.fake.shape[0]} rows into {ins.arg} names")
     items = list(itertools.islice(frame.t.each(source), ins.arg + 1))
@@ -165,7 +173,7 @@ def unpack_sequence(frame: Frame, ins: Instr) -> None:
 @handles("UNPACK_EX")
 def unpack_ex(frame: Frame, ins: Instr) -> None:
     before, after = ins.arg & 255, ins.arg >> 8
-    items = frame.t.list_items(frame.pop())
+    items = frame.t.list_items(_unpacked(frame))
     if len(items) < before + after:
         frame.t.raise_(
             ValueError,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture import operators
 from frameloom.capture.builtins import Args, Known, Kwargs, knows
+from frameloom.capture.lookup import MISSING, class_attribute, is_subtype
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
 from frameloom.capture.values.dictionary import DictValue
@@ -33,6 +34,8 @@ def _partial(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return PartialValue(
             function.func, [*function.args, *args[1:]], {**function.kwargs, **kwargs}
         )
+    if class_attribute(function.type(), "__call__") is MISSING:
+        t.raise_(TypeError, "the first argument must be callable")
     return PartialValue(function, args[1:], kwargs)
 
 
@@ -144,7 +147,14 @@ def _cast(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _getter(cls: type) -> Known:
-    return lambda t, args, kwargs: GetterValue(cls, args, kwargs)
+    def made(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        names = args if cls is operator.attrgetter else args[: cls is operator.methodcaller]
+        if not all(is_subtype(t.look(name).type(), str) for name in names):
+            what = "method" if cls is operator.methodcaller else "attribute"
+            t.raise_(TypeError, f"{what} name must be a string")
+        return GetterValue(cls, args, kwargs)
+
+    return made
 
 
 for _cls, _keywords in ((operator.attrgetter, ""), (operator.itemgetter, ""), (operator.methodcaller, "*")):  # fmt: skip

@@ -15,6 +15,11 @@ NOTHING: Any = object()
 @iterator(itertools.count)
 class Count:
     def __init__(self, start: Any = 0, step: Any = 1) -> None:
+        for number in (start, step):
+            if type(number) is not int and not isinstance(number, complex):
+                of = type(number)
+                if not any(hasattr(of, name) for name in ("__index__", "__int__", "__float__")):
+                    raise TypeError("a number is required")
         self.start = start
         self.step = step
 
@@ -103,17 +108,33 @@ class ChainFromIterable(ChainState):
 class Islice:
     def __init__(self, iterable: Any, *bounds: Any) -> None:
         start, stop, step = bounds if len(bounds) == 3 else ((*bounds, 1) if len(bounds) == 2 else (0, bounds[0], 1))  # fmt: skip
-        self.source = iter(iterable)
-        self.skip = start or 0  # items to drop before the next one
-        self.room = None if stop is None else stop - self.skip
-        self.step = 1 if step is None else step
-        if not self.skip >= 0 or self.step < 1 or (stop is not None and stop < 0):
+        start, stop, step = self.number(start, 0), self.number(stop, None), self.number(step, 1)
+        if stop == -1:
+            raise ValueError(
+                "Stop argument for islice() must be None or an integer: 0 <= x <= sys.maxsize."
+            )
+        if start < 0 or (stop is not None and stop < 0):
             raise ValueError(
                 "Indices for islice() must be None or an integer: 0 <= x <= sys.maxsize."
             )
+        if step < 1:
+            raise ValueError("Step for islice() must be a positive integer or None.")
+        self.source = iter(iterable)
+        self.skip = start  # items to drop before the next one
+        self.room = None if stop is None else stop - start
+        self.step = step
         if self.room is not None and self.room < 0:
             self.skip += self.room  # the items up to stop are used up all the same
             self.room = 0
+
+    @staticmethod
+    def number(bound: Any, otherwise: Any) -> Any:
+        if bound is None or type(bound) is int:
+            return otherwise if bound is None else bound
+        try:
+            return type(bound).__index__(bound)
+        except (AttributeError, TypeError):
+            return -1
 
     def __next__(self) -> Any:
         while self.skip > 0:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.lookup import name_in_texts
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -82,13 +83,13 @@ class Value:
 
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
         if is_without(self.type(), "__setitem__"):
-            text = f"'{self.type().__name__}' object does not support item assignment"
+            text = f"'{name_in_texts(self.type())}' object does not support item assignment"
             t.raise_(TypeError, text)
         raise Break("opaque_object", f"{self.describe()}[...] = ...")
 
     def delitem(self, t: Tracer, key: Value) -> None:
         if is_without(self.type(), "__delitem__"):
-            text = f"'{self.type().__name__}' object doesn't support item deletion"
+            text = f"'{name_in_texts(self.type())}' object doesn't support item deletion"
             t.raise_(TypeError, text)
         raise Break("opaque_object", f"del {self.describe()}[...]")
 

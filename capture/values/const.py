@@ -19,6 +19,7 @@ from frameloom.capture.lookup import (
     class_attribute,
     is_data_descriptor,
     is_programs,
+    name_in_texts,
     works_as,
 )
 from frameloom.capture.values.base import Value
@@ -134,7 +135,7 @@ class ConstValue(Value):
 
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if not callable(self.real):
-            t.raise_(TypeError, f"'{type(self.real).__name__}' object is not callable")
+            t.raise_(TypeError, f"'{name_in_texts(type(self.real))}' object is not callable")
         found = class_attribute(type(self.real), "__call__")
         if isinstance(found, FunctionType):  # such as `Box[int](...)`
             return t.call(

@@ -158,11 +158,13 @@ class DictValue(Value):
         return DictIterator(self, self, [key for key, _ in self.entries(t).values()])
 
     def constant(self) -> Any:
-        if self.real is not None:
+        if self.real is not None or self.cls not in (dict, OrderedDict):
             return super().constant()
-        return {
-            plain(key): plain(value) for key, value in self.written.values() if value is not DELETED
-        }
+        return self.cls(self._items())
+
+    def _items(self) -> dict[Any, Any]:
+        pairs = self.written.values()
+        return {plain(key): plain(value) for key, value in pairs if value is not DELETED}
 
     def getattr(self, t: Tracer, name: str) -> Value:
         return t.instance_attribute(self, name)
@@ -252,6 +254,11 @@ class DefaultDictValue(DictValue):
         value = t.call(factory, [], {})
         (holder or self).setitem(t, key, value)
         return t.look(value)
+
+    def constant(self) -> Any:
+        if self.real is not None or self.cls is not defaultdict:
+            return super().constant()
+        return defaultdict(plain(self.factory), self._items())
 
     def empty(self) -> DefaultDictValue:
         """Another one with the same factory."""

@@ -39,9 +39,13 @@ class ModuleValue(ObjectValue):
         if class_attribute(self.cls, "__getattr__") is not torch.nn.Module.__getattr__:
             return super()._fallback(t, name, raised)
         found = self.registered(t, name)
-        if found is None:
+        if found is not None:
+            return found
+        if not raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
             raise raised
-        return found
+        # Also where a getter, as of a property, lacks another one.
+        text = f"'{self.cls.__name__}' object has no attribute '{name}'"
+        return t.raise_(AttributeError, text)
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         """Plain values go to the instance dictionary; registering tensors, parameters and modules is left to PyTorch."""

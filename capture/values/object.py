@@ -96,10 +96,10 @@ class ObjectValue(Value):
 
     def generic_getattr(self, t: Tracer, name: str) -> Value:
         """What `object.__getattribute__` does, then `__getattr__`."""
-        found = self.find(t, name) or self.registered(t, name)
-        if found is not None:
-            return found
         try:
+            found = self.find(t, name) or self.registered(t, name)
+            if found is not None:
+                return found
             return t.raise_(
                 AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'"
             )

@@ -195,9 +195,7 @@ class PyModuleValue(Value):
         is_of_all = class_attribute(ModuleType, name) is not MISSING
         if not is_of_all and isinstance(hook, FunctionType) and function_verdict(hook) == "inline":
             t.guards.add(origin, "no_key", name)
-            return t.call(
-                t.wrap(hook, origin.child("key", "__getattr__")), [ConstValue(name)], {}
-            )
+            return t.call(t.wrap(hook, origin.child("key", "__getattr__")), [ConstValue(name)], {})
         if hook is not None or type(self.real) is not ModuleType:
             value = getattr(self.real, name, MISSING)  # a module that loads its contents on demand
             if value is MISSING:

@@ -1,11 +1,13 @@
 """`jit` and its friends as a user meets them."""
 
 import copy
+import functools
 import gc
 import pickle
 import warnings
 import weakref
 from dataclasses import replace
+from types import FunctionType
 
 import pytest
 import torch
@@ -442,3 +444,37 @@ def test_functions_that_come_one_after_another_have_a_notice_each(monkeypatch):
                 f(torch.ones(2), name)
         del f
         gc.collect()
+
+
+def with_default(x, k=1):
+    frameloom.graph_break()
+    return x * k
+
+
+class Called:
+    def __call__(self, x):
+        return x * 2
+
+
+def test_what_is_changed_of_a_jitted_callable_counts():
+    """Defaults behind a break, what a partial holds, the `__call__` of a class."""
+    x, changed = torch.ones(2), FunctionType(with_default.__code__, globals(), argdefs=(1,))
+    jitted = jit(changed)
+    assert jitted(x).tolist() == [1, 1]
+    changed.__defaults__ = (7,)
+    assert jitted(x).tolist() == [7, 7]
+    part = functools.partial(with_default, k=2)
+    jitted = jit(part)
+    assert jitted(x).tolist() == [2, 2]
+    part.keywords["k"] = 5
+    assert jitted(x).tolist() == [5, 5]
+
+    class Other(Called):
+        def __call__(self, x):
+            return x - 7
+
+    made = Called()
+    jitted = jit(made)
+    assert jitted(x).tolist() == [2, 2]
+    made.__class__ = Other
+    assert jitted(x).tolist() == [-6, -6]
