@@ -75,6 +75,8 @@ REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
             aten.nll_loss_forward.default,
             aten.nll_loss2d_forward.default,
             aten._adaptive_avg_pool3d.default,
+            aten._softmax.default,
+            aten._log_softmax.default,
         )
     },
     aten.im2col.default: lambda x: (
@@ -161,8 +163,7 @@ def _quantizes_badly(x: torch.Tensor, scale: Any, zero_point: Any, low: Any, hig
 def _quantizes_channels_badly(
     x: torch.Tensor, scale: Any, zero_point: Any, axis: int, low: int, high: int
 ) -> bool:
-    """Whether the zero points are in the range is up to the data."""
-    return _of_ints(zero_point) or low > high or not _are_alike(x.shape[axis], scale, zero_point)
+    return low > high or not _are_alike(x.shape[axis], scale, zero_point)
 
 
 def _are_alike(count: Any, *lists: torch.Tensor) -> bool:

@@ -117,6 +117,20 @@ def _record_assertion(recorder: Any, func: Any, args: Any, kwargs: Any) -> None:
     recorder.n_ops += 1
 
 
+def _record_fake_quantize(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Whether the zero points of channels are in the range is up to the data, if they are ints: the kernel looks at them first."""
+    x, _, zero_point, _, low, high = args
+    if not zero_point.is_floating_point():
+        if x.device.type != "cpu":
+            raise Break("op_error", f"{func}, which looks at the zero points")
+        nearest = recorder.pure(aten.clamp.default, (zero_point, low, high), {})
+        inside = recorder.pure(aten.eq.Tensor, (nearest, zero_point), {})
+        text = "`zero_point` must be between `quant_min` and `quant_max`."
+        check = aten._assert_async.msg
+        _record_assertion(recorder, check, (recorder.pure(aten.all.default, (inside,), {}), text), {})
+    return recorder.pure(func, args, kwargs)
+
+
 def _record_dropout(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Which random numbers its kernel draws depends on how its input lies in memory."""
     x = args[0]
@@ -267,6 +281,7 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.max_pool2d_with_indices.default: _record_max_pool,
     aten.convolution.default: _record_convolution,
     aten.clamp.Tensor: _record_clamp,
+    aten.fake_quantize_per_channel_affine_cachemask.default: _record_fake_quantize,
     aten.channel_shuffle.default: _record_channel_shuffle,
     **{
         func: _record_products

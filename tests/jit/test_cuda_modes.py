@@ -143,7 +143,7 @@ def test_writes_are_counted_once(made):
     def step(total, *steps):
         for x in steps:
             total.add_(x @ x)
-        return total
+        return total * 2
 
     f, total, plain = jit(step, mode="reduce-overhead"), cuda(64, 64), cuda(64, 64)
     steps = [cuda(64, 64) for _ in range(10)]
