@@ -127,7 +127,9 @@ def _record_fake_quantize(recorder: Any, func: Any, args: Any, kwargs: Any) -> A
         inside = recorder.pure(aten.eq.Tensor, (nearest, zero_point), {})
         text = "`zero_point` must be between `quant_min` and `quant_max`."
         check = aten._assert_async.msg
-        _record_assertion(recorder, check, (recorder.pure(aten.all.default, (inside,), {}), text), {})
+        _record_assertion(
+            recorder, check, (recorder.pure(aten.all.default, (inside,), {}), text), {}
+        )
     return recorder.pure(func, args, kwargs)
 
 
