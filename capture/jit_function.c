@@ -16,7 +16,7 @@ typedef struct {
     Py_ssize_t simple; /* number of arguments if all are positional, else -1 */
     char takes_state;  /* called with one list, whose items are the slots; the code that runs empties it */
     char enabled, look_inside;
-    char is_call; /* it is the `__call__` of its first argument's class, while that says so */
+    char is_call;        /* it is the `__call__` of its first argument's class, while that says so */
     PyObject *called_by; /* the code whose first argument owns this function, or NULL */
     PyObject *dict;
     PyObject *weakrefs;
@@ -108,12 +108,12 @@ static int is_called_by(JitFunction *self, PyObject *object) {
     return found == (PyObject *)self->function;
 }
 
-/* The code that an entry has rewritten, with what the function's parameters are now where nothing is given. */
+/* The code that an entry has rewritten, with what the function's parameters are now where nothing is given.
+ */
 static int take_defaults(PyObject *target, PyFunctionObject *function) {
     PyFunctionObject *own = (PyFunctionObject *)target;
     PyObject *defaults = function->func_defaults, *by_name = function->func_kwdefaults;
-    if (own->func_defaults != defaults &&
-        PyFunction_SetDefaults(target, defaults ? defaults : Py_None) < 0)
+    if (own->func_defaults != defaults && PyFunction_SetDefaults(target, defaults ? defaults : Py_None) < 0)
         return -1;
     if (own->func_kwdefaults != by_name && PyFunction_SetKwDefaults(target, by_name ? by_name : Py_None) < 0)
         return -1;

@@ -135,22 +135,9 @@ def test_what_the_program_writes(made):
     for _ in range(6):
         x = cuda(64, 256)
         torch.testing.assert_close(jitted(x, state), step(x, other), rtol=1e-4, atol=1e-4)
+        assert state._version == other._version  # recording computes nothing
     torch.testing.assert_close(state, other, rtol=1e-4, atol=1e-4)
     assert made and made[0].replays >= 4
-
-
-def test_writes_are_counted_once(made):
-    def step(total, *steps):
-        for x in steps:
-            total.add_(x @ x)
-        return total * 2
-
-    f, total, plain = jit(step, mode="reduce-overhead"), cuda(64, 64), cuda(64, 64)
-    steps = [cuda(64, 64) for _ in range(10)]
-    for _ in range(5):
-        f(total, *steps), step(plain, *steps)
-        assert total._version == plain._version
-    assert made[0].replays == 4
 
 
 def test_random_numbers_are_eagers():
