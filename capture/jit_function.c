@@ -100,11 +100,11 @@ static PyObject *call_for(JitFunction *self, PyObject *owner, PyObject *const *a
     return result;
 }
 
-/* Whether the class of an object still has this function as its `__call__`; -1 with an exception set. */
+/* Whether the class of an object still has this function as its `__call__`. */
 static int is_called_by(JitFunction *self, PyObject *object) {
     PyObject *found = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__call__");
-    if (found == NULL) return -1;
-    Py_DECREF(found);
+    if (found == NULL) PyErr_Clear(); /* the call raises its own error */
+    Py_XDECREF(found);
     return found == (PyObject *)self->function;
 }
 
@@ -132,11 +132,8 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
         PyObject *owner = hook_first_argument(self->called_by);
         if (owner && owner != args[0]) return call_for(self, owner, args, nargsf, names);
     }
-    if (self->is_call && nargs) {
-        int is_called = is_called_by(self, args[0]);
-        if (is_called < 0) return NULL;
-        if (!is_called) return PyObject_Vectorcall(args[0], args + 1, nargs - 1, names);
-    }
+    if (self->is_call && nargs && !is_called_by(self, args[0]))
+        return PyObject_Vectorcall(args[0], args + 1, nargs - 1, names);
     Bound bound;
     if (!self->enabled || suspended || function->func_code != self->code) goto plain;
     if (names == NULL && nargs == self->simple) {

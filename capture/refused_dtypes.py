@@ -147,8 +147,11 @@ def _is_narrowing(x: torch.Tensor, *rest: Any, dtype: Any = None) -> bool:
     """Norms are computed in a dtype that holds the numbers of the operand."""
     if dtype is None:
         return False
-    return _of_ints(torch.empty(0, dtype=dtype, device="meta")) or (
-        torch.promote_types(x.dtype, dtype) is not dtype or dtype.is_complex != x.dtype.is_complex
+    is_inexact = dtype.is_floating_point or dtype.is_complex
+    return (
+        not is_inexact
+        or torch.promote_types(x.dtype, dtype) is not dtype
+        or dtype.is_complex != x.dtype.is_complex
     )
 
 
