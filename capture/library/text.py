@@ -181,7 +181,8 @@ def _text(special: str, convert: Callable[..., Any]) -> Known:
                 if result.type() is not str:
                     t.raise_unworded(TypeError, f"{special} of {value.describe()}")
                 return result
-        if isinstance(value, TupleValue | ListValue | DictValue) and len(args) == 1 and not kwargs:
+        has_parts = isinstance(value, TupleValue | ListValue | DictValue | ClassValue)
+        if has_parts and len(args) == 1 and not kwargs:
             return formatted(t, convert, args)
         return t.evaluate(convert, args, kwargs)
 
