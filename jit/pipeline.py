@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -366,7 +366,7 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
             _capture.hook_restore(suspended)
         if views_behind:
             return tuple([_as_new(m, inputs) for m in made])
-        alone = _lone_views(made) - views
+        alone = _lone_views(made, views)
         return tuple(
             [
                 _as_new(m, inputs) if k in alone else _as_recorded(m) if k in recorded else m
@@ -377,15 +377,17 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
     return run
 
 
-def _lone_views(made: Sequence[Any]) -> set[int]:
-    """The positions of views of whose memory no other result has a part."""
-    memory = {
-        k: m.untyped_storage()._cdata
-        for k, m in enumerate(made)
-        if isinstance(m, torch.Tensor) and m.layout is torch.strided
-    }
+def _lone_views(made: Sequence[Any], known: Collection[int]) -> set[int]:
+    """The positions of views, `known` aside, of whose memory no other result has a part."""
+    strided = [
+        k for k, m in enumerate(made) if isinstance(m, torch.Tensor) and m.layout is torch.strided
+    ]
+    found = [k for k in strided if k not in known and made[k]._is_view()]
+    if not found:  # as mostly
+        return set()
+    memory = {k: made[k].untyped_storage()._cdata for k in strided}
     count = Counter(memory.values())
-    return {k for k, data in memory.items() if count[data] == 1 and made[k]._is_view()}
+    return {k for k in found if count[memory[k]] == 1}
 
 
 def _as_recorded(made: Any) -> Any:

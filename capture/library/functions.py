@@ -146,19 +146,20 @@ def _cast(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(args[1])
 
 
-def _getter(cls: type) -> Known:
+def _getter(cls: type, kind: str, named: int | None) -> Known:
+    """`named`: how many of the first arguments are names, all by default, of a `kind`."""
+
     def made(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        names = args if cls is operator.attrgetter else args[: cls is operator.methodcaller]
-        if not all(is_subtype(t.look(name).type(), str) for name in names):
-            what = "method" if cls is operator.methodcaller else "attribute"
-            t.raise_(TypeError, f"{what} name must be a string")
+        if not all(is_subtype(t.look(name).type(), str) for name in args[:named]):
+            t.raise_(TypeError, f"{kind} name must be a string")
         return GetterValue(cls, args, kwargs)
 
     return made
 
 
-for _cls, _keywords in ((operator.attrgetter, ""), (operator.itemgetter, ""), (operator.methodcaller, "*")):  # fmt: skip
-    knows(_cls, least=1, keywords=_keywords)(_getter(_cls))
+knows(operator.attrgetter, least=1)(_getter(operator.attrgetter, "attribute", None))
+knows(operator.itemgetter, least=1)(_getter(operator.itemgetter, "item", 0))
+knows(operator.methodcaller, least=1, keywords="*")(_getter(operator.methodcaller, "method", 1))
 
 
 @knows(operator.contains, least=2, most=2)
