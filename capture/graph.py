@@ -251,6 +251,7 @@ class CapturedGraph:
     owned: bool = False  # whether calls hand over their inputs, which go after their last use
     # The outputs that are views, if they are, which the program made with gradient mode on.
     recorded_views: frozenset[int] = frozenset()
+    piece_views: frozenset[int] = frozenset()  # and those that one op gave several of
     views: frozenset[int] = frozenset()  # the outputs that are views also where they are alone
     counts: tuple[
         int, ...

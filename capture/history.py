@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.fake import Fake
+from frameloom.capture.functional import counts
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -39,9 +40,11 @@ class Histories:
             functions = {id(f): f for h in histories for f in h}
             kept = {n: tuple(_memories(f, recorder)) for n, f in functions.items()}
             # Of what is saved itself, not a view of it: the identities.
-            self.itself = {id(t) for f in functions.values() for t in saved_by(f)}
+            saved = [t for f in functions.values() for t in saved_by(f)]
+            self.itself = {id(t) for t in saved}
         except RuntimeError as error:  # one was changed in place
             raise Break("gradient", str(error).splitlines()[0]) from error
+        _check_counts([t for t in saved if isinstance(t, Fake)], recorder)
         self.leading: dict[int, set[int]] = {}  # to a node, by its number, which of the roots lead
         self._ends: dict[int, set[int]] = {}  # and to leaves, by identity
         for n, h in enumerate(histories):
@@ -73,6 +76,15 @@ class Histories:
         """The identities of memories that nodes with these numbers save."""
         found = (memories for number, memories in self._kept if first <= number < end)
         return set().union(*found)
+
+
+def _check_counts(saved: Sequence[Fake], recorder: Recorder) -> None:
+    """Writes to `x.data` and to `x` are counted apart: compiled code, which saves one tensor for both, would notice others than eager."""
+    if not recorder.counts_apart:
+        return
+    written = {id(f.memory) for f in recorder.fakes if f.memory.version and not counts(f)}
+    if any(not counts(t) or id(t.memory) in written for t in saved):
+        raise Break("gradient", "what is saved for a gradient is, or has, the .data of a tensor")
 
 
 def history(fake: Fake) -> list[Any]:

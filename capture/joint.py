@@ -244,7 +244,7 @@ class Joint:
             leading=tuple(map(self._leading, wanted, ends, itertools.repeat(reached_from))),
             saving=self.histories.saving,
             between=between,
-            noticed=self._noticed(order, saved),
+            noticed=self._noticed(order, saved, _passes_reading(forward, readers, again)),
             turns_on=not torch.is_grad_enabled(),
             with_functions=whole,
             unwatched=frozenset(
@@ -340,17 +340,25 @@ class Joint:
         question = Question(forward, read, free - again, never | again, self.copied, once)
         return choose(question, recorder.budget)
 
-    def _noticed(self, order: Sequence[Node], saved: Collection[Node]) -> tuple[Noticed, ...]:
-        """What autograd itself would save, and the backward graph needs nothing of."""
+    def _noticed(
+        self, order: Sequence[Node], saved: Collection[Node], passes: Mapping[Node, set[int]]
+    ) -> tuple[Noticed, ...]:
+        """What autograd itself would save for passes from tangents in which the backward graph reads nothing of it.
+
+        `passes`: by what is saved, those that read it."""
         if self.recorder.budget is not None or any(REGION in n.meta for n in order):
             return ()  # eager saves less, too
         results = {f.memory: n for n, f in reversed([*enumerate(self.results)])}
-        held = {id(memory_of(n)) for n in saved if n not in self.copied}
+        held: dict[int, set[int]] = {}
+        for n in saved:
+            if n not in self.copied:
+                held.setdefault(id(memory_of(n)), set()).update(passes.get(n, ()))
         found = []
         for memory, tangents in self.histories.saved.items():
             number = results.get(memory) if memory.input is None else memory.input
-            if number is not None and id(memory) not in held:
-                found.append(Noticed(memory.input is not None, number, frozenset(tangents)))
+            unread = tangents.difference(held.get(id(memory), ()))
+            if number is not None and unread:
+                found.append(Noticed(memory.input is not None, number, frozenset(unread)))
         return tuple(found)
 
     def _as_they_lay(self, order: Sequence[Node]) -> list[Node]:
@@ -433,6 +441,18 @@ def _readers(
         own = passes.get(n) or found.get(n, ())
         for a in operands_of(n):
             found.setdefault(a, set()).update(own)
+    return found
+
+
+def _passes_reading(
+    forward: Sequence[Node], readers: Mapping[Node, set[int]], again: Collection[Node]
+) -> dict[Node, set[int]]:
+    """By node of the forward graph: the passes that read it, or compute one of `again` from it."""
+    found = {n: set(readers.get(n, ())) for n in forward}
+    for n in reversed(forward):
+        if n in again:
+            for a in operands_of(n):
+                found.setdefault(a, set()).update(found[n])
     return found
 
 

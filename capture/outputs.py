@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -181,19 +181,31 @@ def meet_histories(outputs: Sequence[Fake]) -> None:
 def recorded_views(outputs: Sequence[Fake]) -> frozenset[int]:
     """Those of `outputs` that autograd, for which they have no history yet, is to know as views: the program made them with gradient mode on, one by
     one, of a tensor that requires no gradient."""
-    return frozenset(n for n, fake in enumerate(outputs) if _is_recorded(_line(fake, _base(fake))))
+    return frozenset(n for n, line in _recorded(outputs) if not _has_pieces(line))
 
 
-def _is_recorded(line: Sequence[Fake]) -> bool:
-    views = [f.view_of for f in line[1:]]
-    return not any(f.requires_grad or f.by_function for f in line) and all(
-        v.grad and v.counts and v.piece is None and v.func is not DETACH for v in views
-    )
+def piece_views(outputs: Sequence[Fake]) -> frozenset[int]:
+    """Those of which the same holds, but that one op has given several of them, or of what they are views of."""
+    return frozenset(n for n, line in _recorded(outputs) if _has_pieces(line))
 
 
-def told_views(outputs: Sequence[Fake], recorded: Collection[int]) -> frozenset[int]:
+def _recorded(outputs: Sequence[Fake]) -> Iterator[tuple[int, list[Fake]]]:
+    for n, fake in enumerate(outputs):
+        line = _line(fake, _base(fake))
+        views = [f.view_of for f in line[1:]]
+        if not any(f.requires_grad or f.by_function for f in line) and all(
+            v.grad and v.counts and v.func is not DETACH for v in views
+        ):
+            yield n, line
+
+
+def _has_pieces(line: Sequence[Fake]) -> bool:
+    return any(f.view_of.piece is not None for f in line[1:])
+
+
+def told_views(outputs: Sequence[Fake], made_alike: Collection[int]) -> frozenset[int]:
     """Those of `outputs`, for which autograd has no history, that it knows as views, also of what nobody sees.  What is alone only where the mode
-    in which views are made again is as good as the one in which the program made it: autograd refuses writes to others."""
+    in which views are made again (as `made_alike` are), or what is noted of it, is as the program made it: autograd refuses writes to others."""
     count = Counter(id(f.memory) for f in outputs)
     found = set()
     for n, f in enumerate(outputs):
@@ -201,7 +213,7 @@ def told_views(outputs: Sequence[Fake], recorded: Collection[int]) -> frozenset[
             continue
         line = [g.view_of for g in _line(f, _base(f))[1:]]
         unseen = all(v.piece is not None or not v.grad for v in line)
-        if n in recorded or unseen or count[id(f.memory)] > 1:
+        if n in made_alike or unseen or count[id(f.memory)] > 1:
             found.add(n)
     return frozenset(found)
 

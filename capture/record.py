@@ -61,7 +61,7 @@ from frameloom.capture.number_inputs import (
     without_symbols,
 )
 from frameloom.capture.number_ranges import check_filled, check_numbers, guard_ranges
-from frameloom.capture.outputs import Outputs, meet_histories, recorded_views, told_views
+from frameloom.capture.outputs import Outputs, meet_histories, piece_views, recorded_views, told_views
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.own_ops import special_of
 from frameloom.capture.products import products_over
@@ -161,6 +161,7 @@ class Recorder(TorchDispatchMode):
         self.unknown: set[torch.fx.Node] = set()  # of which that was asked in vain
         # Whether one changed a tensor that has a history without changing that.
         self.hidden_writes = False
+        self.counts_apart = False  # whether a tensor's `.data` was taken
         self.zeros: dict[int, Fake] = {}  # without memory
         # The memory of a tensor that gets other data right behind the graph: autograd sees that in what it has saved of it.
         self.replaced: Any = None
@@ -405,8 +406,8 @@ class Recorder(TorchDispatchMode):
         self.soft_sizes.settle(outputs)
         mutated = write_back(self)
         counts = {i: self.inputs[i][2].memory.counted for i in mutated}
-        recorded = recorded_views(outputs)
-        views = told_views(outputs, recorded)
+        recorded, pieces = recorded_views(outputs), piece_views(outputs)
+        views = told_views(outputs, recorded | pieces)
         values = forget_values(outputs)
         backward = None
         if config.gradients:
@@ -443,6 +444,7 @@ class Recorder(TorchDispatchMode):
             mutated=tuple(used.index(i) for i in mutated),
             counts=tuple(counts.values()),
             recorded_views=recorded if backward is None else frozenset(),
+            piece_views=pieces if backward is None else frozenset(),
             views=views if backward is None else frozenset(),
             n_ops=self.n_ops,
             facts=self.facts,

@@ -18,6 +18,7 @@ from frameloom.capture.aten_op import draws
 from frameloom.capture.flow import FROM
 from frameloom.capture.graph import copy_node
 from frameloom.capture.random_again import STATE, operands_of
+from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.history import Histories
@@ -33,7 +34,7 @@ class Stretch:
 
     first: int
     end: int
-    arguments: tuple[Any, ...]  # the Memory of those that are tensors
+    arguments: tuple[tuple[Any, int], ...]  # of those that are tensors: the Memory, and its counted writes
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,11 @@ class Regions:
         regions = (n.meta.get(REGION) for n in graph.nodes)
         stretches = sorted({r.stretch for r in regions if r is not None}, key=lambda s: s.first)
         self.inside = {s: histories.saved_between(s.first, s.end) for s in stretches}
-        self.outside = {id(memory) for s in stretches for memory in s.arguments}
+        for s in stretches:
+            # Eager refuses, even where the value of the argument is not needed.
+            if self.inside[s] and any(m.counted != count for m, count in s.arguments):
+                raise Break("gradient", "an argument of a checkpointed region is changed in place")
+        self.outside = {id(memory) for s in stretches for memory, _ in s.arguments}
         ends = [0, *(n for s in stretches for n in (s.first, s.end)), NO_END]
         for first, end in zip(ends[::2], ends[1::2], strict=True):
             self.outside |= histories.saved_between(first, end)

@@ -181,6 +181,7 @@ def _leaf(
 def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
     """The graph itself on its inputs."""
     run = counting(captured.gm.forward, captured.versions, captured.recorded_views)
+    run = as_pieces(run, captured.piece_views)
     results: tuple[Any, ...] = run(*inputs)
     return results
 
@@ -212,6 +213,24 @@ def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) ->
                 m = made[k]
                 views[id(m)] = m._base.as_strided(m.shape, m.stride(), m.storage_offset())
         return tuple([views.get(id(m), m) for m in made])
+
+    return run
+
+
+def as_pieces(plan: Any, pieces: Collection[int]) -> Any:
+    """`plan`, of whose results autograd is to know `pieces` as views that one op gives several of, and refuses writes to each."""
+    if not pieces:
+        return plan
+    of_several = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE  # type: ignore[attr-defined]
+    note: Any = torch._C._autograd._set_creation_meta  # type: ignore[attr-defined]
+
+    def run(*inputs: Any) -> Any:
+        made = plan(*inputs)
+        if torch.is_grad_enabled():
+            for k in pieces:
+                if made[k]._is_view():
+                    note(made[k], of_several)
+        return made
 
     return run
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.assemble import assemble, counting
+from frameloom.assemble import as_pieces, assemble, counting
 from frameloom.backends import Texts, announce, build_all, generate_all, launches
 from frameloom.capture import _capture
 from frameloom.capture.assumptions import restarting
@@ -165,6 +165,7 @@ class _BackwardHalf:
             restarts=False,
             owned=True,
             recorded_views=frozenset(),
+            piece_views=frozenset(),
             views=frozenset(),
             n_ops=sum(n.op == "call_function" and not is_view(n) for n in graph.nodes),
             backward=None,
@@ -315,6 +316,7 @@ def _assembled(
         counted.update(v.buffer for s in mutating for v in views_in((s.args, s.kwargs)))
         if any(program.inputs[k] in counted for k in captured.mutated):
             plan = counting(plan, captured.versions, captured.recorded_views)
+        plan = as_pieces(plan, captured.piece_views)
     if config.verify == "all" and while_building is nullcontext:
         from frameloom.checked import checked  # start-up time: nobody but this wants it
 
@@ -374,7 +376,7 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
             ]
         )
 
-    return run
+    return as_pieces(run, captured.piece_views)
 
 
 def _lone_views(made: Sequence[Any], known: Collection[int]) -> set[int]:

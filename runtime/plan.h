@@ -245,7 +245,7 @@ struct Program {
     bool in_use = false;           // with sizes: by a call
     std::unique_ptr<Program> next; // with sizes: for a call while this one is in use
     bool keeps_scratch = false;    // there is an arena, or a C function that may want views
-    bool calls_torch = false;      // what autograd may follow: a library call, or a view of an input
+    bool calls_torch = false;      // what autograd may follow: a library call, or a view
     int widest_kernel = 0, widest_launch = 0;
     PyObject *otherwise = nullptr; // what is called instead where random numbers are not drawn by the plan
     // What is called with the exception of a step that restarts, and raises another one; with what

@@ -67,7 +67,8 @@ bool find_needed(Program *program) {
     program->calls_torch = !program->externs.empty();
     for (const Output &output : program->outputs)
         program->calls_torch |=
-            output.kind == Output::VIEW && program->views[output.number].buffer < program->input_count;
+            output.kind == Output::VIEW &&
+            (output.base >= 0 || program->views[output.number].buffer < program->input_count);
     return true;
 }
 

@@ -85,7 +85,7 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if n in edge and is_view(n):
             edge.update(n.all_input_nodes)
     end = torch._C._autograd._get_sequence_nr()
-    stretch = Stretch(first, end, tuple(f.memory for f in given_tensors))
+    stretch = Stretch(first, end, tuple((f.memory, f.memory.counted) for f in given_tensors))
     for n in nodes:
         n.meta[REGION] = Region(is_result=n in edge, reentrant=reentrant, stretch=stretch)
     return result

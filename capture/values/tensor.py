@@ -138,6 +138,7 @@ class TensorValue(Value):
         made = t.torch_call(torch.Tensor.detach, [self], {})
         if isinstance(made, TensorValue) and made.fake.view_of is not None:
             made.fake.view_of = replace(made.fake.view_of, counts=False)
+            t.recorder.counts_apart = True
         return made
 
     def _is_leaf(self, t: Tracer) -> Value:

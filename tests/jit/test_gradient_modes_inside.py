@@ -216,3 +216,40 @@ def test_a_call_that_begins_in_inference_mode(convert):
         side(x).sum().backward()
         grads.append(x.grad)
     assert torch.allclose(*grads)
+
+
+SEVERAL = {
+    "unbind": lambda t: t.unbind(0),
+    "split": lambda t: t.split(1),
+    "views of chunks": lambda t: [c.view(-1) for c in t.chunk(2)],
+    "parts of chunks": lambda t: [c[0] for c in t.chunk(2)],
+    "one part": lambda t: [t[:1]],
+}
+
+
+@pytest.mark.parametrize("backend", ["frameloom", "eager"])
+@pytest.mark.parametrize("result", ["alone", "with its base"])
+@pytest.mark.parametrize("base", ["given", "made", "written"])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_views_that_one_op_gives_tell_so_where_a_write_is_refused(
+    name, grad, base, result, backend
+):
+    def fn(x):
+        y = x if base == "given" else x * 1
+        with torch.set_grad_enabled(grad):
+            part = SEVERAL[name](y)[0]
+        if base == "written":
+            y.add_(1)
+        return part if result == "alone" else (part, y)
+
+    found = []
+    for side in (fn, frameloom.jit(fn, backend=backend)):
+        made = side(torch.ones(2, 2))
+        part = made if result == "alone" else made[0]
+        try:
+            part.mul_(torch.ones(1, requires_grad=True))
+            found.append("taken")
+        except RuntimeError as error:
+            found.append(str(error))
+    assert found[0] == found[1]

@@ -490,3 +490,20 @@ def test_a_view_made_in_inference_mode_whose_base_is_changed():
         return caught(result.sum().backward)
 
     assert seen(frameloom.jit(fn)) == seen(fn)
+
+
+@pytest.mark.parametrize("read", ["the result", "a gradient"])
+def test_an_argument_of_a_region_that_the_call_changes(read):
+    def fn(x):
+        y = x * 1
+        result = checkpoint(torch.tanh, y, use_reentrant=False)
+        if read == "a gradient":
+            (result,) = torch.autograd.grad(result.sum(), y, create_graph=True)
+        y += 1
+        return result
+
+    def program(jit):
+        x = leaf(3)
+        return caught(jit(fn)(x).sum().backward) is None, x.grad
+
+    same_training(program, plain=None)

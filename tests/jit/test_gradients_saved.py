@@ -296,3 +296,48 @@ def test_a_mask_by_which_was_written(value, before):
         return y, caught(y.sum().backward)[0], *facts(x)
 
     same_training(program, plain=None)
+
+
+@pytest.mark.parametrize("changed", ["its argument, inside", "its argument", "a result"])
+@pytest.mark.parametrize("other", ["sin", "square", "softmax", "add"])
+def test_what_one_result_saves_and_another_reads(other, changed):
+    others = {"sin": torch.sin, "square": torch.square, "softmax": lambda t: t.softmax(0), "add": lambda t: t + 1}  # fmt: skip
+
+    def fn(x):
+        a, b = others[other](x), x.cummax(0)[0]
+        if changed == "its argument, inside":
+            x.mul_(2)
+        if changed == "a result":
+            a.mul_(2)
+        return a, b, x
+
+    def program(jit):
+        f, seen = jit(fn), []
+        for k in range(3):
+            w = leaf(3)
+            results = f(w * 1)
+            if changed == "its argument":
+                results[2].mul_(2)
+            seen += [str(caught(results[k].sum().backward))[:120], w.grad]
+        return seen
+
+    same_training(program, plain=None)
+
+
+@pytest.mark.parametrize("change", ["mul_", "unsqueeze_", "set_"])
+@pytest.mark.parametrize("target", ["data", "tensor"])
+def test_the_data_of_a_tensor_counts_its_changes_itself(change, target):
+    def fn(x, w):
+        x = x * 1
+        data = x.data
+        y = (data * w).sin()
+        changed = data if target == "data" else x
+        getattr(changed, change)(*{"mul_": (2,), "unsqueeze_": (0,), "set_": (w.detach(),)}[change])
+        return y
+
+    def program(jit):
+        w = leaf(3)
+        error = caught(jit(fn)(torch.arange(3.0), w).sum().backward)
+        return error is None, w.grad
+
+    same_training(program, plain=None)
