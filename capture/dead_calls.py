@@ -21,7 +21,7 @@ from frameloom.capture.known import FILLING
 from frameloom.ir.size import Size, hint_of
 
 MOST = 1 << 16  # elements of all arguments
-# From the CPU, too.
+# To index with what is on a GPU, from the CPU, too.
 TAKE_PLACES = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default})
 SITES = -(1 << 20)  # below any instruction's: others are avoided at the instruction itself
 
@@ -88,7 +88,7 @@ def first_refused(nodes: Iterable[torch.fx.Node]) -> torch.fx.Node | None:
         if not _can_be_tried(node):
             continue
         # The plan's op may have another name than the program's, which the text of an error tells.
-        if _on_several_devices(node) and node.target not in TAKE_PLACES:
+        if _on_several_devices(node):
             return node
         if _is_known_to_pass(node):
             continue
@@ -116,12 +116,16 @@ def _is_known_to_pass(node: torch.fx.Node) -> bool:
     """It was checked while it was recorded, or breaks the graph anyway where it could raise."""
     target: Any = node.target
     if torch.Tag.pointwise in target.tags or never_raises(target):
-        return all(f.is_floating_point() for f in _fakes_of(node))  # which all of them take
+        return all(
+            f.is_floating_point() for f in _fakes_of(node.all_input_nodes)
+        )  # which all of them take
     return may_raise(node, at_once=True)
 
 
 def _is_of_floats_elsewhere(node: torch.fx.Node) -> bool:
-    return any(f.device.type != "cpu" and f.is_floating_point() for f in _fakes_of(node))
+    return any(
+        f.device.type != "cpu" and f.is_floating_point() for f in _fakes_of(node.all_input_nodes)
+    )
 
 
 def _refusal(node: torch.fx.Node, at_home: bool = False) -> Exception | None:
@@ -152,13 +156,17 @@ def _described(a: Any) -> Any:
     return (fake.dtype, fake.shape, fake.stride()) if isinstance(fake, Fake) else a
 
 
-def _fakes_of(node: torch.fx.Node) -> list[Fake]:
-    return [v for a in node.all_input_nodes if isinstance(v := a.meta.get("val"), Fake)]
+def _fakes_of(nodes: Iterable[Any]) -> list[Fake]:
+    values = (a.meta.get("val") for a in nodes if isinstance(a, torch.fx.Node))
+    return [v for v in values if isinstance(v, Fake)]
 
 
 def _on_several_devices(node: torch.fx.Node) -> bool:
     """But for single numbers, which every device takes from the CPU."""
-    return len({f.device for f in _fakes_of(node) if f.device.type != "cpu" or f.dim()}) > 1
+    fakes = _fakes_of(node.all_input_nodes)
+    if node.target in TAKE_PLACES and _fakes_of(node.args[:1])[0].device.type != "cpu":
+        fakes = _fakes_of((node.args[0], *node.args[2:]))
+    return len({f.device for f in fakes if f.device.type != "cpu" or f.dim()}) > 1
 
 
 class _TooLarge(Exception):

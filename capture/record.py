@@ -61,7 +61,13 @@ from frameloom.capture.number_inputs import (
     without_symbols,
 )
 from frameloom.capture.number_ranges import check_filled, check_numbers, guard_ranges
-from frameloom.capture.outputs import Outputs, meet_histories, piece_views, recorded_views, told_views
+from frameloom.capture.outputs import (
+    Outputs,
+    meet_histories,
+    piece_views,
+    recorded_views,
+    told_views,
+)
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.own_ops import special_of
 from frameloom.capture.products import products_over

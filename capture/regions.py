@@ -34,7 +34,9 @@ class Stretch:
 
     first: int
     end: int
-    arguments: tuple[tuple[Any, int], ...]  # of those that are tensors: the Memory, and its counted writes
+    arguments: tuple[
+        tuple[Any, int], ...
+    ]  # of those that are tensors: the Memory, and its counted writes
 
 
 @dataclass(frozen=True)

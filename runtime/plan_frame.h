@@ -162,7 +162,10 @@ struct Frame {
         const View &view = program.views[number];
         result->release();
         scratch->addresses[number] = address;
-        char *start = static_cast<char *>(address) + view.offset * view.layout.item_size;
+        /* PyTorch asks on which device an address lies, and none without elements has to */
+        char *start = view.layout.elements()
+                          ? static_cast<char *>(address) + view.offset * view.layout.item_size
+                          : nullptr;
         return tensor_at(start, view.layout, program.buffers[view.buffer].layout, result) ? result : nullptr;
     }
 

@@ -366,3 +366,18 @@ def test_places_beyond_32_bits(op, dynamic):
     x = torch.ones(2**31 + 1027, dtype=torch.int8, device="cuda")
     x[2**31 + 5] = 2 if op is torch.argmax else 0
     assert frameloom.jit(lambda x: op(x), dynamic=dynamic)(x).item() == 2**31 + 5
+
+
+def test_a_part_without_elements():
+    """No address has to lie on the device.  The call draws numbers, so that it cannot start anew."""
+
+    def fn(x, y, places):
+        drawn = torch.rand(2, device="cuda")
+        return drawn, y.index_put((places,), x[-1]), x[1:].cumsum(0)
+
+    found = []
+    for side in (fn, frameloom.jit(fn)):
+        torch.manual_seed(0)
+        x, y = (torch.ones(2, 0, dtype=torch.int16, device="cuda") for _ in range(2))
+        found.append(side(x, y, torch.zeros(1, dtype=torch.long, device="cuda")))
+    torch.testing.assert_close(*found)

@@ -204,3 +204,26 @@ def test_what_is_tried_while_compiling_draws_nothing():
                 torch.manual_seed(0)
                 found.append(side(x, y))
             assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("values", ["a number", "from the CPU"])
+@pytest.mark.parametrize("indexed", ["cpu", "cuda"])
+def test_indices_that_lie_elsewhere(indexed, values):
+    """What precedes a refusal is done; a graph that draws on a GPU cannot start anew."""
+
+    def fn(x, places, done):
+        y = F.dropout(torch.ones(4, device="cuda"), 0.5)
+        done.append(y)
+        x[places] = 1.0 if values == "a number" else torch.ones(1)
+        return y, x
+
+    found = []
+    for side in (fn, frameloom.jit(fn)):
+        for places in ("cpu", "cuda"):
+            x, done = torch.zeros(4, device=indexed), []
+            try:
+                side(x, torch.tensor([1], device=places), done)
+                found.append((x.tolist(), len(done)))
+            except RuntimeError as error:
+                found.append((str(error), len(done)))
+    assert found[:2] == found[2:]
