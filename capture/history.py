@@ -82,7 +82,8 @@ def _check_counts(saved: Sequence[Fake], recorder: Recorder) -> None:
     """Writes to `x.data` and to `x` are counted apart: compiled code, which saves one tensor for both, would notice others than eager."""
     if not recorder.counts_apart:
         return
-    written = {id(f.memory) for f in recorder.fakes if f.memory.version and not counts(f)}
+    memories = [f.memory for f in recorder.fakes if not counts(f)]
+    written = {id(m) for m in memories if m is not None and m.version}
     if any(not counts(t) or id(t.memory) in written for t in saved):
         raise Break("gradient", "what is saved for a gradient is, or has, the .data of a tensor")
 

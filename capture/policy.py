@@ -173,14 +173,18 @@ PURE_LIBRARY = frozenset(
 )  # fmt: skip
 
 
+def _is_in(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == p or module.startswith(p + ".") for p in packages)
+
+
 def _torch_verdict(function: FunctionType, module: str) -> Verdict:
-    if module.startswith(INTERPRETED_TORCH) or function in INTERPRETED_FUNCTIONS:
+    if _is_in(module, INTERPRETED_TORCH) or function in INTERPRETED_FUNCTIONS:
         return "inline"
     if function in PURE_TORCH:
         return "evaluate"
     if function in STATE_TOLD_BY:
         return "state"
-    if module.startswith(RECORDED_TORCH):
+    if _is_in(module, RECORDED_TORCH):
         return "record"
     if (
         module.startswith("torch.backends")

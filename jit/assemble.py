@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from frameloom.capture import _capture
+from frameloom.capture.autograd_functions import copied
 from frameloom.capture.graph import CapturedGraph, without_examples
 from frameloom.codegen.chip import chip_of
 from frameloom.codegen.cpp_module import KernelEntry, SourceFile
@@ -445,6 +446,10 @@ def _extern_call(step: Extern, numbers: _Numbers) -> ExternCall:
     if step.target in CALLS:
         given = tuple(map(numbers.replace, step.args))
         return ExternCall(step.target, CALLS[step.target], given, {}, results, False)
+    if step.target == "aten.copy.default":
+        # PyTorch's own copies all memory around the target: the whole arena.
+        given = tuple(map(numbers.replace, step.args[:2]))
+        return ExternCall("frameloom.copied", copied, given, {}, results, False)
     out_form = any(b is not None and b.kind is not Kind.EXTERN for b in step.results)
     function = callable_for(OUT_FORMS[step.target] if out_form else step.target)
     args = [numbers.replace(a) for a in step.args]

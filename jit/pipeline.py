@@ -23,6 +23,7 @@ from frameloom.capture import _capture
 from frameloom.capture.assumptions import restarting
 from frameloom.capture.branches import calls_in
 from frameloom.capture.graph import Backward, CapturedGraph, without_examples
+from frameloom.capture.history import without_autocast
 from frameloom.capture.partial import Partial
 from frameloom.capture.saved import is_view
 from frameloom.capture.sized import Sized
@@ -362,7 +363,8 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
     def run(*inputs: Any) -> Any:
         suspended = _capture.hook_suspend()
         try:
-            with torch.no_grad():
+            # Casts are recorded where the program's settings ask for them.
+            with torch.no_grad(), without_autocast():
                 made = compiled(*inputs)
         finally:
             _capture.hook_restore(suspended)

@@ -16,9 +16,7 @@ from frameloom.capture.values.const import NONE, ConstValue, boolean
 from frameloom.capture.values.container import TupleValue
 from frameloom.capture.values.exception import ExceptionValue, TracebackValue
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
-from frameloom.capture.values.lock import LOCKS, enter_lock
 from frameloom.capture.values.object import ObjectValue
-from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.static import ClassValue, GradModeValue
 from frameloom.errors import Break
 
@@ -97,9 +95,6 @@ def before_with(frame: Frame, ins: Instr) -> None:
     if isinstance(manager, ConstValue) and type(manager.real) is torch.device:
         frame.push(BoundMethodValue(BuiltinValue(torch.device.__exit__), manager))
         frame.push(enter_device(frame.t, manager))
-        return
-    if isinstance(manager, OpaqueValue) and isinstance(manager.real, LOCKS):
-        enter_lock(frame, manager)
         return
     if not isinstance(manager, ObjectValue) or manager.special("__enter__") is MISSING:
         raise Break("context_manager", f"with {manager.describe()}")

@@ -28,6 +28,7 @@ from frameloom.capture.regions import REGION
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.sized import resolved
 from frameloom.capture.special_ops import is_checked
+from frameloom.capture.surroundings import watch_autograd
 from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, is_none
 from frameloom.capture.values.container import ListValue, SequenceValue, TupleValue
@@ -124,6 +125,7 @@ def _going_back(t: Tracer) -> Iterator[None]:
     site = (t.frame.code, t.frame.at.index)
     if t.session.is_avoided(*site):
         raise Break("autograd", "a backward pass that cannot be recorded")
+    watch_autograd(t)
     try:
         yield
         t.went_back = torch._C._autograd._get_sequence_nr()
