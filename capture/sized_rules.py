@@ -405,8 +405,10 @@ def _pad(func: Any, x: Any, pads: Sequence[Int], value: Any = 0) -> Any:
     shape = list(x.shape)
     for k in range(len(pads) // 2):
         d = x.dim() - 1 - k
-        shape[d] = shape[d] + pads[2 * k] + pads[2 * k + 1]
-        if not shape[d] >= 0:
+        pair = pads[2 * k : 2 * k + 2]
+        left = shape[d] + sum(n for n in pair if hint_of(n) < 0 and n < 0)  # before it grows
+        shape[d] = shape[d] + pair[0] + pair[1]
+        if not (left >= 0 and shape[d] >= 0):
             return None
     # A part keeps the strides of what has one place; of other shapes both ways give the same.
     known = pads if any(hint_of(n) < 2 for n in shape) else [p for p in pads if isinstance(p, int)]

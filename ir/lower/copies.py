@@ -95,7 +95,7 @@ def constant_pad_nd(call: Call, x: Ref, pad: Sequence[int], value: Number) -> Ex
         return Expr(fill)
     mask = conjunction(*inside)
     if mask.op is Op.CONST:
-        return read(x, at)
+        return read(x, at) if mask.arg else Expr(fill)
     return Expr(select(mask, read(x, at, mask).node, fill))
 
 
