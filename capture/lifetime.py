@@ -7,7 +7,9 @@ memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,11 +19,16 @@ from frameloom.capture.lookup import HEAP_TYPE, MISSING, class_attribute
 from frameloom.capture.rebuild import settled
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.symbolic import is_unsettled
-from frameloom.errors import Break
+from frameloom.errors import Break, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import FrameState
+    from frameloom.capture.origin import Origin
     from frameloom.capture.tracer import Tracer
+
+
+# References to what only the state of a resumed piece holds, as `check_ends` counts: the list of the state and what it is handed on in.
+UNSHARED = 4
 
 
 def is_held_by_variables(t: Tracer, value: Value) -> bool:
@@ -37,6 +44,18 @@ def check_end(t: Tracer, value: Value) -> None:
         t.guards.add(value.origin, "type", cls)  # type: ignore[arg-type]
         if class_attribute(cls, "__del__") is not MISSING:
             raise Break("finalizer", f"the end of a {cls.__name__}, which has __del__")
+
+
+def check_ends(t: Tracer, state: Sequence[tuple[Any, Origin]]) -> None:
+    """Skips the resumed piece where one of these alone holds an object with a finalizer, which may run when the frame ends or when a container
+    that the piece makes lets go of it."""
+    for k in range(len(state)):
+        if sys.getrefcount(state[k][0]) > UNSHARED:
+            continue
+        cls = type(state[k][0])
+        if class_attribute(cls, "__del__") is not MISSING:
+            t.guards.add(state[k][1], "type", cls)
+            raise Skip(f"the end of a {cls.__name__}, which has __del__")
 
 
 class Lifetimes:

@@ -100,6 +100,7 @@ from frameloom.capture.zero_tensors import call_with_zeros
 from frameloom.config import config
 from frameloom.debug import log
 from frameloom.errors import Break, let_mistakes_through
+from frameloom.ir.fallible import KNOWN
 from frameloom.ir.size import Int, Size
 from frameloom.ir.size_facts import Facts
 from frameloom.ir.size_node import SizeNode
@@ -498,6 +499,11 @@ class Recorder(TorchDispatchMode):
             args = without_numbers(args)
             kwargs = {name: without_numbers(a) for name, a in kwargs.items()}
         tensors_of(func, args, kwargs)
+        if self.autocast != self.around and not str(func).startswith(KNOWN):
+            # What its code calls is cast, or not, as where the program calls it.
+            raise Break(
+                "unsupported_op", f"{func} under autocast that the graph does not run under"
+            )
         check_arguments(func, args, kwargs)
         check_filled(func, args, self)
         if self.autocast and func is aten._to_copy.default:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.builder import CodeBuilder
 from frameloom.capture.frame import Frame
 from frameloom.capture.instr import Handler, Instr, assemble, decode
+from frameloom.capture.lifetime import check_ends
 from frameloom.capture.opcodes import PY312
 from frameloom.capture.values.base import NULL, Raised, Value
 
@@ -274,8 +275,18 @@ def enter(t: Tracer, spec: ResumeSpec, slots: tuple[Any, ...]) -> Value:
     return _enter(t, spec, list(zip(slots, origins, strict=True)), root=True)
 
 
+def _keeps_result(spec: ResumeSpec) -> bool:
+    """Whether what is on the stack goes into a variable, or goes."""
+    at = decode(spec.code)[spec.index]
+    return spec.inner is None and at.op in ("STORE_FAST", "POP_TOP")
+
+
 def _enter(t: Tracer, spec: ResumeSpec, state: list[tuple[Any, Origin]], root: bool) -> Value:
     inner_state, own = state[: spec.inner_count], state[spec.inner_count :]
+    # A variable of the outermost frame ends with the call, or where the interpreter sees it.
+    first = len(spec.slots) if root else 0
+    if not root or not _keeps_result(spec):
+        check_ends(t, own[first:])
     slots: dict[str, Value] = {}
     for name, (obj, origin) in zip(spec.slots, own, strict=False):
         slots[name] = t.cell(obj, origin) if name in spec.cells else t.wrap(obj, origin)

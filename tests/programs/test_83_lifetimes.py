@@ -166,6 +166,40 @@ def finalizer_of_a_result_nobody_wants(x):
     return x + 1
 
 
+@program(breaks="unknown_call")
+def finalizer_of_a_variable_of_an_inlined_function(x):
+    def inner():
+        counted = Counted()
+        return len(LIVE), counted is None
+
+    return x + 1, inner(), len(LIVE)
+
+
+@program(breaks="unknown_call")
+def finalizer_of_an_argument(x):
+    return x + 1, (lambda counted: len(LIVE))(Counted()), len(LIVE)
+
+
+def clear(items):
+    items.clear()
+
+
+def overwrite(items):
+    items[0] = None
+
+
+def empty(items):
+    items[:] = []
+
+
+@program(calls=[(clear, X), (overwrite, X), (empty, X)], graphs=0, breaks="unknown_call")
+def finalizer_of_an_item(let_go, x):
+    items = [Counted()]
+    seen = [len(LIVE)]
+    let_go(items)
+    return x + 1, seen, len(LIVE)
+
+
 class Made:
     def __new__(cls, value):
         made = object.__new__(cls)
