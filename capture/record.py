@@ -504,6 +504,8 @@ class Recorder(TorchDispatchMode):
             raise Break(
                 "unsupported_op", f"{func} under autocast that the graph does not run under"
             )
+        if kwargs.get("pin_memory"):
+            raise Break("unsupported_op", f"{func} in pinned memory")
         check_arguments(func, args, kwargs)
         check_filled(func, args, self)
         if self.autocast and func is aten._to_copy.default:

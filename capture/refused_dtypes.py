@@ -79,6 +79,10 @@ REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
             aten._log_softmax.default,
         )
     },
+    # What others than these have no kernel for.
+    aten.multi_margin_loss.default: lambda x: x.dtype not in (torch.float32, torch.float64),
+    aten.masked_select.default: lambda x: x.dtype in (torch.uint16, torch.uint32, torch.uint64),
+    aten.equal.default: lambda x: x.is_floating_point() and x.itemsize == 1,
     aten.im2col.default: lambda x: (
         not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
     ),
@@ -256,6 +260,35 @@ def _is_empty(sizes: Sequence[Any]) -> bool:
     return any(type(n) is int and n == 0 for n in sizes)
 
 
+@functools.cache
+def _refuses_lists(func: Any, *kinds: Any) -> bool:
+    """Whether an op on lists refuses these dtypes, as it says itself of one number each; other arguments as given."""
+    args = [
+        [torch.ones(1, dtype=k, device="cpu")] if isinstance(k, torch.dtype) else k for k in kinds
+    ]
+    try:
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            func(*args)
+    except (RuntimeError, NotImplementedError):
+        return True
+    return False
+
+
+def _check_lists(func: Any, args: Any, kwargs: Any) -> None:
+    lists = [
+        a for a in args if isinstance(a, list | tuple) and a and isinstance(a[0], torch.Tensor)
+    ]
+    usual = (torch.float32, torch.float64)
+    if not lists or kwargs or all(t.dtype in usual for a in lists for t in a):
+        return
+    for k in range(len(lists[0])):
+        own = [a[k] if a in lists and k < len(a) else a for a in args]
+        kinds = [a.dtype if isinstance(a, torch.Tensor) else a for a in own]
+        plain = (torch.dtype, int, float, bool, complex, type(None))
+        if all(isinstance(a, plain) for a in kinds) and _refuses_lists(func, *kinds):
+            raise Break("op_error", f"{func} of {args[0][k].dtype}")
+
+
 def check_arguments(func: Any, args: Any, kwargs: Any) -> None:
     for table in (REFUSED, REFUSED_ON_GPU):
         refuses = table.get(func)
@@ -266,6 +299,8 @@ def check_arguments(func: Any, args: Any, kwargs: Any) -> None:
         ):
             raise Break("op_error", f"{func} of {args[0].dtype}")
     packet = func.overloadpacket
+    if packet.__name__.startswith("_foreach_"):
+        _check_lists(func, args, kwargs)
     beside = REFUSED_BESIDE.get(packet)
     if beside is not None and beside(*args, **kwargs):
         raise Break("op_error", f"{func} of such arguments")

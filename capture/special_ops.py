@@ -417,6 +417,8 @@ def _record_one_hot(recorder: Any, index: Any, num_classes: Any = -1) -> Any:
     is_known = isinstance(num_classes, Size) or num_classes > 0
     if not is_known and num_classes != -1:
         raise Break("op_error", "one_hot without classes")
+    if isinstance(num_classes, bool):
+        raise Break("op_error", "one_hot of a bool")
     if not is_known or index.dtype != torch.int64:
         return recorder.run(torch.nn.functional.one_hot, (index, num_classes), {})
     return recorder.pure(aten.one_hot.default, (index, num_classes), {})

@@ -270,9 +270,12 @@ def _is_contiguous(made: torch.Tensor) -> bool:
 @knows(torch.Tensor.requires_grad_, least=1, most=2, keywords="requires_grad")
 def _requires_grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     tensor = t.look(args[0])
-    wanted = t.look(kwargs.get("requires_grad", args[1] if len(args) > 1 else TRUE)).truth(t)
-    if not isinstance(tensor, TensorValue) or (
-        tensor.fake.requires_grad and (not wanted or _says_so_by_another(tensor))
+    given = t.look(kwargs.get("requires_grad", args[1] if len(args) > 1 else TRUE))
+    wanted = given is TRUE
+    if (
+        not isinstance(tensor, TensorValue)
+        or given.type() is not bool
+        or (tensor.fake.requires_grad and (not wanted or _says_so_by_another(tensor)))
     ):
         raise Break("autograd", "tensor.requires_grad_(...)")
     if not tensor.fake.requires_grad:

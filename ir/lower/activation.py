@@ -69,15 +69,16 @@ def hardswish(x: Expr, on_gpu: bool) -> Expr:
     return value * SIXTH_ON_GPU if on_gpu else value / 6
 
 
-@pointwise("aten.elu.default", rounded="")
-def elu(x: Expr, alpha: Number, scale: Number, input_scale: Number) -> Expr:
-    lower = x.constant(alpha * scale)
-    return where(x <= 0, expm1(x * x.constant(input_scale)) * lower, x * x.constant(scale))
+@pointwise("aten.elu.default", rounded="", by_device=True)
+def elu(x: Expr, alpha: Number, scale: Number, input_scale: Number, on_gpu: bool) -> Expr:
+    below = expm1(x * x.constant(input_scale)) * x.constant(alpha * scale)
+    # They differ at 0, whose sign is seen, and what an infinite alpha makes of it.
+    return where(x <= 0 if on_gpu else x < 0, below, x * x.constant(scale))
 
 
-@pointwise("aten.celu.default", rounded="")
-def celu(x: Expr, alpha: Number) -> Expr:
-    return elu(x, alpha, 1.0, 1.0 / alpha)
+@pointwise("aten.celu.default", rounded="", by_device=True)
+def celu(x: Expr, alpha: Number, on_gpu: bool) -> Expr:
+    return elu(x, alpha, 1.0, 1.0 / alpha, on_gpu)
 
 
 @pointwise("aten.leaky_relu.default")

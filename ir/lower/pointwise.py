@@ -122,7 +122,8 @@ def nan_to_num(
     v = v.wide()
     high = info.max if posinf is None else posinf
     low = info.min if neginf is None else neginf
-    return where(isnan(v), nan or 0.0, where(v.eq(math.inf), high, where(v.eq(-math.inf), low, v)))
+    value = 0.0 if nan is None else nan  # -0.0 keeps its sign
+    return where(isnan(v), value, where(v.eq(math.inf), high, where(v.eq(-math.inf), low, v)))
 
 
 @lowering("aten.logit.default")

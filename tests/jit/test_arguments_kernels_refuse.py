@@ -22,6 +22,16 @@ CALLS = {
     "new_full": lambda: X.new_full((2,), 1e6, dtype=torch.half),
     "weights of classes": lambda: F.nll_loss(X, Y, weight=W),
     "weights of logits": lambda: F.cross_entropy(X, Y, weight=W, label_smoothing=0.1),
+    "classes": lambda: F.one_hot(Y, True),
+    "requires_grad": lambda: X.clone().requires_grad_(None),
+    "memory": lambda: torch.zeros(2, pin_memory=True),
+    "lists of bools": lambda: torch._foreach_abs([X > 0]),
+    "lists of ints": lambda: torch._foreach_frac([Y]),
+    "differences of bools": lambda: torch._foreach_sub([X, X > 0], 2),
+    "lists of small ints": lambda: torch._foreach_lerp([Y.char()], [Y.char()], 0.5),
+    "margins of ints": lambda: F.multi_margin_loss(X.long(), Y),
+    "margins of halves": lambda: F.multi_margin_loss(X.half(), Y),
+    "combinations": lambda: torch.combinations(Y.to(torch.uint16)),
     "padding": lambda: F.unfold(X.view(1, 1, 4, 5), 2, padding=-1),
     "zero point": lambda: torch.fake_quantize_per_tensor_affine(X, 0.1, 300, 0, 255),
     "range": lambda: torch.fake_quantize_per_tensor_affine(X, 0.1, 0, 255, 0),
@@ -32,9 +42,15 @@ CALLS = {
 }
 
 
+WITH_ACCELERATORS = ("memory",)
+
+
 @pytest.mark.parametrize("is_used", [True, False])
 @pytest.mark.parametrize("name", CALLS)
 def test_refused(name, is_used):
+    if name in WITH_ACCELERATORS and torch.accelerator.is_available():
+        pytest.skip("there is one")
+
     def fn(x, seen):
         seen.append(x.sum())
         y = CALLS[name]()
@@ -43,7 +59,7 @@ def test_refused(name, is_used):
     found = []
     for f in (fn, frameloom.jit(fn)):
         seen = []
-        with pytest.raises((RuntimeError, IndexError)) as raised:
+        with pytest.raises((RuntimeError, IndexError, TypeError)) as raised:
             f(X, seen)
         found.append((type(raised.value), str(raised.value), len(seen)))
     assert found[0] == found[1]

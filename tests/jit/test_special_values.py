@@ -41,6 +41,14 @@ def test_special_values(dtype):
     compare([lambda a, n=n: a**n for n in (-2, -1, -0.5, 0, 0.5, 2, 3)], a)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALVES])
+def test_numbers_given_to_ops(dtype):
+    x = torch.tensor(SPECIAL * 4, dtype=dtype)
+    compare([lambda x, n=n: F.elu(x, n) for n in (1.0, 0.5, 0.0, -1.0, math.inf, math.nan)], x)
+    compare([F.selu, *(lambda x, n=n: F.celu(x, n) for n in (1.0, -2.0, math.inf))], x)
+    compare([lambda x, n=n: x.nan_to_num(n) for n in (0.0, -0.0, 1.0, math.inf)], x)
+
+
 @pytest.mark.parametrize("fn", [torch.sum, torch.mean, torch.nansum, lambda x: x.sum(0)])
 def test_sums_of_one_negative_zero(fn):
     compare([fn], torch.tensor([-0.0]))
