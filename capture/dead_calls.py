@@ -40,7 +40,8 @@ def _has_one_element(operand: torch.fx.Node) -> bool:
     return isinstance(fake, Fake) and all(n == 1 for n in fake.shape)
 
 
-def _has_no_elements(node: torch.fx.Node) -> bool:
+def has_no_elements(node: torch.fx.Node) -> bool:
+    """Of what it gives, whatever the sizes that vary."""
     fake = node.meta.get("val")
     if type(fake) is not Fake:  # a number, or several tensors
         return isinstance(fake, Fake) and 0 in [n for n in fake.shape if type(n) is int]
@@ -64,7 +65,7 @@ def is_unread(node: torch.fx.Node, unread: Collection[torch.fx.Node]) -> bool:
     for user in node.users:
         if user not in unread:
             of = READ_NO_ELEMENTS.get(user.target)
-            if (of is None or not of(node)) and not _has_no_elements(user):
+            if (of is None or not of(node)) and not has_no_elements(user):
                 return False
     return True
 

@@ -55,7 +55,8 @@ def _pool2d(
         _pooled(x.shape[k - 2], kernel[k], stride[k], padding[k], dilation[k], ceil)
         for k in range(2)
     ]
-    if None in sizes:
+    halves = [(dilation[k] * (kernel[k] - 1) + 1) // 2 for k in range(2)]
+    if None in sizes or any(not 0 <= padding[k] <= halves[k] for k in range(2)):
         return None
     return _results(x, [*x.shape[:-2], *sizes], not average)
 

@@ -34,7 +34,7 @@ from frameloom.capture.attention_masks import check_mask
 from frameloom.capture.carried import needed_for_sizes
 from frameloom.capture.casts import Casts, without_cache
 from frameloom.capture.data_dependent import asks_for_data
-from frameloom.capture.dead_calls import is_refused, is_unread
+from frameloom.capture.dead_calls import has_no_elements, is_refused, is_unread
 from frameloom.capture.device_layouts import on_device
 from frameloom.capture.eagers_derivatives import derive_as_eager
 from frameloom.capture.fake import Fake, fake_like
@@ -667,7 +667,11 @@ class Recorder(TorchDispatchMode):
         stays |= numbers_compared(self)
         unread: set[torch.fx.Node] = set()
         for node in reversed(self.graph.nodes):
-            if node.op in ("placeholder", "output") or node in stays or not is_unread(node, unread):
+            if node.op in ("placeholder", "output"):
+                continue
+            if has_no_elements(node) and is_refused(node):  # where no kernel would say so
+                raise Avoid(node.meta["site"])
+            if node in stays or not is_unread(node, unread):
                 continue
             if stays_unused(node):
                 continue

@@ -195,6 +195,14 @@ def _are_too_few(
     return not x.numel() > 0 or not count > (1 if correction is None else correction)
 
 
+def _resizes_nothing(x: torch.Tensor, size: Any = None, *rest: Any, **options: Any) -> bool:
+    """Whether the image, or the resized one, has no elements.  Factors come last, in the form that takes them for sizes."""
+    if size is None:
+        known = zip(x.shape[2:], rest[-1], strict=True)
+        size = [int(n * factor) for n, factor in known if type(n) is int]
+    return _is_empty(x.shape) or _is_empty(size)
+
+
 @functools.cache
 def _mse_converts() -> bool:
     """Whether the derivative takes operands of several dtypes, which older PyTorch refuses."""
@@ -248,7 +256,7 @@ REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     aten.mv: _of_several_dtypes,
     aten.native_layer_norm: _is_mixed,
     aten.native_group_norm: _is_mixed,
-    **{getattr(aten, name): lambda x, *rest, **options: _is_empty(x.shape) for name in UPSAMPLING},
+    **{getattr(aten, name): _resizes_nothing for name in UPSAMPLING},
     **{
         func: lambda x, *rest: _is_empty(x.shape[1:])
         for func in (aten._adaptive_avg_pool2d, aten._adaptive_avg_pool3d)

@@ -72,9 +72,9 @@ def _nansum(
     return func(x, None if dims is not None and not len(dims) else dims, keepdim, **options)
 
 
-@rule(aten.diag_embed.default)
-def _diag_embed(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
-    """Kernels write into zeros."""
+@rule(aten.diag_embed.default, aten.im2col.default)
+def _laid_out_anew(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
+    """Kernels write into a fresh tensor, where the meta kernels permute."""
     if has_sizes(x.shape):
         return None
     found = func(x, *args, **options)

@@ -222,8 +222,8 @@ def as_pieces(plan: Any, pieces: Collection[int]) -> Any:
     """`plan`, of whose results autograd is to know `pieces` as views that one op gives several of, and refuses writes to each."""
     if not pieces:
         return plan
-    of_several = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE  # type: ignore[attr-defined]
-    note: Any = torch._C._autograd._set_creation_meta  # type: ignore[attr-defined]
+    of_several = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
+    note: Any = torch._C._autograd._set_creation_meta
 
     def run(*inputs: Any) -> Any:
         made = plan(*inputs)

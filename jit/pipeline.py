@@ -378,7 +378,8 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
             ]
         )
 
-    return as_pieces(run, captured.piece_views)
+    told: Compiled = as_pieces(run, captured.piece_views)
+    return told
 
 
 def _lone_views(made: Sequence[Any], known: Collection[int]) -> set[int]:
