@@ -268,6 +268,9 @@ def _is_empty(sizes: Sequence[Any]) -> bool:
     return any(type(n) is int and n == 0 for n in sizes)
 
 
+PLAIN = (torch.dtype, int, float, bool, complex, type(None))
+
+
 @functools.cache
 def _refuses_lists(func: Any, *kinds: Any) -> bool:
     """Whether an op on lists refuses these dtypes, as it says itself of one number each; other arguments as given."""
@@ -282,18 +285,16 @@ def _refuses_lists(func: Any, *kinds: Any) -> bool:
     return False
 
 
-def _check_lists(func: Any, args: Any, kwargs: Any) -> None:
-    lists = [
-        a for a in args if isinstance(a, list | tuple) and a and isinstance(a[0], torch.Tensor)
-    ]
+def _check_lists(func: Any, args: Any) -> None:
+    """Of lists of tensors: by the dtypes of what belongs together."""
+    is_list = [isinstance(a, list | tuple) and isinstance([*a, 0][0], torch.Tensor) for a in args]
     usual = (torch.float32, torch.float64)
-    if not lists or kwargs or all(t.dtype in usual for a in lists for t in a):
+    lists = [a for a, found in zip(args, is_list, strict=True) if found]
+    if not lists or all(t.dtype in usual for a in lists for t in a):
         return
-    for k in range(len(lists[0])):
-        own = [a[k] if a in lists and k < len(a) else a for a in args]
-        kinds = [a.dtype if isinstance(a, torch.Tensor) else a for a in own]
-        plain = (torch.dtype, int, float, bool, complex, type(None))
-        if all(isinstance(a, plain) for a in kinds) and _refuses_lists(func, *kinds):
+    for k in range(min(map(len, lists))):
+        own = [a[k].dtype if found else a for a, found in zip(args, is_list, strict=True)]
+        if all(isinstance(a, PLAIN) for a in own) and _refuses_lists(func, *own):
             raise Break("op_error", f"{func} of {args[0][k].dtype}")
 
 
@@ -308,7 +309,7 @@ def check_arguments(func: Any, args: Any, kwargs: Any) -> None:
             raise Break("op_error", f"{func} of {args[0].dtype}")
     packet = func.overloadpacket
     if packet.__name__.startswith("_foreach_"):
-        _check_lists(func, args, kwargs)
+        _check_lists(func, args)
     beside = REFUSED_BESIDE.get(packet)
     if beside is not None and beside(*args, **kwargs):
         raise Break("op_error", f"{func} of such arguments")
