@@ -52,6 +52,13 @@ class Histories:
                 self.leading.setdefault(f._sequence_nr(), set()).add(n)
                 if (leaf := getattr(f, "variable", None)) is not None:
                     self._ends.setdefault(id(leaf), set()).add(n)
+        # By a leaf's identity: when its gradient is ready.  Nodes run from the last made to the first, and their gradients are ready in order.
+        self.ready: dict[int, tuple[int, int]] = {}
+        for f in functions.values():
+            for place, (behind, _) in enumerate(f.next_functions):
+                if (leaf := getattr(behind, "variable", None)) is not None:
+                    when = -f._sequence_nr(), place
+                    self.ready[id(leaf)] = max(when, self.ready.get(id(leaf), when))
         saving = [{id(f) for f in h if kept[id(f)]} for h in histories]
         # By which of the roots lead there: the nodes that save tensors, of which a backward pass from one lets go for all.
         leading = (frozenset(m for m, own in enumerate(saving) if f in own) for f in kept)

@@ -35,7 +35,7 @@ from frameloom.capture.random_again import (
     operands_of,
 )
 from frameloom.capture.ready import handed_over
-from frameloom.capture.regions import REGION, Regions, memory_of
+from frameloom.capture.regions import NO_END, REGION, Regions, memory_of
 from frameloom.capture.saved import Question, choose, reached, read_for_others
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.sized import empty_strided, has_sizes, strides_of
@@ -296,9 +296,10 @@ class Joint:
         self, wanted: Sequence[int], ends: Sequence[Node]
     ) -> tuple[list[int], list[Node]]:
         """Both, ordered for autograd."""
-        at = {n: place for place, n in enumerate(self.recorder.graph.nodes)}
-        pairs = sorted(zip(wanted, ends, strict=True), key=lambda pair: at[pair[1]])
-        inputs = self.recorder.inputs
+        inputs, ready = self.recorder.inputs, self.histories.ready
+        pairs = [*zip(wanted, ends, strict=True)]
+        at_once = -NO_END, 0  # of what is a result itself
+        pairs.sort(key=lambda pair: ready.get(id(inputs[self.inputs[pair[0]]][2]), at_once))
         leaves = [p for p in pairs if real_is_leaf(inputs[self.inputs[p[0]]][1])]
         others = [p for p in pairs if p not in leaves]
         ordered = handed_over(leaves, others)

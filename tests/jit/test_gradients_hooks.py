@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from tests.jit.training import facts, leaf, same_training
@@ -295,3 +296,32 @@ def test_hooks_of_nodes_see_what_comes_from_other_results(name):
         return seen, x.grad
 
     same_training(program)
+
+
+TWO = {
+    "product": lambda a, b: a * b,
+    "matrix product": lambda a, b: a @ b,
+    "sum": lambda a, b: a + b,
+    "layer": lambda a, b: F.linear(a, b, a[0]),
+    "stack": lambda a, b: torch.stack([b, a]).sum(0),
+    "choice": lambda a, b: torch.where(a > 0.7, a, b),
+    "norm": lambda a, b: F.layer_norm(a, (2,), b[0], b[1]),
+    "transposed": lambda a, b: a.t() - b.sin(),
+    "itself": lambda a, b: a,
+}
+
+
+@pytest.mark.parametrize("outer", TWO)
+def test_gradients_that_one_node_has_ready_come_in_its_order(outer):
+    def program(jit):
+        seen = []
+        for inner in TWO:
+            f = jit(lambda a, b, c, inner=inner: TWO[outer](c, TWO[inner](b, a)))
+            leaves = [leaf(2, 2) for _ in range(3)]
+            for k, x in enumerate(leaves):
+                x.register_post_accumulate_grad_hook(lambda x, k=k: seen.append(k))
+            f(*leaves).sum().backward()
+            seen.append(inner)
+        return seen
+
+    same_training(program, plain=None)
