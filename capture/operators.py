@@ -99,6 +99,7 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
             return with_number(t, fn, [left, right], {})
         return combine(t, fn, left, right)
     if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
+        _check_torch_function(left, right)
         result = _special_binary(t, fn, left, right)
         if result is not None:
             return result
@@ -126,6 +127,17 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
     if fn in IN_PLACE and isinstance(left, SequenceValue | DictValue | SetValue | DequeValue):
         t.raise_unworded(TypeError, unsupported(fn, left, right))
     return t.evaluate(IN_PLACE[fn][1] if fn in IN_PLACE else fn, [left, right], {})
+
+
+def _check_torch_function(left: Value, right: Value) -> None:
+    """A tensor hands its operators over to an object that says what PyTorch's functions make of it, before the object's own methods are asked."""
+    for tensor, other in ((left, right), (right, left)):
+        if (
+            isinstance(tensor, TensorValue)
+            and class_attribute(other.type(), "__torch_function__") is not MISSING
+            and not isinstance(other, TensorValue)
+        ):
+            raise Break("opaque_object", f"an operator on {other.describe()}, which has __torch_function__")  # fmt: skip
 
 
 def _speaks(value: Value, fn: Callable[..., Any], name: str = "") -> bool:

@@ -7,8 +7,8 @@ kernel that cannot be tried, or for which no time is left, is launched as grid.p
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
+from time import monotonic  # the program may replace them in their module
 from typing import Any
 
 from frameloom import launch_timer
@@ -37,7 +37,7 @@ def tuned(
     """A source per kernel, for `device`."""
     timer = measure or launch_timer.measure
     cache = cache or shared_cache()
-    deadline = time.monotonic() + seconds
+    deadline = monotonic() + seconds
     return [_chosen(v, device, timer, cache, deadline) for v in kernels]
 
 
@@ -56,7 +56,7 @@ def _chosen(
     tunings = kernel.tunings
     if not tunings:
         return default
-    if time.monotonic() > deadline:
+    if monotonic() > deadline:
         log("timing", f"{default.symbol}: no time left to tune it")
         return default
     sources = [default, *(kernel.source(t) for t in tunings)]

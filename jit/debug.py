@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import linecache
 import sys
-import time
 import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter  # the program may replace them in their module
 
 from frameloom.config import config
 
@@ -83,11 +83,11 @@ class Trail:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        start, outside, self._inside = time.perf_counter(), self._inside, 0.0
+        start, outside, self._inside = perf_counter(), self._inside, 0.0
         try:
             yield
         finally:
-            seconds = time.perf_counter() - start
+            seconds = perf_counter() - start
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds - self._inside
             self._inside = outside + seconds
 

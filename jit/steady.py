@@ -5,11 +5,11 @@ The native plan counts (runtime/regulars.h).  Whatever goes wrong here, the gene
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter  # the program may replace them in their module
 from typing import Any
 
 import torch
@@ -58,7 +58,7 @@ class Steady:
     def _build(self, plan: Any, values: tuple[int, ...]) -> None:
         sizes = ", ".join(f"{s!r}={n}" for s, n in zip(self.symbols, values, strict=True))
         trail = _Trail(f"{self.name} at {sizes}")
-        start = time.perf_counter()
+        start = perf_counter()
         suspended = _capture.hook_suspend()
         try:
             with compile_lock():
@@ -67,7 +67,7 @@ class Steady:
             plan.settle(values, own)
             log(
                 "sizes",
-                f"{trail.name}: has a version of its own, built in {time.perf_counter() - start:.2f} s",
+                f"{trail.name}: has a version of its own, built in {perf_counter() - start:.2f} s",
             )
         except Ended:
             pass

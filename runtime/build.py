@@ -18,10 +18,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import perf_counter  # the program may replace them in their module
 from typing import TYPE_CHECKING, Protocol
 
 from frameloom.config import config
@@ -136,7 +136,7 @@ class Builder:
             return list(pool.map(self._compile, sources))
 
     def _compile(self, source: Source) -> bytes:
-        started = time.perf_counter()
+        started = perf_counter()
         path, version = self.compiler()
         ours, libraries = (GCC_FLAGS, GCC_LIBRARIES) if _is_gcc(version) else ((), ())
         try:
@@ -150,7 +150,7 @@ class Builder:
                 data = out.read_bytes()
         except OSError as error:
             raise BuildError(f"cannot compile a kernel with {path}: {error}") from error
-        log("cache", f"compiled a kernel source in {1e3 * (time.perf_counter() - started):.0f} ms")
+        log("cache", f"compiled a kernel source in {1e3 * (perf_counter() - started):.0f} ms")
         return data
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import functools
 import json
 import struct
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter  # the program may replace them in their module
 from typing import Any, Protocol
 
 from frameloom.debug import log
@@ -92,13 +92,13 @@ def _build(
     found = {k: _looked_up(cache, k) for k in dict.fromkeys(keys)}
     missing = {k: r for k, r in zip(keys, requests, strict=True) if not found[k]}
     if missing:
-        started = time.perf_counter()
+        started = perf_counter()
         answers = shared_pool().compile(list(missing.values()), tolerant)
         for k, (facts, data) in zip(missing, answers, strict=True):
             if "error" in facts:
                 continue
             found[k] = _kept(cache, k, facts, data)
-        seconds = time.perf_counter() - started
+        seconds = perf_counter() - started
         log("cache", f"compiled {len(missing)} Triton kernel(s) in {1e3 * seconds:.0f} ms")
     return [_unpacked(found[k]) if found[k] else None for k in keys]
 
@@ -133,10 +133,10 @@ class Building:
             if source not in self._keys:
                 self.add(source)
         if self._round is not None:
-            started = time.perf_counter()
+            started = perf_counter()
             for key, answer in zip(self._asked, self._round.finish(), strict=True):
                 self._found[key] = _kept(self._cache, key, *answer)
-            seconds = time.perf_counter() - started
+            seconds = perf_counter() - started
             log("cache", f"waited {1e3 * seconds:.0f} ms for {len(self._asked)} Triton kernel(s)")
             self._round = None
         return [_unpacked(self._found[self._keys[s]]) for s in sources]

@@ -27,9 +27,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic  # the program may replace them in their module
 from typing import IO, Any, NoReturn
 
 from frameloom.config import config
@@ -92,7 +92,7 @@ class Worker:
         self._in, self.out = self.process.stdin.fileno(), self.process.stdout.fileno()
         os.set_blocking(self._in, False)
         self._received = bytearray()
-        self._deadline = time.monotonic() + PATIENCE_AT_START
+        self._deadline = monotonic() + PATIENCE_AT_START
         self.ready = False
 
     @property
@@ -102,7 +102,7 @@ class Worker:
     def ask(self, request: dict[str, Any]) -> None:
         text = json.dumps(request).encode()
         rest = memoryview(struct.pack("<II", len(text), 0) + text)
-        self._deadline = time.monotonic() + config.compile_seconds
+        self._deadline = monotonic() + config.compile_seconds
         while rest:
             try:
                 rest = rest[os.write(self._in, rest) :]
@@ -113,7 +113,7 @@ class Worker:
                 raise Dead(f"{error}\n{self.last_words()}") from None
 
     def seconds_left(self) -> float:
-        return max(0.0, self._deadline - time.monotonic())
+        return max(0.0, self._deadline - monotonic())
 
     def answers(self) -> list[tuple[dict[str, Any], bytes]]:
         """Those that are whole, oldest first.  To be called when `out` can be read."""
@@ -130,7 +130,7 @@ class Worker:
                 break
             found.append((json.loads(received[8 : 8 + size]), bytes(received[8 + size : end])))
             del received[:end]
-            self._deadline = time.monotonic() + config.compile_seconds
+            self._deadline = monotonic() + config.compile_seconds
         return found
 
     def last_words(self) -> str:

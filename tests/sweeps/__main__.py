@@ -11,6 +11,7 @@ passes        backward passes from several results of one graph
 writes        the same of programs that write to views
 strides       results and gradients of drawn programs whose sizes vary and come to 0 and 1
 images        the same, of ops on images and rows of samples
+arguments     single calls with drawn arguments, on tensors of few elements
 exceptions    PyTorch's settings, and the program's handlers, behind whatever raises
 """
 
@@ -29,6 +30,7 @@ import torch.utils._pytree as pytree
 from frameloom import jit
 from tests.fuzz.interpret import interpreted
 from tests.sweeps import elementwise, reductions
+from tests.sweeps.arguments import sweep_arguments
 from tests.sweeps.casts import sweep_casts
 from tests.sweeps.draws import sweep_draws
 from tests.sweeps.exceptions import sweep_exceptions
@@ -137,6 +139,7 @@ SWEEPS = {
     "passes": lambda device: sweep_passes(), "writes": lambda device: sweep_passes(writes=True), "casts": lambda device: sweep_casts(range(300)),
     "strides": lambda device: sweep_strides(),
     "images": lambda device: sweep_images(), "exceptions": lambda device: sweep_exceptions(),
+    "arguments": lambda device: sweep_arguments(),
 }  # fmt: skip
 
 
@@ -154,7 +157,7 @@ def main() -> int:
             # Nothing is computed there, so that no kernels are needed.
             without_kernels = name == "casts" or (name == "refused" and options.device == "cpu")
             with interpreted() if without_kernels else contextlib.nullcontext():
-                found = list(SWEEPS[name](options.device))
+                found: list[Any] = list(SWEEPS[name](options.device))
             print(*found, f"{name}: {len(found)} differ", sep="\n", flush=True)
             differ += len(found)
     return int(bool(differ))
