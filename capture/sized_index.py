@@ -60,6 +60,11 @@ def _selected(x: torch.Tensor, key: Any) -> tuple[torch.Tensor, list[Any]]:
         if isinstance(item, Size):
             x = x.select(at, item)
             continue
+        if item is None:  # the place of a new dimension shows in its stride
+            x = x.unsqueeze(at)
+            rest.append(slice(None))
+            at += 1
+            continue
         if isinstance(item, slice) and isinstance(item.step, Size):
             x = torch.ops.aten.slice.Tensor(x, at, item.start, item.stop, item.step)
             item = slice(None)

@@ -200,6 +200,8 @@ SQUARE = torch.rand(12, 12)
 BY_AN_INT = {
     "step": (lambda x, n: x[1::n] * 2, 3),
     "steps": (lambda x, n: x[None, ::n, ..., 1:-1:n].sin(), 3),
+    "place": (lambda x, n: (x + 1)[None, n], 2),
+    "places": (lambda x, n: (x + 1)[:, None, n, None][None, 1:], 2),
     "written": (lambda x, n: x.index_fill(0, torch.tensor([n, 1]), 2.0), 2),
     "range": (lambda x, n: torch.arange(0, 30, n) * 2, 2),
     "rows": (lambda x, n: x.reshape(n, -1).sin().sum(0), 2),
