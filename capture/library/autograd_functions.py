@@ -172,6 +172,7 @@ class _Call:
         given = [g for g, has in zip(gradients, has_gradient, strict=True) if has]
         assert all(isinstance(g, TensorValue) for g in given)
         watched = Watched(t, [self.cls, self.context, *self.args, *self.results, *gradients])
+        known = len(t.guards)
         try:
             with without_autocast(), _without_gradients(t):
                 parts = [self.cls, self.context, TupleValue(gradients)]
@@ -181,6 +182,8 @@ class _Call:
             raise self.left("whose backward raises an exception") from raised
         if (changed := watched.changed()) is not None or len(t.rerun_sites) != sites:
             raise self.left(f"whose backward changes {changed or 'what it finds'}")
+        if t.guards.tells_values(known):
+            raise self.left("whose backward reads numbers that may be others by then")
         found_parts = found.items if isinstance(found, TupleValue) else [found]
         made = self._gradients([t.look(v) for v in found_parts], needs)
         fakes = [v.fake for v in given]  # type: ignore[attr-defined]

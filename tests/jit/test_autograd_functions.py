@@ -460,3 +460,32 @@ def test_no_gradient_needed():
             return f(x, w), facts(w)
 
     same_training(program)
+
+
+FACTORS = [1.0]
+
+
+class Scaled(torch.autograd.Function):
+    factor = 1.0
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * FACTORS[0] * Scaled.factor
+
+
+def test_numbers_that_backward_reads_are_those_of_the_backward_pass():
+    def program(jit):
+        FACTORS[0] = Scaled.factor = 1.0
+        x = torch.ones(3, requires_grad=True)
+        y = jit(lambda x: Scaled.apply(x).sum())(x)
+        FACTORS[0] = 5.0
+        y.backward(retain_graph=True)
+        Scaled.factor = 3.0
+        y.backward()
+        return x.grad
+
+    assert torch.equal(program(frameloom.jit), program(lambda f: f))
