@@ -75,9 +75,10 @@ class GuardSet:
         key = ("subclass", cls, abstract)
         self._checks.setdefault(key, (self._roots.object(cls), "subclass", (cls, abstract, answer)))
 
-    def tells_values(self, start: int) -> bool:
-        """Whether one of the checks from number `start` on is of a value that the program may change, rather than of code."""
-        return any(kind == "equal" for _, kind, _ in [*self._checks.values()][start:])
+    def tells_numbers(self, start: int) -> bool:
+        """Whether one of the checks from number `start` on is of a number that the program may change."""
+        checks = [*self._checks.values()][start:]
+        return any(kind == "equal" and type(v) in (int, float, complex) for _, kind, v in checks)
 
     def release(self) -> None:
         """The guards are built: they hold weakly what these hold."""

@@ -182,7 +182,7 @@ class _Call:
             raise self.left("whose backward raises an exception") from raised
         if (changed := watched.changed()) is not None or len(t.rerun_sites) != sites:
             raise self.left(f"whose backward changes {changed or 'what it finds'}")
-        if t.guards.tells_values(known):
+        if t.guards.tells_numbers(known):
             raise self.left("whose backward reads numbers that may be others by then")
         found_parts = found.items if isinstance(found, TupleValue) else [found]
         made = self._gradients([t.look(v) for v in found_parts], needs)

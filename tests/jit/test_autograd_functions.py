@@ -465,7 +465,7 @@ def test_no_gradient_needed():
 FACTORS = [1.0]
 
 
-class Scaled(torch.autograd.Function):
+class ByGlobals(torch.autograd.Function):
     factor = 1.0
 
     @staticmethod
@@ -474,17 +474,17 @@ class Scaled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
-        return g * FACTORS[0] * Scaled.factor
+        return g * FACTORS[0] * ByGlobals.factor
 
 
 def test_numbers_that_backward_reads_are_those_of_the_backward_pass():
     def program(jit):
-        FACTORS[0] = Scaled.factor = 1.0
+        FACTORS[0] = ByGlobals.factor = 1.0
         x = torch.ones(3, requires_grad=True)
-        y = jit(lambda x: Scaled.apply(x).sum())(x)
+        y = jit(lambda x: ByGlobals.apply(x).sum())(x)
         FACTORS[0] = 5.0
         y.backward(retain_graph=True)
-        Scaled.factor = 3.0
+        ByGlobals.factor = 3.0
         y.backward()
         return x.grad
 
