@@ -25,6 +25,7 @@ from frameloom.capture.aten_op import (
     facts_of,
     fakes_in,
     infer_node,
+    may_raise,
     names_no_index,
     selects_by_mask,
     stays_unused,
@@ -669,7 +670,8 @@ class Recorder(TorchDispatchMode):
         for node in reversed(self.graph.nodes):
             if node.op in ("placeholder", "output"):
                 continue
-            if has_no_elements(node) and is_refused(node):  # where no kernel would say so
+            # Where no kernel would say so; what data decides is looked at in each call.
+            if has_no_elements(node) and not may_raise(node) and is_refused(node):
                 raise Avoid(node.meta["site"])
             if node in stays or not is_unread(node, unread):
                 continue
