@@ -49,7 +49,7 @@ def check_end(t: Tracer, value: Value) -> None:
 def check_ends(t: Tracer, state: Sequence[tuple[Any, Origin]]) -> None:
     """Skips the resumed piece where one of these alone holds an object with a finalizer, which may run when the frame ends or when a container
     that the piece makes lets go of it."""
-    for k in range(len(state)):
+    for k in range(len(state)):  # no name for the object: it would count
         if sys.getrefcount(state[k][0]) > UNSHARED:
             continue
         cls = type(state[k][0])

@@ -271,7 +271,7 @@ def _is_empty(sizes: Sequence[Any]) -> bool:
 PLAIN = (torch.dtype, int, float, bool, complex, type(None))
 
 
-@functools.cache
+@functools.lru_cache(None, typed=True)
 def _refuses_lists(func: Any, *kinds: Any) -> bool:
     """Whether an op on lists refuses these dtypes, as it says itself of one number each; other arguments as given."""
     args = [
