@@ -22,6 +22,7 @@ BATCH_ON_GPU = (
 )
 SECONDS = 60.0  # for one program
 SECONDS_ON_GPU = 240.0  # where compilers of several processes are waited for
+QUIET = 60.0  # after which it is said where a program is that may take longer
 GIGABYTES = 6
 TAIL = 1500  # characters of a dead process's last output
 UNDRAWN = "undrawn"
@@ -97,9 +98,14 @@ def _in_process(items: Sequence[Item], way: Way) -> Iterator[Verdict]:
     seed, script = items[0][0], None
     try:
         while True:
-            if not ours.poll(way.seconds):
+            if not ours.poll(min(way.seconds, QUIET)):
                 os.kill(child.pid, signal.SIGUSR1)  # it tells where it is
                 child.join(1)
+                if way.seconds > QUIET:
+                    place = told.read().decode(errors="replace")[-TAIL:]
+                    print(f"{seed}: no answer for {QUIET} s so far\n{place}", flush=True)
+                    if ours.poll(way.seconds - QUIET):
+                        continue
                 kind, text = "hang", f"no answer for {way.seconds} s"
                 break
             try:
