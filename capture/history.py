@@ -11,6 +11,7 @@ import torch
 
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import counts
+from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -86,13 +87,17 @@ class Histories:
 
 
 def _check_counts(saved: Sequence[Fake], recorder: Recorder) -> None:
-    """Writes to `x.data` and to `x` are counted apart: compiled code, which saves one tensor for both, would notice others than eager."""
-    if not recorder.counts_apart:
+    """Writes to `x.data` and to `x` are counted apart: compiled code, which saves one tensor for both, would notice others than eager.  So
+    plain Python takes the `.data`, and gives it to what follows."""
+    if not recorder.data_sites:
         return
-    memories = [f.memory for f in recorder.fakes if not counts(f)]
-    written = {id(m) for m in memories if m is not None and m.version}
+    written = {id(f.memory) for f in recorder.fakes if _is_written(f) and not counts(f)}
     if any(not counts(t) or id(t.memory) in written for t in saved):
-        raise Break("gradient", "what is saved for a gradient is, or has, the .data of a tensor")
+        raise Avoid(recorder.data_sites[0])
+
+
+def _is_written(fake: Fake) -> bool:
+    return fake.memory is not None and fake.memory.version > 0
 
 
 def history(fake: Fake) -> list[Any]:

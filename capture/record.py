@@ -169,7 +169,7 @@ class Recorder(TorchDispatchMode):
         self.unknown: set[torch.fx.Node] = set()  # of which that was asked in vain
         # Whether one changed a tensor that has a history without changing that.
         self.hidden_writes = False
-        self.counts_apart = False  # whether a tensor's `.data` was taken
+        self.data_sites: list[Any] = []  # where the `.data` of tensors was taken
         self.zeros: dict[int, Fake] = {}  # without memory
         # The memory of a tensor that gets other data right behind the graph: autograd sees that in what it has saved of it.
         self.replaced: Any = None

@@ -135,10 +135,14 @@ class TensorValue(Value):
 
     def uncounted(self, t: Tracer) -> Value:
         """A detached view, writes to which autograd does not count."""
+        assert t.frame is not None
+        site = (t.frame.code, t.frame.at.index)
+        if t.session.is_avoided(*site):
+            raise Break("autograd", "tensor.data, which is saved for a gradient, or changed")
         made = t.torch_call(torch.Tensor.detach, [self], {})
         if isinstance(made, TensorValue) and made.fake.view_of is not None:
             made.fake.view_of = replace(made.fake.view_of, counts=False)
-            t.recorder.counts_apart = True
+            t.recorder.data_sites.append(site)
         return made
 
     def _is_leaf(self, t: Tracer) -> Value:
