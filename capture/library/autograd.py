@@ -271,7 +271,7 @@ def _is_contiguous(made: torch.Tensor) -> bool:
 def _requires_grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     tensor = t.look(args[0])
     given = t.look(kwargs.get("requires_grad", args[1] if len(args) > 1 else TRUE))
-    wanted = given is TRUE
+    wanted = given.truth(t)
     if (
         not isinstance(tensor, TensorValue)
         or given.type() is not bool

@@ -225,3 +225,19 @@ def test_ints_with_a_history(fn):
         z[0] = torch.ones((), requires_grad=True)
         seen.append((caught(side, z), z._version))
     assert str(seen[1]) == str(seen[0])
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_requires_grad_by_an_argument(dynamic):
+    def program(jit):
+        weight = nn.Parameter(torch.ones(2))
+
+        def fn(x, flag):
+            weight.requires_grad_(flag)
+            made = (x * 2).requires_grad_(flag)
+            return made, made.requires_grad
+
+        f = jit(fn) if dynamic is None or jit is not frameloom.jit else jit(fn, dynamic=True)
+        return [(f(torch.ones(2), on), weight.requires_grad) for on in (False, True, False, True)]
+
+    same_training(program, plain=None)
