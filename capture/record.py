@@ -226,6 +226,8 @@ class Recorder(TorchDispatchMode):
         if found is not None:
             return found
         check_supported(tensor)
+        if tensor.requires_grad and tensor.is_inference() and torch.is_inference_mode_enabled():
+            raise Break("unsupported_tensor", "an inference tensor that requires gradients, as its views do not")  # fmt: skip
         with torch.inference_mode(False):
             fake = fake_like(tensor) if pattern is None else pattern.fake(self.facts, tensor, key)
         self.give(fake, tensor, key)

@@ -253,3 +253,22 @@ def test_views_that_one_op_gives_tell_so_where_a_write_is_refused(
         except RuntimeError as error:
             found.append(str(error))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("made_there", [False, True])
+def test_views_of_an_input_that_requires_gradients(inside, made_there):
+    """Those of a tensor of inference mode do not."""
+
+    def fn(x):
+        parts = x[0], x.t(), x.unbind(0)[0]
+        return x * 1, *parts, *[p.requires_grad for p in parts]
+
+    found = []
+    for side in (fn, frameloom.jit(fn)):
+        with torch.inference_mode(made_there):
+            x = torch.ones(2, 2).requires_grad_()
+        with torch.inference_mode(inside):
+            made = side(x)
+        found.append([*made[4:], *[t.requires_grad for t in made[:4]]])
+    assert found[0] == found[1]
