@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -178,29 +178,18 @@ def meet_histories(outputs: Sequence[Fake]) -> None:
             has_history(f)
 
 
-def recorded_views(outputs: Sequence[Fake]) -> frozenset[int]:
-    """Those of `outputs` that autograd, for which they have no history yet, is to know as views: the program made them with gradient mode on, one by
-    one, of a tensor that requires no gradient."""
-    return frozenset(n for n, line in _recorded(outputs) if not _has_pieces(line))
-
-
-def piece_views(outputs: Sequence[Fake]) -> frozenset[int]:
-    """Those of which the same holds, but that one op has given several of them, or of what they are views of."""
-    return frozenset(n for n, line in _recorded(outputs) if _has_pieces(line))
-
-
-def _recorded(outputs: Sequence[Fake]) -> Iterator[tuple[int, list[Fake]]]:
+def recorded_views(outputs: Sequence[Fake]) -> tuple[frozenset[int], frozenset[int]]:
+    """Those of `outputs` that autograd, for which they have no history yet, is to know as views: the program made them with gradient mode on, of a
+    tensor that requires no gradient.  One by one; and those of which, or of what they are views of, one op has given several."""
+    alone, pieces = set(), set()
     for n, fake in enumerate(outputs):
         line = _line(fake, _base(fake))
         views = [f.view_of for f in line[1:]]
         if not any(f.requires_grad or f.by_function for f in line) and all(
             v.grad and v.counts and v.func is not DETACH for v in views
         ):
-            yield n, line
-
-
-def _has_pieces(line: Sequence[Fake]) -> bool:
-    return any(f.view_of.piece is not None for f in line[1:])
+            (pieces if any(v.piece is not None for v in views) else alone).add(n)
+    return frozenset(alone), frozenset(pieces)
 
 
 def told_views(outputs: Sequence[Fake], made_alike: Collection[int]) -> frozenset[int]:

@@ -62,13 +62,7 @@ from frameloom.capture.number_inputs import (
     without_symbols,
 )
 from frameloom.capture.number_ranges import check_filled, check_numbers, guard_ranges
-from frameloom.capture.outputs import (
-    Outputs,
-    meet_histories,
-    piece_views,
-    recorded_views,
-    told_views,
-)
+from frameloom.capture.outputs import Outputs, meet_histories, recorded_views, told_views
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.own_ops import special_of
 from frameloom.capture.products import products_over
@@ -416,7 +410,7 @@ class Recorder(TorchDispatchMode):
         self.soft_sizes.settle(outputs)
         mutated = write_back(self)
         counts = {i: self.inputs[i][2].memory.counted for i in mutated}
-        recorded, pieces = recorded_views(outputs), piece_views(outputs)
+        recorded, pieces = recorded_views(outputs)
         views = told_views(outputs, recorded | pieces)
         values = forget_values(outputs)
         backward = None
