@@ -21,7 +21,8 @@ from frameloom.capture.aten_op import stays_unused
 from frameloom.capture.fake import Fake
 from frameloom.capture.flow import FUNCTION, note_node
 from frameloom.capture.functional import current
-from frameloom.capture.graph import Layout, function_of
+from frameloom.capture.graph import Layout, function_of, graph_of
+from frameloom.capture.relaid import lay_again
 from frameloom.capture.saved import is_view
 from frameloom.errors import Break
 
@@ -67,19 +68,21 @@ class Derivative:
         last = recorder.graph._root.prev
         if any(memory.version != version for memory, version in self.memories):
             raise Break("gradient", f"what {self.name}.backward needs is changed in place")
-        places = self.graph.find_nodes(op="placeholder")[len(self.reads) :]
-        came = dict(zip(places, (gradients[k] for k in self.given), strict=True))
-        fitted = {p: _fitted(came[p], like) for p, like in zip(places, self.layouts, strict=True)}
-        copies = dict(zip(self.graph.nodes, self.reads, strict=False))
-        copies.update((p, current(fake, recorder)) for p, fake in fitted.items())
+        given = [gradients[k] for k in self.given]
+        resolved = [g.resolve_conj().resolve_neg() for g in given]
+        graph = self._graph_for(resolved)
+        places = graph.find_nodes(op="placeholder")[len(self.reads) :]
+        came, plain = (dict(zip(places, of, strict=True)) for of in (given, resolved))
+        copies = dict(zip(graph.nodes, self.reads, strict=False))
+        copies.update((p, current(fake, recorder)) for p, fake in plain.items())
         found = []
-        for node in self.graph.nodes:
+        for node in graph.nodes:
             if node.op == "output":
                 # Handed on as they came, or as the zeros that the function gets for them.
                 found = [
                     (aten.alias.default(came[n]) if self.fills else came[n])
                     if n in came
-                    else _result(n, fitted, copies, recorder)
+                    else _result(n, plain, copies, recorder)
                     for n in node.args[0]
                 ]
             elif node.op != "placeholder":
@@ -90,15 +93,16 @@ class Derivative:
             note_node(last, FUNCTION)
         return [None if k is None else found[k] for k in self.made]
 
-
-def _fitted(fake: Any, layout: Layout) -> Any:
-    """The gradient as the derivative was recorded for it."""
-    if fake.stride() == layout.strides and not fake.is_conj() and not fake.is_neg():
-        return fake
-    made = torch.empty_strided(
-        layout.shape, layout.strides, dtype=layout.dtype, device=layout.device
-    )
-    return made.copy_(fake)
+    def _graph_for(self, gradients: Sequence[Any]) -> torch.fx.Graph:
+        """`graph` for gradients that lie as these: what it gives lies as they do."""
+        if all(g.stride() == own.strides for g, own in zip(gradients, self.layouts, strict=True)):
+            return self.graph
+        nodes = list(self.graph.nodes)
+        inputs = [n for n in nodes if n.op == "placeholder"]
+        graph = graph_of(inputs, nodes[len(inputs) : -1], nodes[-1].args[0])
+        with torch._C._DisableTorchDispatch():
+            lay_again(graph, [Layout.of(g) for g in gradients])
+        return graph
 
 
 def _result(

@@ -51,7 +51,7 @@ def modes_of(outputs: Sequence[TensorValue]) -> Modes | None:
         raise Skip("views of a tensor made in inference mode, beside tensors made outside of it")
     if mode is now and not copied and not follows:
         return None
-    return Modes(mode, follows, copied)
+    return Modes(mode, follows or (mode is now and torch.is_grad_enabled()), copied)
 
 
 def is_noted_as_inference(view: Any) -> bool:

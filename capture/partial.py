@@ -16,14 +16,15 @@ import torch.fx
 from frameloom.capture.added import ADDED
 from frameloom.capture.carried import given_sizes, is_size
 from frameloom.capture.fake import Fake
-from frameloom.capture.flow import TOTAL, reach
+from frameloom.capture.flow import FUNCTION, TOTAL, reach
 from frameloom.capture.graph import Backward, behind, copy_node
 from frameloom.capture.sized import empty_strided, strides_of
-from frameloom.ir.size import Size
+from frameloom.ir.size import Size, same
 
 Node = torch.fx.Node
 aten = torch.ops.aten
-LEFT = "left"  # in the meta of what is left of a sum, which lies otherwise than the sum that `val` is of
+# In the meta of what lies as its operand does, and not as `val` says: of what is left of a sum, whose layout that is, and of zeros.
+LEFT = "left"
 
 
 class Partial:
@@ -89,6 +90,10 @@ class Partial:
             n = self._instead.get(n, n)
             return _zeros(graph, n) if self._is_gone(n) else copies[n]
 
+        def operand_of_function(n: Node) -> Node:
+            n = self._instead.get(n, n)
+            return _plain_zeros(graph, n) if self._is_gone(n) else copies[n]
+
         for k, n in enumerate(self._placeholders):
             is_left = self._only_read and k < self._n_saved and n not in self._read
             if not is_left and not self._is_gone(n):
@@ -97,7 +102,8 @@ class Partial:
             if (other := self._other_summand(n)) is not None:
                 copies[n] = _in_place_of(graph, n, other, copies[other])
             else:
-                copies[n] = copy_node(graph, n, operand)
+                of_function = FUNCTION in n.meta
+                copies[n] = copy_node(graph, n, operand_of_function if of_function else operand)
         graph.output(tuple(copies[n] for n in self._ends))
         return graph
 
@@ -129,11 +135,28 @@ def _in_place_of(graph: torch.fx.Graph, n: Node, other: Node, copy: Node) -> Nod
     mine, left = n.meta["val"], other.meta["val"]
     if (mine.stride(), mine.storage_offset()) == (left.stride(), left.storage_offset()):
         return copy
+    return _left(graph, copy, n)
+
+
+def _left(graph: torch.fx.Graph, copy: Node, n: Node) -> Node:
     made = graph.call_function(aten.alias.default, (copy,))
     made.meta.update(n.meta)
     made.meta.pop(ADDED, None)
     made.meta[LEFT] = True
     return made
+
+
+def _plain_zeros(graph: torch.fx.Graph, like: Node) -> Node:
+    """As autograd gives them to a Function of the program: contiguous, however the result lies."""
+    val = like.meta["val"]
+    strides = strides_of(val.shape)
+    if all(map(same, val.stride(), strides)):
+        return _zeros(graph, like)
+    sizes, given = given_sizes(graph), {"dtype": val.dtype, "device": val.device}
+    made = graph.call_function(aten.full.default, ([*map(sizes.node, val.shape)], 0), given)
+    fake = Fake(empty_strided(val.shape, strides, val.dtype), val.device)
+    made.meta.update(like.meta, val=fake)
+    return _left(graph, made, like)
 
 
 def _zeros(graph: torch.fx.Graph, like: Node) -> Node:

@@ -41,7 +41,7 @@ def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     sizes = [p.meta["val"] for p in places if isinstance(p.meta["val"], Size)]
     if not sizes:
         views = [n for n in graph.nodes if config.verify and is_view(n) and _infers_alike(n)]
-        differs = _relay(graph, layouts)
+        differs = lay_again(graph, layouts)
         for node in views:
             if not node._erased and not _infers_alike(node):
                 raise VerifyError(f"{node.format_node()} lies otherwise than its operand says")
@@ -52,7 +52,7 @@ def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     # Unlike those of loops, layouts of sizes that are equal or 1 are others: what is assumed becomes a condition.
     before, facts.relaxed = facts.relaxed, False
     try:
-        differs = _relay(graph, layouts)
+        differs = lay_again(graph, layouts)
         # Nobody looks where these show: a pass in which they do not hold runs op by op.
         for n in list(facts.soft.conditions()):
             facts.assume_not_0(n)
@@ -63,7 +63,8 @@ def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     return differs
 
 
-def _relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
+def lay_again(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
+    """The same, under the assumptions about sizes of whoever records just now."""
     again = _Again(graph)
     places = graph.find_nodes(op="placeholder")
     for node, layout in zip(places[len(places) - len(layouts) :], layouts, strict=True):

@@ -205,7 +205,8 @@ def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) ->
         for t, count in written:
             torch._C._increment_version([t] * count)
         # A view knows how often its base was written when it was made: these are made again.
-        anew = {id(m): k for k, m in reversed([*enumerate(made)]) if _is_view_of(m, tensors)}
+        known = {id(t) for t in tensors}
+        anew = {id(m): k for k, m in reversed([*enumerate(made)]) if id(base_of(m)) in known}
         if not anew:
             return made
         views: dict[int, Any] = {}
@@ -236,16 +237,13 @@ def as_pieces(plan: Any, pieces: Collection[int]) -> Any:
     return run
 
 
-def _is_view_of(made: Any, written: Sequence[torch.Tensor]) -> bool:
-    """Of the same elements."""
-    base = made._base if isinstance(made, torch.Tensor) else None
-    if base is None or not any(base is t for t in written):
-        return False
-    return (made.dtype, made.is_conj(), made.is_neg()) == (
-        base.dtype,
-        base.is_conj(),
-        base.is_neg(),
-    )
+def base_of(made: Any) -> Any:
+    """What `made` views the elements of; nothing where a view made of that by its strides would be another."""
+    base: Any = made._base if isinstance(made, torch.Tensor) else None
+    if base is None or not torch._C._is_alias_of(base, made):  # type: ignore[attr-defined]  # as behind `set_`
+        return None
+    kind = made.dtype, made.is_conj(), made.is_neg()
+    return base if kind == (base.dtype, base.is_conj(), base.is_neg()) else None
 
 
 def _draw_call(step: Extern, numbers: _Numbers) -> DrawCall:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.assemble import as_pieces, assemble, counting
+from frameloom.assemble import as_pieces, assemble, base_of, counting
 from frameloom.backends import Texts, announce, build_all, generate_all, launches
 from frameloom.capture import _capture
 from frameloom.capture.assumptions import restarting
@@ -397,15 +397,8 @@ def _lone_views(made: Sequence[Any], known: Collection[int]) -> set[int]:
 
 def _as_recorded(made: Any) -> Any:
     """A view, made again in the caller's gradient mode: autograd refuses writes to those of another one."""
-    if not isinstance(made, torch.Tensor) or not made._is_view():
-        return made
-    base: Any = made._base
-    if (
-        not torch._C._is_alias_of(base, made)  # type: ignore[attr-defined]  # as behind `set_`
-        or base.dtype is not made.dtype
-        or base.is_conj() != made.is_conj()
-        or base.is_neg() != made.is_neg()
-    ):
+    base = base_of(made)
+    if base is None:
         return made
     return base.as_strided(made.shape, made.stride(), made.storage_offset())
 

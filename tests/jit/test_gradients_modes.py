@@ -156,3 +156,24 @@ def test_backward_pass_under_autocast(fn, forward):
         return x.grad, w.grad
 
     torch.testing.assert_close(gradients(jit(fn)), gradients(fn), rtol=2e-2, atol=2e-3)
+
+
+def beside_inference(x):
+    with torch.inference_mode():
+        made = x[:2] + 1
+    other = made * 2
+    view = other.view(-1)
+    view.data_ptr()  # breaks the graph
+    return view, made
+
+
+def test_a_view_beside_a_tensor_of_inference_mode_can_be_written():
+    """It was taken for one that was made without gradient mode."""
+
+    def written(f):
+        view, made = f(torch.ones(3))
+        view.mul_(torch.ones(2, requires_grad=True))
+        return view.requires_grad, made.is_inference(), view.tolist()
+
+    f = jit(beside_inference)
+    assert [written(f) for _ in range(2)] == [written(beside_inference)] * 2

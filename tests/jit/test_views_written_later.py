@@ -322,3 +322,25 @@ def test_a_piece_of_a_new_tensor_that_is_written_with_a_history(cut, make):
         return caught(jit(fn), torch.ones(3), leaf(3))
 
     same_training(program, plain=None)
+
+
+@pytest.mark.filterwarnings("ignore:Use of index_put_ on expanded")
+def test_a_view_that_gets_other_memory():
+    """`set_` leaves it a view of its base, in whose memory it no longer lies: there the result was made again, and wrote."""
+
+    def fn(x, other):
+        y = x.view_as(x)
+        y.set_(other)
+        x.zero_()
+        made = y.t()
+        made.tril_()
+        made[torch.tensor([0])] += 2
+        return y, made.fill_(3)
+
+    def seen(f):
+        x = torch.ones(4, 2, dtype=torch.complex64)
+        other = torch.ones(4, 1, dtype=torch.complex64).expand(4, 2).t()
+        return [(t.tolist(), t.stride()) for t in (x, other, *f(x, other))]
+
+    f = frameloom.jit(fn)
+    assert [seen(f) for _ in range(3)] == [seen(fn)] * 3
