@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import resource
 import signal
 import warnings
 from collections.abc import Iterator
@@ -17,12 +18,13 @@ from tests.fuzz import support
 SMALL = 60  # items of a container at most
 ELEMENTS = 2000
 SECONDS = 2
+BYTES = 1 << 30  # more than there were
 
 
 def runs(text: str, allowed: int) -> bool:
     """Whether the first calls of a script end without an exception, but for `allowed` of them, and what they give is not large."""
     failed = 0
-    with quiet(), time_limit(SECONDS):
+    with quiet(), time_limit(SECONDS), memory_limit(BYTES):
         try:
             space: dict[str, Any] = {"__name__": "trial"}
             exec(compile(text, "<trial>", "exec", dont_inherit=True), space)
@@ -79,6 +81,22 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
+
+
+@contextlib.contextmanager
+def memory_limit(more: int) -> Iterator[None]:
+    """No signal ends a call that fills a tensor of terabytes."""
+    before, most = resource.getrlimit(resource.RLIMIT_DATA)
+    with open("/proc/self/statm") as file:
+        pages = int(file.read().split()[5])  # of data and stack
+    limit = pages * resource.getpagesize() + more
+    if before != resource.RLIM_INFINITY:
+        limit = min(limit, before)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (before, most))
 
 
 @contextlib.contextmanager
