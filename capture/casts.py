@@ -143,6 +143,7 @@ class Casts:
         self._dtypes = {k: torch.get_autocast_dtype(k) for k in DEVICES if torch.is_autocast_enabled(k)}  # fmt: skip
         self.outside = bool(self._depth or self._dtypes)  # whether one has begun there
         self._given: dict[int, Fake] = {}  # by the identity of the weight's Fake
+        self._inputs: list[tuple[Origin, Fake]] = []
         # Numbers of inputs; whether in such a region; whether the graph has changed it by then.
         self._own: list[tuple[int, bool, bool]] = []
 
@@ -212,7 +213,8 @@ class Casts:
         # The capture finds it in autocast's own cache from now on, without a history.
         made.detach_().requires_grad_(follows)
         how = How(self.function, torch.is_grad_enabled(), sample, self.restarts)
-        recorder.give(made, sample, origin.child("cast", how))
+        self._inputs.append((origin.child("cast", how), made))
+        recorder.give(made, sample, self._inputs[-1][0])
         recorder.graph.erase_node(node)
         recorder.n_ops -= 1
         self._given[id(fake)] = made
@@ -244,6 +246,10 @@ class Casts:
             self._own.append((number, self.is_outer, bool(fake.memory.version)))
 
     # ---- the end of a capture (rewrite.py)
+
+    def made(self) -> list[Origin]:
+        """What the region keeps from then on, also where no result depends on it."""
+        return [origin for origin, fake in self._inputs if fake.node.users]
 
     def own(self, t: Tracer, is_whole: bool) -> list[Origin]:
         """The weights whose casts autocast would keep beyond the graph, which makes them.  `is_whole`: whether nothing of the function comes

@@ -24,12 +24,13 @@ from frameloom.capture.layout_trials import ATTENTION, SMALL, can_be_tried
 from frameloom.capture.thread_warnings import warnings_here
 from frameloom.capture.values.symbolic import SYMBOLS
 from frameloom.errors import let_mistakes_through
-from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated, late_in
+from frameloom.ir.size import Int, Size, Symbol, atoms_of, evaluated, is_given_stride, late_in
 from frameloom.ir.size_facts import Facts
 from frameloom.ir.size_node import size_of
 
 Values = dict[Symbol, int]
-TRIALS = 12  # for one size
+TRIALS = 40  # for one size
+FEW = 4  # sizes of which all combinations are tried
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -113,19 +114,40 @@ class Chain:
     def _assignments(self, size: Size, number: int, alone: bool) -> Iterator[Values]:
         own = [a for a in dict.fromkeys(atoms_of(size)) if isinstance(a, Symbol)]
         others = [s for s in self._free if s not in own]
-        sizes = [s for s in others if getattr(s.source, "kind", None) != "stride"]
+        sizes = [s for s in others if not is_given_stride(s)]
         bases = [*self._patterns()] if alone else [self._usual()]
         fitting = [
             dict(zip(own, numbers, strict=True))
             for numbers in itertools.product(range(5) if late_in(size) else (1, 2, 3, 4), repeat=min(len(own), 3))
             if len(own) < 4 and evaluated(size, dict(zip(own, numbers, strict=True)).__getitem__) == number
         ]  # fmt: skip
-        some = [(s,) for s in others]
-        sets: list[tuple[Symbol, ...]] = [()] if alone else [*some, tuple(sizes), tuple(others)]
+        sets: list[tuple[Symbol, ...]] = [()]
+        if not alone:
+            most = (
+                len(sizes) if len(sizes) <= FEW else 1
+            )  # only some leave the others what they are
+            counts = range(1, most + 1)
+            some = itertools.chain(*(itertools.combinations(sizes, k) for k in counts))
+            strides = [(s,) for s in others if s not in sizes]
+            sets = [*some, *strides, tuple(sizes), tuple(others)]
         for ones in dict.fromkeys(sets):
             for base in bases:
                 for chosen in fitting:
-                    yield {**base, **dict.fromkeys(ones, 1), **chosen}
+                    values = {**base, **dict.fromkeys(ones, 1), **chosen}
+                    yield values
+                    if len(sizes) < len(others):
+                        yield {**values, **self._plain_strides(values), **chosen}
+
+    def _plain_strides(self, values: Values) -> Values:
+        """Those of fresh tensors with these sizes, for the strides that vary, but in dimensions of size 1, where they do not count."""
+        at = self._at(values)
+        found = {}
+        for s in filter(is_given_stride, self._free):
+            source: Any = s.source
+            shape = [evaluated(n, at) for n in source.pattern.placeholder.meta["val"].shape]
+            if shape[source.dim] > 1:
+                found[s] = math.prod(max(n, 1) for n in shape[source.dim + 1 :])
+        return found
 
     def _holds(self, values: Values) -> bool:
         """Whether a call with these sizes comes to the code."""

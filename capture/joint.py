@@ -336,9 +336,8 @@ class Joint:
             # Eager does not mind if what it does not keep is changed before the backward pass.
             needed = _given_to(forward) & never - changed
             never, self.copied = never - needed, self.copied | needed
-        elif len(self.seeds) > 1:
-            once = once | read_for_others(forward, readers, free)
-        question = Question(forward, read, free - again, never | again, self.copied, once)
+        apart = read_for_others(forward, readers, free) if len(self.seeds) > 1 else ()
+        question = Question(forward, read, free - again, never | again, self.copied, once, apart)
         return choose(question, recorder.budget)
 
     def _noticed(

@@ -35,4 +35,7 @@ def _looked_up(input: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
     place = torch.where(mask.reshape(-1), torch.minimum(place, none), none)
     padded = torch.cat([elements, elements.new_zeros(1)])
     taken: torch.Tensor = torch.ops.aten._unsafe_index(padded, [place])
-    return torch.where(mask, taken.view(input.shape), input).contiguous()
+    made = torch.where(mask, taken.view(input.shape), input)
+    return made.clone(
+        memory_format=torch.contiguous_format
+    )  # with such strides in dimensions of size 1, too

@@ -66,6 +66,8 @@ def _are_nan(a: Value, b: Value) -> bool:
 def identical(t: Tracer, a: Value, b: Value) -> bool:
     """`a is b`."""
     a, b = t.look(a), t.look(b)
+    if isinstance(a, TensorValue) and isinstance(b, TensorValue):
+        t.recorder.soft_sizes.compared(a.fake, b.fake)
     if a is b:
         return True
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):

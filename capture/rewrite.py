@@ -26,7 +26,7 @@ from frameloom.capture.assumptions import (
 )
 from frameloom.capture.branches import calls_in
 from frameloom.capture.builder import CodeBuilder
-from frameloom.capture.casts import is_cast, watching
+from frameloom.capture.casts import watching
 from frameloom.capture.detached import detach_some, detached
 from frameloom.capture.foreseen import forgetting
 from frameloom.capture.freezing import frozen
@@ -75,6 +75,7 @@ class Piece:
         self.capture = capture
         t = self.tracer = capture.tracer
         self.cast = t.recorder.casts.own(t, whole)
+        self.made_casts = t.recorder.casts.made()
         self.effects: list[Effect] = effects.pending(t, skip)
         self.needed = [*needed, *(turn.block for turn in t.settings.turns)]
         for effect in self.effects:
@@ -175,7 +176,7 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
         and not capture.tracer.arrays
         and not capture.tracer.settings.differ
         and piece.graph is not None
-        and not any(map(is_cast, piece.graph.inputs))
+        and not piece.made_casts
     ):
         recipe = _recipe(settled(result), piece, set())
         if recipe is not None:
@@ -306,6 +307,11 @@ class RootWriter:
         code = self.code
         r = Rebuilder(code, piece.outputs)
         r.by_identity = piece.by_identity
+        read = piece.graph.inputs if piece.graph is not None else ()
+        for origin in piece.made_casts:
+            if origin not in read:
+                r.load_origin(origin)
+                code.emit("POP_TOP")
         if piece.graph is not None:
             if piece.modes is not None:
                 code.start_call(run_in_modes)

@@ -53,7 +53,7 @@ def is_view(node: Node) -> bool:
 class Question:
     """`order`: the nodes of the forward graph that the backward graph depends on; `read`: those that it
     reads itself; `free`: those that are kept anyway; `never`: those that must not be saved; `copied`: those of which a copy would be; `once`: those that are rather saved than
-    computed again."""
+    computed again; `apart`: those of which that holds with a budget, too."""
 
     order: Sequence[Node]
     read: Collection[Node]
@@ -61,6 +61,7 @@ class Question:
     never: Collection[Node]
     copied: Collection[Node]
     once: Collection[Node] = ()
+    apart: Collection[Node] = ()
 
 
 def choose(question: Question, budget: int | float | None = None) -> set[Node]:
@@ -146,6 +147,7 @@ def _cut(question: Question, price: float | None = None) -> set[Node]:
     network = nx.DiGraph()
     order = question.order
     inside = set(order)
+    stays = {*question.apart} if price is not None else {*question.once, *question.apart}
     for k, node in enumerate(order):
         name = str(node.name)
         if node in question.never:
@@ -156,7 +158,7 @@ def _cut(question: Question, price: float | None = None) -> set[Node]:
             cost = _cost(node) * (2.0 if node in question.copied else 1.0) * (price or 1.0)
         network.add_edge((name, 0), (name, 1), capacity=cost)
         again = _cost_again(node, price is not None)
-        if node in question.once and price is None and cost < AVOIDED:
+        if node in stays and cost < AVOIDED:
             again = NEVER
         if again == NEVER:
             network.add_edge(SOURCE, (name, 0))

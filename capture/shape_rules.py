@@ -23,7 +23,7 @@ from frameloom.capture.shapes import (
     wrap_dim,
     wrap_dims,
 )
-from frameloom.capture.sized import empty_strided, has_sizes, lies_channels_last
+from frameloom.capture.sized import empty_strided, has_sizes, lies_channels_last, lies_plainly
 from frameloom.ir.lower.foreach import PLAIN
 from frameloom.ir.size import equal
 
@@ -302,9 +302,9 @@ def _any_all_dim(func: Any, x: torch.Tensor, dim: int, keepdim: bool = False) ->
 @rule(aten.stack.default)
 def _stack(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
     first = tensors[0]
-    if any(
-        t.shape != first.shape or t.dtype != first.dtype or not t.is_contiguous() for t in tensors
-    ):
+    # With sizes of 1, contiguous tensors may count as channels-last, too.
+    plain = all(lies_plainly(t) and t.is_contiguous() for t in tensors)
+    if not plain or any(t.shape != first.shape or t.dtype != first.dtype for t in tensors):
         return None
     dim = wrap_dim(dim, first.dim() + 1)
     return empty((*first.shape[:dim], len(tensors), *first.shape[dim:]), first.dtype)

@@ -410,7 +410,12 @@ def is_dense(t: torch.Tensor) -> bool:
         by_stride = sorted(
             range(t.dim()), key=lambda d: (hint_of(t.stride(d)), hint_of(t.shape[d]))
         )
-        return follows(t.shape, t.stride(), by_stride)
+        if follows(t.shape, t.stride(), by_stride):
+            return True
+        # In another order they might: so it stays this one.
+        for inner, outer in pairwise(by_stride):
+            is_less(t.stride(outer), t.stride(inner))
+        return False
     expected = 1
     for stride, size in sorted((s, n) for s, n in zip(t.stride(), t.shape, strict=True) if n > 1):
         if stride != expected:

@@ -152,6 +152,20 @@ def _cat(func: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
     return as_at_hints(func, (tensors, dim), {}, [[*shapes[0][:d], total, *shapes[0][d + 1 :]]])
 
 
+@sized_rule(aten.stack.default)
+def _stack(func: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
+    first = tensors[0]
+    alike = all(
+        len(t.shape) == len(first.shape)
+        and all(a == b for a, b in zip(t.shape, first.shape, strict=True))
+        and t.dtype is first.dtype
+        for t in tensors
+    )
+    dim = wrap_dim(dim, first.dim() + 1)
+    shape = [*first.shape[:dim], len(tensors), *first.shape[dim:]]
+    return as_at_hints(func, (tensors, dim), {}, [shape]) if alike else None
+
+
 @sized_rule(aten.new_empty_strided.default)
 def _new_empty_strided(
     func: Any, x: Any, shape: Sequence[Int], strides: Sequence[Int], *, dtype: Any = None, **options: Any

@@ -418,20 +418,6 @@ def _pad(func: Any, x: Any, pads: Sequence[Int], value: Any = 0) -> Any:
     return as_suggested(x, shape) if grows or x.is_contiguous() or x.dim() == 1 else None
 
 
-@sized_rule(aten.stack.default)
-def _stack(func: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
-    first = tensors[0]
-    alike = all(
-        len(t.shape) == len(first.shape)
-        and all(a == b for a, b in zip(t.shape, first.shape, strict=True))
-        and t.dtype is first.dtype
-        for t in tensors
-    )
-    dim = wrap_dim(dim, first.dim() + 1)
-    shape = [*first.shape[:dim], len(tensors), *first.shape[dim:]]
-    return empty(shape, first.dtype) if alike else None
-
-
 @sized_rule(aten.trace.default)
 def _trace(func: Any, x: Any) -> Any:
     return empty((), _dtype_of_fold("aten::sum", x.dtype)) if x.dim() == 2 else None

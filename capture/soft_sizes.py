@@ -91,6 +91,26 @@ class Assumption:
         own = {f.node for f in outputs if isinstance(f, SizedFake)}
         return any(f.node in own for f in shown)
 
+    def copies_visibly(self, outputs: Sequence[Fake]) -> bool:
+        """Whether the program can tell that the call copied: a view of what it was given would show what is written there.  Sizes that
+        come together may make it one (two that are equal, beside a third that is 1): of these, trials of single ones say nothing."""
+        if self.fn not in ALIASING or any(
+            f.memory is m for f in self.results for m in self.sources
+        ):
+            return False
+        if any(m.version for m in (*self.sources, *(f.memory for f in self.results))):
+            return True
+        seen = {id(f.memory) for f in outputs}
+        shown = any(_leads_to(o, f) for f in self.results for o in outputs)
+        return shown and any(m.input is not None or id(m) in seen for m in self.sources)
+
+    def note_all(self) -> None:
+        """It becomes a condition, whatever PyTorch gives for other sizes."""
+        for n in self.sizes:
+            n.facts.assume_not_0(n - 1)
+        for n in self.apart:
+            n.facts.assume_not_0(n)
+
     def note(self) -> None:
         """It becomes a condition, for those sizes for which PyTorch gives something else where they are 1."""
         for n in self.sizes:
@@ -212,6 +232,7 @@ class SoftSizes:
         self._graph = graph
         self._found: list[Assumption] = []
         self._calls: list[Called] = []
+        self._compared: list[Fake] = []
 
     def begin(self) -> None:
         self._facts.soft.clear()
@@ -240,8 +261,7 @@ class SoftSizes:
         sizes, not_0 = frozenset(soft.not_1), frozenset(soft.not_0)
         alone = frozenset(soft.alone - sizes)
         if is_answer:
-            for n in list(soft.conditions()):
-                self._facts.assume_not_0(n)
+            self._assume_all()
             return
         if not soft:
             return
@@ -258,6 +278,21 @@ class SoftSizes:
                 Assumption(nothing, nothing, fn, given, sources, made, drawn, apart=apart)
             )
 
+    def answer(self, fn: Callable[..., Any], *given: Any) -> Any:
+        """What `fn` tells of layouts, which decides what comes next."""
+        self.begin()
+        told = fn(*given)
+        self._assume_all()
+        return told
+
+    def compared(self, *fakes: Fake) -> None:
+        """The program has asked whether they are one object."""
+        self._compared += fakes
+
+    def _assume_all(self) -> None:
+        for n in list(self._facts.soft.conditions()):
+            self._facts.assume_not_0(n)
+
     def called(
         self, fn: Callable[..., Any], given: tuple[Any, Any], tensors: Sequence[Fake], results: Sequence[Fake]
     ) -> None:  # fmt: skip
@@ -269,7 +304,10 @@ class SoftSizes:
     def settle(self, outputs: Sequence[Fake]) -> None:
         """The recording is over."""
         asked = (f for call in self._calls if call.fn in TELL_LAYOUTS for f in call.tensors)
-        outputs = [*{id(f): f for f in (*outputs, *asked)}.values()]
+        outputs = [*{id(f): f for f in (*outputs, *asked, *self._compared)}.values()]
+        for assumption in self._found:
+            if assumption.copies_visibly(outputs):
+                assumption.note_all()
         for assumption in self._left(self._is_tried(outputs, None)):
             if (assumption.sizes or assumption.apart) and assumption.is_visible(outputs):
                 assumption.note()
@@ -280,6 +318,7 @@ class SoftSizes:
     def release(self) -> None:
         self._found.clear()
         self._calls.clear()
+        self._compared.clear()
 
     def _is_tried(self, outputs: Sequence[Fake], back: Backward | None) -> bool:
         """Whether trials of the calls that lead to these have said which sizes show."""

@@ -367,8 +367,17 @@ def atoms_of(n: Int) -> Iterator[Atom]:
 
 
 def not_1_in(n: Int) -> set[Atom]:
-    """Its symbols that are not 1 in the captured call, as far as that is known."""
-    return {a for a in atoms_of(n) if a.hint != 1 or (isinstance(a, Symbol) and a.late)}
+    """Its symbols that are not 1 in the captured call, as far as that is known; without strides, of which one alone may decide how a tensor lies."""
+    return {
+        a
+        for a in atoms_of(n)
+        if (a.hint != 1 or (isinstance(a, Symbol) and a.late)) and not is_given_stride(a)
+    }
+
+
+def is_given_stride(atom: Atom) -> bool:
+    """Whether it is a stride of a tensor that the program is given, and not made of sizes."""
+    return getattr(getattr(atom, "source", None), "kind", None) == "stride"
 
 
 def late_in(n: Int) -> list[Symbol]:

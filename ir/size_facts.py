@@ -33,6 +33,7 @@ from frameloom.ir.size import (
     atoms_of,
     divide,
     evaluated,
+    is_given_stride,
     late_in,
     linear,
     lone_apply,
@@ -431,7 +432,8 @@ class Facts(Ranges):
             return bool(n == 1)
         low, high = self.range_of(n)
         # Of a late size that is at most 1 it is asked at once whether it is: nothing else is left but 0.
-        if high <= 1 or (n.hint == 1 and not late_in(n)):
+        at_once = high <= 1 or (n.hint == 1 and not late_in(n))
+        if at_once or any(map(is_given_stride, atoms_of(n))):
             return self.is_zero(n - 1)
         if low <= 1:
             (self.soft.alone if alone else self.soft.not_1).add(n)
@@ -462,7 +464,7 @@ class Facts(Ranges):
 
     def apart_softly(self, n: Int) -> None:
         """It is taken for other than 0, as in the captured call, where only layouts depend on that: that it is becomes a condition
-        only if it shows.  What sizes of 1 change is asked by itself."""
+        only if it shows."""
         n = self.resolved(n)
         if not isinstance(n, Size) or self.relaxed or late_in(n):
             return
@@ -470,6 +472,8 @@ class Facts(Ranges):
         low, high = self.range_above_1(n, sizes)
         if low <= 0 <= high:
             self.soft.apart.add(n)
+        elif not self.surely_not_zero(n):
+            self.soft.not_1.update(self.make({(s,): 1}) for s in sizes)
 
     def is_less_softly(self, a: Int, b: Int) -> bool:
         """`a < b`, if no symbol is 1 that is not 1 in the captured call."""

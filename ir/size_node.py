@@ -23,6 +23,7 @@ from frameloom.ir.size import (
     facts_among,
     fits,
     hint_of,
+    is_given_stride,
     largest,
     late_in,
     smallest,
@@ -413,8 +414,7 @@ def _may_repeat(stride: Int) -> bool:
     """Whether it may be 0 in a tensor with elements, as a given tensor's may; one that is made of sizes is 0 only where there are none."""
     if not isinstance(stride, Size):
         return bool(stride == 0)
-    sources = (getattr(s, "source", None) for s in atoms_of(stride))
-    given = any(getattr(source, "kind", None) == "stride" for source in sources)
+    given = any(map(is_given_stride, atoms_of(stride)))
     return given and bool(stride.facts.range_of(stride)[0] <= 0)
 
 

@@ -228,8 +228,10 @@ def _accumulate(t: Tracer, leaf: TensorValue, made: TensorValue, new: set[int]) 
     fake = made.fake
     # One that the program or another gradient has is copied, a view of it is not.
     own = id(fake) in new and id(fake) not in t.gradients_set
-    if not own or not _lies_as(fake, leaf.fake):
-        made = t.torch_call(_copy, [leaf, made], {})  # type: ignore[assignment]
+    tells = t.recorder.soft_sizes.answer
+    if not own or not tells(_lies_as, fake, leaf.fake):
+        like = _copy if tells(is_dense, leaf.fake) else _copy_plainly
+        made = t.torch_call(like, [leaf, made], {})  # type: ignore[assignment]
     t.gradients_set.add(id(made.fake))
     leaf.set_gradient(t, made)
 
@@ -241,11 +243,12 @@ def _add(before: Any, made: Any) -> None:
 
 def _copy(leaf: Any, made: Any) -> Any:
     with torch.no_grad():
-        if is_dense(leaf):
-            like = torch.empty_strided(
-                leaf.shape, leaf.stride(), dtype=made.dtype, device=made.device
-            )
-            return like.copy_(made)
+        like = torch.empty_strided(leaf.shape, leaf.stride(), dtype=made.dtype, device=made.device)
+        return like.copy_(made)
+
+
+def _copy_plainly(leaf: Any, made: Any) -> Any:
+    with torch.no_grad():
         return made.clone(memory_format=torch.contiguous_format)
 
 
