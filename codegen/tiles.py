@@ -42,6 +42,8 @@ STRIP_BYTES = 16 << 10  # of a strip's accumulators
 STRIDED = 0.2  # speed of gathering lanes one by one, against a contiguous load
 ONE_BY_ONE = 0.4  # speed without lanes
 PARTIAL = 0.5  # speed of a part of a vector, beyond the lanes that it lacks
+# Work of a body whose positions and masks have to fit into a register each: with more, the compiler takes minutes for where they lie.
+LONG = 400
 ROW = 16  # positions that cost as much as starting a loop inside another
 ACROSS = 32  # ... as folding the lanes of an accumulator at the end of a row
 
@@ -123,12 +125,15 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
         1,
     )
     p.lanes = isa.lanes(widest)
-    if any(
+    gathers = any(
         (along := stride(o, axis)) is None or along[0] not in (0, 1) for o, _ in accesses(p.body)
-    ):
+    )
+    if gathers or any(_is_one_for_some_lanes(n, axis) for n in inside):
         # Lanes that are collected one by one are not worth more than a register of floats.
         p.lanes = min(p.lanes, isa.lanes(4))
     work = cost(inside)
+    if work > LONG:
+        p.lanes = min(p.lanes, isa.lanes(4))
     has_inner = any(isinstance(i, Pass) for i in p.body)
     for inner in p.body:
         if isinstance(inner, Pass):
@@ -149,6 +154,11 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
         _strip(p)
     if not has_inner and not p.folds and all(isinstance(i, Assign) for i in p.body):
         _transpose(p)
+
+
+def _is_one_for_some_lanes(n: Node, axis: Axis) -> bool:
+    """Whether it is a load of one element, which is there for some lanes alone."""
+    return n.op is Op.LOAD and len(n.srcs) == 2 and axis in n.srcs[1].free - n.srcs[0].free
 
 
 def _transpose(p: Pass) -> None:
