@@ -143,7 +143,6 @@ class Casts:
         self._dtypes = {k: torch.get_autocast_dtype(k) for k in DEVICES if torch.is_autocast_enabled(k)}  # fmt: skip
         self.outside = bool(self._depth or self._dtypes)  # whether one has begun there
         self._given: dict[int, Fake] = {}  # by the identity of the weight's Fake
-        self._inputs: list[tuple[Origin, Fake]] = []
         # Numbers of inputs; whether in such a region; whether the graph has changed it by then.
         self._own: list[tuple[int, bool, bool]] = []
 
@@ -213,8 +212,7 @@ class Casts:
         # The capture finds it in autocast's own cache from now on, without a history.
         made.detach_().requires_grad_(follows)
         how = How(self.function, torch.is_grad_enabled(), sample, self.restarts)
-        self._inputs.append((origin.child("cast", how), made))
-        recorder.give(made, sample, self._inputs[-1][0])
+        recorder.give(made, sample, origin.child("cast", how))
         recorder.graph.erase_node(node)
         recorder.n_ops -= 1
         self._given[id(fake)] = made
@@ -246,10 +244,6 @@ class Casts:
             self._own.append((number, self.is_outer, bool(fake.memory.version)))
 
     # ---- the end of a capture (rewrite.py)
-
-    def made(self) -> list[Origin]:
-        """What the region keeps from then on, also where no result depends on it."""
-        return [origin for origin, fake in self._inputs if fake.node.users]
 
     def own(self, t: Tracer, is_whole: bool) -> list[Origin]:
         """The weights whose casts autocast would keep beyond the graph, which makes them.  `is_whole`: whether nothing of the function comes
@@ -290,6 +284,11 @@ def _is_weight(real: torch.Tensor) -> bool:
 
 def is_cast(origin: Any) -> bool:
     return getattr(origin, "kind", None) == "cast"
+
+
+def made_casts(recorder: Recorder) -> list[Origin]:
+    """Those of weights that the region keeps from then on, also where no result depends on them."""
+    return [origin for origin, _, fake in recorder.inputs if is_cast(origin) and fake.node.users]
 
 
 def watching(

@@ -123,10 +123,8 @@ class Chain:
         ]  # fmt: skip
         sets: list[tuple[Symbol, ...]] = [()]
         if not alone:
-            most = (
-                len(sizes) if len(sizes) <= FEW else 1
-            )  # only some leave the others what they are
-            counts = range(1, most + 1)
+            # Where only some are 1, the others stay what they are.
+            counts = range(1, 1 + (len(sizes) if len(sizes) <= FEW else 1))
             some = itertools.chain(*(itertools.combinations(sizes, k) for k in counts))
             strides = [(s,) for s in others if s not in sizes]
             sets = [*some, *strides, tuple(sizes), tuple(others)]

@@ -36,6 +36,5 @@ def _looked_up(input: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
     padded = torch.cat([elements, elements.new_zeros(1)])
     taken: torch.Tensor = torch.ops.aten._unsafe_index(padded, [place])
     made = torch.where(mask, taken.view(input.shape), input)
-    return made.clone(
-        memory_format=torch.contiguous_format
-    )  # with such strides in dimensions of size 1, too
+    # Unlike `contiguous`, it gives such strides in dimensions of size 1, too.
+    return made.clone(memory_format=torch.contiguous_format)

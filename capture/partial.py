@@ -6,8 +6,8 @@ comes from there and from elsewhere is what comes from elsewhere; other function
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence, Set
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -86,13 +86,9 @@ class Partial:
         graph = torch.fx.Graph()
         copies: dict[Node, Node] = {}
 
-        def operand(n: Node) -> Node:
+        def operand(n: Node, zeros: Callable[[torch.fx.Graph, Node], Node] = _zeros) -> Node:
             n = self._instead.get(n, n)
-            return _zeros(graph, n) if self._is_gone(n) else copies[n]
-
-        def operand_of_function(n: Node) -> Node:
-            n = self._instead.get(n, n)
-            return _plain_zeros(graph, n) if self._is_gone(n) else copies[n]
+            return zeros(graph, n) if self._is_gone(n) else copies[n]
 
         for k, n in enumerate(self._placeholders):
             is_left = self._only_read and k < self._n_saved and n not in self._read
@@ -102,8 +98,8 @@ class Partial:
             if (other := self._other_summand(n)) is not None:
                 copies[n] = _in_place_of(graph, n, other, copies[other])
             else:
-                of_function = FUNCTION in n.meta
-                copies[n] = copy_node(graph, n, operand_of_function if of_function else operand)
+                zeros = _plain_zeros if FUNCTION in n.meta else _zeros
+                copies[n] = copy_node(graph, n, partial(operand, zeros=zeros))
         graph.output(tuple(copies[n] for n in self._ends))
         return graph
 
@@ -152,10 +148,9 @@ def _plain_zeros(graph: torch.fx.Graph, like: Node) -> Node:
     strides = strides_of(val.shape)
     if all(map(same, val.stride(), strides)):
         return _zeros(graph, like)
-    sizes, given = given_sizes(graph), {"dtype": val.dtype, "device": val.device}
-    made = graph.call_function(aten.full.default, ([*map(sizes.node, val.shape)], 0), given)
-    fake = Fake(empty_strided(val.shape, strides, val.dtype), val.device)
-    made.meta.update(like.meta, val=fake)
+    args = [*map(given_sizes(graph).node, val.shape)], 0
+    given = {"dtype": val.dtype, "device": val.device}
+    made = _node(graph, like, aten.full.default, args, val.shape, strides, **given)
     return _left(graph, made, like)
 
 
@@ -170,12 +165,7 @@ def _zeros(graph: torch.fx.Graph, like: Node) -> Node:
     ]
     there = [1 if r else n for n, r in zip(val.shape, repeated, strict=True)]
 
-    def node(func: Any, args: tuple[Any, ...], shape: Any, strides: Any, **kwargs: Any) -> Node:
-        made = graph.call_function(func, args, kwargs)
-        fake = Fake(empty_strided(shape, strides, val.dtype), val.device)
-        made.meta.update(like.meta, val=fake)
-        return made
-
+    node = partial(_node, graph, like)
     shape, strides = ([*map(sizes.node, numbers)] for numbers in (there, val.stride()))
     made = node(aten.full.default, (shape, 0), there, strides_of(there), **given)
     if not val.is_contiguous() and not all(repeated):
@@ -184,4 +174,14 @@ def _zeros(graph: torch.fx.Graph, like: Node) -> Node:
     if any(repeated):
         whole = [*map(sizes.node, val.shape)]
         made = node(aten.expand.default, (made, whole), val.shape, val.stride())
+    return made
+
+
+def _node(
+    graph: torch.fx.Graph, like: Node, func: Any, args: tuple[Any, ...], shape: Any, strides: Any, **kwargs: Any
+) -> Node:  # fmt: skip
+    """A call of `func` for what is in place of `like`."""
+    val = like.meta["val"]
+    made = graph.call_function(func, args, kwargs)
+    made.meta.update(like.meta, val=Fake(empty_strided(shape, strides, val.dtype), val.device))
     return made

@@ -54,8 +54,7 @@ def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     try:
         differs = lay_again(graph, layouts)
         # Nobody looks where these show: a pass in which they do not hold runs op by op.
-        for n in list(facts.soft.conditions()):
-            facts.assume_not_0(n)
+        facts.assume_soft()
     finally:
         facts.relaxed = before
         facts.inferred.clear()  # under conditions that are this graph's own

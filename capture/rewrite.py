@@ -26,7 +26,7 @@ from frameloom.capture.assumptions import (
 )
 from frameloom.capture.branches import calls_in
 from frameloom.capture.builder import CodeBuilder
-from frameloom.capture.casts import watching
+from frameloom.capture.casts import made_casts, watching
 from frameloom.capture.detached import detach_some, detached
 from frameloom.capture.foreseen import forgetting
 from frameloom.capture.freezing import frozen
@@ -75,7 +75,7 @@ class Piece:
         self.capture = capture
         t = self.tracer = capture.tracer
         self.cast = t.recorder.casts.own(t, whole)
-        self.made_casts = t.recorder.casts.made()
+        self.made_casts = made_casts(t.recorder)
         self.effects: list[Effect] = effects.pending(t, skip)
         self.needed = [*needed, *(turn.block for turn in t.settings.turns)]
         for effect in self.effects:

@@ -104,18 +104,13 @@ class Assumption:
         shown = any(_leads_to(o, f) for f in self.results for o in outputs)
         return shown and any(m.input is not None or id(m) in seen for m in self.sources)
 
-    def note_all(self) -> None:
-        """It becomes a condition, whatever PyTorch gives for other sizes."""
-        for n in self.sizes:
-            n.facts.assume_not_0(n - 1)
-        for n in self.apart:
-            n.facts.assume_not_0(n)
-
-    def note(self) -> None:
-        """It becomes a condition, for those sizes for which PyTorch gives something else where they are 1."""
+    def note(self, for_all: bool = False) -> None:
+        """It becomes a condition, for those sizes for which PyTorch gives something else where they are 1, or `for_all`."""
         for n in self.sizes:
             call = self.fn, *self.given
-            if not lies_alike(n, self.sizes, *call, self.results, self.sharing, self.draws):
+            if for_all or not lies_alike(
+                n, self.sizes, *call, self.results, self.sharing, self.draws
+            ):
                 n.facts.assume_not_0(n - 1)
         for n in self.apart:
             n.facts.assume_not_0(n)
@@ -261,7 +256,7 @@ class SoftSizes:
         sizes, not_0 = frozenset(soft.not_1), frozenset(soft.not_0)
         alone = frozenset(soft.alone - sizes)
         if is_answer:
-            self._assume_all()
+            self._facts.assume_soft()
             return
         if not soft:
             return
@@ -282,16 +277,12 @@ class SoftSizes:
         """What `fn` tells of layouts, which decides what comes next."""
         self.begin()
         told = fn(*given)
-        self._assume_all()
+        self._facts.assume_soft()
         return told
 
     def compared(self, *fakes: Fake) -> None:
         """The program has asked whether they are one object."""
         self._compared += fakes
-
-    def _assume_all(self) -> None:
-        for n in list(self._facts.soft.conditions()):
-            self._facts.assume_not_0(n)
 
     def called(
         self, fn: Callable[..., Any], given: tuple[Any, Any], tensors: Sequence[Fake], results: Sequence[Fake]
@@ -307,7 +298,7 @@ class SoftSizes:
         outputs = [*{id(f): f for f in (*outputs, *asked, *self._compared)}.values()]
         for assumption in self._found:
             if assumption.copies_visibly(outputs):
-                assumption.note_all()
+                assumption.note(for_all=True)
         for assumption in self._left(self._is_tried(outputs, None)):
             if (assumption.sizes or assumption.apart) and assumption.is_visible(outputs):
                 assumption.note()

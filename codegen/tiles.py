@@ -128,11 +128,9 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
     gathers = any(
         (along := stride(o, axis)) is None or along[0] not in (0, 1) for o, _ in accesses(p.body)
     )
-    if gathers or any(_is_one_for_some_lanes(n, axis) for n in inside):
-        # Lanes that are collected one by one are not worth more than a register of floats.
-        p.lanes = min(p.lanes, isa.lanes(4))
     work = cost(inside)
-    if work > LONG:
+    if gathers or work > LONG or any(_is_one_for_some_lanes(n, axis) for n in inside):
+        # Lanes that are collected one by one are not worth more than a register of floats.
         p.lanes = min(p.lanes, isa.lanes(4))
     has_inner = any(isinstance(i, Pass) for i in p.body)
     for inner in p.body:

@@ -493,6 +493,11 @@ class Facts(Ranges):
     def assume_not_0(self, n: Int) -> None:
         self.is_zero(n)
 
+    def assume_soft(self) -> None:
+        """All that the present call takes sizes for becomes a condition."""
+        for n in list(self.soft.conditions()):
+            self.assume_not_0(n)
+
     def settle(self, n: Int) -> int:
         """Its value, which becomes a condition."""
         n = self.resolved(n)

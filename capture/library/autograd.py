@@ -229,9 +229,10 @@ def _accumulate(t: Tracer, leaf: TensorValue, made: TensorValue, new: set[int]) 
     # One that the program or another gradient has is copied, a view of it is not.
     own = id(fake) in new and id(fake) not in t.gradients_set
     tells = t.recorder.soft_sizes.answer
-    if not own or not tells(_lies_as, fake, leaf.fake):
-        like = _copy if tells(is_dense, leaf.fake) else _copy_plainly
-        made = t.torch_call(like, [leaf, made], {})  # type: ignore[assignment]
+    dense = tells(is_dense, leaf.fake)
+    if not own or not tells(_lies_as, fake, leaf.fake, dense):
+        copy = _copy if dense else _copy_plainly
+        made = t.torch_call(copy, [leaf, made], {})  # type: ignore[assignment]
     t.gradients_set.add(id(made.fake))
     leaf.set_gradient(t, made)
 
@@ -252,9 +253,9 @@ def _copy_plainly(leaf: Any, made: Any) -> Any:
         return made.clone(memory_format=torch.contiguous_format)
 
 
-def _lies_as(made: torch.Tensor, leaf: torch.Tensor) -> bool:
+def _lies_as(made: torch.Tensor, leaf: torch.Tensor, dense: bool) -> bool:
     """Whether the gradient is kept as it is, and not copied.  Source: torch/csrc/autograd/utils/grad_layout_contract.h."""
-    if not is_dense(leaf):
+    if not dense:
         return _is_contiguous(made)
     strides = zip(made.shape, made.stride(), leaf.stride(), strict=True)
     return all(ours == theirs if size != 1 else ours != 0 for size, ours, theirs in strides)
