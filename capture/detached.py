@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,11 @@ class Cut:
 
 @dataclass(frozen=True)
 class Detached:
-    """A result behind `cuts`, each of the one before; `grad`: None for the last of them itself, else in which mode the view of it was made."""
+    """A result behind `cuts`, each of the one before; `grad`: None for the last of them itself, else in which modes the view of it was made."""
 
     cuts: tuple[Cut, ...]
     grad: bool | None = None
+    inference: bool = False
 
 
 def detached(outputs: Sequence[Fake], went_back: bool) -> dict[int, Detached]:
@@ -68,7 +69,7 @@ def detached(outputs: Sequence[Fake], went_back: bool) -> dict[int, Detached]:
                 for c in some
             )
             grad = None if some[-1] is fake else fake.view_of.grad
-            found[n] = Detached(steps, grad)
+            found[n] = Detached(steps, grad, fake.view_of.inference)
         elif is_inference(fake):
             continue
         elif not counts(fake) or (root.requires_grad and not fake.requires_grad):
@@ -115,13 +116,18 @@ def _taken(outputs: tuple[Any, ...], n: int, how: Detached, made: dict[Any, Any]
         key = cut.key if cut.number is None else (cut.number,)
         if key not in made:
             tensor = _view(base, like) if k else like
-            with torch.inference_mode() if cut.inference else nullcontext():
+            with _inference(cut.inference):
                 made[key] = tensor.data if cut.by_data else tensor.detach()
         base = made[key]
     if how.grad is None:
         return base
-    with torch.set_grad_enabled(how.grad):
+    with _inference(how.inference), torch.set_grad_enabled(how.grad):
         return _view(base, out)
+
+
+def _inference(wanted: bool) -> AbstractContextManager[Any]:
+    as_now = wanted == torch.is_inference_mode_enabled()
+    return nullcontext() if as_now else torch.inference_mode(wanted)
 
 
 def _view(base: Any, like: Any) -> Any:

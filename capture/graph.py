@@ -16,6 +16,8 @@ from frameloom.ir.size import Int, Symbol, hint_of
 
 # Of nodes: as which results what was written to views is read by others.
 READ_AS = "read as"
+# Of those that write to an input: that it is an inference tensor.
+INFERENCE = "inference"
 RANDOM_FROM = getattr(torch.ops.aten.random, "from")
 
 T = TypeVar("T")
@@ -251,7 +253,8 @@ class CapturedGraph:
     owned: bool = False  # whether calls hand over their inputs, which go after their last use
     # The outputs that are views, if they are, which the program made with gradient mode on.
     recorded_views: frozenset[int] = frozenset()
-    piece_views: frozenset[int] = frozenset()  # and those that one op gave several of
+    # By output that is a view, if it is: what autograd notes of how the program made it, where making it anew would tell something else.
+    creation: Mapping[int, str] = field(default_factory=dict)
     views: frozenset[int] = frozenset()  # the outputs that are views also where they are alone
     counts: tuple[
         int, ...
@@ -280,14 +283,16 @@ class CapturedGraph:
 
 def module_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> torch.fx.GraphModule:
     """A graph as a module: its Python code is written and compiled.  `torch.ops.aten.random.from` is no Python, so it is called by another name;
-    `as_strided` counts from where inputs start, as a recording does."""
-    if any(node.target in IN_PYTHON for node in graph.nodes):
+    `as_strided` counts from where inputs start, as a recording does; inference tensors are written in their mode."""
+    if any(node.target in IN_PYTHON or INFERENCE in node.meta for node in graph.nodes):
         copy = torch.fx.Graph()
         copies: dict[torch.fx.Node, torch.fx.Node] = {}
         copy.output(copy.graph_copy(graph, copies))
         for node, made in copies.items():
             if node.target is RANDOM_FROM:
                 made.target = random_from
+            elif INFERENCE in node.meta:
+                made.target = copy_in_inference_mode
             elif node.target in STRIDED and (recorded := _recorded_offset(node)) is not None:
                 made.target, made.args = STRIDED[node.target], (recorded, *made.args)
         graph = copy
@@ -313,6 +318,11 @@ def _counted_from(op: Callable[..., Any]) -> Callable[..., Any]:
 
 STRIDED = {op: _counted_from(op) for op in (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)}  # fmt: skip
 IN_PYTHON = frozenset({RANDOM_FROM, *STRIDED})
+
+
+def copy_in_inference_mode(tensor: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return tensor.copy_(source)
 
 
 def random_from(*args: Any, **kwargs: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.joint import wants_gradients
+from frameloom.capture.outputs import is_noted_as_inference
 from frameloom.errors import Skip
 
 if TYPE_CHECKING:
@@ -52,15 +53,6 @@ def modes_of(outputs: Sequence[TensorValue]) -> Modes | None:
     if mode is now and not copied and not follows:
         return None
     return Modes(mode, follows or (mode is now and torch.is_grad_enabled()), copied)
-
-
-def is_noted_as_inference(view: Any) -> bool:
-    """A view of a view that was made in inference mode counts as made there."""
-    while (of := view.view_of) is not None:
-        if of.inference:
-            return True
-        view = of.parent
-    return False
 
 
 def run_in_modes(graph: Any, modes: Modes, *inputs: Any) -> tuple[Any, ...]:

@@ -89,7 +89,7 @@ class Outputs:
         """Whether autograd leads from `other`, an output, to `fake`, over whose memory something was written: not from views made before that, which
         are views of the base alone then."""
         if other.memory is not fake.memory:
-            return True
+            return other.requires_grad
         version = fake.memory.version
         views = [f.view_of for f in _line(other, fake)[1:]]
         is_output = any(f is fake for f in self._outputs)
@@ -190,6 +190,25 @@ def recorded_views(outputs: Sequence[Fake]) -> tuple[frozenset[int], frozenset[i
         ):
             (pieces if any(v.piece is not None for v in views) else alone).add(n)
     return frozenset(alone), frozenset(pieces)
+
+
+def creation_of(
+    outputs: Sequence[Fake], pieces: Collection[int], remade: Collection[int]
+) -> dict[int, str]:
+    """What autograd is to note, of those of `outputs` that are views, where making them anew would not say it.  `pieces`: that one op gives several of;
+    `remade`: those that were made with gradient mode on, and are made again without."""
+    found = dict.fromkeys(remade, "DEFAULT") | dict.fromkeys(pieces, "MULTI_OUTPUT_NODE")
+    views = [n for n, fake in enumerate(outputs) if _is_told(fake) and is_noted_as_inference(fake)]
+    return found | dict.fromkeys(views, "INFERENCE_MODE")
+
+
+def is_noted_as_inference(view: Fake) -> bool:
+    """A view of a view that was made in inference mode counts as made there."""
+    while (of := view.view_of) is not None:
+        if of.inference:
+            return True
+        view = of.parent
+    return False
 
 
 def told_views(outputs: Sequence[Fake], made_alike: Collection[int]) -> frozenset[int]:

@@ -62,7 +62,13 @@ from frameloom.capture.number_inputs import (
     without_symbols,
 )
 from frameloom.capture.number_ranges import check_filled, check_numbers, guard_ranges
-from frameloom.capture.outputs import Outputs, meet_histories, recorded_views, told_views
+from frameloom.capture.outputs import (
+    Outputs,
+    creation_of,
+    meet_histories,
+    recorded_views,
+    told_views,
+)
 from frameloom.capture.over_sizes import WHOLE_OVER_SIZES
 from frameloom.capture.own_ops import special_of
 from frameloom.capture.products import products_over
@@ -144,6 +150,7 @@ class Recorder(TorchDispatchMode):
         self.graph = torch.fx.Graph()
         self.n_ops = 0
         self.default_dtype = torch.get_default_dtype()  # as the graph will find it
+        self.grad = torch.is_grad_enabled()
         self.inference = False  # whether the call being recorded is made in inference mode
         self.autocast: list[str] = []  # devices for which it is made under autocast
         self.around = autocast_devices()  # and those for which the graph runs under it
@@ -412,6 +419,8 @@ class Recorder(TorchDispatchMode):
         counts = {i: self.inputs[i][2].memory.counted for i in mutated}
         recorded, pieces = recorded_views(outputs)
         views = told_views(outputs, recorded | pieces)
+        # Plans make views in the mode in which they are called.
+        creation = creation_of(outputs, pieces, () if self.grad else recorded)
         values = forget_values(outputs)
         backward = None
         if config.gradients:
@@ -448,7 +457,7 @@ class Recorder(TorchDispatchMode):
             mutated=tuple(used.index(i) for i in mutated),
             counts=tuple(counts.values()),
             recorded_views=recorded if backward is None else frozenset(),
-            piece_views=pieces if backward is None else frozenset(),
+            creation=creation if backward is None else {},
             views=views if backward is None else frozenset(),
             n_ops=self.n_ops,
             facts=self.facts,

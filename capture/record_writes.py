@@ -20,10 +20,12 @@ from frameloom.capture.functional import (
     counts,
     current,
     functional_form,
+    is_inference,
     lie_alike,
     lie_as,
     write,
 )
+from frameloom.capture.graph import INFERENCE
 from frameloom.capture.refused_writes import refusal
 from frameloom.capture.shapes import expands_to
 from frameloom.errors import Break
@@ -144,7 +146,9 @@ def write_back(recorder: Recorder) -> list[int]:
     for i, (_, _, fake) in enumerate(recorder.inputs):
         memory, placeholder = fake.memory, recorder.placeholders[i]
         if memory.version:
-            recorder.emit(aten.copy_.default, (placeholder, memory.root.node), {}, like=fake)
+            node = recorder.emit(aten.copy_.default, (placeholder, memory.root.node), {}, like=fake)
+            if is_inference(fake):
+                node.meta[INFERENCE] = True
             mutated.append(i)
             memory.root.node = placeholder
             memory.version += 1

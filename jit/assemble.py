@@ -182,7 +182,7 @@ def _leaf(
 def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
     """The graph itself on its inputs."""
     run = counting(captured.gm.forward, captured.versions, captured.recorded_views)
-    run = as_pieces(run, captured.piece_views)
+    run = as_created(run, captured.creation)
     results: tuple[Any, ...] = run(*inputs)
     return results
 
@@ -219,19 +219,18 @@ def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) ->
     return run
 
 
-def as_pieces(plan: Any, pieces: Collection[int]) -> Any:
-    """`plan`, of whose results autograd is to know `pieces` as views that one op gives several of, and refuses writes to each."""
-    if not pieces:
+def as_created(plan: Any, creation: Mapping[int, str]) -> Any:
+    """`plan`, of whose results that are views autograd is to note that they were made as `creation` says: it refuses writes to some."""
+    if not creation:
         return plan
-    of_several = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
+    notes = {k: getattr(torch._C._autograd.CreationMeta, name) for k, name in creation.items()}
     note: Any = torch._C._autograd._set_creation_meta
 
     def run(*inputs: Any) -> Any:
         made = plan(*inputs)
-        if torch.is_grad_enabled():
-            for k in pieces:
-                if made[k]._is_view():
-                    note(made[k], of_several)
+        for k, how in notes.items():
+            if made[k]._is_view() and not made[k].is_inference():
+                note(made[k], how)
         return made
 
     return run

@@ -175,12 +175,21 @@ class OpByOp:
         results: dict[Node, Node] = {}
         switch = graph.placeholder("switch") if between else None
         for node in (*given, *[n for n in self._graph.nodes if n in self._needed]):
+            ends = not node.meta.get("grad", True) and isinstance(
+                node.meta.get("val"), torch.Tensor
+            )
             if node not in copies:
-                copies[node] = _with_derivative(graph, node, copies)
+                # What has no history saves nothing: it may be computed from what cannot be saved.
+                read = (
+                    {n: _detached(graph, n, copies[n]) for n in node.all_input_nodes}
+                    if ends
+                    else copies
+                )
+                copies[node] = _with_derivative(graph, node, read)
             elif node in results:
                 continue
-            if not node.meta.get("grad", True) and isinstance(node.meta.get("val"), torch.Tensor):
-                copies[node] = graph.call_function(aten.detach.default, (copies[node],))
+            if ends:
+                copies[node] = _detached(graph, node, copies[node])
             results[node] = copies[node]
             if node in between:
                 copies[node] = graph.call_function(let_through, (copies[node], switch))
@@ -233,6 +242,13 @@ def _through_results(graph: torch.fx.Graph) -> torch.fx.Graph:
                 instead_of = {n: copies[read(node, n)] for n in node.all_input_nodes}
                 copies[node] = copy_node(made, node, instead_of.__getitem__)
     return made
+
+
+def _detached(graph: torch.fx.Graph, node: Node, copy: Node) -> Node:
+    """Without its history; tensors alone have one."""
+    if not isinstance(node.meta.get("val"), torch.Tensor):
+        return copy
+    return graph.call_function(aten.detach.default, (copy,))
 
 
 def _with_derivative(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.assemble import as_pieces, assemble, base_of, counting
+from frameloom.assemble import as_created, assemble, counting
 from frameloom.backends import Texts, announce, build_all, generate_all, launches
 from frameloom.capture import _capture
 from frameloom.capture.assumptions import restarting
@@ -166,7 +166,7 @@ class _BackwardHalf:
             restarts=False,
             owned=True,
             recorded_views=frozenset(),
-            piece_views=frozenset(),
+            creation={},
             views=frozenset(),
             n_ops=sum(n.op == "call_function" and not is_view(n) for n in graph.nodes),
             backward=None,
@@ -317,7 +317,7 @@ def _assembled(
         counted.update(v.buffer for s in mutating for v in views_in((s.args, s.kwargs)))
         if any(program.inputs[k] in counted for k in captured.mutated):
             plan = counting(plan, captured.versions, captured.recorded_views)
-        plan = as_pieces(plan, captured.piece_views)
+        plan = as_created(plan, captured.creation)
     if config.verify == "all" and while_building is nullcontext:
         from frameloom.checked import checked  # start-up time: nobody but this wants it
 
@@ -358,7 +358,7 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
     views_behind = captured.visible is not None  # the forward half, of which a node is made
     # Not the capture itself is kept, which has the tensors of the first call.
     compiled = counting(compiled, captured.versions, captured.recorded_views)
-    recorded, views = captured.recorded_views, captured.views
+    views = captured.views
 
     def run(*inputs: Any) -> Any:
         suspended = _capture.hook_suspend()
@@ -371,14 +371,10 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
         if views_behind:
             return tuple([_as_new(m, inputs) for m in made])
         alone = _lone_views(made, views)
-        return tuple(
-            [
-                _as_new(m, inputs) if k in alone else _as_recorded(m) if k in recorded else m
-                for k, m in enumerate(made)
-            ]
-        )
+        return tuple([_as_new(m, inputs) if k in alone else m for k, m in enumerate(made)])
 
-    told: Compiled = as_pieces(run, captured.piece_views)
+    recorded = dict.fromkeys(captured.recorded_views, "DEFAULT")
+    told: Compiled = as_created(run, {**recorded, **captured.creation})
     return told
 
 
@@ -393,14 +389,6 @@ def _lone_views(made: Sequence[Any], known: Collection[int]) -> set[int]:
     memory = {k: made[k].untyped_storage()._cdata for k in strided}
     count = Counter(memory.values())
     return {k for k in found if count[memory[k]] == 1}
-
-
-def _as_recorded(made: Any) -> Any:
-    """A view, made again in the caller's gradient mode: autograd refuses writes to those of another one."""
-    base = base_of(made)
-    if base is None:
-        return made
-    return base.as_strided(made.shape, made.stride(), made.storage_offset())
 
 
 def _as_new(made: Any, inputs: tuple[Any, ...]) -> Any:

@@ -16,7 +16,7 @@ import torch
 
 import frameloom
 from frameloom import pipeline, reference
-from frameloom.assemble import as_pieces, counting
+from frameloom.assemble import as_created, counting
 from frameloom.backends import Texts, generate_all
 from frameloom.capture import _capture
 from frameloom.capture.aten_op import may_raise
@@ -82,7 +82,7 @@ def _interpreter(captured: CapturedGraph, options: Any, trail: Any, written: Any
         return _assembled(captured, options, trail, written, *args)
     with trail.stage("plan"):
         sources = [s for _, some in written.texts.launches for s in some]
-        plan = as_pieces(_Plan(program, captured, sources), captured.piece_views)
+        plan = as_created(_Plan(program, captured, sources), captured.creation)
     report = pipeline.GraphReport(
         pipeline.without_examples(captured), lowered=written.programs[0], fused=program
     )

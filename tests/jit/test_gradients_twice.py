@@ -337,3 +337,24 @@ def test_of_results_that_are_written_as_views(name, number):
         return seen
 
     same_training(program)
+
+
+@pytest.mark.parametrize("backend", ["frameloom", "eager"])
+def test_beside_tensors_of_inference_mode_that_no_gradient_needs(backend):
+    """They cannot be saved, and what is computed without a history saves nothing."""
+
+    def program(jit):
+        def f(x, y, z):
+            with torch.no_grad():
+                a = x * y
+            return a * z
+
+        f = frameloom.jit(f, backend=backend) if jit is frameloom.jit else f
+        with torch.inference_mode():
+            y = torch.full((4,), 3.0)
+        x, z = leaf(4), leaf(4)
+        (g,) = torch.autograd.grad(f(x, y, z).sin().sum(), z, create_graph=True)
+        g.sum().backward()
+        return g.detach(), z.grad
+
+    same_training(program)
