@@ -397,5 +397,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cuda", aten.index.Tensor): _index,
     ("cuda", aten.roll.default): _all_afresh,
     ("cuda", aten.native_layer_norm.default): _layer_norm,
+    ("cuda", aten._fused_rms_norm.default): _all_afresh,
+    ("cuda", aten._fused_rms_norm_backward.default): _all_afresh,
     ("cuda", aten.scaled_dot_product_attention.default): _attention,
 }

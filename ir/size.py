@@ -410,6 +410,15 @@ def atoms_inside(atom: Atom) -> Iterator[Atom]:
         yield atom
 
 
+def inner_applies(n: Int) -> Iterator[Apply]:
+    """The divisions and extremes inside of others."""
+    outer = [a for monomial, _ in n.terms for a in monomial] if isinstance(n, Size) else ()
+    for operand in (x for a in outer if isinstance(a, Apply) for x in a.args):
+        if isinstance(operand, Size):
+            yield from (a for m, _ in operand.terms for a in m if isinstance(a, Apply))
+            yield from inner_applies(operand)
+
+
 def with_atoms(n: Size, replaced: Callable[[Atom], Int]) -> Int:
     """With others in the place of its outermost factors."""
     total: Int = 0
@@ -438,6 +447,11 @@ def _replaced(facts: Facts, atom: Atom, known: Callable[[Symbol], Int]) -> Int:
     if isinstance(atom, Symbol):
         return known(atom)
     assert isinstance(atom, Apply)
+    return facts.with_numbers(applied(facts, atom, known))
+
+
+def applied(facts: Facts, atom: Apply, known: Callable[[Symbol], Int]) -> Int:
+    """What it makes of what its operands are then."""
     a, b = (substitute(facts, x, known) for x in atom.args)
     if a is atom.args[0] and b is atom.args[1]:
         return facts.make({(atom,): 1})

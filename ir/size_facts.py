@@ -30,9 +30,11 @@ from frameloom.ir.size import (
     Monomial,
     Size,
     Symbol,
+    applied,
     atoms_of,
     divide,
     evaluated,
+    inner_applies,
     is_given_stride,
     late_in,
     linear,
@@ -225,11 +227,11 @@ class Facts(Ranges):
 
     def _replaced(self, n: Size) -> Int:
         found: Int = n
-        if any(s in self._same for s in atoms_of(n)):
+        if any(s in self._same for s in atoms_of(n)) or (
+            self._fixed and any(a in self._fixed for a in inner_applies(n))
+        ):
             found = substitute(self, n, self._value)
-        if self._fixed and isinstance(found, Size):
-            found = self._with_fixed(found)
-        return undivided(found, self._known_exact())
+        return undivided(self.with_numbers(found), self._known_exact())
 
     def _numbers_of_sums(self) -> dict[Any, int]:
         """What the equations that no symbol gave way to say."""
@@ -242,8 +244,10 @@ class Facts(Ranges):
                     self._unsolved_now[tuple((m, -c) for m, c in sum_)] = rest
         return self._unsolved_now
 
-    def _with_fixed(self, n: Size) -> Int:
-        """With numbers in the place of those factors.  (On terms, since arithmetic asks this.)"""
+    def with_numbers(self, n: Int) -> Int:
+        """With numbers in the place of the factors that are some.  (On terms, since arithmetic asks this.)"""
+        if not self._fixed or not isinstance(n, Size):
+            return n
         terms: dict[Monomial, int] = {}
         for monomial, factor in n.terms:
             factor *= math.prod(self._fixed.get(atom, 1) for atom in monomial)
@@ -419,6 +423,7 @@ class Facts(Ranges):
                 # What is made of it is there before a symbol that is known later.
                 if not any(a is symbol or self._is_later(a, symbol) for a in atoms_of(other)):
                     self._replace(symbol, other)
+                    self._solve_again()
                     return
 
     def _is_later(self, atom: Atom, symbol: Symbol) -> bool:
@@ -599,6 +604,7 @@ class Facts(Ranges):
                 known = low == high and not self._keeps_forms()
                 if known and isinstance(lone, Symbol) and lone.late:
                     self._replace(lone, int(low))
+                    self._solve_again()
 
     def _keeps_forms(self) -> bool:
         """Whether what is made of the sizes so far stays as it is: behind the capture."""
@@ -624,12 +630,24 @@ class Facts(Ranges):
     def _equate(self, n: Size) -> None:
         """`n == 0` from now on."""
         self._solve(n)
-        for unsolved in list(self._unsolved):  # what is known now may solve it
+        self._solve_again()
+
+    def _solve_again(self) -> None:
+        """What is known now may solve equations, and give another form to what is a number."""
+        if self._keeps_forms():
+            return
+        for unsolved in list(self._unsolved):
             now = self._replaced(unsolved)
             if isinstance(now, Size) and now is not unsolved:
                 self._keep(self._unsolved, unsolved)
                 del self._unsolved[unsolved]
-                self._solve(now)
+                self._solve(self._without_positive(now))
+        for atom, number in list(self._fixed.items()):
+            assert isinstance(atom, Apply)  # a symbol gives way
+            now = self.resolved(applied(self, atom, self._value) - number)
+            if isinstance(now, Size) and not (self.has_late and late_in(now)):
+                self._equate(now)
+                return
 
     def _solve(self, n: Size) -> None:
         self._keep(self.zero, n)

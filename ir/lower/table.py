@@ -19,8 +19,10 @@ from frameloom.ir import index
 from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr
 from frameloom.ir.node import Axis, Node, axis, load, random
+from frameloom.ir.ops import Op
 from frameloom.ir.philox import Generator, Source, Stream
 from frameloom.ir.program import Buffer, Kind
+from frameloom.ir.size import Int, Size, hint_of, late_in
 from frameloom.ir.substitute import space
 
 Lowering = Callable[..., Any]
@@ -237,8 +239,20 @@ def read(ref: Ref, at: Sequence[Node], mask: Node | None = None) -> Expr:
     if ref.dtype is None:
         raise Decline
     own = tuple(at[len(at) - ref.ndim :])
+    if mask is None and any(map(_is_beyond, own, ref.shape)):
+        raise Decline
     offset = _offset(own, ref.shape, ref.strides, ref.offset)
     return Expr(load(ref.buffer, offset, mask))
+
+
+@functools.lru_cache(4096)
+def _is_beyond(position: Node, extent: Int) -> bool:
+    """Whether an axis is longer than the dimension that is read along it: then that is not repeated, as it should be, and has another size than 1 by
+    its form alone."""
+    if position.op is not Op.AXIS or not isinstance(extent, Size):
+        return False
+    long = position.arg.extent
+    return not late_in(extent) and not late_in(long) and hint_of(long) > extent.hint
 
 
 @functools.lru_cache(4096)
