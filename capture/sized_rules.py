@@ -18,6 +18,7 @@ from frameloom.capture.shapes import (
     empty,
     is_dense,
     iterator_strides,
+    note_not_1,
     sized_rule,
     wrap_dim,
     wrap_dims,
@@ -25,7 +26,7 @@ from frameloom.capture.shapes import (
 from frameloom.capture.shapes_at_hints import as_at_hints
 from frameloom.capture.sized import dense_strides, empty_strided, lies_channels_last
 from frameloom.capture.view_rules import expand
-from frameloom.ir.size import Int, Size, hint_of
+from frameloom.ir.size import Int, Size, hint_of, late_in
 
 aten = torch.ops.aten
 
@@ -410,10 +411,10 @@ def _pad(func: Any, x: Any, pads: Sequence[Int], value: Any = 0) -> Any:
         shape[d] = shape[d] + pair[0] + pair[1]
         if not (left >= 0 and shape[d] >= 0):
             return None
-    # A part keeps the strides of what has one place; of other shapes both ways give the same.
-    known = pads if any(hint_of(n) < 2 for n in shape) else [p for p in pads if isinstance(p, int)]
+    known = [p for p in pads if not late_in(p)]
     grows = any(p > 0 for p in known)
     if not grows and len(known) == len(pads):  # a part, copied as it lies
+        note_not_1(shape, is_plain=False)
         return dense_like(empty_strided(shape, x.stride(), x.dtype))
     return as_suggested(x, shape) if grows or x.is_contiguous() or x.dim() == 1 else None
 

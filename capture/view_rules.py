@@ -172,8 +172,10 @@ def expand(func: Any, x: Any, shape: Sequence[Int], *, implicit: bool = False) -
         own: Int = x.shape[d - lead] if d >= lead else 1
         stride: Int = x.stride(d - lead) if d >= lead else sizes[-1] * strides[-1] if sizes else 1
         n = shape[d]
-        if not isinstance(n, Size) and n == -1:
-            if d < lead:
+        if isinstance(n, Size) and not late_in(n) and n < 0:
+            n = int(n)
+        if not isinstance(n, Size) and n < 0:
+            if d < lead or n < -1:
                 return None
             n = own
         # Where it keeps its stride, it lies as those behind it let expect: nothing goes another way then.

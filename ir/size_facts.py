@@ -219,9 +219,9 @@ class Facts(Ranges):
         if found is None:
             found = self._replaced(n)
             if self._unsolved and isinstance(found, Size):
-                sum_, rest = _without_number(found)
+                sum_, times, rest = _without_number(found)
                 known = self._numbers_of_sums().get(sum_)
-                found = found if known is None else known + rest
+                found = found if known is None else known * times + rest
             self._resolved[n] = found
         return found
 
@@ -239,9 +239,10 @@ class Facts(Ranges):
             self._unsolved_now = {}
             for n in map(self._replaced, self._unsolved):
                 if isinstance(n, Size):
-                    sum_, rest = _without_number(n)
-                    self._unsolved_now[sum_] = -rest
-                    self._unsolved_now[tuple((m, -c) for m, c in sum_)] = rest
+                    sum_, times, rest = _without_number(n)
+                    if rest % times == 0:  # else there is no such call
+                        self._unsolved_now[sum_] = -rest // times
+                        self._unsolved_now[tuple((m, -c) for m, c in sum_)] = rest // times
         return self._unsolved_now
 
     def with_numbers(self, n: Int) -> Int:
@@ -713,10 +714,12 @@ class Facts(Ranges):
             self._found.clear()
 
 
-def _without_number(n: Size) -> tuple[tuple[tuple[Monomial, int], ...], int]:
+def _without_number(n: Size) -> tuple[tuple[tuple[Monomial, int], ...], int, int]:
+    """A sum without what its terms share, how often it is there, and what is added to that."""
     terms = dict(n.terms)
     rest = terms.pop((), 0)
-    return tuple(terms.items()), rest
+    times = math.gcd(*terms.values())
+    return tuple((m, c // times) for m, c in terms.items()), times, rest
 
 
 def _undecided(n: Size) -> NoReturn:
