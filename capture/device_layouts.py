@@ -255,6 +255,10 @@ def _dropout(meta: Any, x: Any, p: float, train: bool | None) -> Any:
     return empty_strided(shape, iterator_strides(shape, [x.meta, mask], True), x.dtype), mask
 
 
+def _dropout_on_gpu(meta: Any, x: Any, *args: Any) -> Any:
+    return dense_like(x.meta), dense_like(x.meta, torch.bool)
+
+
 LOSSES = (aten.mse_loss.default, aten.smooth_l1_loss.default)
 
 
@@ -397,6 +401,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     ("cuda", aten.index.Tensor): _index,
     ("cuda", aten.roll.default): _all_afresh,
     ("cuda", aten.native_layer_norm.default): _layer_norm,
+    ("cuda", aten.native_dropout.default): _dropout_on_gpu,
     ("cuda", aten._fused_rms_norm.default): _all_afresh,
     ("cuda", aten._fused_rms_norm_backward.default): _all_afresh,
     ("cuda", aten.scaled_dot_product_attention.default): _attention,
