@@ -197,9 +197,10 @@ def creation_of(
 ) -> dict[int, str]:
     """What autograd is to note, of those of `outputs` that are views, where making them anew would not say it.  `pieces`: that one op gives several of;
     `remade`: those that were made with gradient mode on, and are made again without."""
-    found = dict.fromkeys(remade, "DEFAULT") | dict.fromkeys(pieces, "MULTI_OUTPUT_NODE")
-    views = [n for n, fake in enumerate(outputs) if _is_told(fake) and is_noted_as_inference(fake)]
-    return found | dict.fromkeys(views, "INFERENCE_MODE")
+    views = [n for n, fake in enumerate(outputs) if _is_told(fake)]
+    found = {n: "DEFAULT" for n in views if n in remade}
+    found |= dict.fromkeys(pieces, "MULTI_OUTPUT_NODE")
+    return found | {n: "INFERENCE_MODE" for n in views if is_noted_as_inference(outputs[n])}
 
 
 def is_noted_as_inference(view: Fake) -> bool:

@@ -373,7 +373,7 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
         alone = _lone_views(made, views)
         return tuple([_as_new(m, inputs) if k in alone else m for k, m in enumerate(made)])
 
-    recorded = dict.fromkeys(captured.recorded_views, "DEFAULT")
+    recorded = dict.fromkeys(captured.recorded_views & captured.views, "DEFAULT")
     told: Compiled = as_created(run, {**recorded, **captured.creation})
     return told
 

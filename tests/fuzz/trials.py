@@ -41,7 +41,9 @@ def _passes(space: dict[str, Any], arguments: Any) -> bool:
         result = space["fn"](*given)
     except TooMuch:
         raise
-    except Exception:
+    except Exception as error:
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            raise TooMuch from error  # a GPU may have as much, and its judge not the time
         return False
     return _small([given, result, space["log"], vars(space["holder"])], 3)
 
@@ -66,7 +68,7 @@ def on_the_cpu() -> Iterator[None]:
 
 
 class TooMuch(BaseException):
-    """A trial takes too long."""
+    """A trial takes too long, or too much memory."""
 
 
 @contextlib.contextmanager

@@ -95,8 +95,8 @@ def is_open(used: str, given: str, called: str) -> bool:
     """What is known to differ."""
     if used == "backward" and given == "view without gradients":
         return True  # nothing flows to it, so that its nodes do not miss what a pass has let go of: ours do
-    # Within inference mode, outside of it again: a write with a history to a view of a view is not refused.
-    return called == "inference" and used in ("part", "element")
+    # Within inference mode, outside of it again: a write with a history to a view of a view is not refused, nor is `detach_` of a view.
+    return called == "inference" and used in ("part", "element", "detach_")
 
 
 def program(choose: random.Random) -> tuple[str, Callable[[torch.Tensor], Any]]:
