@@ -203,9 +203,8 @@ class OpByOp:
         copies: dict[Node, Node] = {}
         for node in self._graph.find_nodes(op="placeholder"):
             copies[node] = copy_node(graph, node, copies.__getitem__)
-        if self._slots:
-            for _ in range(len(copies), self._how.n_inputs - len(self._slots)):
-                graph.placeholder("unread")
+        for _ in range(len(copies), self._how.n_inputs - len(self._slots)):
+            graph.placeholder("unread")
         results: Any = self._graph.output_node().args[0]
         for k in self._slots:
             node = results[k]

@@ -358,3 +358,27 @@ def test_beside_tensors_of_inference_mode_that_no_gradient_needs(backend):
         return g.detach(), z.grad
 
     same_training(program)
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, given):
+        return given * 2
+
+
+@pytest.mark.parametrize("backend", ["frameloom", "eager"])
+def test_beside_a_number_of_which_the_graph_reads_nothing(backend):
+    def program(jit):
+        def f(x, z, n):
+            n // 2
+            Twice.apply(x)
+            return torch.autograd.grad(z.sum(), z, create_graph=True)
+
+        f = frameloom.jit(f, backend=backend) if jit is frameloom.jit else f
+        return [f(leaf(4) * 2, leaf(4) * 3, n)[0].detach() for n in (0, 4, 5)]
+
+    same_training(program, plain=None)
