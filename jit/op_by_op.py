@@ -175,9 +175,7 @@ class OpByOp:
         results: dict[Node, Node] = {}
         switch = graph.placeholder("switch") if between else None
         for node in (*given, *[n for n in self._graph.nodes if n in self._needed]):
-            ends = not node.meta.get("grad", True) and isinstance(
-                node.meta.get("val"), torch.Tensor
-            )
+            ends = not node.meta.get("grad", True)
             if node not in copies:
                 # What has no history saves nothing: it may be computed from what cannot be saved.
                 read = (

@@ -341,13 +341,14 @@ def test_of_results_that_are_written_as_views(name, number):
 
 @pytest.mark.parametrize("backend", ["frameloom", "eager"])
 def test_beside_tensors_of_inference_mode_that_no_gradient_needs(backend):
-    """They cannot be saved, and what is computed without a history saves nothing."""
+    """They cannot be saved, and what is computed without a history saves nothing: ops with several results, too."""
 
     def program(jit):
         def f(x, y, z):
             with torch.no_grad():
                 a = x * y
-            return a * z
+                b = F.layer_norm(x, (4,), y)
+            return a * z + b * z
 
         f = frameloom.jit(f, backend=backend) if jit is frameloom.jit else f
         with torch.inference_mode():
