@@ -236,13 +236,16 @@ def _record_channel_shuffle(recorder: Any, func: Any, args: Any, kwargs: Any) ->
 
 
 def _record_clamp(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Its derivative for the bounds writes in place for plain tensors, and not for others as Fakes are: it raises where two of the
-    tensors together are smaller than the result."""
+    """Its derivatives combine masks in place for plain tensors, and not for others as Fakes are: they raise where two of the tensors
+    together are smaller than the result."""
     result = recorder.pure(func, args, kwargs)
     low, high = (*args[1:], *kwargs.values(), None)[:2]
     bounds = [t for t in (low, high) if t is not None]
-    if recorder.is_followed and len(bounds) == 2 and any(t.requires_grad for t in bounds):
-        for pair in ((args[0], low), (args[0], high), (low, high)):
+    if recorder.is_followed and len(bounds) == 2:
+        pairs = [(args[0], low)] if args[0].requires_grad else []
+        if any(t.requires_grad for t in bounds):
+            pairs += [(args[0], low), (args[0], high), (low, high)]
+        for pair in pairs:
             together = tuple(torch.broadcast_shapes(*(t.shape for t in pair)))
             if len(together) != result.dim() or not all(map(equal, together, result.shape)):
                 raise Break("gradient", f"{func} of two tensors that are smaller than the result")

@@ -104,6 +104,7 @@ class Seen:
             return ""
         held = Picture([self.call.arguments, self.call.state]).tensors
         before = [(t, t.clone()) for t in held if not t.requires_grad]  # gradients among them
+        retained = [(t, t.grad) for t in found if t.retains_grad]
         lists = [(s, len(s)) for s in self.call.state or () if isinstance(s, list)]
         total: Any = 0
         try:
@@ -122,6 +123,8 @@ class Seen:
             for t, was in before:
                 if not torch.equal(t, was):
                     t.data.copy_(was)
+            for t, was in retained:
+                t.grad = was
             for noted, length in lists:  # by hooks
                 del noted[length:]
             return str(error)
