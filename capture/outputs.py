@@ -89,7 +89,7 @@ class Outputs:
         """Whether autograd leads from `other`, an output, to `fake`, over whose memory something was written: not from views made before that, which
         are views of the base alone then."""
         if other.memory is not fake.memory:
-            return other.requires_grad
+            return other.requires_grad and fake.node in self._read_by_others
         version = fake.memory.version
         views = [f.view_of for f in _line(other, fake)[1:]]
         is_output = any(f is fake for f in self._outputs)

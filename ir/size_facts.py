@@ -642,7 +642,7 @@ class Facts(Ranges):
             if isinstance(now, Size) and now is not unsolved:
                 self._keep(self._unsolved, unsolved)
                 del self._unsolved[unsolved]
-                self._solve(self._without_positive(now))
+                self._solve(now)
         for atom, number in list(self._fixed.items()):
             assert isinstance(atom, Apply)  # a symbol gives way
             now = self.resolved(applied(self, atom, self._value) - number)
@@ -651,6 +651,7 @@ class Facts(Ranges):
                 return
 
     def _solve(self, n: Size) -> None:
+        n = self._without_positive(n)
         self._keep(self.zero, n)
         self.zero[n] = self._noted(f"{n!r} == 0")
         if self._keeps_forms():

@@ -14,6 +14,7 @@ MADE = {
     "quotient": lambda rng, facts, a, b: a // rng.choice((2, 3)),
     "rest": lambda rng, facts, a, b: a % rng.choice((2, 3)),
     "more": lambda rng, facts, a, b: a + rng.choice((1, 2)),
+    "multiple": lambda rng, facts, a, b: a * rng.choice((2, 3)),
     "less": lambda rng, facts, a, b: a - rng.choice((1, 2)),
 }
 
@@ -26,6 +27,7 @@ def test_equations_in_any_order():
             for _ in range(rng.choice((2, 3)))
         ]
         symbols, zero, other = list(facts.symbols), [], []
+        ranges = [facts.range_of(n) for n in sizes]
         for _ in range(rng.choice((4, 8, 14))):
             a, b = (rng.choice([*sizes, *sizes, *sizes, 1, 2, 3]) for _ in range(2))
             kind = rng.random()
@@ -40,7 +42,6 @@ def test_equations_in_any_order():
         for n in zero:
             known = facts.resolved(n)
             assert not isinstance(known, Size) and known == 0, (seed, n, known)
-        ranges = [facts.range_of(facts.make({(s,): 1})) for s in symbols]
         for values in itertools.product(range(7), repeat=len(symbols)):
             at = dict(zip(symbols, values, strict=True)).__getitem__
             likely = all(low <= v <= high for v, (low, high) in zip(values, ranges, strict=True))
@@ -48,3 +49,12 @@ def test_equations_in_any_order():
                 assert all(evaluated(n, at) == 0 for n in zero), seed
                 assert all(evaluated(n, at) != 0 for n in other), seed
                 assert all(evaluated(n, at) == evaluated(facts.resolved(n), at) for n in sizes), seed  # fmt: skip
+
+
+def test_a_multiple_that_is_a_number_tells_of_what():
+    facts = Facts()
+    a, b = (facts.symbol(3, None) for _ in range(2))
+    assert facts.settle(3 * a) == 9
+    assert facts.resolved(a * b) is 3 * b
+    assert facts.settle(2 * a * b) == 18
+    assert facts.resolved(b) == 3

@@ -66,6 +66,25 @@ def test_its_base_is_asked_for_behind_a_break():
     assert frameloom.jit(fn)(x) == fn(x)
 
 
+@pytest.mark.parametrize("write", [torch.Tensor.zero_, lambda v: v.mul_(2)])
+def test_it_was_written_to_and_comes_from_another_result(write):
+    def fn(x):
+        y = x * 1
+        view = (y * 2)[1:]
+        write(view)
+        return y, view
+
+    found = []
+    for side in (fn, frameloom.jit(fn), frameloom.jit(fn, backend="eager")):
+        x = torch.arange(6.0).view(3, 2).requires_grad_()
+        y, view = side(x)
+        y.retain_grad()
+        (view * 3).sum().backward()
+        facts = view._is_view(), view._base is not None and view._base.shape
+        found.append((*facts, y.grad.tolist(), x.grad.tolist()))
+    assert found[1:] == [found[0]] * 2
+
+
 def test_another_result_comes_from_it():
     """Its hooks are called with what comes from there, too."""
 
