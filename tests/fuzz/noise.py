@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,7 +59,10 @@ class Noise(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
         if func in ROUGH:
-            return made.add_(args[0] * support.off(made.dtype))
+            made.add_(args[0] * support.off(made.dtype))
+            if func is torch.ops.aten.gelu.default:
+                made.masked_fill_(args[0] == math.inf, math.inf)  # of which its vectors make NaN
+            return made
         if (support.disturbance.of_ops and _rounds(func)) or _is_source(func, args, kwargs):
             for t in pytree.tree_leaves(made):
                 _disturb(t)
