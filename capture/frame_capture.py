@@ -15,11 +15,12 @@ import torch
 from frameloom.capture import _capture, copying, library, methods, policy, rewrite
 from frameloom.capture.casts import KeepsCasts
 from frameloom.capture.frame import Broken, Frame, broken_at
-from frameloom.capture.instr import slot_names
+from frameloom.capture.instr import names_in, slot_names
 from frameloom.capture.lengths import NewLength
 from frameloom.capture.lookup import noting
 from frameloom.capture.rebuild import settled
 from frameloom.capture.resume import ResumeSpec, enter, spec_of
+from frameloom.capture.saved import UNNOTICED
 from frameloom.capture.session import Compiler, forget_sessions, session_of
 from frameloom.capture.size_guards import guard_sizes
 from frameloom.capture.surroundings import obstacle, watch
@@ -153,6 +154,7 @@ class Capture:
         self.has_failed = False  # when it was told that it is being compiled
         self.tracer = Tracer(function, self.session)
         self.tracer.recorder.budget = compiler.options.memory_budget
+        self.tracer.recorder.writes_unnoticed = not UNNOTICED.isdisjoint(names_in(function.__code__))
         # Freezing, which needs no gradients, counts on weights that stay as they are.
         if not compiler.options.freezing or torch.is_grad_enabled():
             self.tracer.recorder.casts.begin(self.session, getattr(compiler, "cached_cast", None))

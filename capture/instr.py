@@ -169,6 +169,13 @@ def decode(code: CodeType) -> list[Instr]:
     return instrs
 
 
+@per_code
+def names_in(code: CodeType) -> frozenset[str]:
+    """Names of globals and attributes, also of functions defined inside."""
+    inner = [names_in(c) for c in code.co_consts if isinstance(c, CodeType)]
+    return frozenset(code.co_names).union(*inner)
+
+
 def slot_names(code: CodeType) -> list[str]:
     """Names of localsplus: locals, then cells that are not arguments, then free variables."""
     local_names = list(code.co_varnames)

@@ -36,12 +36,13 @@ from frameloom.capture.random_again import (
 )
 from frameloom.capture.ready import handed_over
 from frameloom.capture.regions import NO_END, REGION, Regions, memory_of
-from frameloom.capture.saved import Question, choose, reached, read_for_others
+from frameloom.capture.saved import Question, choose, computed_from, reached, read_for_others
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.sized import empty_strided, has_sizes, strides_of
 from frameloom.capture.special_ops import is_checked
 from frameloom.errors import Break
 from frameloom.ir.size import Symbol
+from frameloom.ir.strides import overlaps
 
 if TYPE_CHECKING:
     from frameloom.capture.record import Recorder
@@ -334,9 +335,12 @@ class Joint:
         free, never = free | needed, never - needed
         if recorder.budget is not None:
             # Eager does not mind if what it does not keep is changed before the backward pass.
-            needed = _given_to(forward) & never - changed
+            needed = {n for n in _given_to(forward) & never - changed if not _is_repeated(n)}
             never, self.copied = never - needed, self.copied | needed
-        apart = read_for_others(forward, readers, free) if len(self.seeds) > 1 else ()
+        if recorder.writes_unnoticed:
+            apart = computed_from(forward, free)
+        else:
+            apart = read_for_others(forward, readers, free) if len(self.seeds) > 1 else set()
         question = Question(forward, read, free - again, never | again, self.copied, once, apart)
         return choose(question, recorder.budget)
 
@@ -454,6 +458,12 @@ def _passes_reading(
             for a in operands_of(n):
                 found.setdefault(a, set()).update(found[n])
     return found
+
+
+def _is_repeated(node: Node) -> bool:
+    """Whether elements share memory, which no copy does."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and overlaps(value.shape, value.stride())
 
 
 def _given_to(nodes: Iterable[Node]) -> set[Node]:

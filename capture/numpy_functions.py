@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import CodeType
 
-from frameloom.capture.instr import decode, per_code
+from frameloom.capture.instr import decode, names_in, per_code
 
 # Instructions that reach nothing but the frame, what it computes, and what the names of `chains_in` stand for.
 HARMLESS = (
@@ -36,17 +36,12 @@ OUTWARD = ("_", "tofile", "dump", "ctypes", "data", "base", "format_map", "setfl
 @per_code
 def chains_in(code: CodeType) -> tuple[tuple[str, ...], ...] | None:
     """The global names and their attributes that a function reads which computes with NumPy alone and draws; None for any other."""
-    if "random" not in _names(code) or code.co_freevars:
+    if "random" not in names_in(code) or code.co_freevars:
         return None
     found: dict[tuple[str, ...], None] = {}
     if not _collect(code, found) or not any(len(chain) == 3 for chain in found):
         return None
     return tuple(found)
-
-
-def _names(code: CodeType) -> set[str]:
-    inner = [_names(c) for c in code.co_consts if isinstance(c, CodeType)]
-    return set(code.co_names).union(*inner)
 
 
 def _collect(code: CodeType, found: dict[tuple[str, ...], None]) -> bool:

@@ -38,6 +38,8 @@ SOURCE, SINK = "source", "sink"
 ELEMENTWISE = {aten.clone.default, aten._to_copy.default, aten.copy.default}
 NEVER = float("inf")
 AVOIDED = 1e18  # a finite price: nothing is saved for it
+# By which a function writes to tensors so that autograd does not notice.
+UNNOTICED = frozenset({"data", "set_"})
 PRODUCTS = 100.0  # as many take about as long as a byte
 HIGHEST, STEPS = 1e9, 12  # of the search for a price
 
@@ -132,6 +134,11 @@ def read_for_others(
         for a in map(_viewed, operands_of(n))
         if a in visible and not wanted[n] <= saved_for.get(id(memory_of(a)), set())
     }
+
+
+def computed_from(order: Sequence[Node], visible: Collection[Node]) -> set[Node]:
+    """What eager has computed before anything unnoticed is done to `visible`, and saves, if it is read."""
+    return {n for n in order if not is_view(n) and any(_viewed(a) in visible for a in operands_of(n))}
 
 
 def _viewed(node: Node) -> Node:

@@ -1,6 +1,7 @@
 """Checkpointed regions and budgets of memory: what is saved, what is computed again, and when that is left to plain PyTorch."""
 
 import copy
+import dataclasses
 import functools
 import warnings
 
@@ -11,6 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import frameloom
+from frameloom import debug
 from tests.jit.training import caught, facts, leaf, same_training
 
 FORMS = [False, True]  # of `use_reentrant`
@@ -257,6 +259,27 @@ def test_what_eager_does_not_keep_may_change_before_the_backward_pass(which, bud
     with torch.enable_grad():
         found = gradients(frameloom.jit(f, options={"memory_budget": budget}))
         torch.testing.assert_close(found, gradients(f))
+
+
+@pytest.mark.filterwarnings("ignore:.*plain Python")
+@pytest.mark.parametrize("budget", [0, 0.5])
+def test_a_budget_where_an_input_repeats_its_memory(budget, monkeypatch, capsys):
+    """No copy of it does: a plan that asks for one fails at each call, and is begun again as plain Python."""
+
+    def f(x, y):
+        return checkpoint(lambda q, r=x.view_as(y): (q * r).tanh(), y, use_reentrant=False)
+
+    def gradients(f):
+        x = torch.arange(3.0).requires_grad_()
+        f(x.expand(3, 3), torch.ones(3, 3)).sum().backward()
+        return x.grad
+
+    logs = dataclasses.replace(debug.config, logs=frozenset({"recompiles"}))
+    monkeypatch.setattr(debug, "config", logs)
+    with torch.enable_grad():
+        found = gradients(frameloom.jit(f, options={"memory_budget": budget}))
+        torch.testing.assert_close(found, gradients(f))
+    assert "starts anew" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("size", [32, 96])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import frameloom
 from frameloom import jit
 from tests.jit.training import leaf, same_training
 
@@ -86,3 +87,39 @@ def test_other_data_for_what_is_saved(fn):
         return x.grad
 
     same_training(program, plain=None)
+
+
+def behind_a_break(x, y):
+    loss = y.abs().log1p()
+    frameloom.graph_break()
+    y.data.mul_(-2)
+    return loss
+
+
+def through_one_that_shares_its_memory(x, y):
+    loss = y.abs().log1p()
+    x.set_(y)
+    x.mul_(-2)
+    return loss
+
+
+def through_one_whose_data_it_is(x, y):
+    loss = y.abs().log1p()
+    x.data = y
+    x.mul_(-2)
+    return loss
+
+
+@pytest.mark.parametrize("backend", ["frameloom", "eager"])
+@pytest.mark.parametrize(
+    "fn", [behind_a_break, through_one_that_shares_its_memory, through_one_whose_data_it_is]
+)
+def test_what_eager_has_computed_before_is_not_computed_again(fn, backend):
+    """What eager saves itself is as it is then; what it has computed from that is as it was."""
+    found = []
+    for side in (fn, jit(fn, backend=backend)):
+        leaf = torch.tensor([-2.0, 0.5, 3.0], requires_grad=True)
+        y = leaf * 1
+        side(torch.zeros(3), y).sum().backward()
+        found.append((leaf.grad.tolist(), y.tolist()))
+    assert found[0] == found[1]
