@@ -273,7 +273,7 @@ class Joint:
     def _note_totals(
         self, order: Collection[Node], reached_from: Mapping[Node, set[int]]
     ) -> tuple[int, ...]:
-        """Which results get gradients from others that the program sees."""
+        """Which results get gradients from others that the program sees, or from a view of them that does."""
         shown = {o for o in self.outputs.made_of if isinstance(o, int)}
         found, needed = [], set(order)
         for k, (n, seed) in enumerate(zip(self.tangents, self.seeds, strict=True)):
@@ -284,6 +284,10 @@ class Joint:
             if n in shown and total in needed and reached_from.get(total, set()) > {k}:
                 total.meta.setdefault(TOTAL, []).append(seed.node.name)
                 found.append(n)
+        for n in found:
+            view = self.outputs.views.get(n)
+            if view is not None and not view.of_input and view.number not in found:
+                found.append(view.number)
         return tuple(found)
 
     def _leading(

@@ -70,8 +70,7 @@ class Parts:
         for part, others in zip(self._parts, kept, strict=True):
             ends: Sequence[Any]
             if part.is_gate:
-                slots = ((n, outputs.result(n)) for n in part.slots)
-                ends = [call.seen(slot) if n in apart else slot for n, slot in slots]
+                ends = [outputs.result(n) for n in part.slots]
             else:
                 ends = part.wanted(inputs)
             if part.of_results:
@@ -84,7 +83,7 @@ class Parts:
                 results[n] = result
                 if n in apart:
                     give_own_node(result)
-        call.between = [weakref.ref(outputs.result(n)) for n in self._between]
+        call.watch([(outputs.result(n), n in apart) for n in self._between])
         return outputs.outputs()
 
 
@@ -175,13 +174,14 @@ class Call:
         self.hooks: list[Any] = []  # of these
         self._passes: dict[int, Pass] = {}
 
-    def seen(self, result: Any) -> Any:
-        """A result that autograd's own node gives, with room for hooks: these are seen here as those of other results."""
-        if result._backward_hooks is None:
-            result._backward_hooks = Hooks()
-            result.grad_fn._register_hook_dict(result)
-            self.hooks.append(weakref.ref(result._backward_hooks))
-        return result
+    def watch(self, between: Sequence[tuple[Any, bool]]) -> None:
+        """Whether somebody looks at these.  Those that a node of autograd's own gives get room for hooks, which are seen here as others' are."""
+        self.between = [weakref.ref(result) for result, _ in between]
+        for result, has_others_node in between:
+            if has_others_node and result._backward_hooks is None:
+                result._backward_hooks = Hooks()
+                result.grad_fn._register_hook_dict(result)
+                self.hooks.append(weakref.ref(result._backward_hooks))
 
     def _begin(self, number: int) -> Pass:
         while len(self._passes) >= MOST_PASSES:

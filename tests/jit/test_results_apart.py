@@ -211,3 +211,26 @@ def test_a_gradient_with_respect_to_a_result_that_was_written():
         found.append(torch.autograd.grad(second.sum() + third.sum(), [first, x]))
     for plain, jitted in zip(*found, strict=True):
         assert torch.allclose(plain, jitted)
+
+
+@pytest.mark.parametrize("make", [lambda x: x * 2, lambda x: x.sum().expand(4)])
+def test_a_result_is_computed_from_a_view_of_another(make):
+    """The gradient comes to the other one by way of autograd's own node."""
+
+    def fn(x):
+        first = make(x)
+        view = first[:]
+        return (view * x).cumsum(0), first, view
+
+    found = []
+    for side in (fn, frameloom.jit(fn)):
+        leaf = torch.arange(4.0).requires_grad_()
+        for which in (1, 2):
+            results = side(leaf * 1)
+            results[which].register_hook(lambda g: found.append(g.tolist()))
+            results[0].sum().backward()
+            results = side(leaf * 1)
+            results[which].retain_grad()
+            results[0].sum().backward()
+            found += [results[which].grad.tolist(), leaf.grad.tolist()]
+    assert found[: len(found) // 2] == found[len(found) // 2 :]
