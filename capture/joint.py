@@ -36,7 +36,7 @@ from frameloom.capture.random_again import (
 )
 from frameloom.capture.ready import handed_over
 from frameloom.capture.regions import NO_END, REGION, Regions, memory_of
-from frameloom.capture.saved import Question, choose, computed_from, reached, read_for_others
+from frameloom.capture.saved import Question, choose, computed_from, reached, read_for_others, viewed
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.sized import empty_strided, has_sizes, strides_of
 from frameloom.capture.special_ops import is_checked
@@ -471,7 +471,9 @@ def _is_repeated(node: Node) -> bool:
 
 
 def _given_to(nodes: Iterable[Node]) -> set[Node]:
-    return {a for n in nodes for a in n.all_input_nodes if a.op == "placeholder"}
+    """The inputs that they read, or views of."""
+    given = (viewed(a) for n in nodes for a in n.all_input_nodes)
+    return {a for a in given if a.op == "placeholder"}
 
 
 def _copy_with(

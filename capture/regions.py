@@ -53,6 +53,7 @@ class Regions:
     """Those of a recording; which memories (identities) eager saves in each, and which for the rest of the program."""
 
     def __init__(self, graph: torch.fx.Graph, histories: Histories) -> None:
+        _refuse_changed(graph)
         self.copies = _with_copies(graph)
         regions = (n.meta.get(REGION) for n in graph.nodes)
         stretches = sorted({r.stretch for r in regions if r is not None}, key=lambda s: s.first)
@@ -109,6 +110,21 @@ class Regions:
         if stretch is None or any(_stretch(u) is not stretch for u in n.users if u in again):
             return True
         return any(id(memory_of(n)) in memories for memories in (self.outside, *others))
+
+
+def _refuse_changed(graph: torch.fx.Graph) -> None:
+    """Where the program changes behind a region what that reads: eager computes it again from what is there by then."""
+    if not any(REGION in n.meta for n in graph.nodes):
+        return
+    place = {n: k for k, n in enumerate(graph.nodes)}
+    for n in graph.nodes:
+        for a in n.all_input_nodes if REGION in n.meta else ():
+            memory = memory_of(a)
+            if memory is None or not memory.version or _stretch(a) is _stretch(n):
+                continue
+            written = memory.root.node
+            if place[written] > place[n] and _stretch(written) is not _stretch(n):
+                raise Break("gradient", "what a checkpointed region reads is changed in place")
 
 
 def _with_copies(graph: torch.fx.Graph) -> dict[Node, Node]:

@@ -131,17 +131,17 @@ def read_for_others(
         n
         for n in order
         if not is_view(n)
-        for a in map(_viewed, operands_of(n))
+        for a in map(viewed, operands_of(n))
         if a in visible and not wanted[n] <= saved_for.get(id(memory_of(a)), set())
     }
 
 
 def computed_from(order: Sequence[Node], visible: Collection[Node]) -> set[Node]:
     """What eager has computed before anything unnoticed is done to `visible`, and saves, if it is read."""
-    return {n for n in order if not is_view(n) and any(_viewed(a) in visible for a in operands_of(n))}
+    return {n for n in order if not is_view(n) and any(viewed(a) in visible for a in operands_of(n))}
 
 
-def _viewed(node: Node) -> Node:
+def viewed(node: Node) -> Node:
     while is_view(node):
         node = node.args[0]  # type: ignore[assignment]
     return node

@@ -262,6 +262,35 @@ def test_what_eager_does_not_keep_may_change_before_the_backward_pass(which, bud
 
 
 @pytest.mark.filterwarnings("ignore:.*plain Python")
+@pytest.mark.parametrize("budget", [None, 0, 0.5])
+@pytest.mark.parametrize("needs", [False, True])
+@pytest.mark.parametrize("which", ["closure", "default", "computed"])
+def test_what_a_region_reads_is_changed_behind_it(which, needs, budget):
+    """Eager computes it again from what is there by then."""
+
+    def closure(x, y):
+        return checkpoint(lambda q: (q * y).tanh(), x, use_reentrant=False), y.mul_(2)
+
+    def default(x, y):
+        view = y.view_as(x)
+        return checkpoint(lambda q, r=view: (q * r).tanh(), x, use_reentrant=False), y.mul_(2)
+
+    def computed(x, y):
+        y = y * 1
+        return checkpoint(lambda q: (q * y).tanh(), x, use_reentrant=False), y.mul_(2)
+
+    def gradients(f):
+        x, y = (torch.tensor([0.3, n]).requires_grad_(n > 0.5 or needs) for n in (0.4, 0.7))
+        f(x * 1, y * 1)[0].sum().backward()
+        return x.grad if needs else 0, y.grad
+
+    f = {"closure": closure, "default": default, "computed": computed}[which]
+    options = {} if budget is None else {"options": {"memory_budget": budget}}
+    with torch.enable_grad():
+        torch.testing.assert_close(gradients(frameloom.jit(f, **options)), gradients(f))
+
+
+@pytest.mark.filterwarnings("ignore:.*plain Python")
 @pytest.mark.parametrize("budget", [0, 0.5])
 def test_a_budget_where_an_input_repeats_its_memory(budget, monkeypatch, capsys):
     """No copy of it does: a plan that asks for one fails at each call, and is begun again as plain Python."""
