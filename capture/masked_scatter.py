@@ -6,6 +6,8 @@ source one after the other, and one behind them for places that take none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,5 +38,13 @@ def _looked_up(input: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
     padded = torch.cat([elements, elements.new_zeros(1)])
     taken: torch.Tensor = torch.ops.aten._unsafe_index(padded, [place])
     made = torch.where(mask, taken.view(input.shape), input)
+    if input.requires_grad:
+        assert made.grad_fn is not None
+        made.grad_fn.register_hook(partial(_as_eager, mask))
     # Unlike `contiguous`, it gives such strides in dimensions of size 1, too.
     return made.clone(memory_format=torch.contiguous_format)
+
+
+def _as_eager(mask: torch.Tensor, found: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients of `where`: that of the input by another op, which gives it in one layout."""
+    return *found[:-1], given[0].masked_fill(mask, 0)

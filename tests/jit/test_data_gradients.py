@@ -348,6 +348,23 @@ def test_masked_scatter(fn, shapes):
     same_training(program, graphs=1)
 
 
+@pytest.mark.parametrize("shape", [(2, 3), (2, 1), (1, 2)])
+@pytest.mark.parametrize("mask", [(), (1,), "same"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_strides_of_the_gradient_of_masked_scatter(shape, mask, turned):
+    def fn(x, m):
+        y = x.masked_scatter(m, torch.ones(6))
+        return y.t() if turned else y
+
+    strides = []
+    for side in (fn, frameloom.jit(fn)):
+        for x in (torch.ones(shape), torch.ones(shape[::-1]).t()):
+            y = side(x.requires_grad_(), torch.ones(shape if mask == "same" else mask) > 0)
+            for g in (torch.ones(y.shape), torch.ones(y.shape[::-1]).t()):
+                strides.append(torch.autograd.grad(y, x, g, retain_graph=True)[0].stride())
+    assert strides[:4] == strides[4:]
+
+
 def test_a_backward_pass_that_cannot_be_recorded():
     """Histories are whole behind the break."""
 
