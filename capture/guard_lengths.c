@@ -34,12 +34,15 @@ static int is_known(const Lengths *self, Py_ssize_t length) {
     return 0;
 }
 
-/* Whether a call with this length is to run plainly. */
-static int is_new(Lengths *self, Py_ssize_t length) {
+/* Whether a call with this length is to run plainly; `by_guard`: such a one counts, and no question of the capture before it, whose entry
+ * would refuse its own call otherwise. */
+static int is_new(Lengths *self, Py_ssize_t length, int by_guard) {
     if (length < 0 || self->closed || is_known(self, length)) return 0;
     for (int i = 0; i < self->recent_count; i++) {
         if (self->recent[i] != length) continue;
-        return i == self->last && self->staying < PATIENCE && ++self->staying;
+        if (i != self->last || self->staying >= PATIENCE) return 0;
+        self->staying += by_guard;
+        return 1;
     }
     int rises = self->recent_count && length > self->recent[self->newest];
     if (rises && self->rising >= GROWTH && !self->told) return 0; /* Python is to know */
@@ -56,12 +59,12 @@ static int is_new(Lengths *self, Py_ssize_t length) {
 void guard_known_length(const Step *step) { ((Lengths *)step->object)->last = -1; }
 
 int guard_new_length(const Step *step, PyObject *object) {
-    return is_new((Lengths *)step->object, length_of(object));
+    return is_new((Lengths *)step->object, length_of(object), 1);
 }
 
 static PyObject *Lengths_is_new(Lengths *self, PyObject *number) {
     Py_ssize_t length = PyLong_AsSsize_t(number);
-    return length == -1 && PyErr_Occurred() ? NULL : PyBool_FromLong(is_new(self, length));
+    return length == -1 && PyErr_Occurred() ? NULL : PyBool_FromLong(is_new(self, length, 0));
 }
 
 static PyObject *Lengths_add(Lengths *self, PyObject *number) {
@@ -94,7 +97,7 @@ static PyObject *Lengths_known(Lengths *self, PyObject *Py_UNUSED(ignored)) {
 
 static PyMethodDef Lengths_methods[] = {
     {"is_new", (PyCFunction)Lengths_is_new, METH_O,
-     "is_new(length) -> bool: a call with it is to run plainly; it is remembered"},
+     "is_new(length) -> bool: a call with it is to run plainly; the length is remembered"},
     {"add", (PyCFunction)Lengths_add, METH_O, "add(length): it has an entry of its own"},
     {"grows", (PyCFunction)Lengths_grows, METH_NOARGS,
      "grows() -> bool: it grows with each call; said once, and nothing is new before"},

@@ -36,7 +36,14 @@ from frameloom.capture.random_again import (
 )
 from frameloom.capture.ready import handed_over
 from frameloom.capture.regions import NO_END, REGION, Regions, memory_of
-from frameloom.capture.saved import Question, choose, computed_from, reached, read_for_others, viewed
+from frameloom.capture.saved import (
+    Question,
+    choose,
+    computed_from,
+    reached,
+    read_for_others,
+    viewed,
+)
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.sized import empty_strided, has_sizes, strides_of
 from frameloom.capture.special_ops import is_checked

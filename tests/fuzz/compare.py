@@ -42,7 +42,8 @@ def _errors(got: Seen, want: Seen) -> tuple[str, str] | None:
         return f"{type(g).__name__} for {type(w).__name__}", f"{g!r} for {w!r} {trace}"
     if NODE.sub("", without_stack(str(g))) != NODE.sub("", without_stack(str(w))):
         return "text of an exception", f"{g!r} for {w!r}"
-    if CHANGED.sub("changed", got.graded) != CHANGED.sub("changed", want.graded):
+    said, meant = (NODE.sub("", CHANGED.sub("changed", s.graded)) for s in (got, want))
+    if said != meant:
         return "backward", f"{got.graded or 'done'} for {want.graded or 'done'}"
     return None
 

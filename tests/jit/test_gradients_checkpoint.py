@@ -296,7 +296,8 @@ def test_a_budget_where_an_input_repeats_its_memory(budget, monkeypatch, capsys)
     """No copy of it does: a plan that asks for one fails at each call, and is begun again as plain Python."""
 
     def f(x, y):
-        return checkpoint(lambda q, r=x.view_as(y): (q * r).tanh(), y, use_reentrant=False)
+        view = x.view_as(y)
+        return checkpoint(lambda q, r=view: (q * r).tanh(), y, use_reentrant=False)
 
     def gradients(f):
         x = torch.arange(3.0).requires_grad_()

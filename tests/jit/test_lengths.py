@@ -220,6 +220,7 @@ def test_what_is_remembered():
     assert not lengths.grows()
     assert all(lengths.is_new(n) for n in range(30, 60))
     assert lengths.is_new(2)
-    assert sum(lengths.is_new(5) for _ in range(100)) == 32
+    # A capture may ask often: calls count, which guards let through.
+    assert all(lengths.is_new(5) for _ in range(100))
     lengths.close()
     assert not lengths.is_new(70)
