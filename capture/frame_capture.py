@@ -154,7 +154,9 @@ class Capture:
         self.has_failed = False  # when it was told that it is being compiled
         self.tracer = Tracer(function, self.session)
         self.tracer.recorder.budget = compiler.options.memory_budget
-        self.tracer.recorder.writes_unnoticed = not UNNOTICED.isdisjoint(names_in(function.__code__))
+        self.tracer.recorder.writes_unnoticed = not UNNOTICED.isdisjoint(
+            names_in(function.__code__)
+        )
         # Freezing, which needs no gradients, counts on weights that stay as they are.
         if not compiler.options.freezing or torch.is_grad_enabled():
             self.tracer.recorder.casts.begin(self.session, getattr(compiler, "cached_cast", None))

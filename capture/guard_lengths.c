@@ -34,8 +34,8 @@ static int is_known(const Lengths *self, Py_ssize_t length) {
     return 0;
 }
 
-/* Whether a call with this length is to run plainly; `by_guard`: such a one counts, and no question of the capture before it, whose entry
- * would refuse its own call otherwise. */
+/* Whether a call with this length is to run plainly; `by_guard`: such a one counts, and no question of the
+ * capture before it, whose entry would refuse its own call otherwise. */
 static int is_new(Lengths *self, Py_ssize_t length, int by_guard) {
     if (length < 0 || self->closed || is_known(self, length)) return 0;
     for (int i = 0; i < self->recent_count; i++) {

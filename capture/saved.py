@@ -138,7 +138,9 @@ def read_for_others(
 
 def computed_from(order: Sequence[Node], visible: Collection[Node]) -> set[Node]:
     """What eager has computed before anything unnoticed is done to `visible`, and saves, if it is read."""
-    return {n for n in order if not is_view(n) and any(viewed(a) in visible for a in operands_of(n))}
+    return {
+        n for n in order if not is_view(n) and any(viewed(a) in visible for a in operands_of(n))
+    }
 
 
 def viewed(node: Node) -> Node:

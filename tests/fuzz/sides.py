@@ -19,7 +19,8 @@ from tests.observe import is_leaf, observe, seed
 
 # Autograd's message names the node that it meets first, and ours are others; and a plan counts its writes as one.
 NODE = re.compile(
-    r"modified by an inplace operation: .*|Function \w+ returned an invalid gradient at index \d+", re.DOTALL
+    r"modified by an inplace operation: .*|Function \w+ returned an invalid gradient at index \d+",
+    re.DOTALL,
 )
 OURS = (
     "frameloom",

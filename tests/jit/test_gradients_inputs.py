@@ -193,7 +193,16 @@ def test_a_gradient_for_what_is_computed_inside_where_hooks_wait():
     same_training(program, plain=None)
 
 
-@pytest.mark.parametrize("shapes", [((), (2,), ()), ((3, 1), (3, 2), (3, 1)), ((2,), (2,), (2,)), ((), (), (2,)), ((1,), (), (2, 1))])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((), (2,), ()),
+        ((3, 1), (3, 2), (3, 1)),
+        ((2,), (2,), (2,)),
+        ((), (), (2,)),
+        ((1,), (), (2, 1)),
+    ],
+)
 @pytest.mark.parametrize("needs", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1)])
 def test_clamping_by_tensors_of_other_shapes(shapes, needs):
     """PyTorch's derivatives write in place, and raise where that does not fit."""
