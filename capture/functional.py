@@ -224,7 +224,7 @@ def _put_back(child: Fake, parent: Fake, node: Any, tape: Tape) -> Any:
         if overlaps(size, stride) or not whole or parent.dtype.is_complex:
             raise Break("mutated_view", f"in-place write through {view.func}")
         same = child.shape == parent.shape and child.storage_offset() == parent.storage_offset()
-        if same and same_layout(child, parent):
+        if same and lie_alike(child, parent):
             return node
         current(parent, tape)
         given = (parent, node, size, stride, *offset)

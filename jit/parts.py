@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from frameloom.capture.shapes import is_dense
 from frameloom.capture.windows import Window, Windows
 from frameloom.gradients import (
     Gradients,
@@ -214,7 +215,8 @@ class Call:
                     del given[n]
         if not given:
             self._end(number)
-        return differentiate(context, found, whole)
+            return differentiate(context, found, whole)
+        return _for_leaves(differentiate(context, found, whole), given)
 
     def _is_looked_at(self) -> bool:
         """Whether anybody may see what flows between the results."""
@@ -223,6 +225,18 @@ class Call:
         if not may_checkpoint() or (self.hooks and any(hooks() for hooks in self.hooks)):
             return True
         return any([t is not None and t.retains_grad for t in [ref() for ref in self.between]])
+
+
+def _for_leaves(made: Sequence[Any], held: Mapping[int, Any]) -> Sequence[Any]:
+    """A leaf takes a gradient that nobody else holds, and copies others into its own layout: another one, where sizes are 1."""
+    return [
+        g.clone() if g is not None and 1 in g.shape and _is_held(g, held) and is_dense(g) else g
+        for g in made
+    ]
+
+
+def _is_held(gradient: Any, held: Mapping[int, Any]) -> bool:
+    return any(gradient is g for g in held.values())
 
 
 class Pass:

@@ -234,3 +234,15 @@ def test_a_result_is_computed_from_a_view_of_another(make):
             results[0].sum().backward()
             found += [results[which].grad.tolist(), leaf.grad.tolist()]
     assert found[: len(found) // 2] == found[len(found) // 2 :]
+
+
+@pytest.mark.parametrize("fn", [lambda x, y: (x - (z := y * 2), z), lambda x, y: (x + 0 - (z := y % 1), z, y)])
+def test_strides_of_a_gradient_that_is_handed_on_while_others_wait_for_it(fn):
+    """A leaf takes what nobody else has, and copies the rest into its own layout."""
+    strides = []
+    for side in (fn, frameloom.jit(fn)):
+        x = torch.empty_strided([1], [2]).fill_(0.5).requires_grad_()
+        results = side(x, torch.ones((), requires_grad=True))
+        sum((r * torch.ones(r.shape)).sum() for r in results).backward()
+        strides.append(x.grad.stride())
+    assert strides[0] == strides[1]
