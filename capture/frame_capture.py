@@ -154,9 +154,6 @@ class Capture:
         self.has_failed = False  # when it was told that it is being compiled
         self.tracer = Tracer(function, self.session)
         self.tracer.recorder.budget = compiler.options.memory_budget
-        self.tracer.recorder.writes_unnoticed = not UNNOTICED.isdisjoint(
-            names_in(function.__code__)
-        )
         # Freezing, which needs no gradients, counts on weights that stay as they are.
         if not compiler.options.freezing or torch.is_grad_enabled():
             self.tracer.recorder.casts.begin(self.session, getattr(compiler, "cached_cast", None))
@@ -238,6 +235,8 @@ class Capture:
         if broken.cause.kind == "gradient":
             return self._plain("a gradient is needed")
         self._count_ops()
+        behind = [names_in(state.code) for state in broken.states]
+        self.tracer.recorder.writes_unnoticed = not UNNOTICED.isdisjoint(frozenset().union(*behind))
         return rewrite.entry_for_break(self, broken)
 
     def _count_ops(self) -> None:

@@ -144,7 +144,7 @@ class Recorder(TorchDispatchMode):
 
     # For what is saved for the backward pass (capture/saved.py).
     budget: int | float | None = None
-    writes_unnoticed = False  # whether the program may, before a backward pass
+    writes_unnoticed = False  # whether what is behind a break may, before a backward pass
 
     def __init__(self) -> None:
         super().__init__()

@@ -38,8 +38,23 @@ SOURCE, SINK = "source", "sink"
 ELEMENTWISE = {aten.clone.default, aten._to_copy.default, aten.copy.default}
 NEVER = float("inf")
 AVOIDED = 1e18  # a finite price: nothing is saved for it
-# By which a function writes to tensors so that autograd does not notice.
-UNNOTICED = frozenset({"data", "set_"})
+# Names in functions that may write to tensors so that autograd does not notice.
+UNNOTICED = frozenset(
+    [
+        "data",
+        "set_",
+        "numpy",
+        "asarray",
+        "__array__",
+        "storage",
+        "untyped_storage",
+        "data_ptr",
+        "from_dlpack",
+        "__dlpack__",
+        "swap_tensors",
+        "_unsafe_preserve_version_counter",
+    ]
+)
 PRODUCTS = 100.0  # as many take about as long as a byte
 HIGHEST, STEPS = 1e9, 12  # of the search for a price
 

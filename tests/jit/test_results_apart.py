@@ -236,7 +236,9 @@ def test_a_result_is_computed_from_a_view_of_another(make):
     assert found[: len(found) // 2] == found[len(found) // 2 :]
 
 
-@pytest.mark.parametrize("fn", [lambda x, y: (x - (z := y * 2), z), lambda x, y: (x + 0 - (z := y % 1), z, y)])
+@pytest.mark.parametrize(
+    "fn", [lambda x, y: (x - (z := y * 2), z), lambda x, y: (x + 0 - (z := y % 1), z, y)]
+)
 def test_strides_of_a_gradient_that_is_handed_on_while_others_wait_for_it(fn):
     """A leaf takes what nobody else has, and copies the rest into its own layout."""
     strides = []

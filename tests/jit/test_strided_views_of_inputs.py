@@ -39,7 +39,9 @@ def test_elements_are_those_of_eager(parent, way, options):
                 assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("use", [lambda x: x[:], torch.t, lambda x: x * 1, lambda x: x.unfold(0, 2, 1)])
+@pytest.mark.parametrize(
+    "use", [lambda x: x[:], torch.t, lambda x: x * 1, lambda x: x.unfold(0, 2, 1)]
+)
 def test_what_was_written_through_a_view_with_another_stride_of_a_size_of_1(use):
     def fn(x):
         view = x.as_strided((2, 1), (1, 2), 0)

@@ -110,9 +110,32 @@ def through_one_whose_data_it_is(x, y):
     return loss
 
 
+def by_numpy(x, y):
+    loss = y.abs().log1p()
+    y.detach().numpy()[:] = -3
+    return loss
+
+
+def in_a_function_that_is_called(x, y):
+    def write(t):
+        frameloom.graph_break()
+        t.data.mul_(-2)
+
+    loss = y.abs().log1p()
+    write(y)
+    return loss
+
+
 @pytest.mark.parametrize("backend", ["frameloom", "eager"])
 @pytest.mark.parametrize(
-    "fn", [behind_a_break, through_one_that_shares_its_memory, through_one_whose_data_it_is]
+    "fn",
+    [
+        behind_a_break,
+        by_numpy,
+        in_a_function_that_is_called,
+        through_one_that_shares_its_memory,
+        through_one_whose_data_it_is,
+    ],
 )
 def test_what_eager_has_computed_before_is_not_computed_again(fn, backend):
     """What eager saves itself is as it is then; what it has computed from that is as it was."""
