@@ -58,7 +58,9 @@ def needed_for_sizes(
     """Placeholders among `unread` (by origin) that no op reads, but whose sizes those of other tensors turned out to equal, or are `checked`
     behind an op."""
     sized = {
-        origin: p for origin, p in unread.items() if isinstance(p.meta.get("val"), Sized | Size)
+        origin: p
+        for origin, p in unread.items()
+        if isinstance(p.meta.get("val"), Sized | Size | int)
     }
     if not sized:
         return

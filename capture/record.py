@@ -32,7 +32,7 @@ from frameloom.capture.aten_op import (
     tensors_of,
 )
 from frameloom.capture.attention_masks import check_mask
-from frameloom.capture.carried import needed_for_sizes
+from frameloom.capture.carried import needed_for_sizes, symbols_in
 from frameloom.capture.casts import Casts, without_cache
 from frameloom.capture.data_dependent import asks_for_data
 from frameloom.capture.dead_calls import has_no_elements, is_refused, is_unread
@@ -436,6 +436,11 @@ class Recorder(TorchDispatchMode):
         self.graph.output(tuple(nodes))
         self._drop_dead()
         read = backward.read_inputs() if backward is not None else ()
+        if self.facts.symbols:
+            # Sizes that turned out to equal others may depend on numbers that no op is given.
+            for symbol in {*symbols_in([n.meta.get("val") for n in self.graph.nodes])}:
+                if hasattr(symbol.source, "number"):
+                    self.numbers.size(self.facts.make({(symbol,): 1}))
         placeholders = self.all_placeholders()
         given = [
             *((key, real) for key, real, _ in self.inputs),

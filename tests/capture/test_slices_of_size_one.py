@@ -38,3 +38,26 @@ def test_a_piece_of_size_one_is_repeated(piece, use, dynamic):
         for size, n in ((5, 0), (4, 0), (3, 2), (3, 2), (4, 3), (3, 0)):
             x, z = torch.arange(float(size)), torch.arange(float(size)) + 1
             torch.testing.assert_close(jitted(x, z, n), fn(x, z, n))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, n, m: (x[m:] * 1).copy_(x[n:]),
+        lambda x, n, m: (x[m:] * 1).copy_(x.topk(n, 0)[0]),
+        lambda x, n, m: (x[max(n, m) - 1 :] * 1).copy_(x[n : x.shape[0]]),
+        lambda x, n, m: x[n:] * 2 if n + x.shape[0] == m else x,
+    ],
+)
+def test_sizes_that_depend_on_a_number_that_no_op_is_given(fn):
+    """Two sizes turn out to be equal, and the one of them that is known by other numbers is left."""
+    for calls in ([(-1, 2, 3)], [(-1, -1, 4), (2, 2, 3)], [(3, -1, 4)], [(2, 3, 4)], [(-1, 2, 3), (-1, 3, 4)]):
+        with interpreted():
+            jitted = frameloom.jit(fn, dynamic=True)
+            for n, m, size in calls:
+                x = torch.arange(float(size))
+                try:
+                    wanted = fn(x, n, m)
+                except RuntimeError:
+                    continue
+                torch.testing.assert_close(jitted(x, n, m), wanted)
