@@ -436,10 +436,11 @@ class Recorder(TorchDispatchMode):
         self.graph.output(tuple(nodes))
         self._drop_dead()
         read = backward.read_inputs() if backward is not None else ()
-        if self.facts.symbols:
-            # Sizes that turned out to equal others may depend on numbers that no op is given.
-            for symbol in {*symbols_in([n.meta.get("val") for n in self.graph.nodes])}:
-                if hasattr(symbol.source, "number"):
+        if numbers := [s for s in self.facts.symbols if hasattr(s.source, "number")]:
+            # Sizes that turned out to equal others may depend on some that no op is given.
+            used = {*symbols_in([n.meta.get("val") for n in self.graph.nodes])}
+            for symbol in numbers:
+                if symbol in used:
                     self.numbers.size(self.facts.make({(symbol,): 1}))
         placeholders = self.all_placeholders()
         given = [

@@ -51,7 +51,13 @@ def test_a_piece_of_size_one_is_repeated(piece, use, dynamic):
 )
 def test_sizes_that_depend_on_a_number_that_no_op_is_given(fn):
     """Two sizes turn out to be equal, and the one of them that is known by other numbers is left."""
-    for calls in ([(-1, 2, 3)], [(-1, -1, 4), (2, 2, 3)], [(3, -1, 4)], [(2, 3, 4)], [(-1, 2, 3), (-1, 3, 4)]):
+    for calls in (
+        [(-1, 2, 3)],
+        [(-1, -1, 4), (2, 2, 3)],
+        [(3, -1, 4)],
+        [(2, 3, 4)],
+        [(-1, 2, 3), (-1, 3, 4)],
+    ):
         with interpreted():
             jitted = frameloom.jit(fn, dynamic=True)
             for n, m, size in calls:
