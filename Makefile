@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(wildcard capture/*.c capture/*.h runtime/*.cpp runtime/*.h) setup.py pyproject.toml
 CHECKED := jit capture ir codegen runtime tests examples benchmarks setup.py
 
-.PHONY: cpython demo test lint format bench zoo ops clean
+.PHONY: cpython demo test same lint format bench zoo ops clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -21,6 +21,11 @@ demo: $(VENV)/.demo
 JOBS ?= 2
 test: $(VENV)/.dev $(VENV)/.demo
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+# What is compiled otherwise than at the commit BASE: nothing, where a change only moves or renames.
+BASE ?= HEAD
+same: $(VENV)/.dev
+	$(BIN)/python -m tests.same $(BASE)
 
 # CPython's own tests with everything captured that can be, and every code object of the library and of PyTorch assembled again.
 cpython: $(VENV)/.dev

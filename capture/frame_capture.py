@@ -28,6 +28,7 @@ from frameloom.capture.tracer import Tracer
 from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
 from frameloom.capture.values.iterator import SequenceIterator
 from frameloom.capture.varying import NoElements, Pretended, Related
+from frameloom.debug import log
 from frameloom.errors import Break, Skip
 
 MAX_ATTEMPTS = 20
@@ -88,7 +89,9 @@ def _capture_with_retries(
     session.varying.from_the_start = compiler.options.dynamic is True
     session.varying.lengths.may_break = not compiler.options.fullgraph
     has_failed = False
-    for _ in range(MAX_ATTEMPTS):
+    for attempt in range(MAX_ATTEMPTS):
+        if attempt:
+            log("recompiles", f"{function.__qualname__}: attempt {attempt + 1} to capture it")
         session.varying.begin()
         capture = Capture(function, slots, compiler, trail)
         capture.has_failed = has_failed

@@ -35,9 +35,9 @@ _draws_too = False
 
 
 @contextlib.contextmanager
-def interpreted(draws: bool = False, triton: bool = False) -> Iterator[None]:
+def interpreted(draws: bool = False, triton: bool = False, texts: bool = False) -> Iterator[None]:
     """Within, programs are compiled for an interpreter where it can run them.  `draws`: those that draw, too; native plans know better
-    how their calls start anew.  `triton`: for that of Triton, as on a GPU."""
+    how their calls start anew.  `triton`: for that of Triton, as on a GPU.  `texts`: kernels are written, too, though nobody compiles them."""
     stages = list(pipeline.PROGRAM_STAGES)
     if triton:
         name, lower, file = stages[0]
@@ -45,7 +45,7 @@ def interpreted(draws: bool = False, triton: bool = False) -> Iterator[None]:
     with (
         mock.patch(f"{__name__}._draws_too", draws),
         mock.patch.object(pipeline, "PROGRAM_STAGES", tuple(stages)),
-        mock.patch.object(pipeline, "generate_all", _texts),
+        mock.patch.object(pipeline, "generate_all", _written if texts else _texts),
         mock.patch.object(pipeline, "_assembled", _interpreter),
     ):
         yield
@@ -74,6 +74,10 @@ def _texts(program: Program, *args: Any) -> Texts:
     if not _can_run(program):
         return generate_all(program, *args)
     return generate_all(program) if _is_for_a_gpu(program) else Texts((), ())
+
+
+def _written(program: Program, *args: Any) -> Texts:
+    return generate_all(program) if _can_run(program) else generate_all(program, *args)
 
 
 def _interpreter(captured: CapturedGraph, options: Any, trail: Any, written: Any, *args: Any) -> Any:  # fmt: skip

@@ -38,18 +38,11 @@ class Tree:
                 path.unlink()
         for name in files:
             self._write(name, (ROOT / name).read_bytes())
-        package = self.folder / "package" / "frameloom"
-        shutil.rmtree(package, ignore_errors=True)
-        package.mkdir(parents=True)
-        for part in PARTS[1:]:
-            (package / part).symlink_to(self.folder / part)
-        for path in (self.folder / "jit").glob("*.py*"):
-            (package / path.name).symlink_to(path)
+        link_package(self.folder)
 
     def environment(self) -> dict[str, str]:
         """For processes that shall import this copy."""
-        path = os.pathsep.join([str(self.folder / "package"), str(self.folder)])
-        return {**os.environ, "PYTHONPATH": path, "FRAMELOOM_CACHE_DIR": str(self.cache)}
+        return {**importing(self.folder), "FRAMELOOM_CACHE_DIR": str(self.cache)}
 
     @contextlib.contextmanager
     def planted(self, mutant: Mutant, plain: Tree) -> Iterator[None]:
@@ -60,7 +53,7 @@ class Tree:
         try:
             self._write(path, mutant.applied(text).encode())
             if mutant.native:
-                self._build()
+                build(self.folder)
             yield
         finally:
             self._write(path, text.encode())
@@ -76,12 +69,6 @@ class Tree:
         shutil.rmtree(self.cache, ignore_errors=True)
         _link(plain.cache, self.cache)
 
-    def _build(self) -> None:
-        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"does not compile:\n{done.stderr[-2000:]}")
-
     def _write(self, name: Path, data: bytes) -> None:
         """Nothing where the file says so already; compiled code goes by second and size, which a mutant need not change."""
         path = self.folder / name
@@ -93,6 +80,30 @@ class Tree:
         shutil.copymode(ROOT / name, path)
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
             compiled.unlink()
+
+
+def link_package(folder: Path) -> None:
+    """Makes `package/frameloom` in a copy."""
+    package = folder / "package" / "frameloom"
+    shutil.rmtree(package, ignore_errors=True)
+    package.mkdir(parents=True)
+    for part in PARTS[1:]:
+        (package / part).symlink_to(folder / part)
+    for path in (folder / "jit").glob("*.py*"):
+        (package / path.name).symlink_to(path)
+
+
+def importing(folder: Path) -> dict[str, str]:
+    """The environment of processes that shall import this copy."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "package"), str(folder)])}
+
+
+def build(folder: Path) -> None:
+    """The extension modules of a copy."""
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"does not compile:\n{done.stderr[-2000:]}")
 
 
 def _link(source: Path, target: Path) -> None:
