@@ -55,7 +55,7 @@ def recorded(run: Callable[[], object]) -> str:
 def programs(name: str) -> Iterator[tuple[str, Callable[[], object]]]:
     """Those of one file of tests/programs."""
     module = importlib.import_module(f"tests.programs.{name}")
-    for each, fn in vars(module).items():
+    for each, fn in list(vars(module).items()):  # programs add to it
         run = getattr(fn, "__program__", None)
         if run is not None and fn.__module__ == module.__name__:
             yield f"{name}.{each}", run
