@@ -181,7 +181,7 @@ class Recorder(TorchDispatchMode):
         self.written_parts: dict[int, WrittenPart] = {}
         self.old = 0  # how many Fakes there were before the current call
         # C functions that tell settings on which the current call depends
-        self.relies_on: set[Any] = set()
+        self.relies_on: dict[Any, None] = {}
         self.notes_nodes = False  # whether the nodes of autograd's that compute something are told
         # Inputs that the program makes leaves of autograd's (leaves.py).
         self.turned_on: dict[int, Any] = {}
@@ -296,13 +296,13 @@ class Recorder(TorchDispatchMode):
         self.autocast = autocast_devices()
         if self.autocast:
             self.casts.before(self, args, kwargs)
-        self.relies_on = set(ATTENTION_SETTINGS) if fn in ATTENTION else set()
+        self.relies_on = dict.fromkeys(ATTENTION_SETTINGS if fn in ATTENTION else ())
         if fn is F.scaled_dot_product_attention:
             check_mask(*args, **kwargs)
         if CURRENT_DEVICE is not None and (
             fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values())))
         ):
-            self.relies_on.add(CURRENT_DEVICE)
+            self.relies_on[CURRENT_DEVICE] = None
         given = list(fakes_in((args, kwargs))) if torch.is_grad_enabled() else []
         wanted = any(f.requires_grad for f in given)
         if wanted and any(map(is_inference, given)):  # autograd refuses to save them
@@ -549,7 +549,7 @@ class Recorder(TorchDispatchMode):
         if torch.get_default_dtype() is not self.default_dtype:
             args, kwargs = self._with_dtype(func, args, kwargs)
         if names_no_index(kwargs.get("device")):
-            self.relies_on.add(CURRENT_DEVICE)
+            self.relies_on[CURRENT_DEVICE] = None
             kwargs = {**kwargs, "device": torch.device("cuda", torch.cuda.current_device())}
         if has_symbols(args) or has_symbols(kwargs.values()):
             guard_ranges(func, args, kwargs)
@@ -665,7 +665,7 @@ class Recorder(TorchDispatchMode):
     def new_constant(self, tensor: torch.Tensor) -> Fake:
         """A tensor made from Python numbers: kept in the graph module, copied afresh in every call."""
         if tensor.device.type == "cuda":
-            self.relies_on.add(CURRENT_DEVICE)
+            self.relies_on[CURRENT_DEVICE] = None
         name = f"constant_{len(self.constants._buffers)}"
         self.constants.register_buffer(name, tensor)
         node = self.graph.get_attr(name)

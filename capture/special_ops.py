@@ -102,7 +102,7 @@ def _record_empty(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     )
     made = recorder.pure(func, args, kwargs)
     for tells in settings:
-        recorder.relies_on.add(tells)
+        recorder.relies_on[tells] = None
         if not tells():
             return made
     dtype = made.dtype

@@ -8,7 +8,7 @@ make a cycle is one AND.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, KeysView
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ class Group:
     position: int  # of its last member in the original program
     step: Step | None
     stores: list[Store]
-    reads: set[Buffer]
+    reads: KeysView[Buffer]  # in a definite order: kernels are merged in that of their readers
     names: list[str] = field(default_factory=list)
     origin: list[str] = field(default_factory=list)
     values: dict[Buffer, Store] = field(
@@ -36,7 +36,7 @@ class Group:
 
     def refresh(self) -> None:
         """Set `reads` after `stores` have changed."""
-        self.reads = set(read_by(self.stores))
+        self.reads = read_by(self.stores).keys()
 
     @property
     def scatter(self) -> Store | None:
@@ -66,11 +66,12 @@ class Graph:
         direct: dict[int, set[int]] = {}
         for number, step in enumerate(steps):
             stores = list(step.stores) if isinstance(step, Kernel) else []
-            group = Group(number, number, None if stores else step, stores, set(reads_of(step)))
+            reads = dict.fromkeys(reads_of(step)).keys()
+            group = Group(number, number, None if stores else step, stores, reads)
             if isinstance(step, Kernel):
                 group.names = [step.name]
             elif isinstance(step, Extern) and is_mutating(step.target):
-                self.mutated |= group.reads
+                self.mutated.update(group.reads)
             if not isinstance(step, Check):
                 group.origin = list(step.origin)
             if (scatter := group.scatter) is not None:

@@ -61,3 +61,9 @@ def test_order_among_merged_groups(seed):
         graph.merge(graph.groups[x], graph.groups[y], [])
         into[x] = (into[x] | into[y]) - {x, y}
         into = [{x if m == y else m for m in own} - {k} for k, own in enumerate(into)]
+
+
+def test_what_is_read_is_in_the_order_of_the_program():
+    """Kernels are merged in that order; where buffers lie in memory must not decide, since kernels are kept by their text."""
+    program = calls([set()] * 12 + [set(range(12))])
+    assert [b.name for b in Graph(program).readers] == [f"b{k}" for k in range(12)]

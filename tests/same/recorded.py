@@ -27,7 +27,7 @@ OWN = [
     (re.compile(re.escape(f"{ROOT}{os.sep}")), ""),
     (re.compile(r"0x[0-9a-f]{6,}"), "ADDRESS"),
     (re.compile(r"\b[0-9.]+ (?:s|ms|us)\b"), "TIME"),
-    (re.compile(r"\b\d{12,}\b"), "NUMBER"),  # identities of objects
+    (re.compile(r"\b\d{12,}\b|\b\d{10}\.\d+"), "NUMBER"),  # identities of objects, times
 ]
 
 
