@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.mutants.tree import ROOT, build, importing, link_package
+from tests.mutants.tree import ROOT, Tree, build, importing, link_package
 
 SHOWN = 60  # lines of what differs
 
@@ -24,12 +24,12 @@ def copy_of(commit: str, folder: Path) -> Path:
         sys.exit(f"{commit} is older than this gate; name a commit that has tests/same")
     print(f"building {commit}", file=sys.stderr)
     build(folder)
+    link_package(folder)
     return folder
 
 
 def record(tree: Path, folder: Path, rest: list[str]) -> None:
     """What is compiled by the tree, a file for each program."""
-    link_package(tree)
     command = [sys.executable, "-m", "tests.same.recorded", str(folder), *rest]
     # Texts of sets, which guards tell, hang on it.
     alike = {**importing(tree), "PYTHONHASHSEED": "0"}
@@ -45,9 +45,10 @@ def main() -> int:
         place = options.keep or Path(made)
         place.mkdir(parents=True, exist_ok=True)
         base = copy_of(options.base, Path(made) / "tree")
-        here = copy_of_files(Path(made) / "here")
+        here = Tree(Path(made) / "here")
+        here.fill()
         record(base, place / "before", rest)
-        record(here, place / "after", rest)
+        record(here.folder, place / "after", rest)
         differ = ["git", "diff", "--no-index", "--no-color", "before", "after"]
         found = subprocess.run(differ, cwd=place, capture_output=True, text=True).stdout
     lines = found.splitlines()
@@ -55,20 +56,6 @@ def main() -> int:
     files = sum(line.startswith("diff ") for line in lines)
     print(f"{files} programs are compiled otherwise than at {options.base}")
     return files > 0
-
-
-def copy_of_files(folder: Path) -> Path:
-    """The working tree as it is, built."""
-    folder.mkdir()
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes((ROOT / name).read_bytes())
-    print("building the working tree", file=sys.stderr)
-    build(folder)
-    return folder
 
 
 if __name__ == "__main__":
