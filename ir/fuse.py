@@ -44,6 +44,7 @@ MANY_BUFFERS = 48
 # Scheduling and compiling a kernel takes time that grows faster than the kernel: a program of any length becomes kernels of some length.
 MANY_OPS = 1500
 MANY_REDUCTIONS = 24
+MANY_LOADS = 16  # in one store; more only where they are not multiplied by inlining
 NEIGHBOURS = 16  # readers of one tensor that a kernel is compared with
 
 
@@ -161,6 +162,8 @@ def _joined(graph: Graph, producer: Group, consumer: Group) -> list[Store] | Non
     ]
     moved = {id(s): _inlined(s, values) for s in [*consumer.stores, *consumer.values.values()]}
     stores += [moved[id(s)] for s in consumer.stores]
+    if any(_multiplies(values, s, moved[id(s)]) for s in consumer.stores):
+        return None
     if not _safe(stores) or (consumer.scatter is not None and not scatters_alone(stores)):
         return None
     consumer.values = {b: moved[id(s)] for b, s in consumer.values.items()}
@@ -175,6 +178,20 @@ def _too_large(a: Group, b: Group) -> bool:
         or sum(c.ops for c in costs) > MANY_OPS
         or sum(c.n_reductions for c in costs) > MANY_REDUCTIONS
     )
+
+
+def _multiplies(values: dict[Buffer, Store], store: Store, inlined: Store) -> bool:
+    """Whether `inlined`, which is `store` with `values` in place of its loads, loads from many more places than all of them.
+
+    A chain of steps each of which uses the one before at two places doubles with every step.
+    """
+    before = [store, *values.values()]
+    most = sum(_n_loads(s) for s in before)
+    return _n_loads(inlined) > max(most, MANY_LOADS)
+
+
+def _n_loads(store: Store) -> int:
+    return sum(1 for _ in loads([store.value]))
 
 
 def _inlined(store: Store, values: dict[Buffer, Store]) -> Store:
@@ -313,6 +330,12 @@ def _try_recompute(graph: Graph, group: Group, store: Store) -> None:
     values = {store.buffer: store}
     changed = {r.number: [_inlined(s, values) for s in r.stores] for r in readers}
     if not all(_safe(stores) for stores in changed.values()):
+        return
+    if any(
+        _multiplies(values, s, inlined)
+        for r in readers
+        for s, inlined in zip(r.stores, changed[r.number], strict=True)
+    ):
         return
     for r in readers:
         graph.replace_stores(r, changed[r.number])

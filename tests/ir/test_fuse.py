@@ -11,6 +11,7 @@ from frameloom.ir import interp
 from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import lower
 from frameloom.ir.program import Extern, Kernel
+from frameloom.ir.substitute import loads
 from frameloom.ir.verify import verify
 from tests.ir.helpers import assert_same, check, graph_of, kernels
 
@@ -230,6 +231,17 @@ def test_gathers_are_fused_and_checked():
         torch.randn(6, 4),
         torch.randint(0, 4, (6, 1)),
     )
+
+
+def test_what_is_used_at_two_places_in_each_step_is_not_computed_twice_as_often_with_each():
+    def jumps(x, places):
+        for row in places:
+            x = x + x[row]
+        return x
+
+    program = fused(jumps, torch.randn(50), torch.randint(0, 50, (12, 50)), count=None)
+    stores = [s for k in kernels(program) for s in k.stores]
+    assert sum(1 for s in stores for _ in loads([s.value])) < 12 * 16
 
 
 def test_indices_known_to_be_in_range_are_not_checked():
