@@ -352,7 +352,10 @@ class Writer(Ops):
 
     def _folded(self, f: Fold) -> str:
         """The value to fold, spread over the tile, with nothing behind its end."""
-        value = self.operand(f.value, f.value.dtype)
+        if self.value(f.value).literal:  # beside other literals alone it would be an int32
+            value = full(f.value.arg, f.value.dtype)
+        else:
+            value = self.operand(f.value, f.value.dtype)
         nothing = literal(identity(f.kind, f.value.dtype), f.value.dtype)
         inner = self.launch.inner
         assert inner is not None

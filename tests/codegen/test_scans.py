@@ -74,3 +74,27 @@ def test_kernels_become_machine_code(fn):
     sources = generate(made, H200)
     assert all("associative_scan" in s.text for s in sources)
     assert all(build(sources, 90))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [
+        (torch.int32, 1 << 30),
+        (torch.int32, 65536),
+        (torch.int64, (1 << 33) + 1),
+        (torch.int16, 30000),
+        (torch.uint8, 200),
+        (torch.float64, 0.1),
+        (torch.bfloat16, 3.0),
+    ],
+    ids=str,
+)
+def test_of_one_number_everywhere(dtype, number):
+    def folds(x):
+        same = torch.full_like(x, number)
+        return (
+            same.cumsum(1), same.cumprod(1), same.prod(1), same.sum(1), *same.cummax(1), *same.max(1),
+        )  # fmt: skip
+
+    check(folds, torch.ones(2, 4, dtype=dtype), rtol=1e-15 if dtype is torch.float64 else 0, atol=0)
+    check(folds, torch.ones(2, 5, dtype=dtype), rtol=1e-15 if dtype is torch.float64 else 0, atol=0)
