@@ -30,7 +30,7 @@ from frameloom.ir.lower.table import (
 from frameloom.ir.node import Axis, Node, axis, index
 from frameloom.ir.ops import Op
 from frameloom.ir.program import is_cuda
-from frameloom.ir.size import Size, largest
+from frameloom.ir.size import Size, largest, surely_positive
 from frameloom.ir.substitute import fold
 
 IDENTITY: dict[str, Number] = {"sum": 0, "prod": 1, "any": False, "all": True}
@@ -286,6 +286,10 @@ def _variance(
     if not over.count:
         return mean, mean  # not a number, whatever the correction
     deviation = value - mean
+    if wide is None and surely_positive(over.count) and not (whole and not is_cuda(call.device)):
+        # The mean of equal numbers may be another one, and their variance is zero: counted from the first one, the mean is exact.
+        shifted = value - element(x, _ends(x, over.at, folded, 0))
+        deviation = shifted - over.mean(shifted)
     correction = 1 if correction is None else correction
     if isinstance(over.count, Size):
         if correction != int(correction):
@@ -302,11 +306,17 @@ def _as_it_runs(call: Call, x: Ref, dims: Any, keepdim: bool, mean: Expr) -> Exp
     if is_cuda(call.device) or 0 in x.shape:
         return mean
     folded = dimensions(dims, x.ndim)
-    last = list(line(x.shape, folded, call.at(1), keepdim).at)
-    for d in folded:
-        last[d] = index_algebra.index(x.shape[d] - 1)
+    last = _ends(x, line(x.shape, folded, call.at(1), keepdim).at, folded, -1)
     lost = isinf(mean) & ~isinf(element(x, last))
     return where(lost, math.nan, mean)
+
+
+def _ends(x: Ref, at: Sequence[Node], folded: Sequence[int], end: int) -> list[Node]:
+    """The position of the first (0) or last (-1) element of those folded."""
+    found = list(at)
+    for d in folded:
+        found[d] = index_algebra.index(x.shape[d] - 1 if end else 0)
+    return found
 
 
 @lowering("aten.var.correction")

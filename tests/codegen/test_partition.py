@@ -29,6 +29,19 @@ def test_a_reduction_of_several_of_which_one_is_kept(name):
 
 
 @pytest.mark.parametrize("dynamic", [True, False])
+def test_deviations_of_equal_numbers(dynamic):
+    def program(x):
+        return x.std(), x.var(0), *torch.std_mean(x, 1)
+
+    with on_a_gpu():
+        jitted = jit(program, dynamic=dynamic)
+        for shape in ((3, 9), (2, 100), (2, 5000)):
+            deviation, *variances, mean = jitted(torch.full(shape, 0.1))
+            assert not deviation and not any(v.any() for v in variances)
+            torch.testing.assert_close(mean, torch.full(shape[:1], 0.1))
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
 def test_a_long_sum_of_one_number(dynamic):
     """What each chunk sums to does not depend on which chunk it is."""
 

@@ -298,6 +298,13 @@ def test_variances_of_large_numbers():
     compiled(lambda x: x.var(1), x * 1e-11)
 
 
+def test_variances_of_equal_numbers():
+    """Zero, as programs ask for that before they divide by it."""
+    for n in (9, 37, 100, 1000):
+        x = torch.full((4, n), 0.1, dtype=torch.float64)
+        compiled(lambda x: (x.var(1), x.std(0), *torch.std_mean(x, 1)), x, atol=0)
+
+
 def test_means_beside_variances_of_infinities():
     """They follow the elements: what comes behind an infinite one makes it no number."""
     x = torch.ones(4, 9)
