@@ -123,6 +123,11 @@ def test_writes_that_eager_refuses():
     captured(lambda x, out: torch.gather(x, 0, torch.zeros(1, 1).long(), out=out), X, torch.zeros(1, 1).double())  # fmt: skip
 
 
+def test_a_number_to_write_to():
+    captured(lambda x: torch.mul(x, x, out=1.5), torch.tensor(3))
+    captured(lambda x: torch.mul(x, x, out=False), torch.tensor(3))
+
+
 def test_writes_between_parts_of_a_tensor():
     whole(lambda x: x[0].add_(x[1]), X)
     whole(lambda x: x[:, 0].add_(x[:, 1]), X)
