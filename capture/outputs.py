@@ -219,6 +219,9 @@ def told_views(outputs: Sequence[Fake], made_alike: Collection[int]) -> frozense
     found = set()
     for n, f in enumerate(outputs):
         if not _is_told(f):
+            # What is cut from another result is no base of that one (detached.py).
+            if _is_cut(f) and count[id(f.memory)] > 1:
+                found.add(n)
             continue
         line = [g.view_of for g in _line(f, _base(f))[1:]]
         unseen = all(v.piece is not None or not v.grad for v in line)
@@ -230,6 +233,13 @@ def told_views(outputs: Sequence[Fake], made_alike: Collection[int]) -> frozense
 def _is_told(fake: Fake) -> bool:
     view = fake.view_of
     return view is not None and view.told and view.func is not DETACH and not fake.memory.inference
+
+
+def _is_cut(fake: Fake) -> bool:
+    view = fake.view_of
+    return (
+        view is not None and (view.func is DETACH or not view.counts) and not fake.memory.inference
+    )
 
 
 def _base(fake: Fake) -> Fake:
