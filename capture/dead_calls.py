@@ -63,10 +63,11 @@ READ_NO_ELEMENTS: dict[Any, Callable[[torch.fx.Node], bool]] = {
 def is_unread(node: torch.fx.Node, unread: Collection[torch.fx.Node]) -> bool:
     """Whether the backend leaves it out, as nobody reads its elements.  `unread`: the later nodes of which that is so."""
     for user in node.users:
-        if user not in unread:
-            of = READ_NO_ELEMENTS.get(user.target)
-            if (of is None or not of(node)) and not has_no_elements(user):
-                return False
+        if user in unread or has_no_elements(user):
+            continue
+        of = READ_NO_ELEMENTS.get(user.target)
+        if of is None or not of(node):
+            return False
     return True
 
 

@@ -29,6 +29,8 @@ RAISED = (
 
 def is_caught(frame: Frame | None) -> bool:
     """Whether the program would handle an exception raised in that frame, or do something on its way."""
+    while frame is not None and frame.at.handler is None:  # most often all of them
+        frame = frame.parent
     return any(_meets_code(*met) for met in _handlers(frame))
 
 

@@ -16,12 +16,12 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.aten_op import fakes_in, may_raise
+from frameloom.capture.fake import Fake
 from frameloom.capture.functional import is_inference
 from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break, Skip
 
 if TYPE_CHECKING:
-    from frameloom.capture.fake import Fake
     from frameloom.capture.frame import FrameState
     from frameloom.capture.graph import CapturedGraph
     from frameloom.capture.tracer import Tracer
@@ -40,6 +40,8 @@ def has_leaf_behind(fake: Fake) -> bool:
 
 def check_given_leaves(t: Tracer, result: Any) -> None:
     """A view that is made without gradients says of itself what its base does.  That is the input that it is a view of, unless that is a view itself."""
+    if type(result) is Fake and result.memory.input is None:
+        return  # most often
     for fake in fakes_in((result,)):
         given = fake.memory.input
         if given is None or not fake.requires_grad or not has_leaf_behind(fake):

@@ -91,11 +91,22 @@ class _Arguments:
         self.given: list[Any] = []  # Fakes and symbols
         self.place: dict[int, int] = {}
         tokens = [self.token(a) for a in args]
-        named = [(k, self.token(v)) for k, v in kwargs.items()]
-        self.key = (fn, *tokens, *named, torch.is_grad_enabled())
+        if kwargs:
+            tokens += [(k, self.token(v)) for k, v in kwargs.items()]
+        self.key = (fn, *tokens, torch.is_grad_enabled())
+        # Before the call, once it is made (`watch`):
+        self.shares = False
+        self.versions: list[int] = []  # how often each tensor was written
+
+    def watch(self) -> None:
+        """The call is made, which may change how its tensors lie and count their writes."""
+        self.shares = self.share()
+        self.versions = [a._version for a in self.given if type(a) is Fake]
+
+    def share(self) -> bool:
+        """Whether two of its tensors have their memory in common."""
         fakes = [a for a in self.given if type(a) is Fake]
-        self.shares = len({id(a.memory) for a in fakes}) < len(fakes)
-        self.versions = [a._version for a in fakes]
+        return len({id(a.memory) for a in fakes}) < len(fakes)
 
     def token(self, a: Any) -> Hashable:
         cls = type(a)
@@ -169,7 +180,7 @@ class Calls:
     def again(self, given: _Arguments) -> tuple[Any] | None:
         """The result of a call that was kept, now recorded."""
         script = self._scripts.get(given.key)
-        if script is None or (given.shares and script.writes):
+        if script is None or (script.writes and given.share()):
             return None
         recorder, fakes = self.recorder, given.given
         news = [Fake(new.meta, new.device) for new in script.news]

@@ -20,8 +20,8 @@ MUTANTS = [
     Mutant(
         "gradient_mode_of_a_recorded_call",
         "capture/recorded_calls.py",
-        "self.key = (fn, *tokens, *named, torch.is_grad_enabled())",
-        "self.key = (fn, *tokens, *named)",
+        "self.key = (fn, *tokens, torch.is_grad_enabled())",
+        "self.key = (fn, *tokens)",
         "a call without gradient mode is written down like the same one with it",
     ),
     Mutant(
