@@ -252,7 +252,7 @@ class Joint:
             leading=tuple(map(self._leading, wanted, ends, itertools.repeat(reached_from))),
             saving=self.histories.saving,
             between=between,
-            noticed=self._noticed(order, saved, _passes_reading(forward, readers, again)),
+            noticed=self._noticed(order, regions, saved, _passes_reading(forward, readers, again)),
             turns_on=not torch.is_grad_enabled(),
             with_functions=whole,
             unwatched=frozenset(
@@ -356,20 +356,27 @@ class Joint:
         return choose(question, recorder.budget)
 
     def _noticed(
-        self, order: Sequence[Node], saved: Collection[Node], passes: Mapping[Node, set[int]]
+        self,
+        order: Sequence[Node],
+        regions: Regions,
+        saved: Collection[Node],
+        passes: Mapping[Node, set[int]],
     ) -> tuple[Noticed, ...]:
         """What autograd itself would save for passes from tangents in which the backward graph reads nothing of it.
 
         `passes`: by what is saved, those that read it."""
-        if self.recorder.budget is not None or any(REGION in n.meta for n in order):
+        if self.recorder.budget is not None:
             return ()  # eager saves less, too
+        wanted = self.histories.saved
+        if any(REGION in n.meta for n in order):
+            wanted = regions.arguments(wanted)
         results = {f.memory: n for n, f in reversed([*enumerate(self.results)])}
         held: dict[int, set[int]] = {}
         for n in saved:
             if n not in self.copied:
                 held.setdefault(id(memory_of(n)), set()).update(passes.get(n, ()))
         found = []
-        for memory, tangents in self.histories.saved.items():
+        for memory, tangents in wanted.items():
             number = results.get(memory) if memory.input is None else memory.input
             unread = tangents.difference(held.get(id(memory), ()))
             if number is not None and unread:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,16 @@ class Regions:
         ends = [0, *(n for s in stretches for n in (s.first, s.end)), NO_END]
         for first, end in zip(ends[::2], ends[1::2], strict=True):
             self.outside |= histories.saved_between(first, end)
+
+    def arguments(self, saved: Mapping[Any, set[int]]) -> dict[Any, set[int]]:
+        """The memories of their arguments, which eager saves to compute them again, and the passes that do so.  `saved`: by what eager saves
+        anywhere, the passes that read it."""
+        found: dict[Any, set[int]] = {}
+        for stretch, own in self.inside.items():
+            passes = set().union(*(p for memory, p in saved.items() if id(memory) in own))
+            for memory, _ in stretch.arguments:
+                found.setdefault(memory, set()).update(passes)
+        return found
 
     def results(self, nodes: Iterable[Node]) -> set[Node]:
         """Of the results of regions, those that eager saves for the rest of the program, and does not compute again for it."""

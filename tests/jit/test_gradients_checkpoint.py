@@ -545,6 +545,27 @@ def test_a_view_made_in_inference_mode_whose_base_is_changed():
     assert seen(frameloom.jit(fn)) == seen(fn)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("change", ["elements", "shape", "nothing"])
+@pytest.mark.parametrize("made", [lambda x: x * 2, lambda x: (x * 2).add_(1), lambda x: (x * 2)[1:].add_(1)])  # fmt: skip
+def test_an_argument_of_a_region_that_is_a_result_and_changed_behind_the_call(made, change, form):
+    def fn(x):
+        y = made(x)
+        return y, checkpoint(lambda y: (y * 1.5).tanh(), y, use_reentrant=form)
+
+    def program(jit):
+        x = leaf(3)
+        y, out = jit(fn)(x)
+        with torch.no_grad():
+            if change == "elements":
+                y.mul_(2)
+            elif change == "shape":
+                y.unsqueeze_(0)
+        return caught(lambda: out.sum().backward()) is not None, x.grad
+
+    same_training(program, plain=None)
+
+
 @pytest.mark.parametrize("read", ["the result", "a gradient"])
 def test_an_argument_of_a_region_that_the_call_changes(read):
     def fn(x):
