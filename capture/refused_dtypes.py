@@ -27,6 +27,17 @@ def _of_halves(x: torch.Tensor) -> bool:
     return x.dtype in (torch.float16, torch.bfloat16)
 
 
+@functools.cache
+def _has_no_trace(dtype: torch.dtype) -> bool:
+    """Whether the CPU's kernel refuses it: bools, and in older PyTorch floats of 16 bits."""
+    try:
+        with torch._C._DisableTorchDispatch():
+            aten.trace.default(torch.ones(1, 1, dtype=dtype, device="cpu"))
+    except (RuntimeError, NotImplementedError):
+        return True
+    return False
+
+
 # What only the kernels of GPUs refuse.
 REFUSED_ON_GPU: dict[Any, Callable[[torch.Tensor], bool]] = {
     **{
@@ -86,7 +97,7 @@ REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
     aten.im2col.default: lambda x: (
         not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
     ),
-    aten.trace.default: lambda x: x.dtype is torch.bool and x.device.type == "cpu",
+    aten.trace.default: lambda x: x.device.type == "cpu" and _has_no_trace(x.dtype),
     **{
         getattr(aten, f"reflection_pad{n}d").default: lambda x: x.dtype is torch.bool
         for n in (1, 2, 3)

@@ -123,6 +123,11 @@ def test_writes_that_eager_refuses():
     captured(lambda x, out: torch.gather(x, 0, torch.zeros(1, 1).long(), out=out), X, torch.zeros(1, 1).double())  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.bool, torch.int8], ids=str)
+def test_a_trace_of_what_not_every_version_takes(dtype):
+    captured(lambda x: x.trace(), X.to(dtype))
+
+
 def test_a_number_to_write_to():
     captured(lambda x: torch.mul(x, x, out=1.5), torch.tensor(3))
     captured(lambda x: torch.mul(x, x, out=False), torch.tensor(3))
