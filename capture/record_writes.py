@@ -48,9 +48,8 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
             if isinstance(value, list | tuple):
                 listed.extend(value)
             targets.extend(value if isinstance(value, list | tuple) else [value])
-    if not all(
-        isinstance(t, Fake) for t in targets
-    ):  # PyTorch makes a tensor of a number, for `out`, too
+    # PyTorch makes a tensor of a number, of one given as `out`, too.
+    if not all(isinstance(t, Fake) for t in targets):
         raise Break("unsupported_op", f"{func} into a number")
     if isinstance(args[0], list | tuple) and one_needs_another(args, kwargs):
         for k in range(len(args[0])):

@@ -94,12 +94,12 @@ class _Arguments:
         if kwargs:
             tokens += [(k, self.token(v)) for k, v in kwargs.items()]
         self.key = (fn, *tokens, torch.is_grad_enabled())
-        # Before the call, once it is made (`watch`):
-        self.shares = False
+        # As they were before the call, which `watch` notes.
+        self.shares = False  # whether two tensors have their memory in common
         self.versions: list[int] = []  # how often each tensor was written
 
     def watch(self) -> None:
-        """The call is made, which may change how its tensors lie and count their writes."""
+        """Note what the call, which is made now, may change."""
         self.shares = self.share()
         self.versions = [a._version for a in self.given if type(a) is Fake]
 
