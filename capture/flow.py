@@ -1,4 +1,4 @@
-"""Which gradients of results the nodes of a backward graph get something from.
+"""What flows to the nodes of a backward graph: from which gradients of results, and which passes read a node.
 
 Mostly what a node reads tells.  But a Function of the program with several results gets zeros for gradients that are missing, and gives what it likes wherever one of
 them is there; and zeros that stand for a gradient that nothing gives are read from nowhere.  There autograd's node tells that made the graph's.
@@ -6,10 +6,13 @@ them is there; and zeros that stand for a gradient that nothing gives are read f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch.fx
+
+from frameloom.capture.graph import behind
+from frameloom.capture.random_again import operands_of
 
 if TYPE_CHECKING:
     from frameloom.capture.history import Histories
@@ -52,3 +55,34 @@ def reach(
             if (a := instead.get(a, a)) in found:
                 found.setdefault(n, set()).update(found[a])
     return found
+
+
+def readers_in(
+    later: Iterable[Node], ends: Collection[Node], passes: Mapping[Node, set[int]], count: int
+) -> dict[Node, set[int]]:
+    """By what is read: in the passes from which of `count` tangents `later`, in order, reads it."""
+    found: dict[Node, set[int]] = {e: set(range(count)) for e in ends}
+    for n in reversed([*later]):
+        # What depends on no tangent is computed for what reads it.
+        own = passes.get(n) or found.get(n, ())
+        for a in operands_of(n):
+            found.setdefault(a, set()).update(own)
+    return found
+
+
+def passes_reading(
+    forward: Sequence[Node], readers: Mapping[Node, set[int]], again: Collection[Node]
+) -> dict[Node, set[int]]:
+    """By node of the forward graph: the passes that read it, or compute one of `again` from it."""
+    found = {n: set(readers.get(n, ())) for n in forward}
+    for n in reversed(forward):
+        if n in again:
+            for a in operands_of(n):
+                found.setdefault(a, set()).update(found[n])
+    return found
+
+
+def needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:
+    """The nodes that `ends` depend on, in order."""
+    seen = behind(ends, operands_of)
+    return [n for n in graph.nodes if n in seen]

@@ -8,7 +8,6 @@ The one long graph is cut in two: the forward graph returns what the backward gr
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +18,24 @@ from frameloom.capture.autograd_functions import with_functions
 from frameloom.capture.carried import Carried, SizeNodes, is_size, symbols_in
 from frameloom.capture.chain_trials import storage_of
 from frameloom.capture.fake import Fake
-from frameloom.capture.flow import TOTAL, note_leading, reach
+from frameloom.capture.flow import (
+    FROM,
+    TOTAL,
+    needed,
+    note_leading,
+    passes_reading,
+    reach,
+    readers_in,
+)
 from frameloom.capture.functional import current
-from frameloom.capture.graph import READ_AS, Backward, Layout, Noticed, ViewOutput, behind
+from frameloom.capture.graph import READ_AS, Backward, Layout, Noticed, ViewOutput
 from frameloom.capture.history import Histories, without_autocast
 from frameloom.capture.leaves import real_is_leaf
 from frameloom.capture.normalized import renormalize
 from frameloom.capture.outputs import Outputs, has_history
 from frameloom.capture.random_again import (
     STATE,
-    copied_again,
+    copy_with,
     forget_state,
     may_be_drawn_again,
     note_state,
@@ -172,9 +179,10 @@ class Joint:
         drawn = self._drawn()
         wanted, ends = self._as_ready(wanted, ends)
         renormalize(recorder, self._later(), results)
+        ends = [*map(self._as_the_leaf, wanted, ends)]
         regions = Regions(recorder.graph, self.histories)
         later = self._later()  # with the views that are made again for a gradient that was written
-        order = _needed(recorder.graph, ends)
+        order = needed(recorder.graph, ends)
         forward = [n for n in order if n not in later and not is_size(n)]
         read = {a for n in order if n in later for a in operands_of(n) if not is_size(a)} | set(
             ends
@@ -182,7 +190,7 @@ class Joint:
         seeds = [s.node for s in self.seeds]
         reached_from = reach(order, seeds)
         between = self._note_totals(order, reached_from)
-        readers = _readers([n for n in order if n in later], ends, reached_from, len(self.seeds))
+        readers = readers_in([n for n in order if n in later], ends, reached_from, len(self.seeds))
         saved = self._saved(forward, read - later, kept, regions.results(forward), readers)
         if not saved.isdisjoint(regions.copies.values()):
             # Neither kept nor made again: a result of another region, found in a closure.
@@ -220,9 +228,9 @@ class Joint:
         copies.update({n: sizes.node(n.meta["val"]) for n in order if is_size(n)})
         for n in order:
             if n in later:
-                _copy_with(graph, n, again, copies)
+                copy_with(graph, n, again, copies)
         for n in ends:
-            _copy_with(graph, n, again, copies)
+            copy_with(graph, n, again, copies)
         graph.output(tuple(copies[e] for e in ends))
         whole = None
         if recorder.functions:
@@ -252,7 +260,7 @@ class Joint:
             leading=tuple(map(self._leading, wanted, ends, itertools.repeat(reached_from))),
             saving=self.histories.saving,
             between=between,
-            noticed=self._noticed(order, regions, saved, _passes_reading(forward, readers, again)),
+            noticed=self._noticed(order, regions, saved, passes_reading(forward, readers, again)),
             turns_on=not torch.is_grad_enabled(),
             with_functions=whole,
             unwatched=frozenset(
@@ -316,6 +324,29 @@ class Joint:
         others = [p for p in pairs if p not in leaves]
         ordered = handed_over(leaves, others)
         return [k for k, _ in ordered], [e for _, e in ordered]
+
+    def _as_the_leaf(self, wanted: int, end: Node) -> Node:
+        """Autograd copies a gradient that a node is still to read, too, into the leaf's layout: another one, where sizes are 1."""
+        _, real, fake = self.recorder.inputs[self.inputs[wanted]]
+        if 1 not in fake.shape or not real_is_leaf(real) or not is_dense(fake):
+            return end
+        if fake.stride() == end.meta["val"].stride():
+            return end
+        when = self.histories.ready.get(id(fake))
+        # Those that were made before the node that hands it over run after it.
+        if when is None or all(n.meta.get(FROM, -when[0]) >= -when[0] for n in end.users):
+            return end
+        return self._laid_out(self._copy(end), fake)
+
+    def _laid_out(self, n: Node, like: Fake) -> Node:
+        graph = self.recorder.graph
+        layout = torch.fx.node.map_aggregate(
+            (tuple(like.shape), like.stride()), self.recorder.node_of
+        )
+        view = graph.create_node("call_function", torch.ops.aten.as_strided.default, (n, *layout))
+        meta = empty_strided(like.shape, like.stride(), like.dtype)
+        view.meta.update(n.meta, val=Fake(meta, like.device))
+        return view
 
     def _saved(
         self,
@@ -453,31 +484,6 @@ class Joint:
         )
 
 
-def _readers(
-    later: Iterable[Node], ends: Collection[Node], passes: Mapping[Node, set[int]], count: int
-) -> dict[Node, set[int]]:
-    """By what is read: in the passes from which of `count` tangents `later`, in order, reads it."""
-    found: dict[Node, set[int]] = {e: set(range(count)) for e in ends}
-    for n in reversed([*later]):
-        # What depends on no tangent is computed for what reads it.
-        own = passes.get(n) or found.get(n, ())
-        for a in operands_of(n):
-            found.setdefault(a, set()).update(own)
-    return found
-
-
-def _passes_reading(
-    forward: Sequence[Node], readers: Mapping[Node, set[int]], again: Collection[Node]
-) -> dict[Node, set[int]]:
-    """By node of the forward graph: the passes that read it, or compute one of `again` from it."""
-    found = {n: set(readers.get(n, ())) for n in forward}
-    for n in reversed(forward):
-        if n in again:
-            for a in operands_of(n):
-                found.setdefault(a, set()).update(found[n])
-    return found
-
-
 def _is_repeated(node: Node) -> bool:
     """Whether elements share memory, which no copy does."""
     value = node.meta.get("val")
@@ -488,31 +494,3 @@ def _given_to(nodes: Iterable[Node]) -> set[Node]:
     """The inputs that they read, or views of."""
     given = (viewed(a) for n in nodes for a in n.all_input_nodes)
     return {a for a in given if a.op == "placeholder"}
-
-
-def _copy_with(
-    graph: torch.fx.Graph, node: Node, again: set[Node], copies: dict[Node, Node]
-) -> None:
-    """Copy it, after what it needs of the nodes that are computed again: as late as possible, so that it is not there for long."""
-    stack = [node]
-    while stack:
-        n = stack[-1]
-        operands = n.all_input_nodes if _with_its_parent(n, again) else operands_of(n)
-        missing = [a for a in operands if a not in copies and a in again]
-        if missing and n not in copies:
-            stack += reversed(missing)
-            continue
-        stack.pop()
-        if n not in copies:
-            copies[n] = copied_again(graph, n, copies)
-
-
-def _with_its_parent(n: Node, again: set[Node]) -> bool:
-    """Whether it is a part of what is computed again anyway."""
-    return n.target is operator.getitem and n.args[0] in again
-
-
-def _needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:
-    """The nodes that `ends` depend on, in order."""
-    seen = behind(ends, operands_of)
-    return [n for n in graph.nodes if n in seen]

@@ -102,6 +102,28 @@ def copied_again(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) ->
     return made
 
 
+def copy_with(
+    graph: torch.fx.Graph, node: Node, again: set[Node], copies: dict[Node, Node]
+) -> None:
+    """Copy it, after what it needs of the nodes that are computed again: as late as possible, so that it is not there for long."""
+    stack = [node]
+    while stack:
+        n = stack[-1]
+        operands = n.all_input_nodes if _with_its_parent(n, again) else operands_of(n)
+        missing = [a for a in operands if a not in copies and a in again]
+        if missing and n not in copies:
+            stack += reversed(missing)
+            continue
+        stack.pop()
+        if n not in copies:
+            copies[n] = copied_again(graph, n, copies)
+
+
+def _with_its_parent(n: Node, again: set[Node]) -> bool:
+    """Whether it is a part of what is computed again anyway."""
+    return n.target is operator.getitem and n.args[0] in again
+
+
 def _drawn_again(graph: torch.fx.Graph, node: Node, operand: Callable[[Node], Node]) -> Node:
     given = {name: a for name, a in node.kwargs.items() if name != "generator"}
     args, kwargs = torch.fx.node.map_arg((node.args, given), operand)

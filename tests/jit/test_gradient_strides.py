@@ -189,3 +189,38 @@ def test_gradients_that_autograd_adds_to_others(name):
         return found
 
     same_training(program, plain=None)
+
+
+HANDED_ON = {
+    "before": lambda x, y: (x * 3 + y) * 1.5,
+    "behind": lambda x, y: (y * 3 + x) * 1.5,
+    "both leaves": lambda x, y: (x + y) * 1.5,
+    "scaled": lambda x, y: torch.add(y, x, alpha=2) * 1.5,
+    "scaled before": lambda x, y: torch.add(y + 3, x, alpha=2) * 1.5,
+    "twice": lambda x, y: (x * 3 + y) * 1.5 + y,
+    "as it comes": lambda x, y: x * 3 + y,
+    "two results": lambda x, y: (x * 3 + y, x + 5),
+    "as a view": lambda x, y: (x.sin() + y.t()).exp(),
+    "expanded": lambda x, y: (x.sin() + y.expand(1, 1, 3)).exp(),
+    "by another": lambda x, y: (x * 3 + (y + 0)) * 1.5,
+}
+
+
+@pytest.mark.parametrize("name", HANDED_ON)
+def test_gradients_that_other_nodes_are_still_to_read(name):
+    """A leaf takes a gradient that nobody else holds, and copies another one into its own layout."""
+
+    def program(jit):
+        f = jit(HANDED_ON[name])
+        found = []
+        for sizes in (1, 1), (1, 3), (3, 1):
+            for given in False, True:
+                x, y = (torch.rand(3, 4, 5)[:n, :m, 0].detach() for n, m in (sizes, sizes))
+                results = f(x.requires_grad_(), y.requires_grad_())
+                results = results if isinstance(results, tuple) else (results,)
+                tangents = [torch.ones(r.shape) if given else None for r in results]
+                torch.autograd.backward([r if given else r.sum() for r in results], tangents)
+                found += x.grad, y.grad
+        return found
+
+    same_training(program, plain=None)
