@@ -227,4 +227,7 @@ def element_bytes(n: Node) -> int:
         return 1  # computed in 32 bits, or only an address
     if n.op is Op.LOAD and n.dtype is DType.BOOL:
         return 1
-    return 1 if n.dtype is DType.BOOL else n.dtype.bytes
+    if n.dtype is DType.BOOL:
+        # Masks of positions are made in 32 bits: narrowed from several registers, they take g++ seconds.
+        return 4 if any(is_index(s) for s in n.srcs) else 1
+    return n.dtype.bytes
