@@ -100,10 +100,10 @@ class _Arguments:
 
     def watch(self) -> None:
         """Note what the call, which is made now, may change."""
-        self.shares = self.share()
+        self.shares = self.has_common_memory()
         self.versions = [a._version for a in self.given if type(a) is Fake]
 
-    def share(self) -> bool:
+    def has_common_memory(self) -> bool:
         """Whether two of its tensors have their memory in common."""
         fakes = [a for a in self.given if type(a) is Fake]
         return len({id(a.memory) for a in fakes}) < len(fakes)
@@ -180,7 +180,7 @@ class Calls:
     def again(self, given: _Arguments) -> tuple[Any] | None:
         """The result of a call that was kept, now recorded."""
         script = self._scripts.get(given.key)
-        if script is None or (script.writes and given.share()):
+        if script is None or (script.writes and given.has_common_memory()):
             return None
         recorder, fakes = self.recorder, given.given
         news = [Fake(new.meta, new.device) for new in script.news]

@@ -27,12 +27,22 @@ def _of_halves(x: torch.Tensor) -> bool:
     return x.dtype in (torch.float16, torch.bfloat16)
 
 
-@functools.cache
-def _has_no_trace(dtype: torch.dtype) -> bool:
-    """Whether the CPU's kernel refuses it: bools, and in older PyTorch floats of 16 bits."""
+@functools.lru_cache(None, typed=True)
+def _kernel_refuses(func: Any, *args: Any) -> bool:
+    """Whether the CPU's kernel refuses one number of each dtype; a tuple of a dtype stands for a list of such a tensor.
+
+    Versions of PyTorch differ in what it says of bools, floats of 16 bits and several dtypes."""
+
+    def one(dtype: torch.dtype) -> torch.Tensor:
+        return torch.ones(1, 1, dtype=dtype, device="cpu")
+
+    given = [
+        [one(*a)] if isinstance(a, tuple) else one(a) if isinstance(a, torch.dtype) else a
+        for a in args
+    ]
     try:
-        with torch._C._DisableTorchDispatch():
-            aten.trace.default(torch.ones(1, 1, dtype=dtype, device="cpu"))
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            func(*given)
     except (RuntimeError, NotImplementedError):
         return True
     return False
@@ -97,7 +107,9 @@ REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
     aten.im2col.default: lambda x: (
         not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
     ),
-    aten.trace.default: lambda x: x.device.type == "cpu" and _has_no_trace(x.dtype),
+    aten.trace.default: lambda x: (
+        x.device.type == "cpu" and _kernel_refuses(aten.trace.default, x.dtype)
+    ),
     **{
         getattr(aten, f"reflection_pad{n}d").default: lambda x: x.dtype is torch.bool
         for n in (1, 2, 3)
@@ -214,16 +226,11 @@ def _resizes_nothing(x: torch.Tensor, size: Any = None, *rest: Any, **options: A
     return _is_empty(x.shape) or _is_empty(size)
 
 
-@functools.cache
-def _mse_converts() -> bool:
-    """Whether the derivative takes operands of several dtypes, which older PyTorch refuses."""
-    x, y = (torch.zeros(1, dtype=d, device="cpu") for d in (torch.float32, torch.float64))
-    try:
-        with torch._C._DisableTorchDispatch():
-            aten.mse_loss_backward.default(y, x, y, 0)
-    except RuntimeError:
-        return False
-    return True
+def _does_not_convert(gradient: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *rest: Any) -> bool:
+    """Older PyTorch computes no derivative of operands of several dtypes."""
+    return _of_several_dtypes(gradient, x, y) and _kernel_refuses(
+        aten.mse_loss_backward.default, torch.float64, torch.float32, torch.float64, 0
+    )
 
 
 # What kernels refuse, or warn of, of other arguments where the meta kernel takes any.
@@ -263,7 +270,7 @@ REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     aten.binary_cross_entropy: lambda x, target, *rest: _of_several_dtypes(x, target),
     aten.binary_cross_entropy_backward: lambda *args: _of_several_dtypes(*args[:3]),
     aten.huber_loss_backward: _of_several_dtypes,
-    aten.mse_loss_backward: lambda *args: _of_several_dtypes(*args[:3]) and not _mse_converts(),
+    aten.mse_loss_backward: _does_not_convert,
     aten.mv: _of_several_dtypes,
     aten.native_layer_norm: _is_mixed,
     aten.native_group_norm: _is_mixed,
@@ -279,21 +286,7 @@ def _is_empty(sizes: Sequence[Any]) -> bool:
     return any(type(n) is int and n == 0 for n in sizes)
 
 
-PLAIN = (torch.dtype, int, float, bool, complex, type(None))
-
-
-@functools.lru_cache(None, typed=True)
-def _refuses_lists(func: Any, *kinds: Any) -> bool:
-    """Whether an op on lists refuses these dtypes, as it says itself of one number each; other arguments as given."""
-    args = [
-        [torch.ones(1, dtype=k, device="cpu")] if isinstance(k, torch.dtype) else k for k in kinds
-    ]
-    try:
-        with torch._C._DisableTorchDispatch(), torch.no_grad():
-            func(*args)
-    except (RuntimeError, NotImplementedError):
-        return True
-    return False
+PLAIN = (int, float, bool, complex, type(None))
 
 
 def _check_lists(func: Any, args: Any) -> None:
@@ -304,8 +297,9 @@ def _check_lists(func: Any, args: Any) -> None:
     if not lists or all(t.dtype in usual for a in lists for t in a):
         return
     for k in range(min(map(len, lists))):
-        own = [a[k].dtype if found else a for a, found in zip(args, is_list, strict=True)]
-        if all(isinstance(a, PLAIN) for a in own) and _refuses_lists(func, *own):
+        own = [(a[k].dtype,) if found else a for a, found in zip(args, is_list, strict=True)]
+        plain = (a for a, found in zip(own, is_list, strict=True) if not found)
+        if all(isinstance(a, PLAIN) for a in plain) and _kernel_refuses(func, *own):
             raise Break("op_error", f"{func} of {args[0][k].dtype}")
 
 

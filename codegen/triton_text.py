@@ -352,10 +352,7 @@ class Writer(Ops):
 
     def _folded(self, f: Fold) -> str:
         """The value to fold, spread over the tile, with nothing behind its end."""
-        if self.value(f.value).literal:  # beside other literals alone it would be an int32
-            value = full(f.value.arg, f.value.dtype)
-        else:
-            value = self.operand(f.value, f.value.dtype)
+        value = self.typed(f.value)
         nothing = literal(identity(f.kind, f.value.dtype), f.value.dtype)
         inner = self.launch.inner
         assert inner is not None
@@ -454,6 +451,10 @@ class Writer(Ops):
             return value.text
         return f"{value.text}.to({TYPES[dtype]})"
 
+    def typed(self, n: Node) -> str:
+        """The text of `n` in its own dtype.  A bare literal has none: alone, or beside others, it is an int32 or a float32."""
+        return full(n.arg, n.dtype) if self.value(n).literal else self.operand(n, n.dtype)
+
     def _define(self, n: Node) -> None:
         scope = self.scope(frozenset(self.of_axis[a] for a in n.free if a in self.of_axis))
         if isinstance(n.arg, Size) and n.op is Op.CONST:
@@ -546,12 +547,7 @@ class Writer(Ops):
     def _store(self, s: Store) -> None:
         if s.scatter is not None:
             return write_scatter(self, s)
-        value = self.value(s.value)
-        text = value.text
-        if value.literal:
-            text = full(s.value.arg, s.value.dtype)
-        elif value.dtype is not s.value.dtype:
-            text = f"{text}.to({TYPES[s.value.dtype]})"
+        text = self.typed(s.value)
         place, mask = self._place_of(s.buffer, s.offset, None)
         if s.buffer in self.checks:
             outside = f" | ({mask} == 0)" if mask else ""

@@ -20,7 +20,7 @@ was there before.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from frameloom.ir import attention, products
@@ -162,7 +162,7 @@ def _joined(graph: Graph, producer: Group, consumer: Group) -> list[Store] | Non
     ]
     moved = {id(s): _inlined(s, values) for s in [*consumer.stores, *consumer.values.values()]}
     stores += [moved[id(s)] for s in consumer.stores]
-    if any(_multiplies(values, s, moved[id(s)]) for s in consumer.stores):
+    if _multiplies(values, [(s, moved[id(s)]) for s in consumer.stores]):
         return None
     if not _safe(stores) or (consumer.scatter is not None and not scatters_alone(stores)):
         return None
@@ -180,14 +180,13 @@ def _too_large(a: Group, b: Group) -> bool:
     )
 
 
-def _multiplies(values: dict[Buffer, Store], store: Store, inlined: Store) -> bool:
-    """Whether `inlined`, which is `store` with `values` in place of its loads, loads from many more places than all of them.
+def _multiplies(values: dict[Buffer, Store], pairs: Iterable[tuple[Store, Store]]) -> bool:
+    """Whether a store with `values` in place of its loads, the second of a pair, loads from many more places than they and the first.
 
     A chain of steps each of which uses the one before at two places doubles with every step.
     """
-    before = [store, *values.values()]
-    most = sum(_n_loads(s) for s in before)
-    return _n_loads(inlined) > max(most, MANY_LOADS)
+    own = sum(map(_n_loads, values.values()))
+    return any(_n_loads(new) > max(own + _n_loads(old), MANY_LOADS) for old, new in pairs)
 
 
 def _n_loads(store: Store) -> int:
@@ -331,11 +330,7 @@ def _try_recompute(graph: Graph, group: Group, store: Store) -> None:
     changed = {r.number: [_inlined(s, values) for s in r.stores] for r in readers}
     if not all(_safe(stores) for stores in changed.values()):
         return
-    if any(
-        _multiplies(values, s, inlined)
-        for r in readers
-        for s, inlined in zip(r.stores, changed[r.number], strict=True)
-    ):
+    if any(_multiplies(values, zip(r.stores, changed[r.number], strict=True)) for r in readers):
         return
     for r in readers:
         graph.replace_stores(r, changed[r.number])
