@@ -8,7 +8,7 @@ The one long graph is cut in two: the forward graph returns what the backward gr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,16 +47,16 @@ from frameloom.capture.saved import (
     Question,
     choose,
     computed_from,
+    given_to,
+    is_repeated,
     reached,
     read_for_others,
-    viewed,
 )
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.sized import empty_strided, has_sizes, strides_of
 from frameloom.capture.special_ops import is_checked
 from frameloom.errors import Break
 from frameloom.ir.size import Symbol
-from frameloom.ir.strides import overlaps
 
 if TYPE_CHECKING:
     from frameloom.capture.record import Recorder
@@ -330,7 +330,8 @@ class Joint:
         _, real, fake = self.recorder.inputs[self.inputs[wanted]]
         if has_sizes(fake.shape) or 1 not in fake.shape:
             return end  # of sizes that vary nothing is asked here: an answer would be a guard
-        if not real_is_leaf(real) or not is_dense(fake):
+        # One that is permuted is rare.
+        if not real_is_leaf(real) or not fake.is_contiguous():
             return end
         own, other = fake.stride(), end.meta["val"].stride()
         if not has_sizes(own, other) and own == other:
@@ -339,16 +340,26 @@ class Joint:
         # Those that were made before the node that hands it over run after it.
         if when is None or all(n.meta.get(FROM, -when[0]) >= -when[0] for n in end.users):
             return end
-        return self._laid_out(self._copy(end), fake)
+        return self._laid_out(end, fake)
 
     def _laid_out(self, n: Node, like: Fake) -> Node:
-        graph = self.recorder.graph
-        layout = torch.fx.node.map_aggregate(
-            (tuple(like.shape), like.stride()), self.recorder.node_of
+        """A copy of `n` that lies as `like`, which is contiguous but for the strides of sizes of 1."""
+        graph, shape = self.recorder.graph, tuple(like.shape)
+        # However the gradient comes to lie in a pass.
+        copy = graph.create_node(
+            "call_function",
+            torch.ops.aten.clone.default,
+            (n,),
+            {"memory_format": torch.contiguous_format},
         )
-        view = graph.create_node("call_function", torch.ops.aten.as_strided.default, (n, *layout))
-        meta = empty_strided(like.shape, like.stride(), like.dtype)
-        view.meta.update(n.meta, val=Fake(meta, like.device))
+        plain = empty_strided(shape, strides_of(shape), like.dtype)
+        copy.meta.update(n.meta, val=Fake(plain, like.device))
+        layout = torch.fx.node.map_aggregate((shape, like.stride()), self.recorder.node_of)
+        view = graph.create_node(
+            "call_function", torch.ops.aten.as_strided.default, (copy, *layout)
+        )
+        laid = empty_strided(shape, like.stride(), like.dtype)
+        view.meta.update(n.meta, val=Fake(laid, like.device))
         return view
 
     def _saved(
@@ -376,11 +387,11 @@ class Joint:
         self.copied = {n for n in visible if n not in held}
         # Eager has these twice: as results, and computed again in the backward pass.
         again = {n for n in free if REGION in n.meta}
-        needed = _given_to([n for n in forward if REGION in n.meta]) - changed
+        needed = given_to([n for n in forward if REGION in n.meta]) - changed
         free, never = free | needed, never - needed
         if recorder.budget is not None:
             # Eager does not mind if what it does not keep is changed before the backward pass.
-            needed = {n for n in _given_to(forward) & never - changed if not _is_repeated(n)}
+            needed = {n for n in given_to(forward) & never - changed if not is_repeated(n)}
             never, self.copied = never - needed, self.copied | needed
         if recorder.writes_unnoticed:
             apart = computed_from(forward, free)
@@ -485,15 +496,3 @@ class Joint:
             else Carried(s, s.source.kind, number[given[s]], s.source.dim)
             for s in found
         )
-
-
-def _is_repeated(node: Node) -> bool:
-    """Whether elements share memory, which no copy does."""
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and overlaps(value.shape, value.stride())
-
-
-def _given_to(nodes: Iterable[Node]) -> set[Node]:
-    """The inputs that they read, or views of."""
-    given = (viewed(a) for n in nodes for a in n.all_input_nodes)
-    return {a for a in given if a.op == "placeholder"}

@@ -30,6 +30,7 @@ from frameloom.capture.regions import REGION, memory_of
 from frameloom.errors import Break
 from frameloom.ir.numbers import is_number
 from frameloom.ir.size import hint_of
+from frameloom.ir.strides import overlaps
 
 Node = torch.fx.Node
 aten = torch.ops.aten
@@ -162,6 +163,18 @@ def viewed(node: Node) -> Node:
     while is_view(node):
         node = node.args[0]  # type: ignore[assignment]
     return node
+
+
+def is_repeated(node: Node) -> bool:
+    """Whether elements share memory, which no copy does."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and overlaps(value.shape, value.stride())
+
+
+def given_to(nodes: Iterable[Node]) -> set[Node]:
+    """The inputs that they read, or views of."""
+    given = (viewed(a) for n in nodes for a in n.all_input_nodes)
+    return {a for a in given if a.op == "placeholder"}
 
 
 def _cut(question: Question, price: float | None = None) -> set[Node]:

@@ -224,3 +224,21 @@ def test_gradients_that_other_nodes_are_still_to_read(name):
         return found
 
     same_training(program, plain=None)
+
+
+def test_a_gradient_that_is_handed_on_permuted():
+    """Its elements keep their places, whichever way it comes to lie."""
+
+    def program(jit):
+        found = []
+        for permuted in False, True:
+            f = jit(lambda x, y, w: (x * 3 + y).mT @ w if permuted else (x * 3 + y) * w)
+            for given in False, True, False:
+                x, y, w, gradient = (torch.rand(4, 3, 3)[:1].detach() for _ in range(4))
+                y = y.as_strided((1, 3, 3), (2, 3, 1)).detach()
+                result = f(x.requires_grad_(), y.requires_grad_(), w)
+                result.backward(gradient.mT if given else gradient)
+                found += x.grad, y.grad
+        return found
+
+    same_training(program, plain=None)
