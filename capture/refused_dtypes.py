@@ -286,7 +286,7 @@ def _is_empty(sizes: Sequence[Any]) -> bool:
     return any(type(n) is int and n == 0 for n in sizes)
 
 
-PLAIN = (int, float, bool, complex, type(None))
+PLAIN = (torch.dtype, int, float, bool, complex, type(None))
 
 
 def _check_lists(func: Any, args: Any) -> None:
