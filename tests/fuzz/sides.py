@@ -126,8 +126,8 @@ class Seen:
             for t, was in before:
                 if not torch.equal(t, was):
                     t.data.copy_(was)
-            for t, was in retained:
-                t.grad = was
+            for t, was in retained:  # one that `unsqueeze_` gave another shape cannot be put back
+                t.grad = was if was is None or was.shape == t.shape else None
             for noted, length in lists:  # by hooks
                 del noted[length:]
             return str(error)
