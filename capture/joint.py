@@ -55,7 +55,7 @@ from frameloom.capture.saved import (
 from frameloom.capture.shapes import is_dense
 from frameloom.capture.sized import empty_strided, has_sizes, strides_of
 from frameloom.capture.special_ops import is_checked
-from frameloom.errors import Break
+from frameloom.errors import Break, let_mistakes_through
 from frameloom.ir.size import Symbol
 
 if TYPE_CHECKING:
@@ -147,8 +147,9 @@ class Joint:
         try:
             with without_autocast():
                 found = list(self.recorder.run(gradients, (), {}))
-        except (RuntimeError, IndexError, ZeroDivisionError) as error:
-            # The program's own error, at its own call of backward; or a shape function's, of means of nothing.
+        except (RuntimeError, IndexError, ZeroDivisionError, AssertionError) as error:
+            # The program's own error, at its own call of backward; or a shape function's: of means of nothing, of a dimension.
+            let_mistakes_through(error)
             raise Break("gradient", str(error).splitlines()[0]) from error
         finally:
             self.recorder.notes_nodes = False

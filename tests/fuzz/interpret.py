@@ -26,6 +26,7 @@ from frameloom.ir.late import defines
 from frameloom.ir.library import LAZY, OWN
 from frameloom.ir.lower.onednn import OneDnn
 from frameloom.ir.program import Buffer, Extern, Kernel, KernelList, Kind, Program, View
+from frameloom.ir.size import atoms_of
 from frameloom.runtime.fallback import strided_view
 
 _assembled = pipeline._assembled
@@ -192,4 +193,13 @@ def _can_run(program: Program) -> bool:
     calls = [s for s in program.steps if isinstance(s, Extern)]
     if any(s.target in OWN or defines(s) for s in calls) or reference.why_not(program) is not None:
         return False
+    if not _tell_the_views(program):
+        return False
     return _draws_too or not any(map(reference.draws, calls))
+
+
+def _tell_the_views(program: Program) -> bool:
+    """Whether the inputs tell the sizes of all views that are results: a number of the program may be in them, which is asked for behind writes."""
+    told = {a for b in program.inputs for n in (*b.shape, *b.strides) for a in atoms_of(n)}
+    sizes = [n for o in program.outputs if isinstance(o, View) for n in (*o.shape, *o.strides, o.offset)]  # fmt: skip
+    return all(a in told or a.late for n in sizes for a in atoms_of(n))

@@ -347,3 +347,11 @@ def test_ints_of_which_only_a_place_is_asked(fn):
 )
 def test_decisions_on_dtypes_that_eager_cannot_read(fn, x):
     assert_same_call(observe(jit(fn), [x]), observe(fn, [x]), "call")
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")  # "compiling it failed"
+@pytest.mark.parametrize("name", ["cummax", "cummin", "sort", "cumsum"])
+def test_a_dimension_that_a_number_lacks(name):
+    """The formula of the gradient meets it while compiling, where the op's own shape function lets it pass."""
+    with pytest.raises(IndexError):
+        jit(lambda x: getattr(x, name)(1))(torch.ones((), requires_grad=True))
