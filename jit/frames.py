@@ -73,6 +73,9 @@ class Target:
     def add(self, entry: Any) -> None:
         self.entries.append(entry)
 
+    def clear(self) -> None:
+        self.entries.clear()
+
 
 _compilers: dict[int, tuple[weakref.ref[CodeType], FrameCompiler]] = {}
 
