@@ -150,7 +150,7 @@ class Joint:
         except (RuntimeError, IndexError, ZeroDivisionError, AssertionError) as error:
             # The program's own error, at its own call of backward; or a shape function's: of means of nothing, of a dimension.
             let_mistakes_through(error)
-            raise Break("gradient", str(error).splitlines()[0]) from error
+            raise Break("gradient", str(error).partition("\n")[0]) from error
         finally:
             self.recorder.notes_nodes = False
         note_leading(self._later(), self.histories, [s.node for s in self.seeds])
