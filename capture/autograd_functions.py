@@ -146,10 +146,10 @@ class Applied(torch.autograd.Function):
         if context.saves:
             context.saved_tensors  # noqa: B018
         derivative: Derivative = context.derivative
-        found = [None] * len(derivative.made)
-        if any(gradients[k] is not None for k in derivative.given):
-            found = derivative.record(context.recorder, gradients)
-        return None, None, None, None, *found
+        if all(gradients[k] is None for k in derivative.given):
+            # Autograd calls it nevertheless: it may give gradients, have effects, or miss what it saved.
+            raise Break("gradient", f"{derivative.name}.backward is given no gradient")
+        return None, None, None, None, *derivative.record(context.recorder, gradients)
 
 
 def attach(

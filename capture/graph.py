@@ -134,7 +134,8 @@ class Backward:
     """How gradients are computed.
 
     The forward graph returns `n_results` tensors that become the program's `outputs`, `n_late` sizes, and then what is saved.  `graph` takes
-    what was saved, then `sizes`, then a gradient per entry of `tangents`, and returns a gradient per entry of `inputs`."""
+    what was saved, then `sizes`, then a gradient per entry of `tangents`, and returns gradients of the first of `inputs`: passes come to the
+    others without one."""
 
     build: Callable[[], torch.fx.Graph]  # `graph`: many a part of a large one is never asked for
     outputs: tuple[int | ViewOutput, ...]  # numbers are those of results
@@ -142,12 +143,10 @@ class Backward:
     saved_outputs: tuple[int, ...]  # positions of what it returns, saved next
     n_results: int
     tangents: tuple[int, ...]  # results that have a gradient, as the program computes them
-    inputs: tuple[int, ...]  # inputs that get one
+    inputs: tuple[int, ...]  # to which passes come
     n_inputs: int  # of the forward graph
     layouts: tuple[Layout, ...]  # per entry of `tangents`
-    # Per entry of `inputs`: the entries of `tangents` that it depends on.
-    needs: tuple[frozenset[int], ...]
-    # And those whose history leads to it.
+    # Per result of `graph`: the entries of `tangents` whose history leads to that input.
     leading: tuple[frozenset[int], ...]
     # Where eager saves tensors: the entries of `tangents` that lead to the same of its nodes, of which a pass from one of them lets go.
     saving: tuple[frozenset[int], ...]

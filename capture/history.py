@@ -31,6 +31,14 @@ def without_autocast() -> Iterator[None]:
             torch.set_autocast_enabled(kind, True)
 
 
+def check_inputs(recorder: Recorder) -> None:
+    """A history that the program gives to a tensor from before the call is left to autograd itself."""
+    for _, real, fake in recorder.inputs:
+        requires = real.requires_grad or id(fake) in recorder.turned_on
+        if fake.grad_fn is not None or (fake.requires_grad and not requires):
+            raise Break("gradient", "an input gets a history by being changed in place")
+
+
 class Histories:
     """Those of some Fakes, before a backward pass lets go of what they save."""
 

@@ -76,14 +76,6 @@ def _place(fake: Fake) -> int:
     return -1 if node is None else int(node._sequence_nr())
 
 
-def check_inputs(recorder: Recorder) -> None:
-    """A history that the program gives to a tensor from before the call is left to autograd itself."""
-    for _, real, fake in recorder.inputs:
-        requires = real.requires_grad or id(fake) in recorder.turned_on
-        if fake.grad_fn is not None or (fake.requires_grad and not requires):
-            raise Break("gradient", "an input gets a history by being changed in place")
-
-
 class Joint:
     """The recording of `recorder`, with gradients of `outputs` recorded behind it."""
 
@@ -174,7 +166,11 @@ class Joint:
         copies: dict[Node, Node] = {}
         graph = torch.fx.Graph()
         wanted = [k for k, g in enumerate(self.gradients) if g is not None]
-        if not wanted:
+        # A pass comes to these, too: the nodes that made them run without a gradient, and so do hooks.
+        bare = [
+            self.inputs[k] for k, g in enumerate(self.gradients) if g is None and self._led_to(k)
+        ]
+        if not wanted or (bare and len(self.tangents) > 1):
             raise Break("gradient", "a history along which no gradient flows")
         ends = [current(self.gradients[k], recorder) for k in wanted]  # type: ignore[arg-type]
         drawn = self._drawn()
@@ -252,12 +248,11 @@ class Joint:
             saved_outputs=tuple(places),
             n_results=len(results),
             tangents=tuple(self.tangents),
-            inputs=tuple(self.inputs[k] for k in wanted),
+            inputs=(*(self.inputs[k] for k in wanted), *bare),
             n_inputs=len(placeholders),
             layouts=tuple(map(Layout.of, self.seeds)),
             sizes=carried,
             n_late=len(late),
-            needs=tuple(frozenset(reached_from.get(e, ())) for e in ends),
             leading=tuple(map(self._leading, wanted, ends, itertools.repeat(reached_from))),
             saving=self.histories.saving,
             between=between,
@@ -310,8 +305,10 @@ class Joint:
         self, wanted: int, end: Node, reached_from: Mapping[Node, set[int]]
     ) -> frozenset[int]:
         """The results that lead to an input, where `end` is its gradient."""
-        _, _, fake = self.recorder.inputs[self.inputs[wanted]]
-        return self.histories.leading_to(fake) | reached_from.get(end, set())
+        return self._led_to(wanted) | reached_from.get(end, set())
+
+    def _led_to(self, n: int) -> frozenset[int]:
+        return self.histories.leading_to(self.recorder.inputs[self.inputs[n]][2])
 
     def _as_ready(
         self, wanted: Sequence[int], ends: Sequence[Node]

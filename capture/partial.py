@@ -51,9 +51,8 @@ class Partial:
         needed = behind(results, lambda n: [instead.get(x, x) for x in n.all_input_nodes])
         needed.update(seeds)
         self._flows = reach((n for n in nodes if n in needed), seeds, instead)
-        # The entries of what was wanted that get a gradient, and per entry those of `Backward.tangents` that are there and that it depends on.
+        # The entries of what was wanted that get a gradient.
         self.ends = tuple(k for k, n in enumerate(results) if not self._is_gone(n))
-        self.flows = tuple(frozenset(self._flows.get(results[k], ())) - missing for k in self.ends)
         self._ends = [results[k] for k in self.ends]
         # Of a graph with many results, each of many parts takes only what it needs.
         needed = behind(self._ends, self._operands)

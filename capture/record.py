@@ -42,7 +42,8 @@ from frameloom.capture.fake import Fake, fake_like
 from frameloom.capture.flow import note_node
 from frameloom.capture.functional import Memory, Written, current, is_inference
 from frameloom.capture.graph import CapturedGraph
-from frameloom.capture.joint import Joint, check_inputs, wants_gradients
+from frameloom.capture.history import check_inputs
+from frameloom.capture.joint import Joint, wants_gradients
 from frameloom.capture.late_sizes import (
     Result,
     assumed,

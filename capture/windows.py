@@ -156,7 +156,6 @@ class Windows:
             layouts=tuple(how.layouts[k] for k in kept),
             inputs=tuple(inputs[k] for k in part.ends),
             n_inputs=how.n_inputs + len(window.slots),
-            needs=tuple(map(among, part.flows)),
             saving=tuple(map(among, saving)),
             noticed=tuple(replace(n, tangents=own) for n, own in noticed if own),
         )  # fmt: skip

@@ -54,9 +54,10 @@ class BackwardPass:
             made = self.module(*self._as_recorded(values), *given)
         else:
             made = self._planned(self.plan, values, given, last)
-        if not self.missing:
+        count = len(piece.how.inputs)
+        if len(made) == count:
             return made
-        results: list[Any] = [None] * len(piece.how.inputs)
+        results: list[Any] = [None] * count
         for k, gradient in zip(self.part.ends, made, strict=True):
             results[k] = gradient
         return results

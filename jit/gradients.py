@@ -61,6 +61,8 @@ class Gradients:
 
     is_gate = False  # whether it only stands between results
     slots: Sequence[int] = ()  # the results, then, that get gradients, as further inputs
+    # The result without whose gradient nothing comes to the node, but a pass that brings none: nodes run for those, too.
+    only_entry: Sequence[int] = ()
 
     def __init__(
         self,
@@ -79,6 +81,8 @@ class Gradients:
         how = self.how
         self._constant = [k for k in range(how.n_results) if k not in how.tangents]
         self.wanted = _picker(how.inputs)
+        if len(how.tangents) == 1:
+            self.only_entry = how.tangents
         self._saved_inputs = _picker(how.saved_inputs)
         self._saved_outputs = _picker(how.saved_outputs)
         # Whether eager lets go of something after a pass, of which the node shall tell; and whether a result is there for any number of passes.
@@ -279,8 +283,9 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
             others |= not plain or has_no_memory(gradient)
         elif not missing:
             missing = frozenset(k for k, n in enumerate(how.tangents) if given[n] is None)
-            if len(missing) == len(how.tangents):
-                return piece.nothing
+    bare = [n for n in piece.only_entry if given[n] is None]
+    if len(missing) == len(how.tangents) and not bare:
+        return piece.nothing
     # The only list of what is saved, so that the pass can let go of it.
     if context.rest is not None:
         values = context.rest.saved(piece, missing)
@@ -292,7 +297,7 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
             elif how.noticed:
                 del values[-len(how.noticed) :]
         except RuntimeError:
-            if (values := _still_as_saved(context, missing, whole)) is None:
+            if bare or (values := _still_as_saved(context, missing, whole)) is None:
                 raise
         if piece.apart:
             for place, value in zip(piece.apart, reversed(context.apart), strict=True):
@@ -304,14 +309,20 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
     if piece.is_gate and not whole:  # nobody looks
         _let_go(context, values, missing)
         return piece.nothing
+    if bare and how.with_functions is None:
+        bare.clear()  # nothing comes of it, as errors have come
+        if len(missing) == len(how.tangents):
+            _let_go(context, values, missing)
+            return piece.nothing
+    others |= bool(bare)
     inside = partial(_inputs, context, values)
     made = refused = None
     again = torch.is_grad_enabled()
     # Where nothing is read of what the forward pass had, gradients depend on those given alone.
     if others or (again and (how.with_functions or piece.reads(missing, whole))):
-        # Plans read memory, which these have not, or in their own way.
+        # Plans read memory, which these have not, or in their own way; and a gradient at least.
         try:
-            made = piece.op_by_op.gradients(inside(), context.others, given, again, whole)
+            made = piece.op_by_op.gradients(inside(), context.others, given, bare, again, whole)
         except DoubleBackwardError as error:
             if others:
                 raise

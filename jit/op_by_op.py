@@ -51,6 +51,18 @@ class Between(torch.autograd.Function):
         return None if context.switch.is_on else given, None
 
 
+class Nothing(torch.autograd.Function):
+    """Hands on no gradient, whatever it is given: a pass goes through what is behind it nevertheless."""
+
+    @staticmethod
+    def forward(context: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(context: Any, given: Any) -> Any:
+        return None
+
+
 def let_through(tensor: torch.Tensor, switch: Switch) -> torch.Tensor:
     return Between.apply(tensor, switch)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -102,26 +114,30 @@ class OpByOp:
         inputs: Sequence[Any],
         others: Others,
         given: Sequence[Any],
+        bare: Sequence[int],
         create_graph: bool,
         whole: bool,
     ) -> list[Any] | None:
-        """Gradients of the inputs that get one, as functions of the inputs and of what is given; None where they do not depend on
-        those.  `whole`: what is given to results is all that comes to them, from others, too."""
+        """Gradients of the inputs to which passes come, as functions of the inputs and of what is given; None where they do not depend
+        on those.  `bare`: results to which the pass comes without a gradient; `whole`: what is given to results is all that comes to them,
+        from others, too."""
         how, inputs, switch = self._how, self._apart(inputs), Switch()
         cut = whole and not self._slots
         run = self._between if cut else self._results
         with torch.enable_grad():
             outputs = self._run(run, (*inputs, switch) if cut else inputs, others)
-        roots = [n for n in how.tangents if given[n] is not None and outputs[n].requires_grad]
-        if not roots:
+            passed = [(Nothing.apply(outputs[n]), torch.zeros_like(outputs[n])) for n in bare]  # type: ignore[no-untyped-call]
+        passed += [(outputs[n], given[n]) for n in how.tangents if given[n] is not None]
+        passed = [(result, gradient) for result, gradient in passed if result.requires_grad]
+        if not passed:
             return None
+        roots, gradients = zip(*passed, strict=True)
         leaves = [inputs[k] for k in how.inputs]
         switch.is_on = True
         try:
             made = torch.autograd.grad(
-                [outputs[n] for n in roots], leaves, [given[n] for n in roots],
-                create_graph=create_graph, allow_unused=True,
-            )  # fmt: skip
+                roots, leaves, gradients, create_graph=create_graph, allow_unused=True
+            )
         finally:
             switch.is_on = False
         return list(made)

@@ -47,6 +47,7 @@ class Parts:
         linked = {n for part in self._parts for n in part.beyond}
         for n, part in enumerate(self._parts):
             part.is_linked = n in linked
+            part.only_entry = part.entry if len(part.entry) == 1 and not part.is_linked else ()
         self._between = whole.how.between
         # Of the gradient of a result, by its number: at how many nodes inputs get something from it.
         ends = (part.how.tangents for part in self._parts if not part.is_gate)
