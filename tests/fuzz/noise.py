@@ -71,6 +71,8 @@ class Noise(TorchDispatchMode):
 
 def _rounds(func: Any) -> bool:
     name = func._schema.name.partition("::")[2]
+    if name in ("add", "add_") and torch._C._current_graph_task_id() >= 0:
+        return True  # a sum of gradients, of which a plan may add others first
     return name not in EXACT and not func.is_view
 
 
@@ -82,7 +84,12 @@ def _is_source(func: Any, args: Any, kwargs: Any) -> bool:
 
 
 def _disturb(t: Any) -> None:
-    if not isinstance(t, torch.Tensor) or not t.is_floating_point() or torch.equal(t, t.round()):
+    if not isinstance(t, torch.Tensor) or not t.is_floating_point() or _is_whole(t):
         return
     signs = torch.arange(t.numel(), device=t.device) * 7 % 3 - 1
     t.mul_(1 + support.off(t.dtype) * signs.reshape(t.shape))
+
+
+def _is_whole(t: torch.Tensor) -> bool:
+    """Whether it holds whole numbers, and none so large that its neighbours are, too."""
+    return torch.equal(t, t.round()) and not bool((t.abs() * torch.finfo(t.dtype).eps >= 1).any())

@@ -177,3 +177,15 @@ def test_what_eager_computes_roughly_is_rounding():
     )
     with within("loops"):
         assert judge(script) is None
+
+
+def test_gradients_that_cancel_are_rounding():
+    """Those of the second operand are 1e8 and -1e8 beside small ones: whole numbers, of which sums in another order lose others."""
+    script = (
+        "import torch\nfrom tests.fuzz.support import tensor\nimport torch.nn.functional as F\ndef fn(x, y):\n    z = y\n"
+        "    made = F.cosine_similarity(y - z, y)\n    x *= z\n    return x, made\n"
+        "STEPS = [(lambda: (tensor([3, 3], 'float32', 0, grad='made'), tensor([3, 3], 'float32', 1, 'inner', grad='leaf')), '', None)]\n"
+        "OPTIONS = {}\n"
+    )
+    with within("loops"):
+        assert judge(script) is None
