@@ -150,7 +150,9 @@ class Joint:
         self.totals = {id(r): current(g, self.recorder) for r, g in totals if g is not None}
         found = found[: len(leaves)]
         if self.recorder.facts.symbols:
-            self.recorder.soft_sizes.settle_gradients(roots, self.seeds, leaves, found)
+            self.recorder.soft_sizes.settle_gradients(
+                roots, self.seeds, leaves, found, self.histories.saved
+            )
         return found
 
     # --- cutting

@@ -8,8 +8,8 @@ That a size is not 0 matters to the strides of a tensor without elements alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -91,9 +91,10 @@ class Assumption:
         own = {f.node for f in outputs if isinstance(f, SizedFake)}
         return any(f.node in own for f in shown)
 
-    def copies_visibly(self, outputs: Sequence[Fake]) -> bool:
-        """Whether the program can tell that the call copied: a view of what it was given would show what is written there.  Sizes that
-        come together may make it one (two that are equal, beside a third that is 1): of these, trials of single ones say nothing."""
+    def copies_visibly(self, outputs: Sequence[Fake], saved: Collection[Any] = ()) -> bool:
+        """Whether the program can tell that the call copied: a view of what it was given would show what is written there, and autograd
+        notices that where it is `saved`.  Sizes that come together may make it one (two that are equal, beside a third that is 1): of
+        these, trials of single ones say nothing."""
         if self.fn not in ALIASING or any(
             f.memory is m for f in self.results for m in self.sources
         ):
@@ -102,7 +103,9 @@ class Assumption:
             return True
         seen = {id(f.memory) for f in outputs}
         shown = any(_leads_to(o, f) for f in self.results for o in outputs)
-        return shown and any(m.input is not None or id(m) in seen for m in self.sources)
+        return (shown or any(f.memory in saved for f in self.results)) and any(
+            m.input is not None or id(m) in seen for m in self.sources
+        )
 
     def note(self, for_all: bool = False) -> None:
         """It becomes a condition, for those sizes for which PyTorch gives something else where they are 1, or `for_all`."""
@@ -291,6 +294,12 @@ class SoftSizes:
         soft, grad = self._facts.soft, torch.is_grad_enabled()
         not_1, not_0 = frozenset(soft.not_1 | soft.alone), frozenset(soft.not_0)
         self._calls.append(Called(fn, given, tuple(tensors), tuple(results), grad, not_1, not_0))
+        if fn in ALIASING and not soft:
+            # PyTorch remembers what it has asked of a tensor: the answer may rest on what an earlier call took sizes for.
+            sources = tuple(f.memory for f in tensors)
+            before = (a for a in self._found if a.fn in ALIASING and a.sources == sources)
+            if (known := next(before, None)) is not None:
+                self._found.append(replace(known, fn=fn, given=given, results=tuple(results)))
 
     def settle(self, outputs: Sequence[Fake]) -> None:
         """The recording is over."""
@@ -369,8 +378,12 @@ class SoftSizes:
         seeds: Sequence[Fake],
         leaves: Sequence[Fake],
         found: Sequence[Fake | None],
+        saved: Collection[Any],
     ) -> None:
-        """Those of inputs are recorded, too: tensors of which autograd lays out anew what leaves get."""
+        """Those of inputs are recorded, too: tensors of which autograd lays out anew what leaves get.  `saved`: the memories that it saves."""
+        for assumption in self._found:
+            if assumption.copies_visibly(roots, saved):
+                assumption.note(for_all=True)
         own = tuple(self._facts.soft.not_1)  # of the derivatives themselves
         pairs = zip(leaves, found, strict=True)
         doubted = [(x, g) for x, g in pairs if g is not None and not _lies_surely(g)]

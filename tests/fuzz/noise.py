@@ -86,7 +86,7 @@ def _is_source(func: Any, args: Any, kwargs: Any) -> bool:
 def _disturb(t: Any) -> None:
     if not isinstance(t, torch.Tensor) or not t.is_floating_point() or _is_whole(t):
         return
-    signs = torch.arange(t.numel(), device=t.device) * 7 % 3 - 1
+    signs = torch.arange(t.numel(), dtype=torch.float64, device=t.device) * 7 % 3 - 1
     t.mul_(1 + support.off(t.dtype) * signs.reshape(t.shape))
 
 

@@ -89,7 +89,7 @@ def near(made: torch.Tensor) -> torch.Tensor:
     """The numbers of a program itself: off as those of its arguments."""
     numbers = torch.Generator().manual_seed(0)
     noise = torch.rand(made.shape, generator=numbers, device="cpu").to(made.device)
-    return made * (1 + off(made.dtype) * (noise * 2 - 1))
+    return made * (1 + off(made.dtype) * (noise.double() * 2 - 1)).to(made.dtype)
 
 
 def _outer(shape: list[int], layout: str) -> list[int]:

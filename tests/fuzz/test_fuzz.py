@@ -6,12 +6,14 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch
 
 from tests.fuzz import judge as judging
-from tests.fuzz import runner
+from tests.fuzz import noise, runner
 from tests.fuzz.grammar import Program
 from tests.fuzz.interpret import within
 from tests.fuzz.judge import judge
+from tests.fuzz.noise import disturbed
 from tests.fuzz.shrink import shrunk
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.py"))
@@ -179,6 +181,24 @@ def test_gradients_that_cancel_are_rounding():
         "    made = F.cosine_similarity(y - z, y)\n    x *= z\n    return x, made\n"
         "STEPS = [(lambda: (tensor([3, 3], 'float32', 0, grad='made'), tensor([3, 3], 'float32', 1, 'inner', grad='leaf')), '', None)]\n"
         "OPTIONS = {}\n"
+    )
+    with within("loops"):
+        assert judge(script) is None
+
+
+def test_noise_reaches_doubles():
+    x = torch.tensor([2.0, 3.0, 6.0], dtype=torch.float64)
+    with disturbed(1, of_ops=True), noise.applied():
+        off = x.tanh()
+    assert not torch.equal(off, x.tanh())
+
+
+def test_memory_beyond_a_result_is_no_difference():
+    """Eager's mean lies in the memory of what it is the mean of."""
+    script = (
+        "import torch\ndef fn(x):\n    loss = torch.nn.functional.mse_loss(x, x + 1)\n"
+        "    return loss.view(1).fill_(1), loss.as_strided((2,), (1,), 1)\n"
+        "STEPS = [(lambda: (torch.ones(3),), '', None)]\nOPTIONS = {}\n"
     )
     with within("loops"):
         assert judge(script) is None

@@ -341,3 +341,30 @@ def test_the_data_of_a_tensor_counts_its_changes_itself(change, target):
         return error is None, w.grad
 
     same_training(program, plain=None)
+
+
+VIEWED_WHERE_1 = {
+    "reshape": lambda y: y.reshape(-1),
+    "flatten": torch.flatten,
+    "contiguous": torch.Tensor.contiguous,
+    "ravel": torch.ravel,
+    "reshape_as": lambda y: y.reshape_as(y.t()),
+}
+
+
+@pytest.mark.parametrize("name", VIEWED_WHERE_1)
+def test_a_saved_copy_that_is_a_view_where_a_size_is_1(name):
+    """Autograd notices that its base is written; PyTorch remembers what it was asked of a layout, so that a second call asks nothing."""
+
+    def program(jit):
+        op = VIEWED_WHERE_1[name]
+        f, seen = jit(lambda y: op(y).exp() * op(y)), []
+        for n in (4, 3, 1):
+            y = torch.arange(3.0 * n, requires_grad=True).view(3, n).t() * 1
+            out = f(y)
+            y.detach().add_(1)
+            error = caught(out.sum().backward)
+            seen.append((error is None, y.stride()))
+        return seen
+
+    same_training(program, plain=None)
