@@ -6,8 +6,8 @@ What was one object during capture is one value, and guarded to be one; here are
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,7 +22,6 @@ from frameloom.capture.values.sets import SetValue
 from frameloom.errors import Skip
 
 if TYPE_CHECKING:
-    from frameloom.capture.graph import CapturedGraph
     from frameloom.capture.origin import Origin
     from frameloom.capture.tracer import Tracer
 
@@ -59,18 +58,19 @@ def dictionary(value: Value) -> Origin | None:
     return value.origin.child("dict")
 
 
-def apart_in_memory(graph: CapturedGraph) -> list[Origin]:
-    """The tensors that are given to a graph which changes some; those that are made in front of it share memory with nothing."""
-    given = [
+def apart_in_memory(given: Iterable[tuple[Origin, Any]]) -> list[Origin]:
+    """Of what is given to a graph which changes some, with an example each: the tensors; those that are made in front of it share
+    memory with nothing."""
+    tensors = [
         (origin, example)
-        for origin, example in zip(graph.inputs, graph.examples, strict=True)
+        for origin, example in given
         if isinstance(example, torch.Tensor)
         and not isinstance(origin, ArrayOrigin)
         and not is_cast(origin)
     ]
-    if _share_memory([example for _, example in given]):
+    if _share_memory([example for _, example in tensors]):
         raise Skip("inputs share memory, and one is changed")
-    return [origin for origin, _ in given]
+    return [origin for origin, _ in tensors]
 
 
 def _share_memory(tensors: Sequence[torch.Tensor]) -> bool:

@@ -114,8 +114,13 @@ class Piece:
                 raise leaves_or(t, Skip(f"a gradient is needed: {cause}")) from cause
             if self.graph.backward is not None:
                 watch_autograd(t)
-            if self.graph.mutated:
-                apart = apart_in_memory(self.graph)
+            if t.recorder.turned_on:
+                try:  # views of it require gradients then, whether the graph reads them or not
+                    apart = apart_in_memory((key, real) for key, real, _ in t.recorder.inputs)
+                except Skip as cause:
+                    raise leaves_or(t, cause) from cause
+            elif self.graph.mutated:
+                apart = apart_in_memory(zip(self.graph.inputs, self.graph.examples, strict=True))
             if capture.compiler.options.freezing and self.graph.backward is None:
                 self.graph = frozen(t, self.graph)
             ours = getattr(capture.compiler.options, "backend", None) is None

@@ -250,3 +250,43 @@ def test_requires_grad_by_an_argument(dynamic):
         return [(f(torch.ones(2), on), weight.requires_grad) for on in (False, True, False, True)]
 
     same_training(program, plain=None)
+
+
+TURNED_ON = {
+    "both are read": lambda y, z: (y.requires_grad_(), z * y)[1],
+    "asked alone": lambda y, z: (y.requires_grad_(), y * 2, z.requires_grad)[1:],
+    "asked twice": lambda y, z: (z.requires_grad, y.requires_grad_() * 2, z.requires_grad),
+    "its history": lambda y, z: (y.requires_grad_() * 2, z.grad_fn, z.is_leaf),
+}
+GIVEN = {
+    "a view": lambda: (y := torch.ones(4), y.t()),
+    "a part": lambda: (y := torch.ones(4), y[:]),
+    "itself": lambda: (y := torch.ones(4), y),
+    "its base": lambda: (y := torch.ones(4), y[:])[::-1],
+    "detached": lambda: (y := torch.ones(4), y.detach()),
+    "another": lambda: (torch.ones(4), torch.ones(4)),
+}
+
+
+@pytest.mark.parametrize("name", TURNED_ON)
+def test_views_of_what_is_made_to_require_gradients(name):
+    """Those that were made before do, too."""
+
+    def program(jit):
+        seen = []
+        for first in GIVEN:
+            for then in GIVEN:
+                f = jit(TURNED_ON[name])
+                for given in (first, then):
+                    y, z = GIVEN[given]()
+                    made = f(y, z)
+                    out = (
+                        made
+                        if isinstance(made, torch.Tensor)
+                        else next(t for t in made if isinstance(t, torch.Tensor))
+                    )
+                    out.sum().backward()
+                    seen.append((made, y.grad, z.grad))
+        return seen
+
+    same_training(program, plain=None)
