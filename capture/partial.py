@@ -18,6 +18,7 @@ from frameloom.capture.carried import given_sizes, is_size
 from frameloom.capture.fake import Fake
 from frameloom.capture.flow import FUNCTION, TOTAL, reach
 from frameloom.capture.graph import Backward, behind, copy_node
+from frameloom.capture.saved import is_view
 from frameloom.capture.sized import empty_strided, strides_of
 from frameloom.ir.size import Size, same
 
@@ -99,6 +100,8 @@ class Partial:
             else:
                 zeros = _plain_zeros if FUNCTION in n.meta else _zeros
                 copies[n] = copy_node(graph, n, partial(operand, zeros=zeros))
+                if ADDED in n.meta and is_view(self._left_of(n.args[0])):  # type: ignore[arg-type]
+                    del copies[n].meta[ADDED]
         graph.output(tuple(copies[n] for n in self._ends))
         return graph
 
@@ -117,6 +120,12 @@ class Partial:
         other = b if self._is_gone(a) else a
         mine, left = n.meta["val"], other.meta["val"]
         return other if (mine.shape, mine.dtype) == (left.shape, left.dtype) else None
+
+    def _left_of(self, n: Node) -> Node:
+        """Of a sum that may have lost summands."""
+        while (other := self._other_summand(n)) is not None:
+            n = other
+        return n
 
 
 def _given_for(nodes: Iterable[Node], seeds: Sequence[Node]) -> dict[Node, Node]:

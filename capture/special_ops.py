@@ -396,9 +396,9 @@ def _record_cosine_similarity(
 def _cosine_similarity(x1: torch.Tensor, x2: torch.Tensor, dim: int, eps: float) -> torch.Tensor:
     """As PyTorch has it, except that norms are raised to `eps` in the open: there that is hidden from autograd, so that gradients pass."""
     dtype = torch.result_type(x1, x2)
-    given = [x.to(dtype) for x in torch.broadcast_tensors(x1, x2)]
+    given = [x if x.is_floating_point() else x.to(dtype) for x in (x1, x2)]
     directions = []
-    for x in given:
+    for x in torch.broadcast_tensors(*given):
         norm = torch.linalg.vector_norm(x, 2, dim, True)
         directions.append(x / torch.where(norm < eps, norm - norm.detach() + eps, norm))
     return (directions[0] * directions[1]).sum(dim)

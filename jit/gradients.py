@@ -283,9 +283,11 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
             others |= not plain or has_no_memory(gradient)
         elif not missing:
             missing = frozenset(k for k, n in enumerate(how.tangents) if given[n] is None)
-    bare = [n for n in piece.only_entry if given[n] is None]
-    if len(missing) == len(how.tangents) and not bare:
-        return piece.nothing
+    bare: Sequence[int] = ()
+    if len(missing) == len(how.tangents):
+        bare = piece.only_entry
+        if not bare:
+            return piece.nothing
     # The only list of what is saved, so that the pass can let go of it.
     if context.rest is not None:
         values = context.rest.saved(piece, missing)
@@ -309,11 +311,9 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
     if piece.is_gate and not whole:  # nobody looks
         _let_go(context, values, missing)
         return piece.nothing
-    if bare and how.with_functions is None:
-        bare.clear()  # nothing comes of it, as errors have come
-        if len(missing) == len(how.tangents):
-            _let_go(context, values, missing)
-            return piece.nothing
+    if bare and how.with_functions is None:  # nothing comes of nothing
+        _let_go(context, values, missing)
+        return piece.nothing
     others |= bool(bare)
     inside = partial(_inputs, context, values)
     made = refused = None

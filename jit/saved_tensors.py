@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,14 +47,23 @@ def entries(
     packed = [one() for one in context.packed]
     if not packed:
         packed = [_Packed(known[k]) for k in range(count)]
-        try:
-            for saved, one in zip(left, packed, strict=True):
+        for saved, one in zip(left, packed, strict=True):
+            try:
                 saved.register_hooks(one.pack, _as_it_was)
-        except RuntimeError:  # the program has hooks of its own
-            return None
+            except RuntimeError:
+                # A leaf that a write has given a history, which takes none; or the program has hooks of its own.
+                one.tensor, one.is_hooked = saved.data, False
+                if one.tensor is None or not one.is_changed:
+                    return None
         # What is saved holds them, for as long as it is saved.
-        context.packed = [weakref.ref(one) for one in packed]
+        context.packed = [
+            weakref.ref(one) if one.is_hooked else partial(_same, one) for one in packed
+        ]
     changed = [one.is_changed for one in packed]
+    if not all(one.is_hooked for one in packed):
+        if torch.is_grad_enabled():
+            return None  # their histories are not to be had
+        return [(one.tensor, c) for one, c in zip(packed, changed, strict=True)]
     try:
         for one in packed:
             one.is_asked = False
@@ -71,6 +81,7 @@ class _Packed:
     def __init__(self, version: int) -> None:
         self.version = version
         self.is_asked = True  # whether it was changed, when autograd unpacks it
+        self.is_hooked = True  # whether autograd unpacks it by `_as_it_was`
 
     def pack(self, tensor: torch.Tensor) -> _Packed:
         self.tensor = tensor
@@ -79,6 +90,10 @@ class _Packed:
     @property
     def is_changed(self) -> bool:
         return self.tensor._version != self.version
+
+
+def _same(one: _Packed) -> _Packed:
+    return one
 
 
 def _as_it_was(packed: _Packed) -> torch.Tensor:

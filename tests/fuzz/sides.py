@@ -107,7 +107,7 @@ class Seen:
             return ""
         held = Picture([self.call.arguments, self.call.state]).tensors
         before = [(t, t.clone()) for t in held if not t.requires_grad]  # gradients among them
-        retained = [(t, t.grad) for t in found if t.retains_grad]
+        retained = [(t, t.grad) for t in {*found, *held} if t.retains_grad]
         lists = [(s, len(s)) for s in self.call.state or () if isinstance(s, list)]
         total: Any = 0
         try:

@@ -242,3 +242,17 @@ def test_a_gradient_that_is_handed_on_permuted():
         return found
 
     same_training(program, plain=None)
+
+
+def test_a_sum_of_which_a_part_is_missing():
+    """Autograd adds to the first summand in place, if that is no view: the sum lies as it does."""
+
+    def program(jit):
+        f, seen = jit(lambda x: (torch.einsum("ij,kj->ik", x, x), x + 50)), []
+        for k in (0, 1, 0):
+            x = leaf(1, 4)
+            f(x)[k].sum().backward()
+            seen.append(x.grad.stride())
+        return seen
+
+    same_training(program)

@@ -368,3 +368,25 @@ def test_a_saved_copy_that_is_a_view_where_a_size_is_1(name):
         return seen
 
     same_training(program, plain=None)
+
+
+def test_a_saved_leaf_that_a_write_gives_a_history():
+    """The pass reads nothing of it."""
+
+    def fn(x, y, z, n):
+        part = y[:n]
+        y = z @ y
+        result = x.sin()
+        z.add_(part)
+        return result
+
+    def program(jit):
+        f, x, seen = jit(fn), leaf(2), []
+        caught(lambda: f(0, 1, 1, 0))  # from now on, n varies
+        for n in (1, 5):
+            z = torch.randn(5)
+            f(x * 1, leaf(5), z, n).sum().backward()
+            seen.append((x.grad.clone(), z))
+        return seen
+
+    same_training(program, plain=None)
