@@ -93,7 +93,7 @@ class Chain:
     # --- sizes
 
     def _usual(self) -> Values:
-        values = {s: s.hint or 1 for s in self._free}  # a number of the program may be negative
+        values = {s: max(s.hint, 1) for s in self._free}
         for s in self._free:
             if s.late:  # its hint is no number that a call had
                 values[s] = int(min(values[s], self.facts.most_of(s, self._at(values))))
