@@ -100,6 +100,7 @@ class Partial:
             else:
                 zeros = _plain_zeros if FUNCTION in n.meta else _zeros
                 copies[n] = copy_node(graph, n, partial(operand, zeros=zeros))
+                # Autograd adds in place to no view, which may be what is left of the first summand.
                 if ADDED in n.meta and is_view(self._left_of(n.args[0])):  # type: ignore[arg-type]
                     del copies[n].meta[ADDED]
         graph.output(tuple(copies[n] for n in self._ends))

@@ -110,13 +110,15 @@ def test_hard_sigmoid_in_double_precision():
     same_training(program, graphs=1, rtol=1e-14, atol=0)
 
 
-@pytest.mark.parametrize("lows", [(torch.float32, torch.float64), (torch.float16, torch.bfloat16)])
+@pytest.mark.parametrize(
+    "dtypes", [(torch.float32, torch.float64), (torch.float16, torch.bfloat16)]
+)
 @pytest.mark.parametrize("first", [False, True])
-def test_cosine_similarity_of_a_number_of_another_dtype(lows, first):
+def test_cosine_similarity_of_a_number_of_another_dtype(dtypes, first):
     """It takes part as a tensor of its own dtype, once it is expanded."""
 
     def program(jit):
-        several, one = torch.ones(1, 2, dtype=lows[0]), leaf(dtype=lows[1])
+        several, one = torch.ones(1, 2, dtype=dtypes[0]), leaf(dtype=dtypes[1])
         given = (one, several) if first else (several, one)
         out = jit(lambda x, y: F.cosine_similarity(x, y))(*given)
         out.sum().backward()
