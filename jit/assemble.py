@@ -6,7 +6,7 @@ A call of the plan takes the graph's inputs in order and returns the tuple of it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -39,6 +39,7 @@ from frameloom.ir.program import (
 from frameloom.ir.size import Int, Size, Symbol, hint_of, late_in
 from frameloom.plan_sizes import PlanSizes
 from frameloom.restart import Restart, start_anew
+from frameloom.result_views import as_created, as_told, counting
 from frameloom.runtime import _runtime
 from frameloom.runtime.launch import load
 from frameloom.runtime.spec import (
@@ -181,68 +182,13 @@ def _leaf(
 
 def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
     """The graph itself on its inputs."""
-    run = counting(captured.gm.forward, captured.versions, captured.recorded_views)
-    run = as_created(run, captured.creation)
-    results: tuple[Any, ...] = run(*inputs)
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        return as_told(captured.gm.forward(*inputs), captured.views, inputs)
+
+    counted = counting(run, captured.versions, captured.recorded_views)
+    results: tuple[Any, ...] = as_created(counted, captured.creation)(*inputs)
     return results
-
-
-def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) -> Any:
-    """`plan`, whose own calls count writes to its inputs otherwise than the program's: by `counts`.  `recorded`: the results that are views
-    made with gradient mode on."""
-    if not counts:
-        return plan
-
-    def run(*inputs: Any) -> Any:
-        written = [(inputs[k], n) for k, n in counts.items() if not inputs[k].is_inference()]
-        tensors = tuple([t for t, _ in written])
-        before = tuple([t._version for t in tensors])
-        try:
-            made = plan(*inputs)
-        finally:
-            torch._C._autograd._unsafe_set_version_counter(tensors, before)
-        # Not where it raises: the call starts anew then.  What shares memory shares its version, so that these add up.
-        for t, count in written:
-            torch._C._increment_version([t] * count)
-        # A view knows how often its base was written when it was made: these are made again.
-        known = {id(t) for t in tensors}
-        anew = {id(m): k for k, m in reversed([*enumerate(made)]) if id(base_of(m)) in known}
-        if not anew:
-            return made
-        views: dict[int, Any] = {}
-        for k in anew.values():
-            with torch.set_grad_enabled(k in recorded and torch.is_grad_enabled()):
-                m = made[k]
-                views[id(m)] = m._base.as_strided(m.shape, m.stride(), m.storage_offset())
-        return tuple([views.get(id(m), m) for m in made])
-
-    return run
-
-
-def as_created(plan: Any, creation: Mapping[int, str]) -> Any:
-    """`plan`, of whose results that are views autograd is to note that they were made as `creation` says: it refuses writes to some."""
-    if not creation:
-        return plan
-    notes = {k: getattr(torch._C._autograd.CreationMeta, name) for k, name in creation.items()}
-    note: Any = torch._C._autograd._set_creation_meta
-
-    def run(*inputs: Any) -> Any:
-        made = plan(*inputs)
-        for k, how in notes.items():
-            if made[k]._is_view() and not made[k].is_inference():
-                note(made[k], how)
-        return made
-
-    return run
-
-
-def base_of(made: Any) -> Any:
-    """What `made` views the elements of; nothing where a view made of that by its strides would be another."""
-    base: Any = made._base if isinstance(made, torch.Tensor) else None
-    if base is None or not torch._C._is_alias_of(base, made):  # type: ignore[attr-defined]  # as behind `set_`
-        return None
-    kind = made.dtype, made.is_conj(), made.is_neg()
-    return base if kind == (base.dtype, base.is_conj(), base.is_neg()) else None
 
 
 def _draw_call(step: Extern, numbers: _Numbers) -> DrawCall:

@@ -8,8 +8,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.assemble import as_created, assemble, counting
+from frameloom.assemble import assemble
 from frameloom.backends import Texts, announce, build_all, generate_all, launches
 from frameloom.capture import _capture
 from frameloom.capture.assumptions import restarting
@@ -50,6 +49,7 @@ from frameloom.ir.verify import verify
 from frameloom.onednn import onednn
 from frameloom.options import Options
 from frameloom.report import GraphReport, KernelReport
+from frameloom.result_views import as_created, as_new, as_told, counting
 from frameloom.runnable import runnable
 from frameloom.steady import steady
 
@@ -369,33 +369,12 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
         finally:
             _capture.hook_restore(suspended)
         if views_behind:
-            return tuple([_as_new(m, inputs) for m in made])
-        alone = _lone_views(made, views)
-        return tuple([_as_new(m, inputs) if k in alone else m for k, m in enumerate(made)])
+            return tuple([as_new(m, inputs) for m in made])
+        return as_told(made, views, inputs)
 
     recorded = dict.fromkeys(captured.recorded_views & captured.views, "DEFAULT")
     told: Compiled = as_created(run, {**recorded, **captured.creation})
     return told
-
-
-def _lone_views(made: Sequence[Any], known: Collection[int]) -> set[int]:
-    """The positions of views, `known` aside, of whose memory no other result has a part."""
-    strided = [
-        k for k, m in enumerate(made) if isinstance(m, torch.Tensor) and m.layout is torch.strided
-    ]
-    found = [k for k in strided if k not in known and made[k]._is_view()]
-    if not found:  # as mostly
-        return set()
-    memory = {k: made[k].untyped_storage()._cdata for k in strided}
-    count = Counter(memory.values())
-    return {k for k in found if count[memory[k]] == 1}
-
-
-def _as_new(made: Any, inputs: tuple[Any, ...]) -> Any:
-    """Not as a view: autograd forbids writes to those that a node returns.  And not as one that was written to."""
-    if not isinstance(made, torch.Tensor) or any(made is i for i in inputs):
-        return made
-    return made.data if made._is_view() or made._version else made
 
 
 def _readable(captured: CapturedGraph) -> str:

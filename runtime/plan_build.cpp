@@ -201,8 +201,22 @@ bool Parser::output(PyObject *item) {
     return true;
 }
 
-// Outputs that share memory are views of one tensor, as eager's are: of that which is all of it, if it is
-// returned, or else of one that nobody sees.
+// Of outputs over one buffer, the one that the others are views of: what is all of the buffer, or the only
+// one that the program knows as no view, which may have another shape than the buffer.
+const Output *Parser::base_among(const std::vector<Output *> &outputs) {
+    const Output *alone = nullptr;
+    size_t count = 0;
+    for (const Output *output : outputs) {
+        if (output->is_view || output->lazy) continue;
+        if (program->views[output->number].whole) return output;
+        alone = output;
+        count++;
+    }
+    return count == 1 && outputs.size() > 1 ? alone : nullptr;
+}
+
+// Outputs that share memory are views of one tensor, as eager's are: of one that is returned, too, or else of
+// one that nobody sees.
 bool Parser::share_bases() {
     PyObject *told = field(spec, "views"), *recorded = field(spec, "recorded_views"),
              *repeated = field(spec, "repeated"), *lazy = field(spec, "lazy");
@@ -228,14 +242,9 @@ bool Parser::share_bases() {
     }
     for (auto &[buffer, outputs] : sharing) {
         if (outputs.size() < 2 && !outputs[0]->is_view) continue;
-        int base = whole(buffer);
-        bool is_base_there = false;
-        for (Output *output : outputs) {
-            bool is_base =
-                output->number == base && !is_base_there && !output->is_view && output->lazy == nullptr;
-            is_base_there |= is_base;
-            output->base = is_base ? -1 : base;
-        }
+        const Output *seen = base_among(outputs);
+        int base = seen ? seen->number : whole(buffer);
+        for (Output *output : outputs) output->base = output == seen ? -1 : base;
     }
     return true;
 }

@@ -86,6 +86,7 @@ class Parser {
     int view(PyObject *item);
     int add_view(View &&view);
     int whole(int buffer);
+    const Output *base_among(const std::vector<Output *> &outputs);
     bool share_bases();
     bool output(PyObject *item);
 

@@ -199,7 +199,10 @@ struct Call : Frame {
         if (source.base >= 0) {
             Tensor *all = view(source.base, false);
             PyObject *base = all ? tensor_object(all) : nullptr;
-            return base ? tensor_strided_view(base, wanted.layout, wanted.offset) : nullptr;
+            if (base == nullptr) return nullptr;
+            const View &seen = program.views[source.base];
+            int64_t before = seen.offset * seen.layout.item_size / wanted.layout.item_size;
+            return tensor_strided_view(base, wanted.layout, wanted.offset - before);
         }
         Tensor *tensor = view(source.number, false);
         return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;

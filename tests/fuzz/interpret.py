@@ -16,7 +16,6 @@ import torch
 
 import frameloom
 from frameloom import pipeline, reference
-from frameloom.assemble import as_created, counting
 from frameloom.backends import Texts, generate_all
 from frameloom.capture import _capture
 from frameloom.capture.aten_op import may_raise
@@ -27,6 +26,7 @@ from frameloom.ir.library import LAZY, OWN
 from frameloom.ir.lower.onednn import OneDnn
 from frameloom.ir.program import Buffer, Extern, Kernel, KernelList, Kind, Program, View
 from frameloom.ir.size import atoms_of
+from frameloom.result_views import as_created, counting
 from frameloom.runtime.fallback import strided_view
 
 _assembled = pipeline._assembled
@@ -151,10 +151,15 @@ def _bases(
         if isinstance(o, View) and k not in repeated and o.buffer not in inputs:
             sharing.setdefault(o.buffer, []).append(k)
     return {
-        buffer: next((k for k in some if k not in views and _is_whole(outputs[k])), None)
+        buffer: _base_among([k for k in some if k not in views and not outputs[k].bits], outputs)
         for buffer, some in sharing.items()
         if len(some) > 1 or some[0] in views
     }
+
+
+def _base_among(seen: Sequence[int], outputs: Sequence[Any]) -> int | None:
+    alone = seen[0] if len(seen) == 1 else None
+    return next((k for k in seen if _is_whole(outputs[k])), alone)
 
 
 def _is_whole(o: View) -> bool:
