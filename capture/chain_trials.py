@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -97,16 +97,18 @@ class Chain:
         for s in self._free:
             if s.late:  # its hint is no number that a call had
                 values[s] = int(min(values[s], self.facts.most_of(s, self._at(values))))
-        return values
+        if self._holds(values):
+            return values
+        # The code may be for negative numbers, or for 0.
+        return {s: n if s.late else s.hint for s, n in values.items()}
 
     def _is_possible(self, values: Values) -> bool:
         at = self._at(values)
         ranges = ((s, self.facts.range_of(self.facts.make({(s,): 1}))) for s in self.facts.symbols)
         return self.facts.is_possible(at) and all(low <= at(s) <= high for s, (low, high) in ranges)
 
-    def _patterns(self) -> Iterator[Values]:
+    def _patterns(self, usual: Values) -> Iterator[Values]:
         """Numbers for all symbols of which none is special: layouts hang on which are larger than others."""
-        usual = self._usual()
         yield usual
         growing = sorted(self._free, key=lambda s: -usual[s])
         yield {s: 3 + 2 * k for k, s in enumerate(growing)}
@@ -115,12 +117,16 @@ class Chain:
         own = [a for a in dict.fromkeys(atoms_of(size)) if isinstance(a, Symbol)]
         others = [s for s in self._free if s not in own]
         sizes = [s for s in others if not is_given_stride(s)]
-        bases = [*self._patterns()] if alone else [self._usual()]
+        usual = self._usual()
+        bases = [*self._patterns(usual)] if alone else [usual]
         fitting = [
             dict(zip(own, numbers, strict=True))
-            for numbers in itertools.product(range(5) if late_in(size) else (1, 2, 3, 4), repeat=min(len(own), 3))
-            if len(own) < 4 and evaluated(size, dict(zip(own, numbers, strict=True)).__getitem__) == number
-        ]  # fmt: skip
+            for numbers in itertools.product(
+                *(_candidates(s, size, number, usual) for s in own[:3])
+            )
+            if len(own) < 4
+            and evaluated(size, dict(zip(own, numbers, strict=True)).__getitem__) == number
+        ]
         sets: list[tuple[Symbol, ...]] = [()]
         if not alone:
             # Where only some are 1, the others stay what they are.
@@ -173,6 +179,18 @@ class Chain:
                 let_mistakes_through(error)
                 self._found[key] = None
         return self._found[key]
+
+
+def _candidates(symbol: Symbol, size: Size, number: int, usual: Values) -> Collection[int]:
+    """Numbers for a symbol of `size`, which is to come to `number`."""
+    if late_in(size):
+        return range(5)
+    own = usual[symbol]
+    if own > 0:
+        return (1, 2, 3, 4)
+    # Below 1, they count up or down from what they usually are.
+    more = number - evaluated(size, usual.__getitem__)
+    return (own + more, own - more)
 
 
 class _Run:

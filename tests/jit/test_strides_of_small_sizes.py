@@ -298,3 +298,15 @@ def test_gradients_of_products_whose_factor_is_known_before_any_size(name, dynam
             side(x, y, w).sum().backward()
             seen.append((x.grad.stride(), w.grad.stride()))
         assert seen[0] == seen[1]
+
+
+def test_copies_beside_a_part_from_a_negative_number():
+    """Trials of other sizes are made for the number of the call."""
+
+    def fn(x, n):
+        x[n:1]
+        return x.clone().clone()
+
+    jitted = jit(fn)
+    for x, n in ((torch.zeros(2, 1).t(), 2), (torch.zeros(2, 2)[::2, ::2], -2)):
+        assert jitted(x, n).stride() == fn(x, n).stride()
