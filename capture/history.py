@@ -12,7 +12,7 @@ import torch
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import counts
 from frameloom.capture.values.base import Avoid
-from frameloom.errors import Break
+from frameloom.errors import Break, first_line
 
 if TYPE_CHECKING:
     from frameloom.capture.record import Recorder
@@ -52,7 +52,7 @@ class Histories:
             saved = [t for f in functions.values() for t in saved_by(f)]
             self.itself = {id(t) for t in saved}
         except RuntimeError as error:  # one was changed in place
-            raise Break("gradient", str(error).splitlines()[0]) from error
+            raise Break("gradient", first_line(error)) from error
         _check_counts([t for t in saved if isinstance(t, Fake)], recorder)
         self.leading: dict[int, set[int]] = {}  # to a node, by its number, which of the roots lead
         self._ends: dict[int, set[int]] = {}  # and to leaves, by identity

@@ -19,7 +19,7 @@ from frameloom.capture.aten_op import fakes_in, may_raise
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import is_inference
 from frameloom.capture.values.base import Avoid
-from frameloom.errors import Break, Skip
+from frameloom.errors import Break, Skip, first_line
 
 if TYPE_CHECKING:
     from frameloom.capture.frame import FrameState
@@ -59,7 +59,7 @@ def real_is_leaf(tensor: torch.Tensor) -> bool:
     try:
         return tensor.is_leaf
     except RuntimeError as error:
-        raise Break("autograd", str(error).splitlines()[0]) from error
+        raise Break("autograd", first_line(error)) from error
 
 
 def begins_history(tensor: torch.Tensor) -> bool:

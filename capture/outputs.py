@@ -21,7 +21,7 @@ from frameloom.capture.fake import Fake
 from frameloom.capture.functional import ViewOf
 from frameloom.capture.graph import ViewOutput, ViewStep, behind
 from frameloom.capture.record_writes import forget_views, is_by_function
-from frameloom.errors import Break
+from frameloom.errors import Break, first_line
 
 DETACH = torch.ops.aten.detach.default
 DATA: Any = torch.Tensor.data.__get__  # writes to it are not counted as writes to the tensor
@@ -156,7 +156,7 @@ def has_history(fake: Fake) -> bool:
     try:
         return fake.requires_grad and fake.grad_fn is not None
     except RuntimeError as error:  # autograd has lost it by a write
-        raise Break("gradient", str(error).splitlines()[0]) from error
+        raise Break("gradient", first_line(error)) from error
 
 
 def _leads_to(base: Fake, view: Fake) -> bool:

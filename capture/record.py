@@ -101,7 +101,7 @@ from frameloom.capture.written_parts import WrittenPart
 from frameloom.capture.zero_tensors import call_with_zeros
 from frameloom.config import config
 from frameloom.debug import log
-from frameloom.errors import Break, let_mistakes_through
+from frameloom.errors import Break, first_line, let_mistakes_through
 from frameloom.ir.fallible import KNOWN
 from frameloom.ir.size import Int, Size
 from frameloom.ir.size_facts import Facts
@@ -342,7 +342,7 @@ class Recorder(TorchDispatchMode):
             name = getattr(fn, "__name__", str(fn))
             raise Break(
                 "op_error",
-                f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+                f"{name}: {type(error).__name__}: {first_line(error)}",
             ) from error
         check_result(result, fn)
         if self.facts.symbols or self.is_followed:  # a gradient may lead back from sizes met later

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.fake import Fake
-from frameloom.errors import Break
+from frameloom.errors import Break, first_line
 
 # PyTorch 2.11 still has tensors whose dimensions have names, 2.13 has not.
 _has_names = getattr(torch.Tensor, "has_names", lambda tensor: False)
@@ -42,7 +42,7 @@ def _check_history(view: torch.Tensor) -> None:
     try:
         _ = view.grad_fn
     except RuntimeError as error:
-        raise Break("autograd", str(error).splitlines()[0]) from error
+        raise Break("autograd", first_line(error)) from error
 
 
 def check_names(tensor: torch.Tensor) -> None:

@@ -43,6 +43,11 @@ class VerifyError(FrameloomError, AssertionError):
     """A stage produced IR that breaks the IR's rules, or compiled code does not compute what the loop IR's interpreter does: a bug in Frameloom."""
 
 
+def first_line(error: BaseException) -> str:
+    """Of what it says; it may say nothing."""
+    return str(error).partition("\n")[0]
+
+
 @dataclass(frozen=True)
 class Where:
     """A place in the user's program: file, 1-based line, 0-based column range (None when unknown), function name; `inside` names the

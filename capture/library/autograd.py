@@ -33,7 +33,7 @@ from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, is_none
 from frameloom.capture.values.container import ListValue, SequenceValue, TupleValue
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.errors import Break, Skip
+from frameloom.errors import Break, Skip, first_line
 from frameloom.ir.size import Int, same
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _leaves(t: Tracer, roots: list[TensorValue]) -> list[TensorValue]:
                 if isinstance(leaf := getattr(node, "variable", None), Fake)
             }
     except RuntimeError as error:
-        raise Break("autograd", str(error).splitlines()[0]) from error
+        raise Break("autograd", first_line(error)) from error
     leaves = []
     for leaf in found.values():
         if recorder.casts.has_given(leaf):
