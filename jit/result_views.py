@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from frameloom.runtime.fallback import strided_view
+
 
 def as_told(made: Sequence[Any], told: Collection[int], inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The results of ops that were run one by one.  Those that are views for the program (`told`, by position) are views of the one over their memory
@@ -43,9 +45,11 @@ def _has_memory(given: Any) -> bool:
 
 
 def _as_view_of(base: Any, made: Any) -> Any:
-    if _kind(base) != _kind(made):
+    if _kind(base)[1:] != _kind(made)[1:]:
         return made
-    return base.as_strided(made.shape, made.stride(), made.storage_offset())
+    first = base.storage_offset() * base.element_size() // made.element_size()
+    at = made.storage_offset() - first
+    return strided_view(base, at, made.shape, made.stride(), made.dtype)
 
 
 def as_new(made: Any, inputs: Sequence[Any]) -> Any:
@@ -73,7 +77,7 @@ def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) ->
         for t, count in written:
             torch._C._increment_version([t] * count)
         # A view knows how often its base was written when it was made: these are made again.
-        known = {id(t) for t in tensors}
+        known = {id(t if t._base is None else t._base) for t in tensors}
         anew = {id(m): k for k, m in reversed([*enumerate(made)]) if id(base_of(m)) in known}
         if not anew:
             return made

@@ -77,3 +77,33 @@ def test_a_history_can_be_written_to_it_in_a_later_frame(how):
         row.sum().backward()
         results.append((row.tolist(), weight.grad.tolist()))
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("how", [{}, {"dynamic": True}, {"backend": "eager"}], ids=str)
+def test_a_view_of_a_view_that_was_made_without_gradients_refuses_one(how):
+    def fn(x):
+        part = (x + 1)[1:]
+        with torch.no_grad():
+            return part[0]
+
+    for side in (fn, frameloom.jit(fn, **how)):
+        row = side(torch.ones(3, 3))
+        with pytest.raises(RuntimeError, match="created in no_grad mode"):
+            row.mul_(torch.ones(3, requires_grad=True))
+
+
+@pytest.mark.parametrize("how", [{}, {"dynamic": True}, {"backend": "eager"}], ids=str)
+def test_a_view_of_an_argument_that_is_a_view_gets_a_history(how):
+    """Autograd makes it anew where writes were counted since it was made: those to `.data` are not."""
+
+    def fn(x):
+        x.data.mul_(2)
+        return x[0]
+
+    for side in (fn, frameloom.jit(fn, **how)):
+        row = side(torch.ones(4).view(2, 2))
+        _ = row.is_leaf
+        factor = torch.ones((), requires_grad=True)
+        row.mul_(factor)
+        row.sum().backward()
+        assert factor.grad == 4
