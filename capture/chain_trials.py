@@ -122,7 +122,7 @@ class Chain:
         fitting = [
             dict(zip(own, numbers, strict=True))
             for numbers in itertools.product(
-                *(_candidates(s, size, number, usual) for s in own[:3])
+                *(_candidates(s, size, number, self._at(usual)) for s in own[:3])
             )
             if len(own) < 4
             and evaluated(size, dict(zip(own, numbers, strict=True)).__getitem__) == number
@@ -181,15 +181,17 @@ class Chain:
         return self._found[key]
 
 
-def _candidates(symbol: Symbol, size: Size, number: int, usual: Values) -> Collection[int]:
+def _candidates(
+    symbol: Symbol, size: Size, number: int, usual: Callable[[Symbol], int]
+) -> Collection[int]:
     """Numbers for a symbol of `size`, which is to come to `number`."""
     if late_in(size):
         return range(5)
-    own = usual[symbol]
+    own = usual(symbol)
     if own > 0:
         return (1, 2, 3, 4)
     # Below 1, they count up or down from what they usually are.
-    more = number - evaluated(size, usual.__getitem__)
+    more = number - evaluated(size, usual)
     return (own + more, own - more)
 
 
