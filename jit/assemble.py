@@ -184,7 +184,8 @@ def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
     """The graph itself on its inputs."""
 
     def run(*inputs: Any) -> tuple[Any, ...]:
-        return as_told(captured.gm.forward(*inputs), captured.views, inputs)
+        made = captured.gm.forward(*inputs)
+        return as_told(made, captured.views, captured.recorded_views, inputs)
 
     counted = counting(run, captured.versions, captured.recorded_views)
     results: tuple[Any, ...] = as_created(counted, captured.creation)(*inputs)

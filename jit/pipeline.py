@@ -49,7 +49,7 @@ from frameloom.ir.verify import verify
 from frameloom.onednn import onednn
 from frameloom.options import Options
 from frameloom.report import GraphReport, KernelReport
-from frameloom.result_views import as_created, as_new, as_told, counting
+from frameloom.result_views import as_created, as_new, as_recorded, as_told, counting
 from frameloom.runnable import runnable
 from frameloom.steady import steady
 
@@ -358,7 +358,7 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
     views_behind = captured.visible is not None  # the forward half, of which a node is made
     # Not the capture itself is kept, which has the tensors of the first call.
     compiled = counting(compiled, captured.versions, captured.recorded_views)
-    views = captured.views
+    views, recorded = captured.views, captured.recorded_views
 
     def run(*inputs: Any) -> Any:
         suspended = _capture.hook_suspend()
@@ -370,10 +370,9 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
             _capture.hook_restore(suspended)
         if views_behind:
             return tuple([as_new(m, inputs) for m in made])
-        return as_told(made, views, inputs)
+        return as_recorded(as_told(made, views, recorded, inputs), recorded & views, inputs)
 
-    recorded = dict.fromkeys(captured.recorded_views & captured.views, "DEFAULT")
-    told: Compiled = as_created(run, {**recorded, **captured.creation})
+    told: Compiled = as_created(run, captured.creation)
     return told
 
 

@@ -10,9 +10,11 @@ import torch
 from frameloom.runtime.fallback import strided_view
 
 
-def as_told(made: Sequence[Any], told: Collection[int], inputs: Sequence[Any]) -> tuple[Any, ...]:
+def as_told(
+    made: Sequence[Any], told: Collection[int], recorded: Collection[int], inputs: Sequence[Any]
+) -> tuple[Any, ...]:
     """The results of ops that were run one by one.  Those that are views for the program (`told`, by position) are views of the one over their memory
-    that is none, where the graph returns it."""
+    that is none, where the graph returns it.  `recorded`: those that were made with gradient mode on."""
     strided = [
         k
         for k, m in enumerate(made)
@@ -35,7 +37,8 @@ def as_told(made: Sequence[Any], told: Collection[int], inputs: Sequence[Any]) -
         new = {identity: as_new(made[first], ())}
         for k in together:
             if id(made[k]) not in new:
-                new[id(made[k])] = _as_view_of(new[identity], made[k])
+                with torch.set_grad_enabled(k in recorded and torch.is_grad_enabled()):
+                    new[id(made[k])] = _as_view_of(new[identity], made[k])
             found[k] = new[id(made[k])]
     return tuple(found)
 
@@ -50,6 +53,26 @@ def _as_view_of(base: Any, made: Any) -> Any:
     first = base.storage_offset() * base.element_size() // made.element_size()
     at = made.storage_offset() - first
     return strided_view(base, at, made.shape, made.stride(), made.dtype)
+
+
+def as_recorded(
+    made: Sequence[Any], recorded: Collection[int], inputs: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Results that ops made with gradient mode off: for autograd, these views (`recorded`) are as if it had been as it is now."""
+    found = list(made)
+    known = _by_base(inputs)
+    for k in recorded:
+        m = made[k]
+        if (given := known.get(id(base_of(m)))) is not None:
+            found[k] = given.as_strided(m.shape, m.stride(), m.storage_offset())
+        elif m._is_view() and not m.is_inference():
+            torch._C._autograd._set_creation_meta(m, torch._C._autograd.CreationMeta.DEFAULT)
+    return tuple(found)
+
+
+def _by_base(tensors: Sequence[Any]) -> dict[int, Any]:
+    """By the identity of what they are views of; autograd notes of a view of a view what it has noted of that."""
+    return {id(t if t._base is None else t._base): t for t in tensors if isinstance(t, torch.Tensor)}  # fmt: skip
 
 
 def as_new(made: Any, inputs: Sequence[Any]) -> Any:
@@ -77,7 +100,7 @@ def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) ->
         for t, count in written:
             torch._C._increment_version([t] * count)
         # A view knows how often its base was written when it was made: these are made again.
-        known = {id(t if t._base is None else t._base) for t in tensors}
+        known = _by_base(tensors)
         anew = {id(m): k for k, m in reversed([*enumerate(made)]) if id(base_of(m)) in known}
         if not anew:
             return made
@@ -85,7 +108,8 @@ def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) ->
         for k in anew.values():
             with torch.set_grad_enabled(k in recorded and torch.is_grad_enabled()):
                 m = made[k]
-                views[id(m)] = m._base.as_strided(m.shape, m.stride(), m.storage_offset())
+                given = known[id(m._base)]
+                views[id(m)] = given.as_strided(m.shape, m.stride(), m.storage_offset())
         return tuple([views.get(id(m), m) for m in made])
 
     return run

@@ -24,6 +24,8 @@ COARSE = {
 
 # Of which eager's vectors are off from its single numbers by units of 1 times the first operand, however small the result is.
 ROUGH = (torch.ops.aten.gelu.default, torch.ops.aten.gelu_backward.default)
+# Whose order hangs on how the operand lies: eager sums what is expanded in few lanes.
+ORDERED = (torch.ops.aten.sum.default, torch.ops.aten.mean.default)
 # Ops with one right answer for given operands, beside those that make views and that give no floats.
 EXACT = frozenset(
     """abs add add_ amax amin arange bernoulli cat ceil clamp clamp_ clone constant_pad_nd copy copy_ detach_ diagonal_scatter
@@ -57,6 +59,8 @@ class Noise(TorchDispatchMode):
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in ORDERED:
+            args = args[0].contiguous(), *args[1:]
         made = func(*args, **(kwargs or {}))
         if func in ROUGH:
             made.add_(args[0] * support.off(made.dtype))

@@ -15,6 +15,7 @@ layouts       functions called with drawn layouts, one after the other
 sizes         functions of numbers that decide sizes, which vary and come to 0 and 1
 modes         tensors made in one mode and used in another, with graph breaks
 arguments     single calls with drawn arguments, on tensors of few elements
+shared        results that share memory, and later writes to them
 exceptions    PyTorch's settings, and the program's handlers, behind whatever raises
 """
 
@@ -42,6 +43,7 @@ from tests.sweeps.images import sweep_images
 from tests.sweeps.layouts import sweep_layouts
 from tests.sweeps.modes import sweep_modes
 from tests.sweeps.passes import sweep_passes
+from tests.sweeps.shared import sweep_shared
 from tests.sweeps.sizes import sweep_sizes
 from tests.sweeps.strides import sweep_strides
 from tests.sweeps.values import DTYPES, difference, matrices, special
@@ -146,7 +148,8 @@ SWEEPS = {
     "strides": lambda device: sweep_strides(),
     "images": lambda device: sweep_images(), "exceptions": lambda device: sweep_exceptions(),
     "arguments": lambda device: sweep_arguments(), "layouts": lambda device: sweep_layouts(),
-    "modes": lambda device: sweep_modes(), "sizes": lambda device: sweep_sizes(),
+    "modes": lambda device: sweep_modes(), "shared": lambda device: sweep_shared(),
+    "sizes": lambda device: sweep_sizes(),
 }  # fmt: skip
 
 
