@@ -21,11 +21,13 @@ from frameloom.capture import _capture
 from frameloom.capture.aten_op import may_raise
 from frameloom.capture.graph import CapturedGraph
 from frameloom.ir import interp
+from frameloom.ir.alike import in_full
+from frameloom.ir.known_sizes import KnownSizes, Unknown
 from frameloom.ir.late import defines
 from frameloom.ir.library import LAZY, OWN
 from frameloom.ir.lower.onednn import OneDnn
 from frameloom.ir.program import Buffer, Extern, Kernel, KernelList, Kind, Program, View
-from frameloom.ir.size import atoms_of
+from frameloom.ir.size import Symbol, hint_of
 from frameloom.result_views import as_created, counting
 from frameloom.runtime.fallback import strided_view
 
@@ -198,13 +200,33 @@ def _can_run(program: Program) -> bool:
     calls = [s for s in program.steps if isinstance(s, Extern)]
     if any(s.target in OWN or defines(s) for s in calls) or reference.why_not(program) is not None:
         return False
-    if not _tell_the_views(program):
+    if not _tell_the_sizes(program):
         return False
     return _draws_too or not any(map(reference.draws, calls))
 
 
-def _tell_the_views(program: Program) -> bool:
-    """Whether the inputs tell the sizes of all views that are results: a number of the program may be in them, which is asked for behind writes."""
-    told = {a for b in program.inputs for n in (*b.shape, *b.strides) for a in atoms_of(n)}
-    sizes = [n for o in program.outputs if isinstance(o, View) for n in (*o.shape, *o.strides, o.offset)]  # fmt: skip
-    return all(a in told or a.late for n in sizes for a in atoms_of(n))
+class _Told(KnownSizes):
+    """What the inputs tell of sizes, or steps of their results."""
+
+    def _symbol(self, symbol: Symbol) -> int:
+        return symbol.hint if symbol.late else super()._symbol(symbol)
+
+
+def _tell_the_sizes(program: Program) -> bool:
+    """Whether the inputs tell the sizes of all steps and results: a number of the program may be in them, which is asked for behind writes."""
+    sizes = _Told()
+    for b in program.inputs:
+        shape, strides = ([hint_of(n) for n in numbers] for numbers in (b.shape, b.strides))
+        sizes.seen(b, torch.empty_strided(shape, strides, device="meta"))
+    try:
+        for step in in_full(program).steps:
+            if isinstance(step, KernelList):
+                for row in step.rows:
+                    sizes.row(row)
+            else:
+                sizes.step(step)
+        for output in program.outputs:
+            sizes.value(output)
+    except Unknown:
+        return False
+    return True
