@@ -114,6 +114,8 @@ class ViewOutput:
     of_input: bool
     number: int
     steps: tuple[ViewStep, ...]
+    # Whether the program makes it before all else that reads the input: autograd comes to its gradient after that of the graph then.
+    early: bool = False
 
     def renumbered(self, place: Mapping[int, int]) -> ViewOutput:
         return replace(self, number=place[self.number]) if self.of_input else self

@@ -128,12 +128,21 @@ class Outputs:
             if base is fake and fake is not source:
                 self.made_of[n] = made[id(fake)][1]
                 continue
-            view = ViewOutput(*made[id(base)], tuple(_steps(fake, base)))
+            early = of_input and base is source and self._is_early(fake, source, fakes)
+            view = ViewOutput(*made[id(base)], tuple(_steps(fake, base)), early)
             if not self._leads_on(fake, source):
                 self.made_of[n] = view
                 continue
             self.made_of[n] = own = self._result(fake)
             self.views[own], made[id(fake)] = view, (False, own)
+
+    def _is_early(self, fake: Fake, source: Fake, fakes: list[Fake]) -> bool:
+        """Whether nothing but views that are outputs reads the input before this one."""
+        if source.memory.version or fake is source:
+            return False
+        first = {f: _line(f, source)[1].node for f in fakes if f is not source}
+        others = [n for n in source.node.users if n not in first.values()]
+        return all(first[fake] < n for n in others)
 
     def _leads_on(self, fake: Fake, source: Fake) -> bool:
         """Whether a gradient comes to this view from other outputs, where the program may ask for it."""

@@ -35,7 +35,7 @@ from frameloom.op_by_op import OpByOp
 from frameloom.rest import what_stays
 from frameloom.result_hooks import give_own_node, register_hooks
 from frameloom.saved_tensors import entries, let_go, noted
-from frameloom.view_outputs import MadeOf
+from frameloom.view_outputs import NOTHING, MadeOf, early_views
 
 ALL_THERE: frozenset[int] = frozenset()
 STRIDED = torch.strided
@@ -119,6 +119,7 @@ class Gradients:
         self.views_vary = any(
             any(symbols_in((s.args, *s.kwargs.values()))) for o in views for s in o.steps
         )
+        self.makes_early = not how.n_late and any(v.early for v in views)
         self.nothing = (None, None, *[None] * len(how.inputs))
         self._windows = self._apart_at_most()
         self.on_gpu = any(layout.device.type == "cuda" for layout in how.layouts)
@@ -135,12 +136,13 @@ class Gradients:
         parts = None if self._windows is None else self._parts(self._windows, wanted)
         if parts is not None:
             return parts(inputs)
+        early = early_views(self.how, inputs, self.views_vary) if self.makes_early else NOTHING
         results = apply(self, inputs, *wanted)
         for k in self.several:
             give_own_node(results[k])
         if self._plain_outputs:
             return results[: self.how.n_results] if self.how.n_late else results
-        return MadeOf(self.how, inputs, [*results], self.views_vary).outputs()
+        return MadeOf(self.how, inputs, [*results], self.views_vary, early).outputs()
 
     def _apart_at_most(self) -> Windows | None:
         """Several nodes, where these tell more than one."""

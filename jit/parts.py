@@ -29,7 +29,7 @@ from frameloom.gradients import (
 from frameloom.op_by_op import Others
 from frameloom.result_hooks import Hooks, give_own_node
 from frameloom.saved_tensors import let_go
-from frameloom.view_outputs import MadeOf
+from frameloom.view_outputs import NOTHING, MadeOf, early_views
 
 present_pass = torch._C._current_graph_task_id
 at_the_end = torch.autograd.Variable._execution_engine.queue_callback
@@ -64,10 +64,12 @@ class Parts:
             made = self._whole.forward(*inputs)
         finally:
             torch._C._set_grad_enabled(before)
-        how, call = self._whole.how, Call(self._readers)
+        whole = self._whole
+        how, call = whole.how, Call(self._readers)
         told, views, apart = how.n_told, how.view_results, self._others_nodes
         results: list[Any] = [None if k in views else made[k] for k in range(told)]
-        outputs = MadeOf(how, inputs, results, self._whole.views_vary)
+        early = early_views(how, inputs, whole.views_vary) if whole.makes_early else NOTHING
+        outputs = MadeOf(how, inputs, results, whole.views_vary, early)
         links: list[Any] = []
         for part, others in zip(self._parts, kept, strict=True):
             ends: Sequence[Any]

@@ -13,22 +13,40 @@ from frameloom.capture.graph import Backward, ViewOutput, ViewStep
 from frameloom.ir.size import Symbol
 
 NO_SIZES: Mapping[Symbol, int] = {}
+NOTHING: Mapping[int, Any] = {}
+
+
+def early_views(how: Backward, inputs: Sequence[Any], vary: bool) -> dict[int, Any]:
+    """By their position among the outputs."""
+    made = MadeOf(how, inputs, [], vary)
+    outputs = enumerate(how.outputs)
+    return {k: made.view(o) for k, o in outputs if isinstance(o, ViewOutput) and o.early}
 
 
 class MadeOf:
     """What a call makes of its inputs and of what its nodes give.  `results`: by number; those that are views are filled in when they are asked for.
-    `vary`: whether views depend on sizes that vary."""
+    `vary`: whether views depend on sizes that vary.  `early`: outputs that are there before the nodes, by position."""
 
     def __init__(
-        self, how: Backward, inputs: Sequence[Any], results: list[Any], vary: bool
+        self,
+        how: Backward,
+        inputs: Sequence[Any],
+        results: list[Any],
+        vary: bool,
+        early: Mapping[int, Any] = NOTHING,
     ) -> None:
-        self._how, self._inputs, self._results = how, inputs, results
+        self._how, self._inputs, self._results, self._early = how, inputs, results, early
         self._sizes = how.sizes_of(inputs, results) if vary else NO_SIZES
         self._made: dict[Any, Any] = {}  # the views that ops give together, and of what
 
     def outputs(self) -> tuple[Any, ...]:
         outputs = self._how.outputs
-        return tuple([self.result(o) if isinstance(o, int) else self.view(o) for o in outputs])
+        if self._early:
+            return tuple([self._early[k] if k in self._early else self._output(o) for k, o in enumerate(outputs)])  # fmt: skip
+        return tuple([self._output(o) for o in outputs])
+
+    def _output(self, output: int | ViewOutput) -> Any:
+        return self.result(output) if isinstance(output, int) else self.view(output)
 
     def result(self, number: int) -> Any:
         found = self._results[number]
