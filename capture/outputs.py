@@ -233,8 +233,8 @@ def told_views(outputs: Sequence[Fake], made_alike: Collection[int]) -> frozense
                 found.add(n)
             continue
         line = [g.view_of for g in _line(f, _base(f))[1:]]
-        unseen = any(v.piece is not None or not v.grad for v in line)
-        if n in made_alike or unseen or count[id(f.memory)] > 1:
+        refuses = any(v.piece is not None or not v.grad for v in line)
+        if n in made_alike or refuses or count[id(f.memory)] > 1:
             found.add(n)
     return frozenset(found)
 

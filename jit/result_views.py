@@ -15,19 +15,13 @@ def as_told(
 ) -> tuple[Any, ...]:
     """The results of ops that were run one by one.  Those that are views for the program (`told`, by position) are views of the one over their memory
     that is none, where the graph returns it.  `recorded`: those that were made with gradient mode on."""
-    strided = [
-        k
-        for k, m in enumerate(made)
-        if isinstance(m, torch.Tensor)
-        and m.layout is torch.strided
-        and not any(m is i for i in inputs)
-    ]
+    strided = [k for k, m in enumerate(made) if _is_strided(m)]
     if all(k in told or not made[k]._is_view() for k in strided):  # as mostly
         return tuple(made)
     places: dict[int, list[int]] = {}
     for k in strided:
         places.setdefault(made[k].untyped_storage()._cdata, []).append(k)
-    given = {i.untyped_storage()._cdata for i in inputs if _has_memory(i)}
+    given = {i.untyped_storage()._cdata for i in inputs if _is_strided(i)}
     found = list(made)
     for memory, together in places.items():
         seen = {id(made[k]): k for k in together if k not in told}
@@ -43,8 +37,8 @@ def as_told(
     return tuple(found)
 
 
-def _has_memory(given: Any) -> bool:
-    return isinstance(given, torch.Tensor) and given.layout is torch.strided
+def _is_strided(made: Any) -> bool:
+    return isinstance(made, torch.Tensor) and made.layout is torch.strided
 
 
 def _as_view_of(base: Any, made: Any) -> Any:
