@@ -118,12 +118,11 @@ class Chain:
         others = [s for s in self._free if s not in own]
         sizes = [s for s in others if not is_given_stride(s)]
         usual = self._usual()
+        at = self._at(usual)
         bases = [*self._patterns(usual)] if alone else [usual]
         fitting = [
             dict(zip(own, numbers, strict=True))
-            for numbers in itertools.product(
-                *(_candidates(s, size, number, self._at(usual)) for s in own[:3])
-            )
+            for numbers in itertools.product(*(_candidates(s, size, number, at) for s in own[:3]))
             if len(own) < 4
             and evaluated(size, dict(zip(own, numbers, strict=True)).__getitem__) == number
         ]

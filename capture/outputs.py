@@ -118,6 +118,7 @@ class Outputs:
         of_input = memory.input is not None
         number = memory.input if of_input else self._result(source)
         made = {id(source): (of_input, number)}
+        early = _early(source, fakes) if of_input else set()
         # Each from the last one that it is a view of, and others are computed from.
         for n, fake in sorted(zip(numbers, fakes, strict=True), key=lambda p: len(_line(p[1]))):
             if fake is source and not of_input:
@@ -128,21 +129,13 @@ class Outputs:
             if base is fake and fake is not source:
                 self.made_of[n] = made[id(fake)][1]
                 continue
-            early = of_input and base is source and self._is_early(fake, source, fakes)
-            view = ViewOutput(*made[id(base)], tuple(_steps(fake, base)), early)
+            comes_first = base is source and id(fake) in early
+            view = ViewOutput(*made[id(base)], tuple(_steps(fake, base)), comes_first)
             if not self._leads_on(fake, source):
                 self.made_of[n] = view
                 continue
             self.made_of[n] = own = self._result(fake)
             self.views[own], made[id(fake)] = view, (False, own)
-
-    def _is_early(self, fake: Fake, source: Fake, fakes: list[Fake]) -> bool:
-        """Whether nothing but views that are outputs reads the input before this one."""
-        if source.memory.version or fake is source:
-            return False
-        first = {f: _line(f, source)[1].node for f in fakes if f is not source}
-        others = [n for n in source.node.users if n not in first.values()]
-        return all(first[fake] < n for n in others)
 
     def _leads_on(self, fake: Fake, source: Fake) -> bool:
         """Whether a gradient comes to this view from other outputs, where the program may ask for it."""
@@ -159,6 +152,16 @@ class Outputs:
     def _result(self, fake: Fake) -> int:
         self.results.append(fake)
         return len(self.results) - 1
+
+
+def _early(source: Fake, fakes: Sequence[Fake]) -> set[int]:
+    """The identities of those views of an input that come before all that reads it but such views."""
+    if source.memory.version:
+        return set()
+    first = {id(f): _line(f, source)[1].node for f in fakes if f is not source}
+    views = {*first.values()}
+    reader = min((n for n in source.node.users if n not in views), default=None)
+    return {f for f, node in first.items() if reader is None or node < reader}
 
 
 def has_history(fake: Fake) -> bool:

@@ -57,11 +57,21 @@ def as_recorded(
     known = _by_base(inputs)
     for k in recorded:
         m = made[k]
-        if (given := known.get(id(base_of(m)))) is not None:
-            found[k] = given.as_strided(m.shape, m.stride(), m.storage_offset())
-        elif m._is_view() and not m.is_inference():
-            torch._C._autograd._set_creation_meta(m, torch._C._autograd.CreationMeta.DEFAULT)
+        given = known.get(id(base_of(m)))
+        if given is None:
+            _note(m, torch._C._autograd.CreationMeta.DEFAULT)
+        else:
+            found[k] = _made_again(m, given)
     return tuple(found)
+
+
+def _made_again(view: Any, given: Any) -> Any:
+    return given.as_strided(view.shape, view.stride(), view.storage_offset())
+
+
+def _note(made: Any, creation: Any) -> None:
+    if made._is_view() and not made.is_inference():
+        torch._C._autograd._set_creation_meta(made, creation)
 
 
 def _by_base(tensors: Sequence[Any]) -> dict[int, Any]:
@@ -102,8 +112,7 @@ def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) ->
         for k in anew.values():
             with torch.set_grad_enabled(k in recorded and torch.is_grad_enabled()):
                 m = made[k]
-                given = known[id(m._base)]
-                views[id(m)] = given.as_strided(m.shape, m.stride(), m.storage_offset())
+                views[id(m)] = _made_again(m, known[id(m._base)])
         return tuple([views.get(id(m), m) for m in made])
 
     return run
@@ -114,13 +123,11 @@ def as_created(plan: Any, creation: Mapping[int, str]) -> Any:
     if not creation:
         return plan
     notes = {k: getattr(torch._C._autograd.CreationMeta, name) for k, name in creation.items()}
-    note: Any = torch._C._autograd._set_creation_meta
 
     def run(*inputs: Any) -> Any:
         made = plan(*inputs)
         for k, how in notes.items():
-            if made[k]._is_view() and not made[k].is_inference():
-                note(made[k], how)
+            _note(made[k], how)
         return made
 
     return run
