@@ -123,6 +123,7 @@ class Frame:
         t = self.t
         outer, self.parent = t.frame, t.frame
         t.frame = self
+        t.entered.append(self.code)
         t.depth += 1
         self.result, self.suspended = None, False
         try:

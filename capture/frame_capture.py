@@ -16,6 +16,7 @@ from frameloom.capture import _capture, copying, library, methods, policy, rewri
 from frameloom.capture.casts import KeepsCasts
 from frameloom.capture.frame import Broken, Frame, broken_at
 from frameloom.capture.instr import names_in, slot_names
+from frameloom.capture.later_python import check_later
 from frameloom.capture.lengths import NewLength
 from frameloom.capture.lookup import noting
 from frameloom.capture.rebuild import settled
@@ -170,9 +171,8 @@ class Capture:
         before = _capture.lend_calls(0)
         _capture.lend_calls(before + 5000)
         try:
-            end: Value | Broken | Skip = self._interpret()
-        except (Broken, Skip) as ended:
-            end = ended
+            end = self._interpret()
+            check_later(self.tracer, end)
         finally:
             self.tracer.settings.leave()
             _capture.lend_calls(before)
@@ -192,14 +192,16 @@ class Capture:
             if isinstance(end, Exception):
                 _forget_frames(end)
 
-    def _interpret(self) -> Value:
+    def _interpret(self) -> Value | Broken | Skip:
         t = self.tracer
         try:
             if self.spec is not None:
                 return enter(t, self.spec, self.slots)
             return self._root_frame().run()
         except Raised as raised:
-            raise broken_at(t, raised.point, Break("exception", raised.value.describe())) from None
+            return broken_at(t, raised.point, Break("exception", raised.value.describe()))
+        except (Broken, Skip) as ended:
+            return ended
 
     def _root_frame(self) -> Frame:
         t, function = self.tracer, self.function

@@ -90,6 +90,9 @@ class Used:
                 _stay_apart(t, before)
             read = [f for _, _, f in t.recorder.inputs if f.memory in memories]
             ends.update({id(f): given[id(f)] for f in read})
+            if may_break and any(_are_views(outputs[n].fake, o.fake) for o in outputs):
+                # New histories do not lead from one to the other: a later write would not be told.
+                raise Avoid(t.went_back_at)
             saved = [k for k, o in enumerate(outputs) if o.fake.memory in memories]
             saved += [~[*ends].index(id(f)) for f in read]
             self.which[n] = Past(tuple([*ends].index(id(f)) for f in own), tuple(saved))
@@ -107,6 +110,11 @@ class Used:
         for origin in self.ends:
             r.load_origin(origin)
         code.call(2 + len(self.ends))
+
+
+def _are_views(a: Fake, b: Fake) -> bool:
+    """Whether a history of each leads to the other's memory."""
+    return a is not b and a.memory is b.memory and b.requires_grad
 
 
 class _Whole:

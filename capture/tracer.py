@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from types import CellType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -64,6 +64,7 @@ from frameloom.errors import Break, Skip, Where
 if TYPE_CHECKING:
     from frameloom.capture.frame import Frame
     from frameloom.capture.generator import GeneratorValue
+    from frameloom.capture.later_python import Later
     from frameloom.capture.session import Session
 
 MAX_STEPS = 500_000  # of one capture
@@ -109,6 +110,8 @@ class Tracer:
         self.choices: dict[Any, bool] = {}  # that random numbers of the graph decide (likely.py)
         self.chance = 1.0  # that all of them are as they were taken
         self.regions: list[bool] = []  # checkpointed ones around here: whether reentrant
+        self.entered: list[CodeType] = []  # of all frames, in order
+        self.later: list[Later] = []  # code that autograd runs in the backward pass
         self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
         self.has_token_keys = False  # whether an identity was looked up or kept somewhere
         self.raised: list[Raised] = []  # all exceptions of the program
@@ -125,6 +128,7 @@ class Tracer:
         self._patterns: dict[int, Pattern | None] = {}  # by id of an input
         # The number of autograd's next node behind the last backward pass that was captured; 0 where none was.
         self.went_back = 0
+        self.went_back_at: Any = None  # where that was called
         self.gradients_set: set[int] = set()  # fakes that became the gradient of a tensor
         self.leaves: dict[int, Any] = {}  # of autograd's, made here (leaves.py)
         self.elements: dict[Any, SymbolicNumber] = {}  # nodes of one element, as numbers
@@ -518,6 +522,7 @@ class Tracer:
         self.raised.clear()
         self.generators.clear()
         self.handling.clear()
+        self.later.clear()
 
     # --- lengths of containers
     def note_length(self, origin: Origin, kind: type, length: int) -> Any:

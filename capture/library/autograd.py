@@ -17,6 +17,7 @@ import torch
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.history import history, without_autocast
+from frameloom.capture.later_python import check_later
 from frameloom.capture.leaves import (
     begins_history,
     guard_leaf,
@@ -126,9 +127,10 @@ def _going_back(t: Tracer) -> Iterator[None]:
     if t.session.is_avoided(*site):
         raise Break("autograd", "a backward pass that cannot be recorded")
     watch_autograd(t)
+    check_later(t)
     try:
         yield
-        t.went_back = torch._C._autograd._get_sequence_nr()
+        t.went_back, t.went_back_at = torch._C._autograd._get_sequence_nr(), site
     except Break as cause:
         raise Avoid(site) from cause
 

@@ -20,6 +20,7 @@ from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.functional import current
 from frameloom.capture.graph import Layout, graph_of
 from frameloom.capture.history import without_autocast
+from frameloom.capture.later_python import hand_over, same_nodes, site_of
 from frameloom.capture.library import interpreted
 from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.library.watched import Watched
@@ -95,6 +96,9 @@ class _Call:
 
     def run(self, has_setup: bool) -> Value:
         t, hidden = self.t, self.t.recorder.hidden_writes
+        assert t.frame is not None
+        if t.session.is_avoided(*site_of(t.frame)):
+            raise self.left("whose backward finds other objects when it is called")
         t.on_undo(lambda: setattr(t.recorder, "hidden_writes", hidden))
         needs = [boolean(v in self.tensors and v.fake.requires_grad) for v in self.args]  # type: ignore[attr-defined]
         given = [
@@ -114,8 +118,17 @@ class _Call:
         saved = [v for v in self._tuple("saved_tensors") if not is_none(v)]
         if any(not isinstance(v, TensorValue) for v in saved):
             raise self.left("which saves something else than tensors")
+        entered = len(t.entered)
         derivative = self._derivative(needs)
         recorder = t.recorder
+
+        def records_the_same() -> bool:
+            other = self._derivative(needs)
+            return derivative.reads == other.reads and same_nodes(
+                [*derivative.graph.nodes], [*other.graph.nodes]
+            )
+
+        hand_over(t, [self.cls, self.context, *self.args], entered, records_the_same)
 
         def applied(results: Any, saved: Any, operands: Any) -> Any:
             return attach(recorder, derivative, results, saved, operands)

@@ -17,9 +17,11 @@ from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import is_inference
 from frameloom.capture.inference import is_noted_as_inference
+from frameloom.capture.later_python import hand_over, same_nodes, site_of
 from frameloom.capture.library.watched import Watched
 from frameloom.capture.regions import REGION, Region, Stretch
 from frameloom.capture.saved import is_view
+from frameloom.capture.settings import GRAD
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.container import TupleValue
@@ -52,6 +54,9 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if reentrant:
             raise left_to_python("")  # it warns
         return t.call(function, rest, given)
+    assert t.frame is not None
+    if t.session.is_avoided(*site_of(t.frame)):
+        raise left_to_python(" of a function that finds other objects when it is called again")
     watched = Watched(t, [function, *rest, *given.values()])
     if reentrant:
         _check_arguments(t, rest)
@@ -63,18 +68,19 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     ):
         # It saves its arguments, and one of its own, and autograd refuses.  A view it refuses where its base is changed, before it looks at the count.
         raise left_to_python(" with inference tensors")
-    t.regions.append(reentrant)
-    try:
-        result = t.look(t.call(function, rest, given))
-    finally:
-        t.regions.pop()
+
+    def called() -> Value:
+        t.regions.append(reentrant)
+        try:
+            return t.look(t.call(function, rest, given))
+        finally:
+            t.regions.pop()
+
+    entered = len(t.entered)
+    result = called()
     if (changed := watched.changed()) is not None:
         raise left_to_python(f" of a function that changes {changed}")
-    nodes = []
-    node = last.next
-    while node.op != "root":
-        nodes.append(node)
-        node = node.next
+    nodes = _behind(last)
     if not keeps_random and any(SEEDED in getattr(n.target, "tags", ()) for n in nodes):
         raise left_to_python(" without its random state")
     fakes = [v.fake for v in _tensors(t, result)]
@@ -88,7 +94,23 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     stretch = Stretch(first, end, tuple((f.memory, f.memory.counted) for f in given_tensors))
     for n in nodes:
         n.meta[REGION] = Region(is_result=n in edge, reentrant=reentrant, stretch=stretch)
+
+    def records_the_same() -> bool:
+        last = t.recorder.graph._root.prev
+        t.settings.set(t, *GRAD, True)
+        called()
+        return same_nodes(nodes, _behind(last))
+
+    hand_over(t, [function, *rest, *given.values()], entered, records_the_same)
     return result
+
+
+def _behind(last: Any) -> list[Any]:
+    nodes, node = [], last.next
+    while node.op != "root":
+        nodes.append(node)
+        node = node.next
+    return nodes
 
 
 def _are_usual(t: Tracer, options: dict[str, Value]) -> bool:
