@@ -38,6 +38,7 @@ class OpFacts:
     data_dependent: bool  # its result's value or size is asked for by Python
     resizes: bool
     is_composite: bool  # other ops, for autograd
+    has_derivative: bool  # else autograd follows the ops that its kernel calls
     takes_device: bool
     returns_list: bool
     name: str  # of its nodes
@@ -45,7 +46,9 @@ class OpFacts:
     sparse: tuple[tuple[int, str], ...]  # those that ask for a sparse gradient
 
 
-COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+KEYS = torch._C.DispatchKey
+COMPOSITE = KEYS.CompositeImplicitAutograd
+DERIVATIVES = (KEYS.Autograd, KEYS.AutogradCPU, KEYS.AutogradCUDA)
 _FACTS: dict[Any, OpFacts] = {}
 SCALARS = ("number", "Optional[number]", "Tensor", "Optional[Tensor]")
 MASKED = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default)
@@ -70,6 +73,7 @@ def _read_facts(func: Any) -> OpFacts:
         data_dependent=dynamic and func not in MASKED,
         resizes=torch.Tag.inplace_view in tags,
         is_composite=func.has_kernel_for_dispatch_key(COMPOSITE),
+        has_derivative=_has_derivative(func),
         takes_device=any(a.name == "device" for a in schema.arguments),
         returns_list=len(schema.returns) == 1 and str(schema.returns[0].type).endswith("[]"),
         name=f"{schema.name.partition('::')[2].strip('_')}_{func._overloadname}".lower(),
@@ -82,6 +86,29 @@ def _read_facts(func: Any) -> OpFacts:
             if a.name in ("sparse", "sparse_grad")
         ),
     )
+
+
+def _has_derivative(func: Any) -> bool:
+    """PyTorch's own ops have one, or none that flows; those of other libraries may leave the key out, or have it pass on."""
+    if func.namespace in ("aten", "prims") or is_collective(str(func)):
+        return True
+    falls = torch._C._dispatch_kernel_for_dispatch_key_is_fallthrough
+    name = func._schema.name + ("." + func._schema.overload_name if func._schema.overload_name else "")  # fmt: skip
+    return any(
+        key in func.py_kernels
+        or (func.has_kernel_for_dispatch_key(key) and not falls(name, key.name))
+        for key in DERIVATIVES
+    )
+
+
+def check_derivative(func: Any, given: Any, made: Any) -> None:
+    """Where autograd would follow what the kernel calls, which is not recorded."""
+    if facts_of(func).behaviour == "pure":
+        made = [f for f in fakes_in((made,)) if f.is_floating_point() or f.is_complex()]
+        if not made:
+            return
+    if any(f.requires_grad for f in fakes_in(given)):
+        raise Break("unsupported_op", f"{func}, which has no derivative of its own, with gradients")
 
 
 def may_raise(node: torch.fx.Node, at_once: bool = False) -> bool:

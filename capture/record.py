@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mod
 
 from frameloom.capture.added import note_sum, summed
 from frameloom.capture.aten_op import (
+    check_derivative,
     device_of,
     facts_of,
     fakes_in,
@@ -497,7 +498,10 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.zeros:
             return call_with_zeros(self, func, args, kwargs or {})
-        return self.dispatched(func, args, kwargs or {})
+        made = self.dispatched(func, args, kwargs or {})
+        if self.is_followed and not facts_of(func).has_derivative:
+            check_derivative(func, (*args, kwargs or {}), made)
+        return made
 
     def dispatched(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(func, torch._ops.OpOverload):
