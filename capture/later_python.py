@@ -65,11 +65,28 @@ def site_of(frame: Frame) -> Site:
     return frame.code, BEFORE_INSTRUCTIONS - frame.at.index
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a frame stood."""
+
+    frame: Frame
+    at: Instr
+    stack: list[Value]
+
+    @classmethod
+    def of(cls, frame: Frame) -> Place:
+        return cls(frame, frame.at, [*frame.stack])
+
+    def go_there(self) -> None:
+        self.frame.at = self.at
+        self.frame.stack[:] = self.stack
+
+
 @dataclass
 class Later:
     """One such piece of code.  `again`: interprets it once more and tells whether that records the same."""
 
-    frames: tuple[tuple[Frame, Instr], ...]  # where it was handed over, the innermost first
+    frames: tuple[Place, ...]  # where it was handed over, the innermost first
     mark: int  # of the journal, when it was interpreted
     settings: Mapping[Any, Any]
     reads: frozenset[int]  # identities of the values that it may find
@@ -82,7 +99,7 @@ def hand_over(t: Tracer, given: Iterable[Value], entered: int, again: Callable[[
     """Notes code that was interpreted just now; `given`: the function and its arguments; `entered`: how many frames there were before."""
     frames, frame = [], t.frame
     while frame is not None:
-        frames.append((frame, frame.at))
+        frames.append(Place.of(frame))
         frame = frame.parent
     settings = {key: read(key) for key in t.settings.start}
     reached = _reached(t, given)
@@ -110,8 +127,8 @@ def check_later(t: Tracer, end: Value | Broken | Skip | None = None) -> None:
             or any(_may_change(state, later) for state in states)
             or not later.reads.isdisjoint(reshaped)
         ):
-            frame, at = later.frames[0]
-            raise Avoid((frame.code, BEFORE_INSTRUCTIONS - at.index))
+            place = later.frames[0]
+            raise Avoid((place.frame.code, BEFORE_INSTRUCTIONS - place.at.index))
 
 
 def _reached(t: Tracer, values: Iterable[Value]) -> dict[int, Value]:
@@ -142,10 +159,11 @@ def _is_same(t: Tracer, later: Later) -> bool:
     settings = {**t.settings.start, **later.settings}
     if any(read(key) != state for key, state in settings.items() if key != GRAD):
         return False
-    outer, ats, mark = t.frame, [frame.at for frame, _ in later.frames], t.mark()
-    t.frame = later.frames[0][0]
-    for frame, at in later.frames:
-        frame.at = at
+    outer, mark = t.frame, t.mark()
+    now = [Place.of(place.frame) for place in later.frames]
+    t.frame = later.frames[0].frame
+    for place in later.frames:
+        place.go_there()
     try:
         with suppress(Break, Skip, Raised, NotConstant, Avoid):
             return later.again()
@@ -153,8 +171,8 @@ def _is_same(t: Tracer, later: Later) -> bool:
     finally:
         t.take_back(mark)
         t.frame = outer
-        for (frame, _), at in zip(later.frames, ats, strict=True):
-            frame.at = at
+        for place in now:
+            place.go_there()
 
 
 def _may_change(state: FrameState, later: Later) -> bool:

@@ -67,6 +67,24 @@ def test_a_variable_behind_a_break():
     trained(fn)
 
 
+def test_a_variable_of_a_block():
+    class Block:
+        def __enter__(self):
+            pass
+
+        def __exit__(self, *exception):
+            return False
+
+    def fn(x, z):
+        part = x + 1
+        with Block():
+            z = checkpoint(lambda q: (q * part).sum(-1), z, use_reentrant=False)
+        part = x + 2
+        return z
+
+    trained(fn)
+
+
 def test_a_list_that_is_an_argument():
     def fn(x, z):
         parts = [x + 1]

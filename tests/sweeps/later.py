@@ -45,6 +45,8 @@ CODES = {
     "partial": "o = checkpoint(functools.partial(fn), o, use_reentrant=False)",
     "nested": "o = checkpoint(lambda r: checkpoint(fn, r.cos(), use_reentrant=False) * 2, o, use_reentrant=False)",
     "called": "o = called(fn, o)",
+    "in a block": "with Block(o):\n{0}    o = checkpoint(fn, o, use_reentrant=False)",
+    "with a handler": "try:\n{0}    o = Calls.apply(o, fn)\n{0}except ValueError:\n{0}    o = None",
     "function": "o = Calls.apply(o, fn)",
     "function of the module": "o = Calls.apply(o, lambda q: fn(q).detach())",
     "hook": "o = o * 2; o.register_hook(fn)",
@@ -83,6 +85,17 @@ class Own:
     v: Any = None
 
 
+class Block:
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> bool:
+        return len(self.owner.shape) > 9
+
+
 class Drawn:
     def __init__(self, seed: int) -> None:
         draw = random.Random(seed)
@@ -110,6 +123,7 @@ class Drawn:
             "saved_tensors_hooks": torch.autograd.graph.saved_tensors_hooks,
             "functools": __import__("functools"),
             "Calls": Calls,
+            "Block": Block,
             "Own": type("Own", (Own,), {}),
         }
         exec(compile(self.text, f"<program {id(self)}>", "exec"), names)
