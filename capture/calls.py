@@ -296,6 +296,11 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
         if name in NEEDS_DATA:
             check_hooking(t, name, args)
             raise Break(NEEDS_DATA[name], f"tensor.{name}(...)")
+        if isinstance(fn, policy.OPS):
+            from frameloom.capture.library.autograd_functions import with_formula
+
+            if (made := with_formula(t, fn, args, kwargs)) is not None:
+                return made
         if has_number(t, [*args, *kwargs.values()]):
             return with_number(t, fn, args, kwargs)
         return t.torch_call(fn, args, kwargs)

@@ -197,9 +197,12 @@ def _torch_verdict(function: FunctionType, module: str) -> Verdict:
     return "break"
 
 
+OPS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
 def is_recorded(fn: Any) -> bool:
     """Whether a callable written in C is one of PyTorch's tensor functions."""
-    if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+    if isinstance(fn, OPS):
         return True
     module, owner = getattr(fn, "__module__", None), getattr(fn, "__self__", None)
     if module == "torch" and owner is None:

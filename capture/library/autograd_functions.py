@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.fx
+from torch._library.custom_ops import OPDEFS
 from torch.autograd.function import once_differentiable
 
 from frameloom.capture.aten_op import draws
@@ -60,6 +62,35 @@ def _apply(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if kwargs or class_attribute(cls.real, "vjp") is not _own("vjp"):
         raise Break("autograd_function", f"{cls.describe()}.apply(...)")
     return _Call(t, cls, given).run(has_setup)
+
+
+_FUNCTIONS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by the definition of an operator
+
+
+def with_formula(t: Tracer, op: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    """A call of an operator that the program has defined with a derivative in Python; None if it is not such a call."""
+    if not torch.is_grad_enabled() or not config.gradients:
+        return None
+    if isinstance(op, torch._ops.OpOverloadPacket):
+        op = getattr(op, "default", None)
+    definition = op and OPDEFS.get(op.name())
+    if definition is None or definition._backward_fn is None or definition._opoverload is not op:
+        return None
+    arguments = op._schema.arguments
+    if any("[]" in str(a.type) or a.kwarg_only or a.alias_info is not None for a in arguments):
+        return None
+    given = [*args]
+    for a in arguments[len(args) :]:
+        given.append(kwargs[a.name] if a.name in kwargs else t.from_python(a.default_value))
+    tensors = [v for v in map(t.look, given) if isinstance(v, TensorValue)]
+    if not any(v.fake.requires_grad for v in tensors) or len(given) != len(arguments):
+        return None
+    made = _FUNCTIONS.get(definition)
+    if made is None or made[0] is not definition._backward_fn:
+        parts = (op, definition._setup_context_fn, definition._backward_fn)
+        made = (definition._backward_fn, interpreted.function_of(*parts))
+        _FUNCTIONS[definition] = made
+    return _apply(t, [t.pinned(made[1]), *given], {})
 
 
 def _own(name: str) -> Any:

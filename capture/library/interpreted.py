@@ -71,6 +71,27 @@ def apply_function(cls: Any, has_setup: bool, *args: Any, **kwargs: Any) -> Any:
         return result
 
 
+def function_of(op: Any, setup: Any, backward: Any) -> type[torch.autograd.Function]:
+    """The Function that gives an operator of the program its derivative."""
+
+    class Formula(torch.autograd.Function):
+        @staticmethod
+        def forward(*args: Any) -> Any:
+            return op(*args)
+
+        @staticmethod
+        def setup_context(context: Any, args: Any, result: Any) -> None:  # type: ignore[override]
+            if setup is not None:
+                setup(ctx=context, inputs=args, output=result)
+
+        @staticmethod
+        def backward(context: Any, *gradients: Any) -> Any:
+            return backward(context, *gradients)
+
+    Formula.__name__ = f"GeneratedBackwardFor_{str(op).replace('.', '_')}"
+    return Formula
+
+
 def _as_output(part: Any, args: tuple[Any, ...], dirty: tuple[Any, ...]) -> Any:
     """An input handed back unchanged comes out as a view of itself; a changed one as it is, or detached where it has a history."""
     if not isinstance(part, torch.Tensor) or not any(part is a for a in args):

@@ -5,6 +5,7 @@ import warnings
 import pytest
 import torch
 
+import frameloom
 from tests.jit.training import same_training
 
 LIBRARY = torch.library.Library("frameloom_gradients", "FRAGMENT")
@@ -68,3 +69,74 @@ def test_an_op_with_a_formula_is_part_of_the_graph():
 
 def test_a_result_without_a_gradient_is_part_of_the_graph():
     trained(lambda x: ops.order(x) * x, graphs=1)
+
+
+class Settings:
+    factor = 2.0
+    seen: list = []
+
+
+@torch.library.custom_op("frameloom_gradients::scaled", mutates_args=())
+def scaled(x: torch.Tensor, by: float = 3.0) -> torch.Tensor:
+    return x * by
+
+
+def keep(ctx, inputs, output):
+    ctx.save_for_backward(output)
+    ctx.by = inputs[1]
+
+
+def derive(ctx, gradient):
+    (result,) = ctx.saved_tensors
+    return gradient * ctx.by * Settings.factor + result, None
+
+
+scaled.register_fake(lambda x, by=3.0: torch.empty_like(x))
+scaled.register_autograd(derive, setup_context=keep)
+
+
+@torch.library.custom_op("frameloom_gradients::telling", mutates_args=())
+def telling(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def tell(ctx, gradient):
+    Settings.seen.append("backward")
+    return gradient * 2
+
+
+telling.register_fake(torch.empty_like)
+telling.register_autograd(tell)
+
+
+@pytest.mark.parametrize(
+    "fn", [scaled, lambda x: scaled(x.sin(), by=2.0) + 1, lambda x: scaled(scaled(x, 0.5)) * x]
+)
+def test_a_formula_with_a_context(fn):
+    trained(lambda x: fn(x))
+    assert frameloom.stats()["breaks"] == 0
+
+
+def test_what_a_formula_reads_is_looked_at_again():
+    def program(jit):
+        jitted, seen = jit(lambda x: scaled(x) * 2), []
+        for Settings.factor in (2.0, 5.0, 2.0):
+            x = torch.arange(3.0, requires_grad=True)
+            jitted(x).sum().backward()
+            seen.append(x.grad)
+        return seen
+
+    same_training(program)
+
+
+def test_what_a_formula_does_is_done_in_each_pass():
+    def program(jit):
+        jitted, seen = jit(lambda x: telling(x) * 2), Settings.seen
+        seen.clear()
+        for _ in range(2):
+            result = jitted(torch.arange(3.0, requires_grad=True)).sum()
+            seen.append("forward")
+            result.backward()
+        return [*seen]
+
+    same_training(program)
