@@ -238,4 +238,4 @@ def test_memory_goes_with_the_plan():
     del jitted
     frameloom.reset()
     gc.collect()
-    assert torch.cuda.memory_allocated() == before
+    assert torch.cuda.memory_allocated() <= before
