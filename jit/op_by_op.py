@@ -129,24 +129,29 @@ class OpByOp:
             passed = [(Nothing.apply(outputs[n]), torch.zeros_like(outputs[n])) for n in bare]  # type: ignore[no-untyped-call]
         passed += [(outputs[n], given[n]) for n in how.tangents if given[n] is not None]
         passed = [(result, gradient) for result, gradient in passed if result.requires_grad]
-        if not passed:
+        leaves = {k: inputs[k] for k in how.inputs if inputs[k] is not None}  # those that it reads
+        if not passed or not leaves:
             return None
         roots, gradients = zip(*passed, strict=True)
-        leaves = [inputs[k] for k in how.inputs]
         switch.is_on = True
         try:
             made = torch.autograd.grad(
-                roots, leaves, gradients, create_graph=create_graph, allow_unused=True
+                roots,
+                [*leaves.values()],
+                gradients,
+                create_graph=create_graph,
+                allow_unused=True,
             )
         finally:
             switch.is_on = False
-        return list(made)
+        found = dict(zip(leaves, made, strict=True))
+        return [found.get(k) for k in how.inputs]
 
     def _apart(self, inputs: Sequence[Any]) -> list[Any]:
         """Other tensors with the same history: hooks of the inputs see what the node returns, and nothing twice."""
         own = list(inputs)
         with torch.enable_grad():
-            for k in self._how.inputs:
+            for k in [k for k in self._how.inputs if own[k] is not None]:
                 own[k] = aten.alias.default(own[k])
         return own
 

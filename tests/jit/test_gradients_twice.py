@@ -383,3 +383,19 @@ def test_beside_a_number_of_which_the_graph_reads_nothing(backend):
         return [f(leaf(4) * 2, leaf(4) * 3, n)[0].detach() for n in (0, 4, 5)]
 
     same_training(program, plain=None)
+
+
+def test_a_result_that_leads_to_two_others_of_which_it_reads_one():
+    def fn(x, y):
+        double = y * 2
+        chosen = torch.where(y > 2, y, double)
+        (gradient,) = torch.autograd.grad((chosen**2).sum(), x, create_graph=True)
+        return chosen + gradient, double
+
+    def program(jit):
+        x = torch.linspace(-1, 1, 3, requires_grad=True)
+        first, second = jit(fn)(x, x * 0.5)
+        (first.sum() + second.sum()).backward()
+        return x.grad
+
+    same_training(program)
