@@ -19,7 +19,7 @@ from frameloom.capture.values.identity import is_own, pin_key
 from frameloom.capture.values.iterator import SequenceIterator, advanced, failing_iterator
 from frameloom.capture.values.token import tell_apart
 from frameloom.capture.values.user_key import check_keys
-from frameloom.errors import Break
+from frameloom.errors import Break, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
@@ -155,7 +155,7 @@ class DictValue(Value):
         return self.length(t) > 0
 
     def iterate(self, t: Tracer) -> Value:
-        return DictIterator(self, self, [key for key, _ in self.entries(t).values()])
+        return DictIterator(self, self, self.entries(t), "keys")
 
     def constant(self) -> Any:
         if self.real is not None or self.cls not in (dict, OrderedDict):
@@ -303,16 +303,7 @@ class ViewValue(Value):
         return t.tuple_of(self).contains(t, item)
 
     def iterate(self, t: Tracer) -> Value:
-        from frameloom.capture.values.container import TupleValue
-
-        entries = self.over.entries(t).values()
-        if self.kind == "keys":
-            items = [key for key, _ in entries]
-        elif self.kind == "values":
-            items = [value for _, value in entries]
-        else:
-            items = [TupleValue([key, value]) for key, value in entries]
-        return DictIterator(self, self.over, items)
+        return DictIterator(self, self.over, self.over.entries(t), self.kind)
 
     def getattr(self, t: Tracer, name: str) -> Value:
         return t.instance_attribute(self, name)
@@ -325,17 +316,30 @@ class ViewValue(Value):
 class DictIterator(SequenceIterator):
     """Over a dictionary or a view of it, which must not change its size meanwhile."""
 
-    def __init__(self, over: Value, table: DictValue, items: list[Value]) -> None:
-        super().__init__(over, items)
-        self.table = table
+    def __init__(
+        self, over: Value, table: DictValue, entries: dict[Any, tuple[Value, Value]], kind: str
+    ) -> None:
+        super().__init__(over, [key for key, _ in entries.values()])
+        self.table, self.entries, self.kind = table, entries, kind
+        self.order = [*entries]
         self.shape = table.reshaped, table.grown
         self.make: Any = iter
 
     def backwards(self) -> DictIterator:
         """What `reversed` gives, made from what `iter` gives."""
         assert self.items is not None
-        self.items, self.make = self.items[::-1], reversed
+        self.items, self.order, self.make = self.items[::-1], self.order[::-1], reversed
         return self
+
+    def _item(self, t: Tracer) -> Value | None:
+        from frameloom.capture.values.container import TupleValue
+
+        key = super()._item(t)
+        if key is None or self.kind == "keys":
+            return key
+        index = self.order[self.position]
+        _, value = self.table.written.get(index, self.entries[index])  # what is there by now
+        return value if self.kind == "values" else TupleValue([key, value])
 
     def type(self) -> type:
         over, source = self.over, self.table.cls()
@@ -353,9 +357,8 @@ class DictIterator(SequenceIterator):
             return "dictionary changed size during iteration"
         if self.table.reshaped == reshaped:
             return None
-        if self.make is reversed:  # goes on from its place in the table
-            raise Break("opaque_iterable", f"reversed({self.table.describe()}), changed meanwhile")
-        return "dictionary keys changed during iteration"
+        # It goes on from its place in the table, and tells of other keys where it comes to more than there were.
+        raise Skip(f"keys of a {self.table.describe()} come and go while it is iterated over")
 
     def rebuild(self, r: Rebuilder) -> None:
         if not self.ended and (fault := self._fault()) is not None:

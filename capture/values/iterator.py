@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from frameloom.capture.tracer import Tracer
 
 
+LIST_ITERATOR = type(iter([]))
+
+
 class IteratorValue(Value):
     """An iterator made during the capture."""
 
@@ -48,6 +51,13 @@ class IteratorValue(Value):
 
 def advanced(iterator: Any, count: int) -> Any:
     """Called from new code: `iterator` after `count` items, some of which a list may have lost since."""
+    if type(iterator) is LIST_ITERATOR:  # which takes no position behind the end
+        over = iterator.__reduce__()[1][0]
+        missing = max(0, count - list.__len__(over))
+        list.extend(over, [None] * missing)
+        set_position(iterator, count)
+        list.__delitem__(over, slice(list.__len__(over) - missing, None))
+        return iterator
     if hasattr(iterator, "__setstate__"):
         return set_position(iterator, count)
     for _ in range(count):

@@ -16,7 +16,7 @@ from frameloom.capture.values.identity import is_own
 from frameloom.capture.values.iterator import SequenceIterator, failing_iterator
 from frameloom.capture.values.token import tell_apart
 from frameloom.capture.values.user_key import check_keys
-from frameloom.errors import Break
+from frameloom.errors import Break, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.origin import Origin
@@ -257,13 +257,30 @@ def _model(t: Tracer, source: Value) -> Any:
 
 
 class SetIterator(SequenceIterator):
+    over: SetValue
+
+    def __init__(self, over: SetValue, items: list[Value]) -> None:
+        super().__init__(over, items)
+        self.keys = {*over.entries}
+        self.placed = over.placed, len(over.placed)
+
     def step(self, t: Tracer) -> Value | None:
-        if not self.ended and len(self.over.parts()) != len(self.items or ()):
+        if self._has_changed():
             t.raise_(RuntimeError, CHANGED)
         return super().step(t)
 
+    def _has_changed(self) -> bool:
+        """Whether Python says so: it looks how many items there are."""
+        now, (placed, count) = self.over.entries.keys(), self.placed
+        if self.ended or len(now) != len(self.keys):
+            return not self.ended
+        is_other = self.over.placed is not placed or len(placed) != count
+        if is_other and now != self.keys:
+            raise Skip("items of a set come and go while it is iterated over")
+        return False
+
     def rebuild(self, r: Rebuilder) -> None:
-        if not self.ended and len(self.over.parts()) != len(self.items or ()):
+        if self._has_changed():
             r.code.call_const(failing_iterator, CHANGED)
         else:
             super().rebuild(r)
