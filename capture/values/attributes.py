@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from types import MemberDescriptorType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.attributes import instance_dict
 from frameloom.capture.lookup import class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.dictionary import DELETED, DictValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class AttributesValue(Value):
         self.real = None if over.real is None else instance_dict(over.real)
         if over.origin is not None and self.real is not None:
             self.origin = over.origin.child("dict")
+        self._table: _Table | None = None
 
     def type(self) -> type:
         return dict
@@ -35,11 +36,14 @@ class AttributesValue(Value):
 
     def table(self, t: Tracer) -> DictValue:
         """As an ordinary dictionary, for reading."""
-        table = DictValue(self.real, self.origin)
-        for name, value in self.over.attributes.items():
-            if not self._is_slot(name):
-                table.written[name] = (ConstValue(name), value)
-        return table
+        if self._table is None:
+            self._table = _Table(self)
+        return self._table
+
+    def written(self) -> dict[str, tuple[Value, Value]]:
+        """What the capture has put there, as a `DictValue` keeps it."""
+        attributes = self.over.attributes.items()
+        return {name: (ConstValue(name), v) for name, v in attributes if not self._is_slot(name)}
 
     def _is_slot(self, name: str) -> bool:
         """Whether the attribute of that name is beside the dictionary."""
@@ -78,6 +82,48 @@ class AttributesValue(Value):
         )  # the class's own `__getattribute__` was interpreted already
         r.load(self.over)
         r.code.call(1)
+
+
+class _Table(DictValue):
+    """The attributes as they are when it is asked: views and iterators of it see them change."""
+
+    def __init__(self, of: AttributesValue) -> None:
+        self.of = of
+        super().__init__(of.real, of.origin)
+
+    @property
+    def written(self) -> Any:
+        return self.of.written()
+
+    @written.setter
+    def written(self, value: Any) -> None:
+        pass
+
+    @property
+    def reshaped(self) -> Any:
+        """Differs where a name came or went."""
+        return tuple((name, value is DELETED) for name, (_, value) in self.written.items())
+
+    @reshaped.setter
+    def reshaped(self, value: Any) -> None:
+        pass
+
+    @property
+    def grown(self) -> Any:
+        """Differs where there are more, or fewer, of them."""
+        old: Any = self.real or ()
+        gone = sum(value is DELETED for _, value in self.written.values())
+        return sum(name not in old for name in self.written) - gone
+
+    @grown.setter
+    def grown(self, value: Any) -> None:
+        pass
+
+    def parts(self) -> list[Value]:
+        return [self.of]
+
+    def rebuild(self, r: Rebuilder) -> None:
+        self.of.rebuild(r)
 
 
 def attributes_of(t: Tracer, over: ObjectValue) -> AttributesValue:

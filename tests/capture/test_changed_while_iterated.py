@@ -1,9 +1,13 @@
-"""Containers that change while they are iterated over."""
+"""Containers that change while they are iterated over.
+
+Drawn programs: `python -m tests.sweeps iterated`.
+"""
 
 import pytest
 import torch
 
 import frameloom
+from tests.sweeps.iterated import sweep_iterated
 
 
 def values(x, d):
@@ -80,9 +84,39 @@ def a_list_that_gets_shorter(x, d):
     return some, pairs, x + 1
 
 
+class Object:
+    def __init__(self):
+        self.a, self.b = 1, 2
+
+
+def attributes(x, d):
+    own, seen = Object(), []
+    for pair in vars(own).items():
+        own.b = 9
+        seen.append(pair)
+    return seen, x + 1
+
+
+def more_attributes(x, d):
+    own = Object()
+    names = vars(own).keys()
+    own.c = 3
+    return [*names], x + 1
+
+
+def attributes_while_they_grow(x, d):
+    own = Object()
+    for _ in vars(own):
+        own.c = 3
+    return x + 1
+
+
 @pytest.mark.parametrize(
     "fn",
     [
+        attributes,
+        more_attributes,
+        attributes_while_they_grow,
         values,
         items,
         items_of_a_copy,
@@ -110,3 +144,7 @@ def seen(fn):
         found += [4]  # behind the end, where the iterator stands
         return list(rest[0]), table
     return [list(v) if hasattr(v, "__next__") else v for v in found], table
+
+
+def test_drawn_programs():
+    assert not [*sweep_iterated(count=60)]

@@ -17,6 +17,7 @@ modes         tensors made in one mode and used in another, with graph breaks
 arguments     single calls with drawn arguments, on tensors of few elements
 shared        results that share memory, and later writes to them
 later         code that autograd calls in the backward pass, when what it reads has changed
+iterated      loops over containers that change meanwhile
 exceptions    PyTorch's settings, and the program's handlers, behind whatever raises
 """
 
@@ -41,6 +42,7 @@ from tests.sweeps.draws import sweep_draws
 from tests.sweeps.exceptions import sweep_exceptions
 from tests.sweeps.gradients import sweep_gradients
 from tests.sweeps.images import sweep_images
+from tests.sweeps.iterated import sweep_iterated
 from tests.sweeps.later import sweep_later
 from tests.sweeps.layouts import sweep_layouts
 from tests.sweeps.modes import sweep_modes
@@ -152,6 +154,7 @@ SWEEPS = {
     "arguments": lambda device: sweep_arguments(), "layouts": lambda device: sweep_layouts(),
     "modes": lambda device: sweep_modes(), "shared": lambda device: sweep_shared(),
     "sizes": lambda device: sweep_sizes(), "later": lambda device: sweep_later(),
+    "iterated": lambda device: sweep_iterated(),
 }  # fmt: skip
 
 
