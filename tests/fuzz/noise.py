@@ -26,6 +26,8 @@ COARSE = {
 ROUGH = (torch.ops.aten.gelu.default, torch.ops.aten.gelu_backward.default)
 # Whose order hangs on how the operand lies: eager sums what is expanded in few lanes.
 ORDERED = (torch.ops.aten.sum.default, torch.ops.aten.mean.default)
+# That magnify what the mean of equal numbers is off by.
+NORMS = (torch.ops.aten.native_layer_norm.default, torch.ops.aten.native_group_norm.default)
 # Ops with one right answer for given operands, beside those that make views and that give no floats.
 EXACT = frozenset(
     """abs add add_ amax amin arange bernoulli cat ceil clamp clamp_ clone constant_pad_nd copy copy_ detach_ diagonal_scatter
@@ -61,6 +63,9 @@ class Noise(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in ORDERED:
             args = args[0].contiguous(), *args[1:]
+        if func in NORMS:
+            args = args[0].clone(memory_format=torch.contiguous_format), *args[1:]
+            _disturb(args[0])
         made = func(*args, **(kwargs or {}))
         if func in ROUGH:
             made.add_(args[0] * support.off(made.dtype))
