@@ -169,12 +169,19 @@ class NumberInputs:
             if late_in(size):
                 found = self._graph.create_node("call_function", fn, name="size")
             else:
-                with self._graph.inserting_before(self._markers[1]):
+                with self._graph.inserting_before(self._first()):
                     found = self._graph.create_node("call_function", fn, name="size")
             found.args = args
             found.meta.update(val=size, stack="")
             self._sizes[size] = found
         return found
+
+    def _first(self) -> torch.fx.Node:
+        """The node that sizes are put before.  The marker goes with the nodes that nobody reads."""
+        marker: torch.fx.Node = self._markers[1]
+        if not marker._erased:
+            return marker
+        return next(n for n in self._graph.nodes if n.op != "placeholder")
 
     def is_made(self, size: Size, node: torch.fx.Node) -> None:
         """That node stands for it."""

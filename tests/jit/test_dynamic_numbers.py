@@ -1,6 +1,7 @@
 """Ints of the program that vary and are used as sizes and positions: an entry for the first, one for all others, and results as plain code gives them."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -298,3 +299,18 @@ def test_a_number_of_a_size_that_is_settled_before_code_is_written():
 
     x = torch.ones(2, 2, 2)[..., 0]
     assert torch.equal(jit(program, dynamic=True)(x), program(x))
+
+
+def test_a_number_that_decides_a_size_and_that_no_op_is_given():
+    def fn(x, n):
+        part = x[:n].cumsum(0)
+        torch.sin(x, out=part)  # what it held is not needed
+        return part
+
+    jitted = frameloom.jit(fn, dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no failure of ours
+        for size in (3, 4, 5):
+            x = torch.rand(size)
+            torch.testing.assert_close(jitted(x, size), fn(x, size))
+    assert frameloom.stats()["plain"] == 0
