@@ -34,35 +34,22 @@ Site = tuple[CodeType, int]
 # Breaks at calls that give a tensor another shape, or other memory.
 RESHAPES = ("metadata_mutation", "data_pointer")
 # Names of functions and methods that change items, attributes, and whatever they are told.
-CHANGES_ITEMS = frozenset(
-    [
-        "append",
-        "appendleft",
-        "extend",
-        "insert",
-        "pop",
-        "popleft",
-        "popitem",
-        "remove",
-        "clear",
-        "update",
-        "setdefault",
-        "add",
-        "discard",
-        "sort",
-        "reverse",
-    ]
-)
+CHANGES_ITEMS = frozenset({
+    "append", "appendleft", "extend", "insert", "pop", "popleft", "popitem", "remove", "clear", "update", "setdefault", "add", "discard", "sort", "reverse",
+})  # fmt: skip
 CHANGES_NAMES = {"train": ("training",), "eval": ("training",)}
 CHANGES_ANY = frozenset(["globals", "vars", "setattr", "delattr", "__dict__", "__setattr__"])
-BEFORE_INSTRUCTIONS = -(
-    1 << 30
-)  # such sites are no instruction's own: other things are avoided there
+# No instruction has such a place: other things are avoided at the instruction itself.
+BEFORE_INSTRUCTIONS = -(1 << 30)
 
 
 def site_of(frame: Frame) -> Site:
     """The place by which a session knows that the code handed over there is left to Python."""
-    return frame.code, BEFORE_INSTRUCTIONS - frame.at.index
+    return _site(Place.of(frame))
+
+
+def _site(place: Place) -> Site:
+    return place.frame.code, BEFORE_INSTRUCTIONS - place.at.index
 
 
 @dataclass(frozen=True)
@@ -127,11 +114,11 @@ def check_later(t: Tracer, end: Value | Broken | Skip | None = None) -> None:
             or any(_may_change(state, later) for state in states)
             or not later.reads.isdisjoint(reshaped)
         ):
-            place = later.frames[0]
-            raise Avoid((place.frame.code, BEFORE_INSTRUCTIONS - place.at.index))
+            raise Avoid(_site(later.frames[0]))
 
 
 def _reached(t: Tracer, values: Iterable[Value]) -> dict[int, Value]:
+    """The values that code which is given these may find, by identity; of objects from before the call, those alone."""
     seen: dict[int, Value] = {}
     stack = [*values]
     while stack:
