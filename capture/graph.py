@@ -353,6 +353,15 @@ def behind(ends: Iterable[T], operands: Callable[[T], Iterable[T]]) -> set[T]:
     return seen
 
 
+def recorded_behind(last: torch.fx.Node) -> list[torch.fx.Node]:
+    """The nodes that a recording has behind one of them."""
+    nodes, node = [], last.next
+    while node.op != "root":
+        nodes.append(node)
+        node = node.next
+    return nodes
+
+
 def copy_node(
     graph: torch.fx.Graph, node: torch.fx.Node, instead: Callable[[torch.fx.Node], Any]
 ) -> torch.fx.Node:

@@ -20,7 +20,7 @@ from frameloom.capture.aten_op import draws
 from frameloom.capture.autograd_functions import Derivative, attach
 from frameloom.capture.builtins import Args, Kwargs, knows
 from frameloom.capture.functional import current
-from frameloom.capture.graph import Layout, graph_of
+from frameloom.capture.graph import Layout, graph_of, recorded_behind
 from frameloom.capture.history import without_autocast
 from frameloom.capture.later_python import hand_over, same_nodes, site_of
 from frameloom.capture.library import interpreted
@@ -274,11 +274,7 @@ class _Call:
         self, last: torch.fx.Node, gradients: list[torch.fx.Node], ends: list[torch.fx.Node]
     ) -> tuple[torch.fx.Graph, list[torch.fx.Node]]:
         """What was recorded behind `last` as a graph of its own, and what it reads of the rest."""
-        inside: dict[torch.fx.Node, None] = {}
-        node = last.next
-        while node.op != "root":
-            inside[node] = None
-            node = node.next
+        inside = dict.fromkeys(recorded_behind(last))
         wanted: set[torch.fx.Node] = set(ends)
         for node in reversed(inside):
             if node in wanted and node not in gradients:

@@ -16,6 +16,7 @@ import torch.utils.checkpoint as checkpoints
 from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import is_inference
+from frameloom.capture.graph import recorded_behind
 from frameloom.capture.inference import is_noted_as_inference
 from frameloom.capture.later_python import hand_over, same_nodes, site_of
 from frameloom.capture.library.watched import Watched
@@ -80,7 +81,7 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     result = called()
     if (changed := watched.changed()) is not None:
         raise left_to_python(f" of a function that changes {changed}")
-    nodes = _behind(last)
+    nodes = recorded_behind(last)
     if not keeps_random and any(SEEDED in getattr(n.target, "tags", ()) for n in nodes):
         raise left_to_python(" without its random state")
     fakes = [v.fake for v in _tensors(t, result)]
@@ -99,18 +100,10 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         last = t.recorder.graph._root.prev
         t.settings.set(t, *GRAD, True)
         called()
-        return same_nodes(nodes, _behind(last))
+        return same_nodes(nodes, recorded_behind(last))
 
     hand_over(t, [function, *rest, *given.values()], entered, records_the_same)
     return result
-
-
-def _behind(last: Any) -> list[Any]:
-    nodes, node = [], last.next
-    while node.op != "root":
-        nodes.append(node)
-        node = node.next
-    return nodes
 
 
 def _are_usual(t: Tracer, options: dict[str, Value]) -> bool:

@@ -19,7 +19,7 @@ from frameloom.capture.branches import Call, Choice, Loop, Part
 from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs
 from frameloom.capture.fake import Fake
 from frameloom.capture.functional import current
-from frameloom.capture.graph import Layout, graph_of
+from frameloom.capture.graph import Layout, graph_of, recorded_behind
 from frameloom.capture.known import known_value
 from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.library.watched import Watched
@@ -181,11 +181,7 @@ class _Outlined:
         ends: list[torch.fx.Node],
         n_ops: int,
     ) -> Part:
-        inside: dict[torch.fx.Node, None] = {}
-        node = last.next
-        while node.op != "root":
-            inside[node] = None
-            node = node.next
+        inside = dict.fromkeys(recorded_behind(last))
         wanted = set(ends)
         for node in reversed(inside):
             if node in wanted and node not in starts:
