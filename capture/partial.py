@@ -38,9 +38,11 @@ class Partial:
         whole: bool = False,
         wanted: Sequence[Node] | None = None,
         only_read: bool = False,
+        left_out: Set[int] = frozenset(),
     ) -> None:
         """`missing`: entries of `how.tangents`; `whole`: whether those that are given are all that comes to such a result, from others of the
-        graph, too; `wanted`: nodes of `how.graph` in place of its results; `only_read`: whether the graph takes nothing that it does not read."""
+        graph, too; `wanted`: nodes of `how.graph` in place of its results; `only_read`: whether the graph takes nothing that it does not read;
+        `left_out`: entries of the results that nobody asks for."""
         nodes = list(how.graph.nodes)
         self._placeholders = [n for n in nodes if n.op == "placeholder"]
         self._n_saved = len(self._placeholders) - len(how.tangents)
@@ -53,7 +55,9 @@ class Partial:
         needed.update(seeds)
         self._flows = reach((n for n in nodes if n in needed), seeds, instead)
         # The entries of what was wanted that get a gradient.
-        self.ends = tuple(k for k, n in enumerate(results) if not self._is_gone(n))
+        self.ends = tuple(
+            k for k, n in enumerate(results) if k not in left_out and not self._is_gone(n)
+        )
         self._ends = [results[k] for k in self.ends]
         # Of a graph with many results, each of many parts takes only what it needs.
         needed = behind(self._ends, self._operands)

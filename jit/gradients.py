@@ -21,6 +21,7 @@ import torch.fx
 from frameloom.backward_pass import BackwardPass, Plan
 from frameloom.came import Passes
 from frameloom.capture._capture import tensor_layout, tensors_lie, tensors_where
+from frameloom.capture.aten_op import may_raise
 from frameloom.capture.carried import at_sizes, symbols_in
 from frameloom.capture.graph import Backward, CapturedGraph, ViewOutput
 from frameloom.capture.partial import Partial
@@ -37,7 +38,7 @@ from frameloom.result_hooks import give_own_node, register_hooks
 from frameloom.saved_tensors import entries, let_go, noted
 from frameloom.view_outputs import NOTHING, MadeOf, early_views
 
-ALL_THERE: frozenset[int] = frozenset()
+NONE: frozenset[int] = frozenset()
 STRIDED = torch.strided
 has_no_memory = torch._is_zerotensor
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
@@ -208,6 +209,11 @@ class Gradients:
         places = self.how.graph.find_nodes(op="placeholder")
         return tuple(map(_layout, places[: len(self.how.saved_inputs)]))
 
+    @cached_property
+    def may_raise(self) -> bool:
+        """Whether what a pass computes for one input can raise, which must not happen where only others are asked for."""
+        return len(self.how.inputs) > 1 and any(map(may_raise, self.how.graph.nodes))
+
     def reads(self, missing: frozenset[int], whole: bool = False) -> frozenset[int]:
         """What of that which is saved such a pass needs."""
         if (found := self._reads.get((missing, whole))) is None:
@@ -277,7 +283,7 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
     """The gradients of a node's inputs, behind two places.  `given`: those of the results; `whole`: all that comes to them, from others, too."""
     piece: Gradients = context.piece
     how = piece.how
-    missing, others = ALL_THERE, False
+    missing, others = NONE, False
     for n in how.tangents:
         gradient = given[n]
         if gradient is not None:
@@ -339,9 +345,11 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
     came = piece.passes.last.get((missing, whole))
     if context.memory is not None and tensors_where(values, piece.as_they_lay) != context.where:
         _put_back(context, values)
-    if not tensors_lie(values, piece.lying):
+    left_out = _left_out(context) if piece.may_raise else NONE
+    if left_out or not tensors_lie(values, piece.lying):
         # Something was put into an input's place by `.data =`: plans would read other memory than theirs.
-        run = BackwardPass(how, Partial(how, missing, whole), missing, piece.op_by_op.module)
+        part = Partial(how, missing, whole, left_out=left_out)
+        run = BackwardPass(how, part, missing, piece.op_by_op.module)
         taken = [g for n in how.tangents if (g := given[n]) is not None]
     elif came is not None and (taken := came.take(given)) is not None:
         run = came.run
@@ -353,6 +361,19 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
         why, tensors = refused
         gradients = Refused.apply(why, len(tensors), *tensors, *gradients)  # type: ignore[no-untyped-call]
     return None, None, *gradients
+
+
+def _left_out(context: Any) -> frozenset[int]:
+    """Entries of `Backward.inputs` to which the pass does not go: `torch.autograd.grad` was not asked for anything behind them."""
+    edges = enumerate(context.next_functions)
+    return frozenset(k for k, (node, _) in edges if node is not None and not _goes_to(node))
+
+
+def _goes_to(node: Any) -> bool:
+    try:
+        return torch._C._will_engine_execute_node(node)
+    except RuntimeError:  # of leaves, PyTorch does not tell what `torch.autograd.grad` does
+        return True
 
 
 class Refused(torch.autograd.Function):

@@ -286,3 +286,18 @@ def test_views_of_what_is_made_to_require_gradients(name):
         return seen
 
     same_training(program, plain=None)
+
+
+def test_a_gradient_that_raises_and_that_nobody_asks_for():
+    """`index_add` of nothing has a gradient; the one of what is added to it does not."""
+
+    def fn(x, y):
+        return x.index_add(0, torch.tensor([0]), y[:1]).sum()
+
+    def program(jit):
+        x, y = torch.ones(0, 5, requires_grad=True), leaf(3, 5) * 2
+        loss = jit(fn)(x, y)
+        asked = torch.autograd.grad(loss, x, retain_graph=True)
+        return asked, type(caught(torch.autograd.grad, loss, y))
+
+    same_training(program)

@@ -130,6 +130,23 @@ def test_a_history_that_leads_only_there():
     compare(fn, plain)
 
 
+def test_a_history_that_leads_only_there_beside_another():
+    """What autograd saves along it is looked at, too: eager refuses the pass, as `relu` saves what is changed."""
+
+    def fn(w):
+        x = w.detach().requires_grad_()
+        y = x.relu()
+        z = w.trunc()
+        y.sigmoid_()
+        return (y * 2).sum(), z.sum()
+
+    def program(jit):
+        y, z = jit(fn)(weights())
+        return str(caught((y + z).backward))
+
+    same_training(program)
+
+
 def test_a_leaf_that_is_changed():
     def fn(w):
         x = torch.ones(3, requires_grad=True)
