@@ -8,7 +8,7 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-NATIVE := $(wildcard capture/*.c capture/*.h runtime/*.cpp runtime/*.h) setup.py pyproject.toml
+NATIVE := $(wildcard capture/native/*.[ch] runtime/*/*.cpp runtime/*/*.h) setup.py pyproject.toml
 CHECKED := jit capture ir codegen runtime tests examples benchmarks setup.py
 
 .PHONY: cpython demo test same lint format bench zoo ops clean
@@ -35,14 +35,14 @@ cpython: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
-	mkdir -p .lint/frameloom && ln -sf $(addprefix ../../,$(wildcard jit/*.py) capture ir codegen runtime) .lint/frameloom/
+	mkdir -p .lint/frameloom && ln -sf $(addprefix ../../,$(wildcard jit/*.py) jit/autograd jit/backend capture ir codegen runtime) .lint/frameloom/
 	MYPYPATH=.lint $(BIN)/mypy -p frameloom
-	$(BIN)/clang-format --dry-run --Werror $(wildcard capture/*.[ch] runtime/*.cpp runtime/*.h)
+	$(BIN)/clang-format --dry-run --Werror $(wildcard capture/native/*.[ch] runtime/*/*.cpp runtime/*/*.h)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
-	$(BIN)/clang-format -i $(wildcard capture/*.[ch] runtime/*.cpp runtime/*.h)
+	$(BIN)/clang-format -i $(wildcard capture/native/*.[ch] runtime/*/*.cpp runtime/*/*.h)
 
 # Eager, torch.compile and Frameloom side by side; BENCH names a folder with measure.py and cases.py.
 BENCH ?= ../shared/bench

@@ -22,8 +22,8 @@ setup(
     ext_modules=[
         Extension(
             "frameloom.capture._capture",
-            sources=files("capture", "*.c"),
-            depends=files("capture", "*.h"),
+            sources=files("capture/native", "*.c"),
+            depends=files("capture/native", "*.h"),
             include_dirs=[INCLUDE, f"{INCLUDE}/internal"],
             define_macros=[("Py_BUILD_CORE_MODULE", "1")],
             extra_compile_args=["-std=c11", *FLAGS],
@@ -31,9 +31,9 @@ setup(
         ),
         Extension(
             "frameloom.runtime._runtime",
-            sources=files("runtime", "*.cpp"),
-            depends=files("runtime", "*.h"),
-            include_dirs=[INCLUDE],
+            sources=[*files("runtime/plan", "*.cpp"), *files("runtime/torch_abi", "*.cpp")],
+            depends=[*files("runtime/plan", "*.h"), *files("runtime/torch_abi", "*.h")],
+            include_dirs=[INCLUDE, "runtime/plan", "runtime/torch_abi"],
             language="c++",
             extra_compile_args=["-std=c++17", *FLAGS],
             libraries=["dl"],

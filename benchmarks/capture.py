@@ -14,7 +14,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from frameloom.capture.tracer import Tracer
+from frameloom.capture.interpreter.tracer import Tracer
 from tests.capture.capturing import jitted
 
 torch.set_num_threads(1)

@@ -16,7 +16,7 @@ from torch import nn
 
 import frameloom
 from frameloom.debug import Trail
-from frameloom.runtime import build
+from frameloom.runtime.build import cpp_compiler
 
 
 class Attention(nn.Module):
@@ -76,14 +76,14 @@ def compile_once(model, x, options):
     """Seconds of a first call, of its stages, and what was built."""
     frameloom.reset()
     stages, texts = {}, set()
-    original = build.build
+    original = cpp_compiler.build
 
     def built(sources):
         for source in sources:
             texts.update((source.text, e.symbol) for e in source.entries)
         return original(sources)
 
-    build.build = built
+    cpp_compiler.build = built
     try:
         jitted = frameloom.jit(lambda x: model(x), options=options)
         with noting(stages):
@@ -91,7 +91,7 @@ def compile_once(model, x, options):
             jitted(x)
             seconds = time.perf_counter() - start
     finally:
-        build.build = original
+        cpp_compiler.build = original
     return seconds, stages, len(texts)
 
 

@@ -1,5 +1,5 @@
 """Code generation: `generate(kernels)` gives C++ sources; library calls are looked up in extern.py."""
 
-from frameloom.codegen.cpp_module import KernelEntry, SourceFile, generate
+from frameloom.codegen.cpp.module import KernelEntry, SourceFile, generate
 
 __all__ = ["KernelEntry", "SourceFile", "generate"]

@@ -17,9 +17,9 @@ from frameloom.ir import index
 from frameloom.ir import node as ir
 from frameloom.ir.cases import negation
 from frameloom.ir.dtype import DType
-from frameloom.ir.groups import live_steps
 from frameloom.ir.node import Node, const
 from frameloom.ir.ops import Op
+from frameloom.ir.passes.dependence import live_steps
 from frameloom.ir.program import (
     Buffer,
     Extern,
@@ -31,8 +31,8 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
-from frameloom.ir.size import at_most, hint_of
 from frameloom.ir.substitute import space
+from frameloom.ir.symbolic.expr import at_most, hint_of
 
 ATTENTION = "aten.scaled_dot_product_attention.default"
 MASK, CAUSAL = 3, 5  # positions of arguments

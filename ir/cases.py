@@ -8,7 +8,7 @@ from frameloom.ir import index
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
-from frameloom.ir.size import Int, Size, at_most, largest, less, same, smallest
+from frameloom.ir.symbolic.expr import Int, Size, at_most, largest, less, same, smallest
 
 MOST_CASES = 4  # selections one inside another
 

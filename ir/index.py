@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, axis, index
 from frameloom.ir.ops import Op
-from frameloom.ir.size import (
+from frameloom.ir.symbolic.expr import (
     Int,
     Size,
     at_most,

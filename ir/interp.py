@@ -16,16 +16,15 @@ from typing import Any
 import torch
 
 from frameloom.ir import philox
-from frameloom.ir.alike import in_full
 from frameloom.ir.dtype import DType
-from frameloom.ir.forms import kernels_of
 from frameloom.ir.identity import identity
-from frameloom.ir.known_sizes import KnownSizes
 from frameloom.ir.library import DRAW, LAZY, READ
-from frameloom.ir.memory import buffers_of
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.numbers import MEANING
 from frameloom.ir.ops import Op
+from frameloom.ir.passes.batch import in_full
+from frameloom.ir.passes.memory import buffers_of
+from frameloom.ir.passes.templates import kernels_of
 from frameloom.ir.program import (
     SCATTER_KINDS,
     Buffer,
@@ -41,6 +40,7 @@ from frameloom.ir.program import (
     View,
 )
 from frameloom.ir.substitute import topological
+from frameloom.ir.symbolic.static_steps import KnownSizes
 
 Tensor = torch.Tensor
 

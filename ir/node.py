@@ -3,7 +3,7 @@
 **Reading a node.**  A node is the value of one element as a function of the axes it mentions: `AXIS` leaves are loop
 positions, `LOAD` reads a buffer at a flat element offset (itself a node, dtype I64), `REDUCE` binds its own axes and
 folds its source over them.  A kernel (program.py) is a set of stores of such nodes; loops are chosen later
-(codegen/schedule.py).  Fusion is substitution: a LOAD of a buffer becomes the node that was stored there, its axes
+(codegen/schedule/nest.py).  Fusion is substitution: a LOAD of a buffer becomes the node that was stored there, its axes
 replaced by the consumer's positions.
 
 **Meaning.**  As eager PyTorch on the CPU, element by element:
@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from frameloom.ir.dtype import DType
 from frameloom.ir.ops import COMPARES, PREDICATES, Op
-from frameloom.ir.size import Int, Size
+from frameloom.ir.symbolic.expr import Int, Size
 
 REDUCE_KINDS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "logaddexp")
 

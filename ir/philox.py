@@ -4,7 +4,7 @@ A generator has a seed and an offset.  PyTorch's kernels run `threads` threads; 
 number offset / 4, offset / 4 + 1, ... of stream `t`.  With `width` 1, the words of a block go to elements that are `threads`
 apart; else a thread serves `width` elements next to each other at a time, with as many blocks as that takes, one at least.
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), and what PyTorch's and cuRAND's documentation and
-kernels do; jit/draws.py compares with the PyTorch at hand.
+kernels do; jit/backend/draws.py compares with the PyTorch at hand.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from dataclasses import replace
 from frameloom.ir import index
 from frameloom.ir import node as ir
 from frameloom.ir.library import OUT_FORMS
-from frameloom.ir.memory import reads_of
+from frameloom.ir.passes.memory import reads_of
 from frameloom.ir.program import (
     Buffer,
     Extern,
@@ -26,8 +26,8 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
-from frameloom.ir.size import Int, hint_of
 from frameloom.ir.substitute import space
+from frameloom.ir.symbolic.expr import Int, hint_of
 
 ROW = 16  # bytes that rows are multiples of
 LEAST = 1 << 30  # multiplications: below, a launch for the copy costs what it saves

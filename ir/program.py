@@ -2,7 +2,7 @@
 
     Program.steps = (Kernel | KernelList | Extern | Check, ...)
     Kernel        = stores that share one kernel launch; loops are chosen by the code generator
-    KernelList    = many kernels of one form, launched as one; made after fusion (codegen/lists.py)
+    KernelList    = many kernels of one form, launched as one; made after fusion (codegen/schedule/horizontal.py)
     Extern        = one library call (an ATen op) on strided views of buffers
     Check         = raises what eager raises for an index out of range
 
@@ -18,7 +18,7 @@ from typing import Any
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
-from frameloom.ir.size import Symbol
+from frameloom.ir.symbolic.expr import Symbol
 
 # What checks say for which the call starts anew as plain Python.
 ASSUMED = "a condition does not hold"
@@ -148,7 +148,7 @@ class KernelList:
 
     `stores` say once what every one of them does, over one axis and with a buffer per column and number: a column is
     loaded at the axis, or at 0 for the same element everywhere; a number has no dimensions.  `rows` has a Row per kernel;
-    forms.py makes the kernels of it.
+    passes/templates.py makes the kernels of it.
     """
 
     name: str
@@ -206,7 +206,7 @@ class NumberStep:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Alike:
-    """Parts of a program that do the same with other buffers.  The steps have the first part alone; alike.py says it again
+    """Parts of a program that do the same with other buffers.  The steps have the first part alone; passes/batch.py says it again
     for the others.  `shared`: what several parts read.  `extent`: how many elements the first part's tensors have, if that
     may be another number for others; all of it is elementwise then."""
 
@@ -231,5 +231,5 @@ class Program:
     outputs: tuple[View | int | tuple[Any], ...]
     constants: tuple[tuple[Buffer, Any], ...] = ()  # buffers of Kind CONSTANT and their tensors
     numbers: tuple[NumberStep, ...] = ()  # in the order in which they are computed
-    alike: tuple[Alike, ...] = ()  # from lowering to fusion (alike.py)
+    alike: tuple[Alike, ...] = ()  # from lowering to fusion (passes/batch.py)
     symbols: tuple[tuple[Symbol, Buffer], ...] = ()  # sizes that are numbers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from frameloom.ir.size import Int, hint_of, may_exceed_1
+from frameloom.ir.symbolic.expr import Int, hint_of, may_exceed_1
 
 
 def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -22,10 +22,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.forms import kernels_of
-from frameloom.ir.memory import buffers_of
 from frameloom.ir.node import Axis, Node, Reduce
 from frameloom.ir.ops import Op
+from frameloom.ir.passes.memory import buffers_of
+from frameloom.ir.passes.templates import kernels_of
 from frameloom.ir.philox import Stream
 from frameloom.ir.program import (
     Buffer,

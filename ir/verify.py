@@ -7,16 +7,16 @@ import math
 from collections.abc import Iterator, Sequence
 
 from frameloom.errors import VerifyError
-from frameloom.ir.alike import in_full
 from frameloom.ir.dtype import DType
 from frameloom.ir.elementwise import elementwise
-from frameloom.ir.forms import kernels_of
 from frameloom.ir.index import Range, affine, bounds
-from frameloom.ir.late_checks import bad_positions
 from frameloom.ir.library import DRAW, OUT_FORMS
-from frameloom.ir.memory import reads_of, size_in_bytes, writes_of
 from frameloom.ir.node import REDUCE_KINDS, Axis, Node, index
 from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
+from frameloom.ir.passes.batch import in_full
+from frameloom.ir.passes.memory import reads_of, size_in_bytes, writes_of
+from frameloom.ir.passes.sink_checks import bad_positions
+from frameloom.ir.passes.templates import kernels_of
 from frameloom.ir.program import (
     SCATTER_KINDS,
     Buffer,
@@ -30,8 +30,8 @@ from frameloom.ir.program import (
     View,
 )
 from frameloom.ir.scatter import is_scatter, reads_own
-from frameloom.ir.size import Int, Size, hint_of, surely_positive
 from frameloom.ir.substitute import loads, substitute, topological
+from frameloom.ir.symbolic.expr import Int, Size, hint_of, surely_positive
 from frameloom.ir.text import show
 
 MANY_POSITIONS = 1 << 14  # that are looked at one by one

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
         reset,
         stats,
     )
-    from frameloom.capture.control import cond
-    from frameloom.capture.marks import mark_dynamic, mark_static
+    from frameloom.capture.library.torch_api.cond import cond
+    from frameloom.capture.symbolic.marks import mark_dynamic, mark_static
     from frameloom.errors import (
         BackendError,
         BuildError,

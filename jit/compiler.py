@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from frameloom.capture import _capture
-from frameloom.capture.surroundings import builtins_are_replaced
+from frameloom.capture.guards.surroundings import builtins_are_replaced
 from frameloom.collector import collector_off
 from frameloom.compile_lock import compile_lock, others_may_compile
 from frameloom.config import config
@@ -49,11 +49,11 @@ def unsupported_reason() -> str | None:
 
 def load_compiler() -> None:
     """Import what a compile needs, so that the first call of a jitted function does not pay for it."""
-    from frameloom.runtime.triton_build import prewarm
+    from frameloom.runtime.build.triton_compiler import prewarm
 
     prewarm()  # first: it goes on beside what follows
     with collector_off():
-        import frameloom.capture.frame_capture
+        import frameloom.capture.driver.capture_call
         import frameloom.pipeline  # noqa: F401
         from frameloom.frames import watch_frames
 
@@ -74,7 +74,7 @@ def stats() -> dict[str, int]:
 def reset() -> None:
     """Forget everything compiled and all counts; the next calls compile afresh.  The kernel cache on disk stays."""
     from frameloom import frames
-    from frameloom.capture.frame_capture import forget_all
+    from frameloom.capture.driver.capture_call import forget_all
 
     frames.forget()
     for jitted in list(compilers):
@@ -112,7 +112,7 @@ class Compiler:
         self._name = name
         self._stack = STACK
         self._changes = 0  # of frozen tensors
-        self.capture_session: Any = None  # see capture/session.py
+        self.capture_session: Any = None  # see capture/driver/session.py
         self._explanation: Explanation | None = None
 
     @property
@@ -174,9 +174,9 @@ class Compiler:
             )
 
     def _compile(self, jitted: Any, slots: tuple[Any, ...]) -> Any:
-        from frameloom.capture.frame_capture import capture_call
-        from frameloom.capture.modes import modes_kept
-        from frameloom.runtime.triton_build import prewarm
+        from frameloom.capture.driver.capture_call import capture_call
+        from frameloom.capture.guards.dispatch_modes import modes_kept
+        from frameloom.runtime.build.triton_compiler import prewarm
 
         prewarm()
         name = jitted.__qualname__

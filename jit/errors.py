@@ -4,7 +4,7 @@
     Skip    this frame is left to CPython altogether
     others  our own bug: raised in tests and under `fullgraph=True`, else run plainly with one warning
 
-Only the settings are imported.  The catalogue of break kinds is in `capture/breaks.py`.
+Only the settings are imported.  The catalogue of break kinds is in `capture/interpreter/break_catalogue.py`.
 """
 
 from __future__ import annotations

@@ -18,10 +18,11 @@ from typing import Any
 
 import torch
 
-from frameloom.capture import _capture, policy
-from frameloom.capture.resume import is_made
-from frameloom.capture.session import session_of
-from frameloom.capture.surroundings import builtins_are_replaced, obstacle
+from frameloom.capture import _capture
+from frameloom.capture.driver.session import session_of
+from frameloom.capture.guards.surroundings import builtins_are_replaced, obstacle
+from frameloom.capture.interpreter import policy
+from frameloom.capture.resume.resume_function import is_made
 from frameloom.compiler import Compiler
 from frameloom.debug import Trail
 

@@ -23,12 +23,10 @@ class Options:
     fullgraph: bool = False
     backend: str | Backend | None = None
     mode: str = "default"
-    freezing: bool = (
-        False  # parameters and buffers in evaluation are constants (capture/freezing.py)
-    )
+    freezing: bool = False  # parameters and buffers in evaluation are constants (capture/graph_passes/freezing.py)
     # None: sizes and numbers that differ at a later call vary from then on; True: all sizes do from the start; False: none
     dynamic: bool | None = None
-    # For what is saved between forward and backward pass: bytes, or a share of what would be saved (capture/saved.py).
+    # For what is saved between forward and backward pass: bytes, or a share of what would be saved (capture/autograd/partition.py).
     memory_budget: int | float | None = None
 
     @property

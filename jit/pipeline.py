@@ -16,42 +16,42 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.assemble import assemble
-from frameloom.backends import Texts, announce, build_all, generate_all, launches
+from frameloom.autograd.gradients import Gradients
+from frameloom.autograd.result_views import as_created, as_new, as_recorded, as_told, counting
+from frameloom.backend.assemble import assemble
+from frameloom.backend.cuda_graphs import replayed
+from frameloom.backend.draws import generator_of
+from frameloom.backend.hot_shapes import steady
+from frameloom.backend.onednn import onednn
+from frameloom.backend.targets import Texts, announce, build_all, generate_all, launches
 from frameloom.capture import _capture
-from frameloom.capture.assumptions import restarting
-from frameloom.capture.branches import calls_in
-from frameloom.capture.graph import Backward, CapturedGraph, without_examples
-from frameloom.capture.history import without_autocast
-from frameloom.capture.partial import Partial
-from frameloom.capture.saved import is_view
-from frameloom.capture.sized import Sized
-from frameloom.capture.written_attention import recognised
+from frameloom.capture.autograd.history import without_autocast
+from frameloom.capture.autograd.partition import is_view
+from frameloom.capture.autograd.prune import Partial
+from frameloom.capture.graph_passes.attention_pattern import recognised
+from frameloom.capture.recording.branches import calls_in
+from frameloom.capture.recording.captured_graph import Backward, CapturedGraph, without_examples
+from frameloom.capture.speculation.assume import restarting
+from frameloom.capture.tensors.sized import Sized
 from frameloom.compile_lock import others_may_compile
 from frameloom.config import config
-from frameloom.cuda_graphs import replayed
 from frameloom.debug import Trail, log
-from frameloom.draws import generator_of
 from frameloom.errors import BackendError
-from frameloom.gradients import Gradients
-from frameloom.ir.fuse import fuse
-from frameloom.ir.groups import is_mutating
 from frameloom.ir.library import OWN
 from frameloom.ir.lower import lower
-from frameloom.ir.lower.batch_norm import fold_batch_norms
-from frameloom.ir.lower.channels_last import LAID
-from frameloom.ir.lower.constants import Constants, evaluate
-from frameloom.ir.memory import MemoryPlan, plan_memory, views_in, writes_of
+from frameloom.ir.lower.graph_passes.batch_norm import fold_batch_norms
+from frameloom.ir.lower.graph_passes.constants import Constants, evaluate
+from frameloom.ir.lower.layout.channels_last import LAID
+from frameloom.ir.passes.dependence import is_mutating
+from frameloom.ir.passes.fuse import fuse
+from frameloom.ir.passes.memory import MemoryPlan, plan_memory, views_in, writes_of
 from frameloom.ir.program import Extern, Kernel, KernelList, Program, View
-from frameloom.ir.size import Int, same
+from frameloom.ir.symbolic.expr import Int, same
 from frameloom.ir.text import show
 from frameloom.ir.verify import verify
-from frameloom.onednn import onednn
 from frameloom.options import Options
 from frameloom.report import GraphReport, KernelReport
-from frameloom.result_views import as_created, as_new, as_recorded, as_told, counting
 from frameloom.runnable import runnable
-from frameloom.steady import steady
 
 Compiled = Callable[..., Any]
 MUCH = 16  # kernels that are waited for, for which other work is brought forward
@@ -319,7 +319,7 @@ def _assembled(
             plan = counting(plan, captured.versions, captured.recorded_views)
         plan = as_created(plan, captured.creation)
     if config.verify == "all" and while_building is nullcontext:
-        from frameloom.checked import checked  # start-up time: nobody but this wants it
+        from frameloom.backend.checked import checked  # start-up time: nobody but this wants it
 
         plan = checked(plan, written.programs[0], captured, trail.name)
     origins = {k.name: k.origin for k in kernels}

@@ -12,8 +12,8 @@ import torch
 from frameloom.capture import _capture
 from frameloom.config import config
 from frameloom.debug import log
-from frameloom.ir.groups import commits, may_fail, writes_input
-from frameloom.ir.late import defines
+from frameloom.ir.passes.dependence import commits, may_fail, writes_input
+from frameloom.ir.passes.unbacked import defines
 from frameloom.ir.program import Check, Step
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.graph import CapturedGraph
+from frameloom.capture.recording.captured_graph import CapturedGraph
 
 MANY_ELEMENTS = 64  # of a constant that is written out
 

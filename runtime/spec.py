@@ -100,7 +100,7 @@ class LaunchCall:
 
 @dataclass(frozen=True, slots=True)
 class ListCall:
-    """Launches a kernel of codegen/list_text.py with the buffers `table`, `fixed` and `blocks`.  The table, of kind "table"
+    """Launches a kernel of codegen/triton/list_text.py with the buffers `table`, `fixed` and `blocks`.  The table, of kind "table"
     and int64, gets the address of each of `places`, row by row: (buffer, bytes behind its first element)."""
 
     function: int
@@ -146,7 +146,7 @@ class NumberSpec:
 
 @dataclass(frozen=True, slots=True)
 class NumberCall:
-    """Computes a number before any step: `op` is one of runtime/numbers.cpp's.  `operands` are buffers of kind "number", for "read_..." the tensor;
+    """Computes a number before any step: `op` is one of runtime/plan/numbers.cpp's.  `operands` are buffers of kind "number", for "read_..." the tensor;
     ~k stands for the k-th of `constants`."""
 
     op: str

@@ -1,28 +1,25 @@
 """What library functions and methods come to, a file per subject; importing it registers them in `builtins.FUNCTIONS`."""
 
-from frameloom.capture.library import (
+from frameloom.capture.library import exceptions, functions, objects, signatures, stand_ins, text
+from frameloom.capture.library.containers import (
+    deques,
+    dictionaries,
+    heaps,
+    iteration,
+    itertools,
+    sequences,
+    sets,
+)
+from frameloom.capture.library.torch_api import (
     autograd,
     autograd_functions,
     checkpoints,
     control,
     data,
-    deques,
-    dictionaries,
     distributions,
     draws,
-    exceptions,
-    functions,
-    heaps,
     hooks,
-    iteration,
-    itertools,
-    objects,
     optimizers,
-    sequences,
-    sets,
-    signatures,
-    stand_ins,
-    text,
     torch_functions,
 )
 

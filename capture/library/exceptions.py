@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frameloom.capture.builtins import Args, Kwargs, knows
+from frameloom.capture.library.builtins import Args, Kwargs, knows
 from frameloom.capture.values.const import NONE
-from frameloom.capture.values.container import ListValue
+from frameloom.capture.values.containers.container import ListValue
 from frameloom.capture.values.exception import NATIVE_INITS, ExceptionValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.values.base import Value
 
 

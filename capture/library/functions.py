@@ -10,18 +10,18 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture import operators
-from frameloom.capture.builtins import Args, Known, Kwargs, knows
-from frameloom.capture.lookup import MISSING, class_attribute, is_subtype
+from frameloom.capture.guards.class_lookup import MISSING, class_attribute, is_subtype
+from frameloom.capture.interpreter import operators
+from frameloom.capture.library.builtins import Args, Known, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
-from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.function import BoundMethodValue, FunctionValue, PartialValue
 from frameloom.capture.values.getter import GetterValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
 
 
 # --- functions about functions

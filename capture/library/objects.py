@@ -7,9 +7,9 @@ import operator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture import operators
-from frameloom.capture.builtins import Args, Kwargs, knows
-from frameloom.capture.lookup import MISSING
+from frameloom.capture.guards.class_lookup import MISSING
+from frameloom.capture.interpreter import operators
+from frameloom.capture.library.builtins import Args, Kwargs, knows
 from frameloom.capture.values.attributes import AttributesValue
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
@@ -18,7 +18,7 @@ from frameloom.capture.values.token import TokenValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
 
 
 @knows(id, least=1, most=1)

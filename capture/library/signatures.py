@@ -5,16 +5,16 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.builtins import Args, Kwargs, knows
+from frameloom.capture.library.builtins import Args, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue
-from frameloom.capture.values.container import TupleValue
-from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.containers.container import TupleValue
+from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
 
 
 def _signature(value: Value) -> inspect.Signature:

@@ -6,15 +6,15 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture import calls
-from frameloom.capture.builtins import FUNCTIONS, Args, Kwargs
+from frameloom.capture.interpreter import calls
 from frameloom.capture.library import interpreted
+from frameloom.capture.library.builtins import FUNCTIONS, Args, Kwargs
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import boolean
 from frameloom.capture.values.function import FunctionValue
 
 if TYPE_CHECKING:
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
 
 
 def interpret(t: Tracer, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Value:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.builtins import FUNCTIONS, Args, Known, Kwargs, knows
-from frameloom.capture.lookup import MISSING, asks_program, class_attribute
+from frameloom.capture.guards.class_lookup import MISSING, asks_program, class_attribute
+from frameloom.capture.library.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.container import ListValue, TupleValue, make_tuple, plain
-from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.containers.container import ListValue, TupleValue, make_tuple, plain
+from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.exception import ExceptionValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import ClassValue
@@ -25,7 +25,7 @@ from frameloom.capture.values.text import TensorTextValue
 from frameloom.errors import Break, Skip
 
 if TYPE_CHECKING:
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
 
 WORDED_IN_C = (OSError, SyntaxError, UnicodeError, ImportError, BaseExceptionGroup)
 

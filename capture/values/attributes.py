@@ -5,16 +5,16 @@ from __future__ import annotations
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.attributes import instance_dict
-from frameloom.capture.lookup import class_attribute
+from frameloom.capture.guards.class_lookup import class_attribute
+from frameloom.capture.guards.raw_attributes import instance_dict
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.dictionary import DELETED, DictValue
+from frameloom.capture.values.containers.dictionary import DELETED, DictValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.rebuild import Rebuilder
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
     from frameloom.capture.values.object import ObjectValue
 
 

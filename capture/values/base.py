@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.lookup import name_in_texts
+from frameloom.capture.guards.class_lookup import name_in_texts
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from types import CodeType
 
-    from frameloom.capture.origin import Origin
-    from frameloom.capture.rebuild import Rebuilder
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
 
 
 class NotConstant(Exception):

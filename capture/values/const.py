@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.lookup import (
+from frameloom.capture.guards.class_lookup import (
     asks_program,
     class_attribute,
     is_data_descriptor,
@@ -24,11 +24,11 @@ from frameloom.capture.lookup import (
 )
 from frameloom.capture.values.base import Value
 from frameloom.errors import Break
-from frameloom.ir.size import Size
+from frameloom.ir.symbolic.expr import Size
 
 if TYPE_CHECKING:
-    from frameloom.capture.origin import Origin
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
 
 try:
     import numpy
@@ -147,7 +147,7 @@ class ConstValue(Value):
         return int(t.evaluate(len, [self], {}).constant())
 
     def iterate(self, t: Tracer) -> Value:
-        from frameloom.capture.values.iterator import SequenceIterator
+        from frameloom.capture.values.containers.iterator import SequenceIterator
 
         if isinstance(self.real, range):
             return SequenceIterator(self, None)

@@ -10,7 +10,7 @@ from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 
 if TYPE_CHECKING:
-    from frameloom.capture.rebuild import Rebuilder
+    from frameloom.capture.resume.reconstruct import Rebuilder
 
 ORDERINGS = (operator.lt, operator.le, operator.gt, operator.ge)
 Range = tuple[float, float]  # with both ends

@@ -10,17 +10,17 @@ import sys
 from types import CodeType, GetSetDescriptorType, MemberDescriptorType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.attributes import set_attributes
-from frameloom.capture.lookup import class_attribute
+from frameloom.capture.guards.class_lookup import class_attribute
+from frameloom.capture.guards.raw_attributes import set_attributes
 from frameloom.capture.values.base import Avoid, Value
 from frameloom.capture.values.const import NONE, ConstValue
-from frameloom.capture.values.container import TupleValue
+from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.rebuild import Rebuilder
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
 
 HEAP_TYPE = 1 << 9
 

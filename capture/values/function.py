@@ -17,17 +17,17 @@ from types import (
 )
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.opcodes import PY312
+from frameloom.capture.bytecode.opcodes import PY312
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import BY_VALUE, ConstValue, is_constant
 from frameloom.capture.values.identity import identity_key
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.origin import Origin
-    from frameloom.capture.rebuild import Rebuilder
-    from frameloom.capture.tracer import Tracer
-    from frameloom.capture.values.dictionary import DictValue
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+    from frameloom.capture.values.containers.dictionary import DictValue
 
 
 FUNCTION_PARTS = {
@@ -470,7 +470,7 @@ class PartialValue(Value):
         if name in ("args", "keywords") and self.origin is not None:
             return t.look(t.wrap(getattr(self.real, name), self.origin.child("attr", name)))
         if name in ("args", "keywords"):
-            from frameloom.capture.values.container import TupleValue
+            from frameloom.capture.values.containers.container import TupleValue
 
             return TupleValue(list(self.args)) if name == "args" else t.table_of(self.kwargs)
         return t.instance_attribute(self, name)

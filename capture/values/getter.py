@@ -6,11 +6,11 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.container import TupleValue
+from frameloom.capture.values.containers.container import TupleValue
 
 if TYPE_CHECKING:
-    from frameloom.capture.rebuild import Rebuilder
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
 
 
 class GetterValue(Value):

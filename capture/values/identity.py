@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.fake import Fake
+from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.base import Value
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
 
 
 def is_own(key: Any) -> bool:

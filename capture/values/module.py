@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from frameloom.capture.lookup import class_attribute
+from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
 
 
 class ModuleValue(ObjectValue):

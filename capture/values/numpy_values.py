@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from types import BuiltinFunctionType
 from typing import Any
 
-from frameloom.capture.thread_warnings import warnings_here
+from frameloom.capture.guards.thread_warnings import warnings_here
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NUMPY_FUNCTIONS, NUMPY_SCALARS, is_constant
 from frameloom.errors import Break

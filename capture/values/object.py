@@ -19,13 +19,7 @@ from types import (
 )
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.attributes import (
-    DICT_STORES,
-    instance_dict,
-    new_instance,
-    set_attributes,
-)
-from frameloom.capture.lookup import (
+from frameloom.capture.guards.class_lookup import (
     MISSING,
     attribute_after,
     class_attribute,
@@ -34,19 +28,25 @@ from frameloom.capture.lookup import (
     is_subtype,
     works_as,
 )
+from frameloom.capture.guards.raw_attributes import (
+    DICT_STORES,
+    instance_dict,
+    new_instance,
+    set_attributes,
+)
 from frameloom.capture.values.attributes import AttributesValue, attributes_of, note_dictionary
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.dictionary import DELETED, DefaultDictValue, DictValue
+from frameloom.capture.values.containers.dictionary import DELETED, DefaultDictValue, DictValue
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue, FunctionValue
 from frameloom.capture.values.identity import identity_key
 from frameloom.capture.values.user_key import UserKey, check_keys
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.origin import Origin
-    from frameloom.capture.rebuild import Rebuilder
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
 
 GENERIC_READERS = [
     cls.__getattribute__
@@ -368,14 +368,14 @@ class ObjectValue(Value):
 
     def reverse(self, t: Tracer) -> Value | None:
         """`reversed` of an object with `__len__` and `__getitem__`; None if it has not both."""
-        from frameloom.capture.values.iterator import GetitemReversed
+        from frameloom.capture.values.containers.iterator import GetitemReversed
 
         if self.special("__len__") is MISSING or self.special("__getitem__") is MISSING:
             return None
         return GetitemReversed(self, self.length(t))
 
     def iterate(self, t: Tracer) -> Value:
-        from frameloom.capture.values.iterator import GetitemIterator, IteratorValue
+        from frameloom.capture.values.containers.iterator import GetitemIterator, IteratorValue
 
         result = self.call_special(t, "__iter__")
         if result is not None:

@@ -7,13 +7,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.dictionary import DictValue
+from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.object import ObjectValue
 
 if TYPE_CHECKING:
-    from frameloom.capture.origin import Origin
-    from frameloom.capture.rebuild import Rebuilder
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
 
 READERS = frozenset({"get", "keys", "values", "items", "copy"})
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.lookup import (
+from frameloom.capture.guards.class_lookup import (
     HEAP_TYPE,
     MISSING,
     asks_program,
@@ -18,18 +18,18 @@ from frameloom.capture.lookup import (
     is_programs,
     works_as,
 )
-from frameloom.capture.policy import function_verdict
+from frameloom.capture.interpreter.policy import function_verdict
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, is_constant
-from frameloom.capture.values.dictionary import DELETED
+from frameloom.capture.values.containers.dictionary import DELETED
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.origin import Origin
-    from frameloom.capture.rebuild import Rebuilder
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
 
 
 class ClassValue(Value):
@@ -330,4 +330,4 @@ class GradModeValue(Value):
         self.entered = saved
 
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.call_const(self.make)  # settings.py enters it
+        r.code.call_const(self.make)  # interpreter/context_managers.py enters it

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.functional import is_inference
-from frameloom.capture.known import known_value
-from frameloom.capture.leaves import is_leaf, real_is_leaf, require_gradient
-from frameloom.capture.likely import likely_truth
-from frameloom.capture.lookup import MISSING, class_attribute
+from frameloom.capture.autograd.leaves import is_leaf, real_is_leaf, require_gradient
+from frameloom.capture.guards.class_lookup import MISSING, class_attribute
+from frameloom.capture.recording.constant_folding import known_value
+from frameloom.capture.speculation.branch_prediction import likely_truth
+from frameloom.capture.tensors.functionalize import is_inference
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue
 from frameloom.capture.values.identity import identity_key
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.origin import Origin
-    from frameloom.capture.rebuild import Rebuilder
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
 
 FACTS = frozenset(
     [
@@ -202,7 +202,7 @@ class TensorValue(Value):
             return known
         if self.fake.dtype is torch.uint64:  # PyTorch reads an int64, and refuses larger ones
             raise Break("data_dependent_branch", "bool(tensor) of uint64")
-        from frameloom.capture.foreseen import foreseen_truth
+        from frameloom.capture.speculation.branch_speculation import foreseen_truth
 
         told = foreseen_truth(t, self)
         if told is not None:
@@ -233,15 +233,15 @@ class TensorValue(Value):
         return t.torch_call(torch.Tensor.unbind, [self, ConstValue(0)], {}).iterate(t)
 
     def getitem(self, t: Tracer, key: Value) -> Value:
-        from frameloom.capture.late_items import positions
-        from frameloom.capture.sized_index import getter
+        from frameloom.capture.symbolic.dynamic_index import getter
+        from frameloom.capture.symbolic.unbacked_items import positions
 
         key = positions(t, key)
         return t.torch_call(getter(t, key), [self, key], {})
 
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
-        from frameloom.capture.late_items import positions
-        from frameloom.capture.sized_index import setter
+        from frameloom.capture.symbolic.dynamic_index import setter
+        from frameloom.capture.symbolic.unbacked_items import positions
 
         key = positions(t, key)
         t.torch_call(setter(t, key), [self, key, value], {})

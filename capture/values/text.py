@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.generator import Avoid
+from frameloom.capture.interpreter.generator import Avoid
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.container import TupleValue, plain
-from frameloom.capture.values.symbolic import SymbolicNumber, is_unsettled
+from frameloom.capture.values.containers.container import TupleValue, plain
+from frameloom.capture.values.numbers.symbolic import SymbolicNumber, is_unsettled
 
 if TYPE_CHECKING:
-    from frameloom.capture.rebuild import Rebuilder
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
 
 
 class TensorTextValue(Value):

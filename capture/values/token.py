@@ -9,8 +9,8 @@ from frameloom.capture.values.base import Value
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.rebuild import Rebuilder
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
 
 
 class TokenValue(Value):

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from types import CodeType, FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.lookup import MISSING, class_attribute
+from frameloom.capture.guards.class_lookup import MISSING, class_attribute
 from frameloom.capture.values.base import Avoid, NotConstant
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.values.object import ObjectValue
 
 

@@ -9,8 +9,8 @@ from frameloom.capture.values.base import Value
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.origin import Origin
-    from frameloom.capture.tracer import Tracer
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
 
 
 class WeakRefValue(Value):

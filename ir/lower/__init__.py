@@ -7,29 +7,29 @@ file of its subject (see table.py).
 """
 
 # Imported for the rows that they add to the table.
-import frameloom.ir.lower.activation
-import frameloom.ir.lower.copies
-import frameloom.ir.lower.create
-import frameloom.ir.lower.derivative
-import frameloom.ir.lower.foreach
-import frameloom.ir.lower.gather
-import frameloom.ir.lower.grid_sample
-import frameloom.ir.lower.interpolate
-import frameloom.ir.lower.loss
-import frameloom.ir.lower.matmul
-import frameloom.ir.lower.normalize
-import frameloom.ir.lower.normalize_backward
-import frameloom.ir.lower.pointwise
-import frameloom.ir.lower.pool
-import frameloom.ir.lower.quantize
-import frameloom.ir.lower.random
-import frameloom.ir.lower.reduce
-import frameloom.ir.lower.reduce_backward
-import frameloom.ir.lower.scan
-import frameloom.ir.lower.scatter
-import frameloom.ir.lower.search
-import frameloom.ir.lower.unfold  # noqa: F401
-from frameloom.ir.lower.graph import lower
+import frameloom.ir.lower.ops.activation
+import frameloom.ir.lower.ops.copies
+import frameloom.ir.lower.ops.create
+import frameloom.ir.lower.ops.derivative
+import frameloom.ir.lower.ops.foreach
+import frameloom.ir.lower.ops.gather
+import frameloom.ir.lower.ops.grid_sample
+import frameloom.ir.lower.ops.interpolate
+import frameloom.ir.lower.ops.loss
+import frameloom.ir.lower.ops.matmul
+import frameloom.ir.lower.ops.normalize
+import frameloom.ir.lower.ops.normalize_backward
+import frameloom.ir.lower.ops.pointwise
+import frameloom.ir.lower.ops.pool
+import frameloom.ir.lower.ops.quantize
+import frameloom.ir.lower.ops.random
+import frameloom.ir.lower.ops.reduce
+import frameloom.ir.lower.ops.reduce_backward
+import frameloom.ir.lower.ops.scan
+import frameloom.ir.lower.ops.scatter
+import frameloom.ir.lower.ops.search
+import frameloom.ir.lower.ops.unfold  # noqa: F401
+from frameloom.ir.lower.driver import lower
 from frameloom.ir.lower.table import TABLE
 
 __all__ = ["TABLE", "lower"]

@@ -12,7 +12,7 @@ from frameloom.ir import node as ir
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
-from frameloom.ir.size import Int, Size
+from frameloom.ir.symbolic.expr import Int, Size
 
 Number = bool | int | float
 # Sums and products of bools are OR and AND in eager.

@@ -16,10 +16,10 @@ from frameloom.ir.lower.table import Decline, Ref
 from frameloom.ir.node import load
 from frameloom.ir.numbers import NAMES, OF_FLOATS
 from frameloom.ir.program import Buffer, Kind, NumberStep
-from frameloom.ir.size import Symbol, is_size
+from frameloom.ir.symbolic.expr import Symbol, is_size
 
 if TYPE_CHECKING:
-    from frameloom.ir.lower.graph import Lowering
+    from frameloom.ir.lower.driver import Lowering
 
 LAYOUT = {torch.ops.aten.sym_size.int: "dim", torch.ops.aten.sym_stride.int: "stride"}
 DTYPES = {int: DType.I64, float: DType.F64}

@@ -18,7 +18,7 @@ from frameloom.ir.lower.numbers import Scalar
 from frameloom.ir.lower.table import Call, Decline, Function, Ref, lowering, read
 from frameloom.ir.node import const
 from frameloom.ir.program import is_cuda
-from frameloom.ir.size import Size
+from frameloom.ir.symbolic.expr import Size
 
 # Arguments of these names take part in promotion even as numbers; other numbers are parameters of the formula.
 PROMOTED = frozenset({"self", "other", "exponent", "min", "max"})

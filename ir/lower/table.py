@@ -22,8 +22,8 @@ from frameloom.ir.node import Axis, Node, axis, load, random
 from frameloom.ir.ops import Op
 from frameloom.ir.philox import Generator, Source, Stream
 from frameloom.ir.program import Buffer, Kind
-from frameloom.ir.size import Int, Size, hint_of, late_in
 from frameloom.ir.substitute import space
+from frameloom.ir.symbolic.expr import Int, Size, hint_of, late_in
 
 Lowering = Callable[..., Any]
 Function = TypeVar("Function", bound=Callable[..., Any])

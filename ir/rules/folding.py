@@ -14,8 +14,8 @@ import torch
 from frameloom.ir.node import Node, where
 from frameloom.ir.ops import BINARY, COMPARES, TRANSCENDENTAL, UNARY, Op
 from frameloom.ir.rewrite import Rule, any_node, constant, of
-from frameloom.ir.size import Size
 from frameloom.ir.substitute import settled_reduction
+from frameloom.ir.symbolic.expr import Size
 
 Fold = Callable[..., Node | None]
 

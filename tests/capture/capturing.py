@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import torch
 
 from frameloom.capture import _capture
-from frameloom.capture.assumptions import restarting
-from frameloom.capture.frame_capture import capture_call
-from frameloom.capture.graph import without_examples
+from frameloom.capture.driver.capture_call import capture_call
+from frameloom.capture.recording.captured_graph import without_examples
+from frameloom.capture.speculation.assume import restarting
 from tests.observe import assert_same_call, observe
 
 

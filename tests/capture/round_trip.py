@@ -2,7 +2,7 @@
 
     python tests/capture/round_trip.py [FOLDER]... [--every N]
 
-Runs on any CPython that the decoder knows, with or without PyTorch: of Frameloom only `capture/instr.py` and `capture/opcodes.py` are imported.
+Runs on any CPython that the decoder knows, with or without PyTorch: of Frameloom only `capture/bytecode/instruction.py` and `capture/bytecode/opcodes.py` are imported.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def load_instr() -> Any:
-    """`frameloom.capture.instr`, without what else importing frameloom imports."""
+    """`frameloom.capture.bytecode.instruction`, without what else importing frameloom imports."""
     if importlib.util.find_spec("torch") is None:
         for name, folder in (("frameloom", "jit"), ("frameloom.capture", "capture")):
             package = sys.modules.setdefault(name, ModuleType(name))
             package.__path__ = [str(ROOT / folder)]
-    return importlib.import_module("frameloom.capture.instr")
+    return importlib.import_module("frameloom.capture.bytecode.instruction")
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:

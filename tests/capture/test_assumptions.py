@@ -5,7 +5,7 @@ import torch
 
 import frameloom
 from frameloom.capture._capture import RunPlainly
-from frameloom.capture.assumptions import restarting, verified
+from frameloom.capture.speculation.assume import restarting, verified
 from tests.helpers import check
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frameloom.capture import handlers
+from frameloom.capture.interpreter import opcodes as handlers
 from frameloom.errors import Break
 from tests.capture.capturing import captured
 from tests.capture.test_breaks import inner, middle

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from frameloom.capture.breaks import CATALOGUE, UNKNOWN, report
+from frameloom.capture.interpreter.break_catalogue import CATALOGUE, UNKNOWN, report
 from frameloom.errors import Break, Where
 
 ROOT = Path(__file__).parents[2]

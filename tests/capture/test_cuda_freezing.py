@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from frameloom.capture import _capture
-from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import lower
-from frameloom.ir.lower.batch_norm import fold_batch_norms
-from frameloom.ir.lower.constants import Constants, evaluate
-from frameloom.ir.lower.onednn import OneDnn
+from frameloom.ir.lower.graph_passes.batch_norm import fold_batch_norms
+from frameloom.ir.lower.graph_passes.constants import Constants, evaluate
+from frameloom.ir.lower.layout.onednn import OneDnn
+from frameloom.ir.passes.fuse import fuse
 from frameloom.ir.program import Extern, Kernel
 from frameloom.ir.verify import verify
 from tests.capture.capturing import GraphRunner
@@ -38,7 +38,7 @@ class Freezing(GraphRunner):
 
 @pytest.fixture(autouse=True)
 def _cudnn_is_there(monkeypatch):
-    monkeypatch.setattr("frameloom.ir.lower.channels_last._cudnn", lambda: True)
+    monkeypatch.setattr("frameloom.ir.lower.layout.channels_last._cudnn", lambda: True)
 
 
 def test_a_network():

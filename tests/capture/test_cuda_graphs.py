@@ -9,14 +9,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from frameloom.capture import _capture, record
-from frameloom.capture.fake import Fake
-from frameloom.capture.shapes import infer
-from frameloom.capture.written_attention import recognised
+from frameloom.capture import _capture
+from frameloom.capture.graph_passes.attention_pattern import recognised
+from frameloom.capture.recording import recorder as record
+from frameloom.capture.shapes.registry import infer
+from frameloom.capture.tensors.fake import Fake
 from frameloom.ir.dtype import DType
-from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import lower
-from frameloom.ir.memory import buffers_of, writes_of
+from frameloom.ir.passes.fuse import fuse
+from frameloom.ir.passes.memory import buffers_of, writes_of
 from frameloom.ir.program import Check, Extern, Kernel, KernelList, Kind
 from frameloom.ir.verify import verify
 from tests.capture.capturing import GraphRunner

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.lower import channels_last
+from frameloom.ir.lower.layout import channels_last
 from frameloom.ir.program import Extern, Kernel, Kind
 from tests.capture.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
 

@@ -5,8 +5,8 @@ import torch
 
 import frameloom
 from frameloom import jit
-from frameloom.capture import record
-from frameloom.capture.fake import Fake
+from frameloom.capture.recording import recorder as record
+from frameloom.capture.tensors.fake import Fake
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Kernel, KernelList
 from frameloom.ir.substitute import topological

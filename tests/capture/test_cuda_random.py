@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.capture import _capture
-from frameloom.capture.written_attention import recognised
-from frameloom.codegen.partition import launches
+from frameloom.capture.graph_passes.attention_pattern import recognised
+from frameloom.codegen.schedule.partition import launches
 from frameloom.ir import interp, philox
-from frameloom.ir.fuse import fuse
 from frameloom.ir.library import DRAW
 from frameloom.ir.lower import lower
+from frameloom.ir.passes.fuse import fuse
 from frameloom.ir.program import Extern, Kernel, View
 from frameloom.ir.text import parse, show
 from frameloom.ir.verify import verify

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frameloom.codegen.partition import launches
+from frameloom.codegen.schedule.partition import launches
 from frameloom.ir.program import Kernel
 from tests.capture.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu
 from tests.capture.test_cuda_random import Plain, captured, run

@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from frameloom.capture.shapes import infer
+from frameloom.capture.shapes.registry import infer
 from tests.capture.capturing import captured
 
 INDEX = torch.ops.aten.index.Tensor

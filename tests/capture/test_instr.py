@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frameloom.capture import instr
+from frameloom.capture.bytecode import instruction as instr
 from tests.capture import round_trip
 
 SCRIPT = round_trip.__file__

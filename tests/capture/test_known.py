@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import frameloom
-from frameloom.capture.known import known_mask
-from frameloom.capture.record import Recorder
-from frameloom.capture.special_ops import settled_mask
+from frameloom.capture.recording.constant_folding import known_mask
+from frameloom.capture.recording.recorder import Recorder
+from frameloom.capture.recording.special_ops import settled_mask
 
 
 def recorded(fn):

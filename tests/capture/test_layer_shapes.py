@@ -5,11 +5,11 @@ import itertools
 import pytest
 import torch
 
-from frameloom.capture.device_layouts import LAYOUTS
-from frameloom.capture.shapes import infer
-from frameloom.capture.sized import dense_strides, empty_strided
-from frameloom.ir.size_facts import Facts
-from frameloom.ir.size_node import SizeNode
+from frameloom.capture.shapes.device_layouts import LAYOUTS
+from frameloom.capture.shapes.registry import infer
+from frameloom.capture.tensors.sized import dense_strides, empty_strided
+from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.symint import SizeNode
 
 aten = torch.ops.aten
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)

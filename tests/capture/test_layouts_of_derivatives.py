@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from frameloom.capture import shapes
-from frameloom.capture.device_layouts import on_device
-from frameloom.capture.fake import Fake
+from frameloom.capture.shapes.device_layouts import on_device
+from frameloom.capture.shapes.registry import registry as shapes
+from frameloom.capture.tensors.fake import Fake
 
 aten = torch.ops.aten
 CPU = torch.device("cpu")

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from frameloom.capture import record_views, tracer
+from frameloom.capture.interpreter import tracer
+from frameloom.capture.recording import views as record_views
 from tests.capture.capturing import captured
 
 X = torch.ones(2)

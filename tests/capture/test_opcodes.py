@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from frameloom.capture.handlers import TABLE
-from frameloom.capture.handlers.unsupported import UNSUPPORTED, why
+from frameloom.capture.interpreter.opcodes import TABLE
+from frameloom.capture.interpreter.opcodes.unsupported import UNSUPPORTED, why
 
 # What `opcode.opmap` has below 256 on each version (the rest never stands in a code object).
 COMMON = """

@@ -9,8 +9,8 @@ from itertools import islice
 
 import pytest
 
-from frameloom.capture.library import heaps
-from frameloom.capture.library import itertools as ours
+from frameloom.capture.library.containers import heaps
+from frameloom.capture.library.containers import itertools as ours
 
 A = [3, 1, 4, 1, 5]
 odd = lambda n: n % 2

@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from frameloom.capture import record as recording
-from frameloom.capture.record import Recorder
-from frameloom.capture.shapes import infer
+from frameloom.capture.recording import recorder as recording
+from frameloom.capture.recording.recorder import Recorder
+from frameloom.capture.shapes.registry import infer
 from frameloom.errors import Break
 from tests import fresh
 
@@ -213,8 +213,8 @@ def test_inference_mode_records_the_same_ops():
 def test_common_ops_do_not_import_a_second_compiler():
     program = """
 import sys, torch, torch.nn.functional as F
-from frameloom.capture import record as recording
-from frameloom.capture.record import Recorder
+from frameloom.capture.recording import recorder as recording
+from frameloom.capture.recording.recorder import Recorder
 r = Recorder()
 x, w = r.input(torch.randn(2, 8, 16), 0), r.input(torch.randn(16, 16), 1)
 def f(x, w):
@@ -232,7 +232,7 @@ print([m for m in ("torch._dynamo", "torch._inductor", "sympy") if m in sys.modu
 
 
 def test_strides_of_pointwise_results_are_eagers():
-    from frameloom.capture.shapes import infer
+    from frameloom.capture.shapes.registry import infer
 
     base = [torch.randn(2, 3, 4), torch.randn(4, 3, 2).permute(2, 1, 0), torch.randn(3, 2, 4).transpose(0, 1),
             torch.randn(1, 3, 1), torch.randn(4), torch.randn(2, 1, 4).expand(2, 3, 4), torch.randn(2, 3, 8)[..., ::2],

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from frameloom.capture.record import Recorder
-from frameloom.capture.recorded_calls import Calls
+from frameloom.capture.recording.call_cache import Calls
+from frameloom.capture.recording.recorder import Recorder
 from tests.capture.capturing import jitted
 from tests.helpers import check
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from frameloom.capture.size_guards import ADD, CONST, IS_0, LEAVES, OPS, condition
-from frameloom.ir.size_facts import Facts
+from frameloom.capture.symbolic.size_guards import ADD, CONST, IS_0, LEAVES, OPS, condition
+from frameloom.ir.symbolic.shape_env import Facts
 from tests.capture.test_guards import Guard
 
 

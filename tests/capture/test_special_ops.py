@@ -10,8 +10,8 @@ from torch.utils._pytree import tree_leaves
 
 import frameloom
 from frameloom.capture import _capture
-from frameloom.capture.number_inputs import with_sizes
-from frameloom.capture.varying import Pattern
+from frameloom.capture.symbolic.dynamic_policy import Pattern
+from frameloom.capture.symbolic.number_inputs import with_sizes
 from frameloom.errors import Break
 from frameloom.ir.program import Extern
 from tests.capture.test_cuda_graphs import CUDA, Lowering, _tensors_seem_to_be_on_a_gpu, lowered

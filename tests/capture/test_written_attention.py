@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from frameloom.capture import written_attention
-from frameloom.capture.assumptions import restarting
+from frameloom.capture.graph_passes import attention_pattern as written_attention
+from frameloom.capture.speculation.assume import restarting
 from tests.capture.capturing import GraphRunner, as_recorded, jitted
 
 B, H, L, D = 2, 4, 24, 16

@@ -16,15 +16,15 @@ import torch
 
 import frameloom
 from frameloom import pipeline
-from frameloom.capture.fake import Fake
+from frameloom.capture.tensors.fake import Fake
 from frameloom.ir import interp
-from frameloom.ir.forms import kernels_of
-from frameloom.ir.lower.onednn import OneDnn
-from frameloom.ir.memory import buffers_of
+from frameloom.ir.lower.layout.onednn import OneDnn
 from frameloom.ir.numbers import MEANING
+from frameloom.ir.passes.memory import buffers_of
+from frameloom.ir.passes.templates import kernels_of
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, KernelList, Kind, View
-from frameloom.ir.size import Size, atoms_of, evaluated
-from frameloom.runtime import triton_build
+from frameloom.ir.symbolic.expr import Size, atoms_of, evaluated
+from frameloom.runtime.build import triton_compiler as triton_build
 from tests.codegen.triton_kernels import load
 
 GPU = torch.device("cuda", 0)

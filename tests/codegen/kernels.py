@@ -8,15 +8,15 @@ from pathlib import Path
 
 import torch
 
-from frameloom.codegen.cpp_module import generate
-from frameloom.codegen.vector import ISAS, Isa, host_isa
+from frameloom.codegen.cpp.module import generate
+from frameloom.codegen.cpp.vector import ISAS, Isa, host_isa
 from frameloom.ir import interp
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import linear
 from frameloom.ir.node import Axis, Node, axis, load
 from frameloom.ir.program import Buffer, Kernel, Kind, Program, Store, View
 from frameloom.ir.substitute import fold, space
-from frameloom.runtime.build import Builder
+from frameloom.runtime.build.cpp_compiler import Builder
 
 BOTH = [isa for isa in ISAS.values() if isa.bytes > 16 and isa.bytes <= (host_isa() or isa).bytes]
 

@@ -5,9 +5,9 @@ import torch
 
 pytest.importorskip("triton")
 
-from frameloom.codegen.chip import H200
-from frameloom.codegen.list_text import generate_lists
-from frameloom.codegen.lists import lists
+from frameloom.codegen.schedule.horizontal import lists
+from frameloom.codegen.triton.chip import H200
+from frameloom.codegen.triton.list_text import generate_lists
 from frameloom.ir import interp
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import binary, cast, const
@@ -177,7 +177,7 @@ def test_tensors_of_other_layouts():
 
 
 def test_wide_accesses_in_machine_code():
-    from frameloom.runtime.triton_build import build
+    from frameloom.runtime.build.triton_compiler import build
 
     tensors = [on_gpu(f"t{k}", torch.empty(1 << 20)) for k in range(8)]
     kernels = [update(k, tensors[k], tensors[k + 4]) for k in range(4)]

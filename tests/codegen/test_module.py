@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from frameloom.codegen import generate
-from frameloom.codegen.cpp import Loops
-from frameloom.codegen.cpp_module import structure
+from frameloom.codegen.cpp.function import Loops
+from frameloom.codegen.cpp.module import structure
+from frameloom.codegen.cpp.prelude import ELEMENTS, Prelude
+from frameloom.codegen.cpp.vector import host_isa
 from frameloom.codegen.extern import callable_for
-from frameloom.codegen.prelude import ELEMENTS, Prelude
-from frameloom.codegen.vector import host_isa
 from frameloom.errors import FrameloomError
 from frameloom.ir.node import binary, unary
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Kernel
-from frameloom.runtime.build import Builder
+from frameloom.runtime.build.cpp_compiler import Builder
 from tests.codegen.kernels import out, read, space, tensor_in, write
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import frameloom
-from frameloom.codegen.ptx import FUNCTIONS, helpers
+from frameloom.codegen.triton.ptx import FUNCTIONS, helpers
 
 CHUNK = 1 << 28
 EXACT = [

@@ -5,11 +5,11 @@ import torch
 
 pytest.importorskip("triton")
 
-from frameloom.codegen.chip import H200
-from frameloom.codegen.partition import launches
-from frameloom.codegen.triton_module import generate
+from frameloom.codegen.schedule.partition import launches
+from frameloom.codegen.triton.chip import H200
+from frameloom.codegen.triton.module import generate
 from frameloom.ir.program import Kernel
-from frameloom.runtime.triton_build import build
+from frameloom.runtime.build.triton_compiler import build
 from tests.capture.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
 from tests.codegen.test_scatter import by_triton, execute
 

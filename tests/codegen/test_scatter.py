@@ -5,10 +5,10 @@ import torch
 
 pytest.importorskip("triton")
 
-from frameloom.codegen.partition import launches
+from frameloom.codegen.schedule.partition import launches
 from frameloom.ir import interp
-from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import lower
+from frameloom.ir.passes.fuse import fuse
 from frameloom.ir.program import Check, Kernel, View
 from frameloom.ir.scatter import is_scatter
 from frameloom.ir.text import parse, show
@@ -162,9 +162,9 @@ def test_indices_of_several_dimensions():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
 def test_kernels_become_machine_code(dtype):
-    from frameloom.codegen.chip import H200
-    from frameloom.codegen.triton_module import generate
-    from frameloom.runtime.triton_build import build
+    from frameloom.codegen.triton.chip import H200
+    from frameloom.codegen.triton.module import generate
+    from frameloom.runtime.build.triton_compiler import build
 
     x, v = torch.randn(9, 40).to(dtype), torch.randn(50, 40).to(dtype)
     gm = graph_of(lambda x, i, v: x.index_put((i,), v, True), x, indices(9, 50), v)
@@ -177,7 +177,7 @@ def test_kernels_become_machine_code(dtype):
 
 
 def test_indices_are_checked_on_the_way():
-    from frameloom.codegen.triton_module import generate
+    from frameloom.codegen.triton.module import generate
 
     x, v, i = torch.randn(7), torch.randn(50), indices(7, 50)
     gm = graph_of(lambda x, i, v: x.scatter_add(0, i, v), x, i, v)

@@ -5,9 +5,9 @@ import torch
 
 pytest.importorskip("triton")
 
-from frameloom.codegen.chip import H200
-from frameloom.codegen.partition import form, launches
-from frameloom.codegen.triton_module import generate
+from frameloom.codegen.schedule.partition import form, launches
+from frameloom.codegen.triton.chip import H200
+from frameloom.codegen.triton.module import generate
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, axis, binary, cast, const, index, load, unary, where
 from frameloom.ir.ops import Op

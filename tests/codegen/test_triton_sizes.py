@@ -12,8 +12,8 @@ pytest.importorskip("triton")
 import frameloom
 from frameloom import jit, pipeline
 from frameloom.codegen.sizes import narrow
-from frameloom.ir.size import Size
-from frameloom.ir.size_facts import Facts
+from frameloom.ir.symbolic.expr import Size
+from frameloom.ir.symbolic.shape_env import Facts
 from tests.codegen.interpreted_gpu import on_a_gpu
 from tests.jit.test_dynamic import Decoder
 

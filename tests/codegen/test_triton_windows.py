@@ -6,11 +6,11 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
-from frameloom.codegen.chip import H200
-from frameloom.codegen.partition import launches
-from frameloom.codegen.triton_module import generate
+from frameloom.codegen.schedule.partition import launches
+from frameloom.codegen.triton.chip import H200
+from frameloom.codegen.triton.module import generate
 from frameloom.ir.program import Kernel
-from frameloom.runtime.triton_build import build
+from frameloom.runtime.build.triton_compiler import build
 from tests.codegen.triton_kernels import run
 from tests.helpers import jit_for_test
 

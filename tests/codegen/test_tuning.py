@@ -5,9 +5,9 @@ import torch
 
 pytest.importorskip("triton")
 
-from frameloom.codegen.partition import launches
-from frameloom.codegen.triton_module import variants
-from frameloom.codegen.tuning import MOST, Tuning
+from frameloom.codegen.schedule.partition import launches
+from frameloom.codegen.schedule.tune import MOST, Tuning
+from frameloom.codegen.triton.module import variants
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, axis, binary, const, index, load
 from frameloom.ir.ops import Op

@@ -15,10 +15,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from frameloom.codegen.chip import H200, Chip
-from frameloom.codegen.partition import launches
-from frameloom.codegen.ptx import FUNCTIONS
-from frameloom.codegen.triton_module import generate
+from frameloom.codegen.schedule.partition import launches
+from frameloom.codegen.triton.chip import H200, Chip
+from frameloom.codegen.triton.module import generate
+from frameloom.codegen.triton.ptx import FUNCTIONS
 from frameloom.ir import interp
 from frameloom.ir.program import Kernel, Kind, Program, View
 from tests.codegen.kernels import tensor_in

@@ -15,12 +15,13 @@ import traceback
 from contextlib import contextmanager
 from types import SimpleNamespace
 
-from frameloom.capture import _capture, tracer
-from frameloom.capture.assumptions import restarting
-from frameloom.capture.frame_capture import capture_call
-from frameloom.capture.modes import modes_kept
-from frameloom.capture.resume import is_made
-from frameloom.capture.session import session_of
+from frameloom.capture import _capture
+from frameloom.capture.driver.capture_call import capture_call
+from frameloom.capture.driver.session import session_of
+from frameloom.capture.guards.dispatch_modes import modes_kept
+from frameloom.capture.interpreter import tracer
+from frameloom.capture.resume.resume_function import is_made
+from frameloom.capture.speculation.assume import restarting
 from frameloom.collector import collector_off
 
 MAX_STEPS = 4_000  # of one capture; the product allows more

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from frameloom.ir.size import (
+from frameloom.ir.symbolic.expr import (
     Int,
     Size,
     at_most,
@@ -23,7 +23,7 @@ from frameloom.ir.size import (
     substitute,
     surely_positive,
 )
-from frameloom.ir.size_facts import Conditions, Facts
+from frameloom.ir.symbolic.shape_env import Conditions, Facts
 from tests.exhaustive.spaces import SKIPPED, Space
 
 POOL: dict[str, Callable[[Any, Any], Any]] = {

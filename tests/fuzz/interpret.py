@@ -15,20 +15,21 @@ from unittest import mock
 import torch
 
 import frameloom
-from frameloom import pipeline, reference
-from frameloom.backends import Texts, generate_all
+from frameloom import pipeline
+from frameloom.autograd.result_views import as_created, counting
+from frameloom.backend import reference
+from frameloom.backend.targets import Texts, generate_all
 from frameloom.capture import _capture
-from frameloom.capture.aten_op import may_raise
-from frameloom.capture.graph import CapturedGraph
+from frameloom.capture.recording.captured_graph import CapturedGraph
+from frameloom.capture.tensors.schema import may_raise
 from frameloom.ir import interp
-from frameloom.ir.alike import in_full
-from frameloom.ir.known_sizes import KnownSizes, Unknown
-from frameloom.ir.late import defines
 from frameloom.ir.library import LAZY, OWN
-from frameloom.ir.lower.onednn import OneDnn
+from frameloom.ir.lower.layout.onednn import OneDnn
+from frameloom.ir.passes.batch import in_full
+from frameloom.ir.passes.unbacked import defines
 from frameloom.ir.program import Buffer, Extern, Kernel, KernelList, Kind, Program, View
-from frameloom.ir.size import Symbol, hint_of
-from frameloom.result_views import as_created, counting
+from frameloom.ir.symbolic.expr import Symbol, hint_of
+from frameloom.ir.symbolic.static_steps import KnownSizes, Unknown
 from frameloom.runtime.fallback import strided_view
 
 _assembled = pipeline._assembled

@@ -4,9 +4,9 @@ import torch
 
 from frameloom.ir import interp
 from frameloom.ir.dtype import DType
-from frameloom.ir.fuse import fuse
 from frameloom.ir.node import binary, const, index
 from frameloom.ir.ops import Op
+from frameloom.ir.passes.fuse import fuse
 from frameloom.ir.program import Buffer, Kernel, KernelList, Kind, Program, Store
 from frameloom.ir.substitute import space
 from frameloom.ir.verify import verify

@@ -2,9 +2,9 @@
 
 import pytest
 
-from frameloom.ir import asserted
-from frameloom.ir.size import require
-from frameloom.ir.size_facts import Facts
+from frameloom.ir.symbolic import asserted
+from frameloom.ir.symbolic.expr import require
+from frameloom.ir.symbolic.shape_env import Facts
 
 
 def test_lines_of_asserts(tmp_path):

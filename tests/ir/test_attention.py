@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.memory import buffers_of
+from frameloom.ir.passes.memory import buffers_of
 from frameloom.ir.program import Extern, View
 from tests.capture.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
 

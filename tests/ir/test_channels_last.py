@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from frameloom.ir.lower import channels_last
+from frameloom.ir.lower.layout import channels_last
 from frameloom.ir.program import Extern, Kernel
 from tests.helpers import check
 

@@ -8,8 +8,8 @@ from torch import nn
 
 import frameloom
 from frameloom.ir import interp
-from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import lower
+from frameloom.ir.passes.fuse import fuse
 from frameloom.ir.program import Extern, Kernel
 from frameloom.ir.substitute import loads
 from frameloom.ir.verify import verify

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.groups import Graph
+from frameloom.ir.passes.dependence import Graph
 from frameloom.ir.program import Buffer, Extern, Kind, Program, View
 
 

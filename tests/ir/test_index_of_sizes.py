@@ -5,9 +5,9 @@ import itertools
 from frameloom.ir import index as ix
 from frameloom.ir.node import Axis, axis
 from frameloom.ir.ops import Op
-from frameloom.ir.size import evaluated
-from frameloom.ir.size_facts import Conditions, Facts
 from frameloom.ir.substitute import compare, select
+from frameloom.ir.symbolic.expr import evaluated
+from frameloom.ir.symbolic.shape_env import Conditions, Facts
 
 
 def value_at(node, at, value):

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from frameloom.ir import interp
-from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import TABLE, lower
-from frameloom.ir.lower.pointwise import UNARY_FLOAT
+from frameloom.ir.lower.ops.pointwise import UNARY_FLOAT
+from frameloom.ir.passes.fuse import fuse
 from tests.ir.helpers import check
 
 F = nn.functional

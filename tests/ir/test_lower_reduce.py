@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from frameloom.ir import interp
-from frameloom.ir.fuse import fuse
 from frameloom.ir.lower import lower
+from frameloom.ir.passes.fuse import fuse
 from tests.helpers import check as compiled
 from tests.ir.helpers import assert_same, check, graph_of
 

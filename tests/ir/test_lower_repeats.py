@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from frameloom.ir.alike import in_full
-from frameloom.ir.fuse import fuse
+from frameloom.ir.passes.batch import in_full
+from frameloom.ir.passes.fuse import fuse
 from frameloom.ir.program import Extern, Kernel
 from tests.ir.helpers import check
 

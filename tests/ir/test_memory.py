@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.memory import ALIGNMENT, LARGE, SMALL, plan_memory, size_in_bytes
+from frameloom.ir.passes.memory import ALIGNMENT, LARGE, SMALL, plan_memory, size_in_bytes
 from frameloom.ir.program import Buffer, Extern, Kind, Program, View
-from frameloom.ir.size import Size, evaluated
-from frameloom.ir.size_facts import Facts
+from frameloom.ir.symbolic.expr import Size, evaluated
+from frameloom.ir.symbolic.shape_env import Facts
 
 
 def chain(sizes, uses, device="cpu"):

@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from frameloom.ir.fuse import fuse
-from frameloom.ir.memory import plan_memory
+from frameloom.ir.passes.fuse import fuse
+from frameloom.ir.passes.memory import plan_memory
 from frameloom.ir.text import parse, show
 from frameloom.ir.verify import verify
 from tests.ir.helpers import check

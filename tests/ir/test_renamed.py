@@ -3,15 +3,15 @@
 import torch
 import torch.nn.functional as F
 
-from frameloom.codegen.chip import H200
-from frameloom.codegen.partition import launches, partition
+from frameloom.codegen.schedule.partition import launches, partition
+from frameloom.codegen.triton.chip import H200
 from frameloom.ir.dtype import DType
-from frameloom.ir.fuse import fuse
 from frameloom.ir.index import linear
 from frameloom.ir.lower import lower
 from frameloom.ir.node import Axis, axis, load
+from frameloom.ir.passes.buffer_renaming import nameless
+from frameloom.ir.passes.fuse import fuse
 from frameloom.ir.program import Buffer, Kernel, Kind, Program, Store
-from frameloom.ir.renamed import nameless
 from frameloom.ir.substitute import fold, space
 from tests.ir.helpers import graph_of
 

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from frameloom.ir.size import (
+from frameloom.ir.symbolic.expr import (
     Apply,
     Size,
     Symbol,
@@ -18,8 +18,8 @@ from frameloom.ir.size import (
     same,
     smallest,
 )
-from frameloom.ir.size_facts import Facts
-from frameloom.ir.size_node import TruthNode
+from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.symint import TruthNode
 
 
 def value(n, at):

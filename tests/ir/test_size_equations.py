@@ -3,8 +3,8 @@
 import itertools
 import random
 
-from frameloom.ir.size import Size, evaluated
-from frameloom.ir.size_facts import Facts
+from frameloom.ir.symbolic.expr import Size, evaluated
+from frameloom.ir.symbolic.shape_env import Facts
 
 MADE = {
     "sum": lambda rng, facts, a, b: a + b,

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 import frameloom
 from frameloom import FullGraphError, OptionError, compiler, disable, explain, graph_break, jit
-from frameloom.capture import record
+from frameloom.capture.recording import recorder as record
 from tests import fresh
 from tests.helpers import check
 

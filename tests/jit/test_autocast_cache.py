@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from frameloom import jit
-from frameloom.capture.casts import REGION
+from frameloom.capture.graph_passes.cast_cache import REGION
 from tests.helpers import jit_for_test
 
 X = torch.arange(6.0).reshape(2, 3) / 4

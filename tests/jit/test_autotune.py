@@ -7,17 +7,17 @@ import torch
 
 pytest.importorskip("triton")
 
-from frameloom import autotune
-from frameloom.autotune import tuned
-from frameloom.codegen.partition import launches
-from frameloom.codegen.triton_module import generate, variants
+from frameloom.backend import autotune
+from frameloom.backend.autotune import tuned
+from frameloom.codegen.schedule.partition import launches
+from frameloom.codegen.triton.module import generate, variants
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import unary
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind
-from frameloom.ir.size_facts import Facts
 from frameloom.ir.substitute import space
-from frameloom.runtime.cache import DiskCache
+from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.runtime.build.cache import DiskCache
 from tests.codegen.kernels import out, read, write
 from tests.codegen.test_triton import rows, softmax
 from tests.codegen.triton_kernels import TINY

@@ -6,11 +6,11 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from frameloom import backends
+from frameloom.backend import targets as backends
 from frameloom.capture import _capture
-from frameloom.codegen.launch import LaunchEntry, LaunchSource
+from frameloom.codegen.triton.launch import LaunchEntry, LaunchSource
 from frameloom.debug import Trail
-from frameloom.ir.memory import buffers_of
+from frameloom.ir.passes.memory import buffers_of
 from frameloom.options import Options
 from frameloom.pipeline import compile_graph
 from frameloom.runtime.spec import CheckCall, ExternCall, KernelCall, LaunchCall
@@ -52,7 +52,7 @@ class Generator:
 
 @pytest.fixture
 def generator(monkeypatch, gpu):
-    module = ModuleType("frameloom.codegen.triton_module")
+    module = ModuleType("frameloom.codegen.triton.module")
     module.generate = Generator()
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return module.generate
@@ -127,7 +127,7 @@ def test_scratch_memory_on_the_gpu(generator, size, kind):
 
 
 def test_a_program_on_the_cpu_asks_nobody_about_gpus(generator, monkeypatch):
-    from frameloom.capture.fake import fake_like
+    from frameloom.capture.tensors.fake import fake_like
     from tests.capture.test_cuda_graphs import record
 
     monkeypatch.setattr(record, "fake_like", fake_like)

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 import frameloom
-from frameloom import VerifyError, checked, pipeline
+from frameloom import VerifyError, pipeline
+from frameloom.backend import checked
+from frameloom.backend.reference import NotInterpreted
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Kernel
 from frameloom.ir.substitute import transform
-from frameloom.reference import NotInterpreted
 from frameloom.runtime import _runtime
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 import frameloom
-from frameloom.ir.groups import has_effect
+from frameloom.ir.passes.dependence import has_effect
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="needs torch.distributed")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import frameloom
-from frameloom.capture import control
+from frameloom.capture.library.torch_api import cond as control
 from tests import fresh
 from tests.helpers import jit_for_test
 from tests.observe import assert_same_call, observe

@@ -13,7 +13,7 @@ from tests.helpers import check
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        importlib.util.find_spec("frameloom.codegen.triton_module") is None,
+        importlib.util.find_spec("frameloom.codegen.triton.module") is None,
         reason="no generator of Triton code",
     ),
 ]

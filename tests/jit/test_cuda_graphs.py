@@ -6,12 +6,13 @@ from types import MappingProxyType
 import pytest
 import torch
 
-from frameloom import cuda_graphs, jit
-from frameloom.cuda_graphs import RECORDINGS, CudaDevice, Replayed
+from frameloom import jit
+from frameloom.backend import cuda_graphs
+from frameloom.backend.cuda_graphs import RECORDINGS, CudaDevice, Replayed
+from frameloom.backend.replayable import FEW, reason_against
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import const
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, View
-from frameloom.replayable import FEW, reason_against
 
 
 class Pretended:

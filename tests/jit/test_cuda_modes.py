@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 
 import frameloom
-from frameloom import cuda_graphs, jit
-from frameloom.runtime import cache
+from frameloom import jit
+from frameloom.backend import cuda_graphs
+from frameloom.runtime.build import cache
 
 pytestmark = [
     pytest.mark.gpu,
@@ -66,7 +67,7 @@ def test_results(mode, shape, own_cache):
 
 
 def test_what_was_found_is_kept(own_cache, monkeypatch):
-    from frameloom import launch_timer
+    from frameloom.backend import launch_timer
 
     asked = []
     measure = launch_timer.measure

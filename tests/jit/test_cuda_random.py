@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import frameloom
-from frameloom.draws import generator_of
+from frameloom.backend.draws import generator_of
 
 pytestmark = pytest.mark.gpu
 SHAPES = [

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import frameloom
-from frameloom.op_by_op import OpByOp
+from frameloom.autograd.op_by_op import OpByOp
 from tests.helpers import jit_for_test
 from tests.jit.test_data_sizes import masks
 from tests.jit.training import caught, same_training

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from frameloom.runtime.build import Builder
+from frameloom.runtime.build.cpp_compiler import Builder
 from tests.helpers import jit_for_test
 
 X = torch.randn(4, 8, 24)

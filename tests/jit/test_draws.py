@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frameloom import draws
+from frameloom.backend import draws
 from frameloom.ir import philox
 
 BLOCKS = 2

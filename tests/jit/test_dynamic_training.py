@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import frameloom
 from frameloom import jit
 from frameloom.compiler import compilers
-from frameloom.ir.size_facts import Facts
+from frameloom.ir.symbolic.shape_env import Facts
 from tests.jit.test_dynamic import Decoder
 from tests.jit.training import caught, same_training
 

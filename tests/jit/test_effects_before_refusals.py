@@ -100,8 +100,8 @@ def test_what_handles_it(name, in_frames):
 @pytest.mark.parametrize("name, passes", [("scatter_add", False), ("index", True)])
 def test_tensors_of_two_devices_behind_effects(name, passes):
     """The program makes the call: in the text of its error is the op that it has called, and in the graph there are others."""
-    from frameloom.capture.dead_calls import first_refused
-    from frameloom.capture.fake import Fake
+    from frameloom.capture.recording.dead_calls import first_refused
+    from frameloom.capture.tensors.fake import Fake
 
     aten = torch.ops.aten
     graph = torch.fx.Graph()

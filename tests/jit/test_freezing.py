@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import frameloom
-from frameloom import compiler, onednn
-from frameloom.ir.lower.onednn import CONVOLUTION
+from frameloom import compiler
+from frameloom.backend import onednn
+from frameloom.ir.lower.layout.onednn import CONVOLUTION
 from tests import fresh
 from tests.helpers import jit_for_test
 from tests.observe import assert_same_call, observe

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import frameloom
-from frameloom.ir.lower import channels_last
+from frameloom.ir.lower.layout import channels_last
 from tests.jit.training import leaf, same_training
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from frameloom import onednn
-from frameloom.ir.lower.channels_last import is_last
-from frameloom.ir.lower.onednn import LINEAR
+from frameloom.backend import onednn
+from frameloom.ir.lower.layout.channels_last import is_last
+from frameloom.ir.lower.layout.onednn import LINEAR
 from frameloom.ir.program import Extern, Kernel
 from tests.helpers import check
 
@@ -72,7 +72,7 @@ def test_oneDNN_can_be_turned_off():
 
 
 def test_which_is_faster_is_found_out_once(monkeypatch, tmp_path):
-    from frameloom.runtime.cache import DiskCache
+    from frameloom.runtime.build.cache import DiskCache
 
     monkeypatch.undo()
     cache, measured = DiskCache(tmp_path, 1 << 20), []

@@ -7,8 +7,8 @@ import torch
 
 import frameloom
 from frameloom import compiler, errors
-from frameloom.capture import record
-from frameloom.capture.sized_index import by_views, set_by_views
+from frameloom.capture.recording import recorder as record
+from frameloom.capture.symbolic.dynamic_index import by_views, set_by_views
 from frameloom.config import config
 from frameloom.errors import is_mistake
 

@@ -5,9 +5,9 @@ import random
 import pytest
 import torch
 
-from frameloom.ir.size import Size, largest, smallest
-from frameloom.ir.size_facts import Facts
-from frameloom.plan_sizes import PlanSizes
+from frameloom.backend.plan_sizes import PlanSizes
+from frameloom.ir.symbolic.expr import Size, largest, smallest
+from frameloom.ir.symbolic.shape_env import Facts
 from frameloom.runtime import _runtime
 from frameloom.runtime.spec import BufferSpec, PlanSpec, SizeCall, SizeRef
 

@@ -1,4 +1,4 @@
-"""Matrix products said again (capture/products.py) are PyTorch's own: values, strides, and what gradients flow through."""
+"""Matrix products said again (capture/symbolic/products.py) are PyTorch's own: values, strides, and what gradients flow through."""
 
 import itertools
 
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import frameloom
 from frameloom import jit
-from frameloom.capture import products
+from frameloom.capture.symbolic import products
 
 SHAPES = (
     ((4,), (4,)), ((3, 4), (4,)), ((4,), (4, 5)), ((3, 4), (4, 5)), ((2, 3, 4), (4,)), ((4,), (2, 4, 5)),

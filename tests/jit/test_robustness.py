@@ -220,7 +220,7 @@ def test_cache_off_and_cache_in_impossible_places(tmp_path):
 
 def test_full_disk(tmp_path):
     text = """
-import os, frameloom.runtime.cache as cache
+import os, frameloom.runtime.build.cache as cache
 real, calls = os.replace, []
 def full(*args):
     calls.append(args)
@@ -420,7 +420,7 @@ def test_too_deep_to_compile_is_told(monkeypatch):
     def endless(*args):
         return endless(*args)
 
-    monkeypatch.setattr("frameloom.capture.frame_capture.capture_call", endless)
+    monkeypatch.setattr("frameloom.capture.driver.capture_call.capture_call", endless)
     f = jit(lambda x: x * 2 + 1)
     with pytest.warns(RuntimeWarning, match="recursion limit"):
         assert f(torch.ones(3)).tolist() == [3, 3, 3]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import frameloom
-from frameloom import saved_tensors
+from frameloom.autograd import saved_tensors
 from tests.jit.training import caught, leaf, same_training
 
 

@@ -8,19 +8,19 @@ import weakref
 import pytest
 import torch
 
-import frameloom.steady
+import frameloom.backend.hot_shapes
 from frameloom import jit, stats
-from frameloom.background import background
+from frameloom.backend.background import background
 from tests import fresh
 
-OFTEN = 48  # calls, as runtime/regulars.h has it
+OFTEN = 48  # calls, as runtime/plan/regulars.h has it
 
 
 @pytest.fixture(autouse=True)
 def built(monkeypatch):
     """What has been said of versions, in the tests' order."""
     said = []
-    monkeypatch.setattr(frameloom.steady, "log", lambda topic, text: said.append(text))
+    monkeypatch.setattr(frameloom.backend.hot_shapes, "log", lambda topic, text: said.append(text))
     frameloom.reset()
     yield said
     background.wait()
@@ -162,8 +162,8 @@ def test_a_build_that_fails_leaves_the_general_version(built, monkeypatch):
     def at_sizes(captured, known):
         raise ValueError("no")
 
-    monkeypatch.setattr(frameloom.steady, "at_sizes", at_sizes)
-    monkeypatch.setattr(frameloom.steady, "config", frameloom.config.Config())
+    monkeypatch.setattr(frameloom.backend.hot_shapes, "at_sizes", at_sizes)
+    monkeypatch.setattr(frameloom.backend.hot_shapes, "config", frameloom.config.Config())
     jitted = jit(rows, dynamic=True)
     often(jitted, rows, torch.randn(4, 6))
     assert [text.split(":")[1] for text in built] == [" stays with the general version"]

@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = [
     Mutant(
         "kernels_without_their_flags",
-        "runtime/build.py",
+        "runtime/build/cpp_compiler.py",
         'return digest(code, *FLAGS, "", *source.flags, "", *self._identity())',
         'return digest(code, *FLAGS, "", *self._identity())',
         "a kernel for one instruction set is taken for another",

@@ -89,8 +89,9 @@ def link_package(folder: Path) -> None:
     package.mkdir(parents=True)
     for part in PARTS[1:]:
         (package / part).symlink_to(folder / part)
-    for path in (folder / "jit").glob("*.py*"):
-        (package / path.name).symlink_to(path)
+    for path in (folder / "jit").iterdir():
+        if path.name != "__pycache__":
+            (package / path.name).symlink_to(path)
 
 
 def importing(folder: Path) -> dict[str, str]:

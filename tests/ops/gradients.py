@@ -22,7 +22,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
 import frameloom
-from frameloom.gradients import DoubleBackwardError
+from frameloom.autograd.gradients import DoubleBackwardError
 
 DTYPE = torch.float64
 

@@ -14,19 +14,19 @@ from typing import Any
 
 import torch
 
-from frameloom.assemble import Built, assemble
-from frameloom.backends import generate_all
+from frameloom.backend.assemble import Built, assemble
+from frameloom.backend.targets import generate_all
 from frameloom.capture import _capture
-from frameloom.capture.assumptions import restarting
-from frameloom.capture.frame_capture import capture_call
+from frameloom.capture.driver.capture_call import capture_call
+from frameloom.capture.speculation.assume import restarting
 from frameloom.ir import interp
-from frameloom.ir.memory import plan_memory
+from frameloom.ir.passes.memory import plan_memory
 from frameloom.ir.program import Extern, Kernel, Program
 from frameloom.ir.text import show
 from frameloom.ir.verify import verify
 from frameloom.options import Options
 from frameloom.pipeline import PROGRAM_STAGES
-from frameloom.runtime.build import load
+from frameloom.runtime.build.cpp_compiler import load
 from tests.ops.cases import Case, in_precision
 from tests.ops.compare import Run, difference
 from tests.ops.undefined import undefined_leaves

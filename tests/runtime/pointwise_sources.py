@@ -4,11 +4,11 @@ import math
 
 import torch
 
-from frameloom.codegen.launch import LaunchSource
+from frameloom.codegen.triton.launch import LaunchSource
 from frameloom.runtime import _runtime
-from frameloom.runtime.launch import load
+from frameloom.runtime.build.launch import load
+from frameloom.runtime.build.triton_compiler import build, unaligned
 from frameloom.runtime.spec import BufferSpec, LaunchCall, PlanSpec, ViewSpec
-from frameloom.runtime.triton_build import build, unaligned
 
 BLOCK = 1024
 TEXT = """

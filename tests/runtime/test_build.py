@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from frameloom.errors import BuildError, KernelError
-from frameloom.runtime import _runtime, build
-from frameloom.runtime.build import Builder, find_compiler
-from frameloom.runtime.cache import DiskCache
+from frameloom.runtime import _runtime
+from frameloom.runtime.build import cpp_compiler as build
+from frameloom.runtime.build.cache import DiskCache
+from frameloom.runtime.build.cpp_compiler import Builder, find_compiler
 
 
 @dataclass(frozen=True)

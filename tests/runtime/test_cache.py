@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from frameloom.config import Config
-from frameloom.runtime.cache import DiskCache, digest
+from frameloom.runtime.build.cache import DiskCache, digest
 from tests import fresh
 
 
@@ -100,7 +100,7 @@ def test_many_writers(tmp_path):
 def test_a_forked_child_leaves_the_temporary_directory_alone():
     program = """
 import os, sys
-from frameloom.runtime.cache import DiskCache
+from frameloom.runtime.build.cache import DiskCache
 cache = DiskCache(None, 1 << 20)
 path = cache.put("ab" * 20, ".bin", b"content")
 if (child := os.fork()) == 0:

@@ -235,7 +235,7 @@ def test_an_assertion_on_the_device_fails_as_eagers_do():
 
 def test_too_much_shared_memory_is_an_error():
     from frameloom.runtime import _runtime
-    from frameloom.runtime.triton_build import build
+    from frameloom.runtime.build.triton_compiler import build
     from tests.runtime.pointwise_sources import arch
 
     (cubin,) = build([source("twice", "a * 2", N)], arch())

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from frameloom.codegen.launch import LaunchSource
+from frameloom.codegen.triton.launch import LaunchSource
 from frameloom.runtime import _runtime
-from frameloom.runtime.launch import load
+from frameloom.runtime.build.launch import load
+from frameloom.runtime.build.triton_compiler import build, unaligned
 from frameloom.runtime.spec import (
     BufferSpec,
     LaunchCall,
@@ -14,7 +15,6 @@ from frameloom.runtime.spec import (
     SizeRef,
     ViewSpec,
 )
-from frameloom.runtime.triton_build import build, unaligned
 from tests.runtime.pointwise_sources import arch
 
 pytestmark = pytest.mark.gpu

@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from frameloom.codegen.launch import LaunchSource
+from frameloom.codegen.triton.launch import LaunchSource
 from frameloom.errors import BuildError, KernelError
-from frameloom.runtime import triton_build, triton_pool
-from frameloom.runtime.cache import DiskCache
-from frameloom.runtime.triton_build import build, try_build
+from frameloom.runtime.build import triton_compiler as triton_build
+from frameloom.runtime.build import triton_pool
+from frameloom.runtime.build.cache import DiskCache
+from frameloom.runtime.build.triton_compiler import build, try_build
 from tests import fresh
 
 pytest.importorskip("triton")
@@ -201,7 +202,7 @@ def test_a_silent_worker_is_an_error(cache, pool, monkeypatch):
 def test_a_worker_ends_with_its_parent(tmp_path):
     program = (
         "import os\n"
-        "from frameloom.runtime import triton_pool\n"
+        "from frameloom.runtime.build import triton_pool\n"
         "triton_pool.shared_pool().prewarm(90)\n"
         "print(triton_pool.shared_pool()._workers[0].process.pid, flush=True)\n"
         "os._exit(0)\n"
@@ -278,8 +279,8 @@ def test_a_forked_child_starts_workers_of_its_own(pool):
 def test_nothing_is_written_to_tritons_own_cache(tmp_path):
     program = (
         "from tests.runtime.test_triton_build import source\n"
-        "from frameloom.runtime.triton_build import build\n"
-        "from frameloom.runtime.cache import DiskCache\n"
+        "from frameloom.runtime.build.triton_compiler import build\n"
+        "from frameloom.runtime.build.cache import DiskCache\n"
         "from pathlib import Path\n"
         f"build([source()], 90, cache=DiskCache(Path({str(tmp_path / 'own')!r}), 1 << 30))\n"
     )

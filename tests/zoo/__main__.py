@@ -110,7 +110,7 @@ def main() -> int:
     import frameloom.compiler
 
     frameloom.compiler.load_compiler()
-    from frameloom.capture.shapes import load_rules
+    from frameloom.capture.shapes.registry import load_rules
 
     load_rules()
 

@@ -1,0 +1,234 @@
+"""Python code that autograd runs in the backward pass: a checkpointed function once more, `backward` of the program's autograd Functions.
+
+It is interpreted where the program hands it over, and what that records is taken for what the pass will compute.  That holds as long as it finds
+its objects as they were: what closures hold, items, attributes, globals.  Where the program has changed any since, the code is interpreted
+again before a pass, and where the capture ends; if that records anything else, the program is captured anew, with a break at the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch.fx
+
+from frameloom.capture.bytecode.instruction import Instr, decode
+from frameloom.capture.interpreter.context_managers import GRAD, read
+from frameloom.capture.values.base import Avoid, LazyValue, NotConstant, Raised, Value
+from frameloom.capture.values.containers.container import ListValue
+from frameloom.capture.values.containers.dictionary import DictValue
+from frameloom.capture.values.containers.sets import SetValue
+from frameloom.capture.values.function import CellValue, FunctionValue
+from frameloom.errors import Break, Skip
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.frame import Broken, Frame, FrameState
+    from frameloom.capture.interpreter.tracer import Tracer
+
+Node = torch.fx.Node
+CONTAINERS = (ListValue, DictValue, SetValue)
+Site = tuple[CodeType, int]
+# Breaks at calls that give a tensor another shape, or other memory.
+RESHAPES = ("metadata_mutation", "data_pointer")
+# Names of functions and methods that change items, attributes, and whatever they are told.
+CHANGES_ITEMS = frozenset({
+    "append", "appendleft", "extend", "insert", "pop", "popleft", "popitem", "remove", "clear", "update", "setdefault", "add", "discard", "sort", "reverse",
+})  # fmt: skip
+CHANGES_NAMES = {"train": ("training",), "eval": ("training",)}
+CHANGES_ANY = frozenset(["globals", "vars", "setattr", "delattr", "__dict__", "__setattr__"])
+# No instruction has such a place: other things are avoided at the instruction itself.
+BEFORE_INSTRUCTIONS = -(1 << 30)
+
+
+def site_of(frame: Frame) -> Site:
+    """The place by which a session knows that the code handed over there is left to Python."""
+    return _site(Place.of(frame))
+
+
+def _site(place: Place) -> Site:
+    return place.frame.code, BEFORE_INSTRUCTIONS - place.at.index
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a frame stood."""
+
+    frame: Frame
+    at: Instr
+    stack: list[Value]
+
+    @classmethod
+    def of(cls, frame: Frame) -> Place:
+        return cls(frame, frame.at, [*frame.stack])
+
+    def go_there(self) -> None:
+        self.frame.at = self.at
+        self.frame.stack[:] = self.stack
+
+
+@dataclass
+class Later:
+    """One such piece of code.  `again`: interprets it once more and tells whether that records the same."""
+
+    frames: tuple[Place, ...]  # where it was handed over, the innermost first
+    mark: int  # of the journal, when it was interpreted
+    settings: Mapping[Any, Any]
+    reads: frozenset[int]  # identities of the values that it may find
+    names: frozenset[str]  # of globals and attributes, in its code and in all that this calls
+    has_containers: bool  # whether it may find items of a list, a dictionary or a set
+    again: Callable[[], bool]
+
+
+def hand_over(t: Tracer, given: Iterable[Value], entered: int, again: Callable[[], bool]) -> None:
+    """Notes code that was interpreted just now; `given`: the function and its arguments; `entered`: how many frames there were before."""
+    frames, frame = [], t.frame
+    while frame is not None:
+        frames.append(Place.of(frame))
+        frame = frame.parent
+    settings = {key: read(key) for key in t.settings.start}
+    reached = _reached(t, given)
+    t.later.append(
+        Later(
+            frames=tuple(frames),
+            mark=t.mark(),
+            settings=settings,
+            reads=frozenset(reached),
+            names=frozenset().union(*(code.co_names for code in t.entered[entered:])),
+            has_containers=any(isinstance(v, CONTAINERS) for v in reached.values()),
+            again=again,
+        )
+    )
+    t.on_undo(t.later.pop)
+
+
+def check_later(t: Tracer, end: Value | Broken | Skip | None = None) -> None:
+    """Before a pass, or at the `end` of the capture."""
+    states: Sequence[FrameState] = getattr(end, "states", ())
+    reshaped = _reached(t, states[-1].stack) if states and end.cause.kind in RESHAPES else {}  # type: ignore[union-attr]
+    for later in [*t.later]:
+        if (
+            (_has_changed(t, later) and not _is_same(t, later))
+            or any(_may_change(state, later) for state in states)
+            or not later.reads.isdisjoint(reshaped)
+        ):
+            raise Avoid(_site(later.frames[0]))
+
+
+def _reached(t: Tracer, values: Iterable[Value]) -> dict[int, Value]:
+    """The values that code which is given these may find, by identity; of objects from before the call, those alone."""
+    seen: dict[int, Value] = {}
+    stack = [*values]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, LazyValue):
+            if value.found is None:
+                continue
+            value = value.found
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        stack += value.parts()
+        if isinstance(value, FunctionValue):
+            stack += value.closure(t)
+    return seen
+
+
+def _has_changed(t: Tracer, later: Later) -> bool:
+    """Whether anything it may find was changed since.  Which of the objects from before the call it finds is not known."""
+    changed = (entry[0] for entry in t._journal[later.mark :] if isinstance(entry, tuple))
+    return any(v.origin is not None or id(v) in later.reads for v in changed)
+
+
+def _is_same(t: Tracer, later: Later) -> bool:
+    settings = {**t.settings.start, **later.settings}
+    if any(read(key) != state for key, state in settings.items() if key != GRAD):
+        return False
+    outer, mark = t.frame, t.mark()
+    now = [Place.of(place.frame) for place in later.frames]
+    t.frame = later.frames[0].frame
+    for place in later.frames:
+        place.go_there()
+    try:
+        with suppress(Break, Skip, Raised, NotConstant, Avoid):
+            return later.again()
+        return False
+    finally:
+        t.take_back(mark)
+        t.frame = outer
+        for place in now:
+            place.go_there()
+
+
+def _may_change(state: FrameState, later: Later) -> bool:
+    """Whether the frame, going on in Python, may change what that code finds: as far as its own instructions tell, and those of functions in it."""
+    found = Stores(state.code, state.at.index)
+    cells = {n for n, v in state.slots.items() if isinstance(v, CellValue) and id(v) in later.reads}
+    if not cells.isdisjoint(found.cells) or not later.names.isdisjoint(found.names):
+        return True
+    return found.any or (later.has_containers and found.items)
+
+
+class Stores:
+    """What the instructions of a code object write, from one of them on."""
+
+    def __init__(self, code: CodeType, start: int = 0) -> None:
+        self.cells: set[str] = set()
+        self.names: set[str] = set()  # of globals and attributes
+        self.items = False  # whether they may change items of containers
+        self.any = False  # whether what they write is not told
+        instrs, waiting, passed = decode(code), [start], set()
+        while waiting:
+            index = waiting.pop()
+            if index in passed or index >= len(instrs):
+                continue
+            passed.add(index)
+            self._note(instrs[index])
+            others = (instrs[index].target, getattr(instrs[index].handler, "target", None))
+            waiting += [index + 1, *(other.index for other in others if other is not None)]
+        for inner in code.co_consts:
+            if isinstance(inner, CodeType):
+                found = Stores(inner)
+                self.cells |= found.cells & {*inner.co_freevars}
+                self.names |= found.names
+                self.items |= found.items
+                self.any |= found.any
+
+    def _note(self, at: Instr) -> None:
+        verb, _, what = at.op.partition("_")
+        if verb in ("STORE", "DELETE"):
+            if what == "DEREF":
+                self.cells.add(at.arg)
+            elif what in ("GLOBAL", "ATTR", "NAME"):
+                self.names.add(at.arg)
+            self.items |= what == "SUBSCR"
+        elif at.op in ("LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL"):
+            self.items |= at.arg in CHANGES_ITEMS
+            self.any |= at.arg in CHANGES_ANY
+            self.names.update(CHANGES_NAMES.get(at.arg, ()))
+
+
+def same_nodes(a: Sequence[Node], b: Sequence[Node]) -> bool:
+    """Whether both compute the same, of the same nodes around them."""
+    twins: dict[Node, Node] = {}
+    for one, other in zip(a, b, strict=False):
+        if one.op != other.op or (one.op != "placeholder" and one.target != other.target):
+            return False
+        if not _same(one.args, other.args, twins) or not _same(one.kwargs, other.kwargs, twins):
+            return False
+        twins[one] = other
+    return len(a) == len(b)
+
+
+def _same(a: Any, b: Any, twins: Mapping[Node, Node]) -> bool:
+    if isinstance(a, Node):
+        return twins.get(a, a) is b
+    if isinstance(a, list | tuple):
+        return isinstance(b, list | tuple) and len(a) == len(b) and all(_same(x, y, twins) for x, y in zip(a, b, strict=True))  # fmt: skip
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(_same(a[k], b[k], twins) for k in a)  # fmt: skip
+    if isinstance(a, slice):
+        return isinstance(b, slice) and _same((a.start, a.stop, a.step), (b.start, b.stop, b.step), twins)  # fmt: skip
+    return type(a) is type(b) and (a is b or repr(a) == repr(b))

@@ -1,0 +1,195 @@
+"""Checkpointed regions, and which of the inputs they read may change before the backward pass.
+
+Plain PyTorch keeps the arguments of a region as autograd keeps what it saves, and looks that nobody has changed them.  What else the region reads
+(weights, what a closure holds) it finds when it computes the region again, changed or not, and nobody looks.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch.fx
+
+from frameloom.capture.autograd.gradient_flow import FROM
+from frameloom.capture.autograd.redrawn import STATE, operands_of
+from frameloom.capture.recording.captured_graph import copy_node
+from frameloom.capture.tensors.schema import draws
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.autograd.history import Histories
+
+Node = torch.fx.Node
+NO_END = 1 << 64
+REGION = "region"  # in a node's meta: its Region
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """A checkpointed part of the program: the numbers of the autograd nodes that it makes, from `first` to before `end`."""
+
+    first: int
+    end: int
+    arguments: tuple[
+        tuple[Any, int], ...
+    ]  # of those that are tensors: the Memory, and its counted writes
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where a node lies: in a part of the program that the user has computed again."""
+
+    is_result: bool  # what the rest of the program reads may be saved
+    reentrant: bool
+    stretch: Stretch
+    again: bool = False  # whether it is computed again: for the derivative of the region
+
+
+class Regions:
+    """Those of a recording; which memories (identities) eager saves in each, and which for the rest of the program."""
+
+    def __init__(self, graph: torch.fx.Graph, histories: Histories) -> None:
+        _refuse_changed(graph)
+        self.copies = _with_copies(graph)
+        regions = (n.meta.get(REGION) for n in graph.nodes)
+        stretches = sorted({r.stretch for r in regions if r is not None}, key=lambda s: s.first)
+        self.inside = {s: histories.saved_between(s.first, s.end) for s in stretches}
+        for s in stretches:
+            # Eager refuses, even where the value of the argument is not needed.
+            if self.inside[s] and any(m.counted != count for m, count in s.arguments):
+                raise Break("gradient", "an argument of a checkpointed region is changed in place")
+        self.outside = {id(memory) for s in stretches for memory, _ in s.arguments}
+        ends = [0, *(n for s in stretches for n in (s.first, s.end)), NO_END]
+        for first, end in zip(ends[::2], ends[1::2], strict=True):
+            self.outside |= histories.saved_between(first, end)
+
+    def arguments(self, saved: Mapping[Any, set[int]]) -> dict[Any, set[int]]:
+        """The memories of their arguments, which eager saves to compute them again, and the passes that do so.  `saved`: by what eager saves
+        anywhere, the passes that read it."""
+        found: dict[Any, set[int]] = {}
+        for stretch, own in self.inside.items():
+            passes = set().union(*(p for memory, p in saved.items() if id(memory) in own))
+            for memory, _ in stretch.arguments:
+                found.setdefault(memory, set()).update(passes)
+        return found
+
+    def results(self, nodes: Iterable[Node]) -> set[Node]:
+        """Of the results of regions, those that eager saves for the rest of the program, and does not compute again for it."""
+        return {
+            n
+            for n in nodes
+            if (region := n.meta.get(REGION)) is not None
+            and region.is_result
+            and id(memory_of(n)) in self.outside
+        }
+
+    def may_change(
+        self,
+        kept: Sequence[Node],
+        forward: Sequence[Node],
+        saved: Collection[Node],
+        again: Collection[Node],
+    ) -> set[Node]:
+        """Those of the inputs `kept` that only regions read.  Not where the compiled pass could not do as eager with another value: what is there
+        once, and in eager twice, as it was, and computed again for the region."""
+        if not self.inside:
+            return set()
+        found = {n for n in kept if id(memory_of(n)) not in self.outside}
+        own, copies = {id(memory_of(n)) for n in found}, {*self.copies.values()}
+        reads: dict[Node, set[Node]] = {n: {n} for n in found}
+        for n in forward:
+            of = set().union(*(reads.get(a, ()) for a in operands_of(n)))
+            if n in saved:  # as it was
+                region = n.meta.get(REGION)
+                if region is not None and region.again:
+                    found -= of
+                continue
+            if of and n in again and n not in copies and id(memory_of(n)) not in own:
+                found -= of if self._is_there_once(n, again) else set()
+            if of:
+                reads[n] = of
+        return found
+
+    def _is_there_once(self, n: Node, again: Collection[Node]) -> bool:
+        stretch = _stretch(n)
+        others = (own for s, own in self.inside.items() if s is not stretch)
+        if stretch is None or any(_stretch(u) is not stretch for u in n.users if u in again):
+            return True
+        return any(id(memory_of(n)) in memories for memories in (self.outside, *others))
+
+
+def _refuse_changed(graph: torch.fx.Graph) -> None:
+    """Where the program changes behind a region what that reads: eager computes it again from what is there by then."""
+    if not any(REGION in n.meta for n in graph.nodes):
+        return
+    place = {n: k for k, n in enumerate(graph.nodes)}
+    for n in graph.nodes:
+        for a in n.all_input_nodes if REGION in n.meta else ():
+            memory = memory_of(a)
+            if memory is None or not memory.version or _stretch(a) is _stretch(n):
+                continue
+            written = memory.root.node
+            if place[written] > place[n] and _stretch(written) is not _stretch(n):
+                raise Break("gradient", "what a checkpointed region reads is changed in place")
+
+
+def _with_copies(graph: torch.fx.Graph) -> dict[Node, Node]:
+    """What the derivative of a region reads of it becomes a node of its own, with all of the region that it follows from: eager computes it again
+    for the derivative, from what is there by then, and has what it saved for the rest of the program as it was.  By the node that it copies."""
+    nodes = list(graph.nodes)
+    derivative: list[tuple[Node, Node]] = []  # nodes of it, and what they read
+    for user in nodes:
+        if (number := user.meta.get(FROM)) is None:
+            continue
+        for n in user.all_input_nodes:
+            stretch = _stretch(n)
+            if stretch is not None and stretch.first <= number < stretch.end:
+                derivative.append((user, n))
+    wanted = {n for _, n in derivative}
+    for n in reversed(nodes):
+        if n in wanted:
+            wanted.update(a for a in n.all_input_nodes if _stretch(a) is _stretch(n))
+    drawn = {n for n in wanted if not _is_copied(n)}
+    for n in reversed(nodes):
+        if n in drawn:
+            drawn.update(a for a in n.all_input_nodes if _stretch(a) is _stretch(n))
+            n.meta[REGION] = replace(n.meta[REGION], again=True)
+    copies: dict[Node, Node] = {}
+    for n in nodes:
+        if n in wanted and _is_copied(n):
+            own = {
+                a: copies[a]
+                for a in n.all_input_nodes
+                if a in copies and _stretch(a) is _stretch(n)
+            }
+            # In front: what is behind the last node of the recording belongs to the derivatives.
+            with graph.inserting_before(n):
+                copies[n] = copy_node(graph, n, functools.partial(_or_itself, own))
+            copies[n].meta[REGION] = replace(n.meta[REGION], is_result=False, again=True)
+    for user, n in derivative:
+        user.replace_input_with(n, copies.get(n, n))
+    return copies
+
+
+def _or_itself(instead: dict[Node, Node], n: Node) -> Node:
+    return instead.get(n, n)
+
+
+def _is_copied(n: Node) -> bool:
+    """Not where it draws what cannot be drawn again."""
+    made_by: Any = n.args[0] if n.target is operator.getitem else n
+    return n.op == "call_function" and (STATE in made_by.meta or not draws(made_by))
+
+
+def _stretch(n: Node) -> Stretch | None:
+    region = n.meta.get(REGION)
+    return region and region.stretch
+
+
+def memory_of(n: Node) -> Any:
+    """Of the tensor that the node stands for; None if it stands for none."""
+    return getattr(n.meta.get("val"), "memory", None)

@@ -1,0 +1,308 @@
+"""Autograd Functions of the program (`torch.autograd.Function`) in a recording that autograd follows.
+
+The function's own `forward` and `backward` are both interpreted where it is called (`library/autograd_functions.py`).  What the second
+records leaves the graph again, as a `Derivative`; it is recorded anew where a backward pass of the recording comes to the call.
+`Applied` is the node that the call has in the history of the Fakes.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from torch.autograd.function import once_differentiable
+
+from frameloom.capture.autograd.gradient_flow import FUNCTION, note_node
+from frameloom.capture.autograd.gradient_layouts import lay_again
+from frameloom.capture.autograd.partition import is_view
+from frameloom.capture.recording.captured_graph import Layout, function_of, graph_of
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.functionalize import current
+from frameloom.capture.tensors.schema import stays_unused
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.recording.recorder import Recorder
+
+Node = torch.fx.Node
+aten = torch.ops.aten
+# Of a function that the program calls, past the Python around it: no function transform is on.
+APPLY: Any = torch._C._FunctionBase.__dict__["apply"]
+
+
+@dataclass(eq=False)
+class Derivative:
+    """`graph` takes what it reads of the recording (`reads`: the nodes there), then the gradients of the results that have one, and
+    returns gradients."""
+
+    name: str
+    function: str  # the name of the class alone
+    graph: torch.fx.Graph
+    reads: tuple[Node, ...]
+    memories: tuple[
+        tuple[Any, int], ...
+    ]  # of what it reads, as they were when the function was called
+    given: tuple[int, ...]  # results that have a gradient
+    layouts: tuple[Layout, ...]  # of these
+    made: tuple[int | None, ...]  # per argument that is a tensor: which of what the graph returns
+    materializes: bool
+    constant: tuple[int, ...]  # results without gradient
+    once: bool  # whether its gradients have none
+    results: list[Node] = field(default_factory=list)  # where the function was called
+    operands: list[Node] = field(default_factory=list)
+
+    @property
+    def fills(self) -> bool:
+        """Whether it runs with zeros for gradients that are missing."""
+        return self.materializes and len(self.given) > 1
+
+    def record(self, recorder: Recorder, gradients: Sequence[Any]) -> list[Any]:
+        """Its gradients, per argument that is a tensor."""
+        if torch.is_grad_enabled():
+            raise Break("autograd", f"a gradient of a gradient of {self.name}")
+        last = recorder.graph._root.prev
+        if any(memory.version != version for memory, version in self.memories):
+            raise Break("gradient", f"what {self.name}.backward needs is changed in place")
+        given = [gradients[k] for k in self.given]
+        resolved = [g.resolve_conj().resolve_neg() for g in given]
+        graph = self._graph_for(resolved)
+        places = graph.find_nodes(op="placeholder")[len(self.reads) :]
+        came, plain = (dict(zip(places, of, strict=True)) for of in (given, resolved))
+        copies = dict(zip(graph.nodes, self.reads, strict=False))
+        copies.update((p, current(fake, recorder)) for p, fake in plain.items())
+        found = []
+        for node in graph.nodes:
+            if node.op == "output":
+                # Handed on as they came, or as the zeros that the function gets for them.
+                found = [
+                    (aten.alias.default(came[n]) if self.fills else came[n])
+                    if n in came
+                    else _result(n, plain, copies, recorder)
+                    for n in node.args[0]
+                ]
+            elif node.op != "placeholder":
+                copies[node] = recorder.graph.node_copy(node, copies.__getitem__)
+                recorder.n_ops += 1
+        while last.next.op != "root":
+            last = last.next
+            note_node(last, FUNCTION)
+        return [None if k is None else found[k] for k in self.made]
+
+    def _graph_for(self, gradients: Sequence[Any]) -> torch.fx.Graph:
+        """`graph` for gradients that lie as these: what it gives lies as they do."""
+        if all(g.stride() == own.strides for g, own in zip(gradients, self.layouts, strict=True)):
+            return self.graph
+        nodes = list(self.graph.nodes)
+        inputs = [n for n in nodes if n.op == "placeholder"]
+        graph = graph_of(inputs, nodes[len(inputs) : -1], nodes[-1].args[0])
+        with torch._C._DisableTorchDispatch():
+            lay_again(graph, [Layout.of(g) for g in gradients])
+        return graph
+
+
+def _result(
+    node: Node, fakes: dict[Node, Any], copies: dict[Node, Node], recorder: Recorder
+) -> Any:
+    """What the derivative returns, as a tensor of the recording."""
+    views: list[Any] = []
+    base: Any = node
+    while is_view(base):
+        views.append(base)
+        base = base.args[0]
+    if base in fakes:
+        found = fakes[base]
+        for view in reversed(views):
+            found = view.target(found, *view.args[1:], **view.kwargs)
+        return found
+    like = node.meta["val"]
+    copies[node].meta["val"] = fake = Fake(like.meta, like.device)
+    recorder.adopt(fake, copies[node])
+    return fake
+
+
+class Applied(torch.autograd.Function):
+    """A call of a Function of the program, on Fakes: `results` is what its forward gave."""
+
+    @staticmethod
+    def forward(
+        context: Any, derivative: Derivative, recorder: Recorder, results: list[Any], saved: list[Any],
+        *operands: Any,
+    ) -> Any:  # fmt: skip
+        context.derivative, context.recorder = derivative, recorder
+        context.set_materialize_grads(derivative.materializes)
+        context.mark_non_differentiable(*[results[k] for k in derivative.constant])
+        # Autograd sees to it that nobody changes them, and that they are not asked for twice.
+        context.save_for_backward(*saved)
+        context.saves = bool(saved)
+        return tuple(results)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        if context.saves:
+            context.saved_tensors  # noqa: B018
+        derivative: Derivative = context.derivative
+        if all(gradients[k] is None for k in derivative.given):
+            # Autograd calls it nevertheless: it may give gradients, have effects, or miss what it saved.
+            raise Break("gradient", f"{derivative.name}.backward is given no gradient")
+        return None, None, None, None, *derivative.record(context.recorder, gradients)
+
+
+def attach(
+    recorder: Recorder, derivative: Derivative, results: list[Any], saved: list[Any], operands: list[Any]
+) -> list[Any]:  # fmt: skip
+    """The results, with the function's own history."""
+    apply = APPLY.__get__(None, Applied)
+    derivative.operands = [current(f, recorder) for f in operands]
+    found = list(apply(derivative, recorder, results, saved, *operands))
+    derivative.results = [current(f, recorder) for f in found]
+    for k, fake in enumerate(found):
+        fake.by_function = derivative.function, k, len(found)
+    recorder.functions.append(derivative)
+    return found
+
+
+def as_made_by(tensor: torch.Tensor, name: str, number: int, count: int) -> Any:
+    """A view of a result, as one that such a Function makes: autograd refuses writes to it, and says why."""
+    return _maker(name, number, count).apply(tensor)[number]  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _maker(name: str, number: int, count: int) -> type:
+    def forward(context: Any, tensor: torch.Tensor) -> Any:
+        context.set_materialize_grads(False)
+        return tuple(
+            tensor.view_as(tensor) if k == number else tensor.new_empty(0) for k in range(count)
+        )
+
+    def backward(context: Any, *gradients: Any) -> Any:
+        return gradients[number]
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type(name, (torch.autograd.Function,), methods)
+
+
+# --- op by op
+
+
+class Replayed(torch.autograd.Function):
+    """The same with real tensors, where a graph runs op by op: its gradients have gradients, too."""
+
+    @staticmethod
+    def forward(
+        context: Any,
+        derivative: Derivative,
+        run: Any,
+        results: tuple[Any, ...],
+        n: int,
+        *given: Any,
+    ) -> Any:
+        context.derivative, context.run = derivative, run
+        context.set_materialize_grads(derivative.materializes)
+        context.mark_non_differentiable(*[results[k] for k in derivative.constant])
+        own = dict(zip(derivative.results, results, strict=True))
+        reads = zip(derivative.reads, given[n:], strict=True)
+        context.numbers = {}
+        saved = []
+        for k, (node, value) in enumerate(reads):
+            value = own.get(node, value)
+            if isinstance(value, torch.Tensor):
+                saved.append(value)
+            else:
+                context.numbers[k] = value
+        context.save_for_backward(*saved)
+        return results
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        derivative: Derivative = context.derivative
+        tensors = iter(context.saved_tensors)
+        count = len(derivative.reads)
+        reads = [
+            context.numbers[k] if k in context.numbers else next(tensors) for k in range(count)
+        ]
+        none = [None] * (4 + len(derivative.made) + count)
+        if all(gradients[k] is None for k in derivative.given):
+            return tuple(none)
+        fitted = [
+            like.fit(gradients[k])
+            for k, like in zip(derivative.given, derivative.layouts, strict=True)
+        ]
+        made = context.run(*reads, *fitted)
+        for place, k in enumerate(derivative.made):
+            none[4 + place] = None if k is None else made[k]
+        return tuple(none)
+
+
+class ReplayedOnce(Replayed):
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, *gradients: Any) -> Any:
+        return Replayed.backward(context, *gradients)
+
+
+class Replay:
+    """A call of one, as the target of a node."""
+
+    __name__, __module__ = "replay", __name__
+
+    def __init__(self, derivative: Derivative, constants: torch.nn.Module) -> None:
+        self.derivative = derivative
+        graph = torch.fx.Graph()
+        copies: dict[Node, Node] = {}
+        for node in derivative.graph.nodes:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            if node.target is aten.copy.default:
+                copies[node].target = copied
+        self.run = function_of(constants, graph)
+
+    def __call__(self, results: Any, operands: Any, reads: Any) -> Any:
+        cls = ReplayedOnce if self.derivative.once else Replayed
+        # Results that it reads are no arguments: autograd would take them for those, handed back.
+        own = self.derivative.results
+        pairs = zip(self.derivative.reads, reads, strict=True)
+        given = (*operands, *(None if node in own else value for node, value in pairs))
+        return cls.apply(self.derivative, self.run, tuple(results), len(operands), *given)  # type: ignore[no-untyped-call]
+
+
+def copied(target: Any, source: Any) -> Any:
+    """`aten.copy`, which has no derivative."""
+    made = torch.empty_strided(
+        target.shape, target.stride(), dtype=target.dtype, device=target.device
+    )
+    return made.copy_(source)
+
+
+def with_functions(
+    nodes: Sequence[Node], functions: Sequence[Derivative], ends: Sequence[Node], constants: torch.nn.Module
+) -> torch.fx.Graph:  # fmt: skip
+    """The recorded `nodes` as a graph in which calls of the program's Functions are such calls; it returns `ends`."""
+    graph = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+    parts = {d: {*d.results, *d.reads, *d.operands} for d in functions}
+    missing = {d: len(part) for d, part in parts.items()}
+    needed: dict[Node, list[Derivative]] = {}
+    for d, part in parts.items():
+        for node in part:
+            needed.setdefault(node, []).append(d)
+    for node in nodes:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+        for d in needed.get(node, ()):
+            missing[d] -= 1
+            if missing[d]:
+                continue
+            given = tuple(tuple(copies[n] for n in part) for part in (d.results, d.operands, d.reads))  # fmt: skip
+            made = graph.call_function(Replay(d, constants), given)
+            for k, result in enumerate(d.results):
+                copies[result] = graph.call_function(operator.getitem, (made, k))
+                copies[result].meta.update(result.meta)
+                copies[result].meta.pop("grad", None)
+    graph.output(tuple(copies[n] for n in ends))
+    for node in reversed(graph.nodes):
+        if not node.users and node.op not in ("placeholder", "output") and not stays_unused(node):
+            graph.erase_node(node)
+    return graph

@@ -1,0 +1,140 @@
+"""Results that are views by `detach` or `.data`, which plans do not know, and views of these: taken from what a plan gives, behind it, so that autograd
+tells what each is a view of, and which of them count their writes together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from frameloom.capture.autograd.outputs import DETACH
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.functionalize import counts, is_inference
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A tensor by `detach`, or by `.data`; `number`: the result that it is, if it is one; `inference`: made in inference mode."""
+
+    key: int
+    by_data: bool
+    number: int | None
+    inference: bool
+
+
+@dataclass(frozen=True)
+class Detached:
+    """A result behind `cuts`, each of the one before; `grad`: None for the last of them itself, else in which modes the view of it was made."""
+
+    cuts: tuple[Cut, ...]
+    grad: bool | None = None
+    inference: bool = False
+
+
+def detached(outputs: Sequence[Fake], went_back: bool) -> dict[int, Detached]:
+    """Those that share memory with an input, or with each other and without histories; and those cut from a tensor made in inference mode."""
+    cuts = [_cuts(fake) for fake in outputs]
+    used = Counter(id(c) for some in cuts for c in some)
+    memories = Counter(id(fake.memory) for fake in outputs)
+    numbers = {id(fake): n for n, fake in reversed([*enumerate(outputs)])}
+    has_histories = not went_back and any(fake.requires_grad for fake in outputs)
+    found = {}
+    for n, (fake, some) in enumerate(zip(outputs, cuts, strict=True)):
+        if fake.memory is None or fake.view_of is None:
+            continue
+        root = fake.memory.root
+        together = any(used[id(c)] > 1 for c in some)
+        if fake.memory.input is None:
+            # Behind inference mode, `detach` gives a tensor that counts its writes, as no other view there does.
+            begins = (
+                is_inference(fake) and any(c is fake for c in some) and not fake.view_of.inference
+            )
+            if not begins and (memories[id(fake.memory)] == 1 or fake.requires_grad):
+                continue
+            if root.requires_grad and has_histories and not together:  # made by all its views
+                continue
+        if some and _is_told_behind(fake, some[-1]):
+            steps = tuple(
+                Cut(
+                    id(c),
+                    not c.view_of.counts,
+                    n if c is fake else numbers.get(id(c)),
+                    c.view_of.inference,
+                )
+                for c in some
+            )
+            grad = None if some[-1] is fake else fake.view_of.grad
+            found[n] = Detached(steps, grad, fake.view_of.inference)
+        elif is_inference(fake):
+            continue
+        elif not counts(fake) or (root.requires_grad and not fake.requires_grad):
+            cut = Cut(n, not counts(fake), n, fake.view_of.inference)
+            found[n] = Detached((cut,))
+    return found
+
+
+def _cuts(fake: Fake) -> list[Fake]:
+    """The last tensor by `.data` that it is or is a view of, and the last by `detach` behind that."""
+    found: list[Fake] = []
+    while fake.view_of is not None:
+        if not fake.view_of.counts:
+            return [fake, *found]
+        if fake.view_of.func is DETACH and not found:
+            found = [fake]
+        fake = fake.view_of.parent
+    return found
+
+
+def _is_told_behind(fake: Fake, cut: Fake) -> bool:
+    """Whether autograd takes it for a view of `cut`, or it is that."""
+    own = fake
+    while fake is not cut:
+        if not fake.view_of.told:
+            return False
+        fake = fake.view_of.parent
+    return own is cut or not (own.requires_grad or is_inference(own))
+
+
+def detach_some(outputs: tuple[Any, ...], which: dict[int, Detached]) -> tuple[Any, ...]:
+    """Called from new code."""
+    made: dict[Any, Any] = {}
+    return tuple(
+        out if n not in which else _taken(outputs, n, which[n], made)
+        for n, out in enumerate(outputs)
+    )
+
+
+def _taken(outputs: tuple[Any, ...], n: int, how: Detached, made: dict[Any, Any]) -> Any:
+    out = base = outputs[n]
+    for k, cut in enumerate(how.cuts):
+        like = out if cut.number is None else outputs[cut.number]
+        key = cut.key if cut.number is None else (cut.number,)
+        if key not in made:
+            tensor = _view(base, like) if k else like
+            with _inference(cut.inference):
+                made[key] = tensor.data if cut.by_data else tensor.detach()
+        base = made[key]
+    if how.grad is None:
+        return base
+    with _inference(how.inference), torch.set_grad_enabled(how.grad):
+        return _view(base, out)
+
+
+def _inference(wanted: bool) -> AbstractContextManager[Any]:
+    as_now = wanted == torch.is_inference_mode_enabled()
+    return nullcontext() if as_now else torch.inference_mode(wanted)
+
+
+def _view(base: Any, like: Any) -> Any:
+    """`like` as a view of `base`, which has the same memory."""
+    bits = like.is_conj(), like.is_neg()
+    if (base.is_conj(), base.is_neg()) != bits or base.itemsize != like.itemsize:
+        return like.detach().view_as(like)
+    if base.dtype != like.dtype:
+        base = base.view(like.dtype)
+    return base.as_strided(like.shape, like.stride(), like.storage_offset())

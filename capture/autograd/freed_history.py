@@ -1,0 +1,217 @@
+"""Results of captured code whose history a backward pass inside that code has used up.
+
+In eager such a tensor still has a history, of which autograd says that it was freed when it is asked to go through it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.autograd.history import history, places_saved_by, saved_by, without_autocast
+from frameloom.capture.symbolic.unbacked_sizes import avoid_late
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.values.base import Avoid
+from frameloom.errors import Break, Skip
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+    from frameloom.capture.values.tensor import TensorValue
+
+TWICE = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
+    "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if "
+    "you need to backward through the graph a second time or if you need to access saved tensors after calling backward."
+)
+
+
+class Spent(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, made: tuple[Any, ...], *ends: Any) -> Any:
+        context.save_for_backward(*made[1:])
+        return made[0]  # no argument, as a write to one would count
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        _ = context.saved_tensors  # raises where one was changed
+        raise RuntimeError(TWICE)
+
+
+@dataclass(frozen=True)
+class Past:
+    """Of an output: to which of the ends its history leads, and which of the outputs and of the ends (as their complements) eager's nodes save
+    that a pass comes to before it finds one that was freed."""
+
+    ends: tuple[int, ...]
+    saved: tuple[int, ...]
+
+
+def with_spent_histories(
+    which: Mapping[int, Past], outputs: tuple[Any, ...], *ends: Any
+) -> tuple[Any, ...]:
+    """Called from new code.  `which`: of the outputs, those computed from others behind these.  A backward pass from others, too, comes to the
+    ends only after it has asked for these."""
+    made = list(outputs)
+    with torch.enable_grad():
+        anchor = torch.empty(0, requires_grad=True)
+        for n, past in which.items():
+            made[n] = made[n].detach()
+            saved = [made[k] if k >= 0 else ends[~k] for k in past.saved]
+            saved = [t for t in saved if not t.is_inference()]
+            leading = [ends[k] for k in past.ends]
+            made[n] = Spent.apply((made[n], *saved), anchor, *leading)  # type: ignore[no-untyped-call]
+    return tuple(made)
+
+
+class Used:
+    """Those of the outputs whose history is used up."""
+
+    def __init__(self, t: Tracer, outputs: list[TensorValue], may_break: bool) -> None:
+        self.which: dict[int, Past] = {}
+        ends: dict[int, Any] = {}
+        given = {id(f): key for key, _, f in t.recorder.inputs}
+        found: list[tuple[int, int]] = []
+        whole = _Whole(t.went_back)
+        for n, value in enumerate(outputs if t.went_back else ()):
+            node = _node(t, value.fake)
+            if node is not None and not whole.covers(node) and _is_freed(t, value):
+                found.append((node._sequence_nr(), n))
+        for _, n in sorted(found):
+            with t.recorder:
+                nodes = history(outputs[n].fake)
+            own = [f for node in nodes if id(f := getattr(node, "variable", None)) in given]
+            ends.update({id(f): given[id(f)] for f in own})
+            memories, before = _before_freed(nodes)
+            if may_break:
+                _stay_apart(t, before)
+            read = [f for _, _, f in t.recorder.inputs if f.memory in memories]
+            ends.update({id(f): given[id(f)] for f in read})
+            if may_break and any(_are_views(outputs[n].fake, o.fake) for o in outputs):
+                # New histories do not lead from one to the other: a later write would not be told.
+                raise Avoid(t.went_back_at)
+            saved = [k for k, o in enumerate(outputs) if o.fake.memory in memories]
+            saved += [~[*ends].index(id(f)) for f in read]
+            self.which[n] = Past(tuple([*ends].index(id(f)) for f in own), tuple(saved))
+        self.ends = [*ends.values()]
+
+    def emit(self, r: Rebuilder) -> None:
+        """With the outputs on top of the stack."""
+        code = r.code
+        code.emit("PUSH_NULL")
+        code.emit("SWAP", 2)
+        code.load_const(with_spent_histories)
+        code.emit("SWAP", 2)
+        code.load_const(self.which)
+        code.emit("SWAP", 2)
+        for origin in self.ends:
+            r.load_origin(origin)
+        code.call(2 + len(self.ends))
+
+
+def _are_views(a: Fake, b: Fake) -> bool:
+    """Whether a history of each leads to the other's memory."""
+    return a is not b and a.memory is b.memory and b.requires_grad
+
+
+class _Whole:
+    """Nodes of which no pass lets go of anything: a walk that a thousand results have in common, where to ask autograd is a pass for each."""
+
+    def __init__(self, went_back: int) -> None:
+        self.went_back = went_back
+        self.known: set[Any] = {None}
+
+    def covers(self, root: Any) -> bool:
+        seen, stack = {root}, [root]
+        while stack:
+            node = stack.pop()
+            if node in self.known:
+                continue
+            if node._sequence_nr() < self.went_back and _may_be_freed(node):
+                return False
+            new = [f for f, _ in node.next_functions if f not in seen]
+            seen.update(new)
+            stack += new
+        self.known |= seen
+        return True
+
+
+def _may_be_freed(node: Any) -> bool:
+    if type(node).__name__ == "CopySlices":
+        return True  # the op on the view that it holds is not shown
+    try:
+        return any(tensor is None for tensor in places_saved_by(node))
+    except RuntimeError:
+        return True
+
+
+def _before_freed(nodes: Sequence[Any]) -> tuple[set[Any], list[Any]]:
+    """Those that a pass comes to before it finds one that has let go of what it saved, and the memories that these save."""
+    memories: set[Any] = set()
+    nodes = sorted(nodes, key=lambda node: -node._sequence_nr())
+    for n, node in enumerate(nodes):
+        try:
+            saved = [*saved_by(node)]
+        except RuntimeError:
+            return memories, nodes[:n]
+        memories.update(f.memory for f in saved if isinstance(f, Fake) and f.memory is not None)
+    return memories, nodes
+
+
+def _stay_apart(t: Tracer, nodes: Sequence[Any]) -> None:
+    """Captures again, with a break before the first of these that is made behind the backward pass: where a pass fails, it has given gradients to
+    what they lead to."""
+    numbers = {number for node in nodes if (number := node._sequence_nr()) >= t.went_back}
+    for fake in [*t.recorder.fakes] if numbers else ():
+        if fake.made_at is None or t.session.is_avoided(*fake.made_at):
+            continue
+        node = _node(t, fake)
+        if node is not None and node._sequence_nr() in numbers:
+            raise Avoid(fake.made_at)
+
+
+def _node(t: Tracer, fake: torch.Tensor) -> Any:
+    try:
+        with t.recorder:  # autograd makes that of a view anew where its base was written to
+            return fake.grad_fn
+    except RuntimeError:  # lost by a write: that is asked for again where the graph ends
+        return None
+
+
+def _is_freed(t: Tracer, value: TensorValue) -> bool:
+    recorder, before = t.recorder, t.recorder.snapshot()
+    leaves = [f for _, _, f in recorder.inputs if f.requires_grad]
+    leaves += [f for f, _ in t.leaves.values()]
+    if not leaves:
+        return False
+
+    def ask() -> Any:
+        with torch.autograd.set_multithreading_enabled(False):
+            seed = torch.ones_like(value.fake)
+            return torch.autograd.grad(
+                value.fake, leaves, seed, retain_graph=True, allow_unused=True
+            )
+
+    try:
+        with without_autocast():
+            recorder.run(ask, (), {})
+    except (RuntimeError, IndexError) as error:
+        return "a second time" in str(error)
+    except Break as cause:
+        avoid_late(recorder)
+        raise Skip(f"a history that cannot be followed: {cause}") from cause
+    finally:
+        recorder.restore(before)
+    return False
+
+
+def without_histories(t: Tracer, outputs: list[TensorValue], which: Collection[int]) -> list[Any]:
+    """The outputs as the graph returns them, wherever the program is by then."""
+    with torch.inference_mode(False), torch.no_grad():
+        return [
+            t.recorder.run(torch.Tensor.detach, (value.fake,), {}) if n in which else value.fake
+            for n, value in enumerate(outputs)
+        ]

@@ -1,0 +1,273 @@
+"""A backward graph for gradients of results that lie otherwise than those of the recording.
+
+Eager lays out what it computes as its operands lie: an expanded or permuted gradient gives results of other strides.  So the layouts of what is computed from
+such a gradient are asked for again, op by op, as far as they are others.  What an op computes stays the same, but for views of memory in which
+there is no such view: autograd copies it first (`reshape`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.autograd.gradient_sums import summed
+from frameloom.capture.autograd.partition import is_view
+from frameloom.capture.autograd.prune import LEFT, Partial
+from frameloom.capture.recording.captured_graph import Layout, behind, graph_of
+from frameloom.capture.shapes.device_layouts import on_device
+from frameloom.capture.shapes.view_rules import infer_size, view_strides
+from frameloom.capture.symbolic.saved_sizes import given_sizes
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.schema import device_of, draws, infer_node
+from frameloom.capture.tensors.sized import Sized, empty_strided, strides_of
+from frameloom.config import config
+from frameloom.errors import Break, VerifyError
+from frameloom.ir.symbolic.expr import Size, same
+
+Node = torch.fx.Node
+aten = torch.ops.aten
+# Autograd copies for them what does not lie plainly; they would read other memory.
+MADE_CONTIGUOUS = frozenset({aten.native_group_norm_backward.default})
+
+
+def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
+    """Changes `graph`, whose last placeholders are for gradients that come in these layouts; whether that makes a difference to what it gives.
+    What is left of a sum is laid out as it lies, too."""
+    places = graph.find_nodes(op="placeholder")
+    sizes = [p.meta["val"] for p in places if isinstance(p.meta["val"], Size)]
+    if not sizes:
+        views = [n for n in graph.nodes if config.verify and is_view(n) and _infers_alike(n)]
+        differs = lay_again(graph, layouts)
+        for node in views:
+            if not node._erased and not _infers_alike(node):
+                raise VerifyError(f"{node.format_node()} lies otherwise than its operand says")
+        return differs
+    facts = sizes[0].facts
+    facts.inferred.clear()
+    facts.soft.clear()
+    # Unlike those of loops, layouts of sizes that are equal or 1 are others: what is assumed becomes a condition.
+    before, facts.relaxed = facts.relaxed, False
+    try:
+        differs = lay_again(graph, layouts)
+        # Nobody looks where these show: a pass in which they do not hold runs op by op.
+        facts.assume_soft()
+    finally:
+        facts.relaxed = before
+        facts.inferred.clear()  # under conditions that are this graph's own
+        facts.soft.clear()
+    return differs
+
+
+def lay_again(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
+    """The same, under the assumptions about sizes of whoever records just now."""
+    again = _Again(graph)
+    places = graph.find_nodes(op="placeholder")
+    for node, layout in zip(places[len(places) - len(layouts) :], layouts, strict=True):
+        like = node.meta["val"]
+        again.becomes(node, empty_strided(like.shape, layout.strides, like.dtype))
+    seeds = {*again.changed}
+    differs = False
+    for node in list(graph.nodes):
+        if LEFT in node.meta:
+            # What it was said to be until now is the sum's layout.
+            differs |= node.args[0] in again.changed
+            again.becomes(node, node.args[0].meta["val"])
+            node.meta.pop(LEFT)
+        elif any(a in again.changed for a in node.all_input_nodes) and node.op != "output":
+            again.follow(node)
+    ends: Any = graph.output_node().args[0]
+    return differs or any(end in again.changed or base_of(end) in seeds for end in ends)
+
+
+def handed_on(part: Partial, count: int) -> tuple[tuple[int, ...], torch.fx.Graph]:
+    """Which of `part.ends` are views of the last `count` placeholders, and a graph that gives them."""
+    places = part.graph.find_nodes(op="placeholder")
+    given = {*places[len(places) - count :]}
+    ends: Any = part.graph.output_node().args[0]
+    found = [k for k, end in enumerate(ends) if base_of(end) in given]
+    wanted = [ends[k] for k in found]
+    needed = behind(wanted, lambda n: n.all_input_nodes)
+    own = [n for n in part.graph.nodes if n in needed and n.op != "placeholder"]
+    return tuple(part.ends[k] for k in found), graph_of(places, own, wanted)
+
+
+def base_of(node: Node) -> Node:
+    """What it is a view of, of which autograd makes no copy before."""
+    while is_view(node) and node.target is not aten.view_as_complex.default:
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+class _Again:
+    """`changed`: by node that lies otherwise, what it was in the recording."""
+
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self.graph = graph
+        self.changed: dict[Node, Any] = {}
+        self._first = next(n for n in graph.nodes if n.op != "placeholder")
+        self._sizes = given_sizes(graph)
+        self._restored: dict[Node, Node] = {}
+        self._followed: set[Node] = set()  # ahead of their turn
+
+    def becomes(self, node: Node, meta: Any) -> None:
+        before = node.meta["val"]
+        if not _lies_alike(before, meta):
+            self.changed[node] = before
+            node.meta["val"] = _fakes(meta, before)
+
+    def follow(self, node: Node) -> None:
+        if node in self._followed:
+            return
+        if node.target is operator.getitem:
+            several, k = node.args
+            self.becomes(node, several.meta["val"][k])  # type: ignore[union-attr]
+            return
+        if (written := self._written(node)) is not None:
+            self.becomes(node, written.meta["val"])
+            return
+        if _copies_for_views(node) and self._needs_no_copy(node):
+            for user in list(node.users):
+                user.replace_input_with(node, node.args[0])  # type: ignore[arg-type]
+                self.becomes(user, _inferred(user))
+                self._followed.add(user)
+            self.graph.erase_node(node)
+            return
+        if node.target in MADE_CONTIGUOUS or not self._is_known(node):
+            self._restore(node)
+            return
+        if not _can_be_read(node):
+            self._copy_before(node)
+        try:
+            self.becomes(node, _inferred(node))
+        except (RuntimeError, Break):
+            self._restore(node)
+
+    def _written(self, node: Node) -> Node | None:
+        """Which operand the program writes there, in place."""
+        val = node.meta["val"]
+        return next(
+            (n for n in node.all_input_nodes if self.changed.get(n, n.meta["val"]) is val), None
+        )
+
+    def _needs_no_copy(self, node: Node) -> bool:
+        return all(_has_view(node.args[0], user.args[1]) for user in node.users)
+
+    def _is_known(self, node: Node) -> bool:
+        """Whether the layout of what it gives follows from its operands' as we know it: it did in the recording."""
+        target: Any = node.target
+        if not isinstance(target, torch._ops.OpOverload) or target is aten.as_strided.default:
+            return False
+        if draws(node):  # in the order of memory
+            return False
+        now = {n: n.meta["val"] for n in node.all_input_nodes if n in self.changed}
+        try:
+            for n in now:
+                n.meta["val"] = self.changed[n]
+            return _infers_alike(node)
+        except (RuntimeError, Break):
+            return False
+        finally:
+            for n, val in now.items():
+                n.meta["val"] = val
+
+    def _copy_before(self, node: Node) -> None:
+        of: Any = node.args[0]
+        like = of.meta["val"]
+        with self.graph.inserting_before(node):
+            copy = self.graph.call_function(aten.clone.default, (of,))
+        copy.kwargs = {"memory_format": torch.contiguous_format}
+        meta = empty_strided(like.shape, strides_of(like.shape), like.dtype)
+        copy.meta.update(node.meta, val=Fake(meta, like.device))
+        node.replace_input_with(of, copy)
+
+    def _restore(self, node: Node) -> None:
+        """It is given its operands as they lay in the recording."""
+        for of in node.all_input_nodes:
+            if of in self.changed:
+                if of not in self._restored:
+                    self._restored[of] = self._as_before(of, node)
+                node.replace_input_with(of, self._restored[of])
+
+    def _as_before(self, of: Node, user: Node) -> Node:
+        like = self.changed[of]
+        with self.graph.inserting_before(self._first):
+            numbers = [[*map(self._sizes.node, some)] for some in (like.shape, like.stride())]
+        with self.graph.inserting_before(user):
+            kwargs = {"dtype": like.dtype, "device": like.device}
+            empty = self.graph.call_function(aten.empty_strided.default, tuple(numbers), kwargs)
+            made = self.graph.call_function(aten.copy.default, (empty, of))
+        for node in (empty, made):
+            node.meta.update(of.meta, val=Fake(like.meta, like.device))
+        return made
+
+
+def _infers_alike(node: Node) -> bool:
+    """Whether what it gives lies as follows from its operands."""
+    return _lies_alike(node.meta["val"], _inferred(node))
+
+
+def _inferred(node: Node) -> Any:
+    func: Any = node.target
+    meta = infer_node(func, node.args, node.kwargs)
+    args, kwargs = torch.fx.node.map_aggregate((node.args, node.kwargs), _value)  # type: ignore[misc]
+    meta = on_device(device_of(func, node.args, node.kwargs), func, meta, args, kwargs)
+    return summed(node, meta)
+
+
+def _value(a: Any) -> Any:
+    return a.meta["val"] if isinstance(a, Node) else a
+
+
+def _fakes(meta: Any, like: Any) -> Any:
+    if isinstance(meta, Fake):
+        return meta
+    if isinstance(meta, torch.Tensor):
+        return Fake(meta, like.device)
+    if isinstance(meta, list | tuple):
+        return tuple(map(_fakes, meta, like))
+    return meta
+
+
+def _lies_alike(a: Any, b: Any) -> bool:
+    if isinstance(a, list | tuple):
+        return all(map(_lies_alike, a, b))
+    if not isinstance(a, torch.Tensor):
+        return True
+    # Of gradients, which are not from the start of their memory, places count from their own.
+    numbers = zip((*a.stride(), a.storage_offset()), (*b.stride(), b.storage_offset()), strict=True)
+    return all(same(m, n) for m, n in numbers)
+
+
+def _copies_for_views(node: Node) -> bool:
+    """As `reshape` does, where there is no such view."""
+    return (
+        node.target is aten.clone.default
+        and node.kwargs.get("memory_format") is torch.contiguous_format
+        and bool(node.users)
+        and all(user.target is aten.view.default for user in node.users)
+    )
+
+
+def _can_be_read(node: Node) -> bool:
+    """Whether autograd gives the op its operand as it comes."""
+    of: Any = node.args[0]
+    if node.target is aten.view_as_complex.default:
+        return of.meta["val"].is_contiguous()  # type: ignore[no-any-return]
+    return node.target is not aten.view.default or _has_view(*node.args)
+
+
+def _has_view(of: Any, shape: Any) -> bool:
+    like = of.meta["val"]
+    shape = [_value(n) for n in shape]
+    if isinstance(like, Sized):
+        sizes = infer_size(shape, like.shape)
+        return sizes is not None and view_strides(sizes, like.shape, like.stride()) is not None
+    try:
+        like.meta.view(shape)
+    except RuntimeError:
+        return False
+    return True

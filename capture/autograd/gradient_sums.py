@@ -1,0 +1,55 @@
+"""Sums of the gradients of one tensor.  Autograd adds to the first one in place if nobody else has it: the sum lies as that one does, in dimensions of size 1, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.autograd.gradient_flow import FROM
+from frameloom.capture.autograd.partition import is_view
+from frameloom.capture.shapes.registry import alike_shapes, dense_like, is_dense
+from frameloom.capture.tensors.fake import Fake
+
+Node = torch.fx.Node
+aten = torch.ops.aten
+# Of masks, the formula for `clamp` does likewise, but for tensors that are not plain ones, as the recorder's.
+IN_PLACE = (aten.add.Tensor, aten.logical_and.default, aten.logical_or.default)
+ADDED = "added"  # in the meta of such a sum
+
+
+def note_sum(node: Node) -> None:
+    """Of a node that was recorded just now, for a derivative."""
+    if node.target not in IN_PLACE or len(node.args) != 2 or node.kwargs:
+        return
+    first, second = node.args
+    if not isinstance(first, Node) or not isinstance(second, Node):
+        return
+    if node.target is not aten.add.Tensor:
+        node.meta[ADDED] = True
+        return
+    # Both are of one node of autograd's where a formula has a sum, but for one that gives a tensor several gradients.
+    if FROM not in first.meta:
+        return
+    if first.meta[FROM] == second.meta.get(FROM, first.meta[FROM]) and not _gives_several():
+        return
+    if len(first.users) == 1 and not is_view(first):
+        node.meta[ADDED] = True
+
+
+def _gives_several() -> bool:
+    """Whether autograd's present node has results for the same place, as that of `x * x`."""
+    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+    edges = [edge for edge in node.next_functions if edge[0] is not None] if node else []
+    return len(set(edges)) < len(edges)
+
+
+def summed(node: Node, meta: Any) -> Any:
+    """What `node` gives, which would be `meta` elsewhere."""
+    if ADDED not in node.meta:
+        return meta
+    first: Any = node.args[0]
+    like: Fake = first.meta["val"]
+    same = like.dtype is meta.dtype and alike_shapes(like.shape, meta.shape) and is_dense(like)
+    return dense_like(like.meta) if same else meta

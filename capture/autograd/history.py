@@ -1,0 +1,153 @@
+"""Questions about the history that autograd keeps of Fakes, and the state in which it is followed backwards."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.functionalize import counts
+from frameloom.capture.values.base import Avoid
+from frameloom.errors import Break, first_line
+
+if TYPE_CHECKING:
+    from frameloom.capture.recording.recorder import Recorder
+
+
+@contextmanager
+def without_autocast() -> Iterator[None]:
+    """A backward pass runs outside of the autocast blocks of its forward pass."""
+    kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    for kind in kinds:
+        torch.set_autocast_enabled(kind, False)
+    try:
+        yield
+    finally:
+        for kind in kinds:
+            torch.set_autocast_enabled(kind, True)
+
+
+def check_inputs(recorder: Recorder) -> None:
+    """A history that the program gives to a tensor from before the call is left to autograd itself."""
+    for _, real, fake in recorder.inputs:
+        requires = real.requires_grad or id(fake) in recorder.turned_on
+        if fake.grad_fn is not None or (fake.requires_grad and not requires):
+            raise Break("gradient", "an input gets a history by being changed in place")
+
+
+class Histories:
+    """Those of some Fakes, before a backward pass lets go of what they save."""
+
+    def __init__(self, roots: Sequence[Fake], recorder: Recorder) -> None:
+        try:
+            with recorder:
+                histories = [history(r) for r in roots]  # held together: an identity is one node's
+            functions = {id(f): f for h in histories for f in h}
+            kept = {n: tuple(_memories(f, recorder)) for n, f in functions.items()}
+            # Of what is saved itself, not a view of it: the identities.
+            saved = [t for f in functions.values() for t in saved_by(f)]
+            self.itself = {id(t) for t in saved}
+        except RuntimeError as error:  # one was changed in place
+            raise Break("gradient", first_line(error)) from error
+        _check_counts([t for t in saved if isinstance(t, Fake)], recorder)
+        self.leading: dict[int, set[int]] = {}  # to a node, by its number, which of the roots lead
+        self._ends: dict[int, set[int]] = {}  # and to leaves, by identity
+        for n, h in enumerate(histories):
+            for f in h:
+                self.leading.setdefault(f._sequence_nr(), set()).add(n)
+                if (leaf := getattr(f, "variable", None)) is not None:
+                    self._ends.setdefault(id(leaf), set()).add(n)
+        # By a leaf's identity: when its gradient is ready.  Nodes run from the last made to the first, and their gradients are ready in order.
+        self.ready: dict[int, tuple[int, int]] = {}
+        for f in functions.values():
+            for place, (behind, _) in enumerate(f.next_functions):
+                if (leaf := getattr(behind, "variable", None)) is not None:
+                    when = -f._sequence_nr(), place
+                    self.ready[id(leaf)] = max(when, self.ready.get(id(leaf), when))
+        saving = [{id(f) for f in h if kept[id(f)]} for h in histories]
+        # By which of the roots lead there: the nodes that save tensors, of which a backward pass from one lets go for all.
+        leading = (frozenset(m for m, own in enumerate(saving) if f in own) for f in kept)
+        self.saving = tuple({roots: None for roots in leading if roots})
+        # And per node, by its number.
+        self._kept = [
+            (functions[n]._sequence_nr(), {id(m) for m in saved if m is not None})
+            for n, saved in kept.items()
+        ]
+        self.saved: dict[Any, set[int]] = {}  # memories that are saved, by which of the roots
+        for n, own in enumerate(saving):
+            for f in own:
+                for memory in kept[f]:
+                    if memory is not None:
+                        self.saved.setdefault(memory, set()).add(n)
+
+    def leading_to(self, leaf: Fake) -> frozenset[int]:
+        """The roots whose history ends there, too."""
+        return frozenset(self._ends.get(id(leaf), ()))
+
+    def saved_between(self, first: int, end: int) -> set[int]:
+        """The identities of memories that nodes with these numbers save."""
+        found = (memories for number, memories in self._kept if first <= number < end)
+        return set().union(*found)
+
+
+def _check_counts(saved: Sequence[Fake], recorder: Recorder) -> None:
+    """Writes to `x.data` and to `x` are counted apart: compiled code, which saves one tensor for both, would notice others than eager.  So
+    plain Python takes the `.data`, and gives it to what follows."""
+    if not recorder.data_sites:
+        return
+    written = {id(f.memory) for f in recorder.fakes if _is_written(f) and not counts(f)}
+    if any(not counts(t) or id(t.memory) in written for t in saved):
+        raise Avoid(recorder.data_sites[0])
+
+
+def _is_written(fake: Fake) -> bool:
+    return fake.memory is not None and fake.memory.version > 0
+
+
+def history(fake: Fake) -> list[Any]:
+    """All autograd nodes behind it."""
+    found = {fake.grad_fn: None}
+    stack = [fake.grad_fn]
+    while stack:
+        for f, _ in stack.pop().next_functions:
+            if f is not None and f not in found:
+                found[f] = None
+                stack.append(f)
+    return list(found)
+
+
+def _memories(function: Any, recorder: Recorder) -> Iterator[Any]:
+    """Of what it saves in eager; None for what is no Fake."""
+    if type(function).__name__ == "CopySlices":
+        yield None  # a pass lets go of the op on the view, whatever that has saved
+        if (part := recorder.written_parts.get(function._sequence_nr())) is not None:
+            yield from part.saved(saved_by)
+    for tensor in saved_by(function):
+        memory = tensor.memory if isinstance(tensor, Fake) else None
+        yield memory
+        if memory in recorder.instead:
+            other, version = recorder.instead[memory]
+            if other.version != version:
+                raise Break("gradient", "a mask by which was written is changed in place")
+            yield other
+
+
+def saved_by(function: Any) -> Iterator[Any]:
+    return (tensor for tensor in places_saved_by(function) if tensor is not None)
+
+
+def places_saved_by(function: Any) -> Iterator[Any]:
+    """What it can save; None where it does not for these operands, or has let go of it."""
+    for name in _names(type(function)):
+        value = getattr(function, name)
+        for saved in value if isinstance(value, tuple | list) else (value,):
+            yield getattr(saved, "data", None)
+
+
+@functools.cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))

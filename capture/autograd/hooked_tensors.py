@@ -1,0 +1,44 @@
+"""Tensors inside a captured graph that get hooks there (`register_hook`, `retain_grad`).
+
+What hooks see is the whole gradient of a tensor, and what they return is what those before it get.  The graph is one node of autograd's, so such a
+tensor is made by plain Python, by a break where that happens: then it has a node of its own, and is an input of what follows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.values.base import Avoid, Value
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+HOOKING = frozenset(["register_hook", "retain_grad"])
+
+
+def check_not_hooked(t: Tracer) -> None:
+    """A torch call begins, which makes no tensor that gets hooks."""
+    assert t.frame is not None
+    if t.session.is_avoided(t.frame.code, ~t.frame.at.index):
+        raise Break("autograd", "a tensor that gets hooks")
+
+
+def note_site(t: Tracer, result: Any) -> None:
+    assert t.frame is not None
+    for made in result if isinstance(result, list | tuple) else (result,):
+        if isinstance(made, Fake) and made.requires_grad:
+            # Not the instruction itself, at which other things are avoided.
+            made.made_at = t.frame.code, ~t.frame.at.index
+
+
+def check_hooking(t: Tracer, name: str, args: list[Value]) -> None:
+    """`name` is a method that plain Python takes."""
+    tensor = t.look(args[0]) if args and name in HOOKING else None
+    if not isinstance(tensor, TensorValue) or tensor.real is not None or t.session.forced:
+        return
+    site = tensor.fake.made_at  # type: ignore[attr-defined]
+    if site is not None and not t.session.is_avoided(*site):
+        raise Avoid(site)

@@ -1,0 +1,304 @@
+"""What the forward graph keeps for the backward graph: a minimum cut between the two.
+
+Every value that the backward graph reads is either saved or computed again from what is saved.  Saving costs the value's
+bytes, written once and read once; computing elementwise ops again costs nothing but their operands, as they are fused into
+what needs them.  The cheapest choice for a whole graph is a minimum cut of a network whose edges are the values.
+Source: Jain et al., "Checkmate" (2020), for recomputing as a trade; the cut is the one of He and Chen's functorch
+partitioner (2022), reduced to elementwise ops.
+
+In a checkpointed region (`Region`) everything is computed again, and nothing saved but the states of random number generators
+(`autograd/redrawn.py`).  With a budget for what is saved, other ops may be computed again, too, at a price; the price of a byte rises until what is
+saved fits.
+
+What the program can get hold of and change is saved where eager saves it, too, and nowhere else: so that a change is noticed where
+eager notices it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.autograd.checkpoint_regions import REGION, memory_of
+from frameloom.capture.autograd.redrawn import STATE, operands_of
+from frameloom.capture.tensors.schema import draws, facts_of
+from frameloom.errors import Break
+from frameloom.ir.numbers import is_number
+from frameloom.ir.strides import overlaps
+from frameloom.ir.symbolic.expr import hint_of
+
+Node = torch.fx.Node
+aten = torch.ops.aten
+SOURCE, SINK = "source", "sink"
+# Elementwise, but not marked so in PyTorch.
+ELEMENTWISE = {aten.clone.default, aten._to_copy.default, aten.copy.default}
+NEVER = float("inf")
+AVOIDED = 1e18  # a finite price: nothing is saved for it
+# Names in functions that may write to tensors so that autograd does not notice.
+UNNOTICED = frozenset(
+    [
+        "data",
+        "set_",
+        "numpy",
+        "asarray",
+        "__array__",
+        "storage",
+        "untyped_storage",
+        "data_ptr",
+        "from_dlpack",
+        "__dlpack__",
+        "swap_tensors",
+        "_unsafe_preserve_version_counter",
+    ]
+)
+PRODUCTS = 100.0  # as many take about as long as a byte
+HIGHEST, STEPS = 1e9, 12  # of the search for a price
+
+
+def is_view(node: Node) -> bool:
+    """Views are made again, of what they are views of."""
+    target: Any = node.target
+    overload = node.op == "call_function" and isinstance(target, torch._ops.OpOverload)
+    return overload and facts_of(target).behaviour == "view"
+
+
+@dataclass(frozen=True)
+class Question:
+    """`order`: the nodes of the forward graph that the backward graph depends on; `read`: those that it
+    reads itself; `free`: those that are kept anyway; `never`: those that must not be saved; `copied`: those of which a copy would be; `once`: those that are rather saved than
+    computed again; `apart`: those of which that holds with a budget, too."""
+
+    order: Sequence[Node]
+    read: Collection[Node]
+    free: Collection[Node]
+    never: Collection[Node]
+    copied: Collection[Node]
+    once: Collection[Node] = ()
+    apart: Collection[Node] = ()
+
+
+def choose(question: Question, budget: int | float | None = None) -> set[Node]:
+    """The nodes to save.  `budget`: how many bytes at most, or as a float which share of what would be saved without one."""
+    saved = _cut(question)
+    if budget is None:
+        return saved
+    most = budget * _bytes(saved, question) if isinstance(budget, float) else float(budget)
+    if _bytes(saved, question) <= most:
+        return saved
+    return _within(question, most, saved)
+
+
+def _within(question: Question, most: float, saved: set[Node]) -> set[Node]:
+    """Saves at most so many bytes, or as few as possible, and as much of that as helps."""
+    low, high = 0.0, 1.0  # prices of a byte; at `low` too much is saved
+    fits = _cut(question, high)
+    while _bytes(fits, question) > most and high < HIGHEST:
+        low, high, saved = high, high * 16, fits
+        fits = _cut(question, high)
+    for _ in range(STEPS):
+        middle = (low + high) / 2 if low else high / 16
+        between = _cut(question, middle)
+        if _bytes(between, question) > most:
+            low, saved = middle, between
+        else:
+            high, fits = middle, between
+    # Ops that pay alike are decided alike by any price: what room is left is filled one by one.
+    room = most - _bytes(fits, question)
+    for node in question.order:
+        if node in saved and node not in fits and 0 < (size := _size(node)) <= room:
+            fits = fits | {node}
+            room -= size
+    used = reached(question.order, question.read, fits)[1]
+    return {n for n in fits if n in used}
+
+
+def reached(
+    order: Sequence[Node], read: Iterable[Node], saved: Collection[Node]
+) -> tuple[set[Node], set[Node]]:
+    """What the backward graph computes again to have what it reads, and which of what is saved it needs."""
+    wanted = set(read)
+    again: set[Node] = set()
+    for n in reversed(order):
+        if n in wanted and n not in saved:
+            again.add(n)
+            wanted.update(operands_of(n))
+    return again, {n for n in saved if n in wanted}
+
+
+def read_for_others(
+    order: Sequence[Node], readers: Mapping[Node, Collection[int]], visible: Collection[Node]
+) -> set[Node]:
+    """What must not be computed again from `visible`, as eager has saved that for passes from other results only, and minds no change of it
+    in this one.  `readers`: the results from whose passes a value is read."""
+    wanted = {n: set(readers.get(n, ())) for n in order}
+    for n in reversed(order):
+        for a in operands_of(n):
+            if a in wanted:
+                wanted[a] |= wanted[n]
+    saved_for: dict[int, set[int]] = {}
+    for n, entries in readers.items():
+        saved_for.setdefault(id(memory_of(n)), set()).update(entries)
+    return {
+        n
+        for n in order
+        if not is_view(n)
+        for a in map(viewed, operands_of(n))
+        if a in visible and not wanted[n] <= saved_for.get(id(memory_of(a)), set())
+    }
+
+
+def computed_from(order: Sequence[Node], visible: Collection[Node]) -> set[Node]:
+    """What eager has computed before anything unnoticed is done to `visible`, and saves, if it is read."""
+    return {
+        n for n in order if not is_view(n) and any(viewed(a) in visible for a in operands_of(n))
+    }
+
+
+def viewed(node: Node) -> Node:
+    while is_view(node):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def is_repeated(node: Node) -> bool:
+    """Whether elements share memory, which no copy does."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and overlaps(value.shape, value.stride())
+
+
+def given_to(nodes: Iterable[Node]) -> set[Node]:
+    """The inputs that they read, or views of."""
+    given = (viewed(a) for n in nodes for a in n.all_input_nodes)
+    return {a for a in given if a.op == "placeholder"}
+
+
+def _cut(question: Question, price: float | None = None) -> set[Node]:
+    """`price`: of a saved byte, where ops that are not elementwise may be computed again; None: they may not."""
+    import networkx as nx  # PyTorch needs it, too; slow to import
+
+    network = nx.DiGraph()
+    order = question.order
+    inside = set(order)
+    stays = {*question.apart} if price is not None else {*question.once, *question.apart}
+    for k, node in enumerate(order):
+        name = str(node.name)
+        if node in question.never:
+            cost = NEVER
+        elif node in question.free:
+            cost = 0.0
+        else:
+            cost = _cost(node) * (2.0 if node in question.copied else 1.0) * (price or 1.0)
+        network.add_edge((name, 0), (name, 1), capacity=cost)
+        again = _cost_again(node, price is not None)
+        if node in stays and cost < AVOIDED:
+            again = NEVER
+        if again == NEVER:
+            network.add_edge(SOURCE, (name, 0))
+        elif again:
+            # Of ops that cost the same the later ones are rather saved.
+            network.add_edge(SOURCE, (name, 0), capacity=again * (1 + k / len(order)))
+        for operand in operands_of(node):
+            if operand in inside:
+                network.add_edge((operand.name, 1), (name, 0))
+    for node in question.read:
+        if node in inside:
+            network.add_edge((node.name, 1), SINK)
+    if SINK not in network or SOURCE not in network:
+        return set()
+    try:
+        _, (before, _) = nx.minimum_cut(
+            network, SOURCE, SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov
+        )
+    except nx.NetworkXUnbounded:
+        raise Break("gradient", "what a gradient depends on is changed in place") from None
+    return {n for n in order if (n.name, 0) in before and (n.name, 1) not in before}
+
+
+def _bytes(saved: Iterable[Node], question: Question) -> int:
+    return sum(_size(n) for n in saved if n not in question.free)
+
+
+def _size(node: Node) -> int:
+    value = node.meta.get("val")
+    if node.op == "get_attr" or not isinstance(value, torch.Tensor):
+        return 0
+    return hint_of(value.numel()) * value.dtype.itemsize
+
+
+def _cost(node: Node) -> float:
+    """Bytes moved for saving it; infinite where that is impossible."""
+    value = node.meta.get("val")
+    if node.op == "get_attr" or (is_number(node) and node.op == "placeholder"):
+        return 0.0
+    if not isinstance(value, torch.Tensor) or is_view(node):
+        return NEVER
+    region = node.meta.get(REGION)
+    if region is not None and not region.is_result and not _stays_drawn(node):
+        return AVOIDED
+    return 2.0 * _size(node) + 1.0
+
+
+def _cost_again(node: Node, everything: bool) -> float:
+    """For computing it in the backward pass, in bytes moved; 0 where it becomes part of what needs it; infinite where it
+    would not have the same bits, or must not be."""
+    if node.op != "call_function" or _stays_drawn(node):
+        return NEVER
+    region = node.meta.get(REGION)
+    if region is not None and not region.again and not (is_view(node) or is_number(node)):
+        return NEVER  # eager has saved for the rest of the program what follows from it
+    if STATE in node.meta:
+        return _moved(node.args[0] if node.target is operator.getitem else node)  # type: ignore[arg-type]
+    if _is_fused(node):
+        return 0.0
+    if not (everything or region is not None) or node.target is aten.copy_.default:
+        return NEVER
+    if node.target is operator.getitem:
+        return 0.0 if _cost_again(node.args[0], everything) < NEVER else NEVER  # type: ignore[arg-type]
+    return sum(map(_moved, (node, *node.all_input_nodes))) + _products(node) / PRODUCTS
+
+
+def _moved(node: Node) -> float:
+    value = node.meta.get("val")
+    parts = value if isinstance(value, tuple | list) else (value,)
+    return sum(
+        float(hint_of(p.numel()) * p.dtype.itemsize) for p in parts if isinstance(p, torch.Tensor)
+    )
+
+
+def _products(node: Node) -> float:
+    """Roughly how many multiplications a library call does."""
+    operands = [v for a in node.all_input_nodes if isinstance(v := a.meta.get("val"), torch.Tensor)]
+    value = node.meta.get("val")
+    result = value[0] if isinstance(value, tuple | list) else value
+    name: str = getattr(node.target, "_opname", "")
+    if not isinstance(result, torch.Tensor) or not operands:
+        return 0.0
+    count = hint_of(result.numel())
+    if name.endswith("mm"):  # mm, bmm, addmm, ...; not cummax
+        return count * float(hint_of(operands[-2 if len(operands) > 1 else 0].shape[-1]))
+    if "convolution" in name and len(operands) > 1:
+        weight = operands[1]
+        return count * float(hint_of(weight.numel())) / max(hint_of(weight.shape[0]), 1)
+    if "attention" in name:
+        return count * float(hint_of(operands[0].shape[-2])) * 2
+    return 0.0
+
+
+def _stays_drawn(node: Node) -> bool:
+    """Whether it draws random numbers that cannot be drawn again."""
+    return draws(node) and STATE not in node.meta
+
+
+def _is_fused(node: Node) -> bool:
+    """Computed with the same bits and next to nothing to pay, as a part of what needs it."""
+    target: Any = node.target
+    if is_view(node) or is_number(node):
+        return True
+    if not isinstance(target, torch._ops.OpOverload):
+        return False  # a part of several results: as what makes them
+    return torch.Tag.pointwise in target.tags or target in ELEMENTWISE

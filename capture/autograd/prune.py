@@ -1,0 +1,200 @@
+"""A backward graph for the case that some outputs of the program got no gradient.
+
+Autograd does not run what nothing flows into: a missing gradient is not zeros, as zero times infinity is not zero.  A sum of what
+comes from there and from elsewhere is what comes from elsewhere; other functions of several gradients are given zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.autograd.gradient_flow import FUNCTION, TOTAL, reach
+from frameloom.capture.autograd.gradient_sums import ADDED
+from frameloom.capture.autograd.partition import is_view
+from frameloom.capture.recording.captured_graph import Backward, behind, copy_node
+from frameloom.capture.symbolic.saved_sizes import given_sizes, is_size
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.sized import empty_strided, strides_of
+from frameloom.ir.symbolic.expr import Size, same
+
+Node = torch.fx.Node
+aten = torch.ops.aten
+# In the meta of what lies as its operand does, and not as `val` says: of what is left of a sum, whose layout that is, and of zeros.
+LEFT = "left"
+
+
+class Partial:
+    """`graph` takes what is saved and the gradients that are there; it is made by the first who asks for it."""
+
+    def __init__(
+        self,
+        how: Backward,
+        missing: Set[int],
+        whole: bool = False,
+        wanted: Sequence[Node] | None = None,
+        only_read: bool = False,
+        left_out: Set[int] = frozenset(),
+    ) -> None:
+        """`missing`: entries of `how.tangents`; `whole`: whether those that are given are all that comes to such a result, from others of the
+        graph, too; `wanted`: nodes of `how.graph` in place of its results; `only_read`: whether the graph takes nothing that it does not read;
+        `left_out`: entries of the results that nobody asks for."""
+        nodes = list(how.graph.nodes)
+        self._placeholders = [n for n in nodes if n.op == "placeholder"]
+        self._n_saved = len(self._placeholders) - len(how.tangents)
+        seeds = self._placeholders[self._n_saved :]
+        self._missing, self._only_read = missing, only_read
+        self._instead = _given_for(nodes, seeds) if whole else {}
+        instead = self._instead
+        results = [instead.get(n, n) for n in nodes[-1].args[0]] if wanted is None else wanted  # type: ignore[arg-type, union-attr]
+        needed = behind(results, lambda n: [instead.get(x, x) for x in n.all_input_nodes])
+        needed.update(seeds)
+        self._flows = reach((n for n in nodes if n in needed), seeds, instead)
+        # The entries of what was wanted that get a gradient.
+        self.ends = tuple(
+            k for k, n in enumerate(results) if k not in left_out and not self._is_gone(n)
+        )
+        self._ends = [results[k] for k in self.ends]
+        # Of a graph with many results, each of many parts takes only what it needs.
+        needed = behind(self._ends, self._operands)
+        self._nodes = [n for n in nodes if n in needed and n.op != "placeholder"]
+        self._read = needed
+
+    def _is_gone(self, n: Node) -> bool:
+        return n in self._flows and self._flows[n] <= self._missing
+
+    def _operands(self, n: Node) -> list[Node]:
+        """What its copy is computed from."""
+        if (other := self._other_summand(n)) is not None:
+            return [other]
+        operands = (self._instead.get(x, x) for x in n.all_input_nodes)
+        return [x for x in operands if not self._is_gone(x)]
+
+    @cached_property
+    def reads(self) -> tuple[int, ...]:
+        """Which of what is saved it reads."""
+        saved = enumerate(self._placeholders[: self._n_saved])
+        if not self._has_sizes():
+            return tuple(k for k, p in saved if p in self._read)
+        places = self.graph.find_nodes(
+            op="placeholder"
+        )  # zeros in place of what is gone read sizes, too
+        return tuple(k for k, _ in saved if places[k].users)
+
+    @cached_property
+    def graph(self) -> torch.fx.Graph:
+        graph = torch.fx.Graph()
+        copies: dict[Node, Node] = {}
+
+        def operand(n: Node, zeros: Callable[[torch.fx.Graph, Node], Node] = _zeros) -> Node:
+            n = self._instead.get(n, n)
+            return zeros(graph, n) if self._is_gone(n) else copies[n]
+
+        for k, n in enumerate(self._placeholders):
+            is_left = self._only_read and k < self._n_saved and n not in self._read
+            if not is_left and not self._is_gone(n):
+                copies[n] = copy_node(graph, n, operand)
+        for n in self._nodes:
+            if (other := self._other_summand(n)) is not None:
+                copies[n] = _in_place_of(graph, n, other, copies[other])
+            else:
+                zeros = _plain_zeros if FUNCTION in n.meta else _zeros
+                copies[n] = copy_node(graph, n, partial(operand, zeros=zeros))
+                # Autograd adds in place to no view, which may be what is left of the first summand.
+                if ADDED in n.meta and is_view(self._left_of(n.args[0])):  # type: ignore[arg-type]
+                    del copies[n].meta[ADDED]
+        graph.output(tuple(copies[n] for n in self._ends))
+        return graph
+
+    def _has_sizes(self) -> bool:
+        return any(is_size(p) for p in self._placeholders)
+
+    def _other_summand(self, n: Node) -> Node | None:
+        """What is left of a sum of two gradients."""
+        if n.target is not aten.add.Tensor or len(n.args) != 2 or n.kwargs:
+            return None
+        a, b = (self._instead.get(x, x) if isinstance(x, Node) else x for x in n.args)
+        if not isinstance(a, Node) or not isinstance(b, Node):
+            return None
+        if self._is_gone(a) == self._is_gone(b):
+            return None
+        other = b if self._is_gone(a) else a
+        mine, left = n.meta["val"], other.meta["val"]
+        return other if (mine.shape, mine.dtype) == (left.shape, left.dtype) else None
+
+    def _left_of(self, n: Node) -> Node:
+        """Of a sum that may have lost summands."""
+        while (other := self._other_summand(n)) is not None:
+            n = other
+        return n
+
+
+def _given_for(nodes: Iterable[Node], seeds: Sequence[Node]) -> dict[Node, Node]:
+    """What the results' gradients are computed as, and the placeholders for them."""
+    named = {s.name: s for s in seeds}
+    return {n: named[t] for n in nodes for t in n.meta.get(TOTAL, ()) if t in named}
+
+
+def _in_place_of(graph: torch.fx.Graph, n: Node, other: Node, copy: Node) -> Node:
+    """`copy`, of `other`, for those who read `n`."""
+    mine, left = n.meta["val"], other.meta["val"]
+    if (mine.stride(), mine.storage_offset()) == (left.stride(), left.storage_offset()):
+        return copy
+    return _left(graph, copy, n)
+
+
+def _left(graph: torch.fx.Graph, copy: Node, n: Node) -> Node:
+    made = graph.call_function(aten.alias.default, (copy,))
+    made.meta.update(n.meta)
+    made.meta.pop(ADDED, None)
+    made.meta[LEFT] = True
+    return made
+
+
+def _plain_zeros(graph: torch.fx.Graph, like: Node) -> Node:
+    """As autograd gives them to a Function of the program: contiguous, however the result lies."""
+    val = like.meta["val"]
+    strides = strides_of(val.shape)
+    if all(map(same, val.stride(), strides)):
+        return _zeros(graph, like)
+    args = [*map(given_sizes(graph).node, val.shape)], 0
+    given = {"dtype": val.dtype, "device": val.device}
+    made = _node(graph, like, aten.full.default, args, val.shape, strides, **given)
+    return _left(graph, made, like)
+
+
+def _zeros(graph: torch.fx.Graph, like: Node) -> Node:
+    val = like.meta["val"]
+    given = {"dtype": val.dtype, "device": val.device}
+    sizes = given_sizes(graph)
+    # What is repeated has one element in memory.
+    repeated = [
+        not isinstance(s, Size) and s == 0 and (isinstance(n, Size) or n != 1)
+        for n, s in zip(val.shape, val.stride(), strict=True)
+    ]
+    there = [1 if r else n for n, r in zip(val.shape, repeated, strict=True)]
+
+    node = partial(_node, graph, like)
+    shape, strides = ([*map(sizes.node, numbers)] for numbers in (there, val.stride()))
+    made = node(aten.full.default, (shape, 0), there, strides_of(there), **given)
+    if not val.is_contiguous() and not all(repeated):
+        empty = node(aten.empty_strided.default, (shape, strides), there, val.stride(), **given)
+        made = node(aten.copy.default, (empty, made), there, val.stride())
+    if any(repeated):
+        whole = [*map(sizes.node, val.shape)]
+        made = node(aten.expand.default, (made, whole), val.shape, val.stride())
+    return made
+
+
+def _node(
+    graph: torch.fx.Graph, like: Node, func: Any, args: tuple[Any, ...], shape: Any, strides: Any, **kwargs: Any
+) -> Node:  # fmt: skip
+    """A call of `func` for what is in place of `like`."""
+    val = like.meta["val"]
+    made = graph.call_function(func, args, kwargs)
+    made.meta.update(like.meta, val=Fake(empty_strided(shape, strides, val.dtype), val.device))
+    return made

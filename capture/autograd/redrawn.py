@@ -1,0 +1,218 @@
+"""Random numbers that a backward pass draws once more instead of having them saved: from the state that the generator had.
+
+`note_state` has the forward graph look at the generator before an op draws; `copied_again` is the op in the backward graph, which is given
+that state and leaves the generator as it is.  A mask needs nothing of the tensor but its layout.  Both are operators of our own, and library calls of a plan.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.recording.captured_graph import copy_node
+from frameloom.capture.symbolic.saved_sizes import given_sizes
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.schema import draws
+from frameloom.ir.symbolic.expr import hint_of
+
+aten = torch.ops.aten
+Node = torch.fx.Node
+STATE = "state"  # in the meta of a node that draws: the node of the generator's state before
+CPU = torch.device("cpu")
+# Of their operand, only how it lies in memory counts.
+LIKE = frozenset({aten.empty_like.default, aten.rand_like.default, aten.randn_like.default})
+STATE_BYTES = {"cpu": torch.get_rng_state().numel(), "cuda": 16}
+
+
+def operands_of(node: Node) -> list[Node]:
+    """What it takes to compute it again."""
+    state = node.meta.get(STATE)
+    if node.target is operator.getitem and state is not None:
+        return [state]  # of dropout, which is not needed itself
+    operands = node.all_input_nodes
+    if node.target in LIKE:
+        operands = [a for a in operands if a is not node.args[0]]
+    return operands if state is None else [*operands, state]
+
+
+def may_be_drawn_again(node: Node) -> bool:
+    """Whether what it draws follows from the state of the generator alone, and is larger than that."""
+    target: Any = node.target
+    if not isinstance(target, torch._ops.OpOverload) or not draws(node):
+        return False
+    value = node.meta["val"]
+    results = value if isinstance(value, tuple) else (value,)
+    if node.kwargs.get("generator") is not None or target._schema.is_mutable:
+        return False
+    if not all(isinstance(v, Fake) for v in results):
+        return False
+    size = sum(hint_of(v.numel()) * v.dtype.itemsize for v in results)
+    return bool(size > STATE_BYTES[results[0].device.type])
+
+
+def note_state(graph: torch.fx.Graph, node: Node) -> None:
+    device = _device(node)
+    with graph.inserting_before(node):
+        state = graph.call_function(_operators().random_state.default, (device,))
+    size = STATE_BYTES[device.type]
+    state.meta.update(
+        val=Fake(torch.empty(size, dtype=torch.uint8, device="meta"), CPU),
+        stack=node.meta.get("stack", ""),
+        grad=False,
+    )
+    node.meta[STATE] = state
+    for user in node.users:
+        if node.target is aten.native_dropout.default and user.args[1] == 1:
+            user.meta[STATE] = state
+
+
+def forget_state(graph: torch.fx.Graph, node: Node) -> None:
+    state = node.meta[STATE]
+    for n in (node, *node.users):
+        n.meta.pop(STATE, None)
+    graph.erase_node(state)
+
+
+def copied_again(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
+    """`node` in a backward graph, which has what `operands_of` says."""
+
+    if node.target is aten.empty_like.default and any(map(draws, node.users)):
+        return _stand_in(graph, node)
+    drawn: Any = node
+    if STATE in node.meta and node.target is operator.getitem:
+        drawn = node.args[0]
+        if drawn in copies:
+            return copy_node(graph, node, copies.__getitem__)
+    spare = drawn.args[0] if drawn is not node or node.target in LIKE else None
+
+    def operand(n: Node) -> Node:
+        return _stand_in(graph, n) if n is spare and n not in copies else copies[n]
+
+    if STATE not in node.meta:
+        return copy_node(graph, node, operand)
+    made = _drawn_again(graph, drawn, operand)
+    if drawn is not node:
+        made = graph.call_function(operator.getitem, (made, node.args[1]))
+        made.meta.update(node.meta)
+    return made
+
+
+def copy_with(
+    graph: torch.fx.Graph, node: Node, again: set[Node], copies: dict[Node, Node]
+) -> None:
+    """Copy it, after what it needs of the nodes that are computed again: as late as possible, so that it is not there for long."""
+    stack = [node]
+    while stack:
+        n = stack[-1]
+        operands = n.all_input_nodes if _with_its_parent(n, again) else operands_of(n)
+        missing = [a for a in operands if a not in copies and a in again]
+        if missing and n not in copies:
+            stack += reversed(missing)
+            continue
+        stack.pop()
+        if n not in copies:
+            copies[n] = copied_again(graph, n, copies)
+
+
+def _with_its_parent(n: Node, again: set[Node]) -> bool:
+    """Whether it is a part of what is computed again anyway."""
+    return n.target is operator.getitem and n.args[0] in again
+
+
+def _drawn_again(graph: torch.fx.Graph, node: Node, operand: Callable[[Node], Node]) -> Node:
+    given = {name: a for name, a in node.kwargs.items() if name != "generator"}
+    args, kwargs = torch.fx.node.map_arg((node.args, given), operand)
+    made = graph.call_function(_again(node.target), (operand(node.meta[STATE]), *args), kwargs)
+    made.meta.update(node.meta)
+    return made
+
+
+def _stand_in(graph: torch.fx.Graph, node: Node) -> Node:
+    """Another tensor that lies in memory like it; a library call, as nothing is to be written there before it is needed."""
+    val, sizes = node.meta["val"], given_sizes(graph)
+    shape, strides = ([*map(sizes.node, numbers)] for numbers in (val.shape, val.stride()))
+    given = (shape, strides, val.dtype, val.device)
+    made = graph.call_function(_operators().uninitialised.default, given)
+    made.meta.update(node.meta)
+    return made
+
+
+def _device(node: Node) -> torch.device:
+    value = node.meta["val"]
+    first: Any = value[0] if isinstance(value, tuple | list) else value
+    return first.device  # type: ignore[no-any-return]
+
+
+# --- the operators
+
+
+def _random_state(device: torch.device) -> torch.Tensor:
+    return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
+
+
+def _set_random_state(device: torch.device, state: torch.Tensor) -> None:
+    if device.type == "cpu":
+        torch.set_rng_state(state)
+    else:
+        torch.cuda.set_rng_state(state, device)
+
+
+def _uninitialised(size: Any, stride: Any, dtype: Any, device: Any) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+
+@functools.cache
+def _library() -> Any:
+    library = torch.library.Library("frameloom", "FRAGMENT")
+    seeded = (torch.Tag.nondeterministic_seeded,)  # its place among the draws counts
+    library.define("random_state(Device device) -> Tensor", tags=seeded)
+    library.impl("random_state", _random_state, "CompositeExplicitAutograd")
+    library.define(
+        "uninitialised(int[] size, int[] stride, ScalarType dtype, Device device) -> Tensor"
+    )
+    library.impl("uninitialised", _uninitialised, "CompositeExplicitAutograd")
+    return library
+
+
+def _operators() -> Any:
+    _library()
+    return torch.ops.frameloom
+
+
+@functools.cache
+def _again(op: Any) -> Any:
+    """`op` with the generator's state as an argument before its own."""
+    schema = op._schema
+    name = f"again_{schema.name.replace('::', '_')}_{op._overloadname}"
+    text = str(schema)
+    given = text[text.index("(") + 1 : text.rindex(") ->")].split(", ")
+    given = [a for a in given if not a.startswith("Generator")]
+    if given and given[-1] == "*":
+        given.pop()
+    returned = text[text.rindex("->") :]
+    _library().define(f"{name}(Tensor state, {', '.join(given)}) {returned}")
+    _library().impl(name, _from_state(op), "CompositeExplicitAutograd")
+    return getattr(_operators(), name).default
+
+
+def _from_state(op: Any) -> Callable[..., Any]:
+    def run(state: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        device = _device_of(args, kwargs)
+        now = _random_state(device)
+        _set_random_state(device, state)
+        try:
+            return op(*args, **kwargs)
+        finally:
+            _set_random_state(device, now)
+
+    return run
+
+
+def _device_of(args: Any, kwargs: Any) -> torch.device:
+    found = next((a.device for a in args if isinstance(a, torch.Tensor)), None)
+    return torch.device(found or kwargs.get("device") or "cpu")

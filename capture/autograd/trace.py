@@ -1,0 +1,508 @@
+"""The backward graph: what autograd does with the Fakes of a recording, recorded behind it.
+
+The recording runs under autograd, so the Fakes have the history that the program's tensors would have.  When the graph is
+closed, `Joint` asks autograd for the gradients of its outputs, and every op of that is recorded like any other.
+The one long graph is cut in two: the forward graph returns what the backward graph reads, beside the program's outputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.autograd.accumulate_order import handed_over
+from frameloom.capture.autograd.checkpoint_regions import NO_END, REGION, Regions, memory_of
+from frameloom.capture.autograd.custom_function import with_functions
+from frameloom.capture.autograd.gradient_flow import (
+    FROM,
+    TOTAL,
+    needed,
+    note_leading,
+    passes_reading,
+    reach,
+    readers_in,
+)
+from frameloom.capture.autograd.history import Histories, without_autocast
+from frameloom.capture.autograd.leaves import real_is_leaf
+from frameloom.capture.autograd.normalized_again import renormalize
+from frameloom.capture.autograd.outputs import Outputs, has_history
+from frameloom.capture.autograd.partition import (
+    Question,
+    choose,
+    computed_from,
+    given_to,
+    is_repeated,
+    reached,
+    read_for_others,
+)
+from frameloom.capture.autograd.redrawn import (
+    STATE,
+    copy_with,
+    forget_state,
+    may_be_drawn_again,
+    note_state,
+    operands_of,
+)
+from frameloom.capture.recording.captured_graph import (
+    READ_AS,
+    Backward,
+    Layout,
+    Noticed,
+    ViewOutput,
+)
+from frameloom.capture.recording.special_ops import is_checked
+from frameloom.capture.shapes.registry import is_dense
+from frameloom.capture.symbolic.chain_probe import storage_of
+from frameloom.capture.symbolic.saved_sizes import Carried, SizeNodes, is_size, symbols_in
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.functionalize import current
+from frameloom.capture.tensors.sized import empty_strided, has_sizes, strides_of
+from frameloom.errors import Break, let_mistakes_through
+from frameloom.ir.symbolic.expr import Symbol
+
+if TYPE_CHECKING:
+    from frameloom.capture.recording.recorder import Recorder
+
+Node = torch.fx.Node
+run_backward: Any = torch.autograd.Variable._execution_engine.run_backward
+
+
+def wants_gradients(outputs: Sequence[Fake]) -> bool:
+    """Whether autograd has to know of an output; a view made without gradient mode still is one of a tensor with a history."""
+    return any(has_history(f) or (f.requires_grad and has_history(f.memory.root)) for f in outputs)
+
+
+def _place(fake: Fake) -> int:
+    """In the order in which the program made the histories of tensors."""
+    node: Any = fake.grad_fn
+    return -1 if node is None else int(node._sequence_nr())
+
+
+class Joint:
+    """The recording of `recorder`, with gradients of `outputs` recorded behind it."""
+
+    def __init__(self, recorder: Recorder, outputs: Outputs, held: Mapping[int, Node]) -> None:
+        """`held`: by id of the output, the value of its own that others read."""
+        self.recorder = recorder
+        self.outputs = outputs
+        self.results = outputs.results
+        self.tangents = [n for n, f in enumerate(self.results) if f.requires_grad]
+        if len(self.tangents) > 1:
+            # A backward pass comes to them in the opposite order.
+            self.tangents.sort(key=lambda n: _place(self.results[n]))
+        self.inputs = [n for n, (_, _, f) in enumerate(recorder.inputs) if f.requires_grad]
+        if any(recorder.inputs[n][2].memory.version for n in self.inputs):
+            raise Break("gradient", "an input that needs a gradient is changed in place")
+        if recorder.hidden_writes:
+            raise Break("gradient", "a tensor is changed in place behind autograd's back")
+        self.returned = [current(fake, recorder) for fake in self.results]
+        for n, (fake, node) in enumerate(zip(self.results, self.returned, strict=True)):
+            if (value := held.get(id(fake), node)) is not node:
+                value.meta.setdefault(READ_AS, []).append(n)
+        if any(map(is_checked, recorder.graph.nodes)):
+            raise Break("gradient", "a gradient that depends on data to be defined")
+        self.last = recorder.graph._root.prev  # of the forward graph
+        self.histories = Histories([self.results[n] for n in self.tangents], recorder)
+        led = frozenset[int]().union(*(self._led_to(k) for k in range(len(self.inputs))))
+        if len(led) < len(self.tangents):
+            # Nobody would compute anything for it, nor look whether what autograd saves there was changed.
+            raise Break("gradient", "a history of a result that leads to no input")
+        if recorder.replaced in self.histories.saved:
+            raise Break("gradient", "a tensor that is saved for a gradient gets other data")
+        # A call may begin in inference mode and leave it.  Ops on tensors made there are not recorded as those that they are made of.
+        with torch.inference_mode(False):
+            self.seeds = [self._seed(n) for n in self.tangents]
+            self.gradients = self._differentiate()
+
+    def _seed(self, result: int) -> Fake:
+        """A placeholder for the gradient of a result."""
+        like = self.results[result]
+        # As what computes it makes it, mostly: in dimensions of size 1, too, where results may keep an operand's strides.
+        usual = not is_dense(like) or (not has_sizes(like.shape) and like.is_contiguous())
+        strides = strides_of(like.shape) if usual else like.stride()
+        meta = empty_strided(like.shape, strides, like.dtype)
+        return self.recorder.placeholder(f"tangent_{result}", Fake(meta, like.device))
+
+    def _differentiate(self) -> list[Fake | None]:
+        roots = [self.results[n] for n in self.tangents]
+        leaves = [self.recorder.inputs[n][2] for n in self.inputs]
+        if not leaves:  # what autograd raises then is another exception in each version
+            raise Break("gradient", "a history that leads to no input")
+
+        # The last is the whole of what others give a result, and is asked for, too.
+        between = [r for r in roots if len(roots) > 1 and r.grad_fn is not None]
+
+        def gradients() -> Any:
+            # In this thread: the dispatch mode is its own.
+            with torch.autograd.set_multithreading_enabled(False):
+                # torch.autograd.grad imports SymPy to look at gradients that it is given, for 0.3 s.
+                ends, seeds = tuple(leaves + between), tuple(self.seeds)
+                return run_backward(tuple(roots), seeds, False, False, ends, True, False)
+
+        self.recorder.function, self.recorder.where = torch.autograd.grad, ""
+        self.recorder.notes_nodes = True
+        self.recorder.soft_sizes.begin()
+        try:
+            with without_autocast():
+                found = list(self.recorder.run(gradients, (), {}))
+        except (RuntimeError, IndexError, ZeroDivisionError, AssertionError) as error:
+            # The program's own error, at its own call of backward; or a shape function's: of means of nothing, of a dimension.
+            let_mistakes_through(error)
+            raise Break("gradient", str(error).partition("\n")[0]) from error
+        finally:
+            self.recorder.notes_nodes = False
+        note_leading(self._later(), self.histories, [s.node for s in self.seeds])
+        totals = zip(between, found[len(leaves) :], strict=True)
+        self.totals = {id(r): current(g, self.recorder) for r, g in totals if g is not None}
+        found = found[: len(leaves)]
+        if self.recorder.facts.symbols:
+            self.recorder.soft_sizes.settle_gradients(
+                roots, self.seeds, leaves, found, self.histories.saved
+            )
+        return found
+
+    # --- cutting
+
+    def cut(self) -> tuple[list[Node], Backward]:
+        """What the forward graph returns (results, then what is saved), and the backward graph, with inputs numbered as
+        recorded.  What was recorded for the gradients leaves the recording."""
+        recorder, views = self.recorder, self.outputs.views
+        results = self.returned
+        # A view is not kept: its node does not have it.
+        kept = [n for k, n in enumerate(results) if k not in views]
+        placeholders = recorder.all_placeholders()
+        copies: dict[Node, Node] = {}
+        graph = torch.fx.Graph()
+        wanted = [k for k, g in enumerate(self.gradients) if g is not None]
+        # A pass comes to these, too: the nodes that made them run without a gradient, and so do hooks.
+        bare = [
+            self.inputs[k] for k, g in enumerate(self.gradients) if g is None and self._led_to(k)
+        ]
+        if not wanted or (bare and len(self.tangents) > 1):
+            raise Break("gradient", "a history along which no gradient flows")
+        ends = [current(self.gradients[k], recorder) for k in wanted]  # type: ignore[arg-type]
+        drawn = self._drawn()
+        wanted, ends = self._as_ready(wanted, ends)
+        renormalize(recorder, self._later(), results)
+        ends = [*map(self._as_the_leaf, wanted, ends)]
+        regions = Regions(recorder.graph, self.histories)
+        later = self._later()  # with the views that are made again for a gradient that was written
+        order = needed(recorder.graph, ends)
+        forward = [n for n in order if n not in later and not is_size(n)]
+        read = {a for n in order if n in later for a in operands_of(n) if not is_size(a)} | set(
+            ends
+        )
+        seeds = [s.node for s in self.seeds]
+        reached_from = reach(order, seeds)
+        between = self._note_totals(order, reached_from)
+        readers = readers_in([n for n in order if n in later], ends, reached_from, len(self.seeds))
+        saved = self._saved(forward, read - later, kept, regions.results(forward), readers)
+        if not saved.isdisjoint(regions.copies.values()):
+            # Neither kept nor made again: a result of another region, found in a closure.
+            raise Break("gradient", "a checkpointed region reads what only the program keeps")
+        again, _ = reached(forward, read, saved)
+        for n in drawn:
+            if n.meta[STATE] not in saved:
+                forget_state(recorder.graph, n)
+        position = {p: k for k, p in enumerate(placeholders)}
+        from_inputs = [n for n in forward if n in saved and n in position and n not in self.copied]
+        self._check_counts(from_inputs)
+        from_outputs = [n for n in forward if n in saved and n not in from_inputs]
+        carried = self._carried(order, later)
+        late = [self._late(c.symbol) for c in carried if c.kind == "late"]
+        returned = [*results, *late]
+        places = []
+        for n in from_outputs:
+            if n not in kept:
+                returned.append(self._copy(n) if n in self.copied else n)
+            places.append(results.index(n) if n in kept else len(returned) - 1)
+        symbols: dict[Symbol, Node] = {}
+
+        def placeholder(n: Node) -> None:
+            copies[n] = graph.placeholder(n.name)
+            copies[n].meta.update(n.meta)
+
+        for n in (*from_inputs, *from_outputs):
+            placeholder(n)
+        for c in carried:
+            symbols[c.symbol] = graph.placeholder(f"size_{c.symbol.name}")
+            symbols[c.symbol].meta.update(val=recorder.facts.make({(c.symbol,): 1}), stack="")
+        for s in self.seeds:
+            placeholder(s.node)
+        sizes = SizeNodes(graph, symbols)
+        copies.update({n: sizes.node(n.meta["val"]) for n in order if is_size(n)})
+        for n in order:
+            if n in later:
+                copy_with(graph, n, again, copies)
+        for n in ends:
+            copy_with(graph, n, again, copies)
+        graph.output(tuple(copies[e] for e in ends))
+        whole = None
+        if recorder.functions:
+            recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
+            told = returned[: len(results) + len(late)]
+            own = set(seeds).union(regions.copies.values())
+            nodes = [*(n for n in recorded if n not in own), *late]
+            whole = with_functions(nodes, recorder.functions, told, recorder.constants)
+        later.update(regions.copies.values())
+        for n in reversed(recorder.graph.nodes):
+            if n in later:
+                recorder.graph.erase_node(n)
+        return returned, Backward(
+            build=lambda: graph,
+            outputs=tuple(self.outputs.made_of),
+            view_results=views,
+            saved_inputs=tuple(position[n] for n in from_inputs),
+            saved_outputs=tuple(places),
+            n_results=len(results),
+            tangents=tuple(self.tangents),
+            inputs=(*(self.inputs[k] for k in wanted), *bare),
+            n_inputs=len(placeholders),
+            layouts=tuple(map(Layout.of, self.seeds)),
+            sizes=carried,
+            n_late=len(late),
+            leading=tuple(map(self._leading, wanted, ends, itertools.repeat(reached_from))),
+            saving=self.histories.saving,
+            between=between,
+            noticed=self._noticed(order, regions, saved, passes_reading(forward, readers, again)),
+            turns_on=not torch.is_grad_enabled(),
+            with_functions=whole,
+            unwatched=frozenset(
+                position[n] for n in regions.may_change(from_inputs, forward, saved, again)
+            ),
+            as_they_lay=frozenset(
+                position[n] for n in self._as_they_lay(order) if n in from_inputs
+            ),
+            reentrant=any(r.reentrant for n in order if (r := n.meta.get(REGION)) is not None),
+        )
+
+    def _check_counts(self, saved: Collection[Node]) -> None:
+        """Writes to one part of a tensor are counted for others, too, which are saved: autograd refuses the backward pass, if the write comes later."""
+        inputs = self.recorder.inputs
+        written = {storage_of(real) for _, real, f in inputs if f.memory.version}
+        if not written:
+            return
+        given = dict(zip(self.recorder.placeholders, inputs, strict=True))
+        # Numbers that are inputs have no tensor, so nothing is written to them.
+        if any(n in given and storage_of(given[n][1]) in written for n in saved):
+            raise Break(
+                "gradient", "inputs of one memory, of which one is saved and another written"
+            )
+
+    def _note_totals(
+        self, order: Collection[Node], reached_from: Mapping[Node, set[int]]
+    ) -> tuple[int, ...]:
+        """Which results get gradients from others that the program sees, or from a view of them that does."""
+        shown = {o for o in self.outputs.made_of if isinstance(o, int)}
+        found, needed = [], set(order)
+        for k, (n, seed) in enumerate(zip(self.tangents, self.seeds, strict=True)):
+            total = self.totals.get(id(self.results[n]))
+            if n in shown and total is not None and total not in needed and total is not seed.node:
+                # A Function that makes nothing of it.  Hooks of the result are called nevertheless.
+                raise Break("gradient", "a gradient of a result that no input needs")
+            if n in shown and total in needed and reached_from.get(total, set()) > {k}:
+                total.meta.setdefault(TOTAL, []).append(seed.node.name)
+                found.append(n)
+        for n in found:
+            view = self.outputs.views.get(n)
+            if view is not None and not view.of_input and view.number not in found:
+                found.append(view.number)
+        return tuple(found)
+
+    def _leading(
+        self, wanted: int, end: Node, reached_from: Mapping[Node, set[int]]
+    ) -> frozenset[int]:
+        """The results that lead to an input, where `end` is its gradient."""
+        return self._led_to(wanted) | reached_from.get(end, set())
+
+    def _led_to(self, n: int) -> frozenset[int]:
+        return self.histories.leading_to(self.recorder.inputs[self.inputs[n]][2])
+
+    def _as_ready(
+        self, wanted: Sequence[int], ends: Sequence[Node]
+    ) -> tuple[list[int], list[Node]]:
+        """Both, ordered for autograd."""
+        inputs, ready = self.recorder.inputs, self.histories.ready
+        pairs = [*zip(wanted, ends, strict=True)]
+        at_once = -NO_END, 0  # of what is a result itself
+        pairs.sort(key=lambda pair: ready.get(id(inputs[self.inputs[pair[0]]][2]), at_once))
+        leaves = [p for p in pairs if real_is_leaf(inputs[self.inputs[p[0]]][1])]
+        others = [p for p in pairs if p not in leaves]
+        ordered = handed_over(leaves, others)
+        return [k for k, _ in ordered], [e for _, e in ordered]
+
+    def _as_the_leaf(self, wanted: int, end: Node) -> Node:
+        """Autograd copies a gradient that a node is still to read, too, into the leaf's layout: another one, where sizes are 1."""
+        _, real, fake = self.recorder.inputs[self.inputs[wanted]]
+        if has_sizes(fake.shape) or 1 not in fake.shape:
+            return end  # of sizes that vary nothing is asked here: an answer would be a guard
+        # One that is permuted is rare.
+        if not real_is_leaf(real) or not fake.is_contiguous():
+            return end
+        own, other = fake.stride(), end.meta["val"].stride()
+        if not has_sizes(own, other) and own == other:
+            return end
+        when = self.histories.ready.get(id(fake))
+        # Those that were made before the node that hands it over run after it.
+        if when is None or all(n.meta.get(FROM, -when[0]) >= -when[0] for n in end.users):
+            return end
+        return self._laid_out(end, fake)
+
+    def _laid_out(self, n: Node, like: Fake) -> Node:
+        """A copy of `n` that lies as `like`, which is contiguous but for the strides of sizes of 1."""
+        graph, shape = self.recorder.graph, tuple(like.shape)
+        # However the gradient comes to lie in a pass.
+        copy = graph.create_node(
+            "call_function",
+            torch.ops.aten.clone.default,
+            (n,),
+            {"memory_format": torch.contiguous_format},
+        )
+        plain = empty_strided(shape, strides_of(shape), like.dtype)
+        copy.meta.update(n.meta, val=Fake(plain, like.device))
+        layout = torch.fx.node.map_aggregate((shape, like.stride()), self.recorder.node_of)
+        view = graph.create_node(
+            "call_function", torch.ops.aten.as_strided.default, (copy, *layout)
+        )
+        laid = empty_strided(shape, like.stride(), like.dtype)
+        view.meta.update(n.meta, val=Fake(laid, like.device))
+        return view
+
+    def _saved(
+        self,
+        forward: list[Node],
+        read: set[Node],
+        results: list[Node],
+        once: set[Node],
+        readers: Mapping[Node, set[int]],
+    ) -> set[Node]:
+        """What autograd itself would save are the tensors whose values it reads."""
+        recorder = self.recorder
+        seen = {id(f.memory) for f in self.results}
+        seen.update(id(f.memory) for _, _, f in recorder.inputs)
+        eager = {id(memory) for n in read if (memory := memory_of(n)) is not None}
+        visible = [n for n in forward if id(memory_of(n)) in seen]
+        held = {*recorder.placeholders, *results}
+        changed = {
+            p
+            for p, (_, _, f) in zip(recorder.placeholders, recorder.inputs, strict=True)
+            if f.memory.version
+        }
+        free = {n for n in visible if n in held - changed and id(memory_of(n)) in eager}
+        never = {n for n in visible if n in held} - free
+        self.copied = {n for n in visible if n not in held}
+        # Eager has these twice: as results, and computed again in the backward pass.
+        again = {n for n in free if REGION in n.meta}
+        needed = given_to([n for n in forward if REGION in n.meta]) - changed
+        free, never = free | needed, never - needed
+        if recorder.budget is not None:
+            # Eager does not mind if what it does not keep is changed before the backward pass.
+            needed = {n for n in given_to(forward) & never - changed if not is_repeated(n)}
+            never, self.copied = never - needed, self.copied | needed
+        if recorder.writes_unnoticed:
+            apart = computed_from(forward, free)
+        else:
+            apart = read_for_others(forward, readers, free) if len(self.seeds) > 1 else set()
+        question = Question(forward, read, free - again, never | again, self.copied, once, apart)
+        return choose(question, recorder.budget)
+
+    def _noticed(
+        self,
+        order: Sequence[Node],
+        regions: Regions,
+        saved: Collection[Node],
+        passes: Mapping[Node, set[int]],
+    ) -> tuple[Noticed, ...]:
+        """What autograd itself would save for passes from tangents in which the backward graph reads nothing of it.
+
+        `passes`: by what is saved, those that read it."""
+        if self.recorder.budget is not None:
+            return ()  # eager saves less, too
+        wanted = self.histories.saved
+        if any(REGION in n.meta for n in order):
+            wanted = regions.arguments(wanted)
+        results = {f.memory: n for n, f in reversed([*enumerate(self.results)])}
+        held: dict[int, set[int]] = {}
+        for n in saved:
+            if n not in self.copied:
+                held.setdefault(id(memory_of(n)), set()).update(passes.get(n, ()))
+        found = []
+        for memory, tangents in wanted.items():
+            number = results.get(memory) if memory.input is None else memory.input
+            unread = tangents.difference(held.get(id(memory), ()))
+            if number is not None and unread:
+                found.append(Noticed(memory.input is not None, number, frozenset(unread)))
+        return tuple(found)
+
+    def _as_they_lay(self, order: Sequence[Node]) -> list[Node]:
+        """The leaves among the inputs of which eager's nodes do not save themselves."""
+        if any(REGION in n.meta for n in order):
+            return []  # it computes from them again
+        recorder = self.recorder
+        return [
+            p
+            for p, (_, real, f) in zip(recorder.placeholders, recorder.inputs, strict=True)
+            if id(f) not in self.histories.itself and real_is_leaf(real)
+        ]
+
+    def _drawn(self) -> list[Node]:
+        """Nodes of the forward graph that draw random numbers and that may be computed again, with the states that this takes."""
+        graph, everywhere = self.recorder.graph, self.recorder.budget is not None
+        found = []
+        for n in list(graph.nodes):
+            if (everywhere or REGION in n.meta) and may_be_drawn_again(n):
+                note_state(graph, n)
+                found.append(n)
+            if n is self.last:
+                return found
+        return found
+
+    def _copy(self, n: Node) -> Node:
+        """The value of `n` where the program cannot reach it."""
+        like = n.meta["val"]
+        graph = self.recorder.graph
+        copy = graph.create_node("call_function", torch.ops.aten.clone.default, (n,))
+        copy.meta.update(n.meta, val=Fake(like.meta, like.device))
+        return copy
+
+    def _later(self) -> set[Node]:
+        """What was recorded for the gradients."""
+        later = {s.node for s in self.seeds}
+        node = self.last.next
+        while node.op != "root":
+            later.add(node)
+            node = node.next
+        return later
+
+    def _late(self, symbol: Symbol) -> Node:
+        """What data decides, as a result of the forward graph."""
+        graph = self.recorder.graph
+        node = graph.create_node("call_function", *symbol.source.read(), name="size")
+        node.meta.update(val=self.recorder.facts.make({(symbol,): 1}), stack="")
+        return node
+
+    def _carried(self, order: Sequence[Node], later: Collection[Node]) -> tuple[Carried, ...]:
+        """What the backward graph, and the views that are made behind the node, need of sizes that vary."""
+        if not self.recorder.facts.symbols:
+            return ()
+        made = (*self.outputs.made_of, *self.outputs.views.values())
+        views = (o for o in made if isinstance(o, ViewOutput))
+        told = [(*s.args, *s.kwargs.values()) for view in views for s in view.steps]
+        values = [n.meta.get("val") for n in (*order, *(s.node for s in self.seeds))]
+        found: dict[Symbol, None] = dict.fromkeys(symbols_in([*told, *values]))
+        behind = itertools.count(len(self.results))
+        if any(s.late and s.source.node in later for s in found):
+            raise Break("gradient", "sizes that data decides in the backward pass")
+        # Those of numbers are made when they are first asked for.
+        given = {s: s.source.placeholder for s in found if not s.late}
+        number = {p: k for k, p in enumerate(self.recorder.all_placeholders())}
+        return tuple(
+            Carried(s, "late", next(behind), 0)
+            if s.late
+            else Carried(s, s.source.kind, number[given[s]], s.source.dim)
+            for s in found
+        )

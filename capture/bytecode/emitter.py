@@ -1,0 +1,105 @@
+"""Writing new bytecode: a list of instructions that grows, with the version differences of calls hidden.
+
+In: `emit` and its friends, called by what rebuilds values and by what splits a frame.  Out: `instrs` and the stack space they
+need.  Which code is written, and why, is in `rewrite.py` and `resume/resume_function.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from frameloom.capture.bytecode.instruction import NOWHERE, Instr, Positions
+from frameloom.capture.bytecode.opcodes import PY312, stack_effect
+
+
+class CodeBuilder:
+    """New instructions of one frame.  `arguments` says by which opcode each slot of its entry is loaded."""
+
+    def __init__(self, arguments: dict[str, str], positions: Positions = NOWHERE) -> None:
+        self.instrs: list[Instr] = []
+        self.temporaries: list[str] = []
+        self.depth = 0
+        self.max_depth = 0
+        self._arguments = arguments  # name -> the opcode that loads it
+        self._positions = positions
+
+    def place(self, positions: Positions) -> None:
+        """New instructions belong to this place in the source."""
+        self._positions = positions
+
+    def emit(
+        self, op: str, arg: Any = None, *, flags: int = 0, target: Instr | None = None
+    ) -> Instr:
+        instr = Instr(op, arg, flags=flags, target=target, positions=self._positions)
+        self.instrs.append(instr)
+        self.depth += stack_effect(op, instr.number(), jump=False)
+        self.max_depth = max(self.max_depth, self.depth)
+        return instr
+
+    def load_const(self, value: Any) -> None:
+        self.emit("LOAD_CONST", value)
+
+    def load_argument(self, name: str) -> None:
+        self.emit(self._arguments[name], name)
+
+    def load_attr(self, name: str) -> None:
+        self.emit("LOAD_ATTR", name)
+
+    def load_globals(self) -> None:
+        """There is no opcode for the frame's globals: a call of the builtin does it, whatever the name is bound to."""
+        self.call_const(globals)
+
+    def call(self, count: int) -> None:
+        """Call what lies below `count` arguments; below that must be a NULL."""
+        if not PY312:
+            self.emit("PRECALL", count)
+        self.emit("CALL", count)
+
+    def start_call(self, function: Any) -> None:
+        self.emit("PUSH_NULL")
+        self.load_const(function)
+
+    def call_const(self, function: Any, *constants: Any) -> None:
+        self.start_call(function)
+        for constant in constants:
+            self.load_const(constant)
+        self.call(len(constants))
+
+    def call_const_after(self, function: Any, constants: Sequence[Any] = ()) -> None:
+        """Call `function` with the value on top of the stack and then `constants`."""
+        self.emit("PUSH_NULL")
+        self.emit("SWAP", 2)
+        self.load_const(function)
+        self.emit("SWAP", 2)
+        for constant in constants:
+            self.load_const(constant)
+        self.call(1 + len(constants))
+
+    def temporary(self) -> str:
+        name = f".t{len(self.temporaries)}"
+        self.temporaries.append(name)
+        return name
+
+    def store(self, name: str) -> None:
+        self.emit("STORE_FAST", name)
+
+    def load(self, name: str) -> None:
+        self.emit("LOAD_FAST", name)
+
+    def move(self, name: str) -> None:
+        """Push what the variable holds, which it then holds no longer."""
+        self.load(name)
+        self.emit("DELETE_FAST", name)
+
+    def let_go(self, name: str) -> None:
+        """Empty the list that the variable holds."""
+        self.emit("PUSH_NULL")
+        self.load_const(list.clear)
+        self.move(name)
+        self.call(1)
+        self.emit("POP_TOP")
+
+    def subscript(self, index: Any) -> None:
+        self.load_const(index)
+        self.emit("BINARY_SUBSCR")

@@ -1,0 +1,185 @@
+"""What must hold for a captured call to be valid again.
+
+In: checks noted by the interpreter while it looks at things, as (origin, kind, value), each at most once.  Out: `build` writes them
+into the C guard tree, parents before children, and gives the node of any origin.  The kinds of checks are those of `_capture.Guards`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from types import CodeType, FunctionType
+from typing import Any
+
+from frameloom.capture import _capture
+from frameloom.capture.guards.class_lookup import MISSING, ORDER, Lookups, class_attribute
+from frameloom.capture.guards.source import GUARD_KINDS, Origin, Roots
+
+
+class GuardSet:
+    """The checks of one capture, in the order in which they were noted."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+        self._checks: dict[Any, tuple[Origin, str, Any]] = {}
+        self._distinct: dict[int, Origin] = {}
+        self._pinned: set[int] = set()  # ids of origins at which one object passes
+        self.lookups: Lookups = {}  # what was looked up in classes that can change
+
+    def add(self, origin: Origin, kind: str, value: Any = None) -> None:
+        if origin.kind == "object" and kind in ("is", "type"):
+            return  # the guards hold the object itself
+        if kind == "no_attr":
+            origin, kind = origin.child("dict"), "no_key"
+        by_value = kind == "length" or (kind == "no_key" and isinstance(value, str | int))
+        key = value if by_value else id(value)
+        if kind == "is":
+            self._pinned.add(id(origin))
+        self._checks.setdefault((id(origin), kind, key), (origin, kind, value))
+
+    def forget(self, origin: Origin, kind: str, value: Any) -> None:
+        self._checks.pop((id(origin), kind, id(value)), None)
+
+    def distinct(self, origin: Origin) -> None:
+        """The object there is another one than all others of which that was asked."""
+        self._distinct[id(origin)] = origin
+
+    def reaches(self, origin: Origin) -> None:
+        """There is something, whatever it is."""
+        self._checks.setdefault((id(origin), "reaches"), (origin, "reaches", None))
+
+    def add_tensor(self, origin: Origin, tensor: Any) -> None:
+        self.add(origin, "tensor", tensor)
+
+    def returns(self, fn: Any, args: tuple[Any, ...], result: Any) -> None:
+        """A function written in C, without effects, gives that result for these arguments."""
+        key = (fn, args, result)
+        self._checks.setdefault(key, (self._roots.object(fn), "returns", (args, result)))
+
+    def outcome(self, text: str, program: tuple[Any, ...], expected: bool) -> None:
+        """What numbers that vary come to: `program` is in postfix form, of origins, (constant,) and (function, operands).  One without origins
+        computes with numbers that are settled by now: it comes to the same in every call."""
+        origin = next((item for item in program if isinstance(item, Origin)), None)
+        if origin is None:
+            return
+        key = ("outcome", tuple(map(_identity, program)), expected)
+        self._checks.setdefault(key, (origin, "outcome", (text, program, expected)))
+
+    def sizes(self, origin: Origin, text: str, program: tuple[Any, ...]) -> None:
+        """What sizes that vary come to: triples of an operation and two operands, of which the first may be an origin."""
+        key = ("sizes", tuple(_identity(x) for step in program for x in step))
+        self._checks.setdefault(key, (origin, "sizes", (text, program)))
+
+    def subclass(self, cls: type, abstract: type, answer: bool) -> None:
+        """What an abstract class says about a class, which a registration can change."""
+        key = ("subclass", cls, abstract)
+        self._checks.setdefault(key, (self._roots.object(cls), "subclass", (cls, abstract, answer)))
+
+    def tells_numbers(self, start: int) -> bool:
+        """Whether one of the checks from number `start` on is of a number that the program may change."""
+        checks = [*self._checks.values()][start:]
+        return any(kind == "equal" and type(v) in (int, float, complex) for _, kind, v in checks)
+
+    def release(self) -> None:
+        """The guards are built: they hold weakly what these hold."""
+        self._checks.clear()
+        self._distinct.clear()
+        self.lookups.clear()
+
+    def __len__(self) -> int:
+        return len(self._checks)
+
+    def build(self, code: CodeType, apart: Sequence[Origin] = ()) -> BuiltGuards:
+        """`apart`: tensors that must not share memory."""
+        built = BuiltGuards(code, self._roots)
+        built.guards.global_state()
+        self._build_lookups(built, 0)
+        known = len(self.lookups)
+        for origin, kind, value in self._checks.values():
+            node = built.node(origin)
+            if kind == "reaches":
+                continue
+            if kind in ("same", "different"):
+                value = built.node(value)
+            elif kind == "outcome":
+                text, program, expected = value
+                nodes = (built.node(x) if isinstance(x, Origin) else x for x in program)
+                value = text, tuple(nodes), expected
+            elif kind == "sizes":
+                text, steps = value
+                flat = (built.node(x) if isinstance(x, Origin) else x for s in steps for x in s)
+                value = text, struct.pack(f"{3 * len(steps)}q", *flat)
+            built.guards.check(node, kind, value)
+        self._build_lookups(built, known)  # those that building made
+        if len(apart) > 1:
+            built.guards.no_overlap([built.node(origin) for origin in apart])
+        if not all(map(self._is_pinned, self._distinct.values())):
+            built.guards.distinct([built.node(origin) for origin in self._distinct.values()])
+        return built
+
+    def _is_pinned(self, origin: Origin) -> bool:
+        """Whether only one object passes."""
+        return origin.kind == "object" or id(origin) in self._pinned
+
+    def _build_lookups(self, built: BuiltGuards, start: int) -> None:
+        for (cls, name, after), found in list(self.lookups.items())[start:]:
+            built.lookup(cls, name if after is None else (name, after), found)
+
+
+class BuiltGuards:
+    """The C tree, and which node stands for which origin."""
+
+    def __init__(self, code: CodeType, roots: Roots) -> None:
+        self.guards = _capture.Guards(code)
+        self._roots = roots
+        self._nodes: dict[int, int] = {}
+
+    def node(self, origin: Origin) -> int:
+        found = self._nodes.get(id(origin))
+        if found is None:
+            found = self._nodes[id(origin)] = self._make(origin)
+            self.guards.describe(found, origin.path())
+        return found
+
+    def lookup(self, cls: type, key: Any, found: Any) -> None:
+        """The raw attribute of a class is what it was; `key`: its name, or with the class behind which it was looked for."""
+        node = self.node(self._roots.object(cls))
+        if key is ORDER:
+            self.guards.check(self.guards.child(node, "class_order"), "is", found)
+        elif found is MISSING:
+            self.guards.check(node, "no_class_attr", key)
+        else:
+            kind = "equal" if type(found) in LITERALS else "is"
+            self.guards.check(self.guards.child(node, "class_attr", key), kind, found)
+
+    def _make(self, origin: Origin) -> int:
+        if origin.base is not None:
+            kind = GUARD_KINDS.get(origin.kind, origin.kind)
+            if kind == "attr" and origin.base.kind == "object" and is_stored(origin):
+                kind = "class_attr"
+            return self.guards.child(self.node(origin.base), kind, origin.key)
+        if origin.kind == "arg":
+            return self.guards.arg(self._roots.position(origin))
+        if origin.kind == "cell":
+            return self.guards.cell(self._roots.position(origin))
+        if origin.kind == "globals":
+            return self.guards.globals()
+        return self.guards.object(origin.key)
+
+
+def _identity(item: Any) -> Any:
+    """Of a part of a program: two origins may have one name, and numbers that are equal be different ones."""
+    return id(item) if isinstance(item, Origin) else (item, repr(item))
+
+
+LITERALS = (bool, int, float, complex, str, bytes)
+
+
+def is_stored(origin: Origin) -> bool:
+    """Whether an attribute of a pinned class is the very object in its dictionary, with nothing bound."""
+    assert origin.base is not None
+    cls = origin.base.key
+    if not isinstance(cls, type) or class_attribute(type(cls), origin.key) is not MISSING:
+        return False
+    found = class_attribute(cls, origin.key)
+    return type(found) is FunctionType or class_attribute(type(found), "__get__") is MISSING

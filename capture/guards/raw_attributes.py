@@ -1,0 +1,61 @@
+"""Instances as they are: making one, reading and writing its attributes past whatever Python code its class has for that.
+
+Called by the interpreter on the program's objects, and from new code.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from types import MemberDescriptorType, SimpleNamespace
+from typing import Any
+
+from frameloom.capture.guards.class_lookup import HEAP_TYPE, class_attribute, is_data_descriptor
+
+
+def new_instance(cls: Any, items: Any = None) -> Any:
+    """Called from new code: an instance whose `__init__` has not run."""
+    for base in (dict, list, tuple, BaseException, SimpleNamespace):
+        if issubclass(cls, base):
+            return base.__new__(cls, items) if items is not None else base.__new__(cls)
+    return object.__new__(cls)
+
+
+def set_attributes(obj: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+    """Called from new code: write attributes past any `__setattr__` and any descriptor, whose code was interpreted already."""
+    for name, value in zip(names, values, strict=True):
+        write_attribute(obj, name, value)
+
+
+def write_attribute(obj: Any, name: str, value: Any) -> None:
+    """As an assignment does it where that runs no code of the program: asking for its dictionary would make an object larger and slower."""
+    found = class_attribute(type(obj), name)
+    is_stored = isinstance(found, MemberDescriptorType) or not is_data_descriptor(found)
+    table = None if is_stored and is_generic(type(obj)) else instance_dict(obj)
+    if table is None or isinstance(found, MemberDescriptorType):
+        object.__setattr__(obj, name, value)
+    else:
+        table[name] = value
+
+
+def is_generic(cls: type) -> bool:
+    """Whether `object.__setattr__` takes instances of the class."""
+    native = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
+    return native.__setattr__ is object.__setattr__
+
+
+def delete_attribute(obj: Any, name: str) -> None:
+    table = instance_dict(obj)
+    if table is None or name not in table:
+        object.__delattr__(obj, name)
+    else:
+        del table[name]
+
+
+DICT_STORES = {OrderedDict: OrderedDict.__setitem__, dict: dict.__setitem__}
+
+
+def instance_dict(obj: Any) -> dict[str, Any] | None:
+    try:
+        return object.__getattribute__(obj, "__dict__")  # type: ignore[no-any-return]
+    except AttributeError:
+        return None

@@ -1,0 +1,339 @@
+"""Carrying out calls and operators: who is asked, in CPython's order, and what becomes of the call.
+
+In: callee and arguments as values.  Out: the result; or `Break`.  A Python function is interpreted in a frame of its own, a tensor function is
+recorded, a pure one on constants is evaluated; `builtins.py` knows those with a meaning of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from abc import ABCMeta
+from types import MethodType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from frameloom.capture.autograd.hooked_tensors import check_hooking
+from frameloom.capture.guards.class_lookup import MISSING, class_attribute
+from frameloom.capture.interpreter import operators, policy
+from frameloom.capture.library.caches import cached
+from frameloom.capture.speculation.numpy_functions import chains_in
+from frameloom.capture.symbolic.numbers_given import has_number, with_number
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.containers.container import (
+    TupleValue,
+    plain,
+)
+from frameloom.capture.values.containers.dictionary import DictValue
+from frameloom.capture.values.function import (
+    BoundMethodValue,
+    FunctionValue,
+    PartialValue,
+)
+from frameloom.capture.values.module import ModuleValue
+from frameloom.capture.values.numpy_values import call_kind
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.static import ClassValue
+from frameloom.capture.values.tensor import NEEDS_DATA
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+Arguments = tuple[list[Value], dict[str, Value]]
+FROM_NUMPY = (torch.from_numpy, torch.frombuffer)
+GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def call(
+    t: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value], resumable: bool = False
+) -> Value:
+    """`callee(*args, **kwargs)`.  `resumable`: the result is the result of the caller's instruction, with nothing done after it, so that a break
+    inside may be resumed there."""
+    callee, args, kwargs = unwrap(t, t.look(callee), args, kwargs)
+    if isinstance(callee, FunctionValue):
+        return call_function(t, callee, args, kwargs, resumable)
+    return callee.call(t, args, kwargs)
+
+
+def unwrap(
+    t: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value]
+) -> tuple[Value, list[Value], dict[str, Value]]:
+    """Follow callables that only pass a call on: bound methods, partials, objects with `__call__`, modules without hooks."""
+    while True:
+        if isinstance(callee, BoundMethodValue):
+            callee, args = t.look(callee.func), [_owner_of(t, callee), *args]
+        elif isinstance(callee, PartialValue):
+            args, kwargs = [*callee.args, *args], {**callee.kwargs, **kwargs}
+            callee = t.look(callee.func)
+        elif isinstance(callee, FunctionValue) and callee.real in MODULE_CALLS and args:
+            forward = module_forward(t, callee.real, t.look(args[0]))
+            if forward is None:
+                return callee, args, kwargs
+            callee, args = forward, args[1:]
+        elif isinstance(callee, ObjectValue) and callee.special("__call__") is not MISSING:
+            callee, args = (
+                t.class_function(callee.cls, "__call__", callee.special("__call__")),
+                [callee, *args],
+            )
+        else:
+            return callee, args, kwargs
+
+
+def _owner_of(t: Tracer, method: BoundMethodValue) -> Value:
+    """What it is called on: of a jitted module's own method, found in a copy of the module's dictionary, the copy."""
+    if isinstance(method.real, MethodType) and t.is_jitted(method.real.__func__):
+        frame = t.frame
+        if frame is not None and method.real.__func__.called_by is frame.code:
+            return frame.slots[frame.code.co_varnames[0]]
+    return method.owner
+
+
+MODULE_CALLS = (torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl)
+HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
+)  # fmt: skip
+
+
+def module_forward(t: Tracer, entry: Any, module: Value) -> Value | None:
+    """What calling a module without hooks by `entry` comes to; None if it has some (then its Python code is interpreted)."""
+    if not isinstance(module, ModuleValue):
+        return None
+    if entry is torch.nn.Module._wrapped_call_impl:
+        compiled = module.getattr(t, "_compiled_call_impl")
+        if not isinstance(compiled, ConstValue):
+            return None
+    if (
+        class_attribute(module.cls, "_call_impl") is not torch.nn.Module._call_impl
+        or module.own(t, "_call_impl") is not None
+    ):
+        return None
+    for name in HOOKS:
+        table = module.own(t, name)
+        if table is None or table.truth(t):
+            return None
+    globals_ = t.globals_of(torch.nn.Module._call_impl, t.roots.object(torch.nn.Module._call_impl))
+    for name in GLOBAL_HOOKS:
+        table = globals_.get(t, ConstValue(name))
+        if table is None or table.truth(t):
+            return None
+    return module.getattr(t, "forward")
+
+
+def call_function(
+    t: Tracer,
+    function: FunctionValue,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    resumable: bool = False,
+) -> Value:
+    from frameloom.capture.library.builtins import FUNCTIONS, WRAPPERS
+
+    real = function.real
+    if real is not None:
+        known = FUNCTIONS.get(real)
+        if known is not None:
+            return known(t, args, kwargs)
+        wrapper = WRAPPERS.get(real.__code__)
+        if wrapper is not None:
+            t.guards.add(function._own(t).child("func_code"), "is", real.__code__)
+            return wrapper(t, function, args, kwargs)
+        if real.__module__ == "frameloom.api":
+            return front_door(t, real.__name__)
+        if getattr(real, "__frameloom_disable__", False):
+            raise Break("disabled", f"{function.name}(...)")
+        if policy.is_other_compilers(real):
+            if policy.is_torchs_own(real._torchdynamo_orig_callable):
+                original = function.getattr(t, "_torchdynamo_orig_callable")
+                return t.call(original, args, kwargs)
+            raise Break("library_call", f"{function.name}(...), which is left to torch.compile")
+        if real.__qualname__ == "singledispatch.<locals>.dispatch":
+            return dispatched(t, function, args)
+        verdict = policy.function_verdict(real)
+        if verdict == "record":
+            if real.__name__ in NEEDS_DATA and real.__module__ == "torch._tensor":
+                check_hooking(t, real.__name__, args)
+                raise Break(NEEDS_DATA[real.__name__], f"tensor.{real.__name__}(...)")
+            return t.torch_call(real, args, kwargs)
+        if verdict == "evaluate":
+            if any(
+                isinstance(t.look(a), ClassValue | ObjectValue) for a in (*args, *kwargs.values())
+            ):
+                raise Break(
+                    "library_call", f"{real.__module__}.{function.name}(...)"
+                )  # may call it
+            return t.evaluate(real, args, kwargs)
+        if verdict == "state":
+            return state(t, real, args, policy.STATE_TOLD_BY[real])
+        if verdict == "break":
+            from frameloom.capture.library.stand_ins import find_late
+
+            late = find_late(real)
+            if late is not None:
+                return late(t, args, kwargs)
+            raise Break("library_call", f"{real.__module__}.{function.name}(...)")
+        if chains_in(real.__code__) is not None:
+            from frameloom.capture.speculation.hoisting import array_of
+
+            array = array_of(t, function, args, kwargs)
+            if array is not None:
+                return array
+    return inline(t, function, args, kwargs, resumable)
+
+
+def front_door(t: Tracer, name: str) -> Value:
+    """Frameloom's own functions, called by the program."""
+    if name == "is_compiling":
+        return t.tell_compiling()
+    raise Break(
+        "graph_break" if name == "graph_break" else "library_call", f"frameloom.{name}(...)"
+    )
+
+
+def inline(
+    t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], resumable: bool
+) -> Value:
+    """Interpret a Python function."""
+    from frameloom.capture.interpreter.frame import Frame
+    from frameloom.capture.interpreter.generator import GeneratorValue
+    from frameloom.capture.interpreter.tracer import MAX_DEPTH
+
+    code = function.code
+    if function.real is not None:
+        t.guards.add(function._own(t).child("func_code"), "is", code)
+    if t.depth >= MAX_DEPTH:
+        raise Break("too_deep", f"{function.name}(...)")
+    if (name := policy.may_look_at_its_frame(code)) is not None:
+        raise Break("library_call", f"{function.name}(...), which calls {name}")
+    if code.co_flags & GENERATOR_FLAGS & ~inspect.CO_GENERATOR:
+        raise Break("coroutine", f"{function.name}(...)")
+    slots = bind(t, function, args, kwargs)
+    is_generator = bool(code.co_flags & inspect.CO_GENERATOR)
+    frame = Frame(
+        t, code, function.globals(t), slots, function.closure(t), resumable and not is_generator
+    )
+    if is_generator:
+        assert t.frame is not None
+        if t.session.is_avoided(t.frame.code, t.frame.at.index):
+            raise Break("generator", f"{function.name}(...)")
+        made = GeneratorValue(frame, function, args, kwargs, (t.frame.code, t.frame.at.index))
+        t.generators.append(made)
+        t.on_undo(t.generators.pop)
+        return made
+    return frame.run()
+
+
+def bind(
+    t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
+) -> dict[str, Value]:
+    """Arguments by parameter name, as CPython binds them."""
+    code = function.code
+    count, keyword_only = code.co_argcount, code.co_kwonlyargcount
+    names = code.co_varnames[: count + keyword_only]
+    slots: dict[str, Value] = dict(zip(names[:count], args, strict=False))
+    at = count + keyword_only
+    if code.co_flags & inspect.CO_VARARGS:
+        slots[code.co_varnames[at]] = TupleValue(list(args[count:]))
+        at += 1
+    elif len(args) > count:
+        wrong_call(t, function)
+    rest: DictValue | None = None
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        rest = DictValue()
+        slots[code.co_varnames[at]] = rest
+    for name, value in kwargs.items():
+        if name in names[code.co_posonlyargcount :]:
+            if name in slots:
+                wrong_call(t, function)
+            slots[name] = value
+        elif rest is not None:
+            rest.written[name] = (ConstValue(name), value)
+        else:
+            wrong_call(t, function)
+    _fill_defaults(t, function, slots, names, count)
+    return slots
+
+
+def wrong_call(t: Tracer, function: FunctionValue) -> NoReturn:
+    t.raise_unworded(TypeError, f"{function.name}(...) with wrong arguments")
+
+
+def _fill_defaults(
+    t: Tracer, function: FunctionValue, slots: dict[str, Value], names: tuple[str, ...], count: int
+) -> None:
+    missing = [position for position, name in enumerate(names) if name not in slots]
+    if not missing:
+        return
+    defaults = function.defaults(t)
+    for position in missing:
+        name = names[position]
+        if position < count:
+            index = position - (count - len(defaults))
+            value = defaults[index] if index >= 0 else None
+        else:
+            value = function.kwdefault(t, name)
+        if value is None:
+            wrong_call(t, function)
+        slots[name] = value
+
+
+def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call something that is not written in Python."""
+    from frameloom.capture.library.builtins import FUNCTIONS
+
+    try:
+        known = FUNCTIONS.get(fn)
+    except TypeError:
+        known = None
+    if known is not None:
+        return known(t, args, kwargs)
+    if policy.is_recorded(fn):
+        name = getattr(fn, "__name__", "")
+        if name in NEEDS_DATA:
+            check_hooking(t, name, args)
+            raise Break(NEEDS_DATA[name], f"tensor.{name}(...)")
+        if isinstance(fn, policy.OPS):
+            from frameloom.capture.library.torch_api.autograd_functions import with_formula
+
+            if (made := with_formula(t, fn, args, kwargs)) is not None:
+                return made
+        if has_number(t, [*args, *kwargs.values()]):
+            return with_number(t, fn, args, kwargs)
+        return t.torch_call(fn, args, kwargs)
+    if fn in operators.FUNCTIONS and len(args) == 2 and not kwargs:
+        return operators.binary(t, fn, args[0], args[1])
+    if policy.is_pure(fn):
+        return t.evaluate(fn, args, kwargs)
+    if policy.reads_state(fn) and not kwargs:
+        return state(t, fn, args)
+    if issubclass(type(fn), functools._lru_cache_wrapper):
+        return cached(t, fn, args, kwargs)
+    kind = "numpy" if fn in FROM_NUMPY else call_kind(fn, args)
+    raise Break(kind, f"{getattr(fn, '__name__', fn)}(...)")
+
+
+def state(t: Tracer, fn: Any, args: list[Value], told_by: Any = None) -> Value:
+    """A setting of PyTorch is read now, and again by the guards at each call: there by `told_by`, a function written in C."""
+    result = t.evaluate(fn, args, {})
+    if not isinstance(result, ConstValue):
+        raise Break("unknown_call", f"{fn.__name__}(...) returns an object")
+    t.guards.returns(told_by or fn, tuple(plain(t.look(arg)) for arg in args), result.real)
+    return result
+
+
+def dispatched(t: Tracer, function: FunctionValue, args: list[Value]) -> Value:
+    """The implementation that `functools.singledispatch` chooses; its registry is guarded."""
+    names = function.real.__code__.co_freevars
+    registry = t.look(function.closure(t)[names.index("registry")].content)
+    assert isinstance(registry, DictValue)
+    cache = function.real.__closure__[names.index("dispatch_cache")].cell_contents
+    cls, keys = t.look(args[0]).constant(), registry.entries(t)
+    # What an abstract class says changes with its registrations; what this capture has registered is not in the real registry yet.
+    is_odd = type(cache) is not weakref.WeakKeyDictionary
+    if is_odd or registry.written or any(isinstance(key, ABCMeta) for key in keys):
+        raise Break("unknown_call", f"dispatch({cls.__name__})")
+    return t.pinned(functools._find_impl(cls, registry.real))  # type: ignore[attr-defined]

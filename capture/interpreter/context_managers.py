@@ -1,0 +1,278 @@
+"""PyTorch's thread-wide settings that a program may change: gradient mode, autocast, the default dtype, inference mode, the default device.
+
+A setting is really changed while capturing, so that recorded calls see it, and put back when the capture ends.  New code then brings it into
+the state that the program left it in.  The state at the start of the call is part of every entry's guards.  The classes
+around these functions (`no_grad`, `set_grad_enabled`, `autocast`) are Python code, which is interpreted.
+
+Blocks that PyTorch itself enters and leaves (`inference_mode`, `with device:`) keep what was there before where nobody can look: new code
+enters and leaves those that the program entered or left, in the same order and among the same settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.library.builtins import FUNCTIONS, Args, Kwargs
+from frameloom.capture.values.base import NotConstant, Value
+from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.object import ObjectValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.bytecode.emitter import CodeBuilder
+    from frameloom.capture.graph_passes.cast_cache import Casts
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+
+# What sets each, what tells it; both are given all arguments but the last, the new state.
+SETTINGS: dict[Any, Callable[..., Any]] = {
+    torch._C._set_grad_enabled: torch.is_grad_enabled,
+    torch._C._set_default_dtype: torch.get_default_dtype,
+    torch.set_autocast_enabled: torch.is_autocast_enabled,
+    torch.set_autocast_dtype: torch.get_autocast_dtype,
+    torch.set_autocast_cache_enabled: torch.is_autocast_cache_enabled,
+}
+Key = tuple[Any, tuple[Any, ...]]  # the setter, its arguments but the last
+States = dict[Key, Any]
+GRAD: Key = (torch._C._set_grad_enabled, ())
+# Blocks that keep the gradient mode from before as `prev`.
+GRAD_MODES = (torch.no_grad, torch.enable_grad, torch.set_grad_enabled)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A block that was entered and not left, or left that was entered before the call; `before` and `after`: the settings around that."""
+
+    block: Value
+    enters: bool
+    before: States
+    after: States
+
+
+class Settings:
+    """What one capture changed."""
+
+    def __init__(self, casts: Casts) -> None:
+        self.casts = casts  # that autocast keeps
+        self.start: States = {}
+        self.end: States = {}
+        self.turns: tuple[Turn, ...] = ()
+        self.nesting = 0  # of autocast blocks: entered less left
+        self._back: list[Callable[[], Any]] = []  # puts PyTorch's own state back, last first
+
+    def _done(self, t: Tracer, back: Callable[[], Any], undo: Callable[[], Any]) -> None:
+        self._back.append(back)
+
+        def take_back() -> None:
+            self._back.pop()()
+            undo()
+
+        t.on_undo(take_back)
+
+    def _note(self, key: Key) -> None:
+        self.start.setdefault(key, read(key))
+
+    def _states(self) -> States:
+        return {key: read(key) for key in self.start}
+
+    def set(self, t: Tracer, setter: Any, args: tuple[Any, ...], state: Any) -> None:
+        key = (setter, args)
+        self._note(key)
+        before = read(key)
+        try:
+            setter(*args, state)
+        except Exception:  # Python itself finds the words
+            raise Break("autograd", f"{setter.__name__}(...)") from None
+        self._done(t, lambda: setter(*args, before), lambda: None)
+
+    def turn(
+        self, t: Tracer, block: Value, enters: bool, do: Callable[[], Any], back: Callable[[], Any]
+    ) -> None:
+        """Enter or leave a block; leaving the last one that was entered in this capture makes as if neither had happened."""
+        for key in (GRAD, *touched(block)):
+            self._note(key)
+        before, turns = self._states(), self.turns
+        do()
+
+        def undo() -> None:
+            self.turns = turns
+
+        self._done(t, back, undo)
+        if not enters and turns and turns[-1].enters and turns[-1].block is block:
+            self.turns = turns[:-1]
+        else:
+            self.turns = (*turns, Turn(block, enters, before, self._states()))
+
+    def entered(self) -> Value | None:
+        """The innermost block that this capture entered and did not leave."""
+        return self.turns[-1].block if self.turns and self.turns[-1].enters else None
+
+    def nest(self, t: Tracer, by: int) -> int:
+        if by > 0:
+            self.casts.enter()
+        move = torch.autocast_increment_nesting if by > 0 else torch.autocast_decrement_nesting
+        back = torch.autocast_decrement_nesting if by > 0 else torch.autocast_increment_nesting
+        depth: int = move()
+        self.nesting += by
+
+        def undo() -> None:
+            self.nesting -= by
+
+        self._done(t, back, undo)
+        return depth
+
+    @property
+    def leaves_autocast_open(self) -> bool:
+        entered = (t.block for t in self.turns if t.enters)
+        return self.nesting > 0 or any(block.type() is torch.autocast for block in entered)
+
+    @property
+    def differ(self) -> bool:
+        """Whether the program leaves anything in another state."""
+        return self.nesting != 0 or bool(self.turns) or self.start != self.end
+
+    def would_differ(self, blocks: list[Value]) -> bool:
+        """Whether anything is in another state than at first, once these blocks were left, innermost first."""
+        states, left = self._states(), []
+        for block in blocks:
+            turn = next((u for u in self.turns if u.enters and u.block is block), None)
+            if turn is not None:
+                states.update(turn.before)
+                left.append(turn)
+            elif block.type() in GRAD_MODES and isinstance(block, ObjectValue):
+                before = block.attributes.get("prev")
+                if isinstance(before, ConstValue) and GRAD in states:
+                    states[GRAD] = before.constant()
+        return self.nesting != 0 or len(left) != len(self.turns) or states != self.start
+
+    def leave(self) -> None:
+        """The end of the capture."""
+        self.end = self._states()
+        while self._back:
+            self._back.pop()()
+        if self.nesting > 0 and not self.casts.outside:
+            torch.clear_autocast_cache()  # it may hold fakes
+
+    def emit(self, code: CodeBuilder, r: Rebuilder) -> None:
+        """The state that the program left."""
+        now = dict(self.start)
+        for turn in self.turns:
+            _bring(code, now, turn.before)
+            code.start_call(enter_block if turn.enters else leave_block)
+            r.load(turn.block)
+            code.call(1)
+            code.emit("POP_TOP")
+            now.update(turn.after)
+        _bring(code, now, self.end)
+        for _ in range(max(self.nesting, -self.nesting)):
+            code.call_const(torch.autocast_increment_nesting if self.nesting > 0 else leave_autocast)  # fmt: skip
+            code.emit("POP_TOP")
+
+
+def read(key: Key) -> Any:
+    setter, args = key
+    return SETTINGS[setter](*args)
+
+
+def touched(block: Value) -> list[Key]:
+    """Settings that entering the block changes, beside the gradient mode."""
+    device = getattr(getattr(block, "entered", None), "device", None)
+    if block.type() is not torch.autocast or device is None:
+        return []
+    return [
+        (torch.set_autocast_enabled, (device,)),
+        (torch.set_autocast_dtype, (device,)),
+        (torch.set_autocast_cache_enabled, ()),
+    ]
+
+
+def _bring(code: CodeBuilder, now: States, wanted: States) -> None:
+    for key, state in wanted.items():
+        if now[key] != state:
+            setter, args = key
+            code.call_const(setter, *args, state)
+            code.emit("POP_TOP")
+            now[key] = state
+
+
+OUTER = "_frameloom_outer"  # what inference_mode goes back to; nobody else can tell
+
+
+def enter_block(block: Any) -> None:
+    """Called from new code."""
+    if type(block) is torch.inference_mode:
+        block.__dict__[OUTER] = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
+    block.__enter__()
+
+
+def leave_block(block: Any) -> None:
+    """Called from new code."""
+    block.__exit__(None, None, None)
+
+
+def leave_autocast() -> None:
+    """Called from new code: how deep it is differs from call to call, so it is asked there whether the cache goes."""
+    if torch.autocast_decrement_nesting() == 0:
+        torch.clear_autocast_cache()
+
+
+def _set(setter: Any) -> Any:
+    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        try:
+            plain = [t.look(arg).constant() for arg in args]
+            if kwargs:
+                raise NotConstant
+        except NotConstant:
+            raise Break("autograd", f"{setter.__name__}(...)") from None
+        t.settings.set(t, setter, tuple(plain[:-1]), plain[-1])
+        return NONE
+
+    return handler
+
+
+for _setter in SETTINGS:
+    FUNCTIONS[_setter] = _set(_setter)
+
+
+def _clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    t.settings.casts.clear()
+    return NONE
+
+
+FUNCTIONS[torch.autocast_increment_nesting] = lambda t, args, kwargs: ConstValue(t.settings.nest(t, 1))  # fmt: skip
+FUNCTIONS[torch.autocast_decrement_nesting] = lambda t, args, kwargs: ConstValue(t.settings.nest(t, -1))  # fmt: skip
+FUNCTIONS[torch.clear_autocast_cache] = _clear
+
+
+# --- `with device:`
+
+
+def enter_device(t: Tracer, value: ConstValue) -> Value:
+    device = value.real
+    t.settings.turn(t, value, True, device.__enter__, lambda: device.__exit__(None, None, None))
+    return value
+
+
+def _leave_device(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = t.look(args[0])
+    count = torch._C._len_torch_function_stack()
+    mode = torch._C._get_function_stack_at(count - 1) if count else None
+    if mode is None or getattr(mode, "device", None) != value.real:
+        raise Break("context_manager", f"{value.describe()} left out of order")
+    entered = t.settings.entered()
+    if isinstance(entered, ConstValue) and entered.real == value.real:
+        value = entered
+
+    def do() -> None:
+        torch._C._pop_torch_function_stack()
+
+    t.settings.turn(t, value, False, do, lambda: torch._C._push_on_torch_function_stack(mode))
+    return NONE
+
+
+FUNCTIONS[torch.device.__enter__] = lambda t, args, kwargs: enter_device(t, t.look(args[0]))  # type: ignore[arg-type]
+FUNCTIONS[torch.device.__exit__] = _leave_device

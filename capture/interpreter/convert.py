@@ -1,0 +1,97 @@
+"""Between the objects of a program and the values that stand for them: what the capture itself made, and arguments of torch calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.autograd.leaves import is_leaf, note_leaf
+from frameloom.capture.interpreter.policy import may_be_given_numbers
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue, boolean, is_constant
+from frameloom.capture.values.containers.container import ListValue, SliceValue, TupleValue
+from frameloom.capture.values.containers.dictionary import DictValue
+from frameloom.capture.values.containers.sets import SetValue
+from frameloom.capture.values.function import BuiltinValue
+from frameloom.capture.values.identity import is_own
+from frameloom.capture.values.numbers.number import NumberValue
+from frameloom.capture.values.numbers.size import as_size, size_value
+from frameloom.capture.values.numbers.symbolic import SYMBOLS, SymbolicNumber
+from frameloom.capture.values.numpy_values import call_kind
+from frameloom.capture.values.static import ClassValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+from frameloom.ir.symbolic.symint import SizeNode, size_of
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+
+def from_python(t: Tracer, obj: Any) -> Value:
+    """A value for an object made during the capture: a constant, a fake tensor, or a container of them."""
+    if isinstance(obj, Fake):
+        known = t.tensors.get(id(obj))
+        if known is None:
+            if is_leaf(obj):
+                note_leaf(t, obj)
+            known = t.tensors[id(obj)] = TensorValue(obj)
+        return known
+    if type(obj) is bool:
+        return boolean(obj)
+    if isinstance(obj, SYMBOLS):
+        if isinstance(obj, torch.SymInt) and isinstance(obj.node, SizeNode):
+            return size_value(t, size_of(obj))
+        return obj.node.number  # type: ignore[no-any-return]
+    if is_constant(obj):
+        return ConstValue(obj)
+    if isinstance(obj, tuple):
+        return TupleValue([from_python(t, item) for item in obj], type(obj))
+    if type(obj) is list:
+        return ListValue([from_python(t, item) for item in obj])
+    if type(obj) is slice:
+        return SliceValue(
+            from_python(t, obj.start), from_python(t, obj.stop), from_python(t, obj.step)
+        )
+    if type(obj) is dict:
+        table = DictValue()
+        for key, item in obj.items():
+            name = from_python(t, key)
+            table.written[name.key(t)] = (name, from_python(t, item))
+        return table
+    if isinstance(obj, set | frozenset):
+        collection = SetValue(type(obj))
+        for item in obj:
+            element = from_python(t, item)
+            collection.entries[element.key(t)] = element
+        own = all(is_own(key) for key in collection.entries)
+        collection.twin = obj.copy() if own else None
+        return collection
+    return t.pinned(obj)
+
+
+def to_torch(t: Tracer, value: Value, fn: Any = None) -> Any:
+    """The argument as the recorder takes it: fakes, plain Python values and containers of them."""
+    value = t.look(value)
+    if isinstance(value, TensorValue):
+        return value.fake
+    if isinstance(value, NumberValue) and value.cls is int:
+        value = value.size(t)
+    if isinstance(value, SymbolicNumber):
+        if value.is_size or may_be_given_numbers(fn, value.type()):
+            return value.symbol()
+        size = as_size(value)
+        return value.real if size is None else size
+    if isinstance(value, ConstValue | ClassValue | BuiltinValue):
+        return value.real
+    if isinstance(value, TupleValue):
+        items = [to_torch(t, item, fn) for item in value.items]
+        return tuple(items) if value.cls is tuple else value.cls(items)
+    if isinstance(value, ListValue) and value.type() is list:
+        return [to_torch(t, item, fn) for item in value.items]
+    if isinstance(value, SliceValue):
+        return slice(*(to_torch(t, bound, fn) for bound in value.bounds))
+    if isinstance(value, DictValue):
+        return {to_torch(t, k, fn): to_torch(t, v, fn) for k, v in value.entries(t).values()}
+    raise Break(call_kind(fn, [value]), f"{getattr(fn, '__name__', fn)}({value.describe()})")

@@ -1,0 +1,169 @@
+"""Questions that a program asks about two values at once: is it the same object, is it equal, is it an instance.
+
+In: a Tracer and the values.  Out: the answer, with guards where it could be another one in a later call; a break where capture cannot know.
+"""
+
+from __future__ import annotations
+
+import abc
+import operator
+import types
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.guards.class_lookup import asks_program, class_attribute, note_order
+from frameloom.capture.interpreter import operators
+from frameloom.capture.interpreter.isinstance_marks import note_questions
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import BY_VALUE, ConstValue
+from frameloom.capture.values.containers.container import TupleValue
+from frameloom.capture.values.function import BuiltinValue, FunctionValue
+from frameloom.capture.values.numbers.symbolic import hint_of, is_unsettled
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.opaque import OpaqueValue
+from frameloom.capture.values.static import ClassValue, PyModuleValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+
+def same_or_equal(t: Tracer, a: Value, b: Value) -> bool:
+    """What `in` and `list.index` ask: `a is b or a == b`."""
+    a, b = t.look(a), t.look(b)
+    if a is b or (_may_differ_from_itself(a, b) and identical(t, a, b)):
+        return True
+    return operators.binary(t, operator.eq, a, b).truth(t)
+
+
+def _may_differ_from_itself(a: Value, b: Value) -> bool:
+    """Whether it counts which objects they are, because neither may be equal to itself: what its class says, or that it is not a number."""
+    return _are_nan(a, b) or (_compares_itself(a) and _compares_itself(b))
+
+
+def _compares_itself(value: Value) -> bool:
+    if isinstance(value, ConstValue | ClassValue):
+        return asks_program(value.type(), ("__eq__",))
+    return isinstance(value, ObjectValue) and isinstance(
+        class_attribute(value.cls, "__eq__"), FunctionType
+    )
+
+
+def _are_nan(a: Value, b: Value) -> bool:
+    """Whether both are not equal to themselves, so that it counts which objects they are.  A number that varies is settled beside such a one."""
+    if not isinstance(a, ConstValue) or not isinstance(b, ConstValue):
+        return False
+    if a.type() is not b.type() or a.type() not in (float, complex):
+        return False
+    if hint_of(a) == hint_of(a) and hint_of(b) == hint_of(b):
+        return False
+    return bool(a.real != a.real and b.real != b.real)
+
+
+def identical(t: Tracer, a: Value, b: Value) -> bool:
+    """`a is b`."""
+    a, b = t.look(a), t.look(b)
+    if isinstance(a, TensorValue) and isinstance(b, TensorValue):
+        t.recorder.soft_sizes.compared(a.fake, b.fake)
+    if a is b:
+        return True
+    if isinstance(a, ConstValue) and isinstance(b, ConstValue):
+        return a.type() is b.type() and _same_constant(a, b)
+    if isinstance(a, ClassValue | PyModuleValue | BuiltinValue) and type(a) is type(b):
+        return a.real is b.real
+    if (
+        isinstance(a, TupleValue)
+        and isinstance(b, TupleValue)
+        and a.cls is b.cls is tuple
+        and not (a.items or b.items)
+    ):
+        return True  # there is one empty tuple
+    if a.type() is not b.type() or a.origin is None or b.origin is None:
+        return False
+    if isinstance(a, FunctionValue) and a.real is b.real:  # guarded by their code alone
+        t.guards.add(a.origin, "same", b.origin)
+        return True
+    if isinstance(a.real, object) and a.real is b.real:
+        raise Break("identity", f"{a.describe()} is {b.describe()}")
+    t.guards.add(a.origin, "different", b.origin)
+    return False
+
+
+def _same_constant(a: ConstValue, b: ConstValue) -> bool:
+    """Numbers and strings are guarded by value: whether equal ones are one object is known of those that Python has only once."""
+    if type(a.real) is not type(b.real) or type(a.real) not in BY_VALUE:
+        return a.real is b.real
+    if a.real != b.real and not (a.real != a.real and b.real != b.real):
+        return False
+    if type(a.real) is int and -5 <= a.real <= 256:
+        return True
+    if type(a.real) in (str, bytes) and not a.real:
+        return True
+    raise Break("identity", f"{a.describe()} is {b.describe()}")
+
+
+def is_instance(t: Tracer, value: Value, classes: Value) -> bool:
+    value, classes = t.look(value), t.look(classes)
+    if isinstance(classes, TupleValue):
+        return any(is_instance(t, value, item) for item in classes.items)
+    wanted = classes.real
+    if not issubclass(type(wanted), type | types.UnionType):  # `isinstance` may run code
+        raise Break("unknown_call", "isinstance(...)")
+    check = class_attribute(type(wanted), "__instancecheck__")
+    if isinstance(check, FunctionType) and check.__module__.partition(".")[0] not in (
+        "abc",
+        "torch",
+        "typing",
+        "enum",
+    ):
+        raise Break("unknown_call", f"isinstance(..., {wanted.__name__})")
+    try:
+        answer = _is_instance(t, value, wanted)
+        note_bases(t, value.type(), wanted)
+        return answer
+    except TypeError as error:
+        t.raise_(TypeError, *error.args)
+
+
+def note_bases(t: Tracer, cls: type, wanted: Any) -> None:
+    """Guard what `cls` inherits from, and what the abstract classes among `wanted` say about it."""
+    note_order(cls)
+    for one in (
+        getattr(wanted, "__args__", (wanted,)) if not isinstance(wanted, type) else (wanted,)
+    ):
+        if isinstance(one, abc.ABCMeta):
+            t.guards.subclass(cls, one, abc.ABCMeta.__subclasscheck__(one, cls))
+            for name in one.__abstractmethods__:  # what its __subclasshook__ is likely to look for
+                class_attribute(cls, name)
+
+
+def _is_instance(t: Tracer, value: Value, wanted: Any) -> bool:
+    if isinstance(value, ObjectValue | OpaqueValue) and says_its_class(value.type()):
+        if type(wanted) is type and issubclass(value.type(), wanted):
+            return True
+        raise Break("unknown_call", f"isinstance({value.describe()}, ...)")
+    note_questions(t, value, wanted)
+    if is_unsettled(value):
+        return isinstance(hint_of(value), wanted)  # type: ignore[arg-type]
+    if isinstance(value, TensorValue | ConstValue) and value.real is not None:
+        return isinstance(value.real, wanted)
+    if isinstance(
+        value, TensorValue
+    ):  # torch.FloatTensor and its like ask for dtype, device and layout
+        return isinstance(torch.empty(0, dtype=value.fake.dtype, device=value.fake.device), wanted)
+    if isinstance(wanted, type) and type(wanted) is type:
+        return issubclass(value.type(), wanted)
+    if isinstance(value.real, object) and value.real is not None:
+        return isinstance(value.real, wanted)
+    if not isinstance(wanted, type):
+        return any(_is_instance(t, value, cls or type(None)) for cls in wanted.__args__)
+    return issubclass(value.type(), wanted)
+
+
+def says_its_class(cls: type) -> bool:
+    """Whether code of the program answers what an instance's `__class__` is."""
+    own = class_attribute(cls, "__class__"), class_attribute(cls, "__getattribute__")
+    return own[0] is not object.__dict__["__class__"] or isinstance(own[1], FunctionType)

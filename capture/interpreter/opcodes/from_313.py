@@ -1,0 +1,70 @@
+"""Opcodes that CPython 3.13 brought: two locals at once, truth as an instruction, keyword calls with the names on the stack, pieces of f-strings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frameloom.capture.interpreter.opcodes.calls import call_with, set_function_part
+from frameloom.capture.interpreter.opcodes.load_store import load_local, store_local
+from frameloom.capture.interpreter.opcodes.registry import handles
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue, boolean
+
+if TYPE_CHECKING:
+    from frameloom.capture.bytecode.instruction import Instr
+    from frameloom.capture.interpreter.frame import Frame
+
+
+@handles("LOAD_FAST_LOAD_FAST")
+def load_fast_load_fast(frame: Frame, ins: Instr) -> None:
+    for name in ins.arg:
+        load_local(frame, name)
+
+
+@handles("STORE_FAST_LOAD_FAST")
+def store_fast_load_fast(frame: Frame, ins: Instr) -> None:
+    store_local(frame, ins.arg[0])
+    load_local(frame, ins.arg[1])
+
+
+@handles("STORE_FAST_STORE_FAST")
+def store_fast_store_fast(frame: Frame, ins: Instr) -> None:
+    for name in ins.arg:
+        store_local(frame, name)
+
+
+@handles("TO_BOOL")
+def to_bool(frame: Frame, ins: Instr) -> None:
+    frame.push(boolean(frame.pop().truth(frame.t)))
+
+
+@handles("CALL_KW")
+def call_kw(frame: Frame, ins: Instr) -> None:
+    call_with(frame, ins.arg, frame.pop().constant())
+
+
+@handles("SET_FUNCTION_ATTRIBUTE")
+def set_function_attribute(frame: Frame, ins: Instr) -> None:
+    function, part = frame.pop_raw(), frame.pop_raw()
+    set_function_part(frame, function, ins.arg, part)
+    frame.push(function)
+
+
+@handles("CONVERT_VALUE")
+def convert_value(frame: Frame, ins: Instr) -> None:
+    frame.push(frame.t.call_builtin((None, str, repr, ascii)[ins.arg], [frame.pop()], {}))
+
+
+@handles("FORMAT_SIMPLE")
+def format_simple(frame: Frame, ins: Instr) -> None:
+    frame.push(_formatted(frame, frame.pop(), ConstValue("")))
+
+
+@handles("FORMAT_WITH_SPEC")
+def format_with_spec(frame: Frame, ins: Instr) -> None:
+    spec, value = frame.pop(), frame.pop()
+    frame.push(_formatted(frame, value, spec))
+
+
+def _formatted(frame: Frame, value: Value, spec: Value) -> Value:
+    return frame.t.call_builtin(format, [value, spec], {})

@@ -1,0 +1,186 @@
+"""Jumps, loops, returns, and yielding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frameloom.capture.bytecode.opcodes import END_FOR_LENGTH
+from frameloom.capture.interpreter.opcodes.registry import handles
+from frameloom.capture.speculation.assume import assume, side_that_does_not_raise
+from frameloom.capture.symbolic.branch_relevance import taken_for
+from frameloom.capture.symbolic.short_circuits import decided_later
+from frameloom.capture.values.base import Avoid, Value
+from frameloom.capture.values.const import ConstValue, is_none
+from frameloom.capture.values.containers.iterator import IteratorValue
+from frameloom.capture.values.numbers.number import NumberValue
+from frameloom.capture.values.numbers.size_truth import SizeTruth
+from frameloom.capture.values.object import UserIterator
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.bytecode.instruction import Instr
+    from frameloom.capture.interpreter.frame import Frame
+
+
+@handles("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+def jump(frame: Frame, ins: Instr) -> Instr | None:
+    return ins.target
+
+
+@handles("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
+def jump_if_true(frame: Frame, ins: Instr) -> Instr | None:
+    return ins.target if holds(frame, ins, True) else None
+
+
+def holds(frame: Frame, ins: Instr, jumps_if: bool) -> bool:
+    """The truth of what is on the stack.  Where a tensor decides whether the program raises, it is taken not to."""
+    condition = frame.pop()
+    if isinstance(condition, TensorValue):
+        known = condition.known_truth(frame.t)
+        if known is not None:
+            return known
+    if isinstance(condition, TensorValue | NumberValue):
+        jump = side_that_does_not_raise(frame.instrs, ins)
+        if jump is not None:
+            expected = jump is jumps_if
+            otherwise: Exception = Break("data_dependent_branch", "bool(tensor)")
+            if isinstance(condition, NumberValue):
+                condition, otherwise = condition.tensor, Avoid(condition.site)
+            assume(frame.t, condition, expected, otherwise)
+            return expected
+    if isinstance(condition, SizeTruth) and not condition.settled:
+        decided = decided_later(frame, ins)
+        if not isinstance(decided, bool):
+            decided = taken_for(frame, ins, jumps_if, condition.likely())
+        if decided is not None:
+            return decided
+    return condition.truth(frame.t)
+
+
+@handles("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
+def jump_if_false(frame: Frame, ins: Instr) -> Instr | None:
+    return None if holds(frame, ins, False) else ins.target
+
+
+@handles("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+def jump_if_none(frame: Frame, ins: Instr) -> Instr | None:
+    return ins.target if is_none(frame.pop()) else None
+
+
+@handles("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+def jump_if_not_none(frame: Frame, ins: Instr) -> Instr | None:
+    return None if is_none(frame.pop()) else ins.target
+
+
+@handles("JUMP_IF_TRUE_OR_POP")
+def jump_if_true_or_pop(frame: Frame, ins: Instr) -> Instr | None:
+    if frame.t.look(frame.stack[-1]).truth(frame.t):
+        return ins.target
+    frame.pop_raw()
+    return None
+
+
+@handles("JUMP_IF_FALSE_OR_POP")
+def jump_if_false_or_pop(frame: Frame, ins: Instr) -> Instr | None:
+    if not frame.t.look(frame.stack[-1]).truth(frame.t):
+        return ins.target
+    frame.pop_raw()
+    return None
+
+
+@handles("GET_ITER", "GET_YIELD_FROM_ITER")
+def get_iter(frame: Frame, ins: Instr) -> None:
+    frame.push(frame.pop().iterate(frame.t))
+
+
+@handles("FOR_ITER")
+def for_iter(frame: Frame, ins: Instr) -> Instr | None:
+    iterator = frame.t.look(frame.stack[-1])
+    if not isinstance(iterator, IteratorValue | UserIterator):
+        raise Break("opaque_iterable", f"for over {iterator.describe()}")
+    item = iterator.step(frame.t)
+    if item is not None:
+        frame.push(item)
+        return None
+    frame.pop_raw()
+    target = ins.target
+    assert target is not None
+    return frame.instrs[target.index + END_FOR_LENGTH] if target.op == "END_FOR" else target
+
+
+@handles("END_FOR")
+def end_for(frame: Frame, ins: Instr) -> None:
+    """Only reached where a loop is left by other ways: FOR_ITER goes past it."""
+    for _ in range(2 // END_FOR_LENGTH):
+        frame.pop_raw()
+
+
+@handles("RETURN_VALUE")
+def return_value(frame: Frame, ins: Instr) -> None:
+    frame.result = frame.pop_raw()
+
+
+@handles("RETURN_CONST")
+def return_const(frame: Frame, ins: Instr) -> None:
+    frame.result = frame.t.from_python(ins.arg)
+
+
+@handles("RETURN_GENERATOR")
+def return_generator(frame: Frame, ins: Instr) -> None:
+    """The generator object is made by the caller; its frame goes on with the value that the first `send` gives it."""
+    frame.push(ConstValue(None))
+
+
+@handles("YIELD_VALUE")
+def yield_value(frame: Frame, ins: Instr) -> None:
+    frame.result = frame.pop_raw()
+    frame.suspended = True
+
+
+@handles("SEND")
+def send(frame: Frame, ins: Instr) -> Instr | None:
+    """`yield from`: the inner iterator's items are passed on; at its end the jump is taken with its result on top."""
+    from frameloom.capture.interpreter.generator import GeneratorValue
+    from frameloom.capture.values.base import Raised
+
+    sent = frame.pop()
+    inner = frame.t.look(frame.stack[-1])
+    if isinstance(inner, GeneratorValue):
+        try:
+            frame.push(inner.send(frame.t, sent))
+            return None
+        except Raised as raised:
+            if not raised.value.is_instance(StopIteration):  # type: ignore[attr-defined]
+                raise
+            return _sent(frame, ins, raised.value.getattr(frame.t, "value"))
+    if not isinstance(inner, IteratorValue) or not is_none(sent):
+        raise Break("opaque_iterable", f"yield from {inner.describe()}")
+    item = inner.step(frame.t)
+    if item is not None:
+        frame.push(item)
+        return None
+    return _sent(frame, ins, ConstValue(None))
+
+
+def finish_send(frame: Frame, ins: Instr, result: Value) -> Instr:
+    """`yield from` ends with the result of the inner generator, which lies on the stack alone."""
+    target = _sent(frame, ins, result)
+    assert target is not None
+    return target
+
+
+def _sent(frame: Frame, ins: Instr, result: Value) -> Instr | None:
+    from frameloom.capture.bytecode.opcodes import PY312
+
+    if not PY312:
+        frame.pop_raw()  # 3.12 keeps the iterator for END_SEND
+    frame.push(result)
+    return ins.target
+
+
+@handles("END_SEND")
+def end_send(frame: Frame, ins: Instr) -> None:
+    result = frame.pop_raw()
+    frame.pop_raw()
+    frame.push(result)

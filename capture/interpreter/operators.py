@@ -1,0 +1,341 @@
+"""Unary and binary operators, comparisons, in-place operators: who is asked, in CPython's order.
+
+In: the function of the `operator` module and the operands as values.  Out: the result; or `Break`.  Special methods written in Python are interpreted; what
+the classes written in C do is in `container_operators.py`, `values/number.py` and, for tensors, `torch_calls.py`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import deque
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.bytecode.opcodes import (
+    COMPARISONS,
+    IN_PLACE,
+    OPERATORS,
+    PY312,
+    SPECIAL_METHODS,
+)
+from frameloom.capture.guards.class_lookup import (
+    MISSING,
+    asks_program,
+    class_attribute,
+    is_programs,
+    is_subtype,
+    name_in_texts,
+)
+from frameloom.capture.interpreter.container_operators import container_operator
+from frameloom.capture.speculation.assume import is_asserted
+from frameloom.capture.symbolic.numbers_given import with_number
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import LITERALS, ConstValue, boolean
+from frameloom.capture.values.containers.container import SequenceValue, SliceValue
+from frameloom.capture.values.containers.deque import DequeValue
+from frameloom.capture.values.containers.dictionary import DictValue, ViewValue
+from frameloom.capture.values.containers.sets import SetValue
+from frameloom.capture.values.draw import compared
+from frameloom.capture.values.function import BoundMethodValue, BuiltinValue, FunctionValue
+from frameloom.capture.values.numbers import number
+from frameloom.capture.values.numbers.number import NumberValue, combine
+from frameloom.capture.values.numbers.symbolic import is_unsettled, taken_out
+from frameloom.capture.values.numpy_values import is_of_numpy
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.opaque import OpaqueValue
+from frameloom.capture.values.static import ClassValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.capture.values.token import TokenValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+EQUALITY = (operator.eq, operator.ne)
+REMAINDER = (operator.mod, operator.imod)
+
+
+def unary(t: Tracer, fn: Callable[[Any], Any], name: str, value: Value) -> Value:
+    value = t.look(value)
+    if isinstance(value, TensorValue):
+        return t.torch_call(fn, [value], {})
+    if isinstance(value, NumberValue):
+        return number.unary(t, fn, value)
+    if isinstance(value, ObjectValue):
+        result = value.call_special(t, name)
+        if result is not None:
+            return result
+    elif _speaks(value, fn, name):
+        found = class_attribute(value.type(), name)
+        return t.call(t.class_function(value.type(), name, found), [value], {})
+    if PY312 and fn is operator.invert and value.type() is bool:
+        raise Break("warning", "~ of a bool")
+    return t.evaluate(fn, [value], {})
+
+
+def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
+    """A binary operator, a comparison, or an in-place operator."""
+    left, right = t.look(left), t.look(right)
+    # Numbers come most often: nothing else is asked of them.
+    literal = type(left) is ConstValue is type(right) and type(left.real) in LITERALS
+    if literal and type(right.real) in LITERALS:  # type: ignore[attr-defined]
+        return t.evaluate(fn, [left, right], {})
+    if _speaks(left, fn) or _speaks(right, fn):
+        result = _special_binary(t, fn, left, right)
+        if result is not None:
+            return result
+        if fn not in EQUALITY:
+            raise Break("opaque_object", f"{left.describe()} {SYMBOLS.get(fn)} {right.describe()}")
+        return boolean(_default_equal(t, left, right) is (fn is operator.eq))
+    if isinstance(left, ConstValue) and isinstance(right, ConstValue):
+        if not (is_unsettled(left) or is_unsettled(right)) or not is_asserted(t.frame):
+            return t.evaluate(fn, [left, right], {})
+        left, right = taken_out(left), taken_out(right)  # checked by the graph
+        if not isinstance(left, NumberValue) and not isinstance(right, NumberValue):
+            return t.evaluate(fn, [left, right], {})
+    if fn in REMAINDER and left.type() is str and not issubclass(right.type(), str):
+        from frameloom.capture.library.text import remainder
+
+        return remainder(t, left, right)
+    if isinstance(left, NumberValue) or isinstance(right, NumberValue):
+        if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+            return with_number(t, fn, [left, right], {})
+        return combine(t, fn, left, right)
+    if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
+        _check_torch_function(left, right)
+        result = _special_binary(t, fn, left, right)
+        if result is not None:
+            return result
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        if fn in (operator.eq, operator.ne) and not _comparable_to_tensor(left, right):
+            return ConstValue(fn is operator.ne)
+        for name in SPECIAL_METHODS.get(fn, ()):
+            class_attribute(torch.Tensor, name)
+        return t.torch_call(fn, [left, right], {})
+    if isinstance(left, TokenValue) and isinstance(right, TokenValue) and fn in EQUALITY:
+        return boolean((left.key(t) == right.key(t)) is (fn is operator.eq))
+    has_been_asked = fn in COMPARISONS.values() and isinstance(left, ObjectValue)
+    known = None if has_been_asked else container_operator(t, fn, left, right)
+    if known is not None:
+        return known
+    if (answer := compared(fn, left, right)) is not None:
+        return boolean(answer)
+    if fn in (operator.eq, operator.ne):
+        equal = _default_equal(t, left, right)
+        return ConstValue(equal if fn is operator.eq else not equal)
+    if any(isinstance(v, ObjectValue) and v.payload is None for v in (left, right)):
+        if is_sequence_operator(fn, left, right):
+            t.raise_unworded(TypeError, unsupported(fn, left, right))
+        t.raise_(TypeError, unsupported(fn, left, right))
+    if fn in IN_PLACE and isinstance(left, SequenceValue | DictValue | SetValue | DequeValue):
+        t.raise_unworded(TypeError, unsupported(fn, left, right))
+    return t.evaluate(IN_PLACE[fn][1] if fn in IN_PLACE else fn, [left, right], {})
+
+
+def _check_torch_function(left: Value, right: Value) -> None:
+    """A tensor hands its operators over to an object that says what PyTorch's functions make of it, before the object's own methods are asked."""
+    for tensor, other in ((left, right), (right, left)):
+        if (
+            isinstance(tensor, TensorValue)
+            and class_attribute(other.type(), "__torch_function__") is not MISSING
+            and not isinstance(other, TensorValue)
+        ):
+            raise Break("opaque_object", f"an operator on {other.describe()}, which has __torch_function__")  # fmt: skip
+
+
+def _speaks(value: Value, fn: Callable[..., Any], name: str = "") -> bool:
+    """Whether code of the program says what an operator makes of a constant or a class; `name`: the method of one operand."""
+    if not isinstance(value, ConstValue | ClassValue) or value.type() in LITERALS:
+        return False
+    own, plain = IN_PLACE.get(fn, (name, fn))
+    also = "__eq__" if fn is operator.ne else ""
+    return asks_program(value.type(), filter(None, (own, also, *SPECIAL_METHODS.get(plain, ()))))
+
+
+def is_sequence_operator(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> bool:
+    """Whether a sequence has the last word, which are others for each class."""
+    return fn in SEQUENCE_OPERATORS and any(
+        class_attribute(v.type(), "__getitem__") is not MISSING and not isinstance(v, ObjectValue)
+        for v in (left, right)
+    )
+
+
+SEQUENCE_OPERATORS = (operator.add, operator.iadd, operator.mul, operator.imul)
+
+
+def unsupported(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> str:
+    symbol = SYMBOLS.get(fn, "?")
+    names = " and ".join(f"'{name_in_texts(v.type())}'" for v in (left, right))
+    if fn in COMPARISONS.values():
+        return f"'{symbol}' not supported between instances of {names}"
+    symbol = "** or pow()" if symbol == "**" else symbol
+    return f"unsupported operand type(s) for {symbol}: {names}"
+
+
+SYMBOLS = {fn: symbol for symbol, fn in {**OPERATORS, **COMPARISONS}.items()}
+
+
+VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+UNLIKE_TENSORS = (list, tuple, dict, deque, set, frozenset, slice, MethodType, *VIEWS)
+
+
+def _comparable_to_tensor(left: Value, right: Value) -> bool:
+    """Whether a tensor is compared with this by an op, and not as an object.  Of what is neither known nor an object of Python, PyTorch may make a number or
+    a tensor: NumPy's numbers and arrays, instances of subclasses of numbers and tensors."""
+    other = right if isinstance(left, TensorValue) else left
+    is_number = issubclass(other.type(), int | float | complex)
+    if isinstance(other, ConstValue | TensorValue):
+        return is_number or isinstance(other, TensorValue) or is_of_numpy(other.real)
+    was_asked = isinstance(other, ObjectValue) and other.special("__eq__") is not MISSING
+    is_plain = class_attribute(other.type(), "__eq__") is object.__eq__
+    if is_number or not (was_asked or is_plain or issubclass(other.type(), UNLIKE_TENSORS)):
+        raise Break("opaque_object", f"{left.describe()} == {right.describe()}")
+    return False
+
+
+def _default_equal(t: Tracer, left: Value, right: Value) -> bool:
+    """Equality of objects that compare by identity."""
+    if left is right and not isinstance(left, ObjectValue | OpaqueValue):
+        return True
+    for value in (left, right):
+        if isinstance(value, ConstValue | ClassValue | FunctionValue | BuiltinValue):
+            continue
+        if isinstance(value, ObjectValue) and value.special("__eq__") is not MISSING:
+            continue  # it was asked and did not know
+        if class_attribute(value.type(), "__eq__") is not object.__eq__:
+            if (
+                isinstance(
+                    value,
+                    SequenceValue
+                    | DictValue
+                    | SetValue
+                    | ViewValue
+                    | SliceValue
+                    | BoundMethodValue,
+                )
+                and left.type() is not right.type()
+            ):
+                continue
+            raise Break("opaque_object", f"{left.describe()} == {right.describe()}")
+    return t.identical(left, right)
+
+
+def _special_binary(
+    t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value
+) -> Value | None:
+    """The special methods of user classes, in CPython's order; None if none applies."""
+    if fn in IN_PLACE:
+        name, plain = IN_PLACE[fn]
+        if (result := _ask(t, name, left, right)) is not None:
+            return result
+        kind = _native_kind(left)
+        is_inherited = isinstance(left, ObjectValue) and not is_overridden(left, name)
+        if (fn is operator.ior and kind is dict) or (
+            is_inherited and kind in (list, deque) and fn is operator.iadd
+        ):
+            return container_operator(t, fn, left, right)  # is asked before what is on its right
+        result = _special_binary(t, plain, left, right)
+        if (
+            result is None
+            and fn is operator.imul
+            and isinstance(left, ObjectValue)
+            and kind is None
+        ):
+            t.raise_(
+                TypeError, unsupported(fn, left, right)
+            )  # a sequence on its right is not asked
+        return result
+    if fn not in SPECIAL_METHODS:
+        return None
+    forward, reflected = SPECIAL_METHODS[fn]
+    order = [(left, forward, right), (right, reflected, left)]
+    if left.type() is right.type():
+        if fn not in COMPARISONS.values():
+            del order[1]
+    elif is_subtype(right.type(), left.type()):
+        overridden = class_attribute(right.type(), reflected) is not class_attribute(
+            left.type(), reflected
+        )
+        if overridden or fn in COMPARISONS.values():
+            order.reverse()
+    for own, name, other in order:
+        if (result := _ask(t, name, own, other)) is not None:
+            return result
+        if _answers_natively(fn, name, own, other):
+            result = container_operator(t, fn, left, right)
+            return (
+                t.raise_unworded(TypeError, unsupported(fn, left, right))
+                if result is None
+                else result
+            )
+    if fn in SEQUENCE_OPERATORS and any(
+        _native_kind(v) and _has_slot(fn, v) for v in (left, right)
+    ):
+        t.raise_unworded(TypeError, unsupported(fn, left, right))
+    return None
+
+
+def _answers_natively(fn: Callable[[Any, Any], Any], name: str, own: Value, other: Value) -> bool:
+    """Whether a container's own operator, written in C, has its turn at this operand.  Those of sequences are asked behind all others, except in
+    a class with a special method of its own for the operator or its reflection: there the inherited one is asked as if it was one, too."""
+    kind = _native_kind(own)
+    if kind is None or is_overridden(own, name) or class_attribute(own.type(), name) is MISSING:
+        return False
+    if fn in SEQUENCE_OPERATORS and kind is not dict:
+        return _has_slot(fn, own)
+    return kind is _native_kind(other)
+
+
+def _has_slot(fn: Callable[[Any, Any], Any], value: Value) -> bool:
+    return any(is_overridden(value, name) for name in SPECIAL_METHODS[fn])
+
+
+def _ask(t: Tracer, name: str, own: Value, other: Value) -> Value | None:
+    """What a special method of an operand that is written in Python answers; None for NotImplemented, and if it has none."""
+    if isinstance(own, TensorValue):
+        return None
+    cls = own.type()
+    found = class_attribute(cls, name)
+    if name == "__ne__" and found is object.__ne__:  # asks no other operand than its own
+        equal = _ask(t, "__eq__", own, other)
+        return None if equal is None else boolean(not equal.truth(t))
+    if isinstance(own, ObjectValue):
+        result = own.call_special(t, name, other)
+    elif isinstance(found, FunctionType):
+        result = t.look(t.call(t.class_function(cls, name, found), [own, other], {}))
+    elif is_programs(found) or (
+        isinstance(own, OpaqueValue) and found is not MISSING and found not in OF_OBJECT
+    ):
+        raise Break("opaque_object", f"{own.describe()}.{name}(...)")
+    else:
+        return None
+    return None if result is None or is_not_implemented(result) else result
+
+
+OF_OBJECT = (
+    object.__eq__,
+    object.__ne__,
+    object.__lt__,
+    object.__le__,
+    object.__gt__,
+    object.__ge__,
+)
+
+
+def _native_kind(value: Value) -> type | None:
+    """The class written in C whose own operator takes instances of its subclasses, too."""
+    return next((cls for cls in (list, tuple, dict, deque) if is_subtype(value.type(), cls)), None)
+
+
+def is_overridden(value: Value, name: str) -> bool:
+    return isinstance(class_attribute(value.type(), name), FunctionType)
+
+
+def is_not_implemented(value: Value) -> bool:
+    return isinstance(value, ConstValue) and value.real is NotImplemented
+
+
+FUNCTIONS = frozenset(SPECIAL_METHODS) | frozenset(IN_PLACE) | {operator.getitem}

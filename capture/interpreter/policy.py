@@ -1,0 +1,331 @@
+"""Which functions are interpreted, which are recorded as they are, which are simply evaluated, and which break.
+
+In: a function of the program.  Out: one of the words of `Verdict`.  Functions with a meaning of their own are in `builtins.py`; they are
+asked first.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import os
+import re
+import sys
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+
+from frameloom.capture.bytecode.instruction import Instr, decode, per_code
+from frameloom.capture.values.const import NUMPY_FUNCTIONS, NUMPY_REDUCTIONS, NUMPY_SCALARS
+
+Verdict = Literal["inline", "record", "evaluate", "state", "break"]
+
+# Parts of the standard library whose Python code is interpreted; any other breaks.
+INTERPRETED_STDLIB = frozenset(
+    [
+        "collections",
+        "functools",
+        "contextlib",
+        "dataclasses",
+        "typing",
+        "operator",
+        "abc",
+        "_collections_abc",
+        "types",
+        "itertools",
+        "numbers",
+        "_weakrefset",
+        "bisect",
+        "heapq",
+        "enum",
+        "copy",
+        "string",
+        "os",
+        "statistics",
+        "fractions",
+        "__future__",
+        "builtins",
+        "__main__",
+    ]
+)
+INTERPRETED_LOGGING = frozenset(
+    {f"Logger.{name}" for name in ("debug", "info", "warning", "warn", "error", "critical", "log", "getEffectiveLevel")}
+    | {"Manager.disable", "LoggerAdapter.isEnabledFor"}
+)  # fmt: skip
+INTERPRETED_OS = frozenset(
+    {
+        "getenv",
+        "_Environ.__getitem__",
+        "_createenviron.<locals>.encode",
+        "_createenviron.<locals>.decode",
+    }
+)
+RECORDED_TORCH = (
+    "torch.nn.functional", "torch.functional", "torch._tensor", "torch._jit_internal", "torch.nn.init", "torch._lowrank",
+    "torch._linalg_utils", "torch.special", "torch.fft", "torch.linalg", "torch._VF", "torch.nn._reduction", "torch.signal",
+    "torch._prims_common", "torch._refs", "torch._decomp", "torch.masked",
+)  # fmt: skip
+INTERPRETED_TOP_LEVEL = frozenset({
+    "is_tensor", "is_storage", "_assert", "_check", "_check_with", "_check_index", "_check_value", "_check_type", "_check_not_implemented",
+    "_check_tensor_all", "sym_not", "sym_float", "sym_int", "sym_max", "sym_min", "sym_sum", "sym_ite", "typename", "set_default_dtype",
+})  # fmt: skip
+INTERPRETED_TORCH = (
+    "torch.nn.modules", "torch.nn.utils", "torch.__future__", "torch.nn.parameter", "torch.utils._pytree", "torch.nn.attention",
+    "torch.ao.nn", "torch._library.custom_ops", "torch.utils._contextlib", "torch.utils.hooks", "torch.utils._foreach_utils", "torch.autograd.grad_mode", "torch.amp.autocast_mode", "torch.optim", "torch.distributions",
+)  # fmt: skip
+
+
+FRAME_BUILTINS = frozenset({"locals", "eval", "exec", "vars", "dir"})
+ONLY_BARE = frozenset({"vars", "dir", "super"})  # that look at the frame only without an argument
+FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe"})
+
+
+def is_called_bare(instrs: list[Instr], at: int) -> bool:
+    """Whether what was just loaded is called without arguments, or goes where that cannot be told."""
+    at += 1
+    while instrs[at].op in ("PRECALL", "CACHE"):
+        at += 1
+    if instrs[at].op == "CALL":
+        return instrs[at].arg == 0
+    return instrs[at].op.startswith(("STORE_", "POP_", "RETURN_"))
+
+
+@per_code
+def may_look_at_its_frame(code: CodeType) -> str | None:
+    """A name by which the code may reach its own frame, which is not laid out in new code as it was."""
+    if "super" in code.co_names and not code.co_argcount:
+        return "super"
+    if "__class__" in code.co_freevars and code.co_argcount:  # super() reads the first argument
+        for instr in decode(code):
+            if instr.op.startswith("DELETE_") and instr.arg in ("__class__", code.co_varnames[0]):
+                return "super"
+    builtins = FRAME_BUILTINS if "__class__" in code.co_freevars else FRAME_BUILTINS | {"super"}
+    if not (builtins | FRAME_ATTRIBUTES).intersection(code.co_names):
+        return None
+    instrs = decode(code)
+    for instr in instrs:
+        if instr.arg in ONLY_BARE and not is_called_bare(instrs, instr.index):
+            continue
+        wanted = builtins if instr.op == "LOAD_GLOBAL" else FRAME_ATTRIBUTES
+        if instr.op in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD") and instr.arg in wanted:
+            return str(instr.arg)
+    return None
+
+
+# Of recorded modules, but they call functions of the program or look at data.
+INTERPRETED_FUNCTIONS = frozenset(
+    getattr(F, name)
+    for name in ("gaussian_nll_loss", "triplet_margin_with_distance_loss", "linear_cross_entropy")
+    if hasattr(F, name)  # the last is from PyTorch 2.13 on
+) | {torch.func.functional_call, torch.overrides.is_tensor_like}
+
+
+def function_verdict(function: FunctionType) -> Verdict:
+    """What to do with a call of a Python function."""
+    module = function.__module__ or ""
+    root = module.partition(".")[0]
+    if root == "torch":
+        return _torch_verdict(function, module)
+    if module == "frameloom.capture.library.interpreted":
+        return "inline"
+    if root in ("frameloom", "numpy", "scipy", "pandas"):
+        return "inline" if module.startswith("frameloom.capture.library.") else "break"
+    if root == "inspect" and function.__qualname__.startswith("BoundArguments."):
+        return "inline"
+    if function in PURE_LIBRARY:
+        return "evaluate"
+    if root == "logging":
+        return "inline" if function.__qualname__ in INTERPRETED_LOGGING else "break"
+    if root == "os":
+        return "inline" if function.__qualname__ in INTERPRETED_OS else "break"
+    if root in sys.stdlib_module_names and root not in INTERPRETED_STDLIB:
+        return "break"
+    return "inline"
+
+
+def is_other_compilers(function: FunctionType) -> bool:
+    """Whether the function stands for one that PyTorch's own compiler was asked to compile, or to leave alone: that is left to it, with
+    all that is called there."""
+    return "_torchdynamo_orig_callable" in function.__dict__ and is_torchs(function.__globals__)
+
+
+def is_torchs_own(function: object) -> bool:
+    """Whether PyTorch has the function itself: what its compiler leaves alone there says nothing of the program (parts of its optimizers, once
+    that compiler is imported).  Around functions without a source file stands one of that compiler."""
+    while isinstance(function, FunctionType) and "__wrapped__" in function.__dict__:
+        function = function.__wrapped__
+    return isinstance(function, FunctionType) and is_torchs(function.__globals__)
+
+
+def is_torchs(scope: object) -> bool:
+    """Whether these are the globals of one of PyTorch's modules."""
+    return isinstance(scope, dict) and str(scope.get("__name__")).partition(".")[0] == "torch"
+
+
+ONNX_QUESTIONS = ("is_in_onnx_export", "in_onnx_export")
+# Functions of text, which the standard library has in Python.
+PURE_LIBRARY = frozenset(
+    [getattr(os.path, name) for name in ("join", "basename", "dirname", "split", "splitext", "normpath", "isabs", "commonpath")]
+    + [re.match, re.search, re.fullmatch, re.sub, re.subn, re.split, re.findall, re.escape, re.compile, json.loads, json.dumps]
+)  # fmt: skip
+
+
+def _is_in(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == p or module.startswith(p + ".") for p in packages)
+
+
+def _torch_verdict(function: FunctionType, module: str) -> Verdict:
+    if _is_in(module, INTERPRETED_TORCH) or function in INTERPRETED_FUNCTIONS:
+        return "inline"
+    if function in PURE_TORCH:
+        return "evaluate"
+    if function in STATE_TOLD_BY:
+        return "state"
+    if _is_in(module, RECORDED_TORCH):
+        return "record"
+    if (
+        module.startswith("torch.backends")
+        or function.__name__ in ONNX_QUESTIONS
+        or (module == "torch" and function.__name__.startswith(("is_", "are_", "get_")))
+    ):
+        return "inline"  # questions about settings, in Python around C
+    if module == "torch.jit" or (module == "torch" and function.__name__ in INTERPRETED_TOP_LEVEL):
+        return "inline"
+    return "break"
+
+
+OPS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def is_recorded(fn: Any) -> bool:
+    """Whether a callable written in C is one of PyTorch's tensor functions."""
+    if isinstance(fn, OPS):
+        return True
+    module, owner = getattr(fn, "__module__", None), getattr(fn, "__self__", None)
+    if module == "torch" and owner is None:
+        return fn not in NOT_RECORDED and fn not in PURE_TORCH
+    if isinstance(owner, ModuleType):
+        return owner.__name__ in (
+            "torch._C._nn",
+            "torch._C._special",
+            "torch._C._fft",
+            "torch._C._linalg",
+            "torch._C._sparse",
+        )
+    return getattr(fn, "__objclass__", None) is torch._C.TensorBase
+
+
+def is_pure(fn: Any) -> bool:
+    """Whether a C callable is a function of its arguments alone, safe to call on constants at capture time."""
+    if isinstance(fn, NUMPY_FUNCTIONS) and fn not in NUMPY_REDUCTIONS:
+        return type(fn) is NUMPY_FUNCTIONS[0]
+    try:
+        if fn in NUMPY_REDUCTIONS or fn in PURE or fn in PURE_TORCH:
+            return True
+    except TypeError:
+        return False
+    if isinstance(fn, type) and issubclass(fn, NUMPY_SCALARS):
+        return True
+    owner = getattr(fn, "__objclass__", None) or getattr(fn, "__self__", None)
+    if isinstance(owner, type):
+        if owner.__module__ == "numpy":
+            return fn.__name__ in NUMPY_METHODS
+        return owner in PURE_TYPES
+    return isinstance(owner, PURE_INSTANCES) and not isinstance(owner, ModuleType)
+
+
+def reads_state(fn: Any) -> bool:
+    """Whether a C callable does nothing but tell a setting of PyTorch, which may be another one at the next call."""
+    if not isinstance(fn, BuiltinFunctionType) or getattr(fn.__self__, "__name__", "") not in (
+        "torch._C",
+        "torch",
+        "torch._C._VariableFunctions",
+    ):
+        return fn in SETTINGS
+    return fn.__name__.startswith(SETTING_NAMES) or fn in SETTINGS
+
+
+SETTING_NAMES = ("_get_cudnn", "_get_cublas", "_get_mkldnn", "_get_onednn", "_get_flash", "_get_mem_efficient", "_get_math", "_get_sdp",
+                 "_get_float32", "_get_warn", "_get_deterministic", "_get_nnpack", "_get_qengine", "_get_fp32", "_get_mha", "_get_overrideable",
+                 "_get_default_mobile", "_get_cudnn", "_get_privateuse1", "_is_mkldnn", "_is_any_autocast", "_is_flash", "_is_fwd_grad", "_is_multithreading")  # fmt: skip
+SETTINGS = frozenset(
+    {torch.get_autocast_dtype, torch.is_autocast_cache_enabled, torch.is_anomaly_enabled, torch.get_num_threads, torch.is_anomaly_check_nan_enabled}
+)  # fmt: skip
+
+
+def _callables(module: ModuleType) -> set[Any]:
+    return {
+        v
+        for v in vars(module).values()
+        if callable(v) and getattr(v, "__module__", None) == module.__name__
+    }
+
+
+PURE_TYPES = frozenset({
+    str, bytes, int, float, bool, complex, tuple, range, frozenset, slice, type(None), object, torch.dtype, torch.device,
+    CodeType, torch.finfo, torch.iinfo, re.Pattern, re.Match,
+})  # fmt: skip
+NUMPY_METHODS = frozenset(
+    {"item", "tolist", "is_integer", "round", "conjugate", "as_integer_ratio", "astype"}
+)
+PURE_INSTANCES = (str, bytes, int, float, complex, tuple, range, frozenset)
+PURE = frozenset(
+    {v for v in vars(math).values() if callable(v)}
+    | {v for name, v in vars(operator).items() if callable(v) and not name.startswith(("_", "i", "set", "del", "attr", "item", "method", "call"))}
+    | {operator.index, operator.inv, operator.invert, operator.is_, operator.is_not, operator.indexOf}
+    | {str.maketrans, bytes.maketrans, type(None), type(Ellipsis)}
+    | {abs, round, divmod, pow, chr, ord, hex, oct, bin, format, repr, ascii, hash, int, float, bool, str, complex, bytes, range, slice}
+)  # fmt: skip
+PURE_TORCH = frozenset(
+    fn
+    for fn in (
+        torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype, torch.is_autocast_enabled,
+        torch.is_autocast_cpu_enabled, torch._C._get_tracing_state,
+        torch.jit.is_scripting, torch.jit.is_tracing, torch.cuda.is_available, torch.finfo, torch.iinfo, torch.device,
+        torch.broadcast_shapes, torch.promote_types, torch.can_cast, torch.are_deterministic_algorithms_enabled,
+        torch.get_default_device, torch._C._is_torch_function_enabled, torch._C._is_torch_function_mode_enabled, torch.compiler.is_exporting,
+        torch.Size, torch.cuda.device_count,
+        torch._C._jit_get_profiling_executor if hasattr(torch._C, "_jit_get_profiling_executor") else None,
+    )
+    if fn is not None
+)  # fmt: skip
+# Functions that tell a state, and the C functions beneath them, which guards can ask without running Python.
+STATE_TOLD_BY = {
+    function: told_by
+    for function, told_by in (
+        (torch.cuda.is_current_stream_capturing, getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)),
+        (torch.cuda.current_device, getattr(torch._C, "_cuda_getDevice", None)),
+    )
+    if isinstance(told_by, BuiltinFunctionType)
+}  # fmt: skip
+NOT_RECORDED = frozenset({torch.from_numpy, torch.frombuffer, torch.from_file})
+
+
+# Functions of PyTorch written in C that take a number as one: what they do does not depend on which it is.
+NUMERIC = frozenset([
+    "add", "sub", "subtract", "rsub", "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "remainder", "fmod", "pow",
+    "float_power", "clamp", "clip", "clamp_min", "clamp_max", "maximum", "minimum", "where", "lerp", "addcmul", "addcdiv", "eq", "ne", "lt",
+    "le", "gt", "ge", "fill", "masked_fill", "full_like", "scalar_tensor", "copysign", "atan2", "xlogy", "heaviside",
+    "truediv", "floordiv", "mod", "radd", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rdiv", "iadd", "isub", "imul", "itruediv",
+    "ifloordiv", "imod", "ipow", "idiv", "addmm", "baddbmm", "addmv", "leaky_relu", "elu", "threshold", "hardshrink", "softshrink",
+    "softplus",
+])  # fmt: skip
+# Their floats are such; ints may be sizes or places.
+NUMERIC_FLOATS = frozenset(["full", "new_full", "setitem"])
+
+
+THIN = ("torch._tensor", "torch.nn.functional")  # whose functions with these names hand numbers on
+
+
+def may_be_given_numbers(fn: Any, cls: type) -> bool:
+    """Whether a recorded function may be called with torch.SymInt and SymFloat for numbers of that type that vary."""
+    name = str(getattr(fn, "__name__", ""))
+    if isinstance(fn, FunctionType) and fn.__module__ not in THIN:
+        return False
+    name = name.strip("_")
+    return (
+        name in NUMERIC or (cls is float and name in NUMERIC_FLOATS) or name.startswith("foreach_")
+    )

@@ -1,0 +1,159 @@
+"""Calls of torch functions in the program: recorded, with what the call has to be told of later."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+
+from frameloom.capture.autograd.hooked_tensors import check_not_hooked, note_site
+from frameloom.capture.autograd.leaves import check_given_leaves
+from frameloom.capture.graph_passes.attention_masks import with_causality
+from frameloom.capture.interpreter.exception_paths import is_caught
+from frameloom.capture.recording.dead_calls import site_of
+from frameloom.capture.speculation.assume import assumed, may_fail, note_fallible
+from frameloom.capture.speculation.hoisting import tensor_of
+from frameloom.capture.symbolic.number_inputs import has_symbols, without_symbols
+from frameloom.capture.symbolic.unbacked_sizes import found_at, refuses
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue, is_none
+from frameloom.capture.values.containers.container import ListValue, TupleValue
+from frameloom.capture.values.numbers.size import SymbolicSize
+from frameloom.capture.values.numbers.symbolic import is_unsettled
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+AS_TENSOR = (torch.tensor, torch.as_tensor)
+MOST = 32  # numbers of a list that become ops
+
+
+def torch_call(
+    t: Tracer, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Record a call of a torch function."""
+    if t.trying:
+        raise Break("too_large", "a question that computes with tensors")
+    known, facts = len(t.settled_numbers), t.recorder.facts
+    assumed = facts.mark()
+    try:
+        return _recorded(t, fn, args, kwargs)
+    except Break:
+        # Plain Python takes the call, whatever its numbers are.
+        while len(t.settled_numbers) > known:
+            t.settled_numbers.pop().unsettle()
+        facts.take_back(assumed)
+        raise
+
+
+def _recorded(
+    t: Tracer,
+    fn: Callable[..., Any],
+    args: list[Value],
+    kwargs: dict[str, Value],
+    settle: bool = False,
+) -> Value:
+    check_not_hooked(t)
+    assert t.frame is not None
+    t.recorder.site = site_of(t.frame.code, t.frame.at.index)
+    if t.session.is_avoided(*t.recorder.site):
+        raise Break("op_error", f"{getattr(fn, '__name__', fn)}(...)")
+    if is_caught(t.frame):
+        t.handled_sites.add(t.recorder.site)
+    if fn is F.scaled_dot_product_attention:
+        args, kwargs = with_causality(t, args, kwargs)
+    made = _number_as_tensor(t, args, kwargs) if fn in AS_TENSOR else None
+    if fn is torch.tensor and made is None:
+        made = tensor_of(t, args, kwargs)
+    if made is not None:
+        return made
+    plain_args = tuple(t.to_torch(a, fn) for a in args)
+    plain_kwargs = {name: t.to_torch(a, fn) for name, a in kwargs.items()}
+    if settle:
+        plain_args = tuple(map(without_symbols, plain_args))
+        plain_kwargs = {name: without_symbols(a) for name, a in plain_kwargs.items()}
+    t.count_torch_call()
+    mark = t.mark()
+    snapshot, n_late = t.recorder.snapshot(), len(t.recorder.late)
+    t.on_undo(functools.partial(t.recorder.restore, snapshot))
+    t.recorder.refuses_late = refuses(t)
+    try:
+        result = t.recorder.call(fn, plain_args, plain_kwargs, t.where())
+    except Break:
+        if settle or not has_symbols((*plain_args, *plain_kwargs.values())):
+            raise
+        # Perhaps it has to know the number: then once more with that.
+        t.take_back(mark)
+        return _recorded(t, fn, args, kwargs, settle=True)
+    finally:
+        t.recorder.refuses_late = False
+    note_site(t, result)
+    if not torch.is_grad_enabled():
+        check_given_leaves(t, result)
+    for tells in t.recorder.relies_on:
+        t.guards.returns(tells, (), tells())
+    if late := t.recorder.late[n_late:]:
+        found_at(t, late)
+    if t.recorder.assumes:
+        assumed(t, f"{getattr(fn, '__name__', fn)}(...)")
+    elif may_fail(snapshot[0]):
+        note_fallible(t, f"{getattr(fn, '__name__', fn)}(...)")
+    return t.from_python(result)
+
+
+def _number_as_tensor(t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`torch.tensor(number)` as an op, and of a list with such numbers as several."""
+    number = t.look(args[0]) if args else ConstValue(None)
+    if isinstance(number, ListValue | TupleValue) and len(args) == 1:
+        return _numbers_as_tensor(t, number, kwargs)
+    if len(args) > 1 or not is_unsettled(number) or not kwargs.keys() <= {"dtype", "device"}:
+        return None
+    default = torch.get_default_dtype() if number.type() is float else torch.int64
+    dtype = t.look(kwargs.get("dtype", ConstValue(None)))
+    if is_none(dtype):
+        dtype = ConstValue(default)
+    return torch_call(t, torch.scalar_tensor, [number], {**kwargs, "dtype": dtype})
+
+
+def _numbers_as_tensor(t: Tracer, rows: Value, kwargs: dict[str, Value]) -> Value | None:
+    leaves: list[Value] = []
+    shape = _shape_of(t, rows, leaves)
+    varies = len(leaves) <= MOST and any(map(is_unsettled, leaves))
+    if shape is None or not varies or not kwargs.keys() <= {"dtype", "device"}:
+        return None
+    has_floats = any(leaf.type() is float for leaf in leaves)
+    dtype = t.look(kwargs.get("dtype", ConstValue(None)))
+    if is_none(dtype):
+        dtype = ConstValue(torch.get_default_dtype() if has_floats else torch.int64)
+    wanted = dtype.constant()
+    if not wanted.is_floating_point and (has_floats or wanted is not torch.int64):
+        return None
+    if wanted.is_floating_point:  # as Python rounds a large int
+        leaves = [t.evaluate(float, [a], {}) if _may_be_large(a) else a for a in leaves]
+    options = {**kwargs, "dtype": dtype}
+    each = [torch_call(t, torch.scalar_tensor, [leaf], options) for leaf in leaves]
+    row = torch_call(t, torch.stack, [ListValue(each)], {})
+    if len(shape) == 1:
+        return row
+    return torch_call(t, torch.Tensor.reshape, [row, *map(ConstValue, shape)], {})
+
+
+def _may_be_large(leaf: Value) -> bool:
+    return leaf.type() is int and is_unsettled(leaf) and not isinstance(leaf, SymbolicSize)
+
+
+def _shape_of(t: Tracer, rows: Value, leaves: list[Value]) -> tuple[int, ...] | None:
+    """The sizes of nested lists of ints and floats, which go to `leaves`; None for anything else."""
+    if not isinstance(rows, ListValue | TupleValue):
+        leaves.append(rows)
+        is_number = isinstance(rows, ConstValue) and rows.type() in (int, float)
+        return () if is_number else None
+    if rows.type() not in (list, tuple, torch.Size) or not rows.items:
+        return None
+    shapes = {_shape_of(t, t.look(item), leaves) for item in rows.items}
+    (shape,) = shapes if len(shapes) == 1 else (None,)
+    return None if shape is None else (len(rows.items), *shape)

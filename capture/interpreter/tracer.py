@@ -1,0 +1,580 @@
+"""The state of one capture, and looking at the program's objects.
+
+A `Tracer` holds the recorder, the guards, the roots of all origins and a journal of changes, so that an instruction that cannot be captured is
+taken back whole.  `wrap` stands for an object without looking; `look` finds out what it is (`interpreter/wrap.py`) and notes the guards.
+How calls are carried out is in `calls.py` and `torch_calls.py`, how objects become values and back in `convert.py`, questions about two values in
+`interpreter/identity.py`; what the instructions do in `interpreter/opcodes/`.  (One class: everything here is the state of one capture, and is let go of as a whole.)
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from types import CellType, CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from frameloom.capture import _capture
+from frameloom.capture.guards.class_lookup import (
+    HEAP_TYPE,
+    MISSING,
+    class_attribute,
+    name_in_texts,
+    works_as,
+)
+from frameloom.capture.guards.guard_set import GuardSet
+from frameloom.capture.guards.source import Origin, Roots
+from frameloom.capture.interpreter import calls, convert, identity, torch_calls
+from frameloom.capture.interpreter.context_managers import Settings
+from frameloom.capture.interpreter.wrap import realize
+from frameloom.capture.recording.recorder import Recorder
+from frameloom.capture.symbolic.dynamic_policy import NoElements, Pattern
+from frameloom.capture.values.base import LazyValue, NotConstant, Raised, Value
+from frameloom.capture.values.const import ConstValue, boolean, is_constant
+from frameloom.capture.values.containers.container import (
+    SequenceValue,
+    TupleValue,
+    plain_inside,
+)
+from frameloom.capture.values.containers.dictionary import DictValue
+from frameloom.capture.values.containers.iterator import IteratorValue, SequenceIterator
+from frameloom.capture.values.exception import ExceptionValue
+from frameloom.capture.values.function import (
+    BoundMethodValue,
+    BuiltinValue,
+    CellValue,
+    FunctionValue,
+    PartialValue,
+)
+from frameloom.capture.values.module import ModuleValue
+from frameloom.capture.values.numbers.size import computed_size
+from frameloom.capture.values.numbers.size_truth import compared_sizes
+from frameloom.capture.values.numbers.symbolic import (
+    SymbolicNumber,
+    computed,
+    is_unsettled,
+    outcome,
+)
+from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, concerns_numpy
+from frameloom.capture.values.opaque import OpaqueValue
+from frameloom.capture.values.static import ClassValue, PyModuleValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break, Skip, Where
+
+if TYPE_CHECKING:
+    from frameloom.capture.autograd.backward_python import Later
+    from frameloom.capture.driver.session import Session
+    from frameloom.capture.interpreter.frame import Frame
+    from frameloom.capture.interpreter.generator import GeneratorValue
+
+MAX_STEPS = 500_000  # of one capture
+STEPS_PER_TENSOR = 100
+MAX_IDLE_STEPS = 50_000  # without any tensor operation: such code is faster run than followed
+MAX_TORCH_CALLS = 20_000
+MAX_TENSORS = 100_000
+MAX_DEPTH = 60
+
+
+class Tracer:
+    """One capture of one call."""
+
+    def __init__(self, function: FunctionType, session: Session) -> None:
+        self.session = session
+        self.recorder = Recorder()
+        self.roots = Roots(function)
+        self.guards = GuardSet(self.roots)
+        self.frame: Frame | None = None  # the innermost one
+        self.depth = 0
+        self.steps = 0
+        self.torch_calls = 0
+        self.step_limit = MAX_IDLE_STEPS
+        self.trying = 0  # whether what runs may be taken back (symbolic/branch_relevance.py)
+        self.settled_numbers: list[SymbolicNumber] = []  # in the order in which they were
+        # Where the graph counts on it that calls can start anew: where it assumes something, and where it may raise and something was changed before
+        # or the exception is caught.
+        self.rerun_sites: list[tuple[Any, int]] = []
+        self.fallible_sites: list[tuple[Any, int]] = []
+        # Of torch calls whose exceptions the program would handle: where no call can start anew, those that are refused have to be made by it.
+        self.handled_sites: set[tuple[Any, int]] = set()
+        self.told_compiling = False  # whether the program asked if it is being compiled
+        self.follows_iterators = False  # that existed
+        self.follows_numbers = False  # whether numbers that vary become inputs
+        self.follows_lengths = False  # whether new lengths of containers may be left to Python
+        self.follows_elements = False  # whether numbers in tensors of the CPU do
+        self.foresees = False  # whether choices of data may be taken as they are in this call
+        self.foreseen: list[Any] = []  # those that were (speculation/branch_speculation.py)
+        self.resumed = False  # the captured function is a resume function
+        self.settings = Settings(self.recorder.casts)
+        self.draws: list[Value] = []  # random numbers that Python draws, in order
+        self.arrays: list[
+            Any
+        ] = []  # calls that compute arrays before the graph (speculation/hoisting.py)
+        self.choices: dict[
+            Any, bool
+        ] = {}  # that random numbers of the graph decide (speculation/branch_prediction.py)
+        self.chance = 1.0  # that all of them are as they were taken
+        self.regions: list[bool] = []  # checkpointed ones around here: whether reentrant
+        self.entered: list[CodeType] = []  # of all frames, in order
+        self.later: list[Later] = []  # code that autograd runs in the backward pass
+        self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
+        self.has_token_keys = False  # whether an identity was looked up or kept somewhere
+        self.raised: list[Raised] = []  # all exceptions of the program
+        self.generators: list[GeneratorValue] = []  # all that were made
+        self.handling: list[Raised] = []  # exceptions of the program whose handlers are running
+        self._journal: list[tuple[Value, Any] | Callable[[], Any]] = []
+        self._wrapped: dict[int, LazyValue] = {}
+        # By id of the object, for objects whose identity matters.
+        self._known: dict[int, Value] = {}
+        self.tensors: dict[int, TensorValue] = {}  # by id of the fake
+        self._cells: dict[int, CellValue] = {}
+        self._globals: dict[int, DictValue] = {}
+        self._pins: dict[int, Any] = {}
+        self._patterns: dict[int, Pattern | None] = {}  # by id of an input
+        # The number of autograd's next node behind the last backward pass that was captured; 0 where none was.
+        self.went_back = 0
+        self.went_back_at: Any = None  # where that was called
+        self.gradients_set: set[int] = set()  # fakes that became the gradient of a tensor
+        self.leaves: dict[int, Any] = {}  # of autograd's, made here (leaves.py)
+        self.elements: dict[Any, SymbolicNumber] = {}  # nodes of one element, as numbers
+        # ... of one int, as positions, and where those come from
+        self.positions: dict[Any, tuple[Value, Any]] = {}
+
+    # --- objects of the program
+    def wrap(self, obj: Any, origin: Origin) -> Value:
+        """A value for the object at `origin`; nothing is guarded until it is looked at."""
+        found = self._wrapped.get(id(origin))
+        if found is None:
+            found = self._wrapped[id(origin)] = LazyValue(obj, origin)
+        return found
+
+    def look(self, value: Value) -> Value:
+        """The value behind a lazy one, with guards for what it is."""
+        if not isinstance(value, LazyValue):
+            return value
+        if value.found is None:
+            value.found = self._realize(value.real, value.origin)
+        return value.found
+
+    def _realize(self, obj: Any, origin: Origin) -> Value:
+        known = self._known.get(id(obj)) or self._globals.get(id(obj))
+        if known is not None:
+            if known.origin is not None and known.origin is not origin:
+                self.guards.add(origin, "same", known.origin)
+            return known
+        value = realize(self, obj, origin)
+        if value.origin is not None and not isinstance(
+            value, ConstValue | BuiltinValue | FunctionValue | ClassValue | PyModuleValue
+        ):
+            self._known[id(obj)] = value
+        return value
+
+    def known(self, obj: Any) -> Value | None:
+        """The value of an object that was looked at and whose identity matters."""
+        return self._known.get(id(obj))
+
+    def know(self, obj: Any, value: Value) -> Value:
+        """The value of an object, `value` if it was not looked at."""
+        return self._known.setdefault(id(obj), value)
+
+    def known_modules(self) -> list[ModuleValue]:
+        """The values of all existing modules of neural networks that were looked at."""
+        return [value for value in self._known.values() if isinstance(value, ModuleValue)]
+
+    def known_objects(self, cls: type) -> list[Value]:
+        """The values of all existing objects of that class that were looked at."""
+        return [value for value in self._known.values() if type(value.real) is cls]
+
+    def pinned(self, obj: Any) -> Value:
+        """A value for an object that has no path from the call's roots: the guards hold the object itself."""
+        return self.look(self.wrap(obj, self.roots.object(obj)))
+
+    def pin(self, owner: Any, obj: Any) -> Any:
+        """The same tuple of keys for the same dictionary, so that its check is noted once."""
+        return self._pins.setdefault(id(owner), obj)
+
+    def class_origin(self, cls: type, after: type | None = None) -> Origin:
+        return self.roots.object(cls)
+
+    def class_function(
+        self, cls: type, name: str, raw: Any, after: type | None = None
+    ) -> FunctionValue:
+        """A function found in a class, guarded by the look that found it."""
+        if after is not None:
+            order = cls.__mro__
+            cls = next(base for base in order[order.index(after) + 1 :] if name in base.__dict__)
+        class_attribute(cls, name)
+        origin = self.roots.object(cls).child("attr", name)
+        if self.is_jitted(raw):
+            raw = raw.__wrapped__
+            return FunctionValue(raw, self.roots.object(raw))
+        return FunctionValue(raw, origin)
+
+    def is_jitted(self, obj: Any) -> bool:
+        return isinstance(obj, _capture.JitFunction)
+
+    def globals_of(self, function: FunctionType, origin: Origin | None) -> DictValue:
+        return self.globals_table(function.__globals__, origin)
+
+    def globals_table(self, table: dict[str, Any], origin: Origin | None) -> DictValue:
+        """The globals of a function at `origin`."""
+        found = self._globals.get(id(table))
+        if found is None and isinstance(known := self._known.get(id(table)), DictValue):
+            found = self._globals[id(table)] = known  # which was reached as a dictionary before
+        if found is None:
+            if table is self.roots.function.__globals__:
+                place = self.roots.globals
+            else:
+                place = (
+                    origin.child("func_globals") if origin is not None else self.roots.object(table)
+                )
+            found = self._globals[id(table)] = DictValue(table, place)
+        return found
+
+    def written_global(self, table: dict[str, Any], name: str) -> Value | None:
+        """What the capture has put under a name of that namespace, `DELETED` if it was deleted; None if nothing."""
+        found = self._globals.get(id(table)) or self._known.get(id(table))
+        written = found.written.get(name) if isinstance(found, DictValue) else None
+        return None if written is None else written[1]
+
+    def cell(
+        self,
+        cell: CellType,
+        origin: Origin | None,
+        content: Origin | None = None,
+        slot: str | None = None,
+    ) -> CellValue:
+        """The value of an existing cell; `content` is the origin of what it holds, by default the cell's own child."""
+        found = self._cells.get(id(cell))
+        if found is None:
+            if content is None:
+                assert origin is not None
+                content = origin.child("cell_contents")
+            try:
+                inside: Value | None = self.wrap(cell.cell_contents, content)
+            except ValueError:
+                inside = None
+            found = self._cells[id(cell)] = CellValue(inside, cell, origin, slot, content)
+        return found
+
+    def tensor(self, real: torch.Tensor, origin: Origin) -> TensorValue:
+        """A tensor from before the call becomes an input of the graph."""
+        pattern = self._patterns.get(id(real))
+        if pattern is None and self.follows_numbers:
+            code = self.roots.function.__code__
+            pattern = self._patterns[id(real)] = self.session.varying.pattern(code, origin, real)
+        if pattern is not None and 0 in real.shape:
+            self.guards.add_tensor(origin, pattern.guard(real))
+            raise NoElements(f"{origin.path()}, of which sizes vary, has no elements")
+        fake = self.recorder.input(real, origin, pattern)
+        self.guards.add_tensor(origin, real if pattern is None else pattern.guard(real))
+        value = TensorValue(fake, real, origin)
+        self.tensors[id(fake)] = value
+        return value
+
+    def tensor_of(self, fake: Any) -> TensorValue | None:
+        """The value that stands for a Fake of the recorder."""
+        return self.tensors.get(id(fake))
+
+    def tell_compiling(self) -> Value:
+        """The program asks whether it is being compiled."""
+        self.told_compiling |= self.session.tells_compiling
+        return boolean(self.session.tells_compiling)
+
+    def from_python(self, obj: Any) -> Value:
+        return convert.from_python(self, obj)
+
+    def table_of(self, entries: dict[str, Value]) -> DictValue:
+        """A new dictionary with these items."""
+        table = DictValue()
+        for name, value in entries.items():
+            table.setitem(self, ConstValue(name), value)
+        return table
+
+    # --- answers about values
+    def items(self, value: Value) -> list[Value]:
+        """The items of a sequence that is known, without copying."""
+        if isinstance(value, SequenceValue):
+            return value.items
+        payload = getattr(value, "payload", None)
+        if isinstance(payload, SequenceValue):
+            return payload.items
+        raise Break("opaque_iterable", f"items of {value.describe()}")
+
+    def drain(self, value: Value) -> list[Value]:
+        """All items of an iterable, which is used up."""
+        return self._drained(self.look(value).iterate(self))
+
+    def _drained(self, iterator: Value) -> list[Value]:
+        if isinstance(iterator, IteratorValue):
+            return iterator.drain(self)
+        items = []
+        while (item := iterator.step(self)) is not None:  # type: ignore[attr-defined]
+            items.append(item)
+            self.count_step()
+        return items
+
+    def each(self, value: Value) -> Iterator[Value]:
+        """The items of an iterable one by one: what is done with one is done before the next is made."""
+        iterator = self.look(value).iterate(self)
+        while (item := iterator.step(self)) is not None:  # type: ignore[attr-defined]
+            yield item
+            self.count_step()
+
+    def batches(self, value: Value) -> Iterator[list[Value]]:
+        """The items of an iterable for a container that takes them in: one by one where code of the program makes them, which may look at
+        the container meanwhile."""
+        iterator = self.look(value).iterate(self)
+        if isinstance(iterator, SequenceIterator) and not iterator.asks_program:
+            yield self._drained(iterator)
+            return
+        while (item := iterator.step(self)) is not None:  # type: ignore[attr-defined]
+            yield [item]
+            self.count_step()
+
+    def list_items(self, value: Value) -> list[Value]:
+        return list(self.drain(value))
+
+    def sized_items(self, value: Value) -> list[Value]:
+        """`list_items` where CPython makes a list or a tuple: it asks the object how long it is, too."""
+        value = self.look(value)
+        iterator = value.iterate(self)
+        value.length_hint(self)
+        return list(self._drained(iterator))
+
+    def tuple_of(self, value: Value) -> TupleValue:
+        return TupleValue(self.list_items(value))
+
+    def index(
+        self, value: Value, fault: str = "'{}' object cannot be interpreted as an integer"
+    ) -> int:
+        """A Python int, as `operator.index` gives it."""
+        value = self.look(value)
+        if isinstance(value, TensorValue):
+            raise Break("item", "a tensor used as an index")
+        if value.type().__flags__ & HEAP_TYPE:
+            found = getattr(value, "call_special", lambda *_: None)(self, "__index__")
+            value = value if found is None else found
+        try:
+            return operator.index(value.constant())
+        except TypeError:
+            self.raise_(TypeError, fault.format(value.type().__name__))
+        except NotConstant:
+            raise Break("opaque_object", f"index({value.describe()})") from None
+
+    def same_or_equal(self, a: Value, b: Value) -> bool:
+        return identity.same_or_equal(self, a, b)
+
+    def identical(self, a: Value, b: Value) -> bool:
+        return identity.identical(self, a, b)
+
+    def is_instance(self, value: Value, classes: Value) -> bool:
+        return identity.is_instance(self, value, classes)
+
+    # --- computing
+    def evaluate(
+        self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        """Do it now: `fn` is pure and all arguments are constants; otherwise break."""
+        if not kwargs and any(is_unsettled(self.look(a)) for a in args):
+            if fn is divmod and len(args) == 2:
+                parts = (operator.floordiv, operator.mod)
+                return TupleValue([self.evaluate(part, args, {}) for part in parts])
+            numbers = [self.look(a) for a in args]
+            if (truth := compared_sizes(self, fn, numbers)) is not None:
+                return truth
+            if (size := computed_size(self, fn, numbers)) is not None:
+                return size
+            if (known := outcome(self, fn, numbers)) is not None:
+                return boolean(known)
+            if (number := computed(self, fn, numbers)) is not None:
+                return number
+        try:
+            plain_args = [plain_inside(self, a) for a in args]
+            plain_kwargs = {name: plain_inside(self, a) for name, a in kwargs.items()}
+        except NotConstant:
+            raise Break(call_kind(fn, args), f"{getattr(fn, '__name__', fn)}(...)") from None
+        if (
+            getattr(fn, "__name__", "") == "__new__"
+            and plain_args
+            and plain_args[0].__flags__ & HEAP_TYPE
+        ):
+            raise Break("unknown_call", f"{plain_args[0].__name__}(...)")
+        try:
+            if concerns_numpy(fn, plain_args):
+                result = computed_by_numpy(fn, plain_args, plain_kwargs)
+            else:
+                result = fn(*plain_args, **plain_kwargs)
+        except Break:
+            raise
+        except Exception as error:
+            return self.raise_(type(error), *error.args)
+        if hasattr(type(result), "__next__"):  # has a state, and each run needs one of its own
+            raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)")
+        return self.from_python(result)
+
+    def torch_call(
+        self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        return torch_calls.torch_call(self, fn, args, kwargs)
+
+    def to_torch(self, value: Value, fn: Any = None) -> Any:
+        return convert.to_torch(self, value, fn)
+
+    def call(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return calls.call(self, callee, args, kwargs)
+
+    def call_builtin(self, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return calls.call_builtin(self, fn, args, kwargs)
+
+    def instantiate(self, cls: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from frameloom.capture.library.classes import instantiate
+
+        return instantiate(self, cls, args, kwargs)
+
+    def instance_attribute(self, value: Value, name: str) -> Value:
+        """An attribute of an instance of a builtin class: a method, or a fact about a constant."""
+        found = class_attribute(value.type(), name)
+        if name == "__class__":
+            return self.pinned(value.type())
+        if found is MISSING:
+            return self.raise_(
+                AttributeError, f"'{name_in_texts(value.type())}' object has no attribute '{name}'"
+            )
+        if isinstance(found, FunctionType):
+            return BoundMethodValue(self.class_function(value.type(), name, found), value)
+        if works_as(found, property) and found.fget is not None:
+            return self.call(self.pinned(found.fget), [value], {})
+        if works_as(found, classmethod) and isinstance(found.__func__, FunctionType):
+            return BoundMethodValue(self.pinned(found.__func__), self.pinned(value.type()))
+        if type(found).__name__ in ("method_descriptor", "wrapper_descriptor"):
+            return BoundMethodValue(BuiltinValue(found), value)
+        if not hasattr(type(found), "__get__"):
+            return self.look(self.wrap(found, self.class_origin(value.type()).child("attr", name)))
+        raise Break("attribute", f"{value.describe()}.{name}")
+
+    # --- exceptions of the program
+    def raise_(self, cls: type[BaseException], *args: Any) -> NoReturn:
+        raise Raised(
+            ExceptionValue(
+                cls, [self.from_python(a) if is_constant(a) else ConstValue(str(a)) for a in args]
+            )
+        )
+
+    def raise_unworded(self, cls: type[BaseException], what: str) -> NoReturn:
+        """An exception whose text Python alone knows: looking at it breaks the graph where it is raised."""
+        raise Raised(ExceptionValue(cls, None, what))
+
+    def raise_value(self, cls: type[BaseException], args: list[Value]) -> NoReturn:
+        raise Raised(ExceptionValue(cls, args))
+
+    def refusable(self, number: SymbolicNumber) -> bool:
+        """Whether a call for which Python would raise where the number is computed may start anew as plain Python."""
+        if self.session.per_code:
+            return False
+        self.recorder.numbers.checked.append(number)
+        self.on_undo(self.recorder.numbers.checked.pop)
+        return True
+
+    # --- the journal
+    def change(self, value: Value) -> None:
+        """Called before a value changes."""
+        self._journal.append((value, value.snapshot()))
+        if id(value) not in self.changed:
+            self.changed[id(value)] = value
+
+    def on_undo(self, action: Callable[[], Any]) -> None:
+        self._journal.append(action)
+
+    def mark(self) -> int:
+        return len(self._journal)
+
+    def has_changed(self, value: Value, mark: int) -> bool:
+        """Whether it was changed since `mark`, whatever it is now."""
+        return any(type(step) is tuple and step[0] is value for step in self._journal[mark:])
+
+    def take_back(self, mark: int) -> None:
+        """Undo every change since `mark`."""
+        while len(self._journal) > mark:
+            entry = self._journal.pop()
+            if callable(entry):
+                entry()
+            else:
+                entry[0].restore(entry[1])
+
+    def release(self) -> None:
+        """The capture is over: let go of everything that refers to each other in a circle."""
+        self.roots.release()
+        self.guards.release()
+        self.recorder.release()
+        for table in (
+            self._wrapped,
+            self._known,
+            self.tensors,
+            self._cells,
+            self._globals,
+            self.changed,
+        ):
+            for value in table.values():
+                value.__dict__.clear()
+            table.clear()
+        for raised in self.raised:
+            raised.__traceback__ = raised.point = None  # our own frames, which hold the exception
+        self.elements.clear()
+        self.positions.clear()
+        self._journal.clear()
+        self.leaves.clear()
+        self.raised.clear()
+        self.generators.clear()
+        self.handling.clear()
+        self.later.clear()
+
+    # --- lengths of containers
+    def note_length(self, origin: Origin, kind: type, length: int) -> Any:
+        """The capture is about to depend on the length of the container at `origin`."""
+        if not self.follows_lengths:
+            return None
+        return self.session.varying.lengths.note(self, origin, kind, length)
+
+    def guard_length(self, origin: Origin, kind: type, length: int) -> None:
+        """The capture depends on the length of the container at `origin`, and on nothing else of it so far."""
+        told = self.note_length(origin, kind, length)
+        self.guards.add(origin, "length", length if told is None else (length, told))
+
+    def is_one_thing(self, origin: Origin) -> bool:
+        """Whether nobody looks into the list at `origin`, since it grows with each call."""
+        return self.session.varying.lengths.is_one_thing(self.roots.function.__code__, origin)
+
+    # --- where we are
+    def count_torch_call(self) -> None:
+        self.torch_calls += 1
+        if self.torch_calls > MAX_TORCH_CALLS:
+            self._too_large(f"more than {MAX_TORCH_CALLS} calls of PyTorch")
+        if len(self.recorder.fakes) > MAX_TENSORS:  # one call may give thousands of pieces
+            self._too_large(f"more than {MAX_TENSORS} tensors")
+        self.step_limit = min(MAX_STEPS, self.steps + MAX_IDLE_STEPS)
+
+    def count_step(self) -> None:
+        """One instruction, or one item of a loop inside a builtin."""
+        self.steps += 1
+        if self.steps > self.step_limit:
+            if self.steps > MAX_STEPS:
+                self._too_large(f"more than {MAX_STEPS} instructions")
+            # Lists of many tensors take their time.
+            n_tensors = self.recorder.n_inputs
+            if self.steps > self.step_limit + STEPS_PER_TENSOR * n_tensors:
+                self._too_large(f"{MAX_IDLE_STEPS} instructions without a tensor operation")
+
+    def _too_large(self, what: str) -> NoReturn:
+        """Such code is left to Python: compiling a graph of that size would take longer than it could save."""
+        raise Skip(
+            f"too large to follow: {what}, at {self.where()}; "
+            "try: jit the function that the loop calls, and leave the loop outside"
+        )
+
+    def where(self) -> Where:
+        assert self.frame is not None
+        return self.frame.where()
+
+
+__all__ = ["OpaqueValue", "PartialValue", "Tracer"]

@@ -1,0 +1,400 @@
+"""Looking at an object of the program: which kind of value it is, and the guards that keep it so.
+
+In: an object and its origin.  Out: a value.  Content that is looked at later (items, attributes) is guarded later.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    SimpleNamespace,
+    WrapperDescriptorType,
+)
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture import _capture
+from frameloom.capture.guards.class_lookup import class_attribute
+from frameloom.capture.library.torch_api.draws import is_draw
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import (
+    FROZEN,
+    LITERALS,
+    NUMPY_FUNCTIONS,
+    NUMPY_SCALARS,
+    SINGLETONS,
+    ConstValue,
+)
+from frameloom.capture.values.containers.container import (
+    ListValue,
+    SliceValue,
+    TupleValue,
+    is_plain_tuple_class,
+)
+from frameloom.capture.values.containers.deque import DequeValue
+from frameloom.capture.values.containers.dictionary import DefaultDictValue, DictValue
+from frameloom.capture.values.containers.iterator import ReversedIterator, SequenceIterator
+from frameloom.capture.values.containers.sets import SetValue
+from frameloom.capture.values.function import (
+    BoundMethodValue,
+    BuiltinValue,
+    FunctionValue,
+    PartialValue,
+)
+from frameloom.capture.values.module import ModuleValue
+from frameloom.capture.values.numbers.symbolic import SymbolicNumber
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.opaque import OpaqueValue
+from frameloom.capture.values.proxy import realize_proxy
+from frameloom.capture.values.static import ClassValue, PyModuleValue
+from frameloom.capture.values.weak import realize_weakref
+
+if TYPE_CHECKING:
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+
+C_CALLABLES = (
+    BuiltinFunctionType, MethodWrapperType, type(list.append), type(int.__add__), type(dict.__dict__["fromkeys"]),
+    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.jit.ScriptFunction, *NUMPY_FUNCTIONS,
+)  # fmt: skip
+C_MEMBERS = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
+class_name = type.__dict__["__name__"].__get__  # past whatever a metaclass does
+CALLABLE_KINDS = frozenset({"method", "builtin_function_or_method", "cython_function_or_method"})
+# Origins of these kinds lead to functions that are usually made anew for each call: guarded by code, not identity.
+FRESH_KINDS = frozenset({"arg", "cell", "item", "cell_contents"})
+
+
+def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
+    # `isinstance` may ask the object for its `__class__`, by code of the program: only the type is asked here.
+    cls = type(obj)
+    if class_name(cls) in CALLABLE_KINDS and is_draw(obj):
+        t.guards.add(origin, "is", obj)
+        return BuiltinValue(obj, origin)
+    by_type = KINDS.get(cls)
+    if by_type is not None:
+        return by_type(t, obj, origin)
+    if issubclass(cls, torch.Tensor):
+        return _tensor(t, obj, origin)
+    if issubclass(cls, type):
+        t.guards.add(origin, "is", obj)
+        return ClassValue(obj, origin)
+    if issubclass(cls, ModuleType):
+        t.guards.add(origin, "is", obj)
+        if cls.__getattribute__ is not ModuleType.__getattribute__:
+            return OpaqueValue(obj, origin)
+        return PyModuleValue(obj, origin)
+    if issubclass(cls, functools._lru_cache_wrapper):
+        t.guards.add(origin, "is", obj)
+        return BuiltinValue(obj, origin)
+    if issubclass(cls, C_CALLABLES):
+        return _builtin(t, obj, origin)
+    if issubclass(cls, _capture.JitFunction):
+        t.guards.add(origin, "is", obj)
+        return FunctionValue(obj.__wrapped__, t.roots.object(obj.__wrapped__))
+    if issubclass(cls, enum.Enum) or cls in SINGLETONS or issubclass(cls, CodeType):
+        t.guards.add(origin, "is", obj)
+        return ConstValue(obj, origin)
+    if issubclass(cls, torch.device):
+        t.guards.add(origin, "type", cls)
+        t.guards.add(origin.child("attr", "type"), "equal", obj.type)
+        t.guards.add(origin.child("attr", "index"), "equal", obj.index)
+        return ConstValue(obj, origin)
+    if issubclass(cls, range | slice):
+        return _bounds(t, obj, origin)
+    if issubclass(cls, NUMPY_SCALARS) and origin.kind in FRESH_KINDS:
+        t.guards.add(origin, "type", cls)
+        return OpaqueValue(obj, origin)  # another object each time, and its value cannot be guarded
+    if issubclass(cls, FROZEN):
+        t.guards.add(origin, "is", obj)
+        return ConstValue(obj, origin)
+    t.guards.add(origin, "type", cls)
+    if issubclass(cls, torch.nn.Module):
+        return ModuleValue(cls, obj, origin)
+    return _instance(t, obj, origin)
+
+
+def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
+    cls = type(obj)
+    if issubclass(cls, tuple):
+        t.guard_length(origin, cls, len(obj))
+        kind = "item" if cls.__getitem__ is tuple.__getitem__ else "base_item"
+        items = [t.wrap(tuple.__getitem__(obj, i), origin.child(kind, i)) for i in range(len(obj))]
+        if is_plain_tuple_class(cls):
+            return TupleValue(items, cls, obj, origin)
+        return (
+            ObjectValue(cls, obj, origin, TupleValue(items, cls, obj, origin))
+            if is_python_class(cls)
+            else OpaqueValue(obj, origin)
+        )
+    if cls is SimpleNamespace:
+        return ObjectValue(cls, obj, origin)
+    if not (cls.__flags__ & 1 << 9):  # not a heap type: written in C
+        return OpaqueValue(obj, origin)
+    if str(cls.__module__).partition(".")[0] in OPAQUE_MODULES:
+        return OpaqueValue(obj, origin)
+    if issubclass(cls, dict):
+        is_default = issubclass(cls, defaultdict)
+        table = _defaultdict(t, obj, origin) if is_default else DictValue(obj, origin, cls)
+        return ObjectValue(cls, obj, origin, table)
+    if issubclass(cls, list) and is_python_class(cls):
+        return ObjectValue(cls, obj, origin, ListValue.existing(t, obj, origin))
+    if issubclass(
+        cls, list | set | frozenset | str | int | float | bytes | complex | BaseException
+    ):
+        return OpaqueValue(obj, origin)
+    if is_python_class(cls):
+        return ObjectValue(cls, obj, origin)
+    return OpaqueValue(obj, origin)
+
+
+OPAQUE_MODULES = frozenset(
+    {
+        "frameloom",
+        "numpy",
+        "threading",
+        "_thread",
+        "_io",
+        "io",
+        "concurrent",
+        "asyncio",
+        "multiprocessing",
+        "socket",
+    }
+)
+PLAIN_LAYOUTS = frozenset({object, dict, OrderedDict, tuple, list, SimpleNamespace})
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether instances are laid out by Python code only, so that attributes say all about them."""
+    found = _python_classes.get(id(cls))
+    if found is not None and found[0]() is cls:
+        return found[1]
+    answer = all(
+        base in PLAIN_LAYOUTS
+        or base.__basicsize__ == object.__basicsize__
+        or is_class_statement(base)
+        for base in cls.__mro__
+    )
+    key = id(cls)
+    forget = _python_classes.pop  # which outlives this module's names when Python ends
+    _python_classes[key] = weakref.ref(cls, lambda _: forget(key, None)), answer
+    return answer
+
+
+_python_classes: dict[int, tuple[weakref.ref[type], bool]] = {}  # classes may define their own hash
+OF_THE_CLASS = ("__dict__", "__weakref__")
+
+
+def is_class_statement(cls: type) -> bool:
+    """Whether Python made the class: one written in C has methods and attributes of its own in C."""
+    if not cls.__flags__ & 1 << 9:
+        return False
+    for name, member in cls.__dict__.items():
+        kind = type(member)
+        if kind in C_MEMBERS and member.__objclass__ is cls and name not in OF_THE_CLASS:
+            return False
+        if name == "__new__" and kind is BuiltinFunctionType and member.__self__ is cls:
+            return False
+    return True
+
+
+def _equal(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "equal", obj)
+    return ConstValue(obj, origin)
+
+
+def _number(t: Tracer, obj: Any, origin: Origin) -> Value:
+    if t.follows_numbers and t.session.varying.varies(t.roots.function.__code__, origin, obj):
+        t.guards.add(origin, "type", type(obj))
+        return SymbolicNumber(t, obj, origin)
+    return _equal(t, obj, origin)
+
+
+def _tensor(t: Tracer, obj: Any, origin: Origin) -> Value:
+    if type(obj) in (torch.Tensor, torch.nn.Parameter):
+        return t.tensor(obj, origin)
+    t.guards.add(origin, "type", type(obj))
+    return OpaqueValue(obj, origin)
+
+
+def _function(t: Tracer, obj: Any, origin: Origin) -> Value:
+    if origin.kind in FRESH_KINDS:
+        t.guards.add(origin, "type", FunctionType)
+        t.guards.add(origin.child("func_code"), "is", obj.__code__)
+        t.guards.add(origin.child("func_globals"), "is", obj.__globals__)
+    else:
+        t.guards.add(origin, "is", obj)
+    return FunctionValue(obj, origin)
+
+
+def _method(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", MethodType)
+    func = t.look(t.wrap(obj.__func__, origin.child("method_func")))
+    return BoundMethodValue(func, t.wrap(obj.__self__, origin.child("method_self")), origin, obj)
+
+
+def _builtin(t: Tracer, obj: Any, origin: Origin) -> Value:
+    owner = getattr(obj, "__self__", None)
+    is_free = isinstance(owner, ModuleType | type | None) or type(owner).__name__.startswith(
+        "pybind11_"
+    )
+    if type(obj) is BuiltinFunctionType and not is_free:
+        found = _bound_builtin(t, obj, owner, origin)
+        if found is not None:
+            return found
+    if isinstance(obj, BuiltinFunctionType | MethodWrapperType) and not is_free:
+        t.guards.add(origin, "type", type(obj))
+        return OpaqueValue(obj, origin)  # bound to an object that the guards cannot reach
+    t.guards.add(origin, "is", obj)
+    return BuiltinValue(obj, origin)
+
+
+def _bound_builtin(t: Tracer, obj: Any, owner: Any, origin: Origin) -> Value | None:
+    """A method of an object of a class written in C, such as `items.append`; None if it is no method that its class has under its name."""
+    method = class_attribute(type(owner), obj.__name__)
+    if not isinstance(method, MethodDescriptorType) or method.__objclass__.__flags__ & 1 << 9:
+        return None
+    if obj.__qualname__ != method.__qualname__ or method.__get__(owner) != obj:
+        return None
+    t.guards.add(origin, "type", BuiltinFunctionType)
+    t.guards.add(origin.child("attr", "__name__"), "equal", obj.__name__)
+    bound = t.look(t.wrap(owner, origin.child("attr", "__self__")))
+    return BoundMethodValue(BuiltinValue(method), bound, origin, obj)
+
+
+def _tuple(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", tuple)
+    t.guard_length(origin, tuple, len(obj))
+    return TupleValue(
+        [t.wrap(item, origin.child("item", i)) for i, item in enumerate(obj)], tuple, obj, origin
+    )
+
+
+def _list(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", list)
+    if t.is_one_thing(origin):
+        return OpaqueValue(obj, origin)
+    return ListValue.existing(t, obj, origin)
+
+
+def _dict(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", type(obj))
+    return DictValue(obj, origin, type(obj))
+
+
+def _set(t: Tracer, obj: Any, origin: Origin) -> Value:
+    if type(obj) is frozenset and origin.kind not in FRESH_KINDS:
+        t.guards.add(origin, "is", obj)
+        value = t.from_python(obj)
+        assert isinstance(value, SetValue)
+        value.real, value.origin, value.before = obj, origin, dict(value.entries)
+        return value
+    t.guards.add(origin, "type", type(obj))
+    return SetValue.existing(t, obj, origin) or OpaqueValue(obj, origin)
+
+
+def _deque(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", deque)
+    return DequeValue.of(t, obj, origin)
+
+
+def _defaultdict(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", type(obj))
+    value = DefaultDictValue(obj, origin, type(obj))
+    value.factory = t.wrap(obj.default_factory, origin.child("attr", "default_factory"))
+    return value
+
+
+def _bounds(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", type(obj))
+    bounds = {name: origin.child("attr", name) for name in ("start", "stop", "step")}
+    if type(obj) is slice:
+        return SliceValue(*(t.wrap(getattr(obj, n), at) for n, at in bounds.items()), obj, origin)
+    for name, at in bounds.items():  # by value: a range is a constant, its bounds do not vary
+        t.guards.add(at, "equal", getattr(obj, name))
+    return ConstValue(obj, origin)
+
+
+def _iterator(t: Tracer, obj: Any, origin: Origin) -> Value:
+    """An iterator that stands in the middle of things; its state is guarded."""
+    t.guards.add(origin, "type", type(obj))
+    try:
+        state = obj.__reduce__() if t.follows_iterators else ()
+    except RuntimeError:  # its dictionary changed
+        state = ()
+    if len(state) < 2 or state[0] not in (iter, reversed):
+        return OpaqueValue(obj, origin)
+    place = origin.child("state")
+    t.guards.add(place, "length", len(state))
+    over = t.look(t.wrap(state[1][0], place.child("item", 1).child("item", 0)))
+    if len(state) > 2:
+        t.guards.add(place.child("item", 2), "equal", state[2])
+    position = state[2] if len(state) > 2 and state[2] is not None else 0
+    if isinstance(over, ConstValue):
+        value = SequenceIterator(over, None, position)
+    elif isinstance(obj, type(reversed([]))) and len(state) > 2:
+        value = ReversedIterator(over, position + 1)
+    else:
+        value = SequenceIterator(over, None, position)
+    value.cls, value.real, value.origin = type(obj), obj, origin
+    return value
+
+
+def _partial(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", functools.partial)
+    func = t.look(t.wrap(obj.func, origin.child("attr", "func")))
+    args = t.look(t.wrap(obj.args, origin.child("attr", "args")))
+    keywords = t.look(t.wrap(obj.keywords, origin.child("attr", "keywords")))
+    assert isinstance(args, TupleValue)
+    assert isinstance(keywords, DictValue)
+    kwargs = {name: value for name, (_, value) in keywords.entries(t).items()}
+    return PartialValue(func, args.items, kwargs, origin, obj)
+
+
+def _proxy(t: Tracer, obj: Any, origin: Origin) -> Value:
+    return realize_proxy(t, obj, origin) or OpaqueValue(obj, origin)
+
+
+def _cell(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", CellType)
+    return t.cell(obj, origin)
+
+
+KINDS: dict[type, Callable[[Any, Any, Any], Value]] = {
+    **{cls: _equal for cls in LITERALS},
+    int: _number,
+    float: _number,
+    torch.Tensor: _tensor,
+    torch.nn.Parameter: _tensor,
+    FunctionType: _function,
+    MethodType: _method,
+    tuple: _tuple,
+    list: _list,
+    dict: _dict,
+    OrderedDict: _dict,
+    set: _set,
+    frozenset: _set,
+    deque: _deque,
+    defaultdict: _defaultdict,
+    functools.partial: _partial,
+    CellType: _cell,
+    **{type(iter(c)): _iterator for c in ([], (), range(0), {}, {}.values(), {}.items(), set())},
+    type(reversed([])): _iterator,
+    weakref.ref: realize_weakref,
+    MappingProxyType: _proxy,
+}

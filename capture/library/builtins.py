@@ -1,0 +1,476 @@
+"""Builtin functions and classes with a meaning of their own: `FUNCTIONS` maps the callable to `(t, args, kwargs) -> value`.
+
+What is here takes values that are not constants (containers, tensors, user objects).  The rest of the
+library is in `library/`; pure functions of constants need no entry (`policy.is_pure`).
+"""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import collections
+import logging
+import math
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.guards.class_lookup import MISSING, asks_program, class_attribute
+from frameloom.capture.interpreter import operators
+from frameloom.capture.interpreter.identity import note_bases
+from frameloom.capture.values.attributes import AttributesValue
+from frameloom.capture.values.base import NotConstant, Raised, Value
+from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
+from frameloom.capture.values.containers.container import ListValue, TupleValue, plain
+from frameloom.capture.values.containers.dictionary import DictValue
+from frameloom.capture.values.containers.sets import SetValue, set_of
+from frameloom.capture.values.function import BoundMethodValue, FunctionValue
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.proxy import MappingProxyValue
+from frameloom.capture.values.static import ClassValue, SuperValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+from frameloom.ir.symbolic.expr import Size
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+Args = list[Value]
+Kwargs = dict[str, Value]
+Known = Callable[["Tracer", Args, Kwargs], Value]
+FUNCTIONS: dict[Any, Known] = {}
+# The same for functions that are made anew for each thing they wrap, by their code: called with the function, too.
+WRAPPERS: dict[CodeType, Callable[[Tracer, FunctionValue, Args, Kwargs], Value]] = {}
+
+
+def knows(
+    *functions: Any, least: int = 0, most: int | None = None, keywords: str = ""
+) -> Callable[[Known], Known]:
+    """Register what calling these comes to, for `least` to `most` positional arguments (any number where `most` is None) and
+    these keywords ("*": any).  Other calls break: Python finds the right words for what is wrong with them."""
+    allowed = frozenset(keywords.split())
+
+    def register(handler: Known) -> Known:
+        def checked(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+            count = len(args)
+            if (
+                count < least
+                or (most is not None and count > most)
+                or ("*" not in allowed and not allowed.issuperset(kwargs))
+            ):
+                raise Break("unknown_call", f"{getattr(functions[0], '__name__', '?')}(...)")
+            return handler(t, args, kwargs)
+
+        for function in functions:
+            FUNCTIONS[function] = checked
+        return handler
+
+    return register
+
+
+def breaks(kind: str, *functions: Any) -> None:
+    """Calling these breaks the graph."""
+    for function in functions:
+        name = getattr(function, "__name__", "?")
+
+        def handler(t: Tracer, args: Args, kwargs: Kwargs, name: str = name) -> Value:
+            raise Break(kind, f"{name}(...)")
+
+        FUNCTIONS[function] = handler
+
+
+def instance(t: Tracer, args: Args, kind: Any) -> Any:
+    """The instance: itself, or what an instance of a subclass holds."""
+    value = t.look(args[0])
+    if isinstance(value, ObjectValue) and value.payload is not None:
+        value = value.payload
+    if not isinstance(value, kind):
+        raise Break("unknown_call", f"method of {value.describe()}")
+    return value
+
+
+breaks("print", print)
+breaks("warning", warnings.warn, warnings.warn_explicit)
+breaks("logging", logging.Logger._log)
+breaks("class_statement", builtins.__build_class__)
+# Their results share memory, of which their schemas say nothing.
+breaks(
+    "unsupported_op",
+    *(
+        getattr(of, name)
+        for of in (torch, torch.Tensor)
+        for name in ("unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes")
+    ),
+)
+breaks(
+    "unknown_call",
+    input,
+    open,
+    eval,
+    exec,
+    compile,
+    __import__,
+    locals,
+    globals,
+    memoryview,
+    bytearray,
+)
+
+
+# --- questions
+
+
+@knows(len, least=1, most=1)
+def _len(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = t.look(args[0])
+    if isinstance(value, TensorValue) and value.fake.ndim and isinstance(value.fake.shape[0], Size):
+        return t.from_python(value.fake.shape[0])
+    return ConstValue(value.length(t))
+
+
+@knows(isinstance, least=2, most=2)
+def _isinstance(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(t.is_instance(args[0], args[1]))
+
+
+@knows(issubclass, least=2, most=2)
+def _issubclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    try:
+        cls, wanted = (plain(t.look(arg)) for arg in args)
+    except NotConstant:
+        raise Break("unknown_call", "issubclass(...)") from None
+    for one in wanted if isinstance(wanted, tuple) else (wanted,):
+        check = class_attribute(type(one), "__subclasscheck__")
+        if isinstance(check, FunctionType) and check is not abc.ABCMeta.__subclasscheck__:
+            raise Break("unknown_call", f"issubclass(..., {one.__name__})")
+    answer = t.evaluate(issubclass, args, kwargs)
+    for one in wanted if isinstance(wanted, tuple) else (wanted,):
+        note_bases(t, cls, one)
+    return answer
+
+
+@knows(callable, least=1, most=1)
+def _callable(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(is_callable(t.look(args[0])))
+
+
+def is_callable(value: Value) -> bool:
+    return class_attribute(value.type(), "__call__") is not MISSING
+
+
+@knows(type, least=1, most=1)
+def _type(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) != 1:
+        raise Break("class_statement", "type(name, bases, dict)")
+    value = t.look(args[0])
+    if isinstance(value, ObjectValue) and value.origin is not None:
+        return ClassValue(value.cls, value.origin.child("type"))
+    return t.pinned(value.type())
+
+
+def _name(t: Tracer, value: Value, asked: Value | None = None) -> str:
+    """The name of an attribute that a function is given; `asked`: the object whose attribute is read."""
+    value = t.look(value)
+    name = value.constant()
+    if type(name) is str:
+        return name
+    if not isinstance(name, str):
+        t.raise_unworded(TypeError, f"an attribute named {value.describe()}")
+    # A member of an enumeration, likely: its class may say what it is equal to, and whoever is given it may see which object it is.
+    hooks = ("__getattr__", "__getattribute__")
+    if (
+        asked is None
+        or asks_program(type(name), ("__hash__", "__eq__"))
+        or asks_program(asked.type(), hooks)
+    ):
+        raise Break("attribute", f"an attribute named {value.describe()}")
+    return str.__str__(name)
+
+
+@knows(hasattr, least=2, most=2)
+def _hasattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    try:
+        owner = t.look(args[0])
+        owner.getattr(t, _name(t, args[1], owner))
+    except Raised as raised:
+        if raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
+            return boolean(False)
+        raise
+    return TRUE
+
+
+@knows(getattr, least=2, most=3)
+def _getattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    try:
+        owner = t.look(args[0])
+        return owner.getattr(t, _name(t, args[1], owner))
+    except Raised as raised:
+        if len(args) > 2 and raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
+            return t.look(args[2])
+        raise
+
+
+@knows(setattr, least=3, most=3)
+def _setattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    t.look(args[0]).setattr(t, _name(t, args[1]), args[2])
+    return NONE
+
+
+@knows(object.__getattribute__, least=2, most=2)
+def _object_getattribute(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    owner, name = t.look(args[0]), _name(t, args[1])
+    if not isinstance(owner, ObjectValue):
+        return owner.getattr(t, name)
+    found = owner.find(t, name)
+    return (
+        found
+        if found is not None
+        else t.raise_(AttributeError, f"'{owner.describe()}' object has no attribute '{name}'")
+    )
+
+
+@knows(object.__setattr__, torch.nn.Module.__setattr__, least=3, most=3)
+def _object_setattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    owner, name = t.look(args[0]), _name(t, args[1])
+    if not isinstance(owner, ObjectValue):
+        raise Break("attribute_write", f"{owner.describe()}.{name} = ...")
+    if isinstance(owner, ObjectValue) and issubclass(owner.cls, torch.nn.Module):
+        type(owner).setattr(owner, t, name, args[2])
+    else:
+        owner.setattr_generic(t, name, args[2])
+    return NONE
+
+
+@knows(delattr, least=2, most=2)
+def _delattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    t.look(args[0]).delattr(t, _name(t, args[1]))
+    return NONE
+
+
+@knows(object.__delattr__, least=2, most=2)
+def _object_delattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    owner, name = t.look(args[0]), _name(t, args[1])
+    if isinstance(owner, ObjectValue) and not issubclass(owner.cls, torch.nn.Module):
+        owner.delattr_generic(t, name)
+    else:
+        owner.delattr(t, name)
+    return NONE
+
+
+@knows(object.__init__, least=1, most=1)
+def _object_init(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return NONE
+
+
+@knows(object.__init_subclass__, most=1)
+def _init_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return NONE
+
+
+@knows(
+    object.__new__,
+    dict.__new__,
+    list.__new__,
+    tuple.__new__,
+    collections.OrderedDict.__new__,
+    least=1,
+    keywords="*",
+)
+def _new(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    from frameloom.capture.library.classes import bare_instance
+
+    owner = t.look(args[0])
+    if not isinstance(owner, ClassValue) or not owner.real.__flags__ & 1 << 9:
+        raise Break("unknown_call", f"{owner.describe()}.__new__")
+    cls = owner.real
+    if len(args) + len(kwargs) > 1 and not issubclass(cls, dict | list | tuple):
+        passes_over = class_attribute(cls, "__new__") is object.__new__
+        if not passes_over or class_attribute(cls, "__init__") is object.__init__:
+            t.raise_unworded(TypeError, "object.__new__ with too many arguments")
+    return bare_instance(t, cls, args[1:], kwargs)
+
+
+@knows(object.__eq__, least=2, most=2)
+def _object_eq(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return TRUE if t.identical(args[0], args[1]) else ConstValue(NotImplemented)
+
+
+@knows(object.__ne__, least=2, most=2)
+def _object_ne(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(not t.same_or_equal(args[0], args[1]))
+
+
+@knows(type.mro, least=1, most=1)
+def _mro(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    try:
+        order = type.mro(t.look(args[0]).constant())
+    except TypeError as error:
+        raise Break("exception", f"type.mro(...): {error}") from error
+    return ListValue([t.pinned(cls) for cls in order])
+
+
+@knows(type.__call__, least=1, keywords="*")
+def _type_call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    from frameloom.capture.library.classes import construct
+
+    return construct(t, t.look(args[0]), args[1:], kwargs)
+
+
+@knows(object, most=0)
+def _object(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ObjectValue(object)
+
+
+@knows(types.FunctionType.__get__, least=2, most=3)
+def _bind(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if t.look(args[1]).type() is type(None):
+        return t.look(args[0])
+    return BoundMethodValue(t.look(args[0]), args[1])
+
+
+@knows(super, least=2, most=2)
+def _super(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    cls = t.look(args[0])
+    if not isinstance(cls, ClassValue) or len(args) != 2:
+        raise Break("unknown_call", "super(...)")
+    return SuperValue(cls.real, t.look(args[1]))
+
+
+# --- conversions
+
+
+@knows(bool, most=1)
+def _bool(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(t.look(args[0]).truth(t)) if args else boolean(False)
+
+
+def _number(special: str, convert: Callable[..., Any]) -> Known:
+    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        value = t.look(args[0]) if args else None
+        if isinstance(value, TensorValue):
+            raise Break("item", f"{convert.__name__}(tensor)")
+        if (
+            isinstance(value, ObjectValue)
+            and (result := value.call_special(t, special)) is not None
+        ):
+            if result.type() is not convert:
+                t.raise_unworded(TypeError, f"{convert.__name__}({value.describe()})")
+            return result
+        return t.evaluate(convert, args, kwargs)
+
+    return handler
+
+
+for _convert, _special in ((int, "__int__"), (float, "__float__"), (complex, "__complex__")):
+    FUNCTIONS[_convert] = _number(_special, _convert)
+
+
+def _by_special(fn: Callable[..., Any], special: str) -> Known:
+    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        value = t.look(args[0])
+        if isinstance(value, ObjectValue):
+            found = value.call_special(t, special, *args[1:])
+            if found is not None and not operators.is_not_implemented(found):
+                return found
+        return t.evaluate(fn, args, kwargs)
+
+    return handler
+
+
+for _fn, _special in ((round, "__round__"), (divmod, "__divmod__"), (math.floor, "__floor__"), (math.ceil, "__ceil__"), (math.trunc, "__trunc__")):  # fmt: skip
+    FUNCTIONS[_fn] = _by_special(_fn, _special)
+
+
+@knows(abs, least=1, most=1)
+def _abs(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return operators.unary(t, abs, "__abs__", args[0])
+
+
+@knows(list, most=1)
+def _list(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ListValue(t.sized_items(args[0]) if args else [])
+
+
+@knows(tuple, most=1)
+def _tuple(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if args and isinstance(value := t.look(args[0]), TupleValue) and value.cls is tuple:
+        return value
+    return TupleValue(t.sized_items(args[0]) if args else [])
+
+
+@knows(torch.Size, most=1)
+def _size(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    items = t.list_items(args[0]) if args else []
+    return TupleValue([ConstValue(t.index(item)) for item in items], torch.Size)
+
+
+@knows(set, most=1)
+def _set(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _collection(t, set, args)
+
+
+@knows(frozenset, most=1)
+def _frozenset(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if args and t.look(args[0]).type() is frozenset:
+        return t.look(args[0])
+    return _collection(t, frozenset, args)
+
+
+def _collection(t: Tracer, cls: type, args: Args) -> Value:
+    if cls is set and args:
+        result = SetValue()
+        result.update(t, args[0])
+        return result
+    return set_of(t, cls, t.list_items(args[0]) if args else [])
+
+
+@knows(dict, most=1, keywords="*")
+def _dict(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    result = DictValue()
+    fill_dict(t, result, args, kwargs)
+    return result
+
+
+@knows(collections.OrderedDict, most=1, keywords="*")
+def _ordered_dict(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    result = DictValue(cls=collections.OrderedDict)
+    fill_dict(t, result, args, kwargs)
+    return result
+
+
+def _pairs(t: Tracer, source: Value) -> Iterator[tuple[Value, Value]]:
+    for n, item in enumerate(t.each(source)):
+        try:
+            pair = t.list_items(item)
+        except Raised as raised:
+            if not raised.value.is_instance(TypeError):  # type: ignore[attr-defined]
+                raise
+            t.raise_(TypeError, f"cannot convert dictionary update sequence element #{n} to a sequence")  # fmt: skip
+        if len(pair) != 2:
+            t.raise_(ValueError, f"dictionary update sequence element #{n} has length {len(pair)}; 2 is required")  # fmt: skip
+        yield t.look(pair[0]), pair[1]
+
+
+def fill_dict(t: Tracer, target: Value, args: Args, kwargs: Kwargs) -> None:
+    """What `update` of a dictionary's class does: that of `OrderedDict` asks methods of subclasses, that of `dict` does not."""
+    from frameloom.capture.interpreter.opcodes.containers import mapping_entries
+
+    is_ordered = issubclass(target.type(), collections.OrderedDict)
+    if isinstance(target, ObjectValue) and isinstance(target.payload, DictValue) and not is_ordered:
+        target = target.payload
+    if args:
+        source = t.look(args[0])
+        is_mapping = isinstance(source, DictValue | AttributesValue | MappingProxyValue) or (
+            isinstance(source, ObjectValue)
+            and (source.payload is not None or source.special("keys") is not MISSING)
+        )
+        assert t.frame is not None
+        entries = mapping_entries(t.frame, source, is_ordered) if is_mapping else _pairs(t, source)
+        for key, value in entries:
+            target.setitem(t, key, value)
+    for name, value in kwargs.items():
+        target.setitem(t, ConstValue(name), value)

@@ -1,0 +1,211 @@
+"""Calling a class: plain instances of Python classes, and the builtin classes one by one.
+
+In: a class and arguments as values.  Out: the new instance.  Classes that are functions in disguise (`len`'s kin: `int`, `range`, `enumerate`...)
+are in `builtins.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from types import BuiltinFunctionType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.guards.class_lookup import MISSING, class_attribute, is_subtype, works_as
+from frameloom.capture.guards.thread_warnings import warnings_here
+from frameloom.capture.interpreter import policy
+from frameloom.capture.interpreter.wrap import OPAQUE_MODULES, PLAIN_LAYOUTS, is_python_class
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.containers.container import (
+    ListValue,
+    TupleValue,
+    is_plain_tuple_class,
+)
+from frameloom.capture.values.containers.dictionary import DefaultDictValue, DictValue
+from frameloom.capture.values.exception import ExceptionValue, is_simple, takes_anything
+from frameloom.capture.values.module import ModuleValue
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.static import ClassValue, GradModeValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+
+ABSTRACT = 1 << 20  # flag of classes with abstract methods left
+
+
+def instantiate(
+    t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    from frameloom.capture.library.builtins import FUNCTIONS
+
+    cls = cls_value.real
+    known = FUNCTIONS.get(cls)
+    if known is not None:
+        return known(t, args, kwargs)
+    if cls in GradModeValue.CLASSES:
+        return _grad_mode(t, cls, args, kwargs)
+    meta_call = class_attribute(type(cls), "__call__")
+    if isinstance(meta_call, type):  # as of a TypedDict
+        return t.call(t.pinned(meta_call), args, kwargs)
+    if isinstance(meta_call, FunctionType):
+        return t.call(
+            t.class_function(type(cls), "__call__", meta_call), [cls_value, *args], kwargs
+        )
+    if meta_call is type.__call__:
+        return construct(t, cls_value, args, kwargs)
+    if policy.is_pure(cls) or issubclass(cls, torch.finfo | torch.iinfo):
+        return t.evaluate(cls, args, kwargs)
+    raise Break("unknown_call", f"{cls.__name__}(...)")
+
+
+def construct(
+    t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """What `type.__call__` does."""
+    cls = cls_value.real
+    if policy.is_pure(cls) or issubclass(cls, torch.finfo | torch.iinfo):
+        return t.evaluate(cls, args, kwargs)
+    check_finalizer(cls)
+    if issubclass(cls, BaseException):
+        return _exception(t, cls, args, kwargs)
+    if (
+        issubclass(cls, tuple)
+        and is_plain_tuple_class(cls)
+        and class_attribute(cls, "__init__") is object.__init__
+    ):
+        return _namedtuple(t, cls, args, kwargs)
+    if issubclass(cls, torch.nn.Module):
+        return _instance(t, cls_value, args, kwargs)
+    if cls.__module__.startswith("frameloom.capture.library."):
+        return _instance(t, cls_value, args, kwargs)
+    if issubclass(cls, torch.Tensor | type) or cls.__module__.partition(".")[0] in OPAQUE_MODULES:
+        raise Break("unknown_call", f"{cls.__name__}(...)")
+    if (
+        not is_python_class(cls)
+        or not cls.__flags__ & 1 << 9
+        or (
+            cls.__module__.partition(".")[0] == "torch"
+            and not cls.__module__.startswith(policy.INTERPRETED_TORCH)
+        )
+    ):
+        raise Break("unknown_call", f"{cls.__name__}(...)")
+    return _instance(t, cls_value, args, kwargs)
+
+
+def _instance(
+    t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    cls = cls_value.real
+    new = class_attribute(cls, "__new__")
+    if works_as(new, staticmethod):
+        result = t.look(t.call(t.pinned(new.__func__), [cls_value, *args], kwargs))
+    elif not isinstance(new, BuiltinFunctionType) or new.__self__ not in PLAIN_LAYOUTS:
+        raise Break("unknown_call", f"{cls.__name__}(...)")
+    else:
+        if (
+            new is object.__new__
+            and (args or kwargs)
+            and class_attribute(cls, "__init__") is object.__init__
+        ):
+            t.raise_unworded(TypeError, f"{cls.__name__}(...) with too many arguments")
+        result = bare_instance(t, cls, args, kwargs)
+    if is_subtype(result.type(), cls):
+        initialize(t, result, args, kwargs)
+    return result
+
+
+def check_finalizer(cls: type) -> None:
+    """An object made by a capture may never come to be: its end would not be seen."""
+    if class_attribute(cls, "__del__") is not MISSING:
+        raise Break("unknown_call", f"{cls.__name__}(...), which has __del__")
+
+
+def bare_instance(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """What `object.__new__` and its like in dict, list and tuple make."""
+    check_finalizer(cls)
+    if cls.__flags__ & ABSTRACT:
+        t.raise_unworded(TypeError, f"{cls.__name__}(...) of an abstract class")
+    if not is_python_class(cls):
+        raise Break("unknown_call", f"{cls.__name__}(...)")
+    payload: Value | None = None
+    if issubclass(cls, dict):
+        is_default = issubclass(cls, defaultdict)
+        payload = DefaultDictValue(cls=cls) if is_default else DictValue(cls=cls)
+    elif issubclass(cls, list):
+        payload = ListValue([])
+    elif issubclass(cls, tuple):
+        if len(args) > 1 or (kwargs and class_attribute(cls, "__init__") is object.__init__):
+            t.raise_unworded(TypeError, f"{cls.__name__}(...) with arguments that tuple lacks")
+        payload = TupleValue(t.sized_items(args[0]) if args else [])
+    return (
+        ModuleValue(cls) if issubclass(cls, torch.nn.Module) else ObjectValue(cls, payload=payload)
+    )
+
+
+def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
+    assert isinstance(instance, ObjectValue)
+    init = class_attribute(instance.cls, "__init__")
+    if isinstance(init, FunctionType):
+        result = t.look(
+            t.call(t.class_function(instance.cls, "__init__", init), [instance, *args], kwargs)
+        )
+        if not (isinstance(result, ConstValue) and result.real is None):
+            raise Break(
+                "exception", f"{instance.cls.__name__}(...), whose __init__ returns something"
+            )
+    elif init is object.__init__:  # takes no arguments, but passes over those that were for __new__
+        if (args or kwargs) and class_attribute(instance.cls, "__new__") is object.__new__:
+            t.raise_unworded(TypeError, f"{instance.cls.__name__}(...) with too many arguments")
+    else:
+        t.call_builtin(init, [instance, *args], kwargs)
+
+
+def _namedtuple(t: Tracer, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not hasattr(cls, "_fields"):  # of torch.return_types: takes one sequence
+        items = t.list_items(args[0]) if len(args) == 1 and not kwargs else []
+        if len(items) != cls.n_fields:
+            raise Break("unknown_call", f"{cls.__name__}(...)")
+        return TupleValue(items, cls)
+    values = dict(zip(cls._fields, args, strict=False)) | kwargs
+    for name, default in cls._field_defaults.items():
+        values.setdefault(name, t.pinned(default))
+    if len(args) > len(cls._fields) or set(values) != set(cls._fields):
+        raise Break("unknown_call", f"{cls.__name__}(...)")
+    return TupleValue([values[name] for name in cls._fields], cls)
+
+
+def _exception(
+    t: Tracer, cls: type[BaseException], args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    init = class_attribute(cls, "__init__")
+    own_init = isinstance(init, FunctionType)
+    own_new = isinstance(class_attribute(cls, "__new__"), staticmethod | FunctionType)
+    checks = not own_init and not takes_anything(cls, len(args))
+    if own_new or checks or (kwargs and not own_init) or (own_init and not is_simple(cls)):
+        raise Break("exception", f"{cls.__name__}(...)")
+    value = ExceptionValue(cls, args)
+    if own_init:
+        initialize(t, value, args, kwargs)
+    return value
+
+
+def _grad_mode(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if cls is not torch.autocast and (
+        kwargs or len(args) > 1 or (args and cls is not torch.inference_mode)
+    ):
+        raise Break("context_manager", f"{cls.__name__}(...)")
+    try:
+        plain_args = [t.look(a).constant() for a in args]
+        plain_kwargs = {name: t.look(a).constant() for name, a in kwargs.items()}
+        make = functools.partial(cls, *plain_args, **plain_kwargs)
+        with warnings_here("error"):
+            make()
+    except Exception as error:
+        # What it warns of or complains about, it says when it is called plainly.
+        raise Break("context_manager", f"{cls.__name__}(...)") from error
+    return GradModeValue(cls, make)

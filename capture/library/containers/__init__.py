@@ -1,0 +1,1 @@
+"""Functions and methods of the standard library's containers and iterators."""

@@ -1,0 +1,273 @@
+"""Methods of dictionaries and their views."""
+
+from __future__ import annotations
+
+import collections
+import operator
+from collections import OrderedDict, defaultdict
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from frameloom.capture.guards.class_lookup import class_attribute
+from frameloom.capture.interpreter import operators
+from frameloom.capture.library.builtins import (
+    FUNCTIONS,
+    Args,
+    Known,
+    Kwargs,
+    fill_dict,
+    instance,
+    is_callable,
+    knows,
+)
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import NONE, ConstValue, boolean
+from frameloom.capture.values.containers.container import TupleValue
+from frameloom.capture.values.containers.dictionary import (
+    VIEWS,
+    DefaultDictValue,
+    DictValue,
+    ViewValue,
+)
+from frameloom.capture.values.proxy import MappingProxyValue, is_mapping
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+
+# --- dictionaries
+
+
+@knows(MappingProxyType, least=1, most=1)
+def _proxy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    mapping = t.look(args[0])
+    if not is_mapping(mapping):
+        raise Break("unknown_call", f"MappingProxyType({mapping.describe()})")
+    return MappingProxyValue(mapping)
+
+
+def _table(t: Tracer, args: Args) -> DictValue:
+    found: DictValue = instance(t, args, DictValue)
+    return found
+
+
+def _written(t: Tracer, args: Args) -> Value:
+    """What methods write to: those of `OrderedDict` ask `__setitem__` of subclasses."""
+    own = _table(t, args)
+    return t.look(args[0]) if issubclass(own.cls, OrderedDict) else own
+
+
+@knows(dict.get, OrderedDict.get, least=2, most=3)
+def _get(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    found = _table(t, args).get(t, t.look(args[1]))
+    if found is not None:
+        return found
+    return t.look(args[2]) if len(args) > 2 else NONE
+
+
+def _view(kind: str) -> None:
+    @knows(getattr(dict, kind), getattr(OrderedDict, kind), least=1, most=1)
+    def view(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return ViewValue(_table(t, args), kind)
+
+
+for _kind in VIEWS:
+    _view(_kind)
+
+
+@knows(dict.pop, OrderedDict.pop, least=2, most=3)
+def _dict_pop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own, key = _table(t, args), t.look(args[1])
+    found = own.get(t, key)
+    if found is None:
+        return t.look(args[2]) if len(args) > 2 else t.raise_value(KeyError, [key])
+    own.delitem(t, key)
+    return found
+
+
+@knows(dict.popitem, least=1, most=1)
+@knows(OrderedDict.popitem, least=1, most=2, keywords="last")
+def _popitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own, last = _table(t, args), _is_last(t, args[1:], kwargs)
+    entries = list(own.entries(t).items())
+    if not entries:
+        is_ordered = issubclass(own.cls, OrderedDict)
+        t.raise_(
+            KeyError, "dictionary is empty" if is_ordered else "popitem(): dictionary is empty"
+        )
+    index, (key, value) = entries[-1 if last else 0]
+    own.delete_at(t, index, key)
+    return TupleValue([key, value])
+
+
+def _is_last(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
+    last = kwargs.get("last", args[0] if args else None)
+    return last is None or t.look(last).truth(t)
+
+
+@knows(OrderedDict.move_to_end, least=2, most=3, keywords="last")
+def _move_to_end(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own, key = _table(t, args), t.look(args[1])
+    value = own.get(t, key)
+    if value is None:
+        t.raise_value(KeyError, [key])
+    if _is_last(t, args[2:], kwargs):
+        own.delitem(t, key)
+        own.setitem(t, key, value)
+        return NONE
+    for other, item in list(own.entries(t).values()):  # all others come after it
+        if other.key(t) != key.key(t):
+            own.delitem(t, other)
+            own.setitem(t, other, item)
+    return NONE
+
+
+@knows(dict.setdefault, OrderedDict.setdefault, least=2, most=3)
+def _setdefault(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own, key = _table(t, args), t.look(args[1])
+    index = key.key(t)
+    found = own.get_at(t, index)
+    if found is None:
+        found = t.look(args[2]) if len(args) > 2 else NONE
+        written = _written(t, args)
+        if written is own:
+            own.set_at(t, index, key, found)
+        else:
+            written.setitem(t, key, found)
+    return found
+
+
+@knows(
+    dict.update,
+    OrderedDict.update,
+    dict.__init__,
+    OrderedDict.__init__,
+    least=1,
+    most=2,
+    keywords="*",
+)
+def _update(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    fill_dict(t, _written(t, args), args[1:], kwargs)
+    return NONE
+
+
+@knows(dict.clear, OrderedDict.clear, least=1, most=1)
+def _dict_clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    _table(t, args).clear(t)
+    return NONE
+
+
+@knows(defaultdict, most=2, keywords="*")
+def _new_defaultdict(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    result = DefaultDictValue(cls=defaultdict)
+    if args:
+        result.factory = t.look(args[0])
+        if result.factory.type() is not type(None) and not is_callable(result.factory):
+            t.raise_(TypeError, "first argument must be callable or None")
+    fill_dict(t, result, args[1:], kwargs)
+    return result
+
+
+@knows(defaultdict.__missing__, least=2, most=2)
+def _missing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own = _table(t, args)
+    if not isinstance(own, DefaultDictValue):
+        raise Break("unknown_call", f"__missing__ of {own.describe()}")
+    holder = t.look(args[0])
+    return own.missing(t, t.look(args[1]), None if holder is own else holder)
+
+
+@knows(collections._count_elements, least=2, most=2)  # type: ignore[attr-defined]
+def _count_elements(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    cls = t.look(args[0]).type()
+    if any(
+        class_attribute(cls, name) is not dict.__dict__[name] for name in ("get", "__setitem__")
+    ):
+        raise Break("unknown_call", "_count_elements(...)")
+    own = _table(t, args)
+    for item in t.each(args[1]):
+        item = t.look(item)
+        own.setitem(t, item, operators.binary(t, operator.add, own.get(t, item) or ConstValue(0), ConstValue(1)))  # fmt: skip
+    return NONE
+
+
+@knows(dict.copy, least=1, most=1)
+def _dict_copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    _table(t, args)
+    result = DictValue()
+    fill_dict(t, result, args, {})
+    return result
+
+
+@knows(OrderedDict.copy, defaultdict.copy, defaultdict.__copy__, least=1, most=1)
+def _copy_of_own_class(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    own = _table(t, args)
+    if own.cls not in (OrderedDict, defaultdict):  # calls the class
+        raise Break("unknown_call", f"copy of {own.describe()}")
+    result = own.empty() if isinstance(own, DefaultDictValue) else DictValue(cls=OrderedDict)
+    fill_dict(t, result, [own], {})
+    return result
+
+
+@knows(dict.fromkeys, least=1, most=2)
+def _fromkeys(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _filled(t, DictValue(), args)
+
+
+@knows(OrderedDict.fromkeys, least=1, most=2)
+def _ordered_fromkeys(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _filled(t, DictValue(cls=OrderedDict), args)
+
+
+def _filled(t: Tracer, result: DictValue, args: Args) -> Value:
+    for key in t.list_items(args[0]):
+        result.setitem(t, t.look(key), args[1] if len(args) > 1 else NONE)
+    return result
+
+
+@knows(dict.__getitem__, least=2, most=2)
+def _dict_getitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _table(t, args).getitem(t, t.look(args[1]))
+
+
+@knows(dict.__setitem__, OrderedDict.__setitem__, least=3, most=3)
+def _dict_setitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    _table(t, args).setitem(t, t.look(args[1]), args[2])
+    return NONE
+
+
+@knows(dict.__delitem__, OrderedDict.__delitem__, least=2, most=2)
+def _dict_delitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    _table(t, args).delitem(t, t.look(args[1]))
+    return NONE
+
+
+@knows(dict.__contains__, least=2, most=2)
+def _dict_contains(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(_table(t, args).contains(t, t.look(args[1])))
+
+
+@knows(dict.__iter__, OrderedDict.__iter__, least=1, most=1)
+def _dict_iter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _table(t, args).iterate(t)
+
+
+@knows(dict.__len__, least=1, most=1)
+def _dict_len(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ConstValue(_table(t, args).length(t))
+
+
+def _unless_ordered(name: str, known: Known) -> Known:
+    def checked(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        if args and issubclass(_table(t, args).cls, OrderedDict):
+            raise Break("unknown_call", f"dict.{name} of an OrderedDict, past the order it keeps")
+        return known(t, args, kwargs)
+
+    return checked
+
+
+# OrderedDict keeps its order beside the table: what dict's own methods do to the table, the order does not hear of.
+for _name, _own in list(vars(dict).items()):
+    if _own in FUNCTIONS and _name in vars(OrderedDict) and _name != "fromkeys":
+        FUNCTIONS[_own] = _unless_ordered(_name, FUNCTIONS[_own])

@@ -1,0 +1,321 @@
+"""Builtin functions that make and use up iterators."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.bytecode.opcodes import PY312
+from frameloom.capture.interpreter import operators
+from frameloom.capture.interpreter.generator import GeneratorValue
+from frameloom.capture.library.builtins import FUNCTIONS, Args, Known, Kwargs, knows
+from frameloom.capture.values.base import NotConstant, Value
+from frameloom.capture.values.const import NONE, ConstValue, boolean, is_none
+from frameloom.capture.values.containers.container import (
+    ListValue,
+    SequenceValue,
+    TupleValue,
+    plain,
+)
+from frameloom.capture.values.containers.dictionary import DictIterator, DictValue, ViewValue
+from frameloom.capture.values.containers.iterator import (
+    BuiltinIterator,
+    EnumerateValue,
+    GetitemReversed,
+    IteratorValue,
+    ReversedIterator,
+)
+from frameloom.capture.values.numbers.number import NumberValue, extreme
+from frameloom.capture.values.numbers.symbolic import computed
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+
+
+# --- iteration
+
+
+class CallIterator(BuiltinIterator):
+    """`iter(function, sentinel)`."""
+
+    ended = False
+
+    def type(self) -> type:
+        return type(iter(int, 1))
+
+    def step(self, t: Tracer) -> Value | None:
+        if self.ended:
+            return None
+        function, sentinel = self.arguments
+        item = t.call(function, [], {})
+        if t.same_or_equal(item, sentinel):
+            t.change(self)
+            self.ended = True
+            return None
+        return item
+
+    def snapshot(self) -> Any:
+        return self.ended
+
+    def restore(self, saved: Any) -> None:
+        self.ended = saved
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.ended:
+            r.code.call_const(ended_call)
+            return
+        super().rebuild(r)
+
+
+def ended_call() -> Any:
+    """Called from new code."""
+    iterator = iter(int, 0)
+    next(iterator, None)
+    return iterator
+
+
+@knows(iter, least=1, most=2)
+def _iter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) == 2:
+        return CallIterator(iter, args, {}, None)  # type: ignore[arg-type]
+    return t.look(args[0]).iterate(t)
+
+
+@knows(next, least=1, most=2)
+def _next(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    iterator = t.look(args[0])
+    if not hasattr(iterator, "step"):
+        raise Break("opaque_iterable", f"next({iterator.describe()})")
+    if isinstance(iterator, GeneratorValue) and len(args) == 1:
+        return t.look(iterator.send(t, NONE))  # its StopIteration has the result
+    item = iterator.step(t)
+    if item is not None:
+        return t.look(item)
+    return t.look(args[1]) if len(args) > 1 else t.raise_(StopIteration)
+
+
+def _step(t: Tracer, iterator: Value) -> Value | None:
+    found: Value | None = iterator.step(t)  # type: ignore[attr-defined]
+    return found
+
+
+def _inner(t: Tracer, value: Value) -> IteratorValue:
+    iterator = t.look(value).iterate(t)
+    if not hasattr(iterator, "step"):
+        raise Break("opaque_iterable", f"iteration over {iterator.describe()}")
+    return iterator  # type: ignore[return-value]
+
+
+@knows(enumerate, most=2, keywords="iterable start")
+def _enumerate(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = dict(zip(("iterable", "start"), args, strict=False)) | kwargs
+    if (
+        "iterable" not in given
+        or not {"iterable", "start"} >= given.keys()
+        or len(args) + len(kwargs) != len(given)
+    ):
+        raise Break("unknown_call", "enumerate(...)")
+    return EnumerateValue(
+        _inner(t, given["iterable"]), t.index(given["start"]) if "start" in given else 0
+    )
+
+
+@knows(zip, keywords="strict")
+def _zip(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    strict = "strict" in kwargs and t.look(kwargs["strict"]).truth(t)
+    iterators = [_inner(t, value) for value in args]
+
+    def pull(t: Tracer) -> Value | None:
+        items: list[Value] = []
+        for position, iterator in enumerate(iterators):
+            item = _step(t, iterator)
+            if item is None:
+                if strict and position:
+                    t.raise_(ValueError, _unequal(position, "shorter"))
+                for place, other in enumerate(iterators[1:] if strict else (), 1):
+                    if _step(t, other) is not None:
+                        t.raise_(ValueError, _unequal(place, "longer"))
+                return None
+            items.append(item)
+        return TupleValue(items) if items else None
+
+    return BuiltinIterator(zip, list(iterators), kwargs, pull)
+
+
+def _unequal(position: int, how: str) -> str:
+    before = "argument 1" if position == 1 else f"arguments 1-{position}"
+    return f"zip() argument {position + 1} is {how} than {before}"
+
+
+@knows(map, least=2)
+def _map(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    function, iterators = t.look(args[0]), [_inner(t, value) for value in args[1:]]
+
+    def pull(t: Tracer) -> Value | None:
+        items = []
+        for iterator in iterators:
+            item = _step(t, iterator)
+            if item is None:
+                return None
+            items.append(item)
+        return t.call(function, items, {})
+
+    return BuiltinIterator(map, [function, *iterators], {}, pull)
+
+
+@knows(filter, least=2, most=2)
+def _filter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    function, iterator = t.look(args[0]), _inner(t, args[1])
+
+    def pull(t: Tracer) -> Value | None:
+        while (item := _step(t, iterator)) is not None:
+            answer = item if is_none(function) else t.call(function, [item], {})
+            if t.look(answer).truth(t):
+                return item
+        return None
+
+    return BuiltinIterator(filter, [function, iterator], {}, pull)
+
+
+@knows(reversed, least=1, most=1)
+def _reversed(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = t.look(args[0])
+    if (
+        isinstance(value, ObjectValue)
+        and (result := value.call_special(t, "__reversed__")) is not None
+    ):
+        return result
+    if isinstance(value, ObjectValue) and (found := value.reverse(t)) is not None:
+        return found
+    if isinstance(value, ConstValue) and isinstance(value.real, range):
+        return ConstValue(value.real[::-1]).iterate(t)
+    if isinstance(value, TensorValue):
+        return t.torch_call(torch.Tensor.__reversed__, [value], {})
+    if isinstance(value, SequenceValue):
+        return ReversedIterator(value, len(value.items))
+    if isinstance(value, ConstValue) and type(value.real) in (str, bytes):
+        return GetitemReversed(value, len(value.real))
+    if not isinstance(value, DictValue | ViewValue):
+        raise Break("opaque_iterable", f"reversed({value.describe()})")
+    iterator = value.iterate(t)
+    assert isinstance(iterator, DictIterator)
+    return iterator.backwards()
+
+
+@knows(sum, least=1, most=2, keywords="start")
+def _sum(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    total = t.look(kwargs.get("start", args[1] if len(args) > 1 else ConstValue(0)))
+    if total.type() in (str, bytes):
+        kind, empty = ("strings", "''") if total.type() is str else ("bytes", "b''")
+        t.raise_(TypeError, f"sum() can't sum {kind} [use {empty}.join(seq) instead]")
+    for item in t.each(args[0]):
+        total = operators.binary(t, operator.add, total, item)
+    return t.look(total)
+
+
+@knows(any, least=1, most=1)
+def _any(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    iterator = _inner(t, args[0])
+    while (item := _step(t, iterator)) is not None:
+        if t.look(item).truth(t):
+            return boolean(True)
+    return boolean(False)
+
+
+@knows(all, least=1, most=1)
+def _all(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    iterator = _inner(t, args[0])
+    while (item := _step(t, iterator)) is not None:
+        if not t.look(item).truth(t):
+            return boolean(False)
+    return boolean(True)
+
+
+def _extreme(wanted: Callable[[Any, Any], Any], real: Callable[..., Any]) -> Known:
+    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        items = t.each(args[0]) if len(args) == 1 else iter(args)
+        key = t.look(kwargs["key"]) if "key" in kwargs else NONE
+        best = next(items, None)
+        if best is None:
+            if "default" in kwargs:
+                return t.look(kwargs["default"])
+            name = "min" if wanted is operator.lt else "max"
+            what = "iterable argument is empty" if PY312 else "arg is an empty sequence"
+            t.raise_(ValueError, f"{name}() {what}")
+        rank = best if is_none(key) else t.call(key, [best], {})
+        for item in items:
+            other = item if is_none(key) else t.call(key, [item], {})
+            if is_none(key) and (number := computed(t, real, [t.look(best), t.look(item)])):
+                best = rank = number
+                continue
+            if is_none(key) and any(isinstance(t.look(v), NumberValue) for v in (best, item)):
+                best = rank = extreme(t, wanted, t.look(best), t.look(item))
+                continue
+            if operators.binary(t, wanted, other, rank).truth(t):
+                best, rank = item, other
+        return t.look(best)
+
+    return handler
+
+
+FUNCTIONS[min] = _extreme(operator.lt, min)
+FUNCTIONS[max] = _extreme(operator.gt, max)
+
+
+@knows(sorted, least=1, most=1, keywords="key reverse")
+def _sorted(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ListValue(sorted_items(t, t.sized_items(args[0]), kwargs))
+
+
+def sorted_items(t: Tracer, items: Args, kwargs: Kwargs) -> Args:
+    """Items in order.  Keys that are no constants are compared by interpreted code."""
+    key = t.look(kwargs["key"]) if "key" in kwargs else NONE
+    reverse = "reverse" in kwargs and t.look(kwargs["reverse"]).truth(t)
+    ranks = [t.look(item if is_none(key) else t.call(key, [item], {})) for item in items]
+    try:
+        known = [plain(rank) for rank in ranks]
+        order = sorted(range(len(items)), key=known.__getitem__, reverse=reverse)
+    except NotConstant:
+        asked = [_Rank(t, rank) for rank in ranks]
+        order = sorted(range(len(items)), key=asked.__getitem__, reverse=reverse)
+    except TypeError as error:
+        t.raise_(TypeError, *error.args)
+    return [items[position] for position in order]
+
+
+class _Rank:
+    """Has Python's own sort ask the program, in its order."""
+
+    def __init__(self, t: Tracer, value: Value) -> None:
+        self.t = t
+        self.value = value
+
+    def __lt__(self, other: _Rank) -> bool:
+        return operators.binary(self.t, operator.lt, self.value, other.value).truth(self.t)
+
+
+SOURCES: Any = ([], (), {}, {}.values(), {}.items(), set(), "", "é", b"", range(0), deque())
+ITERATORS = {
+    *(type(iter(source)) for source in SOURCES),
+    *(type(reversed(source)) for source in SOURCES[:5]),
+    *(cls for cls in vars(itertools).values() if hasattr(cls, "__next__")),
+    *(enumerate, zip, map, filter, reversed, type(iter(int, 1))),
+}
+
+
+def _itself(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return t.look(args[0]).iterate(t)
+
+
+for _cls in ITERATORS:
+    knows(_cls.__next__, least=1, most=1)(_next)
+    knows(_cls.__iter__, least=1, most=1)(_itself)

@@ -1,0 +1,170 @@
+"""`copy.copy` and `copy.deepcopy` of containers, constants and plain Python objects.
+
+Objects are asked, and made, in the order in which the module `copy` does it.  Classes that say themselves how they are copied (but for `__copy__` and
+`__deepcopy__`), modules and tensors are left to Python.  Registers with `builtins.FUNCTIONS`.
+"""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+from types import FunctionType
+from typing import TYPE_CHECKING
+
+from frameloom.capture.library.builtins import Args, Kwargs, knows
+from frameloom.capture.library.classes import check_finalizer
+from frameloom.capture.values.attributes import AttributesValue
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import NONE, ConstValue, is_none
+from frameloom.capture.values.containers.container import ListValue, TupleValue
+from frameloom.capture.values.containers.dictionary import DefaultDictValue, DictValue
+from frameloom.capture.values.containers.sets import SetValue, set_of
+from frameloom.capture.values.function import BuiltinValue, FunctionValue
+from frameloom.capture.values.module import ModuleValue
+from frameloom.capture.values.object import MISSING, ObjectValue, class_attribute
+from frameloom.capture.values.static import ClassValue
+from frameloom.capture.values.token import TokenValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+# What else may decide how an object is asked, made and filled.
+CUSTOM = (
+    "__new__",
+    "__getattribute__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__getstate__",
+    "__setstate__",
+    "__getnewargs__",
+    "__getnewargs_ex__",
+    "__slots__",
+)
+
+
+@knows(copy.copy, least=1, most=1)
+def _copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _Copier(t, deep=False).copy(t.look(args[0]))
+
+
+@knows(copy.deepcopy, least=1, most=2)
+def _deepcopy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    memo = t.look(args[1]) if len(args) > 1 else NONE
+    if isinstance(memo, MemoValue):
+        return memo.copier.copy(t.look(args[0]))
+    if kwargs or not is_none(memo):
+        raise Break("library_call", "copy.deepcopy(x, memo)")
+    return _Copier(t, deep=True).copy(t.look(args[0]))
+
+
+class MemoValue(Value):
+    """The dictionary that `__deepcopy__` is given: it hands it on, and may write into it what it makes of its own object.  What else a program
+    does with it would have to see identities, and breaks."""
+
+    def __init__(self, copier: _Copier) -> None:
+        self.copier = copier
+
+    def type(self) -> type:
+        return dict
+
+    def setitem(self, t: Tracer, key: Value, value: Value) -> None:
+        key = t.look(key)
+        if not (isinstance(key, TokenValue) and key.make is id):
+            super().setitem(t, key, value)
+        assert isinstance(key, TokenValue)
+        self.copier.memo[id(t.look(key.of[0]))] = t.look(value)
+
+
+class _Copier:
+    def __init__(self, t: Tracer, deep: bool) -> None:
+        self.t = t
+        self.deep = deep
+        self.memo: dict[int, Value] = {}
+
+    def part(self, value: Value) -> Value:
+        return self.copy(self.t.look(value)) if self.deep else value
+
+    def copy(self, value: Value) -> Value:
+        if isinstance(value, ConstValue | FunctionValue | BuiltinValue | ClassValue):
+            return value
+        if id(value) in self.memo:
+            return self.memo[id(value)]
+        new = self._new(value)
+        if new is not value:  # else it is asked again where it comes again
+            self.memo[id(value)] = new
+        return new
+
+    def _new(self, value: Value) -> Value:
+        t = self.t
+        if isinstance(value, TupleValue):
+            items = [self.part(item) for item in value.items]
+            if id(value) in self.memo:  # a tuple that something in it holds
+                return self.memo[id(value)]
+            unchanged = all(new is t.look(old) for new, old in zip(items, value.items, strict=True))
+            if value.cls is not tuple:
+                self.check_class(value)
+            elif unchanged or not self.deep:
+                return value
+            return TupleValue(items, value.cls)
+        if isinstance(value, ListValue):
+            result = self.memo[id(value)] = value.like([])
+            result.items = [self.part(item) for item in value.items]
+            return result
+        if isinstance(value, SetValue) and value.cls is frozenset and not self.deep:
+            return value
+        if isinstance(value, SetValue):
+            return set_of(t, value.cls, [self.part(item) for item in value.order()])
+        if isinstance(value, AttributesValue):
+            value = value.table(t)
+        if isinstance(value, DictValue):
+            table = self.memo[id(value)] = (
+                value.empty() if isinstance(value, DefaultDictValue) else DictValue(cls=value.cls)
+            )
+            for key, item in list(value.entries(t).values()):
+                table.setitem(t, self.part(key), self.part(item))
+            return table
+        if isinstance(value, ObjectValue) and not isinstance(value, ModuleValue):
+            return self._object(value)
+        raise Break("library_call", f"copy of {value.describe()}")
+
+    def _object(self, value: ObjectValue) -> Value:
+        t = self.t
+        name = "__deepcopy__" if self.deep else "__copy__"
+        if isinstance(value.special(name), FunctionType):
+            found = value.call_special(t, name, *([MemoValue(self)] if self.deep else []))
+            assert found is not None
+            return found
+        self.check_class(value)
+        # The module asks the class, whose own class may have it, too.
+        asked = (class_attribute(cls, name) for cls in (value.cls, type(value.cls)))
+        if value.payload is not None or any(found is not MISSING for found in asked):
+            raise Break("library_call", f"copy of {value.describe()}")
+        check_finalizer(value.cls)
+        table = AttributesValue(value).table(t).entries(t)
+        if class_attribute(value.cls, "__getattr__") is not MISSING or not {
+            name,
+            "__reduce_ex__",
+        }.isdisjoint(
+            table
+        ):  # the module asks the object itself, and the new one for `__setstate__`
+            raise Break(
+                "library_call", f"copy of {value.describe()}, which is asked for what it lacks"
+            )
+        result = self.memo[id(value)] = ObjectValue(value.cls)
+        for key, item in table.values():
+            result.attributes[key.constant()] = self.part(item)
+        return result
+
+    def check_class(self, value: Value) -> None:
+        """Break where the class is copied otherwise than by its instances' items or attributes."""
+        cls = value.type()
+        registered = self.t.pinned(copyreg.dispatch_table)
+        assert isinstance(registered, DictValue)
+        if registered.get(self.t, self.t.pinned(cls)) is not None or (
+            not isinstance(value, TupleValue)  # whose class has no special methods of its own
+            and any(
+                class_attribute(cls, name) is not class_attribute(object, name) for name in CUSTOM
+            )
+        ):
+            raise Break("library_call", f"copy of {value.describe()}")

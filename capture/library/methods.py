@@ -1,0 +1,130 @@
+"""Methods of strings, generators and the grad-mode managers, called on values.
+
+In: the method as found in the builtin class, and its arguments with the instance first.  Registers with `builtins.FUNCTIONS`.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import GeneratorType
+from typing import TYPE_CHECKING
+
+import torch
+
+from frameloom.capture.guards.raw_attributes import instance_dict
+from frameloom.capture.interpreter import calls
+from frameloom.capture.interpreter.context_managers import OUTER
+from frameloom.capture.interpreter.generator import GeneratorValue
+from frameloom.capture.library.builtins import FUNCTIONS, Args, Known, Kwargs, knows
+from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.const import NONE
+from frameloom.capture.values.containers.container import TupleValue
+from frameloom.capture.values.exception import (
+    CallersExceptionValue,
+    ExceptionValue,
+    TracebackValue,
+)
+from frameloom.capture.values.function import FunctionValue
+from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.static import GradModeValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+# --- strings, generators, context managers
+
+
+@knows(str.join, least=2, most=2)
+def _join(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return t.evaluate(str.join, [args[0], t.tuple_of(args[1])], {})
+
+
+def _generator(t: Tracer, args: Args) -> GeneratorValue:
+    value = t.look(args[0])
+    if not isinstance(value, GeneratorValue):
+        raise Break("generator", f"method of {value.describe()}")
+    return value
+
+
+@knows(GeneratorType.send, least=2, most=2)
+def _send(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return t.look(_generator(t, args).send(t, args[1]))
+
+
+@knows(GeneratorType.__next__, least=1, most=1)
+def _generator_next(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return t.look(_generator(t, args).send(t, NONE))
+
+
+@knows(GeneratorType.close, least=1, most=1)
+def _close(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    _generator(t, args).close(t)
+    return NONE
+
+
+@knows(GeneratorType.throw, least=2, most=4)
+def _throw(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """`throw(value)`, or `throw(type, value, traceback)` with all three about one exception."""
+    from frameloom.capture.interpreter.opcodes.exceptions import exception_of
+    from frameloom.capture.interpreter.opcodes.jumps import is_none
+
+    given = [t.look(arg) for arg in args[1:]]
+    thrown = given[0] if len(given) == 1 or is_none(given[1]) else given[1]
+    assert t.frame is not None
+    return t.look(_generator(t, args).throw(t, Raised(exception_of(t.frame, thrown))))
+
+
+@knows(sys.exc_info)
+def _exc_info(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Outside of any handler that was captured it is what the caller handles."""
+    if not t.handling:
+        return TupleValue([CallersExceptionValue(part) for part in range(3)])
+    value = t.handling[-1].value
+    assert isinstance(value, ExceptionValue)
+    return TupleValue([t.pinned(value.cls), value, TracebackValue(value)])
+
+
+def _method_of_mode(name: str) -> Known:
+    """Of a manager made by this capture; one that existed is a Python object like others."""
+
+    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        value = t.look(args[0])
+        if isinstance(value, GradModeValue):
+            return value.enter(t) if name == "__enter__" else value.exit(t)
+        function = getattr(value.type(), name)
+        if name == "__exit__" and isinstance(value, ObjectValue) and _was_entered(value):
+            return _leave_inference_mode(t, value)
+        if not isinstance(value, ObjectValue) or value.cls is not torch.autocast:
+            raise Break("context_manager", f"{value.describe()} entered before")
+        inner = FunctionValue(function, t.roots.object(function))
+        return t.look(calls.inline(t, inner, args, kwargs, resumable=False))
+
+    return handler
+
+
+def _was_entered(value: ObjectValue) -> bool:
+    return OUTER in (instance_dict(value.real) or ())
+
+
+def _leave_inference_mode(t: Tracer, value: ObjectValue) -> Value:
+    """Of one that new code entered, which noted what was there before."""
+    assert value.origin is not None
+    outer = value.find(t, OUTER)
+    assert isinstance(outer, TupleValue)
+    for part in outer.items:
+        t.look(part)
+    real = value.real
+    t.settings.turn(
+        t,
+        value,
+        False,
+        lambda: torch.inference_mode.__exit__(real, None, None, None),
+        lambda: torch.inference_mode.__enter__(real),
+    )
+    return NONE
+
+
+for _cls in GradModeValue.CLASSES:
+    for _name in ("__enter__", "__exit__"):
+        FUNCTIONS[getattr(_cls, _name)] = _method_of_mode(_name)

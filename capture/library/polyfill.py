@@ -1,0 +1,105 @@
+"""Functions and iterators of the standard library that are written in C, said again in Python, so that they can be interpreted.
+
+`in_python(fn)` registers a Python function to be interpreted where the program calls `fn`.  `iterator(cls)` does it for a class of iterators: its
+attributes are the state, `__next__` one step, and `left` gives, in plain Python, an iterator of the real class with what is still to come.
+No frame of this code is ever resumed: where it breaks, the program's own call is made in plain Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.interpreter import calls
+from frameloom.capture.interpreter.generator import Avoid
+from frameloom.capture.library.builtins import FUNCTIONS, Args, Kwargs
+from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.containers.iterator import IteratorValue
+from frameloom.capture.values.function import FunctionValue
+from frameloom.capture.values.object import ObjectValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+
+
+def _run(t: Tracer, function: FunctionType, args: Args, kwargs: Kwargs) -> Value:
+    value = FunctionValue(function, t.roots.object(function))
+    return t.look(calls.inline(t, value, args, kwargs, resumable=False))
+
+
+def in_python(*names: Any) -> Callable[[Any], Any]:
+    """The decorated function is interpreted in place of these."""
+
+    def register(function: FunctionType) -> FunctionType:
+        for name in names:
+            FUNCTIONS[name] = lambda t, args, kwargs: _run(t, function, args, kwargs)
+        return function
+
+    return register
+
+
+def iterator(real: Any, *makers: Any) -> Callable[[Any], Any]:
+    """Instances of the decorated class stand for iterators of the class `real`; `makers` (or `real`) make them."""
+
+    def register(cls: Any) -> Any:
+        cls.real_class = real
+
+        def make(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+            frame = t.frame
+            assert frame is not None
+            while not frame.resumable and frame.parent is not None:
+                frame = frame.parent  # out of our own code, to the program's call
+            site = (frame.code, frame.at.index)
+            if t.session.is_avoided(*site):
+                raise Break(
+                    "opaque_iterable", f"{real.__name__}(...) is used on both sides of a break"
+                )
+            state = ObjectValue(cls)
+            _run(t, cls.__init__, [state, *args], kwargs)
+            return PolyfillIterator(cls, state, site)
+
+        for maker in (cls, *(makers or (real,))):
+            FUNCTIONS[maker] = make
+        return cls
+
+    return register
+
+
+class PolyfillIterator(IteratorValue):
+    def __init__(self, cls: Any, state: ObjectValue, site: Any) -> None:
+        self.cls = cls
+        self.state = state
+        self.site = site
+
+    def type(self) -> type:
+        found: type = self.cls.real_class
+        return found
+
+    def step(self, t: Tracer) -> Value | None:
+        try:
+            return _run(t, self.cls.__next__, [self.state], {})
+        except Raised as raised:
+            if raised.value.is_instance(StopIteration):  # type: ignore[attr-defined]
+                return None
+            raise
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return t.instance_attribute(self, name)
+
+    def parts(self) -> list[Value]:
+        return list(self.state.attributes.values())
+
+    def check_rebuild(self) -> None:
+        if not hasattr(self.cls, "left"):
+            raise Avoid(self.site)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(self.cls.left)
+        names = list(self.state.attributes)
+        order = self.cls.left.__code__.co_varnames[: self.cls.left.__code__.co_argcount]
+        assert set(names) == set(order), (names, order)
+        r.load_all([self.state.attributes[name] for name in order])
+        r.code.call(len(order))

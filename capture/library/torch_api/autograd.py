@@ -1,0 +1,323 @@
+"""`loss.backward()` and `torch.autograd.grad(...)` inside captured code.
+
+The recording runs under autograd, so the Fakes have the history that the program's tensors have: autograd is asked for the gradients at once, and
+what it does is recorded like any other op.  What `backward` does to `.grad` of the leaves is an effect on these: a gradient that was not there is
+set, one that was is added to in place.  What is left to autograd itself, by a break: histories that began before the call, hooks,
+and gradients of gradients put into `.grad`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from frameloom.capture.autograd.backward_python import check_later
+from frameloom.capture.autograd.checkpoint_regions import REGION
+from frameloom.capture.autograd.history import history, without_autocast
+from frameloom.capture.autograd.leaves import (
+    begins_history,
+    guard_leaf,
+    has_leaf_behind,
+    real_is_leaf,
+    require_gradient,
+)
+from frameloom.capture.guards.surroundings import watch_autograd
+from frameloom.capture.library.builtins import Args, Kwargs, knows
+from frameloom.capture.recording.special_ops import is_checked
+from frameloom.capture.shapes.registry import is_dense
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.sized import resolved
+from frameloom.capture.values.base import Avoid, Value
+from frameloom.capture.values.const import NONE, TRUE, ConstValue, is_none
+from frameloom.capture.values.containers.container import ListValue, SequenceValue, TupleValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break, Skip, first_line
+from frameloom.ir.symbolic.expr import Int, same
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+BACKWARD = ("gradient", "retain_graph", "create_graph", "inputs")
+GRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused", "is_grads_batched", "materialize_grads")  # fmt: skip
+
+
+@knows(torch.Tensor.backward, least=1, most=5, keywords=" ".join(BACKWARD))
+def _backward(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = {**dict(zip(BACKWARD, args[1:], strict=False)), **kwargs}
+    loss, gradient = t.look(args[0]), t.look(given.get("gradient", NONE))
+    keeps = _flag(t, given, "retain_graph")
+    if not isinstance(loss, TensorValue) or _flag(t, given, "create_graph"):
+        raise Break("autograd", "backward(create_graph=True)")
+    if not is_none(inputs := t.look(given.get("inputs", NONE))):
+        _leave(t, inputs, Break("autograd", "backward(inputs=...)"))
+    if is_none(gradient) and loss.fake.numel() != 1:
+        raise Break("autograd", "backward() of a tensor that is no scalar")
+    if not is_none(gradient) and not isinstance(gradient, TensorValue):
+        raise Break("autograd", "backward(...)")
+    leaves = _leaves(t, [loss])
+    if not leaves:
+        raise Break("autograd", "backward() along a history that leads to no leaf")
+    for leaf in leaves:
+        _check_leaf(t, leaf)
+    with _going_back(t):
+        asked: list[Value] = [loss, ListValue(list(leaves)), gradient, ConstValue(keeps)]
+        found = t.torch_call(_gradients, asked, {})
+        new = t.recorder.made_in_call()
+        for leaf, made in zip(leaves, t.items(found), strict=True):
+            if isinstance(made := t.look(made), TensorValue):
+                _accumulate(t, leaf, made, new)
+    return NONE
+
+
+@knows(torch.autograd.grad, least=1, most=9, keywords=" ".join(GRAD))
+def _grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = {**dict(zip(GRAD, args, strict=False)), **kwargs}
+    try:
+        return _recorded_grad(t, given)
+    except Break as cause:
+        _leave(t, given.get("inputs", NONE), cause)
+
+
+def _leave(t: Tracer, inputs: Value, cause: Break) -> NoReturn:
+    """Behind a break, the outputs and what is made here would be results of one node of autograd's, with nothing between them."""
+    for value in [] if is_none(t.look(inputs)) else _tensors(t, inputs):
+        if value.real is None and value.fake.grad_fn is not None:
+            raise Skip(f"a gradient for something that is computed here: {cause}") from cause
+    raise cause
+
+
+def _recorded_grad(t: Tracer, given: dict[str, Value]) -> Value:
+    if "inputs" not in given or _flag(t, given, "is_grads_batched"):
+        raise Break("autograd", "torch.autograd.grad(...)")
+    if any(r.reentrant for n in t.recorder.graph.nodes if (r := n.meta.get(REGION)) is not None):
+        raise Break("autograd", "torch.autograd.grad(...) with a reentrant checkpoint")
+    outputs, inputs = (_tensors(t, given[name]) for name in ("outputs", "inputs"))
+    leaves = _leaves(t, outputs)
+    for leaf in leaves:
+        _check_hooks(t, leaf)
+    for value in inputs:
+        if value.real is not None and not begins_history(value.real):
+            raise Break("autograd", "torch.autograd.grad(...) of a tensor that is no leaf")
+    if any(value.real is not None for value in inputs):
+        # What was there before the call may lie behind what had a history then.
+        for leaf in leaves:
+            _check_ends(t, leaf)
+    seeds = t.look(given.get("grad_outputs", NONE))
+    if isinstance(seeds, TensorValue):
+        seeds = TupleValue([seeds])
+    creates = _flag(t, given, "create_graph")
+    keeps = _flag(t, given, "retain_graph", creates)
+    asked: list[Value] = [
+        ListValue(list(outputs)), ListValue(list(inputs)), seeds, ConstValue(keeps), ConstValue(creates),
+        ConstValue(_flag(t, given, "allow_unused")), ConstValue(_flag(t, given, "materialize_grads")),
+    ]  # fmt: skip
+    with _going_back(t):
+        return t.torch_call(_asked, asked, {})
+
+
+@contextlib.contextmanager
+def _going_back(t: Tracer) -> Iterator[None]:
+    """Where what is recorded within fails, autograd has let go of a part of the histories already, and capture starts again with a break here."""
+    assert t.frame is not None
+    site = (t.frame.code, t.frame.at.index)
+    if t.session.is_avoided(*site):
+        raise Break("autograd", "a backward pass that cannot be recorded")
+    watch_autograd(t)
+    check_later(t)
+    try:
+        yield
+        t.went_back, t.went_back_at = torch._C._autograd._get_sequence_nr(), site
+    except Break as cause:
+        raise Avoid(site) from cause
+
+
+def _gradients(loss: Any, leaves: Any, gradient: Any, keeps: bool) -> Any:
+    with torch.autograd.set_multithreading_enabled(False), without_autocast():
+        return torch.autograd.grad(
+            [loss],
+            leaves,
+            None if gradient is None else [gradient],
+            retain_graph=keeps,
+            allow_unused=True,
+        )
+
+
+def _asked(
+    outputs: Any, inputs: Any, seeds: Any, keeps: bool, creates: bool, unused: bool, zeros: bool
+) -> Any:
+    with torch.autograd.set_multithreading_enabled(False), without_autocast():
+        return torch.autograd.grad(
+            outputs, inputs, seeds, retain_graph=keeps, create_graph=creates, allow_unused=unused or zeros,
+            materialize_grads=zeros,
+        )  # fmt: skip
+
+
+def _flag(t: Tracer, given: dict[str, Value], name: str, default: bool = False) -> bool:
+    value = t.look(given.get(name, NONE))
+    return default if is_none(value) else value.truth(t)
+
+
+def _tensors(t: Tracer, value: Value) -> list[TensorValue]:
+    value = t.look(value)
+    items = t.list_items(value) if isinstance(value, SequenceValue) else [value]
+    found = [t.look(item) for item in items]
+    if not all(isinstance(item, TensorValue) for item in found):
+        raise Break("autograd", "torch.autograd.grad(...) of other objects than tensors")
+    return found  # type: ignore[return-value]
+
+
+def _leaves(t: Tracer, roots: list[TensorValue]) -> list[TensorValue]:
+    """The tensors of the program at which the histories begin."""
+    recorder = t.recorder
+    if recorder.inference or any(r.fake.grad_fn is None for r in roots):
+        raise Break("autograd", "a backward pass without a history")
+    if any(map(is_checked, recorder.graph.nodes)):
+        raise Break("autograd", "a gradient that depends on data to be defined")
+    try:
+        with recorder:
+            found = {
+                id(leaf): leaf
+                for root in roots
+                for node in history(root.fake)  # type: ignore[arg-type]
+                if isinstance(leaf := getattr(node, "variable", None), Fake)
+            }
+    except RuntimeError as error:
+        raise Break("autograd", first_line(error)) from error
+    leaves = []
+    for leaf in found.values():
+        if recorder.casts.has_given(leaf):
+            raise Break("autograd", "a backward pass that leaves the captured code")
+        if (value := t.tensor_of(leaf)) is not None:  # others were never seen by the program
+            leaves.append(value)
+    return leaves
+
+
+def _check_hooks(t: Tracer, leaf: TensorValue) -> None:
+    if leaf.origin is None:  # made here, where a hook would have been a break
+        return
+    for name in HOOKS:
+        if getattr(leaf.real, name, None) is not None:
+            raise Break("autograd", "a backward pass to a tensor that has hooks")
+        t.guards.add(leaf.origin.child("attr", name), "equal", None)
+
+
+def _check_ends(t: Tracer, leaf: TensorValue) -> None:
+    if leaf.origin is not None:
+        if not begins_history(leaf.real):
+            raise Break("autograd", "a backward pass that leaves the captured code")
+        guard_leaf(t, leaf)
+
+
+def _check_leaf(t: Tracer, leaf: TensorValue) -> None:
+    """A backward pass ends there, and what it leaves is known."""
+    _check_ends(t, leaf)
+    _check_hooks(t, leaf)
+    before = leaf.gradient(t)
+    if not is_none(before) and (not isinstance(before, TensorValue) or before.fake.requires_grad):
+        raise Break("autograd", "a gradient that has a history itself")
+
+
+def _accumulate(t: Tracer, leaf: TensorValue, made: TensorValue, new: set[int]) -> None:
+    """`new`: tensors that the backward pass has made.  As AccumulateGrad does.  Source: torch/csrc/autograd/functions/accumulate_grad.h."""
+    before = leaf.gradient(t)
+    if isinstance(before, TensorValue):
+        t.torch_call(_add, [before, made], {})
+        return
+    fake = made.fake
+    # One that the program or another gradient has is copied, a view of it is not.
+    own = id(fake) in new and id(fake) not in t.gradients_set
+    tells = t.recorder.soft_sizes.answer
+    dense = tells(is_dense, leaf.fake)
+    if not own or not tells(_lies_as, fake, leaf.fake, dense):
+        copy = _copy if dense else _copy_plainly
+        made = t.torch_call(copy, [leaf, made], {})  # type: ignore[assignment]
+    t.gradients_set.add(id(made.fake))
+    leaf.set_gradient(t, made)
+
+
+def _add(before: Any, made: Any) -> None:
+    with torch.no_grad():
+        before.add_(made)
+
+
+def _copy(leaf: Any, made: Any) -> Any:
+    with torch.no_grad():
+        like = torch.empty_strided(leaf.shape, leaf.stride(), dtype=made.dtype, device=made.device)
+        return like.copy_(made)
+
+
+def _copy_plainly(leaf: Any, made: Any) -> Any:
+    with torch.no_grad():
+        return made.clone(memory_format=torch.contiguous_format)
+
+
+def _lies_as(made: torch.Tensor, leaf: torch.Tensor, dense: bool) -> bool:
+    """Whether the gradient is kept as it is, and not copied.  Source: torch/csrc/autograd/utils/grad_layout_contract.h."""
+    if not dense:
+        return _is_contiguous(made)
+    strides = zip(made.shape, made.stride(), leaf.stride(), strict=True)
+    return all(ours == theirs if size != 1 else ours != 0 for size, ours, theirs in strides)
+
+
+def _is_contiguous(made: torch.Tensor) -> bool:
+    """Which sizes are 1 is as in this call, where that decides."""
+    step: Int = 1
+    for size, stride in reversed([*zip(made.shape, made.stride(), strict=True)]):
+        if not same(stride, step) and size != 1 and stride != step:
+            return False
+        step = step * resolved(size)
+    return True
+
+
+@knows(torch.Tensor.requires_grad_, least=1, most=2, keywords="requires_grad")
+def _requires_grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    tensor = t.look(args[0])
+    given = t.look(kwargs.get("requires_grad", args[1] if len(args) > 1 else TRUE))
+    wanted = given.truth(t)
+    if (
+        not isinstance(tensor, TensorValue)
+        or given.type() is not bool
+        or (tensor.fake.requires_grad and (not wanted or _says_so_by_another(tensor)))
+    ):
+        raise Break("autograd", "tensor.requires_grad_(...)")
+    if not tensor.fake.requires_grad:
+        if wanted:
+            require_gradient(t, tensor)
+    elif tensor.origin is not None and tensor.real is not None and tensor.real.requires_grad:
+        guard_leaf(t, tensor)
+    return tensor
+
+
+def _says_so_by_another(tensor: TensorValue) -> bool:
+    """Of a tensor that requires gradients: a view without history, which is none of its own."""
+    if tensor.real is None:
+        return has_leaf_behind(tensor.fake)  # type: ignore[arg-type]
+    return real_is_leaf(tensor.real) and not begins_history(tensor.real)
+
+
+@knows(torch.Tensor._is_view, least=1, most=1)
+def _is_view(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    tensor = t.look(args[0])
+    if isinstance(tensor, TensorValue) and tensor.real is None:
+        raise Skip(FOR_AUTOGRAD)
+    raise Break("data_pointer", "tensor._is_view()")
+
+
+@knows(torch.Tensor.detach_, torch.detach_, least=1, most=1)
+def _detach_in_place(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Autograd refuses it for its views.  Fakes are none, and whether a given tensor is one nobody has looked."""
+    tensor = t.look(args[0])
+    if not isinstance(tensor, TensorValue) or tensor.real is not None:
+        raise Break("autograd", "tensor.detach_()")
+    view = tensor.fake.view_of  # type: ignore[attr-defined]
+    if view is not None and view.func is not torch.ops.aten.detach.default:
+        raise Skip(FOR_AUTOGRAD)
+    return t.torch_call(torch.Tensor.detach_, [tensor], {})
+
+
+# A break makes it anew, maybe not as one; and some of PyTorch's own functions return views only where nobody follows them.
+FOR_AUTOGRAD = "whether a tensor that is made here is a view for autograd"

@@ -1,0 +1,232 @@
+"""`torch.cond`, `torch.while_loop` and `frameloom.cond` on data that is not known: the branches become parts of the graph (branches.py).
+
+A part that does more than compute new tensors (it changes something, draws random numbers, checks data, needs gradients, depends on sizes that
+vary) is not cut out: then `capture/library/torch_api/cond.py` is interpreted in the place of the call, and the graph breaks where it looks at the data.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.interpreter import calls
+from frameloom.capture.library.builtins import FUNCTIONS, Args, Kwargs
+from frameloom.capture.library.stand_ins import interpret
+from frameloom.capture.library.torch_api import cond
+from frameloom.capture.library.torch_api.watched import Watched
+from frameloom.capture.recording.branches import Call, Choice, Loop, Part
+from frameloom.capture.recording.captured_graph import Layout, graph_of, recorded_behind
+from frameloom.capture.recording.constant_folding import known_value
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.functionalize import current
+from frameloom.capture.tensors.schema import draws, may_raise
+from frameloom.capture.tensors.sized import SizedFake
+from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.containers.container import ListValue, TupleValue
+from frameloom.capture.values.containers.dictionary import DictValue
+from frameloom.capture.values.function import FunctionValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+
+class Unfit(Exception):
+    """A branch is no part of the graph."""
+
+
+def _cond(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _instead(t, cond.cond, _choice, args, kwargs)
+
+
+def _while_loop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _instead(t, cond.while_loop, _loop, args, kwargs)
+
+
+def _instead(t: Tracer, said: Any, captured: Any, args: Args, kwargs: Kwargs) -> Value:
+    assert t.frame is not None
+    mark, site = t.mark(), (t.frame.code, t.frame.at.index)
+    names = said.__code__.co_varnames[: said.__code__.co_argcount]
+    given = dict(zip(names, args, strict=False))
+    fits = not t.session.is_avoided(*site) and len(args) <= len(names)
+    if fits and kwargs.keys() <= set(names) - given.keys():
+        try:
+            made = captured(t, **given, **kwargs)
+            t.recorder.parts.append((t.recorder.graph._root.prev, site))
+            return made  # type: ignore[no-any-return]
+        except (Unfit, Break, Raised, NotConstant, Avoid, TypeError):
+            t.take_back(mark)
+    function = FunctionValue(said, t.roots.object(said))
+    return calls.inline(t, function, args, kwargs, resumable=True)
+
+
+for _name, _handler in (("cond", _cond), ("while_loop", _while_loop)):
+    if hasattr(torch, _name):
+        FUNCTIONS[getattr(torch, _name)] = _handler
+FUNCTIONS[cond.cond] = _cond
+FUNCTIONS[cond._of_tensors] = lambda t, args, kwargs: interpret(t, cond._of_tensors, args, kwargs)
+
+
+# --- what becomes of them
+
+
+def _choice(
+    t: Tracer, pred: Value, true_fn: Value, false_fn: Value, operands: Value | None = None
+) -> Value:
+    truth = t.look(pred)
+    if not isinstance(truth, TensorValue) or truth.fake.numel() != 1 or not _is_plain(truth.fake):
+        raise Unfit
+    if known_value(truth.fake, t.recorder) is not None:  # type: ignore[arg-type]
+        raise Unfit
+    given = [] if operands is None else list(t.items(t.look(operands)))
+    found = [_Outlined(t, fn, given, []) for fn in (true_fn, false_fn)]
+    if found[0].form != found[1].form or found[0].layouts != found[1].layouts:
+        raise Unfit
+    call = Choice((found[0].part, found[1].part))
+    made = _called(t, call, [truth], found[0].fakes)
+    return t.from_python(found[0].filled(made))
+
+
+def _loop(t: Tracer, cond_fn: Value, body_fn: Value, carried_inputs: Value) -> Value:
+    given = [t.look(v) for v in t.items(t.look(carried_inputs))]
+    if not given or not all(isinstance(v, TensorValue) and _is_plain(v.fake) for v in given):
+        raise Unfit
+    layouts = [Layout.of(v.fake) for v in given]  # type: ignore[attr-defined]
+    goes_on = _Outlined(t, cond_fn, given, given)
+    body = _Outlined(t, body_fn, given, given)
+    (truth,) = goes_on.fakes if len(goes_on.fakes) == 1 else (None,)
+    if truth is None or truth.dtype is not torch.bool or truth.shape or goes_on.form != 0:
+        raise Unfit
+    if body.layouts != layouts or body.form not in (tuple(range(len(given))), list(range(len(given)))):  # fmt: skip
+        raise Unfit
+    call = Loop(goes_on.part, body.part, len(given))
+    made = _called(t, call, given, body.fakes)
+    return t.from_python(tuple(made))
+
+
+def _is_plain(fake: Any) -> bool:
+    """On the CPU, of sizes that are known."""
+    needed = fake.requires_grad and torch.is_grad_enabled()
+    return fake.device.type == "cpu" and not isinstance(fake, SizedFake) and not needed
+
+
+class _Outlined:
+    """What `fn(*args)` records, cut out.  `stands`: arguments that others are given for, at each run of the part."""
+
+    def __init__(self, t: Tracer, fn: Value, args: list[Value], stands: list[Value]) -> None:
+        self.t, recorder = t, t.recorder
+        mark, sites, late = t.mark(), len(t.rerun_sites), len(recorder.late)
+        functions, n_ops = len(recorder.functions), recorder.n_ops
+        last = recorder.graph._root.prev
+        others = [t.torch_call(_like, [v], {}) for v in stands]
+        before = {id(f.memory) for f in recorder.fakes if f.memory is not None}
+        given = [others[stands.index(v)] if v in stands else v for v in args]
+        watched = Watched(t, [fn, *given])
+        result = t.look(calls.call(t, fn, given, {}))
+        if watched.changed() is not None or len(t.rerun_sites) != sites:
+            raise Unfit
+        if len(recorder.late) != late or len(recorder.functions) != functions:
+            raise Unfit
+        self.fakes: list[Any] = []
+        self.form = self._form(result)
+        own = {id(v.fake): v.fake for v in others}  # type: ignore[attr-defined]
+        memories = []
+        for fake in self.fakes:
+            if not _is_plain(fake) or (id(fake.memory) in before and id(fake) not in own):
+                raise Unfit
+            memories.append(id(fake.memory))
+        if len(set(memories)) != len(memories):
+            raise Unfit
+        self.layouts = [Layout.of(f) for f in self.fakes]
+        ends = [current(f, recorder) for f in self.fakes]
+        starts = [current(v.fake, recorder) for v in others]  # type: ignore[attr-defined]
+        self.part = self._cut(last, starts, ends, recorder.n_ops - n_ops)
+        t.take_back(mark)
+
+    def _form(self, value: Value) -> Any:
+        """The containers of the result, with the number of a tensor in the place of each."""
+        value = self.t.look(value)
+        if isinstance(value, TensorValue):
+            self.fakes.append(value.fake)
+            return len(self.fakes) - 1
+        if isinstance(value, TupleValue) and value.cls is tuple:
+            return tuple(map(self._form, value.items))
+        if isinstance(value, ListValue) and value.type() is list:
+            return list(map(self._form, value.items))
+        if isinstance(value, DictValue) and value.origin is None and value.type() is dict:
+            entries = value.entries(self.t).values()
+            return {_key(self.t, k): self._form(v) for k, v in entries}
+        raise Unfit
+
+    def filled(self, made: list[Any], form: Any = None) -> Any:
+        """The result, of these tensors."""
+        form = self.form if form is None else form
+        if isinstance(form, int):
+            return made[form]
+        if isinstance(form, dict):
+            return {key: self.filled(made, part) for key, part in form.items()}
+        return type(form)(self.filled(made, part) for part in form)
+
+    def _cut(
+        self,
+        last: torch.fx.Node,
+        starts: list[torch.fx.Node],
+        ends: list[torch.fx.Node],
+        n_ops: int,
+    ) -> Part:
+        inside = dict.fromkeys(recorded_behind(last))
+        wanted = set(ends)
+        for node in reversed(inside):
+            if node in wanted and node not in starts:
+                wanted.update(node.all_input_nodes)
+            elif node not in starts and (draws(node) or may_raise(node)):
+                wanted.add(node)
+        own = [n for n in inside if n in wanted and n not in starts]
+        reads = list(dict.fromkeys(a for n in (*own, *ends) for a in _read(n, own) if a not in inside))  # fmt: skip
+        for n in (*own, *reads):
+            val = n.meta.get("val")
+            parts = val if isinstance(val, tuple) else (val,)
+            if draws(n) or may_raise(n) or any(isinstance(p, Fake) and not _is_plain(p) for p in parts):  # fmt: skip
+                raise Unfit
+            if not any(isinstance(p, Fake) for p in parts) or isinstance(n.target, Call):
+                raise Unfit  # a number, or a part inside a part
+        graph = graph_of((*starts, *reads), own, ends)
+        return Part(graph, self.t.recorder.constants, reads, n_ops)
+
+
+def _read(node: torch.fx.Node, own: list[torch.fx.Node]) -> list[torch.fx.Node]:
+    return node.all_input_nodes if node in own else [node]
+
+
+def _key(t: Tracer, key: Value) -> Any:
+    key = t.look(key)
+    if not isinstance(key, ConstValue):
+        raise Unfit
+    return key.real
+
+
+def _like(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+
+
+def _called(t: Tracer, call: Any, first: list[Any], like: list[Any]) -> list[Any]:
+    """The call in the graph; its results lie in memory as `like`."""
+    recorder = t.recorder
+    nodes = [current(v.fake, recorder) for v in first]
+    t.on_undo(functools.partial(recorder.restore, recorder.snapshot()))
+    node = recorder.graph.create_node("call_function", call, name=call.__name__)
+    node.args = (*nodes, *call.reads)
+    made = [Fake(f.meta, f.device) for f in like]
+    node.meta.update(val=tuple(made), stack=t.where())
+    for k, fake in enumerate(made):
+        item = recorder.graph.create_node("call_function", operator.getitem, (node, k))
+        item.meta.update(val=fake, stack=t.where())
+        recorder.adopt(fake, item)
+    recorder.n_ops += 1 + sum(p.n_ops for p in call.parts)
+    return made

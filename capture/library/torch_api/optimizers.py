@@ -1,0 +1,153 @@
+"""What stands around an optimizer's step: `record_function`, and the wrapper that switches gradients off."""
+
+from __future__ import annotations
+
+import inspect
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import _use_grad_for_differentiable
+
+from frameloom.capture.library import interpreted, interpreted_steps
+from frameloom.capture.library.builtins import WRAPPERS, Args, Kwargs, knows
+from frameloom.capture.library.stand_ins import interpret
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import FALSE, NONE, TRUE, ConstValue, is_none
+from frameloom.capture.values.containers.container import ListValue, TupleValue
+from frameloom.capture.values.containers.dictionary import DictValue
+from frameloom.capture.values.function import FunctionValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+
+@knows(torch.autograd.profiler.record_function, least=1, most=2, keywords="args name")
+def _record_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """A label for profilers, which do not look inside of compiled code."""
+    return interpret(t, interpreted.unlabelled, [], {})
+
+
+@knows(torch._C._group_tensors_by_device_and_dtype, least=1, most=2, keywords="with_indices")
+def _group(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Lists of tensors of one device and dtype, as their first list has them: (device, dtype) -> (lists, positions)."""
+    lists = [t.list_items(items) for items in t.list_items(args[0])]
+    wanted = kwargs.get("with_indices", args[1] if len(args) > 1 else FALSE)
+    numbered = t.look(wanted).truth(t)
+    groups: dict[Any, tuple[list[list[Value]], list[Value]]] = {}
+    for k, first in enumerate(map(t.look, lists[0])):
+        if not isinstance(first, TensorValue):
+            raise Break("library_call", "a list of tensors that are to be grouped has others")
+        fact = first.fake.device, first.fake.dtype
+        theirs, positions = groups.setdefault(fact, ([[] for _ in lists], []))
+        for own, items in zip(theirs, lists, strict=True):
+            if items:
+                _check_grouped(fact, t.look(items[k]))
+                own.append(items[k])
+        if numbered:
+            positions.append(ConstValue(k))
+    result = DictValue()
+    for fact, (theirs, positions) in groups.items():
+        key = t.from_python(fact)
+        value = TupleValue([ListValue([ListValue(own) for own in theirs]), ListValue(positions)])
+        result.setitem(t, key, value)
+    return result
+
+
+def _check_grouped(fact: tuple[torch.device, torch.dtype], other: Value) -> None:
+    """PyTorch wants what belongs together on one device; counts of steps may be on the CPU."""
+    if is_none(other):
+        return
+    own = isinstance(other, TensorValue) and (other.fake.device, other.fake.dtype)
+    if own and own != fact:
+        device, dtype = own
+        counts = dtype in (torch.float32, torch.float64)
+        own = counts and (device == fact[0] or device.type == "cpu")
+    if not own:
+        raise Break("library_call", "tensors of one place in lists that cannot be grouped")
+
+
+def _step(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
+    # The wrapper itself also imports PyTorch's compiler, to tell it to break its graph.
+    names = function.code.co_freevars
+    wrapped = t.look(function.closure(t)[names.index("func")].content)
+    return interpret(t, interpreted.step_with_gradients_as_asked, [wrapped, *args], kwargs)
+
+
+def _fused(function: Any, on_cpu: Any, on_gpu: Any, *first: Value) -> None:
+    """A fused kernel, which updates all tensors at once: as ops for each of them."""
+
+    def called(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        scaled = any(not is_none(t.look(kwargs.get(name, NONE))) for name in ("grad_scale", "found_inf"))  # fmt: skip
+        tensors = [t.look(item) for given in args for item in t.list_items(given)]
+        fakes = [a.fake for a in tensors if isinstance(a, TensorValue)]
+        devices = {fake.device for fake in fakes}
+        lr = t.look(kwargs.get("lr", NONE))
+        if scaled or len(fakes) < len(tensors) or len(devices) != 1:
+            return t.torch_call(function, args, kwargs)
+        (device,) = devices
+        if device.type == "cuda":
+            plain = all(fake.dtype.is_floating_point for fake in fakes)
+            plain = plain and (not isinstance(lr, TensorValue) or lr.fake.device == device)
+        else:
+            # Others are not rounded in between.
+            plain = all(fake.dtype in (torch.float32, torch.float64) for fake in fakes)
+            plain = plain and device.type == "cpu" and not isinstance(lr, TensorValue)
+        if not plain:
+            return t.torch_call(function, args, kwargs)
+        stand_in = on_gpu if device.type == "cuda" else on_cpu
+        return interpret(t, stand_in, [*first, *args], kwargs)
+
+    knows(function, least=3, most=6, keywords="*")(called)
+
+
+_ADAM = interpreted_steps.fused_adam, interpreted_steps.fused_adam_on_gpu
+_fused(torch._fused_adam_, *_ADAM, FALSE)
+_fused(torch._fused_adamw_, *_ADAM, TRUE)
+_fused(torch._fused_sgd_, interpreted_steps.fused_sgd, interpreted_steps.fused_sgd_on_gpu)
+_fused(
+    torch._fused_adagrad_, interpreted_steps.fused_adagrad, interpreted_steps.fused_adagrad_on_gpu
+)
+
+
+def _health_check(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Whether a step may be recorded into a CUDA graph; the plain one asks for the accelerator at every step."""
+    if t.look(interpret(t, interpreted.graph_capture_matters, args, kwargs)).truth(t):
+        raise Break("library_call", "optimizer.step() while a CUDA graph is recorded")
+    return NONE
+
+
+for _name in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
+    if isinstance(_check := vars(torch.optim.Optimizer).get(_name), FunctionType):
+        knows(_check, least=1, most=1)(_health_check)
+        break
+
+
+def _code_inside(function: Any, name: str) -> CodeType | None:
+    """The code of the function `name` that `function` makes."""
+    codes = [c for c in function.__code__.co_consts if isinstance(c, CodeType)]
+    return next((c for c in codes if c.co_name == name), None)
+
+
+_WRAPPER = _code_inside(_use_grad_for_differentiable, "_use_grad")
+if _WRAPPER is not None and "func" in _WRAPPER.co_freevars:
+    WRAPPERS[_WRAPPER] = _step
+
+
+def _without_compiler(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
+    # Around what PyTorch keeps from its own compiler, `zero_grad` among it.
+    names = function.code.co_freevars
+    return t.call(t.look(function.closure(t)[names.index("fn")].content), args, kwargs)
+
+
+_KEPT = _code_inside(torch._disable_dynamo, "inner")
+if _KEPT is not None and "fn" in _KEPT.co_freevars:
+    WRAPPERS[_KEPT] = _without_compiler
+
+
+@knows(inspect.unwrap(torch.optim.LBFGS.step), least=1, most=2, keywords="closure")
+def _lbfgs(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Every turn of its loop is decided by data."""
+    raise Break("library_call", "LBFGS.step(...), which looks at data all the time")

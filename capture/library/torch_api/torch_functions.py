@@ -1,0 +1,211 @@
+"""PyTorch's functions that are no tensor operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import (
+    _get_current_dispatch_mode_stack as get_modes,
+)
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from frameloom.capture.library.builtins import FUNCTIONS, Args, Known, Kwargs, knows
+from frameloom.capture.shapes.registry import is_dense
+from frameloom.capture.speculation.assume import assume
+from frameloom.capture.tensors.functionalize import is_inference
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import FALSE, NONE, ConstValue, boolean
+from frameloom.capture.values.containers.container import ListValue
+from frameloom.capture.values.numbers.size import size_value
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+from frameloom.ir.symbolic.expr import same
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+
+# --- torch
+
+
+# They do something else where they are compiled: optimizers compute with float32 in place of Python's numbers, an encoder gives what is
+# padded other values than zero, hooks that are always called are not where a module raises.
+TOLD_NOTHING = ("torch.optim.", "torch.nn.modules.", "torch.nn.functional")
+
+
+def _is_compiling(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if str(t.frame.globals.real.get("__name__")).startswith(TOLD_NOTHING):
+        return FALSE
+    return t.tell_compiling()
+
+
+for _name in ("is_compiling", "is_dynamo_compiling"):
+    FUNCTIONS[getattr(torch.compiler, _name)] = _is_compiling
+
+
+def _is_capturing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """In a PyTorch without that kind of device, a class stands for what it asks, which refuses to be called."""
+    t.raise_unworded(RuntimeError, "is_current_stream_capturing()")
+
+
+for _kind in ("cuda", "xpu"):
+    if isinstance(getattr(torch._C, f"_{_kind}_isCurrentStreamCapturing", None), type):
+        FUNCTIONS[getattr(torch, _kind).is_current_stream_capturing] = _is_capturing
+
+
+@knows(
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+)
+def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    for arg in args:
+        t.look(arg)
+    return boolean(False)
+
+
+@knows(torch.Tensor.is_inference, torch.is_inference, least=1, most=1)
+def _is_inference(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = t.look(args[0])
+    if not isinstance(value, TensorValue):
+        raise Break("unknown_call", f"{value.describe()}.is_inference()")
+    return boolean(is_inference(value.fake))
+
+
+@knows(get_modes, least=0, most=0)
+def _dispatch_modes(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """None: the guards on the global state see to it."""
+    return ListValue([])
+
+
+@knows(is_traceable_wrapper_subclass, least=1, most=1)
+def _is_wrapper_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not isinstance(t.look(args[0]), TensorValue | ConstValue):
+        raise Break("unknown_call", "is_traceable_wrapper_subclass(...)")
+    return boolean(False)
+
+
+@knows(torch._check_tensor_all_with, torch._check_tensor_all, least=1, most=3)
+def _check_tensor_all(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """The first argument may be the class of the exception; the program raises it when it runs plainly."""
+    condition = next((v for v in map(t.look, args) if isinstance(v, TensorValue)), None)
+    broken = Break("data_dependent_branch", "torch._check_tensor_all(...)")
+    if condition is None or condition.fake.dtype is not torch.bool:
+        raise broken
+    everywhere = t.torch_call(torch.all, [condition], {})
+    assert isinstance(everywhere, TensorValue)
+    assume(t, everywhere, True, broken)
+    return NONE
+
+
+@knows(torch._C._log_api_usage_once)
+def _nothing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return NONE
+
+
+@knows(torch.is_tensor, least=1, most=1)
+def _is_tensor(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return boolean(isinstance(t.look(args[0]), TensorValue))
+
+
+@knows(torch.numel, least=1, most=1)
+def _numel(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = t.look(args[0])
+    if not isinstance(value, TensorValue):
+        raise Break("unknown_call", "torch.numel(...)")
+    return size_value(t, value.fake.numel())
+
+
+@knows(torch.Size.numel, least=1, most=1)
+def _size_numel(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    total = 1
+    for item in t.items(t.look(args[0])):
+        total *= t.index(item)
+    return size_value(t, total)
+
+
+@knows(torch.Tensor.storage_offset, least=1, most=1)
+def _storage_offset(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Where a tensor from before the call starts in its storage is not part of its check, and fakes count from there."""
+    value = t.look(args[0])
+    if not isinstance(value, TensorValue):
+        raise Break("unknown_call", "Tensor.storage_offset(...)")
+    offset, owner = value.fake.storage_offset(), t.recorder.memory_owner(value.fake)  # type: ignore[arg-type]
+    if owner is not None:
+        origin, real = owner
+        t.guards.add(origin, "storage_offset", real.storage_offset())
+        offset += real.storage_offset()
+    return size_value(t, offset)
+
+
+def _as_strided(fn: Any, position: int) -> Known:
+    """`position`: of the offset among its arguments."""
+
+    def call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        """A given offset counts from the start of the storage, where fakes of earlier tensors start."""
+        value = t.look(args[0])
+        given = args[position] if len(args) > position else kwargs.get("storage_offset")
+        if isinstance(value, TensorValue) and given is not None:
+            owner = t.recorder.memory_owner(value.fake)  # type: ignore[arg-type]
+            if owner is not None:
+                origin, real = owner
+                if real.storage_offset() != 0:
+                    raise Break("data_pointer", f"{fn.__name__}(...) of a part of a tensor")
+                t.guards.add(origin, "storage_offset", 0)
+        return t.torch_call(fn, args, kwargs)
+
+    return call
+
+
+def _in_place_of(fn: Any) -> Known:
+    """The result lies where the first argument does in its storage, and has all that is there, between its elements too; results of graphs
+    start theirs, and have nothing there."""
+
+    def call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        value = t.look(args[0]) if args else None
+        if isinstance(value, TensorValue):
+            owner = t.recorder.memory_owner(value.fake)  # type: ignore[arg-type]
+            starts = owner is None or owner[1].storage_offset() == 0
+            if not starts or not same(value.fake.storage_offset(), 0):
+                raise Break("data_pointer", f"{fn.__name__}(...) of a part of a tensor")
+            if not is_dense(value.fake):
+                raise Break("data_pointer", f"{fn.__name__}(...) of a tensor with gaps")
+            if owner is not None:
+                t.guards.add(owner[0], "storage_offset", 0)
+        return t.torch_call(fn, args, kwargs)
+
+    return call
+
+
+def _of_wider_elements(fn: Any) -> Known:
+    """PyTorch refuses a view whose elements are several of the tensor's where it starts between two of them, counted from the start of the storage."""
+
+    def call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        value = t.look(args[0])
+        if not isinstance(value, TensorValue):
+            return t.torch_call(fn, args, kwargs)
+        given = t.look(args[1] if len(args) > 1 else kwargs.get("dtype", args[0]))
+        size = value.fake.dtype.itemsize
+        wanted = size if fn is torch.Tensor.view else 2 * size
+        if given.type() is torch.dtype:  # else a size, which is not asked what it is
+            wanted = given.constant().itemsize
+        owner = t.recorder.memory_owner(value.fake)  # type: ignore[arg-type]
+        if owner is not None and wanted > size:
+            origin, real = owner
+            many = max(1, wanted // real.dtype.itemsize)
+            if real.storage_offset() % many:
+                raise Break("data_pointer", f"{fn.__name__}(...) of a part of a tensor")
+            t.guards.add(origin, "storage_offset_multiple", many)
+        return t.torch_call(fn, args, kwargs)
+
+    return call
+
+
+for _fn in (torch.Tensor.view, torch.view_as_complex):
+    FUNCTIONS[_fn] = _of_wider_elements(_fn)
+for _fn in (torch.as_strided, torch.Tensor.as_strided):
+    FUNCTIONS[_fn] = _as_strided(_fn, 3)
+for _name in ("as_strided_scatter", "diagonal_scatter", "select_scatter", "slice_scatter"):
+    for _fn in (getattr(torch, _name), getattr(torch.Tensor, _name)):
+        FUNCTIONS[_fn] = _in_place_of(_fn)

@@ -1,0 +1,99 @@
+"""Parts of a program that run only if data says so, as steps of its graph.
+
+    Part      what a function has recorded, cut out of the graph: a graph of its own, and the nodes outside that it reads
+    Choice    a call in the graph: runs one of two parts, as its first argument says
+    Loop      a call in the graph: runs a part again and again while another one gives true
+
+In a plan such a call is a library call, made by Python.  The parts are compiled as graphs are (`compile`); where they are not, their operations are
+made one by one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.recording.captured_graph import CapturedGraph, function_of
+
+_numbers = itertools.count()
+
+
+@dataclass(eq=False)
+class Part:
+    graph: torch.fx.Graph
+    constants: torch.nn.Module
+    reads: list[torch.fx.Node]  # after those that the caller gives
+    n_ops: int
+    run: Callable[..., Any] | None = None
+
+    def compile(self, compiled: Callable[[CapturedGraph], Callable[..., Any]]) -> None:
+        self.run = compiled(
+            CapturedGraph(
+                graph=self.graph,
+                constants=self.constants,
+                inputs=(),
+                examples=(),
+                mutated=(),
+                n_ops=self.n_ops,
+            )
+        )
+
+    def __call__(self, *given: Any) -> Any:
+        if self.run is None:
+            self.run = function_of(self.constants, self.graph)
+        return self.run(*given)
+
+
+class Call:
+    """Is called with tensors, and returns a tuple of such."""
+
+    parts: tuple[Part, ...]
+
+    def __init__(self) -> None:
+        self.__name__ = f"{type(self).__name__.lower()}_{next(_numbers)}"
+
+    def __str__(self) -> str:
+        return self.__name__
+
+
+class Choice(Call):
+    """(truth, *what both parts read)"""
+
+    def __init__(self, parts: tuple[Part, Part]) -> None:
+        super().__init__()
+        self.parts = parts
+        self.reads = list(dict.fromkeys(n for p in parts for n in p.reads))
+        self._given = [[self.reads.index(n) for n in p.reads] for p in parts]
+
+    def __call__(self, truth: torch.Tensor, *tensors: torch.Tensor) -> Any:
+        which = 0 if truth else 1
+        return self.parts[which](*[tensors[k] for k in self._given[which]])
+
+
+class Loop(Call):
+    """(*what is carried, *what the parts read)"""
+
+    def __init__(self, goes_on: Part, body: Part, n_carried: int) -> None:
+        super().__init__()
+        self.parts = (goes_on, body)
+        self.reads = list(dict.fromkeys(n for p in self.parts for n in p.reads))
+        self._n_carried = n_carried
+        self._given = [[n_carried + self.reads.index(n) for n in p.reads] for p in self.parts]
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        goes_on, body = self.parts
+        first, second = ([tensors[k] for k in given] for given in self._given)
+        carried: Sequence[Any] = tensors[: self._n_carried]
+        while goes_on(*carried, *first)[0]:
+            carried = body(*carried, *second)
+        given = {id(t) for t in tensors}
+        return tuple(t.clone() if id(t) in given else t for t in carried)
+
+
+def calls_in(graph: torch.fx.Graph) -> list[Call]:
+    return [n.target for n in graph.nodes if isinstance(n.target, Call)]

@@ -1,0 +1,420 @@
+"""Calls that were recorded before: the same call on tensors like those is written down again without being made.
+
+An optimizer or a model of equal layers makes the same calls hundreds of times, and most of the time of a capture goes into
+making them: PyTorch's dispatch, sizes, what is in place and what is a view.  What a call came to is kept as a Script, under all
+that it depended on; where the call did anything but add ops and write to its arguments, nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.functionalize import IDENTITIES, write
+from frameloom.capture.tensors.schema import facts_of, fakes_in
+from frameloom.capture.values.numbers.symbolic import SYMBOLS
+
+if TYPE_CHECKING:
+    from frameloom.capture.recording.recorder import Recorder
+
+PLAIN = frozenset({
+    int, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, type(...),
+})  # fmt: skip
+# They ask for what the key says, and record nothing.
+QUESTIONS = frozenset({
+    torch.Tensor.dim, torch.Tensor.size, torch.Tensor.stride, torch.Tensor.numel, torch.Tensor.element_size, torch.Tensor.is_complex,
+    torch.Tensor.is_floating_point, torch.Tensor.is_contiguous, torch.is_complex, torch.is_floating_point, torch.numel,
+})  # fmt: skip
+KEPT_META = {"val", "stack", "grad", "site"}  # of nodes that can be said again
+
+
+class _Unfit(Exception):
+    """Something that the key does not say or a Script cannot repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The k-th tensor or number among the arguments."""
+
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The k-th op of the call; or the k-th tensor that it made."""
+
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    op: str
+    target: Any
+    name: str | None
+    grad: bool  # whether it says that autograd does not follow
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    val: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """A tensor that the call made: its sizes, and its value in the end; `alias`: what it is of the `parent`-th."""
+
+    meta: torch.Tensor
+    device: torch.device
+    node: int
+    version: int
+    parent: int = 0
+    alias: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Script:
+    ops: tuple[_Op, ...]
+    news: tuple[_New, ...]
+    writes: tuple[tuple[int, Any, int], ...]  # argument, its value, how often autograd counts it
+    n_ops: int
+    result: Any
+
+
+class _Arguments:
+    """The arguments of one call, and the key of all that it depends on."""
+
+    def __init__(self, calls: Calls, fn: Any, args: Any, kwargs: Any) -> None:
+        self.calls = calls
+        self.given: list[Any] = []  # Fakes and symbols
+        self.place: dict[int, int] = {}
+        tokens = [self.token(a) for a in args]
+        if kwargs:
+            tokens += [(k, self.token(v)) for k, v in kwargs.items()]
+        self.key = (fn, *tokens, torch.is_grad_enabled())
+        # As they were before the call, which `watch` notes.
+        self.shares = False  # whether two tensors have their memory in common
+        self.versions: list[int] = []  # how often each tensor was written
+
+    def watch(self) -> None:
+        """Note what the call, which is made now, may change."""
+        self.shares = self.has_common_memory()
+        self.versions = [a._version for a in self.given if type(a) is Fake]
+
+    def has_common_memory(self) -> bool:
+        """Whether two of its tensors have their memory in common."""
+        fakes = [a for a in self.given if type(a) is Fake]
+        return len({id(a.memory) for a in fakes}) < len(fakes)
+
+    def token(self, a: Any) -> Hashable:
+        cls = type(a)
+        if cls is Fake:
+            k = self.place.get(id(a))
+            if k is None:
+                k = self.place[id(a)] = len(self.given)
+                self.given.append(a)
+                return self.calls.described(a)
+            return k
+        if cls is float:
+            return a.hex()
+        if cls in PLAIN:
+            return (cls, a)
+        if cls in (list, tuple):
+            return (cls, *map(self.token, a))
+        if cls is slice:
+            return (cls, self.token(a.start), self.token(a.stop), self.token(a.step))
+        if cls in SYMBOLS and not a.node.number.settled:
+            if id(a) not in self.place:
+                self.place[id(a)] = len(self.given)
+                self.given.append(a)
+            return (cls, self.place[id(a)])
+        raise _Unfit
+
+
+class Calls:
+    """Of one recording."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._scripts: dict[Hashable, _Script | None] = {}
+        self._described: dict[int, tuple[torch.Tensor, Hashable]] = {}
+
+    def arguments(self, fn: Any, args: Any, kwargs: Any) -> _Arguments | None:
+        """None for a call that has to be made."""
+        if (
+            self.recorder.inference
+            or self.recorder.facts.symbols  # sizes that vary: what is asked about them counts
+            or self.recorder.relies_on
+            or "out" in kwargs
+            or torch.get_default_dtype() is not self.recorder.default_dtype
+            or self.recorder.autocast
+            or torch._C._len_torch_function_stack()
+            or torch._C._len_torch_dispatch_stack()
+        ):
+            return None
+        try:
+            found = _Arguments(self, fn, args, kwargs)
+            hash(found.key)
+        except (_Unfit, TypeError):
+            return None
+        return found
+
+    def described(self, fake: Fake) -> Hashable:
+        """A tensor of the recording, up to what it is called and what it holds."""
+        memory = fake.memory
+        if memory is None or fake.version != memory.version or memory.inference:
+            raise _Unfit
+        found = self._described.get(id(fake.meta))
+        if found is None:
+            meta = fake.meta
+            if meta.is_conj() or meta.is_neg():
+                raise _Unfit
+            said = (tuple(meta.shape), meta.stride(), meta.storage_offset(), meta.dtype)
+            found = self._described[id(meta)] = (meta, said)
+        return (found[1], fake.device, fake.requires_grad, _is_whole(fake))
+
+    # --- saying again
+
+    def again(self, given: _Arguments) -> tuple[Any] | None:
+        """The result of a call that was kept, now recorded."""
+        script = self._scripts.get(given.key)
+        if script is None or (script.writes and given.has_common_memory()):
+            return None
+        recorder, fakes = self.recorder, given.given
+        news = [Fake(new.meta, new.device) for new in script.news]
+        nodes: list[torch.fx.Node] = []
+        grad = torch.is_grad_enabled()
+
+        def node_of(a: Any) -> Any:
+            cls = type(a)
+            if cls is _Given:
+                found = fakes[a.k]
+                return found.node if type(found) is Fake else recorder.node_of(found)
+            if cls is _Made:
+                return nodes[a.k]
+            if cls in (list, tuple):
+                return cls(map(node_of, a))
+            return a
+
+        def value_of(a: Any) -> Any:
+            cls = type(a)
+            if cls is _Given:
+                return fakes[a.k]
+            if cls is _Made:
+                return news[a.k]
+            if cls in (list, tuple):
+                return cls(map(value_of, a))
+            return a
+
+        for op in script.ops:
+            node = recorder.graph.create_node(op.op, op.target, name=op.name)
+            node.args = tuple(map(node_of, op.args))
+            if op.kwargs:
+                node.kwargs = {name: node_of(a) for name, a in op.kwargs.items()}
+            node.meta["val"] = value_of(op.val)
+            node.meta["stack"], node.meta["site"] = recorder.where, recorder.site
+            if op.grad:
+                node.meta["grad"] = False
+            nodes.append(node)
+        for fake, new in zip(news, script.news, strict=True):
+            if new.alias is None:
+                fake.memory = recorder.memory_of(fake)
+            else:
+                parent = news[new.parent]
+                fake.memory, fake.view_of = parent.memory, replace(new.alias, parent=parent)
+            fake.node = nodes[new.node]
+            fake.version = new.version
+            fake.memory.version = max(fake.memory.version, new.version)
+        recorder.fakes += news
+        recorder.n_ops += script.n_ops
+        for k, value, count in script.writes:
+            target = fakes[k]
+            if target.memory.root.requires_grad and not (target.requires_grad and grad):
+                recorder.hidden_writes = True
+            write(target, node_of(value), recorder)
+            for _ in range(count):
+                torch.autograd.graph.increment_version(target)
+        return (value_of(script.result),)
+
+    # --- keeping
+
+    def keep(self, given: _Arguments, result: Any, before: tuple[Any, int, int, int]) -> None:
+        """What the call came to that was recorded since the snapshot `before`."""
+        if given.key in self._scripts:
+            return
+        try:
+            self._scripts[given.key] = self._script(given, result, before)
+        except _Unfit:
+            if not given.shares:
+                self._scripts[given.key] = None
+
+    def _script(self, given: _Arguments, result: Any, before: tuple[Any, int, int, int]) -> _Script:
+        recorder = self.recorder
+        if recorder.relies_on or recorder.assumes or recorder.looks_at_data:
+            raise _Unfit
+        nodes = list(_since(recorder.graph, before[0]))
+        place = {node: k for k, node in enumerate(nodes)}
+        news = recorder.fakes[recorder.old :]
+        made = {id(fake): k for k, fake in enumerate(news)}
+        fakes = given.given
+        numbers = {}
+        for k, a in enumerate(fakes):
+            if type(a) is not Fake:
+                node = recorder.node_of(a)
+                if a.node.number.settled or not isinstance(node, torch.fx.Node):
+                    raise _Unfit
+                if node in numbers:
+                    raise _Unfit
+                numbers[node] = k
+        written = self._written(given, before)
+        if written and given.shares:
+            raise _Unfit  # what then happens the key does not say
+        earlier = {node: k for k, (node, _) in written.items()}
+        if len(earlier) < len(written) or not (nodes or given.key[0] in QUESTIONS):
+            raise _Unfit
+        for k, a in enumerate(fakes):
+            if type(a) is Fake and k not in written:
+                if a.node in earlier:
+                    raise _Unfit  # of which it is the value is not known
+                earlier[a.node] = k
+        used: set[int] = set()
+
+        def node_token(a: Any) -> Any:
+            if isinstance(a, torch.fx.Node):
+                if (k := place.get(a)) is not None:
+                    return _Made(k)
+                k = earlier.get(a, numbers.get(a))
+                if k is None:
+                    raise _Unfit
+                used.add(k)
+                return _Given(k)
+            if isinstance(a, list | tuple):
+                if type(a) not in (list, tuple, torch.fx.immutable_collections.immutable_list):
+                    raise _Unfit
+                return (tuple if type(a) is tuple else list)(map(node_token, a))
+            if isinstance(a, (torch.Tensor, dict, *SYMBOLS)):
+                raise _Unfit
+            return a
+
+        def value_token(a: Any) -> Any:
+            if isinstance(a, Fake):
+                if (k := made.get(id(a))) is not None:
+                    return _Made(k)
+                if (k := given.place.get(id(a))) is not None:
+                    return _Given(k)
+                raise _Unfit
+            if type(a) in (list, tuple):
+                return type(a)(map(value_token, a))
+            if type(a) in PLAIN and type(a) is not str:
+                return a
+            raise _Unfit
+
+        ops = []
+        for node in nodes:
+            tags = getattr(node.target, "tags", ())
+            if node.op not in ("call_function", "get_attr") or not node.meta.keys() <= KEPT_META:
+                raise _Unfit
+            if torch.Tag.nondeterministic_seeded in tags or node.meta.get("val") is None:
+                raise _Unfit
+            ops.append(
+                _Op(
+                    node.op,
+                    node.target,
+                    _name(node.target),
+                    "grad" in node.meta,
+                    tuple(map(node_token, node.args)),
+                    {k: node_token(v) for k, v in node.kwargs.items()},
+                    value_token(node.meta["val"]),
+                )
+            )
+        if not set(numbers.values()) <= used:
+            raise _Unfit  # a number that was looked at
+        described = []
+        reached = {id(fake) for fake in fakes_in((result,))}
+        of_memory: dict[int, int] = {}  # how many tensors the program gets of each
+        for fake in news:
+            memory = fake.memory
+            if memory is None or memory.inference or fake.requires_grad or fake.node not in place:
+                raise _Unfit
+            if fake.meta.is_conj() or fake.meta.is_neg():
+                raise _Unfit
+            parent, alias = 0, fake.view_of
+            if id(fake) in reached:
+                of_memory[id(memory)] = of_memory.get(id(memory), 0) + 1
+                if fake.version != memory.version:
+                    raise _Unfit
+            if alias is not None:
+                # Autograd knows views as such: of those made here only one can be seen.
+                if not _is_whole(fake) or id(alias.parent) not in made:
+                    raise _Unfit
+                parent, alias = made[id(alias.parent)], replace(alias, parent=None)
+            elif memory.root is not fake:
+                raise _Unfit
+            described.append(
+                _New(fake.meta, fake.device, place[fake.node], fake.version, parent, alias)
+            )
+        if max(of_memory.values(), default=0) > 1:
+            raise _Unfit
+        writes = []
+        for k, (_, count) in written.items():
+            value = node_token(fakes[k].node)
+            writes.append((k, value, count))
+        return _Script(
+            tuple(ops),
+            tuple(described),
+            tuple(writes),
+            recorder.n_ops - before[1],
+            value_token(result),
+        )
+
+    def _written(self, given: _Arguments, before: Any) -> dict[int, tuple[Any, int]]:
+        """The arguments that the call has written, each once: the node before, and how often autograd counted it."""
+        found: dict[int, tuple[Any, int]] = {}
+        own = {id(fake) for fake in self.recorder.fakes[self.recorder.old :]}
+        roots = {id(a.memory.root) for a in given.given if type(a) is Fake}
+        for was in self.recorder.undo[before[2] :]:
+            fake, node, version = was.fake, was.node, was.version
+            if id(fake) in own:
+                continue
+            k = given.place.get(id(fake))
+            if k is not None and _is_whole(fake):
+                found.setdefault(k, (node, version))
+            elif k is not None or id(fake) not in roots:
+                raise _Unfit
+        counts = [a._version for a in given.given if type(a) is Fake]
+        result = {}
+        tensors = [k for k, a in enumerate(given.given) if type(a) is Fake]
+        for k, now, then in zip(tensors, counts, given.versions, strict=True):
+            if (k in found) != (now != then):
+                raise _Unfit
+            if k in found:
+                node, version = found[k]
+                fake = given.given[k]
+                if fake.version != version + 1 or fake.memory.version != fake.version:
+                    raise _Unfit
+                result[k] = (node, now - then)
+        return result
+
+
+def _is_whole(fake: Fake) -> bool:
+    """Whether it is its memory's root or the same under another name, so that a write to it is one to the root."""
+    while fake.view_of is not None:
+        if fake.view_of.func not in IDENTITIES:
+            return False
+        fake = fake.view_of.parent
+    return True
+
+
+def _since(graph: torch.fx.Graph, last: Any) -> Iterator[torch.fx.Node]:
+    found = []
+    for node in reversed(graph.nodes):
+        if node is last:
+            break
+        found.append(node)
+    return reversed(found)
+
+
+def _name(target: Any) -> str | None:
+    return facts_of(target).name if isinstance(target, torch._ops.OpOverload) else None

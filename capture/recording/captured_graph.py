@@ -1,0 +1,388 @@
+"""What capture hands to a backend: the recorded graph, where its inputs come from, and facts the guards need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import torch
+import torch.fx
+
+from frameloom.capture.symbolic.saved_sizes import Carried
+from frameloom.capture.tensors.sized import dense_strides, has_sizes
+from frameloom.ir.symbolic.expr import Int, Symbol, hint_of
+
+# Of nodes: as which results what was written to views is read by others.
+READ_AS = "read as"
+# Of those that write to an input: that it is an inference tensor.
+INFERENCE = "inference"
+RANDOM_FROM = getattr(torch.ops.aten.random, "from")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in memory; strides in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    # Where sizes vary: the dimensions from the innermost on, which lie without gaps, and those that are repeated.
+    order: tuple[int, ...] | None = None
+    repeated: frozenset[int] = frozenset()
+
+    @staticmethod
+    def of(like: torch.Tensor) -> Layout:
+        """That of a tensor of the recording; dense where its sizes vary."""
+        shape, strides, order = tuple(like.shape), like.stride(), None
+        if has_sizes(shape, strides):
+            hints = [(hint_of(s), hint_of(n)) for s, n in zip(strides, shape, strict=True)]
+            order = tuple(sorted(range(len(shape)), key=lambda d: (*hints[d], -d)))
+        return Layout(shape, strides, like.dtype, like.device, order)
+
+    def lying_as(self, tensor: torch.Tensor) -> Layout:
+        """That of a tensor which comes in its place; where sizes vary, without gaps."""
+        if self.order is None:
+            return replace(self, strides=tensor.stride())
+        strides, shape, dims = tensor.stride(), tensor.shape, range(tensor.dim())
+        repeated = frozenset(d for d in dims if not strides[d])
+        key = [(0, 0, -d) if d in repeated else (strides[d], shape[d], -d) for d in dims]
+        order = tuple(sorted(dims, key=key.__getitem__))
+        if (order, repeated) == (self.order, self.repeated):
+            return self
+        varying = _repeating(self.shape, order, repeated)
+        return replace(self, strides=varying, order=order, repeated=repeated)
+
+    def is_of(self, tensor: torch.Tensor) -> bool:
+        """Whether `tensor` lies so."""
+        return tensor.stride() == self.strides_at(tensor.shape)
+
+    def strides_at(self, shape: Sequence[int]) -> Any:
+        """Of a tensor with these sizes."""
+        return self.strides if self.order is None else _repeating(shape, self.order, self.repeated)
+
+    def fit(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`tensor`, copied if it lies otherwise."""
+        own, wanted = tensor.stride(), self.strides_at(tensor.shape)
+        lies = own == wanted or all(
+            size == 1 or ours == theirs
+            for size, ours, theirs in zip(tensor.shape, own, wanted, strict=True)
+        )
+        if lies and not tensor.is_conj() and not tensor.is_neg():
+            return tensor
+        whole, strides = tensor.shape, self.strides
+        for d in self.repeated:
+            tensor = tensor.narrow(d, 0, 1)
+        if self.order is not None:
+            strides = dense_strides(tensor.shape, self.order)
+        # Of the tensor: it may be a batch of gradients.
+        made = tensor.new_empty_strided(tensor.shape, strides, dtype=self.dtype, device=self.device)
+        made.copy_(tensor)
+        return made.expand(whole) if self.repeated else made
+
+
+def _repeating(shape: Sequence[Int], order: Sequence[int], repeated: Collection[int]) -> Any:
+    """Strides of a tensor without gaps, but that some dimensions are repeated."""
+    if not repeated:
+        return dense_strides(shape, order)
+    strides = dense_strides([1 if d in repeated else n for d, n in enumerate(shape)], order)
+    return tuple([0 if d in repeated else s for d, s in enumerate(strides)])
+
+
+@dataclass(frozen=True)
+class ViewStep:
+    """`func(tensor, *args, **kwargs)`, or the `piece` of it, where it gives several views by one `call`; `grad`: whether the program made
+    the view with gradient mode on, `inference`: in inference mode."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    grad: bool
+    inference: bool = False
+    piece: int | None = None
+    call: object = None
+
+
+@dataclass(frozen=True)
+class ViewOutput:
+    """An output of the program that is made anew at each call, by views of an input or of a result of the forward graph."""
+
+    of_input: bool
+    number: int
+    steps: tuple[ViewStep, ...]
+    # Whether the program makes it before all else that reads the input: autograd comes to its gradient after that of the graph then.
+    early: bool = False
+
+    def renumbered(self, place: Mapping[int, int]) -> ViewOutput:
+        return replace(self, number=place[self.number]) if self.of_input else self
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """An input or a result that is not read by the backward graph, of which eager notices a change before the backward pass: `tangents` are the
+    entries of `Backward.tangents` in whose passes."""
+
+    of_input: bool
+    number: int
+    tangents: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Backward:
+    """How gradients are computed.
+
+    The forward graph returns `n_results` tensors that become the program's `outputs`, `n_late` sizes, and then what is saved.  `graph` takes
+    what was saved, then `sizes`, then a gradient per entry of `tangents`, and returns gradients of the first of `inputs`: passes come to the
+    others without one."""
+
+    build: Callable[[], torch.fx.Graph]  # `graph`: many a part of a large one is never asked for
+    outputs: tuple[int | ViewOutput, ...]  # numbers are those of results
+    saved_inputs: tuple[int, ...]  # positions of the forward graph's inputs, saved first
+    saved_outputs: tuple[int, ...]  # positions of what it returns, saved next
+    n_results: int
+    tangents: tuple[int, ...]  # results that have a gradient, as the program computes them
+    inputs: tuple[int, ...]  # to which passes come
+    n_inputs: int  # of the forward graph
+    layouts: tuple[Layout, ...]  # per entry of `tangents`
+    # Per result of `graph`: the entries of `tangents` whose history leads to that input.
+    leading: tuple[frozenset[int], ...]
+    # Where eager saves tensors: the entries of `tangents` that lead to the same of its nodes, of which a pass from one of them lets go.
+    saving: tuple[frozenset[int], ...]
+    # The results that others are computed from, as far as gradients flow.
+    between: tuple[int, ...] = ()
+    # The results that are views made behind the node: what comes to them goes on by way of autograd's own nodes.
+    view_results: Mapping[int, ViewOutput] = field(default_factory=dict)
+    noticed: tuple[Noticed, ...] = ()
+    sizes: tuple[Carried, ...] = ()  # that vary
+    n_late: int = 0
+    turns_on: bool = False  # whether the program turns gradient mode on itself
+    reentrant: bool = (
+        False  # whether it has checkpointed regions of the kind that autograd.grad refuses
+    )
+    # Of the saved inputs, those of which nobody looks whether they were changed.
+    unwatched: frozenset[int] = frozenset()
+    # Of the saved inputs, leaves that eager does not save themselves, but views of them or what is computed from them: what is put into
+    # their place behind the call (`w.data = other`) is not seen there.
+    as_they_lay: frozenset[int] = frozenset()
+    # The forward graph with the program's autograd Functions as such; None where it has none.
+    with_functions: torch.fx.Graph | None = None
+
+    @cached_property
+    def graph(self) -> torch.fx.Graph:
+        return self.build()
+
+    def renumbered(self, used: Sequence[int]) -> Backward:
+        """With inputs numbered by their place in `used`."""
+        place = {number: k for k, number in enumerate(used)}
+        if self.with_functions is not None:
+            for number, node in enumerate(self.with_functions.find_nodes(op="placeholder")):
+                if number not in place:
+                    self.with_functions.erase_node(node)
+        return replace(
+            self,
+            saved_inputs=tuple(place[i] for i in self.saved_inputs),
+            inputs=tuple(place[i] for i in self.inputs),
+            unwatched=frozenset(place[i] for i in self.unwatched),
+            as_they_lay=frozenset(place[i] for i in self.as_they_lay),
+            noticed=tuple(
+                replace(n, number=place[n.number]) if n.of_input else n for n in self.noticed
+            ),
+            sizes=tuple(
+                s if s.kind == "late" else replace(s, input=place[s.input]) for s in self.sizes
+            ),
+            outputs=tuple(o if isinstance(o, int) else o.renumbered(place) for o in self.outputs),
+            view_results={k: view.renumbered(place) for k, view in self.view_results.items()},
+            n_inputs=len(used),
+        )
+
+    @cached_property
+    def frees(self) -> tuple[frozenset[int], ...]:
+        """Per entry of `tangents`: those after whose backward pass eager could not go through this one's history again."""
+        nothing: frozenset[int] = frozenset()
+        count = range(len(self.tangents))
+        return tuple(nothing.union(*(s for s in self.saving if k in s)) for k in count)
+
+    @property
+    def n_told(self) -> int:
+        """How much of what the forward graph returns a call needs behind it."""
+        return self.n_results + self.n_late
+
+    def sizes_of(self, inputs: Sequence[Any], results: Sequence[Any]) -> dict[Symbol, int]:
+        """What they are in a call of the forward graph."""
+        return {size.symbol: size.read(inputs, results) for size in self.sizes}
+
+    def read_inputs(self) -> set[int]:
+        """Inputs that a call needs beside those that the forward graph reads."""
+        made = (*self.outputs, *self.view_results.values())
+        views = (o.number for o in made if isinstance(o, ViewOutput) and o.of_input)
+        graph = self.with_functions
+        nodes = [] if graph is None else graph.find_nodes(op="placeholder")
+        called = (k for k, node in enumerate(nodes) if node.users)
+        sizes = (s.input for s in self.sizes if s.kind != "late")
+        noticed = (n.number for n in self.noticed if n.of_input)
+        return {*self.saved_inputs, *self.inputs, *views, *called, *sizes, *noticed}
+
+
+@dataclass(frozen=True)
+class CapturedGraph:
+    """One captured piece of a program.
+
+    `graph` is a functional ATen graph: one placeholder per entry of `inputs` (tensors, then Python numbers that vary between calls,
+    which Python's own functions compute with), tensors returned as one tuple; mutations
+    of inputs are `aten.copy_` nodes at its end, in program order.  Running it on the real inputs does
+    what the program did: values, strides, aliasing of the outputs, mutation.  Every node's meta has "val" (the fake
+    value; a tuple for several results) and "stack" (the user's line).
+    """
+
+    graph: torch.fx.Graph
+    constants: torch.nn.Module  # the tensors that `get_attr` nodes name
+    inputs: tuple[Any, ...]  # the key each input was registered with (an origin)
+    examples: tuple[
+        Any, ...
+    ]  # the real tensors and numbers of the captured call, in the same order
+    mutated: tuple[int, ...]  # positions of inputs that the graph writes to
+    n_ops: int  # recorded ATen ops, views not counted
+    facts: Any = None  # about the sizes in it that vary: a Facts
+    frozen: tuple[str, ...] = ()  # names of constants that are parameters and buffers of modules
+    visible: int | None = None  # how many of the first outputs the program sees; None: all
+    # Whether a call that fails before it writes starts anew: what runs the graph raises RunPlainly then.
+    restarts: bool = False
+    owned: bool = False  # whether calls hand over their inputs, which go after their last use
+    # The outputs that are views, if they are, which the program made with gradient mode on.
+    recorded_views: frozenset[int] = frozenset()
+    # By output that is a view, if it is: what autograd notes of how the program made it, where making it anew would tell something else.
+    creation: Mapping[int, str] = field(default_factory=dict)
+    views: frozenset[int] = frozenset()  # the outputs that are views also where they are alone
+    counts: tuple[
+        int, ...
+    ] = ()  # by entry of `mutated`: how many writes autograd counts, which those through `.data` are not
+    # Where the outputs need gradients; the graph then also returns what is saved for them.
+    backward: Backward | None = None
+
+    @property
+    def versions(self) -> dict[int, int]:
+        """By input that the graph writes to: by how much its version rises."""
+        return dict(zip(self.mutated, self.counts, strict=True))
+
+    @cached_property
+    def repeated(self) -> dict[int, int]:
+        """The outputs that are the very tensor that an earlier one is, as where autograd hands one gradient to several inputs; views of it have
+        nodes of their own."""
+        nodes: Any = self.graph.output_node().args[0]
+        first = {n: k for k, n in reversed([*enumerate(nodes)])}
+        return {k: first[n] for k, n in enumerate(nodes) if first[n] < k}
+
+    @cached_property
+    def gm(self) -> torch.fx.GraphModule:
+        """The graph as a module.  Making one writes and compiles its Python code, which only those who ask for it pay for."""
+        return module_of(self.constants, self.graph)
+
+
+def module_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> torch.fx.GraphModule:
+    """A graph as a module: its Python code is written and compiled.  `torch.ops.aten.random.from` is no Python, so it is called by another name;
+    `as_strided` counts from where inputs start, as a recording does; inference tensors are written in their mode."""
+    if any(node.target in IN_PYTHON or INFERENCE in node.meta for node in graph.nodes):
+        copy = torch.fx.Graph()
+        copies: dict[torch.fx.Node, torch.fx.Node] = {}
+        copy.output(copy.graph_copy(graph, copies))
+        for node, made in copies.items():
+            if node.target is RANDOM_FROM:
+                made.target = random_from
+            elif INFERENCE in node.meta:
+                made.target = copy_in_inference_mode
+            elif node.target in STRIDED and (recorded := _recorded_offset(node)) is not None:
+                made.target, made.args = STRIDED[node.target], (recorded, *made.args)
+        graph = copy
+    return torch.fx.GraphModule(constants, graph)
+
+
+def _recorded_offset(node: torch.fx.Node) -> int | None:
+    """Of the tensor that is viewed, where the view has a place of its own."""
+    operand: Any = node.args[0]
+    is_given = len(node.args) == len(node.target._schema.arguments) and node.args[-1] is not None  # type: ignore[union-attr]
+    offset = operand.meta["val"].storage_offset() if is_given and "val" in operand.meta else None
+    return offset if isinstance(offset, int) else None
+
+
+def _counted_from(op: Callable[..., Any]) -> Callable[..., Any]:
+    def run(recorded: int, x: Any, *given: Any) -> Any:
+        *others, offset = given
+        return op(x, *others, x.storage_offset() + offset - recorded)
+
+    run.__name__ = str(op._schema.name).partition("::")[2]  # type: ignore[attr-defined]
+    return run
+
+
+STRIDED = {op: _counted_from(op) for op in (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)}  # fmt: skip
+IN_PYTHON = frozenset({RANDOM_FROM, *STRIDED})
+
+
+def copy_in_inference_mode(tensor: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return tensor.copy_(source)
+
+
+def random_from(*args: Any, **kwargs: Any) -> Any:
+    return RANDOM_FROM(*args, **kwargs)
+
+
+def function_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> Callable[..., Any]:
+    """A graph as Python, which the frame hook leaves alone: it is ours, and each run meets other tensors."""
+    forward: Any = module_of(constants, graph).forward
+    forward.__func__.__frameloom_disable__ = True
+    return forward  # type: ignore[no-any-return]
+
+
+def without_examples(captured: CapturedGraph) -> CapturedGraph:
+    """For keeping: the user's tensors should not live as long as a report does."""
+    return replace(captured, examples=())
+
+
+def behind(ends: Iterable[T], operands: Callable[[T], Iterable[T]]) -> set[T]:
+    """`ends` and what they are computed from, as `operands` says of each."""
+    seen = set(ends)
+    stack = list(seen)
+    while stack:
+        new = [n for n in dict.fromkeys(operands(stack.pop())) if n not in seen]
+        seen.update(new)
+        stack += new
+    return seen
+
+
+def recorded_behind(last: torch.fx.Node) -> list[torch.fx.Node]:
+    """The nodes that a recording has behind one of them."""
+    nodes, node = [], last.next
+    while node.op != "root":
+        nodes.append(node)
+        node = node.next
+    return nodes
+
+
+def copy_node(
+    graph: torch.fx.Graph, node: torch.fx.Node, instead: Callable[[torch.fx.Node], Any]
+) -> torch.fx.Node:
+    """As `graph.node_copy`, which searches the arguments for symbolic sizes."""
+    # First: what stands instead may be made only now.
+    args, kwargs = (torch.fx.node.map_arg(x, instead) for x in (node.args, node.kwargs))
+    made = graph.create_node(node.op, node.target, name=node.name, type_expr=node.type)
+    made.args, made.kwargs, made.meta = args, kwargs, dict(node.meta)
+    return made
+
+
+def graph_of(
+    inputs: Iterable[torch.fx.Node], own: Iterable[torch.fx.Node], ends: Iterable[torch.fx.Node]
+) -> torch.fx.Graph:
+    """A graph that computes `ends` as the nodes `own` of another one do, from `inputs`."""
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in inputs:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta.update(node.meta)
+    for node in own:
+        copies[node] = copy_node(graph, node, copies.__getitem__)
+    graph.output(tuple(copies[n] for n in ends))
+    return graph

@@ -1,0 +1,184 @@
+"""What a recorded tensor holds where that follows from no input: a mask made of sizes, `torch.linspace(...)`, a constant.
+
+Code that asks for data (`item`, a branch, a mask whose ones say how large the result is) then has its answer when it is captured: the ops
+that lead to the tensor are run once more on real tensors.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.functionalize import current
+from frameloom.capture.tensors.schema import draws, facts_of, taking_generator
+from frameloom.errors import let_mistakes_through
+from frameloom.ir.symbolic.expr import Size
+
+if TYPE_CHECKING:
+    from frameloom.capture.recording.recorder import Recorder
+
+aten = torch.ops.aten
+MAX_NODES = 10_000
+MAX_MASK = 1 << 24  # elements
+MAX_ELEMENTS = 1 << 15  # beyond, threads share the work, and their number is part of the result
+UNINITIALISED = ("empty", "new_empty")
+# Of their tensor, only how it lies in memory counts.
+FILLING = frozenset({
+    aten.ones_like.default, aten.zeros_like.default, aten.full_like.default, aten.new_ones.default, aten.new_zeros.default,
+    aten.new_full.default,
+})  # fmt: skip
+
+
+def known_value(fake: Fake, recorder: Recorder) -> torch.Tensor | None:
+    """The tensor that `fake` will be at every call, or None where that is not known."""
+    if fake.memory is None or fake.device.type != "cpu":
+        return None
+    recorder.looks_at_data = True
+    values = recorder.known
+    node = current(fake, recorder)
+    order = ancestors(node, is_fixed, values, recorder.unknown)
+    if order is None:
+        return None
+    return evaluated(node, order, values, recorder)
+
+
+def known_mask(mask: Fake, recorder: Recorder) -> torch.Tensor | None:
+    """What a mask of bools on any device holds at every call, on the CPU, or None where that is not known.  What only integers
+    and bools lead to is the same on every device."""
+    if mask.memory is None or mask.dtype is not torch.bool:
+        return None
+    recorder.looks_at_data = True
+    values = dict[Any, Any]()
+    node = current(mask, recorder)
+    order = ancestors(node, _is_discrete, values, set())
+    if order is None:
+        return None
+    return evaluated(node, order, values, recorder, "cpu")
+
+
+def evaluated(
+    node: torch.fx.Node, order: Sequence[torch.fx.Node], values: dict[Any, Any], recorder: Recorder,
+    device: str | None = None, generator: torch.Generator | None = None,
+) -> torch.Tensor | None:  # fmt: skip
+    """What `node` comes to after those of `order`, which get their `values`; on `device` and drawn from `generator`, whatever the program says."""
+    default = torch.get_default_dtype()
+    if default != recorder.default_dtype:
+        torch.set_default_dtype(recorder.default_dtype)
+    try:
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            for n in order:
+                values[n] = _run(n, values, recorder, device, generator)
+    except Exception as error:
+        let_mistakes_through(error)
+        return None  # it raises at run time, in its place
+    finally:
+        if default != recorder.default_dtype:
+            torch.set_default_dtype(default)
+    found: torch.Tensor = values[node]
+    return found
+
+
+def _is_discrete(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    if not isinstance(value, Fake) or _has_more(value, MAX_MASK):
+        return False
+    if value.dtype.is_floating_point or value.dtype.is_complex or node.op != "call_function":
+        return node.op == "get_attr" and not value.dtype.is_complex
+    target: Any = node.target
+    is_random = torch.Tag.nondeterministic_seeded in target.tags
+    return not is_random and not facts_of(target).name.startswith(UNINITIALISED)
+
+
+def ancestors(
+    node: torch.fx.Node,
+    is_fixed: Callable[[torch.fx.Node], bool],
+    known: dict[Any, Any],
+    unknown: set[torch.fx.Node],
+) -> list[torch.fx.Node] | None:
+    """All nodes that `node` needs beside those that are known, it last; None if any of them is not the same at every call: then
+    what is found out about others is added to `unknown`."""
+    order: dict[torch.fx.Node, None] = {}
+    pending = [node]
+    opened: set[torch.fx.Node] = set()  # what they need is pending, too
+    while pending:
+        node = pending[-1]
+        if node in order or node in known:
+            pending.pop()
+            continue
+        if node in unknown or not is_fixed(node):
+            unknown.update(n for n in pending if n in opened)
+            unknown.add(node)
+            return None
+        if len(pending) + len(order) > MAX_NODES:
+            return None
+        missing = [n for n in _needed_by(node) if n not in order and n not in known]
+        if missing:
+            opened.add(node)
+            pending += missing
+        else:
+            order[pending.pop()] = None
+    return list(order)
+
+
+def _needed_by(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The nodes whose values count."""
+    found = node.all_input_nodes
+    return [n for n in found if n is not node.args[0]] if node.target in FILLING else found
+
+
+def is_fixed(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    parts = value if isinstance(value, tuple) else (value,)
+    fakes = [v for v in parts if isinstance(v, Fake)]
+    if any(_has_more(v, MAX_ELEMENTS) or v.device.type != "cpu" for v in fakes):
+        return False
+    if node.op == "get_attr" or node.target is operator.getitem:
+        return True
+    target: Any = node.target
+    return (
+        node.op == "call_function"
+        and isinstance(target, torch._ops.OpOverload)
+        and torch.Tag.nondeterministic_seeded not in target.tags
+        and not facts_of(target).name.startswith(UNINITIALISED)
+    )
+
+
+def _has_more(fake: Fake, most: int) -> bool:
+    """... elements, or another number of them in another call."""
+    count = fake.numel()
+    return isinstance(count, Size) or count > most
+
+
+def _run(
+    node: torch.fx.Node,
+    values: dict[Any, Any],
+    recorder: Recorder,
+    device: str | None = None,
+    generator: torch.Generator | None = None,
+) -> Any:
+    if node.op == "get_attr":
+        constant = recorder.constant(str(node.target))
+        return constant if device is None else constant.to(device)
+    like = node.args[0] if node.target in FILLING else None
+
+    def find(n: torch.fx.Node) -> Any:
+        return _alike(n) if n is like else values[n]
+
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), find)
+    if device is not None and kwargs.get("device") is not None:
+        kwargs = {**kwargs, "device": device}
+    target: Any = node.target
+    if generator is not None and draws(node):
+        target = taking_generator(target) or target
+        kwargs = {**kwargs, "generator": generator}
+    return target(*args, **kwargs)
+
+
+def _alike(node: torch.fx.Node) -> torch.Tensor:
+    meta = node.meta["val"].meta
+    return torch.empty_strided(meta.shape, meta.stride(), dtype=meta.dtype)

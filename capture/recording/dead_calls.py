@@ -1,0 +1,197 @@
+"""Calls that an op would refuse, which shape functions do not always say: of those whose results nobody reads, which are left out otherwise,
+and of those in graphs that cannot start anew, whose writes come behind them, or whose exceptions the program would handle.
+
+In: a node.  Out: whether its kernel raises, tried with small tensors of ones, and of zeros; then the program has to make the call itself.
+They lie on the CPU for a GPU's calls, too, whose assertions would end all work there: what one device refuses, the other mostly does.  A dtype of floats
+that the CPU refuses is tried on the GPU.
+Calls on tensors of several devices, most of which are mistakes, are made by the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.recording.constant_folding import FILLING
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.schema import draws, facts_of, may_raise, never_raises
+from frameloom.ir.symbolic.expr import Size, hint_of
+
+MOST = 1 << 16  # elements of all arguments
+# To index with what is on a GPU, from the CPU, too.
+TAKE_PLACES = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default})
+SITES = -(1 << 20)  # below any instruction's: others are avoided at the instruction itself
+
+
+def site_of(code: Any, index: int) -> tuple[Any, int]:
+    """The place by which a session knows that the call there is refused."""
+    return code, SITES - index
+
+
+def _always(operand: torch.fx.Node) -> bool:
+    return True
+
+
+def _has_one_element(operand: torch.fx.Node) -> bool:
+    fake = operand.meta.get("val")
+    return isinstance(fake, Fake) and all(n == 1 for n in fake.shape)
+
+
+def has_no_elements(node: torch.fx.Node) -> bool:
+    """Of what it gives, whatever the sizes that vary."""
+    fake = node.meta.get("val")
+    if type(fake) is not Fake:  # a number, or several tensors
+        return isinstance(fake, Fake) and 0 in [n for n in fake.shape if type(n) is int]
+    return 0 in fake.meta.shape
+
+
+# Ops that do not read what their tensor holds, only how it lies in memory, and of which tensors.
+READ_NO_ELEMENTS: dict[Any, Callable[[torch.fx.Node], bool]] = {
+    **dict.fromkeys(FILLING, _always),
+    torch.ops.aten.empty_like.default: _always,
+    torch.ops.aten.new_empty.default: _always,
+    torch.ops.aten.rand_like.default: _always,
+    torch.ops.aten.randn_like.default: _always,
+    torch.ops.aten.argmax.default: _has_one_element,
+    torch.ops.aten.argmin.default: _has_one_element,
+}
+
+
+def is_unread(node: torch.fx.Node, unread: Collection[torch.fx.Node]) -> bool:
+    """Whether the backend leaves it out, as nobody reads its elements.  `unread`: the later nodes of which that is so."""
+    for user in node.users:
+        if user in unread or has_no_elements(user):
+            continue
+        of = READ_NO_ELEMENTS.get(user.target)
+        if of is None or not of(node):
+            return False
+    return True
+
+
+def is_refused(node: torch.fx.Node) -> bool:
+    if not _can_be_tried(node):
+        return False
+    if _on_several_devices(node):
+        return True
+    error = _refusal(node)
+    # Of a dtype, rather than of an op without a kernel.
+    return not isinstance(error, NotImplementedError | None) or "not implemented for '" in str(
+        error
+    )
+
+
+def first_refused(nodes: Iterable[torch.fx.Node]) -> torch.fx.Node | None:
+    """The first of these that its device refuses, as far as that is known."""
+    seen = set()
+    for node in nodes:
+        if not _can_be_tried(node):
+            continue
+        # The plan's op may have another name than the program's, which the text of an error tells.
+        if _on_several_devices(node):
+            return node
+        if _is_known_to_pass(node):
+            continue
+        call = torch.fx.node.map_aggregate((node.args, node.kwargs), _described)
+        if (key := (node.target, repr(call))) in seen:
+            continue
+        seen.add(key)
+        error = _refusal(node)
+        if _is_of_floats_elsewhere(node) and "not implemented for" in str(error):
+            # Floats that have no kernel on the CPU may have one on a GPU, which says so before it starts one.
+            error = _refusal(node, at_home=True)
+        if error is not None:
+            return node
+    return None
+
+
+def _can_be_tried(node: torch.fx.Node) -> bool:
+    if node.meta.get("site") is None or not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    is_pure = node.target.namespace == "aten" and facts_of(node.target).behaviour == "pure"
+    return is_pure and not draws(node)
+
+
+def _is_known_to_pass(node: torch.fx.Node) -> bool:
+    """It was checked while it was recorded, or breaks the graph anyway where it could raise."""
+    target: Any = node.target
+    if torch.Tag.pointwise in target.tags or never_raises(target):
+        return all(
+            f.is_floating_point() for f in _fakes_of(node.all_input_nodes)
+        )  # which all of them take
+    return may_raise(node, at_once=True)
+
+
+def _is_of_floats_elsewhere(node: torch.fx.Node) -> bool:
+    return any(
+        f.device.type != "cpu" and f.is_floating_point() for f in _fakes_of(node.all_input_nodes)
+    )
+
+
+def _refusal(node: torch.fx.Node, at_home: bool = False) -> Exception | None:
+    """What the kernel says of small tensors, on the CPU or on their own device (`at_home`); None where it computes, or cannot be tried."""
+    found = None
+    for number in (1, 0):  # zeros are places wherever there are some, and no divisors
+        room = [MOST]
+        try:
+            given = torch.fx.node.map_aggregate(
+                (node.args, node.kwargs),
+                lambda a, number=number, room=room: _plain(a, number, room, at_home),
+            )
+        except _TooLarge:
+            return None
+        args, kwargs = given
+        try:
+            with torch._C._DisableTorchDispatch(), torch.no_grad():
+                node.target(*args, **kwargs)
+            return None
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            found = found or error
+    return found
+
+
+def _described(a: Any) -> Any:
+    """What tells a call that is tried from others."""
+    fake = a.meta.get("val") if isinstance(a, torch.fx.Node) else None
+    return (fake.dtype, fake.shape, fake.stride()) if isinstance(fake, Fake) else a
+
+
+def _fakes_of(nodes: Iterable[Any]) -> list[Fake]:
+    values = (a.meta.get("val") for a in nodes if isinstance(a, torch.fx.Node))
+    return [v for v in values if isinstance(v, Fake)]
+
+
+def _on_several_devices(node: torch.fx.Node) -> bool:
+    """But for single numbers, which every device takes from the CPU."""
+    fakes = _fakes_of(node.all_input_nodes)
+    if node.target in TAKE_PLACES and _fakes_of(node.args[:1])[0].device.type != "cpu":
+        fakes = _fakes_of((node.args[0], *node.args[2:]))
+    return len({f.device for f in fakes if f.device.type != "cpu" or f.dim()}) > 1
+
+
+class _TooLarge(Exception):
+    """Trying it would take long, or is not possible here."""
+
+
+def _plain(a: Any, number: int, room: list[int], at_home: bool) -> Any:
+    if isinstance(a, Size):
+        return int(hint_of(a))
+    if isinstance(a, torch.device):
+        return a if at_home else torch.device("cpu")
+    if not isinstance(a, torch.fx.Node):
+        return a
+    like = a.meta.get("val")
+    if not isinstance(like, Fake) or like.device.type == "meta" or like.layout != torch.strided:
+        raise _TooLarge
+    shape, strides = ([int(hint_of(n)) for n in sizes] for sizes in (like.shape, like.stride()))
+    extent = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    room[0] -= max(extent, 0)
+    if room[0] < 0:
+        raise _TooLarge
+    with torch._C._DisableTorchDispatch():
+        filling = 1 + 1j if like.dtype.is_complex else number  # which are no places
+        device = like.device if at_home else "cpu"
+        made = torch.empty_strided(shape, strides, dtype=like.dtype, device=device)
+        return made.fill_(filling)

@@ -1,0 +1,77 @@
+"""Recurrent layers of the CPU whose gradient is needed: one library call, and one for their derivative.
+
+oneDNN makes what its derivative needs only where gradient mode is on, which is off while a graph runs: an operator of our own turns it on, below
+autograd.  How large that is only oneDNN knows, so a layer of these sizes is tried once.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.shapes.registry import empty, infer
+from frameloom.capture.tensors.sized import has_sizes
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.recording.recorder import Recorder
+
+layer = torch.ops.aten.mkldnn_rnn_layer.default
+
+
+def record_rnn(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    kind = args[0].device.type
+    if kind in recorder.around and kind not in recorder.autocast:
+        raise Break("unsupported_op", f"{func} without autocast, where the caller has it")
+    if not recorder.is_followed:
+        return recorder.pure(func, args, kwargs)
+    tensors, rest = args[:7], args[7:]
+    if any(has_sizes(t.shape, t.stride()) for t in tensors):
+        raise Break("unsupported_op", f"{func} of sizes that vary, whose gradient is needed")
+    known = infer(func, (*[t.meta for t in tensors], *rest), kwargs)
+    given = tuple((t.dtype, tuple(t.shape), t.stride()) for t in tensors)
+    metas = (*known[:3], empty((_kept(given, _hashable(rest)),), torch.uint8))
+    made = recorder.new(metas, tensors[0].device)
+    return recorder.pure(_operator(), args, kwargs, made)
+
+
+def _hashable(rest: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(tuple(a) if isinstance(a, list) else a for a in rest)
+
+
+@functools.lru_cache(maxsize=1024)
+def _kept(given: tuple[Any, ...], rest: tuple[Any, ...]) -> int:
+    """Bytes that such a layer keeps for its derivative."""
+    with torch._C._DisableTorchDispatch():
+        tensors = [_zeros(*how) for how in given]
+        return int(_with_derivative(*tensors, *rest)[3].numel())
+
+
+def _zeros(dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=dtype).zero_()
+
+
+def _with_derivative(*args: Any) -> Any:
+    with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+        return layer(*args)
+
+
+def _run(*args: Any) -> Any:
+    # Under autograd, it is the layer itself, whose gradient has a gradient, too.
+    return layer(*args) if torch.is_grad_enabled() else _with_derivative(*args)
+
+
+@functools.cache
+def _library() -> Any:
+    library = torch.library.Library("frameloom", "FRAGMENT")
+    schema = str(layer._schema).partition("(")[2]
+    library.define(f"rnn_layer({schema}")
+    library.impl("rnn_layer", _run, "CompositeImplicitAutograd")
+    return library
+
+
+def _operator() -> Any:
+    _library()
+    return torch.ops.frameloom.rnn_layer.default

@@ -1,0 +1,188 @@
+"""Ops that give views of tensors, and those that turn a tensor into another view of its memory, as the recorder meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.functionalize import (
+    Piece,
+    ViewOf,
+    bits_in_inference,
+    counts,
+    functional_form_of_view,
+    lies_within,
+    look_beside,
+    reaches_beyond,
+)
+from frameloom.capture.tensors.schema import SPLITS
+from frameloom.capture.tensors.sized import SizedFake
+from frameloom.capture.values.base import Avoid
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.recording.recorder import Recorder
+
+aten = torch.ops.aten
+MAX_VIEWS = 500  # of views
+MAX_PIECES = 10_000  # of one tensor by one call
+# Whose result keeps, behind its one element, the memory of what was summed up.
+LEAVES_MEMORY = frozenset(
+    {
+        aten.mse_loss.default,
+        aten.smooth_l1_loss.default,
+        aten.soft_margin_loss.default,
+    }
+)
+LOOKS_BEHIND = frozenset({"as_strided", "resize_", "set_", "storage", "untyped_storage"})
+
+
+def view(
+    recorder: Recorder,
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    piece: Piece | None = None,
+) -> Any:
+    """The Fake of a view of the first argument; a list of them where the op splits."""
+    parent, *rest = args
+    if not isinstance(parent, Fake):  # a number of which autograd takes the conjugate
+        return recorder.new_constant(func(torch.tensor(parent), *rest, **kwargs).resolve_conj())
+    if func is aten.detach.default and _is_new(recorder, parent):
+        return parent
+    if func in SPLITS:
+        call, given = object(), (*rest, *kwargs.values())
+        pieces = SPLITS[func](parent, *rest, **kwargs)
+        if len(pieces) > MAX_PIECES:
+            raise Break("too_large", f"{len(pieces)} pieces of a tensor")
+        return [
+            view(recorder, f, (parent, *a), {}, Piece(func, given, k, call))
+            for k, (f, a) in enumerate(pieces)
+        ]
+    told = func is not aten._unsafe_view.default and (
+        # Whichever way PyTorch goes: what shares the memory of its operands is a view of them.
+        recorder.goes_as_eager or id(parent.memory.root) not in recorder.made_in_call()
+    )
+    if func is aten._unsafe_view.default:
+        func = aten.view.default
+    if func is aten.as_strided.default and reaches_beyond(parent, *rest, **kwargs):
+        _avoid_memory_behind(parent)
+        raise Break("data_pointer", "as_strided(...) beyond the tensor")
+    if func is aten.as_strided.default and parent.view_of is not None:
+        parent, *rest = args = _of_the_memory(recorder, parent, *rest, **kwargs)
+        kwargs = {}
+    look_beside(parent, func)
+    if func is aten.lift_fresh.default:
+        func = aten.alias.default
+    node = recorder.emit(func, args, kwargs)
+    fake = node.meta["val"]
+    if not isinstance(fake, Fake):
+        raise Break("unsupported_op", f"{func} returns several views")
+    fake.node, fake.memory = node, parent.memory
+    depth = 1 if parent.view_of is None else parent.view_of.depth + 1
+    if depth > MAX_VIEWS:  # PyTorch takes ever longer for each
+        raise Break("too_large", f"views of views, {depth} deep")
+    grad = torch.is_grad_enabled()
+    given = tuple(rest), dict(kwargs)
+    fake.version = version = parent.memory.version
+    inference = recorder.inference
+    fake.view_of = ViewOf(
+        parent, func, *given, depth, grad, piece, told=told, inference=inference, version=version
+    )
+    return fake
+
+
+def _is_new(recorder: Recorder, fake: Fake) -> bool:
+    """Whether a function that makes tensors of nothing has just made it.  For subclasses, PyTorch's bindings hand on a detached one."""
+    if (
+        not recorder.fakes
+        or recorder.fakes[-1] is not fake
+        or id(fake) not in recorder.made_in_call()
+    ):
+        return False
+    node = fake.node
+    of = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Fake)]
+    return not of or node.target._schema.name.endswith("_like")
+
+
+def _of_the_memory(
+    recorder: Recorder, parent: Fake, size: Any, stride: Any, storage_offset: Any = None
+) -> tuple[Any, ...]:
+    """The arguments of `as_strided` that give that view of all the memory: once the parent is written to, its node has only its own elements."""
+    root = parent.memory.root
+    offset = parent.storage_offset() if storage_offset is None else storage_offset
+    plain = not recorder.is_followed and not root.requires_grad and counts(parent)
+    if plain and parent.dtype is root.dtype:
+        return root, size, stride, offset
+    if parent.is_contiguous() and lies_within(parent, size, stride, offset):
+        return parent, size, stride, offset
+    raise Break("data_pointer", "as_strided(...) beyond the tensor")
+
+
+def _avoid_memory_behind(fake: Fake) -> None:
+    """Capture again, with a break where it was made: eager's result may have more memory than elements."""
+    memory = fake.memory
+    site = memory.root.node.meta.get("site")
+    if memory.input is None and not memory.version and site is not None:
+        raise Avoid(site)
+
+
+def check_memory_behind(outputs: Sequence[Fake]) -> None:
+    """Results that plain Python gets, of a function that may look at what lies behind their elements."""
+    for fake in outputs:
+        node = fake.memory.root.node
+        site = node.meta.get("site") if node.target in LEAVES_MEMORY else None
+        if site is not None and not LOOKS_BEHIND.isdisjoint(site[0].co_names):
+            _avoid_memory_behind(fake)
+
+
+def check_bits(outputs: Sequence[Fake]) -> None:
+    """Results that are inference tensors over memory that was not made as such: plans make no such views."""
+    for fake in outputs:
+        if (view := bits_in_inference(fake)) is not None:
+            site = view.node.meta.get("site")
+            if site is None:
+                raise Break("unsupported_op", "view(dtype) in inference mode")
+            raise Avoid(site)
+
+
+def reshape(recorder: Recorder, func: Any, fake: Fake, *args: Any, **kwargs: Any) -> Fake:
+    """`squeeze_`, `as_strided_` and the like on a fresh result, as PyTorch's own functions use them: the tensor becomes a view of what it was."""
+    fresh = recorder.fakes[recorder.old :]
+    form = functional_form_of_view(func)
+    if form is None or not any(f is fake for f in fresh) or fake.version != fake.memory.version:
+        raise Break("metadata_mutation", str(func))
+    before = Fake(fake.meta, fake.device)
+    before.node, before.memory, before.view_of = fake.node, fake.memory, fake.view_of
+    before.version = fake.version
+    _rename(recorder, fake, before)
+    if fake.memory.root is fake:
+        fake.memory.root = before
+    for f in fresh:
+        if f.view_of is not None and f.view_of.parent is fake:
+            f.view_of = replace(f.view_of, parent=before)
+    recorder.fakes.append(before)
+    seen = view(recorder, form, (before, *args), kwargs)
+    with torch._C._DisableTorchDispatch():
+        torch.as_strided_(fake, seen.shape, seen.stride(), seen.storage_offset())
+    if isinstance(fake, SizedFake):
+        fake.lie_as(seen)
+    fake.meta, fake.node, fake.view_of = seen.meta, seen.node, seen.view_of
+    fake.node.meta["val"] = fake
+    return fake
+
+
+def _rename(recorder: Recorder, fake: Fake, other: Fake) -> None:
+    """The nodes of the current call whose value is `fake` have `other`, which stands for what it was."""
+    for node in reversed(recorder.graph.nodes):
+        if node is recorder.last:
+            return
+        val = node.meta.get("val")
+        if val is fake:
+            node.meta["val"] = other
+        elif isinstance(val, tuple):
+            node.meta["val"] = tuple(other if v is fake else v for v in val)

@@ -1,0 +1,184 @@
+"""In-place and out= ops as the recorder meets them, and what inputs hold at the end of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.recording.captured_graph import INFERENCE
+from frameloom.capture.recording.refused_writes import refusal
+from frameloom.capture.shapes.fill_order import in_memory_order
+from frameloom.capture.shapes.registry import expands_to
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.functionalize import (
+    bits_in_inference,
+    counts,
+    current,
+    functional_form,
+    is_inference,
+    lie_alike,
+    lie_as,
+    write,
+)
+from frameloom.capture.tensors.schema import (
+    is_out,
+    one_needs_another,
+    plain_arguments,
+    tensors_of,
+)
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.recording.recorder import Recorder
+
+aten = torch.ops.aten
+
+
+def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute the functional form, then give its results to the written tensors."""
+    schema = func._schema
+    named = {**dict(zip((a.name for a in schema.arguments), args, strict=False)), **kwargs}
+    targets: list[Fake] = []
+    listed: list[Fake] = []  # of lists, which autograd leaves to the kernels to count
+    for a in schema.arguments:
+        if a.alias_info is not None and a.alias_info.is_write and named.get(a.name) is not None:
+            value = named[a.name]
+            if isinstance(value, list | tuple):
+                listed.extend(value)
+            targets.extend(value if isinstance(value, list | tuple) else [value])
+    # PyTorch makes a tensor of a number, of one given as `out`, too.
+    if not all(isinstance(t, Fake) for t in targets):
+        raise Break("unsupported_op", f"{func} into a number")
+    if isinstance(args[0], list | tuple) and one_needs_another(args, kwargs):
+        for k in range(len(args[0])):
+            own = (a[k : k + 1] if isinstance(a, list | tuple) else a for a in args)
+            write_op(recorder, func, tuple(own), kwargs)
+        return args[0] if schema.returns else None
+    if (permuted := in_memory_order(recorder, func, targets[0])) is not None:
+        write_op(recorder, func, (permuted, *args[1:]), kwargs)
+        return targets[0]
+    if (reason := refusal(func, targets, tensors_of(func, args, kwargs))) is not None:
+        raise Break("unsupported_op", f"{func} {reason}")
+    if func is aten.copy_.default:
+        values = [_copied(recorder, args[0], args[1])]
+    else:
+        form = functional_form(func)
+        if form is None:
+            raise Break("unsupported_op", f"{func} has no functional form")
+        result = recorder.pure(form, *plain_arguments(schema, named))
+        results = list(result) if isinstance(result, list | tuple) else [result]
+        values = [
+            conform(recorder, r, t, func)
+            for r, t in zip(results[-len(targets) :], targets, strict=True)
+        ]
+    if is_out(func):
+        recorder.outs.update(map(id, targets))
+    for target, value in zip(targets, values, strict=True):
+        if bits_in_inference(target) is not None:  # it counts no writes
+            raise Break("unsupported_op", f"{func} writes a view(dtype) made in inference mode")
+        if target.memory.inference and not recorder.inference:
+            raise Break("op_error", f"{func} writes a tensor made in inference mode")
+        if target.requires_grad and torch.is_grad_enabled() and is_by_function(target):
+            raise Break("op_error", f"{func} writes a view that an autograd Function made")
+        if target.memory.root.requires_grad and not (
+            target.requires_grad and torch.is_grad_enabled()
+        ):
+            recorder.hidden_writes = True
+        write(target, value, recorder)
+    for target in listed:
+        if counts(target):
+            torch.autograd.graph.increment_version(target)
+    if not schema.returns:
+        return None
+    if schema.returns[0].alias_info is None:
+        # Behind them: the new values of what is written.
+        results = results[: len(schema.returns)]
+        return tuple(results) if len(results) > 1 else results[0]
+    if len(schema.returns) == 1:
+        return args[0] if isinstance(args[0], list | tuple) else targets[0]
+    return tuple(targets)
+
+
+def conform(recorder: Recorder, value: Fake, target: Fake, func: Any) -> Any:
+    """A node with `value`'s elements in `target`'s dtype and layout."""
+    if value.device != target.device:
+        raise Break("op_error", f"{func} into a tensor on another device")
+    if value.shape != target.shape:
+        raise Break("metadata_mutation", f"{func} resizes its output")
+    if value.dtype != target.dtype:
+        if is_out(func):  # some ops cast, others refuse
+            raise Break("unsupported_op", f"{func} into a tensor of another dtype")
+        if not torch.can_cast(value.dtype, target.dtype):
+            raise Break(
+                "op_error", f"{func}: result type {value.dtype} can't be cast to {target.dtype}"
+            )
+        value = recorder.pure(aten._to_copy.default, (value,), {"dtype": target.dtype})
+    if lie_alike(value, target):
+        node = current(value, recorder)
+        lie_as(node, target)
+        return node
+    return recorder.emit(aten.copy.default, (target, value), {}, like=target)
+
+
+def _copied(recorder: Recorder, target: Fake, source: Any) -> Any:
+    if not isinstance(source, Fake) or source.device != target.device:
+        raise Break("unsupported_op", "copy_ between devices")
+    if not expands_to(source.shape, target.shape):
+        raise Break("op_error", f"copy_ of {list(source.shape)} into {list(target.shape)}")
+    recorder.n_ops += 1
+    if (
+        not recorder.notes_nodes  # gradients may come in other layouts, and the target keeps its own
+        and source.shape == target.shape
+        and source.dtype == target.dtype
+        and lie_alike(source, target)
+    ):
+        return recorder.emit(aten.clone.default, (source,), {}, like=target)
+    return recorder.emit(aten.copy.default, (target, source), {}, like=target)
+
+
+def write_back(recorder: Recorder) -> list[int]:
+    """At the end of the graph: inputs that were written get their last values.  Their numbers."""
+    mutated = []
+    numbers = {p for _, _, p in recorder.numbers.inputs}
+    recorder.placeholders = [
+        n for n in recorder.graph.nodes if n.op == "placeholder" and n not in numbers
+    ]
+    recorder.where = ""
+    for i, (_, _, fake) in enumerate(recorder.inputs):
+        memory, placeholder = fake.memory, recorder.placeholders[i]
+        if memory.version:
+            node = recorder.emit(aten.copy_.default, (placeholder, memory.root.node), {}, like=fake)
+            if is_inference(fake):
+                node.meta[INFERENCE] = True
+            mutated.append(i)
+            memory.root.node = placeholder
+            memory.version += 1
+            memory.root.version = memory.version
+    return mutated
+
+
+def is_by_function(fake: Fake) -> bool:
+    """Whether it is a view that an autograd Function of the program made, or one of that."""
+    while fake.view_of is not None and fake.view_of.func is not aten.detach.default:
+        if fake.by_function is not None:
+            return True
+        fake = fake.view_of.parent
+    return False
+
+
+def forget_values(outputs: Iterable[Fake]) -> dict[int, Any]:
+    """What is returned is made of what was written to.  By id: what views hold themselves, and others have read."""
+    written = [f for f in outputs if f.memory.version]
+    held = {id(f): f.node for f in written if f.version == f.memory.version}
+    for fake in written:
+        forget_views(fake)
+    return held
+
+
+def forget_views(fake: Fake) -> None:
+    """Make every view between `fake` and its memory's root replay: a written view holds a value of its own."""
+    while fake.view_of is not None:
+        fake.version = -1
+        fake = fake.view_of.parent

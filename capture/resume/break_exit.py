@@ -1,0 +1,304 @@
+"""The end of a broken frame: carry out the instruction that broke, then leave with the state behind it.
+
+In: the states of the frames at the break.  Out: the tail of the new code of each, and the specs of the resume functions for every way out.  Ways out
+are numbered: first the successors of the innermost instruction, then the normal return of each inlined call, innermost first.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.bytecode.instruction import Handler, Instr, decode
+from frameloom.capture.bytecode.opcodes import (
+    END_FOR_LENGTH,
+    NO_FALLTHROUGH,
+    PY312,
+    results,
+    stack_effect,
+)
+from frameloom.capture.resume import trampoline
+from frameloom.capture.resume.lifetime import Lifetimes
+from frameloom.capture.resume.resume_function import (
+    MADE,
+    STATE,
+    FrameWriter,
+    ResumeSpec,
+    call_start,
+    make_resume,
+    push_stack,
+)
+from frameloom.capture.values.base import NULL
+from frameloom.capture.values.function import CellValue
+
+if TYPE_CHECKING:
+    from frameloom.capture.bytecode.emitter import CodeBuilder
+    from frameloom.capture.driver.capture_call import Capture
+    from frameloom.capture.interpreter.frame import FrameState
+
+METHOD_LOADS = frozenset({"LOAD_METHOD", "LOAD_ATTR", "LOAD_SUPER_ATTR"})
+
+
+def frame_spec(lifetimes: Lifetimes, state: FrameState) -> ResumeSpec:
+    """The state of a frame at its current instruction, as arguments."""
+    return _spec_at(
+        lifetimes, state, state.at.index, tuple(value is not NULL for value in state.stack)
+    )
+
+
+def _spec_at(
+    lifetimes: Lifetimes,
+    state: FrameState,
+    index: int,
+    stack: tuple[bool, ...],
+    inner: ResumeSpec | None = None,
+) -> ResumeSpec:
+    own = (*state.code.co_cellvars, *state.code.co_freevars)
+    cells = frozenset(name for name in own if isinstance(state.slots.get(name), CellValue))
+    slots = lifetimes.slots(state, index, cells)
+    return ResumeSpec(
+        state.code, state.globals.real, index, slots, cells & frozenset(slots), stack, inner
+    )
+
+
+@dataclass
+class WayOut:
+    """A successor of the innermost instruction."""
+
+    spec: ResumeSpec
+    jump: bool
+
+
+def ways_out(lifetimes: Lifetimes, state: FrameState) -> list[WayOut]:
+    at, before = state.at, [value is not NULL for value in state.stack]
+    found = []
+    if at.op not in NO_FALLTHROUGH:
+        found.append(
+            WayOut(
+                _spec_at(lifetimes, state, at.index + 1, _stack_after(at, before, jump=False)),
+                False,
+            )
+        )
+    if at.target is not None:
+        index, stack = at.target.index, _stack_after(at, before, jump=True)
+        if at.op == "FOR_ITER":
+            stack = tuple(before[:-1])
+            if decode(state.code)[index].op == "END_FOR":
+                index += END_FOR_LENGTH
+        found.append(WayOut(_spec_at(lifetimes, state, index, stack), True))
+    return found
+
+
+def _stack_after(at: Instr, before: list[bool], jump: bool) -> tuple[bool, ...]:
+    """Which stack entries are values after the instruction; the others are NULL."""
+    depth = len(before) + stack_effect(at.op, at.number(), jump)
+    if loads_method(at) or (at.op == "LOAD_GLOBAL" and at.flags & 1):
+        return (*before[: depth - 2], False, True)
+    fresh = results(at.op, at.number(), jump)
+    return (*before[: depth - fresh], *[True] * fresh)
+
+
+def loads_method(at: Instr) -> bool:
+    return at.op == "LOAD_METHOD" or (PY312 and at.op in METHOD_LOADS and bool(at.flags & 1))
+
+
+class Leaver:
+    """Writes the tails of all frames of one break; `specs` are their states at the break."""
+
+    def __init__(self, capture: Capture, states: list[FrameState]) -> None:
+        self.capture = capture
+        self.session = capture.tracer.session
+        self.states = states
+        lifetimes = Lifetimes(capture.tracer, states)
+        self.specs = [frame_spec(lifetimes, state) for state in states]
+        self.ways = ways_out(lifetimes, states[-1])
+
+    # --- specs of the resume functions
+    def _wrapped(self, level: int, spec: ResumeSpec) -> ResumeSpec:
+        """`spec` for the frame at `level`, with the frames outside of it around."""
+        for outer in reversed(self.specs[:level]):
+            spec = ResumeSpec(
+                outer.code, outer.globals, outer.index, outer.slots, outer.cells, outer.stack, spec
+            )
+        return spec
+
+    def _after_call(self, level: int) -> ResumeSpec:
+        """The frame at `level` after its call returned normally."""
+        own = self.specs[level]
+        spec = ResumeSpec(
+            own.code, own.globals, own.index + 1, own.slots, own.cells, (*own.stack, True)
+        )
+        return self._wrapped(level, spec)
+
+    def _way_number(self, level: int) -> int:
+        """The number of the normal return of the call in the frame at `level`."""
+        return len(self.ways) + len(self.states) - 2 - level
+
+    def _link(self, spec: ResumeSpec) -> Any:
+        jitted = self.session.resume(spec, lambda: make_resume(spec), self.capture.compiler)
+        return weakref.ref(jitted)
+
+    # --- code
+    def finish_frame(self, writer: FrameWriter, level: int, driving: bool = False) -> None:
+        """The stack and the variables of the frame are in place (with the operands of the inner call on top): write the rest."""
+        body = writer.copy_body()
+        at = self.states[level].at
+        if level == len(self.states) - 1:
+            self._carry_out(writer, body, at, level, driving)
+        else:
+            inner = self.specs[level + 1 :]
+            start = len(writer.code.instrs)
+            writer.code.emit("BUILD_LIST", sum(len(spec.slots) + sum(spec.stack) for spec in inner))
+            writer.code.call(1)
+            for instr in writer.code.instrs[start:]:
+                instr.handler, instr.positions = body[at.index].handler, at.positions
+            self._leave_after_call(writer, level, driving)
+        if at.handler is not None:
+            writer.append(body)
+
+    def _carry_out(
+        self, writer: FrameWriter, body: list[Instr], at: Instr, level: int, driving: bool
+    ) -> None:
+        """The instruction itself, under its own handler, and what follows it."""
+        code, instrs = writer.code, decode(self.states[level].code)
+        for index in range(call_start(instrs, at.index), at.index + 1):
+            for instr in writer.preludes.get(index, ()):
+                self._add(code, instr.copy())
+            if index < at.index:
+                self._add(code, body[index].copy())
+        own = body[at.index].copy()
+        own.target = None
+        extra: list[Instr] = []
+        if loads_method(at):
+            own.op, own.flags = (
+                ("LOAD_ATTR", 0) if at.op == "LOAD_METHOD" else (own.op, own.flags & ~1)
+            )
+            extra = [Instr("PUSH_NULL"), Instr("SWAP", 2)]
+        self._add(code, own)
+        for instr in extra:
+            instr.positions, instr.handler = at.positions, own.handler
+            self._add(code, instr)
+        for number, way in enumerate(self.ways):
+            if way.jump:
+                landing = Instr(
+                    "END_FOR" if at.op == "FOR_ITER" and PY312 else "NOP", positions=at.positions
+                )
+                own.op = own.op.replace("BACKWARD", "FORWARD")
+                own.target = landing
+                code.instrs.append(landing)
+            self._leave(writer, number, way, level, driving)
+
+    def _add(self, code: CodeBuilder, instr: Instr) -> None:
+        code.instrs.append(instr)
+        code.max_depth += 2
+
+    def _leave(
+        self, writer: FrameWriter, number: int, way: WayOut, level: int, driving: bool
+    ) -> None:
+        code = writer.code
+        names = self._pop_stack(code, way.spec.stack)
+        if level:
+            code.start_call(trampoline.hand_up)
+            code.load_const(number)
+        else:
+            code.start_call(trampoline.drive if driving else trampoline.hand_over)
+            code.load_const(self._link(way.spec))
+        self._load_state(code, way.spec, names)
+        start = len(code.instrs)
+        code.emit("BUILD_LIST", len(way.spec.slots) + len(names))
+        code.call(2)
+        self._return(code, start, shown_once=driving and not level)
+
+    def _leave_after_call(self, writer: FrameWriter, level: int, driving: bool) -> None:
+        code, spec = writer.code, self.specs[level]
+        result = code.temporary()
+        code.store(result)
+        names = self._pop_stack(code, spec.stack)
+        if level:
+            code.start_call(trampoline.hand_up_after_call)
+            code.load_const(self._way_number(level))
+        else:
+            code.start_call(
+                trampoline.drive_after_call if driving else trampoline.hand_over_after_call
+            )
+            code.load_const(self._links())
+        self._load_state(code, spec, [*names, result])
+        start = len(code.instrs)
+        code.emit("BUILD_LIST", len(spec.slots) + len(names) + 1)
+        code.call(2)
+        self._return(code, start, shown_once=driving and not level)
+
+    def _return(self, code: CodeBuilder, start: int, shown_once: bool) -> None:
+        """Return what the call that is written at `start` gives; the frame does not show in the traceback of its exceptions where it drives."""
+        call = code.instrs[start:]
+        code.emit("RETURN_VALUE")
+        if not shown_once:
+            return
+        landing = Instr("NOP", positions=code.instrs[-1].positions)
+        code.instrs.append(landing)
+        for instr in call:
+            instr.handler = Handler(landing, 0, False)
+        code.depth = 1
+        code.emit("COPY", 1)
+        code.call_const_after(trampoline.show_once)
+        code.emit("POP_TOP")
+        code.emit("RERAISE", 0)
+        code.depth = 0
+
+    def _links(self) -> tuple[Any, ...]:
+        """All ways out, as the captured function needs them."""
+        last = len(self.states) - 1
+        links = [self._link(self._wrapped(last, way.spec)) for way in self.ways]
+        links += [self._link(self._after_call(level)) for level in range(last - 1, -1, -1)]
+        return tuple(links)
+
+    def _pop_stack(self, code: CodeBuilder, stack: tuple[bool, ...]) -> list[str]:
+        """Move the stack's values to temporaries; names from the bottom up."""
+        names = []
+        for present in reversed(stack):
+            name = code.temporary()
+            code.store(name)
+            if present:
+                names.append(name)
+        code.max_depth = max(code.max_depth, code.depth)
+        code.depth = 0
+        return names[::-1]
+
+    def _load_state(self, code: CodeBuilder, spec: ResumeSpec, names: list[str]) -> None:
+        for name in spec.slots:
+            if name in spec.cells:
+                code.emit("LOAD_CLOSURE", name)
+            else:
+                code.move(name)  # the frame that is left need not keep it alive
+        for name in names:
+            code.move(name)
+
+    # --- break functions of inlined calls
+    def load_break_function(self, code: CodeBuilder, level: int) -> None:
+        """Push the function that plays the frame at `level` and those inside it."""
+        code.start_call(weakref.ref(self.break_function(level)))
+        code.call(0)
+
+    def break_function(self, level: int) -> FunctionType:
+        state, own = self.states[level], self.specs[level]
+        inner = self.specs[level + 1 :]
+        count = sum(len(spec.slots) + sum(spec.stack) for spec in inner)
+        names = [f".i{n}" for n in range(count)]
+        parameters = [*names, *own.slots, *(f".s{n}" for n in range(sum(own.stack)))]
+        writer = FrameWriter(state.code, parameters, own.cells)
+        writer.code.place(state.at.positions)
+        writer.enter()
+        writer.code.let_go(STATE)
+        push_stack(writer.code, own)
+        if inner:
+            writer.code.emit("PUSH_NULL")
+            self.load_break_function(writer.code, level + 1)
+            for name in names:
+                writer.code.move(name)
+        self.finish_frame(writer, level)
+        function = writer.function(own.globals)
+        function.__dict__[MADE] = True
+        self.session.keep(function)
+        return function

@@ -1,0 +1,101 @@
+"""Which variables are passed on over a break.
+
+In: the states of the frames at a break.  Out: `slots`, the names that a resume function is given: those that are read again, cells, what is to be shown
+(`resume/shown_variables.py`), and variables that alone keep something alive whose end the program can see.  Tensors that are not read again are let go of: they need
+memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.bytecode.instruction import slot_names
+from frameloom.capture.bytecode.liveness import bound_before, live_before
+from frameloom.capture.guards.class_lookup import HEAP_TYPE, MISSING, class_attribute
+from frameloom.capture.resume.reconstruct import settled
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.numbers.symbolic import is_unsettled
+from frameloom.errors import Break, Skip
+
+if TYPE_CHECKING:
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.frame import FrameState
+    from frameloom.capture.interpreter.tracer import Tracer
+
+
+# References to what only the state of a resumed piece holds, as `check_ends` counts: the list of the state and what it is handed on in.
+UNSHARED = 4
+
+
+def is_held_by_variables(t: Tracer, value: Value) -> bool:
+    """Whether, as far as we know, nothing else holds the object: it came to a resume function.  The caller holds the captured function's arguments."""
+    origin = value.origin
+    return t.resumed and origin is not None and origin.base is None and origin.kind == "arg"
+
+
+def check_end(t: Tracer, value: Value) -> None:
+    """A variable or the stack lets go of the value: that runs its finalizer, which must happen now and not when the piece ends."""
+    if is_held_by_variables(t, value):
+        cls = value.type() if is_unsettled(value) else type(value.real)
+        t.guards.add(value.origin, "type", cls)  # type: ignore[arg-type]
+        if class_attribute(cls, "__del__") is not MISSING:
+            raise Break("finalizer", f"the end of a {cls.__name__}, which has __del__")
+
+
+def check_ends(t: Tracer, state: Sequence[tuple[Any, Origin]]) -> None:
+    """Skips the resumed piece where one of these alone holds an object with a finalizer, which may run when the frame ends or when a container
+    that the piece makes lets go of it."""
+    for k in range(len(state)):  # no name for the object: it would count
+        if sys.getrefcount(state[k][0]) > UNSHARED:
+            continue
+        cls = type(state[k][0])
+        if class_attribute(cls, "__del__") is not MISSING:
+            t.guards.add(state[k][1], "type", cls)
+            raise Skip(f"the end of a {cls.__name__}, which has __del__")
+
+
+class Lifetimes:
+    """Of the variables of one break."""
+
+    def __init__(self, t: Tracer, states: list[FrameState]) -> None:
+        self._t = t
+        self._operands = {id(settled(value)) for value in states[-1].stack}
+
+    def slots(self, state: FrameState, index: int, cells: frozenset[str]) -> tuple[str, ...]:
+        """Names of the variables to pass on to the instruction at `index`."""
+        shown, bound = state.shown, state.slots
+        if index != state.at.index:  # the same variables whatever the path
+            shown &= bound_before(state.code)[index]
+        wanted = live_before(state.code)[index] | shown | cells
+        gone = state.at.arg if state.at.op == "DELETE_FAST" and index != state.at.index else None
+        return tuple(
+            name
+            for name in slot_names(state.code)
+            if name in bound and (name in wanted or (name != gone and self._is_seen(bound[name])))
+        )
+
+    def _is_seen(self, value: Value) -> bool:
+        """Whether variables alone hold the object, as far as we know, and the program can see it die."""
+        origin = value.origin
+        if (
+            origin is None
+        ):  # made here: only the code that the break leaves to Python gets to know it
+            return id(settled(value)) in self._operands and is_finalizable(settled(value).type())
+        if not is_held_by_variables(self._t, value):
+            return False
+        cls = value.type() if is_unsettled(value) else type(value.real)
+        self._t.guards.add(origin, "type", cls)
+        return is_finalizable(cls)
+
+
+def is_finalizable(cls: type) -> bool:
+    """Whether instances have a finalizer or can be referred to weakly."""
+    if issubclass(cls, torch.Tensor):
+        return False
+    if cls.__flags__ & HEAP_TYPE and cls.__weakrefoffset__:
+        return True
+    return class_attribute(cls, "__del__") is not MISSING

@@ -1,0 +1,88 @@
+"""Guards that what a call changes has no second name there: an object that is changed must not be one that was read under another name.
+
+What was one object during capture is one value, and guarded to be one; here are those that were not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.graph_passes.cast_cache import is_cast
+from frameloom.capture.guards.raw_attributes import instance_dict
+from frameloom.capture.speculation.hoisting import ArrayOrigin
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.containers.container import ListValue
+from frameloom.capture.values.containers.dictionary import DictValue
+from frameloom.capture.values.containers.sets import SetValue
+from frameloom.capture.values.object import ObjectValue
+from frameloom.errors import Skip
+
+if TYPE_CHECKING:
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+
+
+def tell_objects_apart(t: Tracer) -> None:
+    for value in t.changed.values():
+        if value.origin is None:
+            continue
+        if isinstance(value, ListValue | DictValue | SetValue | ObjectValue):
+            for other in t.known_objects(type(value.real)):
+                if other is not value and other.origin is not value.origin:
+                    t.guards.add(*apart(value, other))
+        if isinstance(value, ObjectValue) and (own := dictionary(value)) is not None:
+            for other in t.known_objects(dict):
+                is_plain = isinstance(other, DictValue) and other.origin is not None
+                if is_plain and other.real is not instance_dict(value.real):
+                    t.guards.add(own, "different", other.origin)
+
+
+def apart(value: Value, other: Value) -> tuple[Origin, str, Origin]:
+    """The check that two objects are not one, and do not share their dictionary unless they do now."""
+    own, others = dictionary(value), dictionary(other)
+    is_shared = own is not None and instance_dict(value.real) is instance_dict(other.real)
+    if own is not None and others is not None and not is_shared:
+        return own, "different", others
+    assert value.origin is not None and other.origin is not None
+    return value.origin, "different", other.origin
+
+
+def dictionary(value: Value) -> Origin | None:
+    """Of an object that has attributes: those without have no dictionary of their own yet."""
+    if not isinstance(value, ObjectValue) or value.origin is None or not instance_dict(value.real):
+        return None
+    return value.origin.child("dict")
+
+
+def apart_in_memory(given: Iterable[tuple[Origin, Any]]) -> list[Origin]:
+    """Of what is given to a graph which changes some, with an example each: the tensors; those that are made in front of it share
+    memory with nothing."""
+    tensors = [
+        (origin, example)
+        for origin, example in given
+        if isinstance(example, torch.Tensor)
+        and not isinstance(origin, ArrayOrigin)
+        and not is_cast(origin)
+    ]
+    if _share_memory([example for _, example in tensors]):
+        raise Skip("inputs share memory, and one is changed")
+    return [origin for origin, _ in tensors]
+
+
+def _share_memory(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether any two of the tensors overlap."""
+    extents = []
+    for tensor in tensors:
+        if tensor.numel():
+            low = tensor.data_ptr()
+            steps = sum(
+                (size - 1) * stride
+                for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+            )
+            extents.append((low, low + (steps + 1) * tensor.element_size()))
+    extents.sort()
+    return any(after[0] < before[1] for before, after in itertools.pairwise(extents))

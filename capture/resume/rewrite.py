@@ -1,0 +1,464 @@
+"""From the end of a capture to an entry: call the graph, replay effects, and return or leave towards a resume function.
+
+In: a `Capture` and the result of the interpreted function, or the states of the frames where it broke.  Out: an `Entry`.
+
+New code of the captured function after a break at instruction i:
+
+    set-up of the frame | graph call | effects | stack and variables | i | leave, towards the resume function behind i
+    and, where an exception handler covers i, a copy of the whole body, for that handler to run in
+
+A break inside inlined calls puts a call of a *break function* in i's place: the inlined function's code entered in the same manner, which
+returns its state as a `Live` tuple (`resume/trampoline.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture import _capture
+from frameloom.capture.autograd.detached_results import detach_some, detached
+from frameloom.capture.autograd.freed_history import Used, without_histories
+from frameloom.capture.autograd.inference_results import Modes, modes_of, run_in_modes
+from frameloom.capture.autograd.leaves import (
+    check_that_leaves_stay_inside,
+    check_views_of_later_leaves,
+    leaves_or,
+    turning_on,
+)
+from frameloom.capture.bytecode.emitter import CodeBuilder
+from frameloom.capture.bytecode.instruction import argument_names, assemble, decode
+from frameloom.capture.graph_passes.cast_cache import made_casts, watching
+from frameloom.capture.graph_passes.freezing import frozen
+from frameloom.capture.guards.surroundings import watch_autograd
+from frameloom.capture.interpreter import break_catalogue
+from frameloom.capture.recording.branches import calls_in
+from frameloom.capture.resume import effects
+from frameloom.capture.resume.break_exit import Leaver, frame_spec
+from frameloom.capture.resume.lifetime import Lifetimes
+from frameloom.capture.resume.object_aliases import apart_in_memory, tell_objects_apart
+from frameloom.capture.resume.reconstruct import Rebuilder, reachable, settled, tensors_in
+from frameloom.capture.resume.resume_function import STATE, FrameWriter
+from frameloom.capture.resume.shown_variables import choose_shown
+from frameloom.capture.speculation.assume import (
+    check_that_restart_is_possible,
+    verified,
+)
+from frameloom.capture.speculation.branch_speculation import forgetting
+from frameloom.capture.speculation.hoisting import ArrayOrigin, with_arrays
+from frameloom.capture.symbolic.dynamic_policy import Pretended, Related
+from frameloom.capture.symbolic.size_guards import guard_sizes
+from frameloom.capture.symbolic.unbacked_sizes import assumed, avoid_late, checks_sizes
+from frameloom.capture.values.base import NULL, Avoid, LazyValue, Value
+from frameloom.capture.values.const import ConstValue, is_nan
+from frameloom.capture.values.containers.container import ListValue, TupleValue
+from frameloom.capture.values.containers.dictionary import DictValue
+from frameloom.capture.values.containers.sets import SetValue
+from frameloom.capture.values.function import CellValue
+from frameloom.capture.values.numbers.symbolic import is_unsettled
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.config import config
+from frameloom.errors import Break, Skip
+
+if TYPE_CHECKING:
+    from frameloom.capture.driver.capture_call import Capture
+    from frameloom.capture.interpreter.frame import Broken, FrameState
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.recording.captured_graph import CapturedGraph
+    from frameloom.capture.resume.effects import Effect
+
+
+class Piece:
+    """The captured piece: its graph, compiled, with guards and pending effects."""
+
+    def __init__(self, capture: Capture, needed: list[Value], skip: set[int], whole: bool) -> None:
+        self.capture = capture
+        t = self.tracer = capture.tracer
+        self.cast = t.recorder.casts.own(t, whole)
+        self.made_casts = made_casts(t.recorder)
+        self.effects: list[Effect] = effects.pending(t, skip)
+        self.needed = [*needed, *(turn.block for turn in t.settings.turns)]
+        for effect in self.effects:
+            self.needed += [effect.target, *effect.values]
+            if isinstance(effect.target, DictValue | SetValue):
+                effect.target.check_rebuild()
+        alive = set()
+        for value in reachable(self.needed):
+            alive.add(id(value))
+            if value.origin is None:
+                value.check_rebuild()
+        for generator in t.generators:
+            if generator.would_clean_up and id(generator) not in alive:
+                raise Skip(f"{generator.describe()} is dropped, and cleans up when it is")
+        self.outputs = tensors_in(self.needed)
+        check_that_leaves_stay_inside(t, self.outputs)
+        self.detached = detached([v.fake for v in self.outputs], t.went_back > 0)
+        self.modes: Modes | None = None
+        self.spent = Used(t, self.outputs, not capture.compiler.options.fullgraph)
+        self.graph: CapturedGraph | None = None
+        self.compiled: Any = None
+        self.by_identity = (
+            False  # whether it ends where the program asks which of equal constants one is
+        )
+
+    def compile(self) -> None:
+        t, capture = self.tracer, self.capture
+        apart: list[Any] = []
+        if t.recorder.n_ops or self.outputs or t.recorder.numbers.checked or assumed(t.recorder):
+            try:
+                t.recorder.meet_histories([v.fake for v in self.outputs])
+                self.modes = modes_of(self.outputs)
+                self.graph = t.recorder.finish(without_histories(t, self.outputs, self.spent.which))
+            except Break as cause:
+                avoid_late(t.recorder)
+                raise leaves_or(t, Skip(f"a gradient is needed: {cause}")) from cause
+            if self.graph.backward is not None:
+                watch_autograd(t)
+            if t.recorder.turned_on:
+                try:  # views of it require gradients then, whether the graph reads them or not
+                    apart = apart_in_memory((key, real) for key, real, _ in t.recorder.inputs)
+                except Skip as cause:
+                    raise leaves_or(t, cause) from cause
+            elif self.graph.mutated:
+                apart = apart_in_memory(zip(self.graph.inputs, self.graph.examples, strict=True))
+            if capture.compiler.options.freezing and self.graph.backward is None:
+                self.graph = frozen(t, self.graph)
+            ours = getattr(capture.compiler.options, "backend", None) is None
+            restarts = check_that_restart_is_possible(t, self.graph, ours)
+            self.graph = replace(self.graph, restarts=restarts)
+            checks_sizes(t, self.graph, ours)
+            facts = t.recorder.facts
+            if t.session.varying.relate(facts):
+                raise Related
+            if t.session.varying.pretends and not facts.hold(lambda s: s.source.actual):
+                raise Pretended
+            facts.relaxed = True
+            for call in calls_in(self.graph.graph) if ours else ():
+                for part in call.parts:
+                    part.compile(partial(capture.compiler.compile_part, trail=capture.trail))
+            self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
+            sized = checks_sizes(t, self.graph, ours)
+            if restarts and config.verify and not sized and not self.graph.mutated:
+                self.compiled = verified(self.compiled, self.graph.gm.forward)
+            if t.foreseen:
+                self.compiled = forgetting(t, self.compiled)
+            self.compiled = watching(t, self.graph, self.compiled, self.cast)
+        if t.arrays:
+            if self.graph is None:
+                raise Avoid(t.arrays[0].site)
+            self.compiled = with_arrays(self.compiled, t.arrays, self.graph.inputs)
+        self.compiled = turning_on(t, self.graph, self.compiled)
+        guard_sizes(t)
+        tell_objects_apart(t)
+        self.built = t.guards.build(capture.function.__code__, apart)
+
+    def entry(self, function: FunctionType | None, recipe: Any = None) -> Any:
+        built = self.built
+        if function is None:
+            assert self.graph is not None
+            for origin in self.graph.inputs:
+                built.guards.slot(built.node(origin))
+            entry = _capture.Entry.direct(built.guards, self.compiled, recipe)
+        else:
+            entry = _capture.Entry.code(built.guards, function)
+        entry.varies = not all(s.late for s in self.tracer.recorder.facts.symbols)
+        self.capture.compiler.add_guards(built.guards)
+        return entry
+
+
+# --- the function was captured whole
+
+
+def entry_for_return(capture: Capture, result: Value) -> Any:
+    piece = Piece(capture, [result], _unseen(capture, result), capture.spec is None)
+    piece.compile()
+    if (
+        not piece.effects
+        and not piece.detached
+        and not piece.spent.which
+        and piece.modes is None
+        and not capture.tracer.draws
+        and not capture.tracer.arrays
+        and not capture.tracer.settings.differ
+        and piece.graph is not None
+        and not piece.made_casts
+    ):
+        recipe = _recipe(settled(result), piece, set())
+        if recipe is not None:
+            return piece.entry(None, recipe)
+    root = RootWriter(capture)
+    rebuilder = root.run_piece(piece, [result])
+    rebuilder.load(result)
+    root.fill_cells(rebuilder, piece)
+    root.code.emit("RETURN_VALUE")
+    return piece.entry(root.finish())
+
+
+def _unseen(capture: Capture, result: Value) -> set[int]:
+    """The dictionary of a **kwargs parameter is the call's own: after a return nobody sees what was done to it, unless the result or what
+    was written leads to it."""
+    code = capture.function.__code__
+    if not code.co_flags & 8 or capture.spec is not None:
+        return set()
+    t = capture.tracer
+    own = t.known(capture.slots[len(argument_names(code)) - 1])
+    if own is None or id(own) not in t.changed:
+        return set()
+    written = [part for value in t.changed.values() if value is not own for part in _parts(value)]
+    if own in reachable([result, *written]):
+        return set()
+    return {id(own)}
+
+
+def _parts(value: Value) -> list[Value]:
+    return [] if isinstance(value, LazyValue) else value.parts()
+
+
+def _recipe(value: Value, piece: Piece, seen: set[int]) -> Any:
+    """The result as `Entry.direct` builds it; None where it must be built by code."""
+    assert piece.graph is not None
+    if isinstance(value, TensorValue):
+        if value.origin is None:
+            return ("out", next(n for n, own in enumerate(piece.outputs) if own is value))
+        for position, origin in enumerate(piece.graph.inputs):
+            if origin is value.origin:
+                return ("slot", position)
+        return None
+    if is_unsettled(value):
+        return None
+    if isinstance(value, ConstValue) and not (is_nan(value) and value.origin is not None):
+        return ("const", value.real)
+    if value.origin is not None or id(value) in seen:
+        return None
+    seen.add(id(value))
+    if isinstance(value, TupleValue) and value.cls is tuple:
+        return _several("tuple", value.items, piece, seen)
+    if isinstance(value, ListValue) and value.type() is list:
+        return _several("list", value.items, piece, seen)
+    if isinstance(value, DictValue) and value.cls is dict:
+        keys = [key for key, _ in value.written.values()]
+        if not all(isinstance(key, ConstValue) for key in keys):
+            return None
+        parts = _several("tuple", [item for _, item in value.written.values()], piece, seen)
+        return None if parts is None else ("dict", tuple(key.real for key in keys), parts[1])
+    return None
+
+
+def _several(kind: str, values: list[Value], piece: Piece, seen: set[int]) -> Any:
+    recipes = [_recipe(settled(value), piece, seen) for value in values]
+    return None if None in recipes else (kind, tuple(recipes))
+
+
+# --- the capture ended early
+
+
+def entry_for_break(capture: Capture, broken: Broken) -> Any:
+    states = broken.states
+    choose_shown(states, broken.raises)
+    lifetimes = Lifetimes(capture.tracer, states)
+    specs = [frame_spec(lifetimes, state) for state in states]
+    needed = [
+        value
+        for state, spec in zip(states, specs, strict=True)
+        for value in _state_values(state, spec)
+    ]
+    piece = Piece(capture, needed, set(), False)
+    check_views_of_later_leaves(piece.outputs, states)
+    piece.by_identity = broken.cause.kind == "identity"
+    if not goes_on_in_a_loop(capture, states):
+        capture.compiler.add_break(break_catalogue.report(broken.cause, broken.where))
+    piece.compile()
+    root = RootWriter(capture)
+    try:
+        root.leave(piece, states, needed)
+    except Break as cause:
+        raise Skip(f"what is live at a break cannot be made again ({cause.detail})") from None
+    return piece.entry(root.finish())
+
+
+def goes_on_in_a_loop(capture: Capture, states: list[FrameState]) -> bool:
+    """Behind a break in a loop, plain Python takes the next item from the iterator: part of that break, not another one."""
+    return capture.spec is not None and states[-1].at.op == "FOR_ITER"
+
+
+def _state_values(state: FrameState, spec: Any) -> list[Value]:
+    """The values a resumed frame is given: variables, then the stack."""
+    return [
+        *(state.slots[name] for name in spec.slots),
+        *(value for value in state.stack if value is not NULL),
+    ]
+
+
+class RootWriter:
+    """New code for the captured function itself, or for a resume function; its arguments are theirs."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self.function = capture.function
+        self.tracer: Tracer = capture.tracer
+        if capture.spec is not None:
+            self.writer = FrameWriter(
+                capture.spec.code, capture.spec.parameters, capture.spec.cells
+            )
+            self.writer.enter()
+        else:
+            self.writer = WholeFunctionWriter(self.function.__code__)
+        self.code = self.writer.code
+        line = self.writer.original.co_firstlineno
+        self.code.place((line, line, None, None))
+
+    def run_piece(self, piece: Piece, needed: list[Value]) -> Rebuilder:
+        """Call the graph, replay the effects, enter the grad modes; what is needed later is loaded before anything changes."""
+        code = self.code
+        r = Rebuilder(code, piece.outputs)
+        r.by_identity = piece.by_identity
+        read = piece.graph.inputs if piece.graph is not None else ()
+        for origin in piece.made_casts:
+            if origin not in read:
+                r.load_origin(origin)
+                code.emit("POP_TOP")
+        if piece.graph is not None:
+            if piece.modes is not None:
+                code.start_call(run_in_modes)
+                code.load_const(piece.compiled)
+                code.load_const(piece.modes)
+            else:
+                code.start_call(piece.compiled)
+            given = [o for o in piece.graph.inputs if not isinstance(o, ArrayOrigin)]
+            for origin in given:
+                r.load_origin(origin)
+            code.call(len(given) + 2 * (piece.modes is not None))
+            if piece.detached:
+                code.call_const_after(detach_some, (piece.detached,))
+            if piece.spent.which:
+                piece.spent.emit(r)
+            r.output_name = code.temporary()
+            code.store(r.output_name)
+        for draw in self.tracer.draws:
+            r.load(draw)
+            code.emit("POP_TOP")
+        if self.capture.spec is not None:  # behind the graph, which may ask for another run
+            code.let_go(STATE)
+        if piece.effects:
+            r.preload(piece.needed)
+        for effect in piece.effects:
+            effect.emit(r)
+        self.tracer.settings.emit(code, r)
+        return r
+
+    def leave(self, piece: Piece, states: list[FrameState], needed: list[Value]) -> None:
+        self.code.place(states[0].at.positions)
+        r = self.run_piece(piece, needed)
+        code, leaver = self.code, Leaver(self.capture, states)
+        for value in states[0].stack:
+            r.load(value)
+        if len(states) > 1:
+            code.emit("PUSH_NULL")
+            leaver.load_break_function(code, 1)
+            for state, spec in reversed(list(zip(states[1:], leaver.specs[1:], strict=True))):
+                r.load_all(_state_values(state, spec))
+        self._store_variables(r, states[0], leaver.specs[0].slots)
+        for name in code.temporaries:
+            code.emit("DELETE_FAST", name)
+        self._drop_variables(states[0], leaver.specs[0].slots)
+        leaver.finish_frame(self.writer, 0, driving=self.capture.spec is None)
+
+    def _store_variables(self, r: Rebuilder, state: FrameState, names: tuple[str, ...]) -> None:
+        """Give the variables their values: first push all, then store, since a value may be loaded from a variable."""
+        stores: list[tuple[str, str]] = []
+        own_cells = self._own_cells()
+        for name in names:
+            value = state.slots[name]
+            if isinstance(value, CellValue) and value.slot == name:
+                if name in own_cells:  # of a free variable the content is an effect
+                    stores += self._cell_store(r, value)
+            elif not self._in_place(value, name):
+                r.load(value)
+                stores.append(("STORE_FAST", name))
+        for op, name in reversed(stores):
+            self.code.emit(op, name)
+
+    def _drop_variables(self, state: FrameState, kept: tuple[str, ...]) -> None:
+        """The frame lives until the function ends: it must not hold what the program has let go of, nor tensors that it does not read again."""
+        for name in self.writer.incoming():
+            if name in kept:
+                continue
+            value = state.slots.get(name)
+            if (
+                self.capture.spec is not None
+                or value is None
+                or isinstance(settled(value), TensorValue)
+                or not self._in_place(value, name)
+            ):
+                self.code.emit("DELETE_FAST", name)
+
+    def fill_cells(self, r: Rebuilder, piece: Piece) -> None:
+        """Give the cells that outlive the function in its closures their contents."""
+        stores: list[tuple[str, str]] = []
+        for value in reachable(piece.needed):
+            if isinstance(value, CellValue) and value.slot in self._own_cells():
+                stores += self._cell_store(r, value)
+        for op, name in reversed(stores):
+            self.code.emit(op, name)
+
+    def _own_cells(self) -> frozenset[str]:
+        is_resumed = self.capture.spec is not None
+        return frozenset(() if is_resumed else self.function.__code__.co_cellvars)
+
+    def _cell_store(self, r: Rebuilder, cell: CellValue) -> list[tuple[str, str]]:
+        """Push the content of a cell of the function's own frame, if any; what is to be done with it."""
+        assert cell.slot is not None
+        if cell.content is not None:
+            r.load(cell.content)
+            return [("STORE_DEREF", cell.slot)]
+        is_argument = cell.slot in self.function.__code__.co_varnames
+        return [("DELETE_DEREF", cell.slot)] if is_argument else []
+
+    def _in_place(self, value: Value, name: str) -> bool:
+        origin = value.origin
+        return origin is not None and origin.kind == "arg" and origin.key == name
+
+    def finish(self) -> FunctionType:
+        old, code = self.function, self.writer.finish()
+        new = FunctionType(code, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
+        new.__kwdefaults__ = old.__kwdefaults__
+        new.__qualname__ = old.__qualname__
+        return new
+
+
+class WholeFunctionWriter(FrameWriter):
+    """Code with the arguments and free variables of the original."""
+
+    keeps_layout = True
+
+    def __init__(self, original: CodeType) -> None:
+        self.original = original
+        self.parameters = []
+        self.preludes = {}
+        arguments = {
+            name: "LOAD_DEREF" if name in original.co_cellvars else "LOAD_FAST"
+            for name in original.co_varnames
+        }
+        self.code = CodeBuilder(arguments)
+        for instr in decode(original):
+            self.code.instrs.append(instr.copy())
+            if instr.op == "RESUME":
+                break
+
+    def incoming(self) -> list[str]:
+        return [
+            name for name in argument_names(self.original) if name not in self.original.co_cellvars
+        ]
+
+    def finish(self) -> CodeType:
+        code = self.original
+        return assemble(
+            self.code.instrs,
+            code,
+            varnames=[*code.co_varnames, *self.code.temporaries],
+            cellvars=code.co_cellvars,
+            freevars=code.co_freevars,
+            stacksize=code.co_stacksize + self.code.max_depth + 8,
+        )

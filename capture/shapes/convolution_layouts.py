@@ -1,0 +1,121 @@
+"""In which format PyTorch's convolutions give their results, and the gradients of their operands: that of the library which it would choose."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from frameloom.capture.shapes.registry import empty
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.sized import dense_strides, empty_strided, has_sizes, settled
+from frameloom.ir.symbolic.expr import Int, Size, atoms_of, evaluated, hint_of, late_in
+
+TRIED = (1, 2, 7, 40)  # sizes
+MOST = 3  # symbols
+
+
+def convolution(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
+    """As the library that PyTorch would choose wants it: channels last if input or weight is."""
+    if x.dim() == 3 and not (x.device.type == "cpu" and _is_plain(x) and _is_plain(weight)):
+        return (
+            _convolution_of_rows(meta, x, weight, bias, *options)
+            if x.device.type == "cpu"
+            else meta
+        )
+    return _layout(x, weight, bias, *options)(meta)
+
+
+def _layout(x: Any, weight: Any, bias: Any, *options: Any) -> Callable[[Any], Any]:
+    """What lays out a tensor as the convolution of images is."""
+    if x.device.type == "cpu" and _is_plain(x) and _is_plain(weight):
+        return lambda meta: meta
+    if not has_sizes(x.shape, weight.shape):
+        form = _convolution_format(x, weight, bias, *options)
+        return lambda meta: laid_out_afresh(meta, form)
+    form = _convolution_format(_as_captured(x), _as_captured(weight), bias, *options)
+    if options[-1] == 1 and form is torch.contiguous_format:
+        return lambda meta: meta
+    if x.device.type == "cpu" and _has_format_for_all(form, x, weight, bias, *options):
+        rank = x.dim()
+        order = range(rank - 1, -1, -1) if form is torch.contiguous_format else (1, *range(rank - 1, 1, -1), 0)  # fmt: skip
+        return lambda meta: empty_strided(meta.shape, dense_strides(meta.shape, order), meta.dtype)
+    return lambda meta: laid_out_afresh(settled(meta), form)
+
+
+def convolution_backward(
+    meta: Any, grad: Any, x: Any, weight: Any, bias_sizes: Any, *options: Any
+) -> Any:
+    """As the convolution, whichever way the gradient comes, by which 2.11 goes."""
+    if x.dim() == 3:
+        return meta
+    lay = _layout(x, weight, None, *options[:-1])
+    laid = [m if m is None else lay(empty(m.shape, m.dtype)) for m in meta[:2]]
+    return (*laid, *meta[2:])
+
+
+def _convolution_of_rows(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
+    """As of images of one row, whose strides are those of channels last only if the weight's are."""
+    stride, padding, dilation, transposed, more, groups = options
+    images = [1, *stride], [0, *padding], [1, *dilation], transposed, [0, *more], groups
+    form = _convolution_format(_as_image(x, True), _as_image(weight, False), bias, *images)
+    if form is torch.contiguous_format:
+        return meta
+    return laid_out_afresh(settled(meta).unsqueeze(2), form).squeeze(2)
+
+
+def _as_image(t: Any, contiguous: bool) -> Fake:
+    """With the sizes of the captured call."""
+    row = torch.empty_strided(
+        [hint_of(n) for n in t.shape], [hint_of(n) for n in t.stride()], dtype=t.dtype, device="meta"
+    )  # fmt: skip
+    return Fake((row.contiguous() if contiguous else row).unsqueeze(2), t.device)
+
+
+def _is_plain(t: Any) -> bool:
+    """Contiguous, and laid out so where dimensions of size 1 leave a choice: PyTorch looks at their strides, too."""
+    shape, strides = ([hint_of(n) for n in numbers] for numbers in (t.shape, t.stride()))
+    return t.is_contiguous() and strides == list(torch.empty(shape, device="meta").stride())
+
+
+def laid_out_afresh(meta: Any, form: torch.memory_format) -> torch.Tensor:
+    """Afresh: of tensors with sizes of 1, several formats are contiguous."""
+    return torch.empty(meta.shape, dtype=meta.dtype, device="meta", memory_format=form)
+
+
+def _convolution_format(x: Any, weight: Any, bias: Any, *options: Any) -> Any:
+    """`options`: stride, padding, dilation, whether it is transposed, the padding of results, the number of groups."""
+    backend = torch._C._select_conv_backend(x, weight, bias, *options, None)
+    return torch._C._conv_determine_backend_memory_format(x, weight, backend)
+
+
+def _has_format_for_all(form: Any, x: Any, weight: Any, *options: Any) -> bool:
+    """Whether PyTorch chooses that format for other sizes, too: a few of each kind are tried."""
+    numbers = [n for t in (x, weight) for n in (*t.shape, *t.stride()) if isinstance(n, Size)]
+    symbols = sorted({s for n in numbers for s in atoms_of(n)}, key=lambda s: s.name)
+    if len(symbols) > MOST or any(map(late_in, numbers)):
+        return False
+    for values in itertools.product(TRIED, repeat=len(symbols)):
+        at = dict(zip(symbols, values, strict=True)).__getitem__
+        tensors = [_with_sizes(t, lambda n: evaluated(n, at)) for t in (x, weight)]
+        if any(t.numel() == 0 for t in tensors):
+            continue
+        try:
+            other = _convolution_format(*tensors, *options)
+        except RuntimeError:  # too small for the kernel
+            continue
+        if other is not form:
+            return False
+    return True
+
+
+def _as_captured(x: Any) -> Fake:
+    """With the sizes of the captured call, which nothing is noted of."""
+    return _with_sizes(x, hint_of)
+
+
+def _with_sizes(x: Any, value: Callable[[Int], int]) -> Fake:
+    shape, strides = ([value(n) for n in numbers] for numbers in (x.shape, x.stride()))
+    return Fake(torch.empty_strided(shape, strides, dtype=x.dtype, device="meta"), x.device)

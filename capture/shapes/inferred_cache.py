@@ -1,0 +1,90 @@
+"""What sizes were inferred for the results of an op is looked up where the op comes again: a model of equal layers asks the same in each.
+
+An answer holds as long as the facts do that it was given under.  They only grow, but for what is taken back (symbolic/shape_env.py), which forgets
+the answers too.  What an answer takes softly for another size than 0 or 1, it does again wherever it is looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from frameloom.capture.tensors.sized import SizedMeta
+from frameloom.ir.symbolic.call_layouts import Soft
+from frameloom.ir.symbolic.expr import Size
+from frameloom.ir.symbolic.shape_env import Facts
+
+PLAIN = frozenset({
+    int, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, Size,
+})  # fmt: skip
+
+
+class _Unfit(Exception):
+    """Something that a key does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    result: Any
+    soft: Soft
+
+
+def inferred(
+    infer: Callable[[Any, Any, Any], Any], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`infer(func, args, kwargs)`, where sizes are among the arguments."""
+    facts = _facts_of((*args, *kwargs.values()))
+    if facts is None or facts.has_late or facts.relaxed:
+        return infer(func, args, kwargs)
+    try:
+        names = [(name, _token(a)) for name, a in kwargs.items()]
+        key = (func, *map(_token, args), *names, torch.get_default_dtype())
+    except _Unfit:
+        return infer(func, args, kwargs)
+    known: Answer | None = facts.inferred.get(key)
+    if known is None:
+        before, facts.soft = facts.soft, Soft()
+        try:
+            result = infer(func, args, kwargs)
+        finally:
+            own, facts.soft = facts.soft, before
+            facts.soft.add(own)
+        if any(result is a for a in args):
+            return result
+        facts.inferred[key] = Answer(result, own)
+        return result
+    facts.soft.add(known.soft)
+    return known.result
+
+
+def _facts_of(values: Iterable[Any]) -> Facts | None:
+    for a in values:
+        if isinstance(a, Size):
+            return a.facts
+        if isinstance(a, SizedMeta):
+            found = _facts_of((*a.own_shape, *a.own_strides, a.own_offset))
+        else:
+            found = _facts_of(a) if isinstance(a, list | tuple) else None
+        if found is not None:
+            return found
+    return None
+
+
+def _token(a: Any) -> Any:
+    cls = type(a)
+    if cls is SizedMeta:
+        return (a.own_shape, a.own_strides, a.own_offset, a.dtype)
+    if cls is torch.Tensor:
+        if a.is_conj() or a.is_neg():
+            raise _Unfit
+        return (a.shape, a.stride(), a.storage_offset(), a.dtype)
+    if cls in PLAIN:
+        return (cls, a)
+    if cls is float:
+        return a.hex()
+    if isinstance(a, list | tuple):
+        return tuple(map(_token, a))
+    raise _Unfit

@@ -1,0 +1,161 @@
+"""Results of an op without a rule, on tensors of which sizes vary: its meta kernel is asked for several sizes, and what all of the answers fit is taken.
+
+Each dimension of a result is a constant or one of a few expressions of the arguments' sizes, and memory lies in one order of the dimensions for all sizes.
+Sizes of 1 are among those tried, and each size is another number each time; where the answers do not fit, or fit several expressions, or the kernel refuses
+one, the sizes are settled.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from frameloom.capture.tensors.sized import SizedMeta, dense_strides, empty_strided
+from frameloom.errors import let_mistakes_through
+from frameloom.ir.symbolic.expr import (
+    Int,
+    Size,
+    Symbol,
+    atoms_of,
+    evaluated,
+    late_in,
+    surely_positive,
+)
+
+PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+LARGE = 1000  # beyond bounds that programs have
+BESIDE_BOUNDS = (1, 2, 3, 60, LARGE)
+MOST = 4  # symbols
+
+
+def by_trials(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any]) -> Any:
+    """What `func` gives; None if that is not told in this way."""
+    returns = func._schema.returns
+    if func._schema.is_mutable or any(r.alias_info is not None for r in returns):
+        return None
+    leaves = pytree.tree_leaves((args, kwargs))
+    numbers = list(dict.fromkeys(_numbers(leaves)))
+    symbols = sorted({s for n in numbers for s in atoms_of(n)}, key=lambda s: s.name)
+    if not symbols or len(symbols) > MOST or any(map(late_in, numbers)):
+        return None
+    try:
+        trials = [(at, _answer(func, args, kwargs, infer, at)) for at in _assignments(symbols)]
+    except Exception as error:  # whatever the kernel has to say about such sizes
+        let_mistakes_through(error)
+        return None
+    form = trials[0][1]
+    if any(len(found) != len(form) for _, found in trials) or not form:
+        return None
+    candidates = _candidates(numbers)
+    results = []
+    for k in range(len(form)):
+        made = _fitting([(at, found[k]) for at, found in trials], candidates, symbols)
+        if made is None:
+            return None
+        results.append(made)
+    for s in symbols:
+        size = s.facts.make({(s,): 1})
+        if surely_positive(size) or _fits_nothing(s, func, args, kwargs, infer, results, symbols):
+            continue
+        if not size > 0:
+            return None
+    return results[0] if len(returns) == 1 and _is_one(returns[0]) else tuple(results)
+
+
+def _fits_nothing(
+    symbol: Symbol, func: Any, args: Any, kwargs: Any, infer: Callable[..., Any], results: list[torch.Tensor], symbols: list[Symbol]
+) -> bool:  # fmt: skip
+    """Whether the results fit what the kernel says where that size is 0."""
+    values = {s: 0 if s is symbol else n for s, n in zip(symbols, PRIMES, strict=False)}
+    try:
+        found = _answer(func, args, kwargs, infer, values.__getitem__)
+    except Exception:  # as above
+        return False
+    return all(
+        [evaluated(n, values.__getitem__) for n in made.shape] == list(t.shape)
+        for made, t in zip(results, found, strict=True)
+    )
+
+
+def _is_one(returned: Any) -> bool:
+    return isinstance(returned.type, torch.TensorType)
+
+
+def _numbers(leaves: Iterable[Any]) -> Iterable[Size]:
+    for a in leaves:
+        for n in (*a.shape, *a.stride()) if isinstance(a, SizedMeta) else (a,):
+            if isinstance(n, Size):
+                yield n
+
+
+def _assignments(symbols: Sequence[Symbol]) -> list[Callable[[Symbol], int]]:
+    """Values of the symbols: those of the captured call, different ones, and some that are 1."""
+    count = len(symbols)
+    values = [[s.hint for s in symbols]]
+    values += [[PRIMES[(5 * j + 3 * k) % len(PRIMES)] for k in range(count)] for j in range(4)]
+    values += [[1 if k == j else n for k, n in enumerate(values[1])] for j in range(count)]
+    values += [[1] * count, [LARGE + n for n in values[1]]]
+    return [dict(zip(symbols, v, strict=True)).__getitem__ for v in values]
+
+
+def _answer(
+    func: Any, args: Any, kwargs: Any, infer: Callable[..., Any], at: Callable[[Symbol], int]
+) -> list[torch.Tensor]:
+    def plain(a: Any) -> Any:
+        if isinstance(a, SizedMeta):
+            shape, strides = ([evaluated(n, at) for n in some] for some in (a.shape, a.stride()))
+            return torch.empty_strided(shape, strides, dtype=a.dtype, device="meta")
+        return evaluated(a, at) if isinstance(a, Size) else a
+
+    args, kwargs = pytree.tree_map(plain, (args, kwargs))
+    found = infer(func, tuple(args), dict(kwargs))
+    found = [found] if isinstance(found, torch.Tensor) else list(found)
+    if any(type(t) is not torch.Tensor for t in found):
+        raise TypeError
+    return found
+
+
+def _candidates(numbers: Sequence[Size]) -> list[Int]:
+    pairs = list(itertools.combinations_with_replacement(numbers, 2))
+    found = (*numbers, *(n // 2 + 1 for n in numbers), *(n + m for n, m in pairs), *(n * m for n, m in pairs))  # fmt: skip
+    return [*dict.fromkeys(found)]  # a stride may be a product of sizes
+
+
+def _fitting(
+    trials: Sequence[tuple[Callable[[Symbol], int], torch.Tensor]],
+    candidates: Sequence[Int],
+    symbols: Sequence[Symbol],
+) -> torch.Tensor | None:
+    first = trials[0][1]
+    if any(t.dim() != first.dim() or t.dtype != first.dtype for _, t in trials):
+        return None
+    shape: list[Int] = []
+    for d in range(first.dim()):
+        fits = [
+            n
+            for n in (first.shape[d], *candidates)
+            if all(evaluated(n, at) == t.shape[d] for at, t in trials)
+        ]
+        if not fits or not _are_one(fits, symbols):
+            return None
+        shape.append(fits[0])
+    for order in dict.fromkeys(_order(t) for _, t in trials):
+        if all(t.stride() == dense_strides(t.shape, order) for _, t in trials):
+            return empty_strided(shape, dense_strides(shape, order), first.dtype)
+    return None
+
+
+def _are_one(fits: Sequence[Int], symbols: Sequence[Symbol]) -> bool:
+    """Whether they are one number for all sizes.  Sizes with a bound, as `x[:2]` has, may be the same in all trials."""
+    points: Iterable[tuple[int, ...]] = itertools.product(BESIDE_BOUNDS, repeat=len(symbols))
+    ways = [dict(zip(symbols, p, strict=True)).__getitem__ for p in points] if fits[1:] else ()
+    return all(len({evaluated(n, at) for n in fits}) == 1 for at in ways)
+
+
+def _order(t: torch.Tensor) -> tuple[int, ...]:
+    """The dimensions from the innermost on."""
+    return tuple(sorted(range(t.dim()), key=lambda d: (t.stride(d), t.shape[d], -d)))

@@ -1,0 +1,149 @@
+"""Sizes and strides of gather, scatter and whatever else gives a tensor with some elements changed, over sizes that vary.
+
+PyTorch's kernels trust what its shape functions have checked: an index that reaches beyond the tensor it is for would read or write other memory.
+So each rule asks what those ask, and the answers become conditions of the code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from frameloom.capture.shapes.library_rules import PARTS
+from frameloom.capture.shapes.registry import (
+    broadcast,
+    dense_like,
+    empty,
+    expands_to,
+    rule,
+    sized_rule,
+    wrap_dim,
+)
+from frameloom.capture.tensors.sized import empty_strided
+from frameloom.ir.symbolic.expr import equal, fits
+
+aten = torch.ops.aten
+INDICES = (torch.int64, torch.int32)
+MASKS = (torch.bool, torch.uint8)
+
+
+def _inside(index: Any, other: Any, dim: int | None = None) -> bool:
+    """Whether it is no larger than the other tensor, along `dim` excepted."""
+    return index.dim() == other.dim() and all(
+        d == dim or fits(n, m)
+        for d, (n, m) in enumerate(zip(index.shape, other.shape, strict=True))
+    )
+
+
+def _alike(shape: Any, other: Any) -> bool:
+    return len(shape) == len(other) and all(map(equal, shape, other))
+
+
+def _changed(x: Any) -> Any:
+    return empty(x.shape, x.dtype) if x.is_contiguous() else None
+
+
+@sized_rule(aten.gather.default)
+def _gather(func: Any, x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
+    return empty(index.shape, x.dtype) if _inside(index, x, wrap_dim(dim, x.dim())) else None
+
+
+@sized_rule(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
+def _scatter(func: Any, x: Any, dim: int, index: Any, source: Any) -> Any:
+    if not _inside(index, x, wrap_dim(dim, x.dim())):
+        return None
+    if isinstance(source, torch.Tensor) and not _inside(index, source):
+        return None
+    return _changed(x)
+
+
+@rule(aten.index_add.default, aten.index_copy.default)
+def _index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: Any) -> Any:
+    """Meta kernels take a source of any size."""
+    if not _fits_index(x, dim, index, source):
+        raise RuntimeError("source and index do not fit the tensor")
+    found = func(x, dim, index, source, **options)
+    return empty(found.shape, found.dtype)
+
+
+def _refuse_indices(x: Any, indices: Any, values: Any) -> None:
+    """As kernels do; meta kernels take what there are too many of, any dtype, masks and values of other sizes."""
+    if len(indices) > x.dim():
+        raise IndexError(f"{len(indices)} indices for {x.dim()} dimensions")
+    at = 0
+    for t in indices:
+        rank = 1
+        if t is not None and t.dtype in MASKS:
+            rank = t.dim()
+            if not rank or not _alike(t.shape, x.shape[at : at + rank]):
+                raise IndexError("a mask of other sizes than what it selects from")
+        elif t is not None and t.dtype not in INDICES:
+            raise IndexError(f"indices of {t.dtype}")
+        at += rank
+    if at > x.dim():
+        raise IndexError(f"indices for {at} dimensions of {x.dim()}")
+    chosen = [d for d, t in enumerate(indices) if t is not None]
+    if not chosen or any(indices[d].dtype in MASKS for d in chosen):
+        return  # data decides how many places there are
+    if values.dtype is not x.dtype:
+        raise RuntimeError(f"{values.dtype} for places in a tensor of {x.dtype}")
+    middle = broadcast(*(indices[d].shape for d in chosen))
+    if middle is None:
+        raise IndexError("indices of sizes that do not fit together")
+    first = chosen[0] if chosen == list(range(chosen[0], chosen[0] + len(chosen))) else 0
+    rest = [n for d, n in enumerate(x.shape) if d not in chosen]
+    if not expands_to(values.shape, [*rest[:first], *middle, *rest[first:]]):
+        raise RuntimeError("values of sizes that do not fit the places")
+
+
+@rule(aten.index_put.default, aten._unsafe_index_put.default)
+def _index_put_at(func: Any, x: Any, indices: Any, values: Any, *rest: Any) -> Any:
+    """A copy, as `clone` lays it out."""
+    _refuse_indices(x, indices, values)
+    found = func(x, indices, values, *rest)
+    return dense_like(x) if found.shape == x.shape else found
+
+
+@sized_rule(aten.index_add.default, aten.index_copy.default)
+def _sized_index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: Any) -> Any:
+    return empty(x.shape, x.dtype) if _fits_index(x, dim, index, source) else None
+
+
+def _are_single(index: Any, source: Any) -> bool:
+    return (
+        index.dim() < 2 and source.dim() < 2 and all(equal(t.numel(), 1) for t in (index, source))
+    )
+
+
+def _fits_index(x: Any, dim: int, index: Any, source: Any) -> bool:
+    if not x.dim():  # as one element
+        return _are_single(index, source)
+    if index.dim() != 1:
+        return False
+    dim = wrap_dim(dim, x.dim())
+    return _alike(source.shape, [index.shape[0] if d == dim else n for d, n in enumerate(x.shape)])
+
+
+@sized_rule(aten.select_scatter.default, aten.slice_scatter.default)
+def _part_put_back(func: Any, x: Any, part: Any, *where: Any, **named: Any) -> Any:
+    """It is copied with its strides."""
+    if not x.is_contiguous() or not _alike(part.shape, PARTS[func](x, *where, **named).shape):
+        return None
+    return empty_strided(x.shape, x.stride(), x.dtype)
+
+
+@sized_rule(aten.masked_scatter.default)
+def _masked_scatter(func: Any, x: Any, mask: Any, source: Any) -> Any:
+    return _changed(x) if expands_to(mask.shape, x.shape) else None
+
+
+@sized_rule(aten.index_fill.int_Scalar)
+def _index_fill(func: Any, x: Any, *args: Any) -> Any:
+    return dense_like(x)
+
+
+@sized_rule(aten.index_put.default, aten._unsafe_index_put.default)
+def _index_put(func: Any, x: Any, indices: Any, values: Any, *rest: Any) -> Any:
+    _refuse_indices(x, indices, values)
+    return dense_like(x)

@@ -1,0 +1,249 @@
+"""Going on as if a condition on the tensors' data held, and leaving the calls for which it does not to plain Python.
+
+A program that checks its data (`if bad.any(): raise ...`) is captured on the side that does not raise.  The graph checks the condition, too; where
+it fails, and where an operation raises, nothing has been changed yet, so the call starts anew as plain Python, which does what comes before,
+and raises or handles the exception in the right place.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture import _capture
+from frameloom.capture.bytecode.instruction import Instr
+from frameloom.capture.interpreter.exception_paths import is_caught, leaves_settings_changed
+from frameloom.capture.recording.dead_calls import first_refused
+from frameloom.capture.tensors.schema import draws, may_draw, may_raise, never_raises
+from frameloom.capture.values.base import Avoid
+from frameloom.debug import log
+from frameloom.errors import Break, let_mistakes_through
+from frameloom.ir.library import is_collective
+from frameloom.ir.program import ANEW, ASSUMED
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from frameloom.capture.interpreter.frame import Frame
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.recording.captured_graph import CapturedGraph
+    from frameloom.capture.values.tensor import TensorValue
+
+# Writes to inputs, behind all that may fail, and checks.
+OWN_EFFECTS = (torch.ops.aten.copy_.default, torch.ops.aten._assert_async.msg)
+
+
+def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Exception) -> None:
+    """Record that `bool(condition)` is `expected`; raises `otherwise` where that cannot be."""
+    assert t.frame is not None
+    site = (t.frame.code, t.frame.at.index)
+    if t.session.per_code or t.session.is_avoided(*site) or condition.fake.numel() != 1:
+        raise otherwise
+    t.torch_call(partial(hold, expected=expected), [condition], {})
+    t.rerun_sites.append(site)
+
+
+def hold(condition: torch.Tensor, expected: bool, message: str = ASSUMED) -> None:
+    """Check the truth of a tensor of one element."""
+    holds = condition.reshape(()).to(torch.bool)
+    torch.ops.aten._assert_async.msg(holds if expected else holds.logical_not(), message)
+
+
+def assumed(t: Tracer, what: str) -> None:
+    """A call was recorded as if what it checks of the data held."""
+    site = _site_or(t, Break("data_dependent", what))
+    if t.session.per_code:
+        raise Break("data_dependent", what)
+    t.rerun_sites.append(site)
+
+
+def note_fallible(t: Tracer, what: str) -> None:
+    """An operation that may raise was recorded: behind effects, or inside a `try` that handles it, only calls that can start anew may go on."""
+    if not is_caught(t.frame) and not _has_effects(t) and not leaves_settings_changed(t):
+        return
+    site = _site_or(t, Break("may_raise", what))
+    if t.session.per_code:
+        raise Break("may_raise", what)
+    t.fallible_sites.append(site)
+
+
+def _site_or(t: Tracer, otherwise: Break) -> tuple[CodeType, int]:
+    assert t.frame is not None
+    site = (t.frame.code, t.frame.at.index)
+    if t.session.is_avoided(*site):
+        raise otherwise
+    return site
+
+
+def _has_effects(t: Tracer) -> bool:
+    """Whether the program has changed anything so far that was there before."""
+    return any(fake.memory.version for _, _, fake in t.recorder.inputs) or _has_own_effects(t)
+
+
+def _has_own_effects(t: Tracer) -> bool:
+    """... beside tensors."""
+    if t.draws:
+        return True
+    values = t.changed.values()
+    return any(v.origin is not None or getattr(v, "real", None) is not None for v in values)
+
+
+def may_fail(node: torch.fx.Node) -> bool:
+    """Whether anything recorded after `node` can raise at run time, in the call itself."""
+    while (node := node.next).op != "root":
+        ours = node.target is OWN_EFFECTS[1] and node.args[1] in ANEW
+        if not ours and may_raise(node, at_once=True):
+            return True
+    return False
+
+
+def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) -> bool:
+    """Whether a call of the graph that fails can start anew: our own plan (`ours`) writes behind what may fail, and puts the CPU's generator back.
+    Where it cannot, and something counts on that, capture breaks there instead."""
+    draws_again = may_draw_again(graph)
+    may = not t.session.per_code and draws_again and (ours or not graph.mutated)
+    sites = [*t.rerun_sites, *t.fallible_sites]
+    if sites and not may:
+        raise Avoid(sites[0])
+    has_effects = graph.mutated or not draws_again or _has_own_effects(t)
+    nodes: Iterable[torch.fx.Node] = graph.graph.nodes
+    if may:  # a plan puts what may raise in front of its writes, but not these
+        nodes = (n for n in nodes if never_raises(n.target))
+    elif not (has_effects or t.settings.start):
+        nodes = (n for n in nodes if n.meta.get("site") in t.handled_sites)
+    refused = first_refused(nodes)
+    if refused is not None and not t.session.is_avoided(*refused.meta["site"]):
+        raise Avoid(refused.meta["site"])
+    # Python may raise there, in front of all that writes.
+    if t.recorder.numbers.checked and not ours:
+        return not t.session.per_code and draws_again
+    return may
+
+
+def may_draw_again(graph: CapturedGraph) -> bool:
+    """Whether all that the graph does beside computing and writing to inputs can be put back."""
+    return all(map(_can_be_repeated, graph.graph.nodes))
+
+
+@functools.cache
+def _only_computes(target: Any) -> bool:
+    """Of an op that draws nothing.  PyTorch's own that return nothing and write nothing are checks; what others do is not known."""
+    schema = target._schema
+    changes = schema.is_mutable or not (schema.returns or target.namespace == "aten")
+    return target in OWN_EFFECTS or not (changes or is_collective(str(target)))
+
+
+@functools.cache
+def _can_always_be_repeated(target: Any) -> bool:
+    """Asked first, as most can."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return True
+    return _only_computes(target) and not may_draw(target)
+
+
+def _can_be_repeated(node: torch.fx.Node) -> bool:
+    if _can_always_be_repeated(node.target):
+        return True
+    if not draws(node):
+        return _only_computes(node.target)
+    results = node.meta["val"]
+    first = results[0] if isinstance(results, (list, tuple)) else results
+    given = (*node.args, *node.kwargs.values())
+    return first.device.type == "cpu" and not any(isinstance(a, torch.Generator) for a in given)
+
+
+def restarting(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """The graph where no plan runs it: its exceptions mean that the call starts anew."""
+
+    def run(*inputs: Any) -> Any:
+        generator = torch.default_generator.get_state()
+        try:
+            return compiled(*inputs)
+        except Exception as error:
+            let_mistakes_through(error)
+            torch.default_generator.set_state(generator)
+            # A fault of the backend is told nowhere else, but with FRAMELOOM_VERIFY.
+            log(
+                "recompiles",
+                f"a call starts anew as plain Python ({type(error).__name__}: {error})",
+            )
+            raise _capture.RunPlainly(error) from None
+
+    return run
+
+
+def verified(compiled: Callable[..., Any], recorded: Callable[..., Any]) -> Callable[..., Any]:
+    """The compiled graph.  An exception that the graph as it was captured (`recorded`, which changes nothing) does not raise is a fault of ours."""
+
+    def run(*inputs: Any) -> Any:
+        try:
+            return compiled(*inputs)
+        except _capture.RunPlainly as stop:
+            # On a GPU the recorded graph would fail later, and take the device with it.
+            on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
+            if stop.args and not on_gpu and not _fails(recorded, inputs):
+                raise stop.args[0] from None
+            raise
+
+    return run
+
+
+def _fails(function: Callable[..., Any], inputs: tuple[Any, ...]) -> bool:
+    generator = torch.default_generator.get_state()
+    try:
+        function(*inputs)
+    except Exception as error:
+        let_mistakes_through(error)
+        return True
+    finally:
+        torch.default_generator.set_state(generator)
+    return False
+
+
+def raises(instrs: list[Instr], start: Instr | None, limit: int = 80) -> bool:
+    """Whether the code from `start` on does nothing but make an exception and raise it."""
+    if start is None:
+        return False
+    for ins in instrs[start.index : start.index + limit]:
+        if ins.op == "RAISE_VARARGS":
+            return True
+        if ins.target is not None or ins.op.startswith(("STORE_", "DELETE_", "RETURN_", "YIELD_")):
+            return False
+    return False
+
+
+def side_that_does_not_raise(instrs: list[Instr], ins: Instr) -> bool | None:
+    """For a conditional jump: whether to jump so that nothing is raised; None where neither or both sides raise."""
+    following = instrs[ins.index + 1] if ins.index + 1 < len(instrs) else None
+    falls, jumps = raises(instrs, following), raises(instrs, ins.target)
+    return None if falls is jumps else falls
+
+
+def is_asserted(frame: Frame | None) -> bool:
+    """Whether the result of the present instruction only decides whether something is raised."""
+    if frame is None:
+        return False
+    instrs, at = frame.instrs, frame.at.index + 1
+    if at >= len(instrs) or not instrs[at].op.startswith("POP_JUMP"):
+        return False
+    return side_that_does_not_raise(instrs, instrs[at]) is not None
+
+
+__all__ = [
+    "assume",
+    "assumed",
+    "check_that_restart_is_possible",
+    "hold",
+    "is_asserted",
+    "may_draw_again",
+    "may_fail",
+    "note_fallible",
+    "raises",
+    "restarting",
+    "side_that_does_not_raise",
+    "verified",
+]

@@ -1,0 +1,75 @@
+"""Choices that random numbers of the graph decide (`if torch.rand([]) < 0.05: skip the layer`): captured on the side that is likely.
+
+The graph checks that it is the side that was drawn (speculation/assume.py).  Where it is not, the call starts anew as plain Python, with the same numbers.
+How likely a side is follows from no input, so trying it often enough tells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.fx
+
+from frameloom.capture.recording.constant_folding import ancestors, evaluated, is_fixed
+from frameloom.capture.speculation.assume import assume
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.functionalize import current
+from frameloom.capture.tensors.schema import draws, taking_generator
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.values.tensor import TensorValue
+
+TRIALS = 1000
+MOST = 256  # numbers of one draw
+LEAST = 0.75  # how likely it has to be that all choices of a graph are as they were taken
+
+
+def likely_truth(t: Tracer, condition: TensorValue, otherwise: Break) -> bool:
+    """The truth that a condition is taken to have; raises `otherwise` where no side is likely."""
+    node = current(condition.fake, t.recorder)  # type: ignore[arg-type]
+    taken = t.choices.get(node)
+    if taken is None:
+        ones = _trials(t, condition, node)
+        if ones is None:
+            raise otherwise
+        expected = 2 * ones > TRIALS
+        chance = t.chance * max(ones, TRIALS - ones) / TRIALS
+        if chance < LEAST:
+            raise otherwise
+        assume(t, condition, expected, otherwise)
+        t.on_undo(lambda before=t.chance: _take_back(t, node, before))
+        t.chance, t.choices[node] = chance, expected
+        return expected
+    return taken
+
+
+def _take_back(t: Tracer, node: torch.fx.Node, chance: float) -> None:
+    t.chance = chance
+    del t.choices[node]
+
+
+def _trials(t: Tracer, condition: TensorValue, node: torch.fx.Node) -> int | None:
+    """How often it was true, None where that cannot be tried."""
+    if condition.fake.numel() != 1:
+        return None
+    order = ancestors(node, _is_free, {}, set())
+    if order is None:
+        return None
+    generator = torch.Generator().manual_seed(0)  # other threads draw from the default one
+    found = [evaluated(node, order, {}, t.recorder, generator=generator) for _ in range(TRIALS)]
+    return None if any(f is None for f in found) else sum(map(bool, found))
+
+
+def _is_free(node: torch.fx.Node) -> bool:
+    """Whether it depends on nothing but the CPU's own generator."""
+    if not draws(node):
+        return is_fixed(node)
+    made = node.meta["val"]
+    if not isinstance(made, Fake) or made.device.type != "cpu" or made.numel() > MOST:
+        return False
+    if node.all_input_nodes or node.kwargs.get("generator") is not None:
+        return False
+    return taking_generator(node.target) is not None

@@ -1,0 +1,409 @@
+"""What the program sees of layouts for sizes of 1, or 0: all its calls are made again, with small tensors, and PyTorch is asked.
+
+How a tensor lies that one call makes may follow from how others do, many calls before, and shows in views and gradients of it.  So the chain
+of calls as it was recorded is tried as a whole, forward, and backward where there are gradients.  In: the calls, with the Fakes that they gave.
+Out: whether, for some sizes, what is seen has the shape, strides and shared memory that the recorded formulas come to there.
+Where the chain does not give what was recorded even for large sizes (a function of the program's own among the calls), nothing can be said.
+What decides on a size that data decides is given such data (`_data`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from frameloom.capture.guards.thread_warnings import warnings_here
+from frameloom.capture.symbolic.layout_probe import ATTENTION, SMALL, can_be_tried
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.values.numbers.symbolic import SYMBOLS
+from frameloom.errors import let_mistakes_through
+from frameloom.ir.symbolic.expr import (
+    Int,
+    Size,
+    Symbol,
+    atoms_of,
+    evaluated,
+    is_given_stride,
+    late_in,
+)
+from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.symint import size_of
+
+Values = dict[Symbol, int]
+TRIALS = 40  # for one size
+FEW = 4  # sizes of which all combinations are tried
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Called:
+    """A call as it was recorded; `not_1` and `not_0`: what it takes sizes for that vary."""
+
+    fn: Callable[..., Any]
+    given: tuple[Any, Any]  # the arguments
+    tensors: tuple[Fake, ...]  # among these
+    results: tuple[Fake, ...]
+    grad: bool  # the gradient mode
+    not_1: frozenset[Size]
+    not_0: frozenset[Size]
+
+
+@dataclass(frozen=True, eq=False)
+class Backward:
+    """`gradients` of `leaves` from `seeds`, those of `roots`."""
+
+    roots: Sequence[Fake]
+    seeds: Sequence[Fake]
+    leaves: Sequence[Fake]
+    gradients: Sequence[Fake]
+
+
+class Chain:
+    """`calls`: those that lead to `outputs` (`leading_to`)."""
+
+    def __init__(
+        self, facts: Facts, calls: Sequence[Called], outputs: Sequence[Fake], back: Backward | None
+    ) -> None:
+        self.facts = facts
+        self.outputs = outputs
+        self.back = back
+        self.calls = calls
+        self._found: dict[tuple[int, ...], bool | None] = {}
+        sizes = {s: facts.resolved(facts.make({(s,): 1})) for s in facts.symbols}
+        self._sizes = sizes
+        self._free = [s for s, n in sizes.items() if isinstance(n, Size) and [*atoms_of(n)] == [s]]
+
+    def is_as_recorded(self) -> bool:
+        """For the sizes of the captured call."""
+        usual = self._usual()
+        at = self._at(usual)
+        if self.back is not None and any(
+            _is_large(f, at) for call in self.calls for f in (*call.tensors, *call.results)
+        ):
+            return False  # nothing would lead back through such a call
+        return self._holds(usual) and self._is_alike(usual) is True
+
+    def is_alike(self, size: Size, number: int, alone: bool) -> bool | None:
+        """Whether all that is seen is as recorded where `size` is that number, and, unless `alone`, others are 1; None where that cannot be tried."""
+        known = self.facts.resolved(size)
+        if not isinstance(known, Size):
+            return known != number
+        possible = filter(self._holds, self._assignments(known, number, alone))
+        found = {self._is_alike(values) for values in itertools.islice(possible, TRIALS)}
+        return False if False in found else True if True in found else None
+
+    # --- sizes
+
+    def _usual(self) -> Values:
+        values = {s: max(s.hint, 1) for s in self._free}
+        for s in self._free:
+            if s.late:  # its hint is no number that a call had
+                values[s] = int(min(values[s], self.facts.most_of(s, self._at(values))))
+        if self._holds(values):
+            return values
+        # The code may be for negative numbers, or for 0.
+        return {s: n if s.late else s.hint for s, n in values.items()}
+
+    def _is_possible(self, values: Values) -> bool:
+        at = self._at(values)
+        ranges = ((s, self.facts.range_of(self.facts.make({(s,): 1}))) for s in self.facts.symbols)
+        return self.facts.is_possible(at) and all(low <= at(s) <= high for s, (low, high) in ranges)
+
+    def _patterns(self, usual: Values) -> Iterator[Values]:
+        """Numbers for all symbols of which none is special: layouts hang on which are larger than others."""
+        yield usual
+        growing = sorted(self._free, key=lambda s: -usual[s])
+        yield {s: 3 + 2 * k for k, s in enumerate(growing)}
+
+    def _assignments(self, size: Size, number: int, alone: bool) -> Iterator[Values]:
+        own = [a for a in dict.fromkeys(atoms_of(size)) if isinstance(a, Symbol)]
+        others = [s for s in self._free if s not in own]
+        sizes = [s for s in others if not is_given_stride(s)]
+        usual = self._usual()
+        at = self._at(usual)
+        bases = [*self._patterns(usual)] if alone else [usual]
+        fitting = [
+            dict(zip(own, numbers, strict=True))
+            for numbers in itertools.product(*(_candidates(s, size, number, at) for s in own[:3]))
+            if len(own) < 4
+            and evaluated(size, dict(zip(own, numbers, strict=True)).__getitem__) == number
+        ]
+        sets: list[tuple[Symbol, ...]] = [()]
+        if not alone:
+            # Where only some are 1, the others stay what they are.
+            counts = range(1, 1 + (len(sizes) if len(sizes) <= FEW else 1))
+            some = itertools.chain(*(itertools.combinations(sizes, k) for k in counts))
+            strides = [(s,) for s in others if s not in sizes]
+            sets = [*some, *strides, tuple(sizes), tuple(others)]
+        for ones in dict.fromkeys(sets):
+            for base in bases:
+                for chosen in fitting:
+                    values = {**base, **dict.fromkeys(ones, 1), **chosen}
+                    yield values
+                    if len(sizes) < len(others):
+                        yield {**values, **self._plain_strides(values), **chosen}
+
+    def _plain_strides(self, values: Values) -> Values:
+        """Those of fresh tensors with these sizes, for the strides that vary, but in dimensions of size 1, where they do not count."""
+        at = self._at(values)
+        found = {}
+        for s in filter(is_given_stride, self._free):
+            source: Any = s.source
+            shape = [evaluated(n, at) for n in source.pattern.placeholder.meta["val"].shape]
+            if shape[source.dim] > 1:
+                found[s] = math.prod(max(n, 1) for n in shape[source.dim + 1 :])
+        return found
+
+    def _holds(self, values: Values) -> bool:
+        """Whether a call with these sizes comes to the code."""
+        at, late = self._at(values), self.facts.late_conditions()
+        if not (self._is_possible(values) and self.facts.hold(at)):
+            return False
+        return all(evaluated(n, at) >= 0 for n in late)
+
+    def _at(self, values: Values) -> Callable[[Symbol], int]:
+        full: Values = dict(values)
+        for s, n in self._sizes.items():
+            if s not in full:
+                full[s] = evaluated(n, values.__getitem__)
+        return full.__getitem__
+
+    # --- calls
+
+    def _is_alike(self, values: Values) -> bool | None:
+        """None where PyTorch refuses such sizes."""
+        key = tuple(values[s] for s in self._free)
+        if key not in self._found:
+            try:
+                self._found[key] = _Run(self, self._at(values)).is_alike()
+            except Exception as error:
+                let_mistakes_through(error)
+                self._found[key] = None
+        return self._found[key]
+
+
+def _candidates(
+    symbol: Symbol, size: Size, number: int, usual: Callable[[Symbol], int]
+) -> Collection[int]:
+    """Numbers for a symbol of `size`, which is to come to `number`."""
+    if late_in(size):
+        return range(5)
+    own = usual(symbol)
+    if own > 0:
+        return (1, 2, 3, 4)
+    # Below 1, they count up or down from what they usually are.
+    more = number - evaluated(size, usual)
+    return (own + more, own - more)
+
+
+class _Run:
+    """The calls with sizes of these values."""
+
+    def __init__(self, chain: Chain, at: Callable[[Symbol], int]) -> None:
+        self.chain = chain
+        self.at = at
+        self.made: dict[int, torch.Tensor] = {}
+        self.sources: list[Fake] = []
+
+    def is_alike(self) -> bool:
+        # Nothing is made, or drawn, on a default device that the program has set.
+        no_modes = torch._C.DisableTorchFunction()
+        with no_modes, torch._C._DisableTorchDispatch(), warnings_here("ignore"):
+            if not all(map(self._made_again, self.chain.calls)):
+                return False
+            outputs = [self._tensor(f) for f in self.chain.outputs]
+            if not all(map(self._lies_alike, outputs, self.chain.outputs)):
+                return False
+            return self._shares_alike() and self._leads_back_alike()
+
+    def _made_again(self, call: Called) -> bool:
+        """Whether what was written shares memory as recorded."""
+        fakes = call.tensors
+        large = any(_is_large(f, self.at) for f in (*fakes, *call.results))
+        if large:
+            return True  # as the formulas say
+        if not can_be_tried(call.fn):
+            return all(self._lies_alike(self._tensor(f), f) for f in fakes)
+        if call.fn is ATTENTION and any(f.device.type != "cpu" for f in fakes):
+            return True  # each device has its own
+        tensors = self._results(call)
+        for t, f in zip(tensors, call.results, strict=True):
+            if t.dtype is not f.dtype or tuple(t.shape) != self._numbers(f.shape):
+                return False
+            self.made[id(f)] = t
+            # PyTorch's own function may have made it as a view of what nobody else sees, to which a gradient comes.
+            if (base := t._base) is not None:
+                self.made.setdefault(id(f.memory.root), base)
+            for source in fakes:
+                if f.memory.version or source.memory.version:
+                    shares = torch._C._is_alias_of(t, self.made[id(source)])
+                    if shares is not (f.memory is source.memory):
+                        return False
+        return True
+
+    def _results(self, call: Called) -> list[torch.Tensor]:
+        args, kwargs = map(self._plain, call.given)
+        shapes = [self._numbers(f.shape) for f in call.results]
+        for numbers in (None, *(_data(shapes) if self.chain.facts.has_late else ())):
+            for f in _deciding(call) if numbers is not None else ():
+                t = self._tensor(f).data
+                t.copy_(numbers(t))
+            with torch.set_grad_enabled(call.grad):
+                found = call.fn(*args, **kwargs)
+            tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
+            if not self.chain.facts.has_late or [tuple(t.shape) for t in tensors] == shapes:
+                return tensors
+        raise ValueError("other data decides")
+
+    def _plain(self, a: Any) -> Any:
+        if isinstance(a, Fake):
+            return self._tensor(a)
+        if isinstance(a, torch.device):
+            return torch.device("cpu")
+        if isinstance(a, Size):
+            return evaluated(a, self.at)
+        if isinstance(a, SYMBOLS):
+            return self._number(a)
+        if isinstance(a, list | tuple):
+            return (list if isinstance(a, list) else tuple)(map(self._plain, a))
+        if type(a) is dict:
+            return {k: self._plain(v) for k, v in a.items()}
+        if type(a) is slice:
+            return slice(*map(self._plain, (a.start, a.stop, a.step)))
+        return a
+
+    def _number(self, a: Any) -> Any:
+        """A number of the program stays one that varies: to ask PyTorch for it would guard what it is."""
+        number = getattr(a.node, "number", None)
+        size = size_of(a) if number is None else number.sized
+        return number.hint if size is None else evaluated(size, self.at)  # type: ignore[union-attr]
+
+    def _tensor(self, f: Fake) -> torch.Tensor:
+        found = self.made.get(id(f))
+        if found is None:
+            found = self.made[id(f)] = self._fresh(f)
+            if f.requires_grad and not f.memory.version:
+                found.requires_grad_()  # which some functions ask
+            self.sources.append(f)
+        return found
+
+    def _fresh(self, f: Fake) -> torch.Tensor:
+        shape, strides = self._numbers(f.shape), self._numbers(f.stride())
+        return torch.empty_strided(shape, strides, dtype=f.dtype, device="cpu").zero_()
+
+    def _numbers(self, numbers: Iterable[Int]) -> tuple[int, ...]:
+        return tuple(evaluated(n, self.at) for n in numbers)
+
+    # --- what is seen
+
+    def _lies_alike(self, t: torch.Tensor, f: Fake) -> bool:
+        return tuple(t.shape) == self._numbers(f.shape) and t.stride() == self._numbers(f.stride())
+
+    def _shares_alike(self) -> bool:
+        memory: dict[int, Any] = {}
+        places: dict[int, set[int]] = {}
+        for f in self.sources:
+            if f.memory.input is not None:
+                place = storage_of(self.made[id(f)])
+                memory[place] = f.memory
+                places.setdefault(id(f.memory), set()).add(place)
+        for f in self.chain.outputs:
+            place = storage_of(self._tensor(f))
+            if memory.setdefault(place, f.memory) is not f.memory:
+                return False
+            if place not in places.setdefault(id(f.memory), {place}):
+                return False
+        return True
+
+    def _leads_back_alike(self) -> bool:
+        back = self.chain.back
+        if back is None:
+            return True
+        roots, leaves = ([*map(self._tensor, some)] for some in (back.roots, back.leaves))
+        if any(
+            tuple(t.shape) != self._numbers(f.shape) for t, f in zip(roots, back.roots, strict=True)
+        ):
+            return False  # another op made it
+        seeds = [*map(self._fresh, back.seeds)]
+        with torch.autograd.set_multithreading_enabled(False):
+            found = torch.autograd.grad(roots, leaves, seeds, allow_unused=True)
+        for t, f in zip(found, back.gradients, strict=True):
+            if t is None or not self._lies_alike(t, f):
+                return False
+            if not self._is_handed_on_alike(t, f, seeds):
+                return False
+        return True
+
+    def _is_handed_on_alike(self, t: torch.Tensor, f: Fake, seeds: Sequence[torch.Tensor]) -> bool:
+        """Whether it is a view of a gradient that comes: where that lies otherwise, it does so, too."""
+        assert self.chain.back is not None
+        wanted = [f.memory is seed.memory for seed in self.chain.back.seeds]
+        return wanted == [storage_of(t) == storage_of(seed) for seed in seeds]
+
+
+def _deciding(call: Called) -> list[Fake]:
+    """The arguments whose data does: masks, if there are any."""
+    masks = [f for f in call.tensors if f.dtype in (torch.bool, torch.uint8)]
+    return masks or [*call.tensors]
+
+
+def _data(
+    shapes: Iterable[tuple[int, ...]],
+) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    """Numbers for a tensor, of which a function may find results of these shapes."""
+    for n in dict.fromkeys(n for shape in shapes for n in shape):
+        yield partial(_places, n)
+        yield partial(_total, n)
+        yield partial(_total, n - 1)
+        for dim in (None, 0, 1, 2):
+            yield partial(_different, n, dim)
+
+
+def _places(n: int, t: torch.Tensor) -> torch.Tensor:
+    """So many that are not 0."""
+    return (torch.arange(t.numel()) < n).view(t.shape)
+
+
+def _total(n: int, t: torch.Tensor) -> torch.Tensor:
+    """Their sum, or the largest of them."""
+    return _places(1, t) * n
+
+
+def _different(n: int, dim: int | None, t: torch.Tensor) -> torch.Tensor:
+    """So many that differ, in all or as parts along a dimension."""
+    if dim is None or dim >= t.dim():
+        return torch.arange(t.numel()).clamp(max=n - 1).view(t.shape)
+    shape = [size if d == dim else 1 for d, size in enumerate(t.shape)]
+    return torch.arange(t.shape[dim]).clamp(max=n - 1).view(shape).expand(t.shape)
+
+
+def _is_large(f: Fake, at: Callable[[Symbol], int]) -> bool:
+    return math.prod(evaluated(n, at) for n in f.shape) > SMALL
+
+
+def storage_of(t: torch.Tensor) -> int:
+    """Which one it is."""
+    return t.untyped_storage()._cdata
+
+
+def leading_to(
+    calls: Sequence[Called], ends: Iterable[Fake], is_fresh: Callable[[Fake], bool]
+) -> list[Called]:
+    """Those whose results' layouts, or whose writes, these depend on.  `is_fresh`: whether a result lies afresh, however the operands do."""
+    wanted = {id(f.memory) for f in ends}
+    found = []
+    for call in reversed(calls):
+        touched = [*call.results, *(f for f in call.tensors if f.memory.version)]
+        if not any(id(f.memory) in wanted or f.memory.version for f in touched):
+            continue
+        if touched and not any(f.memory.version for f in touched) and all(map(is_fresh, touched)):
+            continue
+        wanted.update(id(f.memory) for f in (*call.tensors, *call.results))
+        found.append(call)
+    return found[::-1]

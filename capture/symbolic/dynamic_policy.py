@@ -1,0 +1,300 @@
+"""Which numbers vary from call to call: those that were another one when the same function was captured before.
+
+A number is guarded by its value at first.  When a call has no entry, all numbers that differ from what they were become inputs of the graph
+together (values/symbolic.py), so that a learning rate or a counter makes two compiles and not one per value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.symbolic.container_lengths import Lengths
+from frameloom.capture.symbolic.marks import marks_of
+from frameloom.capture.tensors.sized import SizedMeta
+from frameloom.capture.values.const import ConstValue
+from frameloom.debug import log
+from frameloom.errors import Skip
+from frameloom.ir.symbolic.expr import Int, Size, same
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.tensors.fake import Fake
+    from frameloom.capture.values.base import Value
+    from frameloom.ir.symbolic.shape_env import Facts
+
+
+class Pretended(Exception):
+    """Sizes of 1 were taken for others, and the code depends on that."""
+
+
+class Related(Exception):
+    """A size that varies was the same as one that was taken for constant: both are to vary."""
+
+
+class NoElements(Skip):
+    """A tensor of which sizes vary has no elements: there is nothing to gain by compiling for this call."""
+
+
+class Varying:
+    """What is known of the numbers that one jitted function has looked at."""
+
+    def __init__(self) -> None:
+        self.follows_sizes = True
+        self.lengths = Lengths()
+        self.follows_late = True  # whether sizes that data decides may be in a graph
+        self.has_late = False  # whether any was
+        self._with_sizes = False  # whether any size was a symbol so far
+        self.from_the_start = False  # whether all sizes are taken for varying at once
+        self.small_apart = False  # whether sizes of 1 have entries of their own
+        self.pretends = False  # whether the present capture takes a size of 1 for another one
+        self._seen: dict[Any, int | float] = {}
+        self._varying: set[Any] = set()
+        self._shapes: dict[Any, tuple[tuple[int, ...], tuple[int, ...], set[int]]] = {}
+        self._constant: dict[
+            Any, tuple[int, ...]
+        ] = {}  # shapes of which the present capture takes some sizes for such
+        self._outgrown = False  # whether one of them is another one after the call
+
+    def begin(self) -> None:
+        """A capture begins."""
+        self.pretends = False
+        self._outgrown = False
+        self._constant.clear()
+
+    def relate(self, facts: Facts) -> bool:
+        """Whether leading sizes are to vary, too, that were taken for constant: those that are what a size that varies had to be."""
+        found = {c for n in facts.zero if (c := _constant_of(n)) is not None}
+        related = [
+            place
+            for place, shape in self._constant.items()
+            if shape and shape[0] in found and 0 not in self._shapes[place][2]
+        ]
+        for place in related:
+            self._shapes[place][2].add(0)
+        return bool(related) or self._outgrown
+
+    def outgrow(self, code: CodeType, origin: Origin, shape: Sequence[Int]) -> None:
+        """The call leaves a tensor of other sizes at `origin` than it found there: they vary, as a cache's do that grows."""
+        place = (code, torch.Tensor, *origin.links())
+        before = self._constant.get(place)
+        if before is None or len(before) != len(shape) or not self.follows_sizes:
+            return
+        varying = self._shapes[place][2]
+        new = {d for d, n in enumerate(before) if d not in varying and not same(n, shape[d])}
+        varying |= new
+        self._outgrown = self._outgrown or bool(new)
+
+    def varies(self, code: CodeType, origin: Origin, number: int | float) -> bool:
+        """Whether the number at `origin` is to be an input."""
+        place = (code, type(number), *origin.links())
+        if place in self._varying:
+            return True
+        before = self._seen.setdefault(place, number)
+        if before == number or (before != before and number != number):
+            return False
+        self._varying.add(place)
+        log("recompiles", f"{origin.path()} became an input: it was {before!r} and is {number!r}")
+        return True
+
+    def thought_of(self, code: CodeType, origin: Origin | None, number: int) -> int:
+        """An int to think of where one that varies is used as a size: not 0 or 1, for which code is often special."""
+        if self.small_apart or number not in (0, 1):
+            return number
+        self.pretends = True
+        before = None if origin is None else self._seen.get((code, int, *origin.links()))
+        return before if type(before) is int and before > 1 else 2
+
+    def give_up_sizes(self) -> bool:
+        """Every shape is to have an entry of its own from now on; False if none has been taken for varying."""
+        gave_up = (self._with_sizes and self.follows_sizes) or (self.has_late and self.follows_late)
+        self.follows_sizes = self.follows_late = False
+        return gave_up
+
+    def pattern(self, code: CodeType, origin: Origin, tensor: torch.Tensor) -> Pattern | None:
+        """Which sizes and strides of the tensor at `origin` vary; None where none does."""
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            return None
+        if tensor.is_conj() or tensor.is_neg() or tensor.is_quantized:
+            return None
+        links = origin.links()
+        place = (code, torch.Tensor, *links)
+        shape, strides = tuple(tensor.shape), tensor.stride()
+        marks = marks_of(tensor)
+        before, steps, varying = self._shapes.setdefault(place, (shape, strides, set()))
+        if len(before) != len(shape):
+            return None
+        for d, (n, m) in enumerate(zip(shape, before, strict=True)):
+            if n != m and d not in varying:
+                varying.add(d)
+                varying.update(e for e in _likewise(tensor, d) if shape[e] > 1)
+                log("recompiles", f"{origin.path()}.shape[{d}] varies: it was {m} and is {n}")
+        own = isinstance(tensor, torch.nn.Parameter) or any(
+            key in ("_buffers", "_parameters") for _, key in links
+        )
+        if self.from_the_start and not own:
+            varying.update(d for d, n in enumerate(shape) if n > 1)
+        if marks is not None:
+            varying.update(marks.varying)
+            varying -= marks.static
+        if not own and 0 not in shape and (marks is None or not marks.static):
+            self._constant[place] = shape
+        if not varying or not self.follows_sizes:
+            return None
+        self._with_sizes = True
+        if 0 in shape:
+            return Pattern(
+                {d: shape[d] for d in varying if shape[d]}, None, {*range(len(shape))}, {}
+            )
+        ranges = marks.varying if marks is not None else {}
+        hints = {d: _hint(ranges.get(d), shape[d], before[d]) for d in varying}
+        if self.small_apart:
+            hints = {d: n for d, n in hints.items() if shape[d] > 1}
+            if not hints:
+                return None
+        self.pretends = self.pretends or any(n != shape[d] for d, n in hints.items())
+        order = _order(shape, strides)
+        # A stride of 0 says something else than how far it is to the next element: it does not vary.
+        loose = {d for d, s in enumerate(strides) if s not in (0, steps[d])}
+        loose = loose if order is None else set()
+        return Pattern(hints, order, loose, ranges)
+
+
+class Pattern:
+    """How a tensor may differ from call to call: `hints` has the sizes that vary, each with one to think of; `order` its dimensions from
+    the innermost on where it is dense; otherwise `loose` has the dimensions whose strides vary."""
+
+    def __init__(
+        self,
+        hints: dict[int, int],
+        order: list[int] | None,
+        loose: set[int],
+        ranges: Mapping[int, tuple[int | None, int | None]],
+    ) -> None:
+        self.hints = hints
+        self.ranges = ranges
+        self.order = order
+        self.loose = loose
+        self.placeholder: Any = None
+
+    def guard(self, tensor: torch.Tensor) -> tuple[Any, ...]:
+        """For _capture.Guards."""
+        sizes = tuple(None if d in self.hints else n for d, n in enumerate(tensor.shape))
+        if self.order is not None:
+            return tensor, sizes, self.order
+        return (
+            tensor,
+            sizes,
+            tuple(None if d in self.loose else s for d, s in enumerate(tensor.stride())),
+        )
+
+    def fake(self, facts: Facts, tensor: torch.Tensor, origin: Any) -> Fake:
+        from frameloom.capture.tensors.fake import Fake
+
+        shape: list[Int] = list(tensor.shape)
+        for d, hint in self.hints.items():
+            least, most = self.ranges.get(d, (None, None))
+            source = Source(self, origin, "dim", d, shape[d])
+            shape[d] = facts.symbol_within(hint, source, least, most)
+        strides: list[Int] = list(tensor.stride())
+        if self.order is None:
+            for d in self.loose:
+                source = Source(self, origin, "stride", d, strides[d])
+                strides[d] = facts.symbol(strides[d], source, low=0)
+                facts.assume_not_0(strides[d])
+        else:
+            step: Int = 1
+            for d in self.order:
+                strides[d] = step
+                step = step * (shape[d] if d in self.hints else max(shape[d], 1))
+        return Fake(SizedMeta(shape, strides, tensor.dtype), tensor.device, tensor.requires_grad)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Where a call has a symbol's value: the size ("dim") or stride of a dimension of the tensor at `origin`."""
+
+    pattern: Pattern
+    origin: Origin
+    kind: str
+    dim: int
+    actual: int  # in the captured call
+
+    def text(self) -> str:
+        return f"{self.origin.path()}.{'shape' if self.kind == 'dim' else 'stride()'}[{self.dim}]"
+
+    def read(self) -> tuple[Any, tuple[Any, ...]]:
+        """The call that gives it, in a graph."""
+        op = torch.ops.aten.sym_size.int if self.kind == "dim" else torch.ops.aten.sym_stride.int
+        return op, (self.pattern.placeholder, self.dim)
+
+    @property
+    def placeholder(self) -> Any:
+        """The input of the graph that shows it."""
+        return self.pattern.placeholder
+
+    @property
+    def reader(self) -> Any:
+        """The method of tensors that gives it."""
+        return torch.Tensor.size if self.kind == "dim" else torch.Tensor.stride
+
+    def computed_from(self, t: Tracer) -> tuple[Any, list[Value]]:
+        """The function and the values that new code computes it from."""
+        tensor = t.tensor_of(self.pattern.placeholder.meta["val"])
+        assert tensor is not None
+        return self.reader, [tensor, ConstValue(self.dim)]
+
+
+def _constant_of(n: Size) -> int | None:
+    """What a dimension has to be."""
+    terms = dict(n.terms)
+    constant = terms.pop((), 0)
+    symbols = [m[0] for m, c in terms.items() if len(m) == 1 and abs(c) == 1]
+    if (
+        len(terms) != 1
+        or not symbols
+        or not isinstance(getattr(symbols[0], "source", None), Source)
+    ):
+        return None
+    return abs(constant)
+
+
+def _likewise(tensor: torch.Tensor, d: int) -> range:
+    """Dimensions that are likely to vary, where this one does: a batch of sequences changes in both of its sizes sooner or later.  The last one of floats
+    is most often that of features; of images, and of attention's heads, only the batch is likely to."""
+    rank = tensor.dim()
+    if rank > 3:
+        return range(min(d, 1))
+    return range(rank - 1 if tensor.is_floating_point() else rank)
+
+
+def _hint(within: tuple[int | None, int | None] | None, *sizes: int) -> int:
+    """A size to think of: not 1, for which code is often special, and one that the user expects."""
+    least, most = within or (None, None)
+    for n in (*sizes, 2, least, most):
+        if n is not None and n > 1 and (least or n) <= n <= (most or n):
+            return n
+    return 2
+
+
+def _order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | None:
+    """The dimensions from the innermost on, if they lie one behind the other as in a fresh tensor."""
+    rank = len(shape)
+    by_stride = sorted(range(rank), key=lambda d: (strides[d], shape[d]))
+    for order in (list(range(rank - 1, -1, -1)), [1, 3, 2, 0], [1, 4, 3, 2, 0], by_stride):
+        step = 1
+        if len(order) != rank:
+            continue
+        for d in order:
+            if strides[d] != step:
+                break
+            step *= max(shape[d], 1)
+        else:
+            return order
+    return None

@@ -1,0 +1,108 @@
+"""A captured graph whose sizes vary, as it would be for calls that all have the same.
+
+Sizes in its nodes' arguments and in the shapes of its tensors become ints; numbers that a call is given stay as they are.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.recording.branches import calls_in
+from frameloom.capture.recording.captured_graph import CapturedGraph
+from frameloom.capture.symbolic.saved_sizes import symbols_in
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.sized import Sized, empty_strided, resolved
+from frameloom.ir.symbolic.expr import Int, Size, Symbol, lone_symbol, substitute
+
+Node = torch.fx.Node
+
+
+def sizes_of(captured: CapturedGraph) -> tuple[Symbol, ...]:
+    """Those of the tensors that it is given; none where it cannot be had for fixed ones."""
+    if captured.facts is None or captured.facts.has_late or calls_in(captured.graph):
+        return ()
+    found: dict[Symbol, None] = {}
+    for node in captured.graph.find_nodes(op="placeholder"):
+        found |= dict.fromkeys(symbols_in(node.meta.get("val")))
+    given = set(captured.inputs)
+    return tuple(
+        s for s in found if s.source.kind in ("dim", "stride") and s.source.origin in given
+    )
+
+
+def at_sizes(captured: CapturedGraph, known: Mapping[Symbol, int]) -> CapturedGraph:
+    """`captured` for calls in which these are so."""
+    return replace(captured, graph=_Copy(captured, known).graph, facts=None)
+
+
+class _Copy:
+    def __init__(self, captured: CapturedGraph, known: Mapping[Symbol, int]) -> None:
+        self._facts = captured.facts
+        self._known = dict(known)
+        self._nodes: dict[Node, Any] = {}
+        self.graph = torch.fx.Graph()
+        for node in captured.graph.nodes:
+            args, kwargs = self._value(node.args), self._value(node.kwargs)
+            number = self._number(node, args)
+            if number is not None:
+                self._nodes[node] = number
+                continue
+            copy = self.graph.create_node(node.op, node.target, args, kwargs, node.name)
+            copy.meta.update(node.meta)
+            if "val" in node.meta:
+                copy.meta["val"] = self._value(node.meta["val"])
+            self._nodes[node] = copy
+
+    def _number(self, node: Node, args: tuple[Any, ...]) -> int | float | None:
+        """What a node of numbers comes to, where that is known."""
+        value = node.meta.get("val")
+        if node.op != "call_function" or isinstance(value, torch.Tensor):
+            return None
+        if isinstance(value, Size):
+            symbol = lone_symbol(value)
+            if symbol is not None and node.target is operator.index and type(args[0]) is int:
+                self._known[symbol] = args[0]  # computed from others
+            known = self._int(value)
+            return None if isinstance(known, Size) else int(known)
+        if type(value) not in (int, float) or any(type(a) not in (int, float) for a in args):
+            return None
+        number: int | float = node.target(*args)  # type: ignore[operator]
+        return number
+
+    def _value(self, value: Any) -> Any:
+        """A structure of nodes, tensors and numbers."""
+        if isinstance(value, Node):
+            return self._nodes[value]
+        if isinstance(value, Size):
+            return self._int(value)
+        if isinstance(value, Sized) and isinstance(value, Fake):
+            return self._fake(value)
+        if isinstance(value, slice):
+            return slice(*map(self._value, (value.start, value.stop, value.step)))
+        if isinstance(value, dict):
+            return {name: self._value(v) for name, v in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(map(self._value, value))
+        return value
+
+    def _int(self, n: Int) -> Int:
+        return substitute(self._facts, resolved(n), self._symbol)
+
+    def _symbol(self, symbol: Symbol) -> Int:
+        known = self._known.get(symbol)
+        return self._facts.make({(symbol,): 1}) if known is None else known
+
+    def _fake(self, like: Fake) -> Fake:
+        shape, strides = (tuple(map(self._int, some)) for some in (like.shape, like.stride()))
+        offset = self._int(like.storage_offset())
+        made = Fake(
+            empty_strided(shape, strides, like.dtype, offset), like.device, like.requires_grad
+        )
+        made.by_function = like.by_function
+        return made

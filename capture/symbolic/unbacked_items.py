@@ -1,0 +1,142 @@
+"""Ints that tensors hold, as sizes: `x[:n.item()]`, `x.split(counts.tolist())`, `torch.zeros(int(n))`.
+
+In: a tensor of ints.  Out: a late symbol for each (ir/symbolic/expr.py), read behind what computes the tensor.  Where the number itself is asked for, capture
+starts again with a break where it was taken out of its tensor.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from dataclasses import dataclass
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.recording.constant_folding import known_value
+from frameloom.capture.tensors.functionalize import current
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.containers.container import TupleValue
+from frameloom.capture.values.numbers.size import SymbolicSize
+from frameloom.ir.symbolic.expr import Size
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+    from frameloom.capture.values.tensor import TensorValue
+
+MOST = 256  # of one tensor
+
+
+class Items(Value):
+    """The list that a vector of ints is."""
+
+    def __init__(self, vector: TensorValue) -> None:
+        self.vector = vector
+
+    def type(self) -> type:
+        return list
+
+    def describe(self) -> str:
+        return "list"
+
+    def parts(self) -> list[Value]:
+        return [self.vector]
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load(self.vector)
+        r.code.call_const_after(torch.Tensor.tolist)
+
+
+@dataclass(eq=False)
+class Item:
+    """Where a call has a late symbol: `node` takes it out of a list."""
+
+    items: Items
+    index: int
+    node: Any
+    site: tuple[CodeType, int]
+    origin = None
+    is_item = True
+    is_on_cpu = True
+
+    @property
+    def is_erased(self) -> bool:
+        return bool(self.node._erased)
+
+    def text(self) -> str:
+        return f"{self.node}"
+
+    def read(self) -> tuple[Any, tuple[Any, ...]]:
+        return operator.pos, (self.node,)
+
+    def computed_from(self, t: Tracer) -> tuple[Any, list[Value]]:
+        return operator.getitem, [self.items, ConstValue(self.index)]
+
+
+def sizes_in(t: Tracer, tensor: TensorValue, site: tuple[CodeType, int]) -> list[ConstValue]:
+    """The elements of a tensor of ints in the CPU's memory, of which there are few."""
+    n_ops, recorder = t.recorder.n_ops, t.recorder
+    vector: Any = t.torch_call(_vector, [tensor], {})
+    recorder.n_ops = n_ops  # for it alone, no graph is worth running
+    t.on_undo(functools.partial(recorder.restore, recorder.snapshot()))
+    items = Items(vector)
+    whole = recorder.graph.create_node(
+        "call_function", torch.Tensor.tolist, (current(vector.fake, recorder),), name="items"
+    )
+    whole.meta.update(val=None, stack=str(t.where()))
+    t.session.varying.has_late = True
+    made: list[ConstValue] = []
+    for index in range(vector.fake.shape[0]):
+        node = recorder.graph.create_node("call_function", operator.getitem, (whole, index))
+        source = Item(items, index, node, site)
+        recorder.late.append(source)
+        size = recorder.facts.late_symbol(source, None, least=None)
+        node.meta.update(val=size, stack="")
+        recorder.numbers.is_made(size, node)
+        made.append(SymbolicSize(t, size))
+    return made
+
+
+def positions(t: Tracer, key: Value) -> Value:
+    """Of what is indexed: tensors of one int in the place of that."""
+    if isinstance(key, TupleValue) and key.type() is tuple:
+        found = [positions(t, t.look(item)) for item in key.items]
+        return TupleValue(found) if any(map(operator.is_not, found, key.items)) else key
+    fake = getattr(key, "fake", None)
+    if fake is None or t.frame is None or fake.dim() or fake.dtype is torch.uint8:
+        return key
+    site = (t.frame.code, t.frame.at.index)
+    if t.session.is_avoided(*site) or not may_be_sizes(t, fake):
+        return key
+    if known_value(fake, t.recorder) is not None:
+        return key
+    # Read again, a tensor that was not written to is the same position: writes at it and reads there are known to meet.
+    place = current(fake, t.recorder)
+    known = t.positions.get(place)
+    if known is None or known[1].is_erased:
+        (size,) = sizes_in(t, key, site)  # type: ignore[arg-type]
+        known = t.positions[place] = size, t.recorder.late[-1]
+    return known[0]
+
+
+def _vector(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().reshape(-1).to(torch.int64, copy=True)
+
+
+def may_be_sizes(t: Tracer, fake: Any) -> bool:
+    """Whether the ints of a tensor may be sizes of what follows."""
+    kind = fake.dtype
+    return (
+        t.session.varying.follows_late
+        and fake.device.type == "cpu"
+        and not (kind.is_floating_point or kind.is_complex)
+        and kind not in (torch.bool, torch.uint64)
+        and not any(isinstance(n, Size) for n in fake.shape)
+        and 0 < fake.numel() <= MOST
+    )
+
+
+__all__ = ["Item", "Items", "may_be_sizes", "positions", "sizes_in"]

@@ -1,0 +1,332 @@
+"""Sizes that the data decides: `nonzero`, masks that select, `unique`, counts of repetitions.
+
+In: such an op as the recorder meets it.  Out: its result, a tensor with a late symbol as one of its sizes (ir/symbolic/expr.py): the number is known only
+behind the op.  What has to be assumed of it (symbolic/shape_env.py) the plan checks there, before it writes to any input; where it does not hold the call
+starts anew as plain Python.  Where that is impossible the graph breaks at the op.  So it does on a GPU, but for ops of the program (symbolic/custom_op_sizes.py) whose
+sizes nothing has to be assumed of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from frameloom.capture.recording.views import view
+from frameloom.capture.shapes.registry import empty
+from frameloom.capture.speculation.assume import may_draw_again
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.functionalize import current
+from frameloom.capture.tensors.schema import tensors_of
+from frameloom.capture.tensors.sized import SizedMeta, strides_of
+from frameloom.capture.values.base import Avoid
+from frameloom.capture.values.const import ConstValue
+from frameloom.errors import Break
+from frameloom.ir.symbolic.expr import Int, Size, atoms_of, late_in
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.recording.captured_graph import CapturedGraph
+    from frameloom.capture.recording.recorder import Recorder
+    from frameloom.capture.values.base import Value
+
+aten = torch.ops.aten
+COPIES = (aten.clone.default, aten.detach.default, aten.alias.default)
+
+
+@dataclass(eq=False)
+class Result:
+    """Where a call has a late symbol: it is the size of dimension `dim` of the tensor that `node` makes, at the instruction `site`."""
+
+    dim: int
+    node: Any = None
+    fake: Any = None
+    value: Any = None
+    site: tuple[CodeType, int] | None = None
+    origin = None
+    is_item = False
+
+    @property
+    def is_erased(self) -> bool:
+        return self.node is None or self.node._erased
+
+    @property
+    def is_on_cpu(self) -> bool:
+        return self.fake is None or self.fake.device.type == "cpu"
+
+    def text(self) -> str:
+        return f"{self.node}.shape[{self.dim}]"
+
+    def read(self) -> tuple[Any, tuple[Any, ...]]:
+        """The call that gives it, in a graph."""
+        return aten.sym_size.int, (self.node, self.dim)
+
+    def computed_from(self, t: Tracer) -> tuple[Any, list[Value]]:
+        return torch.Tensor.size, [self.value, ConstValue(self.dim)]
+
+
+# --- ops
+
+
+def places(recorder: Recorder, mask: Fake) -> list[Fake]:
+    """The indices of its ones, one tensor per dimension."""
+    value = _value_of(current(mask, recorder))
+    found = recorder.places.get(value)
+    if found is None or found.node._erased:
+        found = recorder.places[value] = nonzero(recorder, mask)
+    return [view(recorder, aten.select.int, (found, 1, d), {}) for d in range(mask.dim())]
+
+
+def nonzero(recorder: Recorder, x: Fake) -> Fake:
+    """As many rows as of the same values before."""
+    value, source = _value_of(current(x, recorder)), None
+    known = recorder.counted.get(value)
+    size: Int
+    if known is None or known[1].is_erased:
+        size, source = new_size(recorder, x.numel(), 0)
+        if source is not None:
+            recorder.counted[value] = size, source
+    else:
+        size = known[0]
+    meta = SizedMeta((size, x.dim()), (1, size), torch.int64)
+    return made(recorder, aten.nonzero.default, (x,), meta, source=source)
+
+
+def _value_of(node: Any, depth: int = 4) -> Any:
+    """Equal for nodes of the same values: `x[x > 0]` and then `y[x > 0]` have the same size."""
+    if not isinstance(node, torch.fx.Node):
+        same = tuple(_value_of(a, depth) for a in node) if isinstance(node, list | tuple) else None
+        return (type(node), repr(node)) if same is None else same
+    target = node.target
+    if target in COPIES:
+        return _value_of(node.args[0], depth)
+    if not depth or not isinstance(target, torch._ops.OpOverload):
+        return node
+    if torch.Tag.pointwise not in target.tags or torch.Tag.nondeterministic_seeded in target.tags:
+        return node
+    given = [*node.args, *node.kwargs.items()]
+    return (target, *(_value_of(a, depth - 1) for a in given))
+
+
+def new_size(recorder: Recorder, bound: Int | None, dim: int) -> tuple[Int, Result | None]:
+    if isinstance(bound, int) and not bound:
+        return 0, None
+    if recorder.refuses_late:  # before what reads it changes the history of a tensor
+        name = getattr(recorder.function, "__name__", str(recorder.function))
+        raise Break("data_dependent", f"{name}(...)")
+    source = Result(dim)
+    recorder.late.append(source)
+    return recorder.facts.late_symbol(source, bound), source
+
+
+def made(
+    recorder: Recorder, func: Any, args: Any, metas: Any, kwargs: Any = None, source: Result | None = None
+) -> Any:  # fmt: skip
+    """The op, whose results have these geometries."""
+    recorder.looks_at_data = True
+    kwargs = kwargs or {}
+    device = tensors_of(func, args, kwargs)[0].device
+    found = recorder.pure(func, args, kwargs, recorder.new(metas, device))
+    if source is not None:
+        source.fake = found if isinstance(found, Fake) else found[0]
+        source.node = source.fake.node
+    return found
+
+
+def _nonzero(recorder: Recorder, func: Any, x: Fake) -> Any:
+    return nonzero(recorder, x)
+
+
+def _unique(
+    recorder: Recorder, func: Any, x: Fake, inverse: bool, counts: bool, first: Any = ()
+) -> Any:
+    """The different elements, where each is among them, how many of each."""
+    size, source = new_size(recorder, x.numel(), 0)
+    metas = (
+        empty((size,), x.dtype),
+        empty(x.shape if inverse else (0,), torch.int64),
+        empty((size if counts else 0,), torch.int64),
+    )
+    return made(recorder, func, (x, *first, inverse, counts), metas, source=source)
+
+
+def _unique2(
+    recorder: Recorder, func: Any, x: Fake, sorted: bool = True, inverse: bool = False, counts: bool = False
+) -> Any:  # fmt: skip
+    return _unique(recorder, func, x, inverse, counts, (sorted,))
+
+
+def _unique_consecutive(
+    recorder: Recorder, func: Any, x: Fake, inverse: bool = False, counts: bool = False, dim: int | None = None
+) -> Any:  # fmt: skip
+    return _unique(recorder, func, x, inverse, counts) if dim is None else None
+
+
+def _unique_dim(
+    recorder: Recorder, func: Any, x: Fake, dim: int, sorted: bool = True, inverse: bool = False, counts: bool = False
+) -> Any:  # fmt: skip
+    if not -x.dim() <= dim < x.dim() or not x.numel() > 0:
+        return None
+    dim %= x.dim()
+    size, source = new_size(recorder, x.shape[dim], dim)
+    rest = [n for d, n in enumerate(x.shape) if d != dim]
+    shape, (step, *strides) = [*rest], strides_of([size, *rest])
+    shape.insert(dim, size)
+    strides.insert(dim, step)
+    metas = (
+        SizedMeta(shape, strides, x.dtype),
+        empty((x.shape[dim],), torch.int64),
+        empty((size,), torch.int64),
+    )
+    return made(recorder, func, (x, dim, sorted, inverse, counts), metas, source=source)
+
+
+def _repeated(
+    recorder: Recorder, func: Any, repeats: Fake, *, output_size: Int | None = None
+) -> Any:
+    if repeats.dim() != 1:
+        return None
+    if output_size is not None:
+        meta, source = empty((output_size,), repeats.dtype), None
+    else:
+        size, source = new_size(recorder, None, 0)
+        meta = empty((size,), repeats.dtype)
+    return made(recorder, func, (repeats,), meta, {"output_size": output_size}, source)
+
+
+def _bincount(
+    recorder: Recorder, func: Any, x: Fake, weights: Fake | None = None, minlength: Int = 0
+) -> Any:
+    """Who says how many counts there are at least likely means that there are so many."""
+    if x.dim() != 1:
+        return None
+    size, source = new_size(recorder, None, 0)
+    kind = torch.int64 if weights is None else torch.float64
+    if weights is not None and weights.dtype is torch.float32:
+        kind = torch.float32
+    found = made(recorder, func, (x, weights, minlength), empty((size,), kind), source=source)
+    if minlength > 0 and isinstance(size, Size):
+        recorder.facts.expect_0(size - minlength)
+    return found
+
+
+OPS: dict[Any, Callable[..., Any]] = {
+    aten.nonzero.default: _nonzero,
+    aten._unique2.default: _unique2,
+    aten.unique_consecutive.default: _unique_consecutive,
+    aten.unique_dim.default: _unique_dim,
+    aten.repeat_interleave.Tensor: _repeated,
+    aten.bincount.default: _bincount,
+}
+
+
+def late_result(
+    recorder: Recorder, func: Any, fakes: Sequence[Fake], args: Any, kwargs: Any
+) -> Any:
+    """What the op gives; None where that cannot be said."""
+    op = OPS.get(func)
+    return op(recorder, func, *args, **kwargs) if op is not None and is_possible(fakes) else None
+
+
+def is_possible(fakes: Sequence[Fake]) -> bool:
+    return all(f.device.type == "cpu" for f in fakes)
+
+
+def check_device(node: torch.fx.Node, meta: Any) -> None:
+    """What a GPU computes does not depend on such sizes of what the CPU has."""
+    metas = meta if isinstance(meta, list | tuple) else [meta]
+    sizes = [n.meta.get("val") for n in node.all_input_nodes]
+    for m in metas:
+        if isinstance(m, SizedMeta):
+            sizes += [*m.shape, *m.stride(), m.storage_offset()]
+    if any(s.source.is_on_cpu for n in sizes for s in late_in(n)):
+        raise Break("data_dependent", f"{node.target} on a GPU")
+
+
+# --- what is assumed
+
+
+def undecided(recorder: Recorder, size: Size) -> NoReturn:
+    """Code depends on a size that is not known."""
+    sources = [s.source for s in late_in(size)]
+    for source in sources:
+        if source.site is not None and (source.is_item or recorder.facts.relaxed):
+            raise Avoid(source.site)
+    raise Break("data_dependent", f"the size {size!r} has to be known")
+
+
+def refuses(t: Tracer) -> bool:
+    """Whether the present instruction may make none."""
+    if t.frame is None:
+        return False
+    site = (t.frame.code, t.frame.at.index)
+    return t.session.is_avoided(*site) or not t.session.varying.follows_late
+
+
+def found_at(t: Tracer, sources: Sequence[Result]) -> None:
+    """The present instruction has made these."""
+    assert t.frame is not None
+    site = (t.frame.code, t.frame.at.index)
+    t.session.varying.has_late = True
+    for source in sources:
+        source.site = site
+        source.value = t.from_python(source.fake)
+
+
+def assumed(recorder: Recorder) -> list[Result]:
+    """Where sizes come from that are not just any."""
+    symbols = [s for n in recorder.facts.late_conditions() for s in late_in(n)]
+    return [s.source for s in dict.fromkeys(symbols) if not s.source.is_erased]
+
+
+def numbers_compared(recorder: Recorder) -> set[Any]:
+    """The nodes of numbers that such sizes are compared with: the plan does that, whether anything else needs them or not."""
+    facts = recorder.facts
+    symbols = {
+        s: None
+        for n in facts.late_conditions()
+        if not any(s.source.is_erased for s in late_in(n))
+        for s in atoms_of(n)
+    }
+    given = [s for s in symbols if not s.late and s.source.kind == "int"]
+    return {recorder.numbers.size(facts.make({(s,): 1})) for s in given}
+
+
+def avoid_parts(recorder: Recorder) -> None:
+    """Capture again with breaks where a part of the program is called by the graph, if any is."""
+    for node, site in recorder.parts:
+        if not node._erased:
+            raise Avoid(site)
+
+
+def avoid_late(recorder: Recorder) -> None:
+    """... where there is such a size."""
+    for source in recorder.late:
+        if not source.is_erased:
+            raise Avoid(source.site)  # type: ignore[arg-type]
+
+
+def check_returned(recorder: Recorder, nodes: Sequence[torch.fx.Node]) -> None:
+    """No step of a plan makes a tensor that never has elements: it would be there before its size is known."""
+    for node in nodes if recorder.late else ():
+        shape = getattr(node.meta.get("val"), "shape", ())
+        if any(map(late_in, shape)) and any(not isinstance(n, Size) and n == 0 for n in shape):
+            avoid_late(recorder)
+
+
+def checks_sizes(t: Tracer, graph: CapturedGraph, ours: bool) -> bool:
+    """Whether calls of the graph may have to start anew.  `ours`: our own plan runs it, which writes nothing before it has looked."""
+    for n in t.recorder.facts.late_conditions():
+        for symbol in late_in(n):
+            if not symbol.source.is_on_cpu:
+                raise Avoid(symbol.source.site)
+    found = assumed(t.recorder)
+    if not found:
+        return False
+    if not ours or t.session.per_code or not may_draw_again(graph):
+        raise Avoid(found[0].site)  # type: ignore[arg-type]
+    return True

@@ -1,0 +1,238 @@
+"""Tensors of which some sizes are known only at run time: `SizedMeta` for shapes, `SizedFake` for the recorded program.
+
+Both say their sizes as ints and as Sizes (ir/symbolic/expr.py).  A SizedFake tells PyTorch's C++ code the same by way of torch.SymInt; a SizedMeta is only
+read by the rules of shapes/registry.py, and settles its sizes where anything else computes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from frameloom.capture.tensors.fake import Fake
+from frameloom.ir.symbolic.expr import (
+    Int,
+    Size,
+    fits,
+    hint_of,
+    is_size,
+    largest,
+    late_in,
+    linear,
+    same,
+)
+from frameloom.ir.symbolic.symint import follows, steps_down
+
+
+class Sized:
+    """Overrides what a tensor says of its layout."""
+
+    own_shape: tuple[Int, ...]
+    own_strides: tuple[Int, ...]
+    own_offset: Int
+
+    def lie_as(self, other: torch.Tensor) -> None:
+        """Take over the layout of another tensor."""
+        self.own_shape, self.own_strides = tuple(other.shape), tuple(other.stride())
+        self.own_offset = other.storage_offset()
+
+    @property
+    def shape(self) -> tuple[Int, ...]:
+        return torch.Size([n if type(n) is int else resolved(n) for n in self.own_shape])
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def stride(self, dim: int | None = None) -> Any:
+        strides = tuple([n if type(n) is int else resolved(n) for n in self.own_strides])
+        return strides if dim is None else strides[dim]
+
+    def storage_offset(self) -> Int:
+        return resolved(self.own_offset)
+
+    def numel(self) -> Int:
+        total: Int = 1
+        for n in self.shape:
+            total = total * n
+        return total
+
+    nelement = numel
+
+    @property
+    def nbytes(self) -> Int:
+        return self.numel() * self.itemsize  # type: ignore[attr-defined]
+
+    def __len__(self) -> Int:
+        return self.shape[0]
+
+    def is_contiguous(self, memory_format: Any = torch.contiguous_format) -> bool:
+        rank = len(self.own_shape)
+        order = _order(rank, memory_format)
+        return len(order) == rank and follows(self.shape, self.stride(), order)
+
+
+def _order(rank: int, memory_format: Any) -> Sequence[int]:
+    """The dimensions from the innermost on."""
+    if memory_format is torch.channels_last:
+        return (1, 3, 2, 0)
+    if memory_format is torch.channels_last_3d:
+        return (1, 4, 3, 2, 0)
+    return range(rank - 1, -1, -1)
+
+
+class SizedMeta(Sized, torch.Tensor):
+    fake_class: Any  # of Fakes that have such a meta tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(
+        cls, shape: Sequence[Int], strides: Sequence[Int], dtype: torch.dtype, offset: Int = 0
+    ) -> SizedMeta:
+        meta: SizedMeta = torch.Tensor._make_wrapper_subclass(
+            cls,
+            [max(hint_of(n), 0) for n in shape],
+            strides=[hint_of(n) for n in strides],
+            storage_offset=hint_of(offset),
+            dtype=dtype,
+            device="meta",
+        )
+        meta.own_shape, meta.own_strides, meta.own_offset = tuple(shape), tuple(strides), offset
+        return meta
+
+    def contiguous(self, *, memory_format: Any = torch.contiguous_format) -> Any:
+        if self.is_contiguous(memory_format):
+            return self
+        order = _order(len(self.own_shape), memory_format)
+        return SizedMeta(self.shape, dense_strides(self.shape, order), self.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from frameloom.capture.shapes.registry import infer
+
+        return infer(func, args, kwargs or {})
+
+
+class SizedFake(Sized, Fake):
+    """Its `meta` is a SizedMeta."""
+
+    @classmethod
+    def make(cls, meta: SizedMeta, device: torch.device, requires_grad: bool) -> Fake:
+        plain = settled_if_known(meta)
+        if not isinstance(plain, SizedMeta):
+            return Fake(plain, device, requires_grad)
+        shape, strides, offset = meta.shape, meta.stride(), meta.storage_offset()
+        fake: SizedFake = torch.Tensor._make_wrapper_subclass(
+            cls,
+            list(shape),
+            strides=list(strides),
+            storage_offset=offset,
+            dtype=meta.dtype,
+            layout=torch.strided,
+            device=device,
+            requires_grad=requires_grad,
+            storage_size=_extent(shape, strides, offset) * meta.dtype.itemsize,
+        )
+        fake.lie_as(meta)
+        fake.meta = meta
+        fake.node = fake.memory = fake.view_of = None
+        fake.version = 0
+        return fake
+
+
+SizedMeta.fake_class = SizedFake
+
+
+def _extent(shape: Sequence[Int], strides: Sequence[Int], offset: Int) -> Int:
+    """Elements of the storage, at least.  PyTorch would find out in many more steps."""
+    facts = next(n.facts for n in (*shape, *strides, offset) if isinstance(n, Size))
+    parts = [(n * s, 1) for n, s in zip(shape, strides, strict=True)] + [(s, -1) for s in strides]
+    return linear(facts, ((offset, 1), (1, 1), *parts))
+
+
+def resolved(n: Int) -> Int:
+    return n.facts.resolved(n) if isinstance(n, Size) else n
+
+
+def strides_of(shape: Sequence[Int]) -> list[Int]:
+    """Those of a fresh tensor."""
+    strides: list[Int] = []
+    step: Int = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step = step * _at_least_1(n)
+    return strides[::-1]
+
+
+def lies_plainly(t: torch.Tensor) -> bool:
+    """Whether it has the strides of a fresh tensor with elements, in dimensions of size 1, too."""
+    step: Int = 1
+    for n, stride in zip(reversed(t.shape), reversed(t.stride()), strict=True):
+        if stride is not step and not same(stride, step):
+            return False
+        step = step * (n if isinstance(n, Size) and not late_in(n) else largest(n, 1))
+    return True
+
+
+def lies_channels_last(t: torch.Tensor) -> bool:
+    """Whether PyTorch takes its strides for those of that memory format, as it does of some tensors with sizes of 1 that are contiguous, too."""
+    if t.dim() not in (4, 5) or lies_plainly(t):
+        return False
+    return steps_down(t.shape, t.stride(), (1, *range(t.dim() - 1, 1, -1), 0))
+
+
+def dense_strides(shape: Sequence[Int], order: Sequence[int]) -> tuple[Int, ...]:
+    """Of a fresh tensor whose dimensions lie in this order, from the innermost on."""
+    strides: list[Int] = [0] * len(shape)
+    step: Int = 1
+    for d in order:
+        strides[d] = step
+        step = step * _at_least_1(shape[d])
+    return tuple(strides)
+
+
+def _at_least_1(n: Int) -> Int:
+    return n.facts.not_0_softly(n) if isinstance(n, Size) else max(n, 1)
+
+
+def has_sizes(*numbers: Sequence[Int]) -> bool:
+    return any(is_size(n) for some in numbers for n in some)
+
+
+def empty_strided(
+    shape: Sequence[Int], strides: Sequence[Int], dtype: torch.dtype, offset: Int = 0
+) -> torch.Tensor:
+    """A meta tensor of whichever kind.  That a dimension is empty in the captured call is a case of its own."""
+    shape = [n if _is_possible(n) else int(n) for n in shape]
+    if has_sizes(shape, strides, (offset,)):
+        return SizedMeta(shape, strides, dtype, offset)
+    return _plain(tuple(shape), tuple(strides), dtype, offset)
+
+
+def _is_possible(n: Int) -> bool:
+    return fits(0, n) if late_in(n) else hint_of(n) > 0 and n >= 0
+
+
+def settled_if_known(meta: torch.Tensor) -> torch.Tensor:
+    """A plain meta tensor if all of its sizes have become known."""
+    if isinstance(meta, SizedMeta) and not has_sizes(
+        meta.shape, meta.stride(), (meta.storage_offset(),)
+    ):
+        return settled(meta)
+    return meta
+
+
+def settled(meta: torch.Tensor) -> torch.Tensor:
+    """With its sizes guarded by their values."""
+    if not isinstance(meta, SizedMeta):
+        return meta
+    shape, strides = [int(n) for n in meta.shape], [int(n) for n in meta.stride()]
+    return _plain(tuple(shape), tuple(strides), meta.dtype, int(meta.storage_offset()))
+
+
+def _plain(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, offset: int
+) -> torch.Tensor:
+    made = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+    return made.as_strided(shape, strides, offset) if offset else made

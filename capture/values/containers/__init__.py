@@ -1,0 +1,1 @@
+"""Lists, tuples, deques, dictionaries, sets and their iterators in the captured program."""

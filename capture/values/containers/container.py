@@ -1,0 +1,325 @@
+"""Tuples, lists and slices.
+
+A container that existed before the call notes its type and length as guards when it is looked at, and its items one by one as they are
+used.  A changed list is written back at the end of the capture (`effects.py`); new ones are built by new code.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.guards.class_lookup import has_programs_methods
+from frameloom.capture.values.base import NotConstant, Value
+from frameloom.capture.values.const import LITERALS, ConstValue
+from frameloom.capture.values.containers.iterator import SequenceIterator
+
+if TYPE_CHECKING:
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+
+
+class SequenceValue(Value):
+    """What lists and tuples share.  `items` are values, possibly lazy."""
+
+    items: list[Value]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether CPython takes the object itself where another one with the same items is asked for."""
+        return self.type() is tuple
+
+    def parts(self) -> list[Value]:
+        return self.items
+
+    def truth(self, t: Tracer) -> bool:
+        return bool(self.items)
+
+    def length(self, t: Tracer) -> int:
+        return len(self.items)
+
+    def getitem(self, t: Tracer, key: Value) -> Value:
+        if isinstance(key, SliceValue):
+            place = key.constant()
+            is_whole = place.indices(len(self.items)) == (0, len(self.items), 1)
+            return self if is_whole and self.is_shared else self.like(self.items[place])
+        kind = self.type().__name__
+        index = t.index(key, f"{kind} indices must be integers or slices, not {{}}")
+        if not -len(self.items) <= index < len(self.items):
+            t.raise_(
+                IndexError,
+                f"{'tuple' if issubclass(self.type(), tuple) else 'list'} index out of range",
+            )
+        return t.look(self.items[index])
+
+    def like(self, items: list[Value]) -> Value:
+        raise NotImplementedError
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        return any(t.same_or_equal(t.look(own), item) for own in self.items)
+
+    def find(self, t: Tracer, item: Value) -> int | None:
+        return next(
+            (i for i, own in enumerate(self.items) if t.same_or_equal(t.look(own), item)), None
+        )
+
+
+class TupleValue(SequenceValue):
+    """A tuple or an instance of a subclass that holds nothing but its items (torch.Size, namedtuples, torch.return_types)."""
+
+    def __init__(
+        self, items: list[Value], cls: type = tuple, real: Any = None, origin: Origin | None = None
+    ) -> None:
+        self.items = items
+        self.cls = cls
+        self.real = real
+        self.origin = origin
+
+    def type(self) -> type:
+        return self.cls
+
+    def constant(self) -> Any:
+        items = [plain(item) for item in self.items]
+        return tuple(items) if self.cls is tuple else make_tuple(self.cls, items)
+
+    def like(self, items: list[Value]) -> Value:
+        return TupleValue(items, torch.Size if self.cls is torch.Size else tuple)
+
+    def iterate(self, t: Tracer) -> Value:
+        return SequenceIterator(self, self.items)
+
+    def key(self, t: Tracer) -> Any:
+        return tuple(t.look(item).key(t) for item in self.items)
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        fields = getattr(self.cls, "_fields", None)
+        if fields is not None and name in fields:
+            return t.look(self.items[fields.index(name)])
+        if self.cls.__module__ == "torch.return_types" and name in structure_fields(self.cls):
+            return t.look(self.items[structure_fields(self.cls).index(name)])
+        return t.instance_attribute(self, name)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.cls is tuple:
+            r.load_all(self.items)
+            r.code.emit("BUILD_TUPLE", len(self.items))
+            return
+        r.code.start_call(make_tuple)
+        r.load_constant_object(self.cls)
+        r.load_all(self.items)
+        r.code.emit("BUILD_TUPLE", len(self.items))
+        r.code.call(2)
+
+
+NAMEDTUPLE_METHODS = frozenset(
+    {
+        "__new__",
+        "__repr__",
+        "__getnewargs__",
+        "__init_subclass__",
+        "__class_getitem__",
+        "__replace__",
+    }
+)
+
+
+def is_plain_tuple_class(cls: type) -> bool:
+    """Whether instances behave as tuples with names for their items, and nothing more."""
+    if cls is torch.Size or cls.__module__ == "torch.return_types":
+        return True
+    special = {
+        name
+        for name, value in vars(cls).items()
+        if name.startswith("__") and isinstance(value, FunctionType)
+    }
+    return hasattr(cls, "_fields") and cls.__bases__ == (tuple,) and special <= NAMEDTUPLE_METHODS
+
+
+def make_tuple(cls: type, items: Any) -> Any:
+    """A tuple of class `cls`: namedtuples take their items one by one in `_make`, the others as one iterable."""
+    return cls._make(items) if hasattr(cls, "_make") else cls(items)  # type: ignore[attr-defined]
+
+
+def structure_fields(cls: type) -> list[str]:
+    return [
+        name for name, member in vars(cls).items() if type(member).__name__ == "member_descriptor"
+    ]
+
+
+class ListValue(SequenceValue):
+    """`unseen` holds what was appended to a list from before the call of which nothing else is known, not even its length."""
+
+    def __init__(self, items: list[Value]) -> None:
+        self._items: list[Value] | None = items
+        self._t: Tracer | None = None
+        self.unseen: list[Value] = []
+
+    @staticmethod
+    def existing(t: Tracer, real: list[Any], origin: Origin) -> ListValue:
+        """A list from before the call."""
+        value = ListValue([])
+        value._items, value._t, value.real, value.origin = None, t, real, origin
+        return value
+
+    @property
+    def items(self) -> list[Value]:  # type: ignore[override]
+        if self._items is None:
+            t, origin = self._t, self.origin
+            assert t is not None
+            assert origin is not None
+            t.guard_length(origin, type(self.real), len(list_items(self.real)))
+            kind = "item" if type(self.real).__getitem__ in PLAIN_READERS else "base_item"
+            items = [
+                t.wrap(item, origin.child(kind, i)) for i, item in enumerate(list_items(self.real))
+            ]
+            self._items = items + self.unseen
+        return self._items
+
+    @items.setter
+    def items(self, items: list[Value]) -> None:
+        self._items = items
+
+    @property
+    def is_seen(self) -> bool:
+        return self._items is not None
+
+    def append(self, t: Tracer, item: Value) -> None:
+        t.change(self)
+        (self.unseen if self._items is None else self._items).append(item)
+
+    def extend(self, t: Tracer, source: Value) -> None:
+        source = t.look(source)
+        iterator = source.iterate(t)
+        source.length_hint(t)
+        t.change(self)
+        for batch in t.batches(iterator):
+            if self._items is None:
+                self.unseen.extend(batch)
+            else:
+                self._items.extend(batch)
+
+    def type(self) -> type:
+        return list
+
+    def constant(self) -> Any:
+        return [plain(item) for item in self.items]
+
+    def like(self, items: list[Value]) -> Value:
+        return ListValue(items)
+
+    def iterate(self, t: Tracer) -> Value:
+        return SequenceIterator(self, None)
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return t.instance_attribute(self, name)
+
+    def setitem(self, t: Tracer, key: Value, value: Value) -> None:
+        t.change(self)
+        if isinstance(key, SliceValue):
+            items = t.sized_items(value)
+            try:
+                self.items[key.constant()] = items
+            except ValueError as error:
+                t.raise_(ValueError, *error.args)
+            return
+        index = t.index(key)
+        if not -len(self.items) <= index < len(self.items):
+            t.raise_(IndexError, "list assignment index out of range")
+        self.items[index] = value
+
+    def delitem(self, t: Tracer, key: Value) -> None:
+        t.change(self)
+        place = key.constant() if isinstance(key, SliceValue) else t.index(key)
+        try:
+            del self.items[place]
+        except IndexError:
+            t.raise_(IndexError, "list assignment index out of range")
+
+    def snapshot(self) -> Any:
+        return None if self._items is None else list(self._items), list(self.unseen)
+
+    def restore(self, saved: Any) -> None:
+        self._items, self.unseen = saved
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.emit("BUILD_LIST", 0)
+        r.keep(self)
+        if self.items:
+            r.load_all(self.items)
+            r.code.emit("BUILD_TUPLE", len(self.items))
+            r.code.emit("LIST_EXTEND", 1)
+
+
+PLAIN_READERS = (list.__getitem__, deque.__getitem__)
+
+
+def list_items(real: Any) -> list[Any]:
+    """The items, past an `__iter__` of a subclass."""
+    return list((list if isinstance(real, list) else deque).__iter__(real))
+
+
+class SliceValue(Value):
+    def __init__(
+        self, start: Value, stop: Value, step: Value, real: Any = None, origin: Origin | None = None
+    ) -> None:
+        self.bounds = [start, stop, step]
+        self.real = real
+        self.origin = origin
+
+    def type(self) -> type:
+        return slice
+
+    def parts(self) -> list[Value]:
+        return self.bounds
+
+    def constant(self) -> Any:
+        return slice(*(plain(bound) for bound in self.bounds))
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        names = ("start", "stop", "step")
+        return (
+            t.look(self.bounds[names.index(name)])
+            if name in names
+            else t.instance_attribute(self, name)
+        )
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load_all(self.bounds)
+        r.code.emit("BUILD_SLICE", 3)
+
+
+def plain(value: Value) -> Any:
+    """The Python object of a constant, which C functions may be given; `value` must have been looked at."""
+    found = getattr(value, "found", value)
+    if found is None:
+        raise NotConstant(value)
+    known = found.constant()
+    of = type(known)
+    if of in LITERALS:
+        return known
+    if (isinstance(found, ConstValue) or isinstance(known, type)) and has_programs_methods(of):
+        raise NotConstant(value)
+    return known
+
+
+def plain_inside(t: Tracer, value: Value) -> Any:
+    """The Python object of a constant, which is looked at, and so are a tuple's items."""
+    value = t.look(value)
+    for item in value.items if isinstance(value, TupleValue) else ():
+        t.look(item)
+    return plain(value)
+
+
+__all__ = [
+    "ConstValue",
+    "ListValue",
+    "SliceValue",
+    "TupleValue",
+    "make_tuple",
+    "plain",
+    "plain_inside",
+]

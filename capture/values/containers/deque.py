@@ -1,0 +1,141 @@
+"""collections.deque: a list with a limit, used from both ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.containers.container import ListValue, SliceValue, plain
+from frameloom.capture.values.containers.iterator import SequenceIterator, failing_iterator
+
+if TYPE_CHECKING:
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+
+
+class DequeValue(ListValue):
+    """`changes` counts them: an iterator fails after one."""
+
+    def __init__(self, items: list[Value], limit: int | None = None) -> None:
+        super().__init__(items if limit is None else items[max(len(items) - limit, 0) :])
+        self.limit = limit
+        self.changes = 0
+
+    @staticmethod
+    def of(t: Tracer, real: deque[Any], origin: Origin) -> DequeValue:
+        """A deque from before the call."""
+        value = DequeValue([], None)
+        value._items, value._t, value.real, value.origin = None, t, real, origin
+        value.limit = real.maxlen
+        t.guards.add(origin.child("attr", "maxlen"), "equal", real.maxlen)
+        return value
+
+    def type(self) -> type:
+        return deque
+
+    def constant(self) -> Any:
+        return deque([plain(item) for item in self.items], self.limit)
+
+    def like(self, items: list[Value]) -> Value:
+        return DequeValue(items, self.limit)
+
+    def set(self, t: Tracer, items: list[Value], from_left: bool = False) -> None:
+        """Give it these items; the limit drops some at the other end."""
+        t.change(self)
+        over = len(items) - self.limit if self.limit is not None else 0
+        if over > 0:
+            items = items[: len(items) - over] if from_left else items[over:]
+        self.items = items
+        self.changes += 1
+
+    def append(self, t: Tracer, item: Value) -> None:
+        self.set(t, [*self.items, item])
+
+    def extend(self, t: Tracer, source: Value) -> None:
+        for batch in t.batches(source):
+            self.set(t, [*self.items, *batch])
+
+    def extend_left(self, t: Tracer, source: Value) -> None:
+        for batch in t.batches(source):
+            self.set(t, [*batch[::-1], *self.items], from_left=True)
+
+    def getitem(self, t: Tracer, key: Value) -> Value:
+        if isinstance(key, SliceValue):
+            t.raise_(TypeError, "sequence index must be integer, not 'slice'")
+        index = t.index(key)
+        if not -len(self.items) <= index < len(self.items):
+            t.raise_(IndexError, "deque index out of range")
+        return t.look(self.items[index])
+
+    def setitem(self, t: Tracer, key: Value, value: Value) -> None:
+        self.getitem(t, key)
+        t.change(self)
+        self.items[t.index(key)] = value
+
+    def delitem(self, t: Tracer, key: Value) -> None:
+        self.getitem(t, key)
+        t.change(self)
+        self.changes += 1
+        del self.items[t.index(key)]
+
+    def iterate(self, t: Tracer) -> Value:
+        return DequeIterator(self, list(self.items))
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        if name == "maxlen":
+            return ConstValue(self.limit)
+        return t.instance_attribute(self, name)
+
+    def key(self, t: Tracer) -> Any:
+        t.raise_(TypeError, "unhashable type: 'collections.deque'")
+
+    def snapshot(self) -> Any:
+        return super().snapshot(), self.changes
+
+    def restore(self, saved: Any) -> None:
+        super().restore(saved[0])
+        self.changes = saved[1]
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(deque)
+        r.code.load_const(())
+        r.code.load_const(self.limit)
+        r.code.call(2)
+        r.keep(self)
+        if self.items:
+            r.code.start_call(deque.extend)
+            r.code.emit("COPY", 3)
+            r.load_tuple(self.items)
+            r.code.call(2)
+            r.code.emit("POP_TOP")
+
+
+class DequeIterator(SequenceIterator):
+    over: DequeValue
+
+    def __init__(self, over: DequeValue, items: list[Value]) -> None:
+        super().__init__(over, items)
+        self.changes = over.changes
+
+    def type(self) -> type:
+        return type(iter(deque()))
+
+    def step(self, t: Tracer) -> Value | None:
+        if not self.ended and self.over.changes != self.changes:
+            t.raise_(RuntimeError, MUTATED)
+        return super().step(t)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if not self.ended and self.over.changes != self.changes:
+            r.code.call_const(failing_iterator, MUTATED)
+        else:
+            super().rebuild(r)
+
+
+MUTATED = "deque mutated during iteration"
+
+
+__all__ = ["DequeIterator", "DequeValue"]

@@ -1,0 +1,400 @@
+"""Dictionaries, their views, and the globals of a function.
+
+A dictionary from before the call is read key by key, each with a guard of its own; `entries` holds what has been written since.  Only
+what needs the order or the number of keys guards them all.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.guards.class_lookup import class_attribute
+from frameloom.capture.values.base import LazyValue, Value
+from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.containers.container import plain
+from frameloom.capture.values.containers.iterator import (
+    SequenceIterator,
+    advanced,
+    failing_iterator,
+)
+from frameloom.capture.values.identity import is_own, pin_key
+from frameloom.capture.values.token import tell_apart
+from frameloom.capture.values.user_key import check_keys
+from frameloom.errors import Break, Skip
+
+if TYPE_CHECKING:
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+
+
+class Deleted(Value):
+    """Marks a key that existed and was deleted."""
+
+
+DELETED = Deleted()
+
+
+class DictValue(Value):
+    """`real` is the dictionary as it was (None for a new one); `written` maps key -> (key value, value) since then, in order."""
+
+    def __init__(self, real: Any = None, origin: Origin | None = None, cls: type = dict) -> None:
+        self.real = real
+        self.origin = origin
+        self.cls = cls
+        self.written: dict[Any, tuple[Value, Value]] = {}
+        self.reshaped = 0  # how often a key came or went
+        self.grown = 0  # by how many keys it is larger than at first
+        self._plain_keys: bool | None = None
+        self.moved: set[Any] = (
+            set()
+        )  # keys of `real` that were deleted and came back: they are last now
+
+    def type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return self.cls.__name__
+
+    # --- reading
+    def get(self, t: Tracer, key: Value) -> Value | None:
+        """The value under `key`, None if there is none."""
+        return self.get_at(t, key.key(t))
+
+    def get_at(self, t: Tracer, index: Any) -> Value | None:
+        tell_apart(t, index, self.written)
+        found = self.written.get(index)
+        if found is not None:
+            return None if found[1] is DELETED else t.look(found[1])
+        if self.real is None:
+            return None
+        value = self._lazy(t, index)
+        return None if value is None else t.look(value)
+
+    def _lazy(self, t: Tracer, index: Any) -> Value | None:
+        assert self.origin is not None
+        index = pin_key(t, index)
+        if not (guardable(index) or _is_tensor(index)) or not self._keys_are_plain():
+            raise Break("dictionary_key", f"a key of {self.describe()}")
+        if dict.__contains__(self.real, index):
+            return t.wrap(dict.__getitem__(self.real, index), self.place(t, index))
+        if is_own(index):
+            t.guards.add(self.origin, "no_key", index)
+        return None
+
+    def _is_old(self, t: Tracer, index: Any) -> bool:
+        """Whether the key was there before the call."""
+        return self.real is not None and dict.__contains__(self.real, pin_key(t, index))
+
+    def place(self, t: Tracer, index: Any) -> Origin:
+        """Where the value under a key was before the call."""
+        assert self.origin is not None
+        kind = (
+            "key"
+            if type(self.real).__getitem__ in (dict.__getitem__, OrderedDict.__getitem__)
+            else "base_key"
+        )
+        return self.origin.child(kind, pin_key(t, index))
+
+    def _keys_are_plain(self) -> bool:
+        """Whether looking a key up runs no Python code."""
+        if self._plain_keys is None:
+            self._plain_keys = all(
+                type(key) in PLAIN_KEYS
+                or class_attribute(type(key), "__hash__") is object.__hash__
+                or _is_tensor(key)
+                for key in self.real
+            )
+        return self._plain_keys
+
+    def entries(self, t: Tracer) -> dict[Any, tuple[Value, Value]]:
+        """Everything, in order: key -> (key value, value, possibly lazy)."""
+        result: dict[Any, tuple[Value, Value]] = {}
+        if self.real is not None:
+            keys = tuple(self.real)
+            assert self.origin is not None
+            if not all(guardable(key) for key in keys):
+                raise Break("dictionary_key", f"all keys of {self.describe()}")
+            if keys != tuple(dict.keys(self.real)) and type(self.real) is not OrderedDict:
+                raise Break(
+                    "opaque_iterable", f"iteration over {self.describe()} with an order of its own"
+                )
+            t.note_length(self.origin, dict, len(keys))
+            t.guards.add(self.origin, "keys", t.pin(self, keys))
+            for real in keys:
+                key = t.from_python(real)
+                index = key.key(t)
+                if index not in self.written or (
+                    index not in self.moved and self.written[index][1] is not DELETED
+                ):
+                    written = self.written.get(index)
+                    value = self._lazy(t, real) if written is None else written[1]
+                    assert value is not None
+                    result[index] = (key, value)
+        for key, entry in self.written.items():
+            if entry[1] is not DELETED and key not in result:
+                result[key] = entry
+        return result
+
+    def getitem(self, t: Tracer, key: Value) -> Value:
+        found = self.get(t, key)
+        return self.missing(t, key) if found is None else found
+
+    def missing(self, t: Tracer, key: Value) -> Value:
+        return t.raise_value(KeyError, [key])
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        return self.get(t, item) is not None
+
+    def length(self, t: Tracer) -> int:
+        if self.real is not None and self.origin is not None and not self.written:
+            t.guard_length(self.origin, dict, len(self.real))
+            return len(self.real)
+        return len(self.entries(t))
+
+    def truth(self, t: Tracer) -> bool:
+        return self.length(t) > 0
+
+    def iterate(self, t: Tracer) -> Value:
+        return DictIterator(self, self, self.entries(t), "keys")
+
+    def constant(self) -> Any:
+        if self.real is not None or self.cls not in (dict, OrderedDict):
+            return super().constant()
+        return self.cls(self._items())
+
+    def _items(self) -> dict[Any, Any]:
+        pairs = self.written.values()
+        return {plain(key): plain(value) for key, value in pairs if value is not DELETED}
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return t.instance_attribute(self, name)
+
+    # --- writing
+    def setitem(self, t: Tracer, key: Value, value: Value) -> None:
+        self.set_at(t, key.key(t), key, value)
+
+    def set_at(self, t: Tracer, index: Any, key: Value, value: Value) -> None:
+        tell_apart(t, index, self.written)
+        t.change(self)
+        before = self.written.get(index)
+        if before is not None and before[1] is DELETED:
+            if self._is_old(t, index):
+                self.moved.add(index)
+            del self.written[index]  # it comes last again
+            before = None
+        is_new = before is None
+        if before is None and self.real is not None and index not in self.moved:
+            is_new = self._lazy(t, index) is None  # whether the key is new decides where it stands
+        self.reshaped += is_new
+        self.grown += is_new
+        self.written[index] = (key if before is None else before[0], value)
+
+    def delitem(self, t: Tracer, key: Value) -> None:
+        index = key.key(t)
+        if self.get_at(t, index) is None:
+            t.raise_value(KeyError, [key])
+        self.delete_at(t, index, key)
+
+    def delete_at(self, t: Tracer, index: Any, key: Value) -> None:
+        t.change(self)
+        self.reshaped += 1
+        self.grown -= 1
+        if self._is_old(t, index):
+            t.guards.reaches(self.place(t, index))
+            self.moved.discard(index)
+            self.written[index] = (key, DELETED)
+        else:
+            del self.written[index]
+
+    def clear(self, t: Tracer) -> None:
+        for index, (key, _) in list(self.entries(t).items()):
+            self.delete_at(t, index, key)
+
+    def snapshot(self) -> Any:
+        return dict(self.written), set(self.moved), self.reshaped, self.grown
+
+    def restore(self, saved: Any) -> None:
+        self.written, self.moved, self.reshaped, self.grown = saved
+
+    # --- the end of a capture
+    def parts(self) -> list[Value]:
+        return [part for entry in self.written.values() for part in entry if part is not DELETED]
+
+    def check_rebuild(self) -> None:
+        check_keys(self.written)
+
+    def rebuild_empty(self, r: Rebuilder) -> None:
+        if self.cls is dict:
+            r.code.emit("BUILD_MAP", 0)
+        else:
+            r.code.start_call(self.cls)
+            r.code.call(0)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        self.rebuild_empty(r)
+        r.keep(self)
+        for key, value in self.written.values():
+            r.code.emit("COPY", 1)
+            r.load(value)
+            r.code.emit("SWAP", 2)
+            r.load(key)
+            r.code.emit("STORE_SUBSCR")
+
+
+class DefaultDictValue(DictValue):
+    """collections.defaultdict."""
+
+    factory: Value = NONE
+
+    def missing(self, t: Tracer, key: Value, holder: Value | None = None) -> Value:
+        """`holder`: the instance of a subclass, whose attribute and `__setitem__` are asked."""
+        factory = t.look(self.factory if holder is None else holder.getattr(t, "default_factory"))
+        if isinstance(factory, ConstValue):
+            return super().missing(t, key)
+        value = t.call(factory, [], {})
+        (holder or self).setitem(t, key, value)
+        return t.look(value)
+
+    def constant(self) -> Any:
+        if self.real is not None or self.cls is not defaultdict:
+            return super().constant()
+        return defaultdict(plain(self.factory), self._items())
+
+    def empty(self) -> DefaultDictValue:
+        """Another one with the same factory."""
+        result = DefaultDictValue(cls=defaultdict)
+        result.factory = self.factory
+        return result
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return t.look(self.factory) if name == "default_factory" else super().getattr(t, name)
+
+    def parts(self) -> list[Value]:
+        return [self.factory, *super().parts()]
+
+    def rebuild_empty(self, r: Rebuilder) -> None:
+        r.code.start_call(defaultdict)
+        r.load(self.factory)
+        r.code.call(1)
+
+
+class ViewValue(Value):
+    """keys(), values() and items() of a dictionary."""
+
+    def __init__(self, over: DictValue, kind: str) -> None:
+        self.over = over
+        self.kind = kind
+
+    def type(self) -> type:
+        return type(getattr({}, self.kind)())
+
+    def parts(self) -> list[Value]:
+        return [self.over]
+
+    def length(self, t: Tracer) -> int:
+        return self.over.length(t)
+
+    def truth(self, t: Tracer) -> bool:
+        return self.length(t) > 0
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        if self.kind == "keys":
+            return self.over.contains(t, item)
+        return t.tuple_of(self).contains(t, item)
+
+    def iterate(self, t: Tracer) -> Value:
+        return DictIterator(self, self.over, self.over.entries(t), self.kind)
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return t.instance_attribute(self, name)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load(self.over)
+        r.code.call_const_after(VIEWS[self.kind])
+
+
+class DictIterator(SequenceIterator):
+    """Over a dictionary or a view of it, which must not change its size meanwhile."""
+
+    def __init__(
+        self, over: Value, table: DictValue, entries: dict[Any, tuple[Value, Value]], kind: str
+    ) -> None:
+        super().__init__(over, [key for key, _ in entries.values()])
+        self.table, self.entries, self.kind = table, entries, kind
+        self.order = [*entries]
+        self.shape = table.reshaped, table.grown
+        self.make: Any = iter
+
+    def backwards(self) -> DictIterator:
+        """What `reversed` gives, made from what `iter` gives."""
+        assert self.items is not None
+        self.items, self.order, self.make = self.items[::-1], self.order[::-1], reversed
+        return self
+
+    def _item(self, t: Tracer) -> Value | None:
+        from frameloom.capture.values.containers.container import TupleValue
+
+        key = super()._item(t)
+        if key is None or self.kind == "keys":
+            return key
+        index = self.order[self.position]
+        _, value = self.table.written.get(index, self.entries[index])  # what is there by now
+        return value if self.kind == "values" else TupleValue([key, value])
+
+    def type(self) -> type:
+        over, source = self.over, self.table.cls()
+        return type(self.make(getattr(source, over.kind)() if isinstance(over, ViewValue) else source))  # fmt: skip
+
+    def step(self, t: Tracer) -> Value | None:
+        if not self.ended and (fault := self._fault()) is not None:
+            t.raise_(RuntimeError, fault)
+        return super().step(t)
+
+    def _fault(self) -> str | None:
+        """What Python has to say about changes since the iteration began."""
+        reshaped, grown = self.shape
+        if self.table.grown != grown:
+            return "dictionary changed size during iteration"
+        if self.table.reshaped == reshaped:
+            return None
+        # It goes on from its place in the table, and tells of other keys where it comes to more than there were.
+        raise Skip(f"keys of a {self.table.describe()} come and go while it is iterated over")
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if not self.ended and (fault := self._fault()) is not None:
+            r.code.call_const(failing_iterator, fault)
+        elif self.make is iter or self.ended:
+            super().rebuild(r)
+        else:
+            r.load(self.over)
+            r.code.call_const_after(reversed)
+            r.code.call_const_after(advanced, (self.position,))
+
+
+VIEWS: dict[str, Any] = {"keys": dict.keys, "values": dict.values, "items": dict.items}
+
+
+PLAIN_KEYS = frozenset({str, int, bool, bytes, float, type(None), tuple, complex})
+
+
+def guardable(key: Any) -> bool:
+    """Whether the guard tree can look the key up without running Python: plain keys by value, others by identity."""
+    if type(key) is tuple:
+        return all(map(guardable, key))
+    return (
+        key is None
+        or type(key) in (str, int, bool, bytes)
+        or class_attribute(type(key), "__hash__") is object.__hash__
+    )
+
+
+def _is_tensor(key: Any) -> bool:
+    """Whether a tensor, whose hash is its identity, as an optimizer keeps its state by parameters."""
+    return type(key) in (torch.Tensor, torch.nn.Parameter)
+
+
+__all__ = ["DELETED", "DefaultDictValue", "DictValue", "LazyValue", "ViewValue"]

@@ -1,0 +1,336 @@
+"""Iterators: over sequences, and the lazy ones that builtins make.
+
+Each keeps its position as plain state, advances by `step`, and is rebuilt in new code as the same iterator advanced as far, so that a loop
+can go on after a break.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.identity import identity_key
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+
+
+LIST_ITERATOR = type(iter([]))
+
+
+class IteratorValue(Value):
+    """An iterator made during the capture."""
+
+    def step(self, t: Tracer) -> Value | None:
+        """The next item, None at the end."""
+        raise NotImplementedError
+
+    def iterate(self, t: Tracer) -> Value:
+        return self
+
+    def truth(self, t: Tracer) -> bool:
+        return True
+
+    def key(self, t: Tracer) -> Any:
+        return identity_key(t, self)
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return t.instance_attribute(self, name)
+
+    def drain(self, t: Tracer) -> list[Value]:
+        """All remaining items."""
+        items = []
+        while (item := self.step(t)) is not None:
+            items.append(item)
+            t.count_step()
+        return items
+
+
+def advanced(iterator: Any, count: int) -> Any:
+    """Called from new code: `iterator` after `count` items, some of which a list may have lost since."""
+    if type(iterator) is LIST_ITERATOR:  # which takes no position behind the end
+        over = iterator.__reduce__()[1][0]
+        missing = max(0, count - list.__len__(over))
+        list.extend(over, [None] * missing)
+        set_position(iterator, count)
+        list.__delitem__(over, slice(list.__len__(over) - missing, None))
+        return iterator
+    if hasattr(iterator, "__setstate__"):
+        return set_position(iterator, count)
+    for _ in range(count):
+        next(iterator)
+    return iterator
+
+
+def set_position(iterator: Any, position: int) -> Any:
+    """Called from new code."""
+    iterator.__setstate__(position)
+    return iterator
+
+
+def ended_iterator(cls: type) -> Any:
+    """Called from new code: an iterator of this class that has ended."""
+    sources: tuple[Any, ...] = (
+        [],
+        (),
+        "",
+        b"",
+        range(0),
+        {},
+        {}.values(),
+        {}.items(),
+        set(),
+        deque(),
+    )
+    backwards = (reversed(source) for source in ((), [], *sources[5:8]))
+    iterators = [*map(iter, sources), *backwards, iter(_Indexed())]
+    iterator = next(it for it in iterators if type(it) is cls)
+    next(iterator, None)
+    return iterator
+
+
+def failing_iterator(fault: str) -> Any:
+    """Called from new code: an iterator that raises, as those of containers do after a change."""
+
+    def fail() -> Any:
+        raise RuntimeError(fault)
+        yield
+
+    return fail()
+
+
+def advance(iterator: Any, count: int, ended: bool) -> None:
+    """Called from new code: the effect of using an iterator."""
+    for _ in range(count):
+        next(iterator)
+    if ended:
+        next(iterator, None)
+
+
+class SequenceIterator(IteratorValue):
+    """Over a value whose items are known (`items`), or a list or range that is asked afresh at each step.  Once at its end it stays there."""
+
+    def __init__(self, over: Value, items: list[Value] | None, position: int = 0) -> None:
+        self.over = over
+        self.items = items
+        self.position = self.start = position  # of one that existed, `start` is where it stood
+        self.ended = False
+
+    cls: Any = None  # of one that existed
+    asks_program = False  # whether a step runs code of the program
+
+    def type(self) -> type:
+        if self.cls is not None:
+            return self.cls  # type: ignore[no-any-return]
+        return (
+            type(iter(self.over.type()()))
+            if self.over.type() in (list, tuple, str, bytes, dict, set, frozenset)
+            else type(iter(range(0)))
+        )
+
+    def step(self, t: Tracer) -> Value | None:
+        if self.ended:
+            return None
+        item = self._item(t)
+        t.change(self)
+        if item is None:
+            self.ended = True
+        else:
+            self.position += 1
+        return item
+
+    def _item(self, t: Tracer) -> Value | None:
+        if self.items is None and isinstance(self.over.real, range):
+            numbers = self.over.real
+            return t.from_python(numbers[self.position]) if self.position < len(numbers) else None
+        items = self.items if self.items is not None else t.items(self.over)
+        return items[self.position] if self.position < len(items) else None
+
+    def snapshot(self) -> Any:
+        return self.position, self.ended
+
+    def restore(self, saved: Any) -> None:
+        self.position, self.ended = saved
+
+    def parts(self) -> list[Value]:
+        return [] if self.ended else [self.over]
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.ended:
+            r.code.call_const(ended_iterator, self.type())
+            return
+        r.load(self.over)
+        r.code.emit("GET_ITER")
+        if self.position:
+            r.code.call_const_after(advanced, (self.position,))
+
+
+class ReversedIterator(SequenceIterator):
+    """`reversed` of a list or tuple: from what was its end, asking a list afresh at each step."""
+
+    def __init__(self, over: Value, left: int) -> None:
+        super().__init__(over, None)
+        self.left = left
+
+    def type(self) -> type:
+        return type(reversed([])) if self.over.type() is list else reversed
+
+    def _item(self, t: Tracer) -> Value | None:
+        items = t.items(self.over)
+        return items[self.left - 1] if 0 < self.left <= len(items) else None
+
+    def step(self, t: Tracer) -> Value | None:
+        t.change(self)
+        item = super().step(t)
+        if item is not None:
+            self.left -= 1
+        return item
+
+    def snapshot(self) -> Any:
+        return self.position, self.ended, self.left
+
+    def restore(self, saved: Any) -> None:
+        self.position, self.ended, self.left = saved
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.ended:
+            r.code.call_const(ended_iterator, self.type())
+            return
+        r.load(self.over)
+        r.code.call_const_after(reversed_from, (self.left,))
+
+
+def reversed_from(over: Any, left: int) -> Any:
+    """Called from new code: `reversed(over)` with so many items left, of a list that may have had more when it was called, and has got
+    them back when the next is asked for."""
+    missing = left - len(over)
+    if missing <= 0 or type(over) is not list:
+        return set_position(reversed(over), left - 1)
+    over += [None] * missing
+    result = set_position(reversed(over), left - 1)
+    del over[-missing:]
+    return result
+
+
+class BuiltinIterator(IteratorValue):
+    """enumerate, zip, map, filter, reversed...: `make` is the class, `inputs` its arguments as the program gave them, `pull` one step."""
+
+    def __init__(
+        self, make: type, arguments: list[Value], kwargs: dict[str, Value], pull: Any
+    ) -> None:
+        self.make = make
+        self.arguments = arguments
+        self.kwargs = kwargs
+        self.pull = pull
+
+    def type(self) -> type:
+        return self.make
+
+    def step(self, t: Tracer) -> Value | None:
+        found: Value | None = self.pull(t)
+        return found
+
+    def parts(self) -> list[Value]:
+        return [*self.arguments, *self.kwargs.values()]
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(self.make)
+        for argument in self.parts():
+            r.load(argument)
+        if self.kwargs:
+            r.code.emit("KW_NAMES", tuple(self.kwargs))
+        r.code.call(len(self.parts()))
+
+
+class EnumerateValue(BuiltinIterator):
+    """`enumerate`: its count is state of its own, since the inner iterator is rebuilt where it stands."""
+
+    def __init__(self, inner: IteratorValue, count: int) -> None:
+        super().__init__(enumerate, [inner], {}, None)
+        self.inner = inner
+        self.count = count
+
+    def step(self, t: Tracer) -> Value | None:
+        from frameloom.capture.values.containers.container import TupleValue
+
+        item = self.inner.step(t)
+        if item is None:
+            return None
+        t.change(self)
+        self.count += 1
+        return TupleValue([t.from_python(self.count - 1), item])
+
+    def snapshot(self) -> Any:
+        return self.count
+
+    def restore(self, saved: Any) -> None:
+        self.count = saved
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(enumerate)
+        r.load(self.inner)
+        r.code.load_const(self.count)
+        r.code.call(2)
+
+
+class GetitemIterator(SequenceIterator):
+    """Over an object that has `__getitem__` alone: it is asked for 0, 1, ... until it raises IndexError."""
+
+    asks_program = True
+
+    def __init__(self, over: Value) -> None:
+        super().__init__(over, None)
+
+    def type(self) -> type:
+        return type(iter(_Indexed()))
+
+    def _item(self, t: Tracer) -> Value | None:
+        try:
+            return self.over.getitem(t, t.from_python(self.position))
+        except Raised as raised:
+            if raised.value.is_instance((IndexError, StopIteration)):  # type: ignore[attr-defined]
+                return None
+            raise
+
+
+class _Indexed:
+    def __getitem__(self, index: int) -> None:
+        raise IndexError
+
+
+class GetitemReversed(SequenceIterator):
+    """`reversed` of an object with `__len__` and `__getitem__`."""
+
+    asks_program = True
+
+    def __init__(self, over: Value, count: int) -> None:
+        super().__init__(over, None)
+        self.count = count
+
+    def type(self) -> type:
+        return reversed
+
+    def _item(self, t: Tracer) -> Value | None:
+        if self.position >= self.count:
+            return None
+        try:
+            return self.over.getitem(t, t.from_python(self.count - 1 - self.position))
+        except Raised as raised:
+            if raised.value.is_instance((IndexError, StopIteration)):  # type: ignore[attr-defined]
+                return None
+            raise
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.ended:
+            r.code.call_const(ended_iterator, reversed)
+            return
+        if self.over.type() not in (str, bytes):  # it would be asked for its length again
+            raise Break("cannot_rebuild", f"reversed({self.over.describe()})")
+        r.code.start_call(reversed)
+        r.load(self.over)
+        r.code.call(1)
+        if self.position:
+            r.code.call_const_after(set_position, (self.count - 1 - self.position,))

@@ -1,0 +1,337 @@
+"""Sets and frozensets.
+
+The order in which a set gives its items follows from their hashes and from all that was done to it.  `twin` is a real set of the same keys to
+which the same was done, as long as the keys are the program's own objects; from before the call, the guards say the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.values.base import Avoid, NotConstant, Value
+from frameloom.capture.values.containers.container import plain
+from frameloom.capture.values.containers.dictionary import DictValue, ViewValue
+from frameloom.capture.values.containers.iterator import SequenceIterator, failing_iterator
+from frameloom.capture.values.identity import is_own
+from frameloom.capture.values.token import tell_apart
+from frameloom.capture.values.user_key import check_keys
+from frameloom.errors import Break, Skip
+
+if TYPE_CHECKING:
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+
+
+class SetValue(Value):
+    """`entries`: key -> item.  `placed`: the same of all that it ever held, as what was taken out again stood in the way of what came later.
+    `before`: what a set from before the call held."""
+
+    def __init__(self, cls: type = set) -> None:
+        self.entries: dict[Any, Value] = {}
+        self.placed: dict[Any, Value] = {}
+        self.cls = cls
+        self.twin: Any = cls()
+        self.before: dict[Any, Value] | None = None
+        self.site: Any = None  # where it was changed last
+
+    @staticmethod
+    def existing(t: Tracer, real: Any, origin: Origin) -> SetValue | None:
+        """A set from before the call; None if the guards cannot tell its items."""
+        members = tuple(real)
+        if not all(is_guardable(member) for member in members):
+            return None
+        value = SetValue(type(real))
+        value.real, value.origin = real, origin
+        t.note_length(origin, set, len(members))
+        t.guards.add(origin, "members", members)
+        for member in members:
+            item = t.from_python(member)
+            value.entries[item.key(t)] = item
+        value.before, value.twin = dict(value.entries), None
+        return value
+
+    def type(self) -> type:
+        return self.cls
+
+    def parts(self) -> list[Value]:
+        return list(self.entries.values())
+
+    def constant(self) -> Any:
+        """To be read only: it is laid out like the program's."""
+        items, model = [plain(item) for item in self.entries.values()], self.model()
+        if model is None and len(items) > 1:
+            raise NotConstant(self)  # nothing says the order
+        return model if type(model) is self.cls else self.cls(items)
+
+    # --- changes
+    def add(self, t: Tracer, item: Value) -> None:
+        item = t.look(item)
+        key = item.key(t)
+        self.note_site(t)
+        t.change(self)
+        self.put(t, key, item)
+
+    def put(self, t: Tracer, key: Any, item: Value) -> None:
+        tell_apart(t, key, self.entries)
+        if key in self.entries:
+            return
+        self.entries[key] = item
+        self.placed.setdefault(key, item)
+        if self.twin is not None and is_own(key):
+            self.twin.add(key)
+        else:
+            self.twin = None
+
+    def update(self, t: Tracer, source: Value) -> None:
+        source = t.look(source)
+        self.note_site(t)
+        t.change(self)
+        twin = self.twin
+        if is_whole := isinstance(source, SetValue | DictValue):
+            self.twin = None  # CPython takes these over in one go, which may give another order
+        for batch in t.batches(source):
+            for item in batch:
+                item = t.look(item)
+                self.put(t, item.key(t), item)
+        if is_whole and twin is not None and (model := _model(t, source)) is not None:
+            twin.update(model)
+            self.twin = twin
+
+    def note_site(self, t: Tracer) -> None:
+        """Called before a change: how the items lie then, filling a new set may not come to."""
+        assert t.frame is not None
+        site = t.frame.code, t.frame.at.index
+        if t.session.is_avoided(*site):
+            raise Break("set_order", "a set that cannot be made again in its order")
+        self.site = site
+
+    def remove(self, t: Tracer, key: Any) -> None:
+        self.note_site(t)
+        t.change(self)
+        del self.entries[key]
+        if self.twin is not None:
+            self.twin.remove(key)
+
+    def pop(self, t: Tracer) -> Value:
+        if self.twin is None and len(self.entries) > 1:
+            raise Break("set_order", "set.pop()")
+        self.note_site(t)
+        t.change(self)
+        key = self.twin.pop() if self.twin is not None else next(iter(self.entries))
+        return self.entries.pop(key)
+
+    def become(self, t: Tracer, other: SetValue) -> None:
+        """Take over the content of another one."""
+        t.change(self)
+        self.entries, self.placed = dict(other.entries), dict(other.placed)
+        self.twin, self.site = other.twin, other.site
+
+    def clear(self, t: Tracer) -> None:
+        t.change(self)
+        self.entries, self.placed, self.twin = {}, {}, set()
+
+    def snapshot(self) -> Any:
+        twin = None if self.twin is None else self.twin.copy()
+        return dict(self.entries), dict(self.placed), twin
+
+    def restore(self, saved: Any) -> None:
+        self.entries, self.placed, self.twin = saved
+
+    # --- questions
+    def truth(self, t: Tracer) -> bool:
+        return bool(self.entries)
+
+    def length(self, t: Tracer) -> int:
+        return len(self.entries)
+
+    def contains(self, t: Tracer, item: Value) -> bool:
+        if isinstance(item, SetValue) and item.cls is set:
+            return frozenset(item.entries) in self.entries
+        key = item.key(t)
+        tell_apart(t, key, self.entries)
+        return key in self.entries
+
+    def order(self) -> list[Value]:
+        """The items as Python would iterate over them."""
+        if len(self.entries) <= 1 or (self.before is not None and self.entries == self.before):
+            return list(self.entries.values())
+        if self.twin is None:
+            raise Break("set_order", "iteration over a set of objects")
+        return [self.entries[key] for key in self.twin]
+
+    def model(self) -> Any:
+        """A real set that is laid out like this one, None if there is none."""
+        if self.twin is None and self.entries == self.before and all(map(is_own, self.entries)):
+            return self.real
+        return self.twin
+
+    def changeable_model(self) -> Any:
+        """`model`, to be changed as the program changes this one."""
+        model = self.model()
+        if model is None or model is self.twin:
+            return model
+        copy = set(model)
+        return copy if list(copy) == list(model) else None
+
+    def iterate(self, t: Tracer) -> Value:
+        return SetIterator(self, self.order())
+
+    def key(self, t: Tracer) -> Any:
+        if self.cls is not frozenset:
+            t.raise_(TypeError, "unhashable type: 'set'")
+        return frozenset(self.entries)
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        return t.instance_attribute(self, name)
+
+    def check_rebuild(self) -> None:
+        check_keys(self.entries)
+        if self.site is not None and not any(self._fillings()):
+            raise Avoid(self.site)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.cls is frozenset:
+            self._rebuild_frozen(r)
+            return
+        r.code.emit("BUILD_SET", 0)
+        r.keep(self)
+        if self.entries:
+            items, source, gone = next(self._fillings(), (self.parts(), tuple, ()))
+            if items is None:
+                r.code.load_const(source)
+            else:
+                r.load_tuple(items)
+            if source is AT_ONCE:
+                r.code.call_const_after(source)
+            r.code.emit("SET_UPDATE", 1)
+            if gone:
+                r.code.emit("COPY", 1)
+                r.code.call_const_after(set.difference_update, [gone])
+                r.code.emit("POP_TOP")
+
+    def _rebuild_frozen(self, r: Rebuilder) -> None:
+        if type(self.twin) is frozenset:
+            r.code.load_const(self.twin)
+            return
+        r.code.start_call(frozenset)
+        r.load_tuple(self.parts())
+        r.code.call(1)
+
+    def _fillings(self) -> Iterator[tuple[list[Value] | None, Any, tuple[Any, ...]]]:
+        """The ways to fill a new set that make it iterate as this one does: items (or None), what they are handed over in (or a constant), and
+        what is to be taken out again."""
+        if self.twin is None:
+            yield self.parts(), tuple, ()
+            return
+        wanted = list(self.twin)
+        values = self.placed | self.entries
+        gone = tuple(key for key in self.placed if key not in self.entries)
+        for keys, without in ((list(self.entries), ()), (wanted, ()), (list(values), gone)):
+            for source in (tuple, AT_ONCE):
+                if _filled(source(keys), without) == wanted:
+                    yield [values[key] for key in keys], source, without
+        if _filled(frozenset(self.twin)) == wanted:
+            yield None, frozenset(self.twin), ()
+
+
+AT_ONCE = dict.fromkeys  # a dictionary is taken over in one go, as a set is
+
+
+def _filled(source: Any, without: Iterable[Any] = ()) -> list[Any]:
+    """The order of a new set that all of `source` is put into, and `without` is taken out of."""
+    result: set[Any] = set()
+    result.update(source)
+    result.difference_update(without)
+    return list(result)
+
+
+def _model(t: Tracer, source: Value) -> Any:
+    """A real set or dictionary that is laid out like `source`, None if there is none."""
+    if isinstance(source, SetValue):
+        return source.model()
+    assert isinstance(source, DictValue)
+    keys = dict.fromkeys(source.entries(t))
+    return keys if all(map(is_own, keys)) else None
+
+
+class SetIterator(SequenceIterator):
+    over: SetValue
+
+    def __init__(self, over: SetValue, items: list[Value]) -> None:
+        super().__init__(over, items)
+        self.keys = {*over.entries}
+        self.placed = over.placed, len(over.placed)
+
+    def step(self, t: Tracer) -> Value | None:
+        if self._has_changed():
+            t.raise_(RuntimeError, CHANGED)
+        return super().step(t)
+
+    def _has_changed(self) -> bool:
+        """Whether Python says so: it looks how many items there are."""
+        now, (placed, count) = self.over.entries.keys(), self.placed
+        if self.ended or len(now) != len(self.keys):
+            return not self.ended
+        is_other = self.over.placed is not placed or len(placed) != count
+        if is_other and now != self.keys:
+            raise Skip("items of a set come and go while it is iterated over")
+        return False
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self._has_changed():
+            r.code.call_const(failing_iterator, CHANGED)
+        else:
+            super().rebuild(r)
+
+
+CHANGED = "Set changed size during iteration"
+
+
+def as_set(t: Tracer, value: Value) -> SetValue | None:
+    """A set, or the view of a dictionary's keys or items as one."""
+    if isinstance(value, SetValue):
+        return value
+    if not isinstance(value, ViewValue) or value.kind == "values":
+        return None
+    result = SetValue()
+    for item in t.list_items(value):
+        item = t.look(item)
+        result.put(t, item.key(t), item)
+    if result.twin is not None:
+        result.twin = dict.fromkeys(result.entries).keys()
+    return result
+
+
+def set_of(t: Tracer, cls: type, items: list[Value]) -> SetValue:
+    result = SetValue(cls)
+    if cls is frozenset:  # made in one go
+        for item in items:
+            item = t.look(item)
+            result.entries.setdefault(item.key(t), item)
+        result.twin = frozenset(result.entries) if all(map(is_own, result.entries)) else None
+        return result
+    for item in items:
+        item = t.look(item)
+        result.put(t, item.key(t), item)
+    return result
+
+
+def is_guardable(member: Any) -> bool:
+    """Whether guards can compare it without running Python code: plain constants by value, others by identity."""
+    if type(member) is tuple:
+        return all(map(is_guardable, member))
+    return type(member) in CONSTANTS or type(member).__hash__ in (object.__hash__, TENSOR_HASH)
+
+
+def _tensor_hash() -> Any:
+    import torch
+
+    return torch.Tensor.__hash__
+
+
+TENSOR_HASH = _tensor_hash()
+CONSTANTS = frozenset({str, int, bool, bytes, float, complex, type(None), type(Ellipsis)})
+
+__all__ = ["DictValue", "SetIterator", "SetValue", "as_set", "set_of"]

@@ -1,0 +1,1 @@
+"""Numbers and sizes in the captured program, known or varying."""

@@ -1,0 +1,253 @@
+"""Sizes that vary, as the program's ints: `x.shape[0]`, and what is computed from such; and ints that vary where they are used as sizes.
+
+A `SymbolicSize` holds a Size (ir/symbolic/expr.py); see symbolic.py for what it can do as a number that varies.  An int that a call is given becomes a Size
+where it is asked for one (`as_size`): a slice's bound, a shape.  Its symbol then has the number for a source.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.bytecode.opcodes import IN_PLACE
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.numbers.symbolic import LARGEST, MAX_PROGRAM, SymbolicNumber
+from frameloom.ir.symbolic.expr import Apply, Int, Size, largest, lone_symbol, require, smallest
+
+if TYPE_CHECKING:
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+
+ARITHMETIC: dict[Any, Callable[..., Int]] = {
+    operator.add: operator.add, operator.sub: operator.sub, operator.mul: operator.mul, operator.floordiv: operator.floordiv,
+    operator.mod: operator.mod, operator.neg: operator.neg, operator.pos: operator.pos, max: largest, min: smallest,
+    int: operator.pos, operator.index: operator.pos, operator.pow: operator.pow, pow: operator.pow, abs: abs, operator.abs: abs,
+}  # fmt: skip
+DIVISIONS = (operator.floordiv, operator.mod)
+OPS = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
+
+
+class SymbolicSize(SymbolicNumber):
+    is_size = True
+
+    def __init__(self, t: Tracer, size: Size) -> None:
+        super().__init__(t, size.hint)
+        self._size = size
+        self._built: list[Value] | None = None
+
+    @property
+    def size(self) -> Int:
+        return self._size.facts.resolved(self._size)
+
+    @property
+    def settled(self) -> bool:  # type: ignore[override]
+        return not isinstance(self.size, Size)
+
+    @settled.setter
+    def settled(self, value: bool) -> None:
+        pass
+
+    def describe(self) -> str:
+        return f"the size {self.size!r}"
+
+    def settle(self) -> int:
+        found = int(self.size)
+        self.hint = found
+        return found
+
+    def symbol(self) -> Any:
+        return self.size
+
+    def truth(self, t: Tracer) -> bool:
+        return bool(self.size)
+
+    def postfix(self, program: list[Any]) -> str | None:
+        return postfix(self.t, self.size, program)
+
+    def parts(self) -> list[Value]:
+        return self._computed_from()[1]
+
+    def rebuild(self, r: Rebuilder) -> None:
+        size = self.size
+        if not isinstance(size, Size):
+            return ConstValue(size).rebuild(r)
+        fn, operands = self._computed_from()
+        if fn is None:
+            return r.load(operands[0])
+        r.code.start_call(fn)
+        r.load_all(operands)
+        r.code.call(len(operands))
+
+    def _computed_from(self) -> tuple[Any, list[Value]]:
+        if self._built is None:
+            size = self.size
+            symbol = lone_symbol(size) if isinstance(size, Size) else None
+            if symbol is not None:
+                self.fn, self._built = symbol.source.computed_from(self.t)
+            elif isinstance(size, Size):
+                self.fn, parts = steps(size)
+                self._built = [size_value(self.t, part) for part in parts]
+            else:
+                self._built = []
+        return self.fn, self._built
+
+
+def postfix(t: Tracer, size: Int, program: list[Any]) -> str | None:
+    """Adds what computes a size in a guard of numbers; how to call it."""
+    if not isinstance(size, Size):
+        program.append((size,))
+        return repr(size)
+    symbol = lone_symbol(size)
+    if symbol is not None:
+        source = symbol.source
+        if symbol.late:  # no guard has it
+            return None
+        if isinstance(source, NumberSource):
+            return source.number.postfix(program)
+        program += [source.origin, (source.dim,), (source.reader, 2)]
+        return str(source.text())
+    fn, parts = steps(size)
+    texts = [postfix(t, part, program) for part in parts]
+    program.append((fn, len(parts)))
+    return (
+        None
+        if None in texts or len(program) > MAX_PROGRAM
+        else f"{fn.__name__}({', '.join(texts)})"
+    )  # type: ignore[arg-type]
+
+
+def steps(size: Size) -> tuple[Any, tuple[Int, Int]]:
+    """A function and the two numbers that it computes the size of, which is not a symbol alone."""
+    facts = size.facts
+    if len(size.terms) > 1:
+        first = facts.make(dict(size.terms[:-1]))
+        monomial, factor = size.terms[-1]
+        if factor < 0:
+            return operator.sub, (first, facts.make({monomial: -factor}))
+        return operator.add, (first, facts.make({monomial: factor}))
+    ((monomial, factor),) = size.terms
+    if factor != 1:
+        return operator.mul, (facts.make({monomial: 1}), factor)
+    if len(monomial) > 1:
+        return operator.mul, (facts.make({monomial[:-1]: 1}), facts.make({monomial[-1:]: 1}))
+    atom = monomial[0]
+    assert isinstance(atom, Apply)
+    return OPS[atom.op], atom.args
+
+
+@dataclass(frozen=True, eq=False)
+class NumberSource:
+    """Where a call has a symbol's value: an int that it is given, or one that is computed from such."""
+
+    number: SymbolicNumber
+    actual: int  # in the captured call
+    kind = "int"
+    dim = 0
+
+    @property
+    def origin(self) -> Origin | None:
+        return self.number.origin
+
+    @property
+    def placeholder(self) -> Any:
+        """The input of the graph that it is, where it is none that is computed."""
+        return self.number.t.recorder.numbers.node(self.number)
+
+    def text(self) -> str:
+        return "a number" if self.origin is None else self.origin.path()
+
+    def read(self) -> tuple[Any, tuple[Any, ...]]:
+        """The call that gives it, in a graph."""
+        return operator.index, (self.number.t.recorder.numbers.node(self.number),)
+
+    def computed_from(self, t: Tracer) -> tuple[Any, list[Value]]:
+        return None, [self.number]
+
+
+def as_size(number: SymbolicNumber) -> Int | None:
+    """An int that varies as a size; None for other numbers, and for those that follow from what a tensor holds."""
+    if number.settled:
+        return number.hint if number.type() is int else None
+    if number.sized is None:
+        if number.type() is not int:
+            return None
+        if (taken := number.taken) is not None:
+            return size_of(taken.size(number.t))
+        small_apart = number.t.session.varying.small_apart and number.hint in (0, 1)
+        if small_apart or abs(number.hint) >= LARGEST:
+            return number.settle()
+        meaning = ARITHMETIC.get(number.fn)
+        operands = [size_of(operand) for operand in number.operands]
+        if (
+            meaning is not None
+            and all(n is not None for n in operands)
+            and may_apply(number.fn, operands)
+        ):
+            number.sized = meaning(*operands)
+        elif _is_held(number):
+            return None
+        else:
+            number.sized = _symbol(number)
+    return number.t.recorder.facts.resolved(number.sized)
+
+
+def _is_held(number: ConstValue) -> bool:
+    """Whether it is computed from what a tensor holds."""
+    if not isinstance(number, SymbolicNumber) or number.sized is not None:
+        return False
+    return (
+        number.element is not None or number.site is not None or any(map(_is_held, number.operands))
+    )
+
+
+def _symbol(number: SymbolicNumber) -> Size:
+    """Whether it is negative is guarded: what is counted from the end is another case."""
+    t, actual = number.t, int(number.hint)
+    hint = t.session.varying.thought_of(t.roots.function.__code__, number.origin, actual)
+    source = NumberSource(number, actual)
+    size = t.recorder.facts.symbol(hint, source, -math.inf)
+    require((size >= 0) is (actual >= 0), "a size to think of has another sign")
+    return size
+
+
+def size_value(t: Tracer, size: Int) -> ConstValue:
+    return SymbolicSize(t, size) if isinstance(size, Size) else ConstValue(int(size))
+
+
+def size_of(value: Value) -> Int | None:
+    """The number of an int, None for anything else."""
+    if isinstance(value, SymbolicSize):
+        return value.size
+    if isinstance(value, SymbolicNumber):
+        return as_size(value)
+    if not isinstance(value, ConstValue):
+        return None
+    return value.real if value.type() is int else None
+
+
+def computed_size(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> Value | None:
+    """`fn(*args)` of ints of which one is a size that varies; None where it is no arithmetic of sizes."""
+    fn = IN_PLACE[fn][1] if fn in IN_PLACE else fn
+    if not any(isinstance(a, SymbolicSize) for a in args):
+        return None
+    sizes = [size_of(a) for a in args]
+    if not sizes or any(n is None for n in sizes) or not any(isinstance(n, Size) for n in sizes):
+        return None
+    meaning = ARITHMETIC.get(fn)
+    if meaning is None or not may_apply(fn, sizes):
+        return None
+    return size_value(t, meaning(*sizes))
+
+
+def may_apply(fn: Callable[..., Any], sizes: Sequence[Any]) -> bool:
+    """Whether it is an int for which the algebra has a form."""
+    if fn in DIVISIONS:
+        return bool(sizes[1] > 0)
+    if fn in (operator.pow, pow):
+        return len(sizes) == 2 and type(sizes[-1]) is int and sizes[-1] >= 0
+    return True

@@ -1,0 +1,102 @@
+"""What comparing sizes that vary gives: True or False, asked only where the program needs to know it.
+
+What follows from the sizes for sure is known at once.  Else the comparison is a value of its own, which becomes a condition of the compiled code where its
+truth is asked for: many programs only hand it on (`is_causal=queries > 1`), or ask something else that decides (short_circuits.py).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from frameloom.capture.values.const import ConstValue, boolean
+from frameloom.capture.values.numbers.size import SymbolicSize, size_of, size_value
+from frameloom.capture.values.numbers.symbolic import SymbolicNumber
+from frameloom.ir.symbolic.expr import Int, facts_among, hint_of
+from frameloom.ir.symbolic.symint import TruthNode
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+    from frameloom.capture.values.base import Value
+
+NEGATED: dict[Any, Any] = {
+    operator.lt: operator.ge, operator.le: operator.gt, operator.gt: operator.le, operator.ge: operator.lt,
+    operator.eq: operator.ne, operator.ne: operator.eq,
+}  # fmt: skip
+
+
+class SizeTruth(SymbolicNumber):
+    """`fn(*sizes)`, a comparison.  Whatever knows of it no more than that it is a constant settles it."""
+
+    def __init__(self, t: Tracer, fn: Callable[..., Any], sizes: Sequence[Int]) -> None:
+        super().__init__(t, False, None, fn)
+        self.sizes = tuple(sizes)
+        self._parts: list[Value] = [size_value(t, n) for n in sizes]
+
+    @property
+    def settled(self) -> bool:  # type: ignore[override]
+        return known_truth(self.fn, self.sizes) is not None
+
+    @settled.setter
+    def settled(self, value: bool) -> None:
+        pass
+
+    def describe(self) -> str:
+        return "a comparison of sizes"
+
+    def settle(self) -> bool:
+        if self.t.frame is not None:
+            self.t.recorder.where = self.t.where()  # which line makes the assumption
+        self.hint = bool(self.fn(*self.sizes))
+        return self.hint
+
+    def symbol(self) -> Any:
+        return self.settle()
+
+    def truth(self, t: Tracer) -> bool:
+        return self.settle()
+
+    def likely(self) -> bool:
+        """What it is in the captured call."""
+        return bool(self.fn(*map(hint_of, self.sizes)))
+
+    def bounds(self) -> tuple[Int, ...]:
+        """What is at most 0 where the comparison is False."""
+        a, b = self.sizes
+        forms = {operator.gt: (a - b,), operator.ge: (a - b + 1,), operator.lt: (b - a,), operator.le: (b - a + 1,), operator.ne: (a - b, b - a)}  # fmt: skip
+        return forms.get(self.fn, ())
+
+    def negated(self) -> SizeTruth:
+        return SizeTruth(self.t, NEGATED[self.fn], self.sizes)
+
+    def postfix(self, program: list[Any]) -> str | None:
+        return None
+
+    def parts(self) -> list[Value]:
+        return self._parts
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.code.start_call(self.fn)
+        r.load_all(self.parts())
+        r.code.call(2)
+
+
+def known_truth(fn: Callable[..., Any], sizes: Sequence[Int]) -> bool | None:
+    """What the comparison gives for sure."""
+    facts = facts_among(*sizes)
+    if facts is None:
+        return bool(fn(*sizes))
+    return TruthNode(facts, fn, tuple(facts.resolved(n) for n in sizes)).known()
+
+
+def compared_sizes(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> ConstValue | None:
+    """`fn(*args)` of ints of which one is a size that varies; None where it is no comparison of such."""
+    if fn not in NEGATED or not any(isinstance(a, SymbolicSize) for a in args):
+        return None
+    sizes = [size_of(a) for a in args]
+    if any(n is None for n in sizes):
+        return None
+    known = known_truth(fn, sizes)
+    return SizeTruth(t, fn, sizes) if known is None else boolean(known)

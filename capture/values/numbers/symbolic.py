@@ -1,0 +1,346 @@
+"""Numbers that are inputs of the graph: Python ints and floats that differ from call to call.
+
+A number is specialised at first: guarded by its value.  Where it turns out to vary (`capture/symbolic/dynamic_policy.py`), the next capture has a `SymbolicNumber`
+for it, guarded by its exact type alone.  The interface, also meant for sizes of tensors:
+
+    number.hint              what it is in the captured call
+    number.origin            where it is found at a call, for one that is not computed
+    number.fn, .operands     what it is computed by, from other numbers, with Python's own meaning
+    number.settle()          guard its value after all, and get it: for every use that needs to know it
+    number.symbol()          the torch.SymInt or torch.SymFloat that PyTorch's functions are called with
+    computed(t, fn, args)    a new number, or None where the number has to be known
+
+It is a `ConstValue` whose `real` settles it when read: what does not know of such numbers works, with an entry per value.
+In the graph a number is a node whose `meta["val"]` is the hint (`capture/symbolic/number_inputs.py`).  New code computes it again with Python's operators.
+A number in a tensor that the call is given (`step.item()`) is a leaf, too: see `capture/library/torch_api/data.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.bytecode.opcodes import IN_PLACE
+from frameloom.capture.values.base import Avoid, Value
+from frameloom.capture.values.const import ConstValue
+from frameloom.errors import let_mistakes_through
+from frameloom.ir.numbers import single
+
+if TYPE_CHECKING:
+    from frameloom.capture.guards.source import Origin
+    from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.resume.reconstruct import Rebuilder
+    from frameloom.capture.values.numbers.number import NumberValue
+
+LARGEST = 1 << 62  # ints beyond have no place in a kernel's arguments
+# What is known to compiled code (ir/numbers.py), and whether Python may raise or give a number of another type there.
+MAY_REFUSE: dict[Any, bool] = {
+    operator.add: False, operator.sub: False, operator.mul: False, operator.truediv: True, operator.floordiv: True,
+    operator.mod: True, operator.pow: True, pow: True, math.pow: True, operator.neg: False, operator.pos: False, operator.abs: False,
+    abs: False, float: False, int: True, min: False, max: False, math.sqrt: True, math.exp: True, math.log: True, math.log2: True,
+    math.log10: True, math.log1p: True, math.expm1: True, math.sin: True, math.cos: True, math.tan: True, math.tanh: False,
+    math.floor: True, math.ceil: True, math.trunc: True, single: False,
+}  # fmt: skip
+SAME = {abs: operator.abs, pow: operator.pow}
+COMPARED = {
+    operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=", operator.eq: "==", operator.ne: "!=",
+}  # fmt: skip
+MAX_PROGRAM = 200
+C_FLOAT_VALUE = ctypes.c_float.value.__get__  # type: ignore[attr-defined]
+SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class SymbolicNumber(ConstValue):
+    """See the top of the file.  For a leaf that a tensor holds, `element` is that input's node."""
+
+    is_size = False
+
+    def __init__(
+        self,
+        t: Tracer,
+        hint: int | float,
+        origin: Origin | None = None,
+        fn: Any = None,
+        operands: Sequence[ConstValue] = (),
+        element: Any = None,
+    ) -> None:
+        self.t = t
+        self.hint = hint
+        self.origin = origin
+        self.fn = fn
+        self.operands = list(operands)
+        self.element = element
+        self.site: Any = None  # of what a tensor holds: where to break if it has to be known
+        self.take: Callable[[], NumberValue] | None = None
+        self._taken: NumberValue | None = None
+        self.sized: Any = None  # what it is as a size, where it was used as one (size.py)
+        self.settled = False
+
+    @property
+    def real(self) -> Any:  # type: ignore[override]
+        return self.settle()
+
+    def type(self) -> type:
+        return type(self.hint)
+
+    def describe(self) -> str:
+        return f"{type(self.hint).__name__} that varies"
+
+    def truth(self, t: Tracer) -> bool:
+        found = outcome(t, operator.ne, [self, ConstValue(0)])
+        return bool(self.real) if found is None else found
+
+    def settle(self) -> int | float:
+        """Guard its value."""
+        if not self.settled:
+            if self.site is not None:
+                raise Avoid(self.site)
+            self.settled = True
+            try:
+                if self.sized is not None:
+                    int(self.sized)
+                for operand in self.operands:
+                    hint_of(operand, settle=True)
+            except BaseException:  # data decides it: it stays what is computed from that
+                self.settled = False
+                raise
+            self.t.settled_numbers.append(self)
+            if self.origin is not None:
+                self.t.guards.add(self.origin, "equal", self.hint)
+        return self.hint
+
+    def unsettle(self) -> None:
+        """Nothing depends on what it is after all."""
+        self.settled = False
+        if self.origin is not None:
+            self.t.guards.forget(self.origin, "equal", self.hint)
+
+    def symbol(self) -> Any:
+        if self.settled:
+            return self.hint
+        return (torch.SymInt if type(self.hint) is int else torch.SymFloat)(Symbol(self))  # type: ignore[arg-type]
+
+    def postfix(self, program: list[Any]) -> str | None:
+        """Adds what computes it in a guard; how to call it, None where that is too much.
+
+        A settled number is loaded like any other: `unsettle` may take back the guard of its value, and a guard starts at an origin.
+        """
+        if self.origin is not None:
+            program.append(self.origin)
+            return self.origin.path()
+        if self.element is not None:
+            origin = self.t.recorder.origin_of(self.element)
+            program += [origin, (torch.Tensor.item, 1)]
+            return f"{origin.path()}.item()"
+        if len(program) > MAX_PROGRAM:
+            return None
+        if self.fn is single:
+            text = _postfix(self.t, self.operands[0], program)
+            program += [(ctypes.c_float, 1), (C_FLOAT_VALUE, 1)]
+            return text
+        texts = [_postfix(self.t, a, program) for a in self.operands]
+        program.append((self.fn, len(texts)))
+        return None if None in texts else f"{self.fn.__name__}({', '.join(texts)})"  # type: ignore[arg-type]
+
+    @property
+    def taken(self) -> NumberValue | None:
+        """Of what a tensor holds: the same number, taken out of a result of the graph."""
+        if self._taken is None and self.take is not None:
+            self._taken = self.take()
+            self.t.on_undo(functools.partial(setattr, self, "_taken", None))
+        return self._taken
+
+    def parts(self) -> list[Value]:
+        return [self.taken] if self.take is not None else list(self.operands)  # type: ignore[list-item]
+
+    def rebuild(self, r: Rebuilder) -> None:
+        if self.taken is not None:
+            return self.taken.rebuild(r)
+        assert self.fn is not None
+        r.code.start_call(self.fn)
+        r.load_all(self.operands)
+        r.code.call(len(self.operands))
+
+
+def outcome(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> bool | None:
+    """What comparing numbers gives, of which some vary: guarded by that alone; None where they have to be known."""
+    if fn not in COMPARED or not any(map(is_unsettled, args)):
+        return None
+    program: list[Any] = []
+    texts = [_postfix(t, a, program) for a in args]
+    if None in texts or len(program) > MAX_PROGRAM:
+        return None
+    program.append((fn, len(args)))
+    result: bool = fn(*(hint_of(a) for a in args))  # type: ignore[arg-type]
+    t.guards.outcome(f"{texts[0]} {COMPARED[fn]} {texts[-1]}", tuple(program), result)
+    return result
+
+
+def _postfix(t: Tracer, value: Value, program: list[Any]) -> str | None:
+    """Adds what computes the number; how to call it."""
+    if isinstance(value, SymbolicNumber):
+        return value.postfix(program)
+    if not isinstance(value, ConstValue) or value.type() not in (int, float):
+        return None
+    program.append((value.real,))
+    return repr(value.real)
+
+
+def hint_of(value: ConstValue, settle: bool = False) -> Any:
+    if isinstance(value, SymbolicNumber):
+        return value.settle() if settle else value.hint
+    return value.real
+
+
+def taken_out(value: Value) -> Value:
+    """The number of a tensor as a result of the graph, which can be compared there."""
+    taken = value.taken if isinstance(value, SymbolicNumber) else None
+    return value if taken is None else taken
+
+
+def is_unsettled(value: Value) -> bool:
+    return isinstance(value, SymbolicNumber) and not value.settled
+
+
+def computed(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> Value | None:
+    """`fn(*args)` of numbers of which some vary; None where they have to be known for it."""
+    fn = IN_PLACE[fn][1] if fn in IN_PLACE else SAME.get(fn, fn)
+    if fn not in MAY_REFUSE or not any(map(is_unsettled, args)):
+        return None
+    numbers: list[ConstValue] = []
+    for a in args:
+        if not isinstance(a, ConstValue) or a.type() not in (int, float):
+            return None
+        numbers.append(a)
+    hints = [hint_of(a) for a in numbers]
+    try:
+        result = fn(*hints)
+    except Exception as error:
+        let_mistakes_through(error)
+        return None  # which Python raises where the numbers are known
+    if type(result) not in (int, float) or not all(map(_fits, (result, *hints))):
+        return None
+    if fn in (min, max) and len({type(h) for h in hints}) > 1:
+        return None
+    if len(args) not in (1, 2) or (fn is operator.pow and _is_odd_power(*hints)):
+        return None
+    if fn in (int, float, operator.pos) and type(result) is type(hints[0]):
+        return numbers[0]
+    made = SymbolicNumber(t, result, None, fn, numbers)
+    if MAY_REFUSE[fn] and not _never_refuses(fn, numbers) and not t.refusable(made):
+        return None
+    return made
+
+
+def _fits(number: int | float) -> bool:
+    return type(number) is float or abs(number) < LARGEST
+
+
+def _is_odd_power(base: int | float, exponent: int | float) -> bool:
+    return type(base) is int and type(exponent) is int and exponent < 0  # a float, for once
+
+
+def _never_refuses(fn: Any, numbers: list[ConstValue]) -> bool:
+    if fn in (operator.truediv, operator.floordiv, operator.mod):
+        divisor = numbers[1]
+        return (
+            not isinstance(divisor, SymbolicNumber)
+            and divisor.type() is float
+            and bool(divisor.real)
+        )
+    return False
+
+
+class Symbol:
+    """The node behind a torch.SymInt, SymFloat or SymBool: what PyTorch's C++ code asks."""
+
+    def __init__(self, number: Any) -> None:
+        self.number = number
+
+    def is_int(self) -> bool:
+        return self.number.type() is int
+
+    def is_float(self) -> bool:
+        return self.number.type() is float
+
+    def is_bool(self) -> bool:
+        return self.number.type() is bool
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def has_hint(self) -> bool:
+        return True
+
+    def is_nested_int(self) -> bool:
+        return False
+
+    def is_constant(self) -> bool:
+        return False
+
+    def _nothing(self) -> None:
+        return None
+
+    maybe_as_int = maybe_as_float = maybe_as_bool = constant_int = constant_bool = nested_int = (
+        _nothing
+    )
+
+    def clone(self) -> Symbol:
+        return self
+
+    def str(self) -> str:
+        return f"<{self.number.describe()}>"
+
+    _graph_repr = __repr__ = __str__ = str
+
+    def guard_int(self, file: Any, line: Any) -> int:
+        return int(self.number.real)
+
+    def guard_float(self, file: Any, line: Any) -> float:
+        return float(self.number.real)
+
+    def guard_bool(self, file: Any, line: Any) -> bool:
+        return bool(self.number.real)
+
+    guard_size_oblivious = guard_or_true = guard_or_false = expect_true = expect_size = guard_bool
+
+    def int_(self) -> int:
+        return int(self.number.real)
+
+    def bool_(self) -> bool:
+        return bool(self.number.real)
+
+    def wrap_int(self, number: int) -> Symbol:
+        return Symbol(ConstValue(number))
+
+    wrap_float = wrap_bool = wrap_int
+
+    def __getattr__(self, name: Any) -> Any:
+        fn = ARITHMETIC.get(name)
+        if fn is None:
+            raise AttributeError(name)
+
+        def apply(*others: Symbol) -> Symbol:
+            numbers = [self.number, *(o.number for o in others)]
+            t = next(n.t for n in numbers if isinstance(n, SymbolicNumber))
+            known = outcome(t, fn, numbers)
+            found = computed(t, fn, numbers) if known is None else ConstValue(known)
+            return Symbol(ConstValue(fn(*(n.real for n in numbers))) if found is None else found)
+
+        return apply
+
+
+ARITHMETIC: dict[Any, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
+    "float_truediv": operator.truediv, "int_truediv": operator.truediv, "floordiv": operator.floordiv,
+    "int_floordiv": operator.floordiv, "mod": operator.mod, "pow": operator.pow, "float_pow": operator.pow,
+    "pow_by_natural": operator.pow, "neg": operator.neg, "pos": operator.pos, "abs": abs, "sym_float": float, "sym_int": int,
+    "sym_min": min, "sym_max": max, "sym_sqrt": math.sqrt, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt,
+    "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+}  # fmt: skip

@@ -1,0 +1,362 @@
+"""Reductions in C++: accumulators, their combination across copies, lanes, terms and chunks.
+
+An accumulator has one copy per unrolled vector.  Inside a lane loop over a reduced axis it is a vector whose lanes are
+combined behind the loop; inside a lane loop over another axis its lanes are different results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frameloom.codegen.cpp.ops import constant
+from frameloom.codegen.cpp.prelude import ELEMENTS
+from frameloom.codegen.cpp.rows import Rows
+from frameloom.codegen.cpp.value import Value
+from frameloom.codegen.schedule.cost import size
+from frameloom.codegen.schedule.layout import row_major
+from frameloom.codegen.schedule.looptree import Accumulate, Fold, Pass
+from frameloom.codegen.sizes import count_dtype
+from frameloom.ir.dtype import DType
+from frameloom.ir.identity import identity
+from frameloom.ir.index import linear
+from frameloom.ir.node import axis
+from frameloom.ir.symbolic.expr import Size
+
+MANY = 1 << 40  # steps of a sum whose length varies
+FEW = 8  # elements that are added in their order, as eager does; that takes no longer than exchanging lanes
+ARG_KINDS = ("argmax", "argmin")
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """C++ names of the copies; `places` are those of the positions (argmax, argmin), of dtype `place`."""
+
+    fold: Fold
+    names: tuple[str, ...]
+    places: tuple[str, ...]
+    place: DType
+    width: int
+    across: bool  # lanes are parts of one result
+    ordered: bool = False  # positions only grow
+
+    @property
+    def dtype(self) -> DType:
+        return self.fold.value.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Arrays of one result per chunk."""
+
+    accumulator: Accumulator
+    names: str
+    places: str
+
+
+class Folds(Rows):
+    """Accumulators of the passes that are open."""
+
+    def __init__(self, prelude) -> None:
+        super().__init__(prelude)
+        self._open: dict[Fold, list[Accumulator]] = {}
+        self._in_terms = False
+
+    # --- life of an accumulator
+
+    def _declare(self, fold: Fold, p: Pass | None) -> Accumulator:
+        value = fold.value
+        if p is not None and p.vector is not None:
+            width, copies, across = p.lanes, p.unroll, True
+        elif self.is_vector(value):
+            width, copies, across = self.lanes.width, self.lanes.unroll, False
+        else:
+            width, copies, across = 1, 1, False
+        stem = self.fresh("a")
+        names = tuple(f"{stem}_{u}" if copies > 1 else stem for u in range(copies))
+        type_ = self.type_of(value.dtype, width)
+        start = self.identity_text(fold, width)
+        for name in names:
+            self.line(f"{type_} {name} = {start};")
+        places: tuple[str, ...] = ()
+        place = DType.I64
+        if fold.node.arg.kind in ARG_KINDS:
+            place = count_dtype(size(fold.axes))
+            places = tuple(f"{name}_at" for name in names)
+            for name in places:
+                self.line(f"{self.type_of(place, width)} {name} = {{}};")
+        ordered = p is not None and p.axes == fold.axes
+        return Accumulator(fold, names, places, place, width, across, ordered)
+
+    def identity_text(self, fold: Fold, width: int) -> str:
+        kind, dtype = fold.node.arg.kind, fold.value.dtype
+        if dtype is DType.BOOL:
+            true = kind in ("all", "min", "prod", "argmin")
+            return (
+                ("true" if true else "false")
+                if width == 1
+                else f"{self.type_of(dtype, width)}{{}} - {int(true)}"
+            )
+        text = constant(identity(kind, dtype), dtype)
+        if width == 1:
+            return f"{ELEMENTS[dtype]}({text})"
+        return f"splat<{self.type_of(dtype, width)}>({ELEMENTS[dtype]}({text}))"
+
+    def start_folds(self, p: Pass) -> None:
+        """Declares what the pass accumulates, in the present scope."""
+        for fold in p.folds:
+            self._open.setdefault(fold, []).append(self._declare(fold, p))
+        for fold in _borrowed(p):
+            self._open[fold].append(self._declare(fold, p))
+
+    def finish_folds(self, p: Pass) -> None:
+        """Gives the reductions of the pass their values, in the present scope."""
+        if p.scan:
+            for fold in p.folds:
+                self._open[fold].pop()
+            return
+        for fold in _borrowed(p):
+            done = self._combined(self._open[fold].pop())
+            self.merge(self._open[fold][-1], done)
+        for fold in p.folds:
+            done = self._combined(self._open[fold].pop())
+            texts = done.places or done.names
+            if done.places and done.place is not fold.node.dtype:
+                if done.width > 1:
+                    v = self.prelude.vector(fold.node.dtype, done.width)
+                    texts = tuple(self.converted(t, v) for t in texts)
+                else:
+                    texts = tuple(f"(i64){t}" for t in texts)
+            self.bind(fold.node, Value(texts, fold.node.dtype, done.width > 1))
+
+    def _combined(self, a: Accumulator) -> Accumulator:
+        """One result: copies and lanes of `a` folded together, unless the lanes are results themselves."""
+        if not a.across:
+            return a
+        for u in range(1, len(a.names)):
+            self._combine(a, 0, a.names[u], a.places[u] if a.places else "", a.width)
+        name = self.fresh("r")
+        kind = a.fold.node.arg.kind
+        if a.places:
+            at = f"{name}_at"
+            call = self.prelude.function(f"across_{kind}", a.dtype, a.width)
+            place = self.prelude.vector(DType.I64, a.width)
+            self.line(f"i64 {at};")
+            self.line(
+                f"{ELEMENTS[a.dtype]} {name} = {call}({a.names[0]}, {self.converted(a.places[0], place)}, &{at});"
+            )
+            return Accumulator(a.fold, (name,), (at,), DType.I64, 1, False)
+        element = (
+            a.dtype if a.dtype is not DType.BOOL else f"i{self.prelude.isa.bytes * 8 // a.width}"
+        )
+        kind, few = _plain_kind(kind, a.dtype), size(a.fold.axes)
+        in_turn = kind in ("sum", "prod") and not isinstance(few, Size) and few <= FEW
+        how = f"first_{few}" if in_turn else "across"
+        call = self.prelude.function(f"{how}_{kind}", element, a.width)
+        self.line(f"{ELEMENTS[a.dtype]} {name} = {call}({a.names[0]});")
+        return Accumulator(a.fold, (name,), (), a.place, 1, False)
+
+    def merge(self, into: Accumulator, other: Accumulator) -> None:
+        for u, name in enumerate(other.names):
+            self._combine(into, u, name, other.places[u] if other.places else "", into.width)
+
+    def _combine(self, a: Accumulator, u: int, x: str, at: str, width: int) -> None:
+        """Copy u of `a` = its fold with x (found at position `at`)."""
+        kind = a.fold.node.arg.kind
+        name = a.names[u]
+        if kind in ARG_KINDS:
+            self._combine_place(a, u, x, at, width, later=False)
+            return
+        self.line(f"{name} = {self._folded_text(kind, name, x, a.dtype, width)};")
+
+    def _folded_text(self, kind: str, a: str, x: str, dtype: DType, width: int) -> str:
+        kind = _plain_kind(kind, dtype)
+        if kind in ("max", "min"):
+            return f"{self.prelude.function(kind, dtype, width)}({a}, {x})"
+        sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}[kind]
+        cast = f"({ELEMENTS[dtype]})" if width == 1 else ""
+        return f"{cast}({a} {sign} {x})"
+
+    def _combine_place(
+        self, a: Accumulator, u: int, x: str, at: str, width: int, later: bool
+    ) -> None:
+        """`later`: positions only grow, so that an equal value never replaces the one that is there."""
+        b, b_at = a.names[u], a.places[u]
+        sign = ">" if a.fold.node.arg.kind == "argmax" else "<"
+        better = f"({x} {sign} {b}) | (({x} != {x}) & ({b} == {b}))"
+        if not later:
+            same = f"(({x} == {b}) | (({x} != {x}) & ({b} != {b})))"
+            before = f"({at} < {b_at})"
+            if width > 1 and a.place.bits != a.dtype.bits:
+                bits = self.prelude.vector(f"i{a.dtype.bits}", width)
+                before = self.converted(before, bits)
+            better = f"({better}) | ({same} & {before})"
+        m = self.fresh("m")
+        kind = "b8" if width == 1 else self.prelude.vector(f"i{a.dtype.bits}", width)
+        self.line(f"const {kind} {m} = {better};")
+        self.line(f"{b} = {m} ? {x} : {b};")
+        wide = m
+        if width > 1 and a.place.bits != a.dtype.bits:
+            wide = self.converted(m, self.prelude.vector(f"i{a.place.bits}", width))
+        self.line(f"{b_at} = {wide} ? {at} : {b_at};")
+
+    def accumulate(self, fold: Fold) -> None:
+        """Folds the present value in."""
+        self.accumulate_into(self._open[fold][-1])
+
+    def accumulate_into(self, a: Accumulator) -> None:
+        fold = a.fold
+        value = self.value(fold.value)
+        if a.width > 1:
+            value = self.as_dtype(self.vector(fold.value), fold.value.dtype)
+        at = None
+        if a.places:
+            place = linear([axis(x) for x in fold.axes], row_major(fold.axes))
+            at = self.value(place) if a.width == 1 else self.vector(place)
+            if a.width > 1:
+                at = self.as_dtype(at, a.place)
+        count = self.lanes.count if self.lanes is not None else 1
+        for u in range(1 if a.width == 1 else self.lanes.unroll):
+            text = value.texts[u]
+            if a.across and (isinstance(count, str) or count < a.width):
+                text = self._only_first(text, count, a)
+            if at is not None:
+                self._combine_place(a, u, text, at.texts[u], a.width, a.ordered)
+            else:
+                self._combine(a, u, text, "", a.width)
+
+    def scan(self, fold: Fold) -> None:
+        """Folds the present value in; what has come together so far is the value of the reduction, here."""
+        a = self._open[fold][-1]
+        if not a.across:
+            self.accumulate_into(a)
+            self.bind(fold.node, Value(a.names, fold.node.dtype, a.width > 1))
+            return
+        value = self.as_dtype(self.vector(fold.value), fold.value.dtype)
+        call = self.prelude.function(f"so_far_{fold.node.arg.kind}", a.dtype, a.width)
+        name, nothing = self.fresh("y"), self.identity_text(fold, a.width)
+        type_ = self.type_of(a.dtype, a.width)
+        self.line(f"const {type_} {name} = {call}({value.texts[0]}, {nothing}, &{a.names[0]});")
+        self.bind(fold.node, Value((name,), fold.node.dtype, True))
+
+    def _only_first(self, text: str, count: int | str, a: Accumulator) -> str:
+        """Lanes from `count` on replaced by what changes nothing."""
+        bits = self.prelude.isa.bytes * 8 // a.width if a.dtype is DType.BOOL else a.dtype.bits
+        mask = self.prelude.vector(f"i{bits}", a.width)
+        if isinstance(count, str):
+            numbers = ", ".join(map(str, range(a.width)))
+            there = f"(({mask}){{{numbers}}} < splat<{mask}>((i{bits}){count}))"
+        else:
+            there = f"({mask}){{{', '.join('-1' if i < count else '0' for i in range(a.width))}}}"
+        name = self.fresh("x")
+        self.line(
+            f"const {self.type_of(a.dtype, a.width)} {name} = {there} ? {text} : {self.identity_text(a.fold, a.width)};"
+        )
+        return name
+
+    # --- sums of sums
+
+    def cut(self, p: Pass, axes, longest: int) -> int | None:
+        """Positions of axes[0] in one term of the pass's float sums, or None to go on without."""
+        if self._in_terms or p.scan or not self.long_folds(p):
+            return None
+
+        def steps(axes) -> int:
+            total = 1
+            for a in axes:
+                total *= -(-a.extent // (p.lanes * p.unroll)) if a == p.vector else a.extent
+            return MANY if isinstance(total, Size) else total
+
+        inside = steps(axes[1:])
+        unit = p.lanes * p.unroll if axes[0] == p.vector else 1
+        if steps(p.axes) <= 2 * longest or inside > longest:
+            return None
+        positions = max(longest // inside, 1) * unit
+        whole = axes[0].extent
+        return positions if isinstance(whole, Size) or positions < whole else None
+
+    def long_folds(self, p: Pass) -> list[Fold]:
+        return [
+            f
+            for f in [*p.folds, *_borrowed(p)]
+            if f.node.arg.kind == "sum" and f.value.dtype.is_float
+        ]
+
+    def start_terms(self, p: Pass) -> None:
+        self._in_terms = True
+        for fold in self.long_folds(p):
+            self._open[fold].append(self._declare(fold, p))
+
+    def finish_terms(self, p: Pass) -> None:
+        self._in_terms = False
+        for fold in self.long_folds(p):
+            term = self._open[fold].pop()
+            self.merge(self._open[fold][-1], term)
+
+    # --- chunks
+
+    def declare_partial(self, p: Pass, chunks: int | str) -> list[Partial]:
+        """Arrays for the results of the chunks of a parallel pass."""
+        found = []
+        for fold in p.folds:
+            inside = self.is_vector(fold.value) and p.vector is None
+            width = self.lanes.width if inside else 1
+            copies = self.lanes.unroll if inside else 1
+            names = self.fresh("part")
+            self.line(f"{self.type_of(fold.value.dtype, width)} {names}[{chunks}][{copies}];")
+            places = ""
+            if fold.node.arg.kind in ARG_KINDS:
+                places = f"{names}_at"
+                self.line(f"{self.type_of(DType.I64, width)} {places}[{chunks}][{copies}];")
+            copies_of = tuple(f"{names}[{{c}}][{u}]" for u in range(copies))
+            places_of = tuple(f"{places}[{{c}}][{u}]" for u in range(copies)) if places else ()
+            found.append(
+                Partial(
+                    Accumulator(fold, copies_of, places_of, DType.I64, width, False), names, places
+                )
+            )
+        return found
+
+    def store_partial(self, p: Pass, partial: list[Partial], chunk: str) -> None:
+        for part in partial:
+            done = self._combined(self._open[part.accumulator.fold].pop())
+            for to, name in zip(part.accumulator.names, done.names, strict=True):
+                self.line(f"{to.format(c=chunk)} = {name};")
+            for to, name in zip(part.accumulator.places, done.places, strict=True):
+                v = self.type_of(DType.I64, done.width)
+                wide = name if done.width == 1 else self.converted(name, v)
+                self.line(f"{to.format(c=chunk)} = {wide};")
+
+    def combine_partial(self, p: Pass, partial: list[Partial], chunks: int | str) -> None:
+        """Folds the chunks' results in order and gives the reductions their values."""
+        for part in partial:
+            a = part.accumulator
+            fold = a.fold
+            stem = self.fresh("r")
+            names = tuple(f"{stem}_{u}" for u in range(len(a.names)))
+            places = tuple(f"{n}_at" for n in names) if a.places else ()
+            for to, name in zip((*names, *places), (*a.names, *a.places), strict=True):
+                dtype = DType.I64 if to in places else a.dtype
+                self.line(f"{self.type_of(dtype, a.width)} {to} = {name.format(c=0)};")
+            total = Accumulator(fold, names, places, DType.I64, a.width, False)
+            c = self.fresh("c")
+            self.open(f"for (i64 {c} = 1; {c} < {chunks}; {c}++)")
+            for u, name in enumerate(a.names):
+                at = a.places[u].format(c=c) if a.places else ""
+                self._combine(total, u, name.format(c=c), at, a.width)
+            self.close()
+            self.bind(fold.node, Value(places or names, fold.node.dtype, a.width > 1))
+
+
+def _borrowed(p: Pass) -> list[Fold]:
+    """Folds of passes outside that a lane loop of this pass adds to: it needs vectors of its own."""
+    if p.vector is None:
+        return []
+    own = set(p.folds)
+    return [i.fold for i in p.body if isinstance(i, Accumulate) and i.fold not in own]
+
+
+def _plain_kind(kind: str, dtype: DType) -> str:
+    """Folds of BOOL are all "any" or "all"."""
+    if dtype is DType.BOOL:
+        return "any" if kind in ("any", "max", "sum") else "all"
+    return kind

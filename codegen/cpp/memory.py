@@ -1,0 +1,135 @@
+"""Loads and stores in C++, by how the address moves along the lanes: contiguous, broadcast, strided, or anything."""
+
+from __future__ import annotations
+
+from frameloom.codegen.cpp.prelude import ELEMENTS
+from frameloom.codegen.cpp.value import Value, Values
+from frameloom.codegen.schedule.layout import stride
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Node
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer
+
+
+class Memory(Values):
+    """Adds memory to values."""
+
+    def load_texts(self, n: Node) -> list[str]:
+        """A LOAD in a lane loop: one expression per unrolled copy."""
+        offset = n.srcs[0]
+        mask = self.value(n.srcs[1]) if len(n.srcs) == 2 else None
+        v = self.prelude.vector(_element(n), self.lanes.width)
+        texts = []
+        for u in range(self.lanes.unroll):
+            condition = mask.texts[u] if mask is not None and mask.vector else None
+            found = stride(offset, self.lanes.axis) if self.is_vector(offset) else (0, offset)
+            if found is None:
+                fixed, moving = self.gather_parts(n)
+                base = "" if fixed is None else self.value(fixed).texts[0]
+                text = self._gather(n, self.vector(moving).texts[u], v, condition, base)
+            else:
+                text = self._load_strided(n, *found, u, v, condition)
+            if mask is not None and not mask.vector:
+                text = f"({mask.texts[0]} ? {text} : {v}{{}})"
+            if n.dtype is DType.BOOL:
+                text = "-" + self.converted(text, self.prelude.mask(self.lanes.width))
+            texts.append(text)
+        return texts
+
+    def _load_strided(
+        self, n: Node, factor: int, rest: Node, u: int, v: str, condition: str | None
+    ) -> str:
+        lanes = self.lanes
+        at = self.place(self.pointers[n.arg], rest, factor, u)
+        if condition is not None and factor == 1:
+            at = _bytes(n, at)
+            if isinstance(lanes.count, str):
+                self.prelude.function("masked_part", _element(n), lanes.width)
+                return f"load_masked({at}, {condition}, {v}{{}}, {lanes.count})"
+            self.prelude.function("masked", _element(n), lanes.width)
+            return f"load_masked<{lanes.count}>({at}, {condition}, {v}{{}})"
+        if condition is not None:
+            o = self.prelude.vector(DType.I64, lanes.width)
+            steps = ", ".join(str(factor * (i + u * lanes.width)) for i in range(lanes.width))
+            start = f"{self.value(rest).texts[0]} + {factor} * {lanes.variable}"
+            return self._gather(n, f"(splat<{o}>((i64)({start})) + ({o}){{{steps}}})", v, condition)
+        if factor == 0:
+            return f"splat<{v}>(*({at}))"
+        if factor != 1:
+            if isinstance(lanes.count, str):
+                return f"load_strided<{v}>({at}, {factor}, {lanes.count})"
+            return f"load_strided<{v}, {lanes.count}>({at}, {factor})"
+        if isinstance(lanes.count, str):
+            return f"load_part<{v}>({at}, {lanes.count})"
+        if lanes.count < lanes.width:
+            return f"load_part<{v}, {lanes.count}>({at})"
+        return f"load<{v}>({at})"
+
+    def _gather(self, n: Node, offsets: str, v: str, condition: str | None, base: str = "") -> str:
+        pointer = _bytes(n, f"{self.pointers[n.arg]} + {base}" if base else self.pointers[n.arg])
+        if isinstance(there := self.lanes.count, str):
+            self.prelude.function("gather_part", _element(n), self.lanes.width)
+            if condition is not None:
+                return f"gather_masked({pointer}, {offsets}, {condition}, {v}{{}}, {there})"
+            return f"gather({pointer}, {offsets}, {v}{{}}, {there})"
+        self.prelude.function("gather", _element(n), self.lanes.width)
+        if condition is not None:
+            return f"gather_masked<{self.lanes.count}>({pointer}, {offsets}, {condition}, {v}{{}})"
+        return f"gather<{self.lanes.count}>({pointer}, {offsets}, {v}{{}})"
+
+    def place(self, pointer: str, rest: Node, factor: int, u: int) -> str:
+        """The address of the first lane of copy u: pointer + rest + factor * lane."""
+        lanes = self.lanes
+        parts = [pointer]
+        if not (rest.op is Op.CONST and rest.arg == 0):
+            parts.append(self.value(rest).texts[0])
+        if factor:
+            parts.append(lanes.variable if factor == 1 else f"{factor} * {lanes.variable}")
+            if u:
+                parts.append(str(factor * u * lanes.width))
+        return " + ".join(parts)
+
+    def store(self, buffer: Buffer, offset: Node, node: Node) -> None:
+        """buffer[offset] = node, in the present scope."""
+        pointer = self.pointers[buffer]
+        lanes = self.lanes
+        if not self.is_vector(offset):
+            value = self.value(node)
+            self.line(f"{pointer}[{self.value(offset).texts[0]}] = {value.texts[0]};")
+            return
+        found = stride(offset, lanes.axis)
+        value = self.as_dtype(self.vector(node), node.dtype)
+        for u in range(lanes.unroll):
+            text = self._stored_text(value, u, node.dtype)
+            if found is None:
+                offsets = self.vector(offset).texts[u]
+                if isinstance(lanes.count, str):
+                    self.line(f"store_at({pointer}, {offsets}, {text}, {lanes.count});")
+                else:
+                    self.line(f"store_at<{lanes.count}>({pointer}, {offsets}, {text});")
+                continue
+            at = self.place(pointer, found[1], found[0], u)
+            if isinstance(lanes.count, str):
+                step = f"{found[0]}, " if found[0] != 1 else ""
+                call = "store_strided" if found[0] != 1 else "store_part"
+                self.line(f"{call}({at}, {step}{text}, {lanes.count});")
+            elif found[0] != 1:
+                self.line(f"store_strided<{lanes.count}>({at}, {found[0]}, {text});")
+            elif lanes.count < lanes.width:
+                self.line(f"store_part<{lanes.count}>({at}, {text});")
+            else:
+                self.line(f"store({at}, {text});")
+
+    def _stored_text(self, value: Value, u: int, dtype: DType) -> str:
+        if dtype is not DType.BOOL:
+            return self.as_dtype(value, dtype).texts[u]
+        bytes_ = self.prelude.vector("i8", self.lanes.width)
+        return "-" + self.converted(value.texts[u], bytes_)
+
+
+def _element(n: Node) -> str:
+    return "u8" if n.dtype is DType.BOOL else ELEMENTS[n.dtype]
+
+
+def _bytes(n: Node, pointer: str) -> str:
+    return f"(const u8 *)({pointer})" if n.dtype is DType.BOOL else pointer

@@ -1,0 +1,117 @@
+"""Kernels -> C++ source files.  The front of the CPU code generator.
+
+files = generate(kernels)            # SourceFile(text, entries)
+libraries = Builder().load(files)    # runtime/build/cpp_compiler.py; then look up each entry's symbol
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from frameloom.codegen.cpp.function import write
+from frameloom.codegen.cpp.prelude import Prelude
+from frameloom.codegen.cpp.scatter import schedule_scatter
+from frameloom.codegen.cpp.vector import Isa, host_isa
+from frameloom.codegen.schedule.cost import bytes_moved
+from frameloom.codegen.schedule.nest import schedule
+from frameloom.errors import BuildError
+from frameloom.ir.node import Node
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Kernel, Kind
+from frameloom.ir.scatter import is_scatter
+from frameloom.ir.substitute import topological
+from frameloom.ir.symbolic.expr import Size
+
+KERNELS_PER_FILE = 8  # a file costs as much compile time as three kernels
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEntry:
+    """`symbol` is `int (void *const *buffers, const long *sizes)`, not 0 where it gets no memory; `buffers` in the order of its first argument."""
+
+    name: str
+    symbol: str
+    buffers: tuple[Buffer, ...]
+    bytes_moved: int
+    code: str  # the function's text; the file has what it uses
+    sizes: tuple[Size, ...] = ()  # of its second argument
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A C++ file; `flags` are the instruction set's."""
+
+    text: str
+    entries: tuple[KernelEntry, ...]
+    flags: tuple[str, ...]
+
+
+def generate(kernels: Sequence[Kernel], isa: Isa | None = None, files: int = 2) -> list[SourceFile]:
+    """Sources for `kernels`; `files` at least if there are enough kernels (they compile in parallel).
+
+    Kernels that differ only in their buffers (the layers of a model) are one function with several entries.
+    """
+    isa = isa or host_isa()
+    if isa is None:
+        raise BuildError("this CPU has neither AVX2 nor NEON; run with FRAMELOOM_DISABLE=1")
+    alike: dict[Hashable, list[tuple[Kernel, tuple[Buffer, ...]]]] = {}
+    for kernel in kernels:
+        key, buffers = structure(kernel)
+        alike.setdefault(key, []).append((kernel, buffers))
+    groups = list(alike.values())
+    count = max(min(files, -(-len(groups) // 2)), -(-len(groups) // KERNELS_PER_FILE))
+    return [_file(groups[i::count], isa) for i in range(count)]
+
+
+def _file(groups: Sequence[list[tuple[Kernel, tuple[Buffer, ...]]]], isa: Isa) -> SourceFile:
+    prelude = Prelude(isa)
+    parts = []
+    entries = []
+    taken: set[str] = set()
+    for group in groups:
+        first, first_buffers = group[0]
+        symbol = _symbol(first.name, taken)
+        tree = (schedule_scatter if is_scatter(first) else schedule)(first, isa)
+        text, sizes = write(first, tree, symbol, prelude)
+        parts.append(text)
+        moved = bytes_moved(first)
+        for kernel, buffers in group:
+            theirs = dict(zip(first_buffers, buffers, strict=True))
+            order = tuple(theirs[b] for b in tree.buffers)
+            entries.append(KernelEntry(kernel.name, symbol, order, moved, text, sizes))
+    text = prelude.text() + "\n" + "\n".join(parts)
+    return SourceFile(text, tuple(entries), isa.flags)
+
+
+def structure(kernel: Kernel) -> tuple[Hashable, tuple[Buffer, ...]]:
+    """A key that is equal for kernels with the same code, and the kernel's buffers in an order that corresponds."""
+    numbers: dict[Node, int] = {}
+    buffers: dict[Buffer, int] = {}
+    parts: list[Hashable] = []
+    for n in topological([r for s in kernel.stores for r in (s.offset, s.value)]):
+        numbers[n] = len(numbers)
+        arg = n.arg
+        if n.op is Op.LOAD:
+            arg = buffers.setdefault(arg, len(buffers)), arg.kind is Kind.NUMBER
+        elif n.op is Op.CONST:
+            arg = repr(arg)
+        parts.append((n.op, n.dtype, arg, tuple(numbers[s] for s in n.srcs)))
+    for s in kernel.stores:
+        number = buffers.setdefault(s.buffer, len(buffers))
+        parts.append(
+            (number, s.buffer.dtype, numbers[s.offset], numbers[s.value], s.axes, s.scatter)
+        )
+    return tuple(parts), tuple(buffers)
+
+
+def _symbol(name: str, taken: set[str]) -> str:
+    # Not the number of the kernel: the same code in another program is to be the same text.
+    stem = symbol = "k_" + re.sub(r"\W", "_", re.sub(r"_\d+$", "", name))
+    n = 1
+    while symbol in taken:
+        n += 1
+        symbol = f"{stem}_{n}"
+    taken.add(symbol)
+    return symbol

@@ -1,0 +1,230 @@
+"""The top of a generated C++ file: typedefs and the sections of vector_base.h and vector_math.h that its kernels use.
+
+p = Prelude(isa); p.vector(DType.F32, 16) -> "f32x16"; p.function("exp", DType.F32, 16) -> "fl_exp"; p.text()
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+from frameloom.codegen.cpp.vector import Isa
+from frameloom.ir.dtype import DType
+
+ELEMENTS = {
+    DType.BOOL: "b8", DType.U8: "u8", DType.I8: "i8", DType.I16: "i16", DType.I32: "i32", DType.I64: "i64",
+    DType.F16: "u16", DType.BF16: "u16", DType.F32: "f32", DType.F64: "f64",
+}  # fmt: skip
+_BYTES = {
+    "u8": 1,
+    "i8": 1,
+    "u16": 2,
+    "i16": 2,
+    "u32": 4,
+    "i32": 4,
+    "f32": 4,
+    "u64": 8,
+    "i64": 8,
+    "f64": 8,
+}
+
+
+@functools.cache
+def sections() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """name or "name type" -> (text, names of what it needs)"""
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for file in ("vector_base.h", "vector_math.h"):
+        text = (Path(__file__).parent / file).read_text()
+        for part in re.split(r"^//@ ", text, flags=re.M)[1:]:
+            head, body = part.split("\n", 1)
+            names, _, needs = head.partition(" needs:")
+            name, *types = names.split()
+            wanted = tuple(needs.replace(",", " ").split())
+            for key in [f"{name} {t}" for t in types] or [name]:
+                found[key] = (body.strip() + "\n", wanted)
+    return found
+
+
+UNTYPED = frozenset(
+    {"convert", "parts", "torch", "threads", "whole"}
+)  # sections for all types at once
+
+
+class Prelude:
+    """Collects what one source file uses; each thing once, what it needs before it."""
+
+    def __init__(self, isa: Isa) -> None:
+        self.isa = isa
+        self._types: dict[str, None] = {}
+        self._sections: dict[tuple[str, str, int], str] = {}
+
+    def vector(self, element: str | DType, lanes: int) -> str:
+        """Name of a vector type; the element type itself for one lane."""
+        if isinstance(element, DType):
+            element = ELEMENTS[element]
+        if lanes == 1:
+            return element
+        name = f"{element}x{lanes}"
+        self._types.setdefault(name)
+        return name
+
+    def mask(self, lanes: int) -> str:
+        """The type of BOOL in loops of so many lanes: all bits set or none."""
+        return self.vector(f"i{self.isa.bytes * 8 // lanes}", lanes)
+
+    def function(self, name: str, element: str | DType, lanes: int) -> str:
+        """Name of a helper, whose text is now part of the prelude."""
+        if isinstance(element, DType):
+            element = ELEMENTS[element]
+        key = (name, "", 0) if name in UNTYPED else (name, element, lanes)
+        if key not in self._sections:
+            text, needs = self._source(name, element, lanes)
+            for n in needs:
+                other, _, of = n.partition(":")
+                self.function(other, of or element, lanes)
+            self._sections[key] = self._instance(text, element, lanes)
+        return f"fl_{name}"
+
+    def _source(self, name: str, element: str, lanes: int) -> tuple[str, tuple[str, ...]]:
+        table = sections()
+        found = table.get(f"{name} {element}") or table.get(name)
+        if found is not None:
+            return found
+        if name == "transpose":
+            return transpose(lanes), ("parts",)
+        if name.startswith("across_"):
+            return across(name.removeprefix("across_"), lanes)
+        if name.startswith("first_"):
+            _, count, kind = name.split("_")
+            return first(kind, int(count)), ()
+        if name.startswith("so_far_"):
+            return so_far(name.removeprefix("so_far_"), lanes)
+        return sleef(name, element, lanes)
+
+    def _instance(self, text: str, element: str, lanes: int) -> str:
+        width = _BYTES.get(element, 0) * 8
+        names = {
+            "V": lambda: self.vector(element, lanes),
+            "E": lambda: element,
+            "I": lambda: self.vector(f"i{width}", lanes),
+            "U": lambda: self.vector(f"u{width}", lanes),
+            "H": lambda: self.vector("u16", lanes),
+            "L": lambda: str(lanes),
+            "D": lambda: self.vector("f64", lanes),
+        }
+        return re.sub(r"\b[VEIUHLD]\b", lambda m: names[m[0]](), text)
+
+    def text(self) -> str:
+        common = sections()["common"][0]
+        types = []
+        for name in self._types:
+            element, lanes = name.split("x")
+            types.append(
+                f"typedef {element} {name} __attribute__((vector_size({_BYTES[element] * int(lanes)})));\n"
+            )
+        return common + "".join(types) + "".join(self._sections.values())
+
+
+_ACROSS = {
+    "sum": "v + w",
+    "prod": "v * w",
+    "any": "v | w",
+    "all": "v & w",
+    "max": "fl_max(v, w)",
+    "min": "fl_min(v, w)",
+}
+
+
+def across(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
+    """The fold of a vector's lanes, in log2(lanes) exchanges."""
+    if kind in ("argmax", "argmin"):
+        sign = ">" if kind == "argmax" else "<"
+        return (
+            f"template <class P> FN E fl_across_{kind}(V v, P at, i64 *best) {{\n"
+            "  E x = v[0]; i64 p = at[0];\n"
+            "  for (int l = 1; l < L; l++) {\n"
+            "    const E y = v[l]; const i64 q = at[l];\n"
+            f"    const bool same = (y == x) | ((y != y) & (x != x));\n"
+            f"    if ((y {sign} x) | ((y != y) & (x == x)) | (same & (q < p))) x = y, p = q;\n"
+            "  }\n  *best = p;\n  return x;\n}\n"
+        ), ()
+    lines = []
+    half = lanes // 2
+    while half:
+        order = ", ".join(str(lane ^ half) for lane in range(lanes))
+        lines.append(f"  {{ const V w = SHUFFLE(v, I, {order}); v = {_ACROSS[kind]}; }}\n")
+        half //= 2
+    text = f"FN E fl_across_{kind}(V v) {{\n{''.join(lines)}  return v[0];\n}}\n"
+    return text, (kind,) if kind in ("max", "min") else ()
+
+
+def first(kind: str, count: int) -> str:
+    """The fold of a vector's first lanes, one after the other."""
+    sign = {"sum": "+", "prod": "*"}[kind]
+    text = f" {sign} ".join(f"v[{lane}]" for lane in range(count))
+    return f"FN E fl_first_{count}_{kind}(V v) {{\n  return {text};\n}}\n"
+
+
+def so_far(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
+    """Each lane folded with those before it and with `before`, which becomes what all have come to; `nothing` changes nothing."""
+    lines, step = [], 1
+    while step < lanes:
+        order = ", ".join(str(k - step if k >= step else lanes + k) for k in range(lanes))
+        lines.append(
+            f"  {{ const V w = SHUFFLE2(v, nothing, I, {order}); v = {_ACROSS[kind]}; }}\n"
+        )
+        step *= 2
+    last = ", ".join([str(lanes - 1)] * lanes)
+    text = (
+        f"FN V fl_so_far_{kind}(V v, V nothing, V *before) {{\n{''.join(lines)}"
+        f"  const V w = *before; v = {_ACROSS[kind]};\n  *before = SHUFFLE(v, I, {last});\n  return v;\n}}\n"
+    )
+    return text, (kind,) if kind in ("max", "min") else ()
+
+
+def transpose(lanes: int) -> str:
+    """Reads `columns` contiguous elements at each of `rows` places and exchanges rows and columns: halves, then quarters,
+    then single elements."""
+    lines = []
+    half = lanes // 2
+    while half:
+        low = ", ".join(str(lane + lanes - half if lane & half else lane) for lane in range(lanes))
+        high = ", ".join(str(lane + lanes if lane & half else lane + half) for lane in range(lanes))
+        lines.append(
+            f"  EACH for (int i = 0; i < L; i++) if (!(i & {half})) {{\n"
+            f"    const V a = t[i], b = t[i + {half}];\n"
+            f"    t[i] = SHUFFLE2(a, b, I, {low});\n    t[i + {half}] = SHUFFLE2(a, b, I, {high});\n  }}\n"
+        )
+        half //= 2
+    return (
+        "template <int rows, int columns> FN void fl_transpose(V *t, const E *p, i64 step) {\n"
+        "  EACH for (int l = 0; l < L; l++)\n"
+        "    t[l] = l < rows ? columns == L ? load<V>(p + l * step) : load_part<V, columns>(p + l * step) : V{};\n"
+        f"{''.join(lines)}}}\n"
+        "FN void fl_transpose(V *t, const E *p, i64 step, i64 rows, i64 columns) {\n"
+        "  EACH for (int l = 0; l < L; l++) t[l] = l < rows ? load_part<V>(p + l * step, columns) : V{};\n"
+        f"{''.join(lines)}}}\n"
+    )
+
+
+_SLEEF_ERROR = {"erfc": "15", "fmod": ""}  # hundredths of units in the last place; all others 1.0
+_SLEEF_BINARY = frozenset({"pow", "atan2"})
+
+
+def sleef(name: str, element: str, lanes: int) -> tuple[str, tuple[str, ...]]:
+    """A call of PyTorch's Sleef, or of the C library per lane where that lacks the function."""
+    stem = name.removesuffix("_sleef")
+    letter, suffix = ("f", "f") if element == "f32" else ("d", "")
+    symbol = f"Sleef_{stem}{letter}{lanes}_u{_SLEEF_ERROR.get(stem, '10')}"
+    types, parameters, lane, args = "V", "V a", "a[l]", "a"
+    if stem in _SLEEF_BINARY:
+        types, parameters, lane, args = "V, V", "V a, V b", "a[l], b[l]", "a, b"
+    tag = f"{name}_{element}x{lanes}"
+    text = (
+        f"static V fl_slow_{tag}({parameters}) {{\n"
+        f"  V r; EACH for (int l = 0; l < L; l++) r[l] = __builtin_{stem}{suffix}({lane}); return r;\n}}\n"
+        f'static V (*const fl_ptr_{tag})({types}) = fl_find<V (*)({types})>("{symbol}", fl_slow_{tag});\n'
+        f"FN V fl_{name}({parameters}) {{ return fl_ptr_{tag}({args}); }}\n"
+    )
+    return text, ("torch",)

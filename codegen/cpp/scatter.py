@@ -1,0 +1,164 @@
+"""Scatters in C++: the loops of a kernel that stores where data says, and the statement inside.
+
+Positions that may hit the same element follow each other in their order; all others may be lanes and threads.  Lanes are the
+axis along which elements are next to each other: a row at a time goes to where its index says.  Without such an axis
+elements go one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from frameloom.codegen.cpp.vector import Isa
+from frameloom.codegen.schedule.cost import cost, size
+from frameloom.codegen.schedule.layout import coalesce, row_major, stride
+from frameloom.codegen.schedule.looptree import Accumulate, Assign, Fold, Pass, Tree, nodes
+from frameloom.codegen.schedule.sink import Goal
+from frameloom.codegen.schedule.threads import BLOCK, CHUNKS, PARALLEL_WORK, ROWS_ENOUGH, work
+from frameloom.codegen.schedule.tile_cpu import element_bytes
+from frameloom.ir.dtype import DType
+from frameloom.ir.index import index, linear
+from frameloom.ir.node import Axis, Node, axis, binary, cast, load, unary
+from frameloom.ir.ops import Op
+from frameloom.ir.passes.sink_checks import bad_positions
+from frameloom.ir.program import Buffer, Kernel, Kind
+from frameloom.ir.scatter import combined, guarded
+from frameloom.ir.substitute import FALSE, loads
+from frameloom.ir.symbolic.expr import hint_of, may_exceed_1
+
+if TYPE_CHECKING:
+    from frameloom.codegen.cpp.memory import Memory
+
+BITS = {DType.F32: DType.I32, DType.F64: DType.I64}
+
+# --- loops
+
+
+def schedule_scatter(kernel: Kernel, isa: Isa) -> Tree:
+    """The loop tree of a kernel that scatters."""
+    scatter, *flags = kernel.stores
+    assert scatter.scatter is not None
+    goals = [Goal(scatter.axes, scatter.value, scatter.buffer, scatter.offset)]
+    for f in flags:
+        bad = bad_positions(f, scatter)
+        assert bad is not None
+        goals.append(Goal(scatter.axes, bad, reduction=f.value))
+    axes = tuple(a for a in scatter.axes if may_exceed_1(a.extent))
+    units = {a: index(0) for a in scatter.axes if not may_exceed_1(a.extent)}
+    goals = [g.renamed(units, axes) for g in goals]
+    # Neighbouring axes along which nothing can be hit twice are one where memory sees them so.
+    alone = tuple(a for a in axes if a not in scatter.scatter.along)
+    goals, alone = coalesce(goals, alone)
+    row = _row(goals[0], alone)
+    store, *checks = goals
+    item = Assign(scatter.buffer, store.offset, store.value, scatter.scatter.kind)
+    found = {n.arg: None for g in goals for n in loads(g.roots)}
+    buffers = tuple(dict.fromkeys((*found, *(s.buffer for s in kernel.stores))))
+    stops = tuple((f.buffer, g.value) for f, g in zip(flags, checks, strict=True))
+    passed = [Assign(f.buffer, f.offset, FALSE) for f in flags]
+    if not store.axes:
+        item.checks = stops
+        return Tree([item, *passed], buffers)
+    order = tuple(a for a in store.axes if a != row) + (() if row is None else (row,))
+    p = Pass(order, [item])
+    if row is not None:
+        computed = [element_bytes(n) for n in nodes(p.body) if row in n.free]
+        p.vector, p.lanes = row, isa.lanes(max(scatter.buffer.dtype.bytes, *computed))
+        p.unroll = 4 if hint_of(row.extent) >= 4 * p.lanes and cost(nodes(p.body)) <= 20 else 1
+    _share(p, alone)
+    if not p.parallel and row is None:
+        # As in eager, what comes before is done.
+        item.checks = stops
+        return Tree([p, *passed], buffers)
+    p.folds = [Fold(g.reduction, g.value, order) for g in checks]
+    p.body += map(Accumulate, p.folds)
+    return Tree([p, *(Assign(f.buffer, f.offset, f.value) for f in flags)], buffers)
+
+
+def _row(goal: Goal, alone: Sequence[Axis]) -> Axis | None:
+    """The axis along which the elements of a row lie next to each other."""
+    mask, place = guarded(goal.offset)
+    for a in alone:
+        found = stride(place, a)
+        if found is not None and found[0] == 1 and (mask is None or a not in mask.free):
+            return a
+    return None
+
+
+def _share(p: Pass, alone: Sequence[Axis]) -> None:
+    """Threads share the outermost loops, as far as they hit no element twice, or blocks of the lanes.  Elements one by one are
+    not taken in another order: neighbours in memory would be read far apart."""
+    if work(p) < PARALLEL_WORK:
+        return
+    split = next((k for k, a in enumerate(p.axes) if a not in alone or a == p.vector), len(p.axes))
+    if size(p.axes[:split]) >= ROWS_ENOUGH or (p.vector is None and size(p.axes[:split]) > 1):
+        p.parallel, p.split = True, split
+    elif p.vector is not None:
+        step = p.lanes * p.unroll
+        length = hint_of(p.vector.extent)
+        p.block = max(-(-length // CHUNKS // step) * step, min(BLOCK, 4 * step))
+        p.parallel = length > p.block
+        p.block *= p.parallel
+
+
+# --- the statement
+
+
+def write_scatter(w: Memory, item: Assign) -> None:
+    """buffer[offset] = what the scatter leaves there, where it stores something."""
+    assert item.scatter is not None
+    mask, place = guarded(item.offset)
+    for flag, fails in item.checks:
+        w.open(f"if ({w.value(fails).texts[0]})")
+        w.line(f"{w.pointers[flag]}[0] = true;")
+        w.line("return 0;")
+        w.close()
+    # What the loop needs anyway is computed outside of the condition.
+    w.value(item.value)
+    if mask is not None:
+        w.open(f"if ({w.value(mask).texts[0]})")
+    value = item.value
+    if item.scatter != "set":
+        before = load(item.buffer, place)
+        known = _element_at_position(w, before)
+        one_by_one = w.lanes is None and value.dtype in BITS
+        extreme = _extreme if item.scatter in ("max", "min") and one_by_one else combined
+        value = extreme(item.scatter, known, value)
+    w.store(item.buffer, place, value)
+    if mask is not None:
+        w.close()
+
+
+def _extreme(kind: str, a: Node, b: Node) -> Node:
+    """Maximum or minimum without a branch, of which data would often go the other way."""
+    bits = BITS[a.dtype]
+    better = binary(Op.GT if kind == "max" else Op.LT, a, b)
+    first = unary(Op.NEG, cast(bits, binary(Op.OR, better, unary(Op.ISNAN, a))))
+    one = binary(Op.AND, Node(Op.BITCAST, bits, (a,)), first)
+    other = binary(Op.AND, Node(Op.BITCAST, bits, (b,)), unary(Op.NOT, first))
+    return Node(Op.BITCAST, a.dtype, (binary(Op.OR, one, other),))
+
+
+def _element_at_position(w: Memory, before: Node) -> Node:
+    """A leaf that stands for the element now: it is read again at every position, whatever its address depends on."""
+    from frameloom.codegen.cpp.prelude import ELEMENTS
+    from frameloom.codegen.cpp.value import Value
+
+    open_axes = tuple(a for s in w.scopes for a in s.variables)
+    shape = tuple(a.extent for a in open_axes)
+    buffer = Buffer("element", before.dtype, shape, (), Kind.TEMP)
+    leaf = load(buffer, linear([axis(a) for a in open_axes], row_major(open_axes)))
+    vector = w.lanes is not None
+    if vector:
+        texts, type_ = w.load_texts(before), w.type_of(before.dtype, w.lanes.width)
+    else:
+        texts = [f"{w.pointers[before.arg]}[{w.value(before.srcs[0]).texts[0]}]"]
+        type_ = ELEMENTS[before.dtype]
+    names = []
+    for text in texts:
+        name = w.fresh("e")
+        w.line(f"const {type_} {name} = {text};")
+        names.append(name)
+    w.bind(leaf, Value(tuple(names), before.dtype, vector))
+    return leaf

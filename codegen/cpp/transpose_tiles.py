@@ -1,0 +1,111 @@
+"""Transposed loads in C++: squares of what is contiguous along another axis than the lanes go through a tile in the cache.
+
+Row by row behind that, all else is read and written in runs of SPAN positions.  A square by itself would touch as many rows as
+there are lanes, one cache line of each: rows a power of two apart have the same place in the first-level cache, which
+has fewer ways than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from frameloom.codegen.cpp.lanes import LaneLoops
+from frameloom.codegen.cpp.prelude import ELEMENTS
+from frameloom.codegen.cpp.value import Value
+from frameloom.codegen.schedule.layout import stride
+from frameloom.codegen.schedule.looptree import SQUARES, Pass
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Node, axis
+from frameloom.ir.symbolic.expr import Size
+
+
+class Squares(LaneLoops):
+    """Adds passes with transposed loads."""
+
+    def squares(self, p: Pass, start: str, end: str | None, body: Callable[[Pass], None]) -> None:
+        """SQUARES positions of the other axis times the lane positions from `start` to `end`, a tile at a time."""
+        plan = p.transposed
+        whole = self.fresh("n")
+        self.line(f"const i64 {whole} = {self.value(axis(plan.block)).texts[0]} * {SQUARES};")
+        last = self.end_of_step(whole, SQUARES, plan.axis.extent)
+        pitch = plan.span + 64 // min(load.dtype.bytes for load in plan.loads)
+        tiles = []
+        for load in plan.loads:
+            name = self.fresh("tile")
+            self.line(f"{_element(load)} {name}[{SQUARES * pitch}] __attribute__((aligned(64)));")
+            tiles.append(name)
+        span = self.fresh("span")
+        lanes_end = end or str(p.vector.extent)
+        self.open(f"for (i64 {span} = {start}; {span} < {lanes_end}; {span} += {plan.span})")
+        limit = self.end_of_step(span, plan.span, lanes_end)
+
+        def place(tile: str, n: str) -> str:
+            return f"{tile} + ({n} - {whole}) * {pitch} + ({self.lanes.variable} - {span})"
+
+        def fill(p: Pass) -> None:
+            first = self.fresh("n")
+            self.line(f"i64 {first} = {whole};")
+            if isinstance(plan.axis.extent, Size) or plan.axis.extent >= p.lanes:
+                self.open(f"for (; {first} <= {last} - {p.lanes}; {first} += {p.lanes})")
+                for load, tile in zip(plan.loads, tiles, strict=True):
+                    self._square(p, load, first, p.lanes, place(tile, first), pitch)
+                self.close()
+            if (rest := plan.axis.extent % p.lanes) != 0:
+                self.open(f"if ({first} < {last})")
+                if isinstance(rest, Size):
+                    rest = f"({last} - {first})"
+                for load, tile in zip(plan.loads, tiles, strict=True):
+                    self._square(p, load, first, rest, place(tile, first), pitch)
+                self.close()
+
+        self.by_lanes(p, span, limit, fill, 1)
+        n = self.fresh("n")
+        self.open(f"for (i64 {n} = {whole}; {n} < {last}; {n}++)", {plan.axis: n})
+
+        def row(p: Pass) -> None:
+            for load, tile in zip(plan.loads, tiles, strict=True):
+                self._read(load, place(tile, n))
+            body(p)
+
+        self.by_lanes(p, span, limit, row)
+        self.close()
+        self.close()
+
+    def _square(
+        self, p: Pass, load: Node, first: str, count: int | str, place: str, pitch: int
+    ) -> None:
+        """Puts `count` positions of the other axis from `first` on, times the present lanes, in their places."""
+        lanes, element = self.lanes, _element(load)
+        v = self.prelude.vector(element, lanes.width)
+        call = self.prelude.function("transpose", element, lanes.width)
+        step, rest = stride(load.srcs[0], lanes.axis)
+        _, rest = stride(rest, p.transposed.axis)
+        name = self.fresh("t")
+        pointer = f"(const {element} *){self.pointers[load.arg]}"
+        at = f"{pointer} + {self.value(rest).texts[0]} + {first} + {step} * {lanes.variable}"
+        self.line(f"{v} {name}[{lanes.width}];")
+        if isinstance(lanes.count, str) or isinstance(count, str):
+            self.line(f"{call}({name}, {at}, {step}, {lanes.count}, {count});")
+        else:
+            self.line(f"{call}<{lanes.count}, {count}>({name}, {at}, {step});")
+        self.line(
+            f"{'' if isinstance(count, str) else 'EACH '}for (int i = 0; i < {count}; i++) store({place} + i * {pitch}, {name}[i]);"
+        )
+
+    def _read(self, load: Node, place: str) -> None:
+        """Gives the load its value from the tile."""
+        lanes = self.lanes
+        v = self.prelude.vector(_element(load), lanes.width)
+        names = []
+        for u in range(lanes.unroll):
+            text = f"load<{v}>({place} + {u * lanes.width})"
+            if load.dtype is DType.BOOL:
+                text = "-" + self.converted(text, self.prelude.mask(lanes.width))
+            type_ = self.type_of(load.dtype, lanes.width)
+            names.append(self.fresh("k"))
+            self.line(f"const {type_} {names[-1]} = {text};")
+        self.bind(load, Value(tuple(names), load.dtype, True))
+
+
+def _element(load: Node) -> str:
+    return "u8" if load.dtype is DType.BOOL else ELEMENTS[load.dtype]

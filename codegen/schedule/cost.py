@@ -1,0 +1,61 @@
+"""What an element costs: rough vector cycles per op, and bytes moved.  Decides unrolling, what is worth keeping in a row
+buffer, and when threads pay.  Only ratios matter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from frameloom.ir.node import Node
+from frameloom.ir.ops import TRANSCENDENTAL, Op
+from frameloom.ir.program import Kernel
+from frameloom.ir.symbolic.expr import Int, hint_of
+
+_WEIGHTS = {
+    Op.CONST: 0.0, Op.AXIS: 0.0, Op.LOAD: 1.0, Op.REDUCE: 0.0, Op.DIV: 6.0, Op.RECIP: 6.0, Op.SQRT: 8.0,
+    Op.RSQRT: 14.0, Op.FLOORDIV: 12.0, Op.TRUNCDIV: 12.0, Op.MOD: 12.0, Op.FMOD: 40.0, Op.MIN: 2.0, Op.MAX: 2.0,
+    Op.POW: 60.0, Op.NEXTAFTER: 10.0, Op.LGAMMA: 200.0, Op.EXP: 12.0, Op.EXP2: 12.0, Op.SIGMOID: 20.0, Op.RANDOM: 40.0,
+}  # fmt: skip
+
+
+def weight(node: Node) -> float:
+    """Cost of the node itself, without its sources."""
+    found = _WEIGHTS.get(node.op)
+    if found is not None:
+        return found
+    return 25.0 if node.op in TRANSCENDENTAL else 1.0
+
+
+def cost(nodes: Iterable[Node]) -> float:
+    return sum(map(weight, nodes))
+
+
+def size(axes: Iterable) -> Int:
+    return math.prod(a.extent for a in axes)
+
+
+def count(axes: Iterable) -> int:
+    """The size in the captured call: for choices that are only about speed."""
+    return math.prod(hint_of(a.extent) for a in axes)
+
+
+def bytes_moved(kernel: Kernel) -> int:
+    """Bytes that the kernel has to read and write at least: each element of each buffer it touches once."""
+    total = 0
+    seen = set()
+    stack = [n for s in kernel.stores for n in (s.offset, s.value)]
+    visited = set(stack)
+    for s in kernel.stores:
+        total += count(s.axes) * s.buffer.dtype.bytes
+    while stack:
+        n = stack.pop()
+        if n.op is Op.LOAD and n.arg not in seen:
+            seen.add(n.arg)
+            total += n.arg.dtype.bytes * math.prod(
+                hint_of(e) for e, s in zip(n.arg.shape, n.arg.strides, strict=True) if hint_of(s)
+            )
+        for s in n.srcs:
+            if s not in visited:
+                visited.add(s)
+                stack.append(s)
+    return total

@@ -1,0 +1,161 @@
+"""Horizontal fusion: many small elementwise kernels of one form that do not need each other become one launch.
+
+An optimizer's step over hundreds of parameters is hundreds of such kernels, and so is any loop over a list of tensors or
+a `torch._foreach_` op.  What differs between them (addresses, extents, numbers) is looked up at run time, so that one
+text serves lists of any length and sizes.
+
+Kernels of one form that are of the same *generation* (as many kernels of this form before them on any way through
+the program) cannot need each other.  They are put where the last of them can run.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from frameloom.ir.passes.dependence import Order, Step
+from frameloom.ir.passes.memory import buffers_of, size_in_bytes
+from frameloom.ir.passes.templates import Form, form_of, is_settled, settled
+from frameloom.ir.program import Check, Kernel, KernelList, Kind, Program, Row, is_cuda
+
+LEAST = 4  # kernels for which one launch pays
+HELD = 64 << 20  # bytes of intermediates that the kernels of one list may keep waiting
+
+
+def lists(program: Program) -> Program:
+    """`program` with lists of its GPU kernels."""
+    found = _forms(program)
+    if not found:
+        return program
+    order = Order()
+    needs = [order.needs(n, step) for n, step in enumerate(program.steps)]
+    groups = _groups(program, found, needs)
+    if not groups:
+        return program
+    return replace(program, steps=tuple(_ordered(program, groups, found, needs)))
+
+
+@dataclass(eq=False)
+class _Group:
+    """Steps, by number, that are to be one."""
+
+    members: list[int]
+    ready: list[int] = field(default_factory=list)
+
+
+_Found = dict[int, tuple[Hashable, Form, Row]]
+
+
+def _forms(program: Program) -> _Found:
+    """Number of a step -> key, form and row, where enough steps have the key."""
+    found: _Found = {}
+    counts: dict[Hashable, int] = {}
+    checks = {s.buffer for s in program.steps if isinstance(s, Check)}
+    for number, step in enumerate(program.steps):
+        if not isinstance(step, Kernel) or not is_cuda(step.device):
+            continue
+        if any(s.buffer in checks for s in step.stores):
+            continue
+        made = form_of(step)
+        if made is not None and is_settled(made[1]):
+            key = (step.device, made[0].key)
+            found[number] = (key, *made)
+            counts[key] = counts.get(key, 0) + 1
+    return {n: f for n, f in found.items() if counts[f[0]] >= LEAST}
+
+
+def _groups(program: Program, found: _Found, needs: list[set[int]]) -> list[_Group]:
+    before: list[dict[Hashable, int]] = []  # key -> generation of the next kernel of this form
+    members: dict[Hashable, list[int]] = {}
+    for number in range(len(program.steps)):
+        known: dict[Hashable, int] = {}
+        for n in needs[number]:
+            for key, generation in before[n].items():
+                if known.get(key, 0) < generation:
+                    known[key] = generation
+        if number in found:
+            key = found[number][0]
+            generation = known.get(key, 0)
+            members.setdefault((key, generation), []).append(number)
+            known[key] = generation + 1
+        before.append(known)
+    return [
+        _Group(part)
+        for numbers in members.values()
+        for part in _parts(program, numbers)
+        if len(part) >= LEAST
+    ]
+
+
+def _parts(program: Program, numbers: list[int]) -> Iterator[list[int]]:
+    """Runs of `numbers` whose intermediates may wait for each other."""
+    part: list[int] = []
+    held = 0
+    for n in numbers:
+        own = sum(
+            size_in_bytes(b)
+            for b in buffers_of(program.steps[n])
+            if b.kind in (Kind.TEMP, Kind.EXTERN)
+        )
+        if part and held + own > HELD:
+            yield part
+            part, held = [], 0
+        part.append(n)
+        held += own
+    yield part
+
+
+def _ordered(
+    program: Program, groups: list[_Group], found: _Found, needs: list[set[int]]
+) -> Iterator[Step | KernelList]:
+    """The steps in an order in which each finds what it needs done, every group at once where that can be."""
+    users: list[list[int]] = [[] for _ in needs]
+    waiting = [len(earlier) for earlier in needs]
+    for n, earlier in enumerate(needs):
+        for e in earlier:
+            users[e].append(n)
+    group_of = {n: g for g in groups for n in g.members}
+    ready = [n for n, count in enumerate(waiting) if count == 0]
+    heapq.heapify(ready)
+
+    def done(numbers: Iterable[int]) -> None:
+        for n in numbers:
+            for user in users[n]:
+                waiting[user] -= 1
+                if waiting[user] == 0:
+                    heapq.heappush(ready, user)
+
+    while ready or group_of:
+        if ready:
+            n = heapq.heappop(ready)
+            group = group_of.get(n)
+            if group is None:
+                yield program.steps[n]
+                done([n])
+                continue
+            group.ready.append(n)
+            if len(group.ready) < len(group.members):
+                continue
+        else:
+            # Two groups wait for each other: what of one can run goes first.
+            group = max(group_of.values(), key=lambda g: (len(g.ready), -g.members[0]))
+        now = sorted(group.ready)
+        group.members = [m for m in group.members if m not in set(now)]
+        group.ready = []
+        for m in now:
+            del group_of[m]
+        if len(now) >= LEAST:
+            yield _list(program, now, found)
+        else:
+            yield from (program.steps[m] for m in now)
+        done(now)
+
+
+def _list(program: Program, numbers: list[int], found: _Found) -> KernelList:
+    kernels = tuple(s for n in numbers if isinstance(s := program.steps[n], Kernel))
+    form, rows = settled(found[numbers[0]][1], [found[n][2] for n in numbers])
+    origin = tuple(dict.fromkeys(line for k in kernels for line in k.origin))
+    return KernelList(
+        f"{kernels[0].name}_list", form.stores, form.columns, form.numbers, rows, origin
+    )

@@ -1,0 +1,242 @@
+"""Kernel -> loop tree.
+
+A block has goals: stores and reductions, each with axes that are not looped over yet.  Reductions inside a goal that
+depend on none of its open axes become goals of the same block, to be reached first.  A goal is a leaf if no
+reduction inside it is left; else the axes that those reductions depend on are bound by a loop, and a block inside
+goes on.  So a softmax becomes: rows { max; sum of exponentials; store }, a cross entropy: fold over rows { max; sum },
+a batch norm: channels { mean; variance; store }.
+
+Goals that need nothing from each other and have the same open extents share a pass.  Axes of different goals get the same
+names by position, so that equal values of different passes are the same node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from frameloom.codegen.cpp.vector import Isa
+from frameloom.codegen.schedule.cost import count
+from frameloom.codegen.schedule.layout import coalesce
+from frameloom.codegen.schedule.looptree import Accumulate, Assign, Fold, Pass, Tree
+from frameloom.codegen.schedule.pieces import row_by_row
+from frameloom.codegen.schedule.repeated import repeated
+from frameloom.codegen.schedule.scans import Scan, steps_of
+from frameloom.codegen.schedule.scratch import is_scratch, materialise
+from frameloom.codegen.schedule.sink import Goal
+from frameloom.codegen.schedule.split_axes import split
+from frameloom.codegen.schedule.tile_cpu import finish
+from frameloom.ir.node import Axis, Node, axis
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Kernel
+from frameloom.ir.substitute import loads, topological
+
+
+def schedule(kernel: Kernel, isa: Isa) -> Tree:
+    """The loop tree of `kernel` for vectors of `isa`."""
+    found = steps_of(kernel.stores)
+    body: list[Pass | Assign | Accumulate] = []
+    buffers: dict[Buffer, None] = {}
+    scratch = found.scratch
+    for step in found.steps:
+        stores = step.stores if isinstance(step, Scan) else split(step)
+        if isinstance(step, Scan):
+            body.append(step.tree())
+        else:
+            goals = [Goal(s.axes, s.value, s.buffer, s.offset) for s in stores]
+            goals, made = materialise([_without_unit_axes(g) for g in goals], len(scratch))
+            body += _Block(frozenset(), frozenset(), 0).build(goals)
+            scratch += made
+        for s in stores:
+            buffers |= dict.fromkeys(n.arg for n in loads((s.offset, s.value)))
+            buffers[s.buffer] = None
+    for buffer in scratch:
+        buffers.pop(buffer, None)
+    tree = Tree(body, tuple(buffers), tuple(scratch))
+    finish(tree, isa)
+    return tree
+
+
+def _without_unit_axes(goal: Goal) -> Goal:
+    units = {a: _ZERO for a in goal.axes if a.extent == 1}
+    if not units:
+        return goal
+    return goal.renamed(units, tuple(a for a in goal.axes if a.extent != 1))
+
+
+_ZERO = Node(Op.CONST, axis(Axis("zero", 1)).dtype, (), 0)
+
+
+def _scratch_read(roots: Iterable[Node]) -> set[Buffer]:
+    return {n.arg for n in topological(roots) if n.op is Op.LOAD and is_scratch(n.arg)}
+
+
+class _Block:
+    """Builds one block: `bound` are the axes of the loops around it, `done` the reductions known there."""
+
+    def __init__(self, bound: frozenset[Axis], done: frozenset[Node], depth: int) -> None:
+        self.bound = bound
+        self.done = done
+        self.depth = depth
+
+    def build(self, goals: Sequence[Goal]) -> list[Pass | Assign | Accumulate]:
+        goals = self._with_reductions(goals)
+        goals = row_by_row([self._planned(g) for g in goals])
+        goals = self._shared_names(goals)
+        self._set_stages(goals)
+        body: list[Pass | Assign | Accumulate] = []
+        for group in self._groups(goals):
+            body += self._pass(group)
+        return body
+
+    # --- goals
+
+    def _with_reductions(self, goals: Sequence[Goal]) -> list[Goal]:
+        found: dict[Node, None] = {}
+        waiting = list(goals)
+        result = list(goals)
+        while waiting:
+            goal = waiting.pop()
+            for reduction in self._inside(goal.roots):
+                if reduction in found or not reduction.free <= self.bound:
+                    continue
+                found[reduction] = None
+                new = Goal(
+                    reduction.arg.axes,
+                    reduction.srcs[0],
+                    reduction=reduction,
+                    positions=reduction.arg.axes,
+                )
+                waiting.append(new)
+                result.append(new)
+        return result
+
+    def _inside(self, roots: Iterable[Node]) -> list[Node]:
+        """REDUCEs to be computed for `roots`, without those inside others that are complete at this block."""
+        found: list[Node] = []
+        seen: set[Node] = set()
+        stack = list(roots)
+        while stack:
+            n = stack.pop()
+            if n in seen or n in self.done or not (n.bound or n.op is Op.REDUCE):
+                continue
+            seen.add(n)
+            if n.op is Op.REDUCE:
+                found.append(n)
+                if n.free <= self.bound:
+                    continue
+            stack.extend(n.srcs)
+        return found
+
+    def _planned(self, goal: Goal) -> Goal:
+        """Sets `bind`: the open axes that the unfinished reductions inside depend on, smallest set first."""
+        open_axes = set(goal.axes)
+        needs = [frozenset(r.free & open_axes) for r in self._inside(goal.roots)]
+        needs = [n for n in needs if n]
+        if not needs:
+            inner = repeated(goal)
+            if inner is None:
+                return goal
+            return replace(goal, bind=tuple(a for a in goal.axes if a != inner))
+        first = min(needs, key=lambda n: (len(n), count(n)))
+        return replace(goal, bind=tuple(a for a in goal.axes if a in first))
+
+    def _shared_names(self, goals: list[Goal]) -> list[Goal]:
+        """Gives goals with the same open extents the same axes; then goals that bind the same extents."""
+        names: dict[tuple[int, ...], tuple[Axis, ...]] = {}
+        bound_names: dict[tuple[int, ...], tuple[Axis, ...]] = {}
+        result: list[Goal] = []
+        for goal in sorted(goals, key=lambda g: (not g.bind, -len(g.axes))):
+            extents = tuple(a.extent for a in goal.axes)
+            bind_extents = tuple(a.extent for a in goal.bind)
+            if extents in names:
+                axes = names[extents]
+            else:
+                axes = tuple(
+                    Axis(f"k{self.depth}_{len(names)}_{i}", e) for i, e in enumerate(extents)
+                )
+                known = bound_names.get(bind_extents)
+                if known is not None and bind_extents:
+                    renaming = dict(zip(goal.bind, known, strict=True))
+                    axes = tuple(renaming.get(a, b) for a, b in zip(goal.axes, axes, strict=True))
+                names[extents] = axes
+            mapping = {a: axis(b) for a, b in zip(goal.axes, axes, strict=True) if a != b}
+            bind = tuple(b for a, b in zip(goal.axes, axes, strict=True) if a in goal.bind)
+            bound_names.setdefault(bind_extents, bind)
+            result.append(replace(goal.renamed(mapping, axes), bind=bind))
+        return result
+
+    def _set_stages(self, goals: list[Goal]) -> None:
+        by_reduction = {g.reduction: g for g in goals if g.reduction is not None and g.fold is None}
+        by_scratch = {g.buffer: g for g in goals if g.buffer is not None and is_scratch(g.buffer)}
+        needs = {
+            id(g): [by_reduction[r] for r in self._inside(g.roots) if r in by_reduction]
+            + [by_scratch[b] for b in _scratch_read(g.roots) if b in by_scratch]
+            for g in goals
+        }
+        changed = True
+        while changed:
+            changed = False
+            for g in goals:
+                stage = max((n.stage + 1 for n in needs[id(g)]), default=0)
+                if stage != g.stage:
+                    g.stage = stage
+                    changed = True
+
+    def _groups(self, goals: list[Goal]) -> list[list[Goal]]:
+        """Goals that share a pass, in the order of the passes."""
+        groups: dict[tuple, list[Goal]] = {}
+        for g in sorted(goals, key=lambda g: (g.stage, g.fold is not None)):
+            key = (g.stage, frozenset(g.bind) or frozenset(g.axes), bool(g.bind))
+            groups.setdefault(key, []).append(g)
+        # A leaf that waits for nothing joins a loop over some of its axes, or a later pass over the same.
+        merged = dict(groups)
+        for key, members in groups.items():
+            _, axes, inside = key
+            if inside or not axes:
+                continue
+            hosts = [
+                k for k in merged
+                if k != key and k[0] >= key[0] and ((k[2] and k[1] <= axes) or (not k[2] and k[1] == axes))
+            ]  # fmt: skip
+            stores = [g for g in members if g.buffer is not None]
+            if hosts and len(stores) == len(members):
+                host = min(hosts, key=lambda k: (k[0], not k[2]))
+                if host[2]:
+                    bind = merged[host][0].bind
+                    members = [replace(g, bind=bind, stage=host[0]) for g in members]
+                merged[host] = merged[host] + members
+                del merged[key]
+        return [merged[k] for k in sorted(merged, key=lambda k: k[0])]
+
+    # --- passes
+
+    def _pass(self, group: list[Goal]) -> list[Pass | Assign | Accumulate]:
+        if not group[0].axes and not group[0].bind:
+            return [self._item(g) for g in group]
+        bind = group[0].bind
+        group, axes = coalesce(group, bind or group[0].axes)
+        folds = []
+        inner = []
+        for g in group:
+            fold = g.fold
+            if g.reduction is not None and fold is None:
+                fold = Fold(g.reduction, g.value, g.positions)
+                folds.append(fold)
+            inner.append(
+                replace(
+                    g, fold=fold, axes=tuple(a for a in g.axes if a not in axes), bind=(), stage=0
+                )
+            )
+        if not bind:
+            return [Pass(axes, [self._item(g) for g in inner], folds)]
+        done = self.done | {r for g in group for r in self._inside(g.roots) if r.free <= self.bound}
+        block = _Block(self.bound | set(axes), done, self.depth + 1)
+        return [Pass(axes, block.build(inner), folds)]
+
+    def _item(self, goal: Goal) -> Assign | Accumulate:
+        if goal.buffer is not None:
+            return Assign(goal.buffer, goal.offset, goal.value)
+        assert goal.fold is not None
+        goal.fold.value, goal.fold.axes = goal.value, goal.positions
+        return Accumulate(goal.fold)

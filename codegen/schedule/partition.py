@@ -1,0 +1,361 @@
+"""Kernels for a GPU: each is cut until one launch can do it.
+
+A launch has blocks of positions of its *outer* axes and, inside each, at most one loop over its *inner* axes.  All
+reductions of a launch fold the inner axes and depend on the outer ones; its stores go over the outer axes, or over both.
+What does not have this form is cut: a reduction in the way is stored to memory of its own by an earlier launch and
+loaded.  A long reduction with few results, which would keep only a part of the chip busy, is first folded in chunks
+(split_reduction.py).
+
+The semantics stay those of the loop IR: `partition` takes a Program and returns one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from frameloom.codegen.schedule.cost import count, size
+from frameloom.codegen.schedule.split_axes import split
+from frameloom.codegen.schedule.split_reduction import chunks, ordered, reductions, split_reductions
+from frameloom.codegen.triton.chip import Chip
+from frameloom.ir.cumulative import at, own_axes, prefix
+from frameloom.ir.index import linear
+from frameloom.ir.node import Axis, Node, axis, index, load
+from frameloom.ir.ops import Op
+from frameloom.ir.passes.buffer_renaming import nameless, renamed
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, is_cuda
+from frameloom.ir.scatter import is_scatter
+from frameloom.ir.substitute import fold, loads, space, substitute, transform, without_reductions
+from frameloom.ir.symbolic.expr import Int, may_exceed_1
+
+MANY = 1000  # stores of one kernel: beyond, cutting goes round in circles
+BORDER = 1 / 3  # of an axis: a shorter piece is a mask's business, as the border of a window is
+SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "logaddexp"})
+
+# A value, and the extents of the axes that it is stored over.
+Canonical = tuple[Node, tuple[Int, ...]]
+
+
+def partition(program: Program, chip_of: Callable[[str], Chip]) -> Program:
+    """`program` with its CUDA kernels cut into launches; `chip_of`: the chip of a device."""
+    steps: list[Kernel | Extern | Check] = []
+    found: dict[Hashable, tuple[Kernel, dict[Buffer, Buffer], list[Kernel]]] = {}
+    for step in program.steps:
+        if not isinstance(step, Kernel) or not is_cuda(step.device):
+            steps.append(step)
+            continue
+        key, names = nameless(step)
+        if key in found:
+            steps += _said_again(step, names, *found[key])
+            continue
+        made = launches(step, chip_of(step.device))
+        found[key] = (step, names, made)
+        steps += made
+    return replace(program, steps=tuple(steps))
+
+
+def _said_again(
+    kernel: Kernel, names: dict[Buffer, Buffer], like: Kernel, names_of_like: dict[Buffer, Buffer],
+    made: Sequence[Kernel],
+) -> list[Kernel]:  # fmt: skip
+    """The launches of a kernel that is like another but for names."""
+    own = {plain: b for b, plain in names.items()}
+    again = {b: own[plain] for b, plain in names_of_like.items()}
+    for k in made:
+        for s in k.stores:
+            if s.buffer not in again:  # a part
+                again[s.buffer] = replace(
+                    s.buffer, name=kernel.name + s.buffer.name.removeprefix(like.name)
+                )
+    return [
+        Kernel(
+            kernel.name + k.name.removeprefix(like.name), renamed(k.stores, again), kernel.origin
+        )
+        for k in made
+    ]
+
+
+def launches(kernel: Kernel, chip: Chip) -> list[Kernel]:
+    """Kernels that do what `kernel` does, in order, each of the form above."""
+    if is_scatter(kernel):
+        return [replace(kernel, stores=tuple(map(without_unit_axes, kernel.stores)))]
+    cutter = _Cutter(kernel, chip)
+    for store in split(kernel.stores, BORDER):
+        cutter.add(without_unit_axes(store))
+    groups = _grouped(cutter.stores)
+    names = (
+        [kernel.name] if len(groups) == 1 else [f"{kernel.name}_{i}" for i in range(len(groups))]
+    )
+    return [
+        Kernel(name, tuple(g.stores), kernel.origin) for name, g in zip(names, groups, strict=True)
+    ]
+
+
+def without_unit_axes(store: Store) -> Store:
+    """`store` without loops of one position."""
+
+    def visit(n: Node) -> Node | None:
+        if n.op is not Op.REDUCE or all(may_exceed_1(a.extent) for a in n.arg.axes):
+            return None
+        kept = tuple(a for a in n.arg.axes if may_exceed_1(a.extent))
+        value = substitute(n.srcs[0], {a: index(0) for a in n.arg.axes if a not in kept})
+        if kept:
+            return fold(n.arg.kind, kept, value)
+        return index(0) if n.arg.kind in ("argmax", "argmin") else value
+
+    offset, value = transform((store.offset, store.value), visit, without_reductions)
+    units = {a: index(0) for a in store.axes if not may_exceed_1(a.extent)}
+    offset, value = substitute(offset, units), substitute(value, units)
+    axes = tuple(a for a in store.axes if may_exceed_1(a.extent))
+    return replace(store, offset=offset, value=value, axes=axes)
+
+
+@dataclass
+class Form:
+    """Outer and inner axes of a store of a launch; `inner` is empty where there is no reduction."""
+
+    outer: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+
+    @property
+    def extents(self) -> tuple[tuple[Int, ...], tuple[Int, ...]]:
+        return tuple(a.extent for a in self.outer), tuple(a.extent for a in self.inner)
+
+
+def form(store: Store) -> Form | None:
+    """The form of `store`; None if it is none that a launch can have."""
+    found = reductions((store.offset, store.value))
+    if not found:
+        return Form(store.axes, ())
+    main = max(found, key=lambda r: count(own_axes(r)) * count(r.arg.axes))
+    outer = tuple(a for a in store.axes if a in own_axes(main))
+    inner = main.arg.axes
+    rest = tuple(a for a in store.axes if a not in own_axes(main))
+    if len(outer) != len(own_axes(main)):
+        return None  # below a reduction that is to be cut
+    if rest and [a.extent for a in rest] != [a.extent for a in inner]:
+        return None
+    for r in found:
+        if not fits(r, outer, inner, rest):
+            return None
+    return Form(outer, rest or inner)
+
+
+def fits(r: Node, outer: Sequence[Axis], inner: Sequence[Axis], rest: Sequence[Axis]) -> bool:
+    """Whether the reduction is one over the inner axes; `rest`: the axes of the store that stand for them."""
+    if own_axes(r) != frozenset(outer):
+        return False
+    if own_axes(r) != r.free and r.free - own_axes(r) != frozenset(rest):
+        return False
+    return [a.extent for a in r.arg.axes] == [a.extent for a in inner]
+
+
+class _Cutter:
+    """Stores in an order in which each finds what it loads already stored."""
+
+    def __init__(self, kernel: Kernel, chip: Chip) -> None:
+        self.kernel = kernel
+        self.chip = chip
+        self.device = kernel.stores[0].buffer.device
+        self.stores: list[Store] = []
+        self._made: dict[Canonical, Buffer] = {}
+        # How many places want the same reduction, each along axes of its own.
+        self._uses = Counter(
+            _canonical(r, ordered(r.free, s.axes))
+            for s in kernel.stores
+            for r in reductions((s.offset, s.value))
+        )
+
+    def add(self, store: Store) -> None:
+        """Appends `store`, after the stores that it is cut into."""
+        assert len(self.stores) < MANY, "a kernel is cut without end"
+        store = self._reused(self._flat(self._cumulative(store)))
+        store = split_reductions(store, self.chip, self._materialise)
+        self.stores.append(self._fitting(store))
+
+    def _cumulative(self, store: Store) -> Store:
+        """Cumulative folds up to anything but a position of the store are loaded from where they are kept for all."""
+
+        def visit(n: Node) -> Node | None:
+            found = prefix(n) if n.op is Op.REDUCE else None
+            if found is None or found.along in store.axes:
+                return None
+            along = Axis(f"{found.k.name}_to", found.k.extent)
+            outside = sorted(found.value.free - {found.k}, key=lambda a: a.name)
+            read = self._materialise(found.up_to(axis(along)), (*outside, along))
+            return at(found, read, along)
+
+        offset, value = transform((store.offset, store.value), visit, without_reductions)
+        return replace(store, offset=offset, value=value)
+
+    def _flat(self, store: Store) -> Store:
+        """No reduction depends on what another one around it folds."""
+
+        def visit(n: Node) -> Node | None:
+            if n.op is not Op.REDUCE:
+                return None
+            if not (needed := _folded_twice(n)):
+                return None
+            if (found := prefix(n)) is not None:
+                axes = sorted(found.value.free, key=lambda a: a.name)
+                return replace(found, value=self._materialise(found.value, axes)).up_to(found.limit)
+            while (common := self._common(n, store)) is not None:
+                n = fold(n.arg.kind, n.arg.axes, common)
+                if n.op is not Op.REDUCE or not (needed := _folded_twice(n)):
+                    return n
+            first = tuple(a for a in n.arg.axes if a in needed)
+            rest = tuple(a for a in n.arg.axes if a not in needed)
+            source = n.srcs[0]
+            if rest and n.arg.kind in SEPARABLE:
+                source = fold(n.arg.kind, rest, source)
+            else:
+                first = n.arg.axes
+            outside = ordered(n.free, store.axes)
+            return fold(n.arg.kind, first, self._materialise(source, (*outside, *first)))
+
+        offset, value = transform((store.offset, store.value), visit, without_reductions)
+        return replace(store, offset=offset, value=value)
+
+    def _common(self, n: Node, store: Store) -> Node | None:
+        """The source of the reduction `n` with a tensor of its own loaded that others want, too, such as a product of
+        matrices; None if there is none."""
+        own = frozenset(n.arg.axes)
+        for r in reductions(n.srcs):
+            if own <= r.free:
+                axes = (*ordered(r.free - own, store.axes), *n.arg.axes)
+                if self._uses[_canonical(r, axes)] > 1:
+                    read = self._materialise(r, axes)
+                    (value,) = _replaced(n.srcs, {r: read})
+                    return value
+        return None
+
+    def _reused(self, store: Store) -> Store:
+        """Reductions that an earlier store has computed are loaded.  Those inside others stay: with what they are part of
+        they may have a shorter way (split_reduction.py)."""
+        stack, replaced = [store.offset, store.value], {}
+        seen: set[Node] = set()
+        while stack:
+            n = stack.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            if not n.bound:
+                continue
+            if n.op is not Op.REDUCE:
+                stack.extend(n.srcs)
+                continue
+            axes = ordered(n.free, store.axes)
+            buffer = self._made.get(_canonical(n, axes))
+            if len(axes) == len(store.axes) and chunks(n, self.chip) > 1:
+                continue  # folding the chunks' results once more joins the launch that does it
+            if buffer is not None and buffer != store.buffer:
+                replaced[n] = load(buffer, linear(map(axis, axes), buffer.strides))
+        if not replaced:
+            return store
+        offset, value = transform(
+            (store.offset, store.value),
+            replaced.get,
+            lambda n: not n.bound or (n.op is Op.REDUCE and n not in replaced),
+        )
+        return replace(store, offset=offset, value=value)
+
+    def _fitting(self, store: Store) -> Store:
+        """Reductions that the form of the store has no room for are loaded."""
+        while form(store) is None:
+            found = reductions((store.offset, store.value))
+            main = max(
+                found, key=lambda r: (count(own_axes(r)) * count(r.arg.axes), len(own_axes(r)))
+            )
+            rest = [a for a in store.axes if a not in own_axes(main)]
+            extents = [a.extent for a in rest]
+            whole = not rest or extents == [a.extent for a in main.arg.axes]
+            outer = tuple(a for a in store.axes if a in own_axes(main))
+            misfit = next(r for r in found if not whole or not fits(r, outer, main.arg.axes, rest))
+            # A store of this one would be cut in the same place again.
+            misfit = next(iter(reductions(misfit.srcs)), misfit)
+            free = tuple(a for a in store.axes if a in misfit.free)
+            read = self._materialise(misfit, free)
+            offset, value = _replaced((store.offset, store.value), {misfit: read})
+            store = replace(store, offset=offset, value=value)
+        return store
+
+    def _materialise(self, value: Node, axes: Sequence[Axis]) -> Node:
+        """A load of `value`, which an earlier store of its own computes over `axes`."""
+        own, canonical = space([a.extent for a in axes]), _canonical(value, axes)
+        strides = [size(own[k + 1 :]) for k in range(len(own))]
+        buffer = self._made.get(canonical)
+        if buffer is None:
+            buffer = Buffer(
+                f"{self.kernel.name}_part{len(self._made)}", value.dtype, tuple(a.extent for a in own),
+                tuple(strides), Kind.TEMP, device=self.device,
+            )  # fmt: skip
+            self._made[canonical] = buffer
+            self.add(Store(buffer, linear(map(axis, own), strides), canonical[0], own))
+        return load(buffer, linear(map(axis, axes), strides))
+
+
+def _folded_twice(n: Node) -> frozenset[Axis]:
+    """The axes of the reduction that one inside it depends on."""
+    own = frozenset(n.arg.axes)
+    return frozenset().union(*(r.free & own for r in reductions(n.srcs)))
+
+
+def _replaced(roots: Sequence[Node], instead: Mapping[Node, Node]) -> list[Node]:
+    """`roots` with others for some of their reductions."""
+    return transform(roots, instead.get, without_reductions)
+
+
+def _canonical(value: Node, axes: Sequence[Axis]) -> Canonical:
+    """`value` with the names for `axes` that its store would give them, and their extents: not every value depends on all axes."""
+    own = space([a.extent for a in axes])
+    named = substitute(value, {a: axis(b) for a, b in zip(axes, own, strict=True)})
+    return named, tuple(a.extent for a in own)
+
+
+# --- stores that share a launch
+
+
+@dataclass
+class Group:
+    form: Form
+    stores: list[Store]
+    reads: set[Buffer] = field(default_factory=set)
+    writes: set[Buffer] = field(default_factory=set)
+
+
+def _grouped(stores: Sequence[Store]) -> list[Group]:
+    """Each store joins the first launch of its form behind those that write what it loads."""
+    groups: list[Group] = []
+    for s in stores:
+        own = form(s)
+        assert own is not None
+        reads = {n.arg for n in loads((s.offset, s.value))}
+        first = 0
+        for k, g in enumerate(groups):
+            # An input that one launch both reads and writes is read first (elementwise.py).
+            if any(b.kind is not Kind.INPUT for b in g.writes & reads):
+                first = k + 1
+        host = next((g for g in groups[first:] if _joins(own, reads, g)), None)
+        if host is None:
+            host = Group(own, [])
+            groups.append(host)
+        elif own.inner and not host.form.inner:
+            host.form = own
+        host.stores.append(s)
+        host.reads |= reads
+        host.writes.add(s.buffer)
+    return groups
+
+
+def _joins(own: Form, reads: set[Buffer], group: Group) -> bool:
+    theirs = group.form
+    if own.extents == theirs.extents:
+        return True
+    folding, plain = (own, theirs) if own.inner else (theirs, own)
+    if plain.inner or not folding.inner:
+        return False
+    # Over the outer axes alone, or over both: then one pass serves both if they read the same.
+    outer, inner = folding.extents
+    found = plain.extents[0]
+    return found == outer or (found == (*outer, *inner) and bool(reads & group.reads))

@@ -1,0 +1,39 @@
+"""Stores of pieces of one tensor (split.py of the loop IR) whose rows are cut: a row's pieces are written one after the other, in one loop over rows,
+so that what several of them read is read from memory once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from frameloom.codegen.schedule.layout import stride
+from frameloom.codegen.schedule.sink import Goal
+from frameloom.ir.node import Axis
+from frameloom.ir.program import Buffer
+from frameloom.ir.substitute import loads
+from frameloom.ir.symbolic.expr import hint_of
+
+LONGEST = 4096  # elements of a row; of longer ones the cache has little left
+
+
+def row_by_row(goals: Sequence[Goal]) -> list[Goal]:
+    """`goals`, with pieces of rows bound to the loop over rows."""
+    found: dict[tuple[Buffer, tuple[Axis, ...]], list[Goal]] = {}
+    for g in goals:
+        if g.buffer is not None and g.offset is not None and len(g.axes) > 1 and not g.bind:
+            along = stride(g.offset, g.axes[-1])
+            if along is not None and along[0] == 1:
+                found.setdefault((g.buffer, g.axes[:-1]), []).append(g)
+    rows = {id(g): key[1] for key, pieces in found.items() if _shared(pieces) for g in pieces}
+    return [replace(g, bind=rows[id(g)]) if id(g) in rows else g for g in goals]
+
+
+def _shared(pieces: Sequence[Goal]) -> bool:
+    """Whether they are short and read the same tensor, each with a loop of its own."""
+    if (
+        len({g.axes[-1].extent for g in pieces}) < 2
+        or sum(hint_of(g.axes[-1].extent) for g in pieces) > LONGEST
+    ):
+        return False
+    read = [{n.arg for n in loads(g.roots)} for g in pieces]
+    return bool(set.intersection(*read))

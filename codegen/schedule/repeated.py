@@ -1,0 +1,38 @@
+"""Places in memory that data decides, and that are the same for every position of an axis (the pixels that a grid names, for
+all channels): the loop over that axis is inside, so that they are found once."""
+
+from __future__ import annotations
+
+from frameloom.codegen.schedule.cost import cost
+from frameloom.codegen.schedule.layout import is_index, stride
+from frameloom.codegen.schedule.sink import Goal
+from frameloom.ir.node import Axis
+from frameloom.ir.ops import Op
+from frameloom.ir.substitute import loads, topological
+
+LEAST = 12.0  # cost of finding the places, from which on it pays
+
+
+def repeated(goal: Goal) -> Axis | None:
+    """The axis of a store for which the loop is better inside, if there is such."""
+    if goal.buffer is None or goal.offset is None or len(goal.axes) < 2:
+        return None
+    gathers = [n for n in loads([goal.value]) if any(m.op is Op.LOAD for m in topological(n.srcs[:1]))]  # fmt: skip
+    if not gathers:
+        return None
+    found = topological([goal.value])
+    for a in goal.axes:
+        along = stride(goal.offset, a)
+        if along is None or along[0] == 1:
+            continue
+        wanted = [n for n in found if n.op is Op.LOAD and a in n.free]
+        if not wanted or not all(n in gathers and _moves(n.srcs, a) for n in wanted):
+            continue
+        if cost(n for n in found if n.free and a not in n.free and not is_index(n)) >= LEAST:
+            return a
+    return None
+
+
+def _moves(srcs: tuple, a: Axis) -> bool:
+    """Whether an address moves by a fixed step along `a`, and its mask does not."""
+    return stride(srcs[0], a) is not None and all(a not in mask.free for mask in srcs[1:])

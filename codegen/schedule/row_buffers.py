@@ -1,0 +1,87 @@
+"""Row buffers: values that one pass computes and a later one needs again (the exponentials of a softmax)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frameloom.codegen.schedule.cost import count, size, weight
+from frameloom.codegen.schedule.layout import is_index
+from frameloom.codegen.schedule.looptree import Assign, Item, Pass, Row, nodes
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Node
+from frameloom.ir.ops import Op
+
+# of all row buffers of a block: a part of the second-level cache, and of a thread's stack
+ROW_BYTES = 128 << 10
+KEEP_COST = 8.0  # a value that costs more than this is kept for a later pass
+
+
+def keep(body: Sequence[Item], width: int) -> None:
+    """Values of a pass that a later pass of the same block needs again, if they cost more than a trip to the cache.
+    `width`: neighbours that a lane loop around works on at once."""
+    passes = [i for i in body if isinstance(i, Pass)]
+    for p in passes:
+        if p.strip:
+            continue
+        keep(p.body, p.lanes * p.unroll if p.vector else width)
+    plain = [
+        p for p in passes if not p.parallel and not any(isinstance(i, Pass) for i in p.body)
+    ]  # fmt: skip
+    for later_at, later in enumerate(plain):
+        for earlier in plain[:later_at]:
+            same_lanes = (earlier.vector, earlier.lanes) == (later.vector, later.lanes)
+            if same_lanes and set(earlier.axes) == set(later.axes):
+                _share(earlier, later, ROW_BYTES // (count(earlier.axes) * width))
+                _fits(earlier, width)
+
+
+def _fits(p: Pass, width: int) -> None:
+    """Makes it a condition that the rows are short, where sizes vary."""
+    taken = sum(row.node.dtype.bytes for row in p.keeps)
+    if taken and not size(p.axes) * width * taken <= ROW_BYTES:
+        raise AssertionError("a row buffer is too long")
+
+
+def _share(earlier: Pass, later: Pass, room: int) -> None:
+    """`room`: bytes for each position."""
+    first = set(nodes(earlier.body))
+    kept = {row.node: row for row in earlier.keeps}
+    known = {row.node for row in later.reads}
+    stack = [
+        n for i in later.body
+        for n in ((i.value, i.offset) if isinstance(i, Assign) else (i.fold.value,))
+    ]  # fmt: skip
+    seen: set[Node] = set()
+    while stack:
+        n = stack.pop()
+        if n in seen or n in known or n.op is Op.REDUCE:
+            continue
+        seen.add(n)
+        if n in first and n.dtype.bytes <= room and _worth(n, earlier):
+            row = kept.get(n)
+            if row is None:
+                row = Row(n, earlier.axes)
+                kept[n] = row
+                earlier.keeps.append(row)
+                room -= n.dtype.bytes
+            later.reads.append(row)
+            continue
+        stack.extend(n.srcs)
+
+
+def _worth(n: Node, p: Pass) -> bool:
+    axes = set(p.axes)
+    depends = p.vector in n.free if p.vector else bool(n.free & axes)
+    if not depends or n.dtype is DType.BOOL or is_index(n):
+        return False
+    total = 0.0
+    seen: set[Node] = set()
+    stack = [n]
+    while stack:
+        m = stack.pop()
+        if m in seen or m.op is Op.REDUCE or not m.free & axes or is_index(m):
+            continue
+        seen.add(m)
+        total += weight(m)
+        stack.extend(m.srcs)
+    return total > KEEP_COST

@@ -1,0 +1,105 @@
+"""What a launch allows beyond the plain way: one pass for a softmax, wide loads from unaligned rows, fast exponentials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frameloom.codegen.schedule.layout import stride
+from frameloom.codegen.schedule.tile_gpu import Fold, Launch, accesses
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Node
+from frameloom.ir.ops import TRANSCENDENTAL, Op
+from frameloom.ir.substitute import topological
+from frameloom.ir.symbolic.expr import Size, hint_of
+
+LOWEST = -3.4028234663852886e38
+WIDE = 16  # bytes of the widest load
+# What passes on a relative error of a few units in the last place about as it is.
+_PASSING = frozenset({Op.MUL, Op.DIV, Op.NEG, Op.WHERE, Op.RECIP, Op.ABS})
+
+
+def online_sums(folds: Sequence[Fold]) -> dict[Fold, Fold]:
+    """max fold -> the sum of exp(v - max) over the same v: both come from one pass over v.
+
+    Milakov, Gimelshein: "Online normalizer calculation for softmax" (2018).
+    """
+    found: dict[Fold, Fold] = {}
+    for s in folds:
+        value = s.value
+        if s.kind != "sum" or value.op is not Op.EXP or value.dtype is not DType.F32:
+            continue
+        inside = value.srcs[0]
+        for m in folds:
+            if m.kind == "max" and inside.op is Op.SUB and inside.srcs == (m.value, m.result):
+                found.setdefault(m, s)
+    return found
+
+
+@dataclass(frozen=True)
+class AlignedRows:
+    """Rows that are contiguous but start at any element.  `start`: the offset of a row; `offsets`: of the accesses that are
+    `start` plus the inner position; `width`: elements of a wide load."""
+
+    start: Node
+    offsets: frozenset[Node]
+    width: int
+
+
+def aligned_rows(launch: Launch) -> AlignedRows | None:
+    """Found where a block has one row and most of what it reads starts unaligned."""
+    inner = launch.inner
+    if inner is None or len(inner.axes) != 1 or any(d.block > 1 for d in launch.parallel):
+        return None
+    (a,) = inner.axes
+    weights: dict[tuple[Node, int], int] = {}
+    offsets: dict[Node, set[Node]] = {}
+    for offset, width in accesses(launch.folds, launch.stores):
+        along = stride(offset, a) if a in offset.free else None
+        if along is None or along[0] != 1:
+            continue
+        key = along[1], width
+        weights[key] = weights.get(key, 0) + width
+        offsets.setdefault(along[1], set()).add(offset)
+    if not weights:
+        return None
+    (start, width), _ = max(weights.items(), key=lambda item: item[1])
+    elements = WIDE // width
+    factors = [
+        along[0]
+        for d in launch.parallel
+        for b in d.axes
+        if (along := stride(start, b)) is not None and b in start.free
+    ]
+    if (
+        not factors
+        or all(hint_of(f) % elements == 0 for f in factors)
+        or hint_of(inner.extent) < 4 * elements
+    ):
+        return None
+    if launch.persistent and hint_of(inner.extent) + elements - 1 > inner.block:
+        return None  # what stands before the row takes the places of its end
+    if launch.longer is None and launch.persistent and isinstance(inner.extent, Size):
+        return None
+    return AlignedRows(start, frozenset(offsets[start]), elements)
+
+
+def tolerant(launch: Launch) -> frozenset[Node]:
+    """Functions whose last bits do not show: the result is rounded to 16 bits."""
+    roots = [f.value for f in launch.folds] + [s.value for s in launch.stores]
+    nodes = topological(roots)
+    users: dict[Node, list[Node]] = {}
+    for n in nodes:
+        for s in n.srcs:
+            users.setdefault(s, []).append(n)
+    ends = set(roots)
+    hidden: set[Node] = set()
+    for n in reversed(nodes):
+        if n in ends or not n.dtype.is_float:
+            continue
+        if all(
+            (u.op is Op.CAST and u.dtype.is_half) or (u.op in _PASSING and u in hidden)
+            for u in users[n]
+        ):
+            hidden.add(n)
+    return frozenset(n for n in hidden if n.op in TRANSCENDENTAL)

@@ -1,0 +1,171 @@
+"""Cumulative folds on the CPU: one pass over the positions of an axis, in which each store gets what has come together so far.
+
+A store is part of such a pass if all its cumulative folds go up to its own position along one axis.  Other cumulative folds, and
+reductions that a pass needs, go through scratch memory, which is filled before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from frameloom.codegen.schedule.cost import size
+from frameloom.codegen.schedule.looptree import Accumulate, Assign, Fold, Pass
+from frameloom.codegen.schedule.scratch import PREFIX
+from frameloom.ir import cumulative
+from frameloom.ir.cumulative import Prefix, prefix
+from frameloom.ir.index import bounds, linear
+from frameloom.ir.node import Axis, Node, axis, load
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Kind, Store
+from frameloom.ir.substitute import substitute, topological, transform
+from frameloom.ir.symbolic.expr import at_most, less
+
+
+@dataclass
+class Scan:
+    """Stores along one axis, and the folds up to its position that they need, each after those inside it, with its value there."""
+
+    outer: tuple[Axis, ...]
+    along: Axis
+    folds: dict[Node, Node]
+    stores: list[Store] = field(default_factory=list)
+
+    def tree(self) -> Pass:
+        folds = [Fold(n, value, (self.along,)) for n, value in self.folds.items()]
+        body = [Accumulate(f) for f in folds]
+        body += [Assign(s.buffer, s.offset, s.value) for s in self.stores]
+        inner = Pass((self.along,), body, folds, scan=True)
+        return Pass(self.outer, [inner]) if self.outer else inner
+
+
+@dataclass
+class Steps:
+    """What a kernel comes to, in order: lists of stores without cumulative folds, and scans."""
+
+    steps: list[list[Store] | Scan] = field(default_factory=list)
+    scratch: list[Buffer] = field(default_factory=list)
+    made: dict[Node, Node] = field(default_factory=dict)
+
+    def add(self, store: Store) -> None:
+        roots = (store.offset, store.value)
+        if not any(prefix(n) for n in topological(roots) if n.op is Op.REDUCE):
+            self._plain(store)
+            return
+        scan = _scan(store)
+        if scan is None:
+            self._plain(self._without_folds(store))
+            return
+        self._join(self._without_reductions(scan))
+
+    def _plain(self, store: Store) -> None:
+        if not self.steps or isinstance(self.steps[-1], Scan):
+            self.steps.append([])
+        last = self.steps[-1]
+        assert isinstance(last, list)
+        last.append(store)
+
+    def _join(self, scan: Scan) -> None:
+        """Stores over the same loops share a pass."""
+        last = self.steps[-1] if self.steps else None
+        alike = isinstance(last, Scan) and (last.outer, last.along) == (scan.outer, scan.along)
+        if not alike or {s.buffer for s in last.stores} & _loaded(scan):
+            self.steps.append(scan)
+            return
+        last.folds.update(scan.folds)
+        last.stores += scan.stores
+
+    def _without_folds(self, store: Store) -> Store:
+        """Cumulative folds are loaded from where they are kept for all positions."""
+
+        def visit(n: Node) -> Node | None:
+            found = prefix(n) if n.op is Op.REDUCE else None
+            if found is None:
+                return None
+            along = Axis(f"{found.k.name}_to", found.k.extent)
+            everywhere = self._kept(found.up_to(axis(along)))
+            known = bounds(found.limit)
+            if known is not None and at_most(0, known[0]) and less(known[1], along.extent):
+                return substitute(everywhere, {along: found.limit})
+            return cumulative.at(found, everywhere, along)
+
+        offset, value = transform((store.offset, store.value), visit)
+        return replace(store, offset=offset, value=value)
+
+    def _without_reductions(self, scan: Scan) -> Scan:
+        """Those that are not its own are loaded."""
+
+        def visit(n: Node) -> Node | None:
+            return self._kept(n) if n.op is Op.REDUCE and prefix(n) is None else None
+
+        folds = dict(scan.folds)
+        own = set(folds)
+        for n, value in folds.items():
+            folds[n] = transform([value], visit, lambda m: m in own)[0]
+        stores = []
+        for s in scan.stores:
+            value = transform([s.value], visit, lambda m: m in own)[0]
+            stores.append(replace(s, value=value))
+        return Scan(scan.outer, scan.along, folds, stores)
+
+    def _kept(self, n: Node) -> Node:
+        """`n`, loaded from scratch memory with an element per position of what it depends on."""
+        found = self.made.get(n)
+        if found is None:
+            axes = tuple(sorted(n.free, key=lambda a: a.name))
+            strides = tuple(size(axes[at + 1 :]) for at in range(len(axes)))
+            shape = tuple(a.extent for a in axes)
+            buffer = Buffer(f"{PREFIX}kept{len(self.made)}", n.dtype, shape, strides, Kind.TEMP)
+            offset = linear([axis(a) for a in axes], strides)
+            found = self.made[n] = load(buffer, offset)
+            self.add(Store(buffer, offset, n, axes))
+            self.scratch.append(buffer)
+        return found
+
+
+def steps_of(stores: Sequence[Store]) -> Steps:
+    found = Steps()
+    for store in stores:
+        found.add(store)
+    return found
+
+
+def _scan(store: Store) -> Scan | None:
+    """The pass that makes the store; None if there is none."""
+    for a in store.axes:
+        folds: dict[Node, Node] = {}
+        if _collect((store.offset, store.value), a, folds) and folds:
+            return Scan(tuple(b for b in store.axes if b != a), a, folds, [store])
+    return None
+
+
+def _collect(roots: Sequence[Node], a: Axis, folds: dict[Node, Node]) -> bool:
+    """Fills in the cumulative folds up to `a` that `roots` need; false if they need others."""
+    seen: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        n = stack.pop()
+        if n in seen or n in folds:
+            continue
+        seen.add(n)
+        found = prefix(n) if n.op is Op.REDUCE else None
+        if found is not None:
+            value = _at(found, a)
+            if value is None or not _collect([value], a, folds):
+                return False
+            folds[n] = value
+        elif n.op is Op.REDUCE:
+            if any(prefix(m) for m in topological(n.srcs) if m.op is Op.REDUCE):
+                return False
+        else:
+            stack.extend(n.srcs)
+    return True
+
+
+def _at(found: Prefix, a: Axis) -> Node | None:
+    return substitute(found.value, {found.k: axis(a)}) if found.along == a else None
+
+
+def _loaded(scan: Scan) -> set[Buffer]:
+    roots = [*scan.folds.values(), *(s.value for s in scan.stores)]
+    return {n.arg for n in topological(roots) if n.op is Op.LOAD}

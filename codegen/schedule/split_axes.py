@@ -1,0 +1,171 @@
+"""Cuts the axes of a kernel where its index expressions change their form.
+
+- `x // c` and `x % c` of an axis (a view that cannot be expressed by strides): the axis becomes two, and the division
+  disappears.  A reduction's axes are treated alike.
+- `x < c` of a store's axis (concatenation, padding, halves of a rotary embedding): the store becomes two, each on one
+  side, so that neither needs a mask.
+
+All stores are cut alike, so that they still share loops; what memory sees as one axis is merged again by layout.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from frameloom.codegen.schedule.layout import is_index, stride
+from frameloom.ir.dtype import DType
+from frameloom.ir.index import add, affine, mul, sub, terms_of
+from frameloom.ir.node import Axis, Node, axis, const, index
+from frameloom.ir.ops import COMPARES, Op
+from frameloom.ir.program import Store
+from frameloom.ir.substitute import compare, fold, substitute, topological, transform
+from frameloom.ir.symbolic.expr import Size, gcd, surely_positive
+
+SHORTEST = 16  # positions of a contiguous piece; below, a masked vector is better than a loop
+PIECES = 12  # stores of one kernel made by cutting
+CUTS = 16  # axes cut into digits
+
+
+def split(stores: Sequence[Store], least: float = 0.0) -> list[Store]:
+    """The same stores with axes cut.  `least`: the share of an axis that a piece has to be."""
+    # Conditions first: within a piece a division often has one value.
+    result = [_simplified(s) for s in stores]
+    while len(result) < len(stores) + PIECES and (cut := _threshold(result, least)) is not None:
+        pieces = [piece for s in result for piece in _pieces(s, *cut)]
+        result = [s for s in pieces if not _keeps(s)] or pieces[:1]
+    for _ in range(CUTS):
+        found = _division(result)
+        if found is None:
+            break
+        result = [_digits(s, *found) for s in result]
+    return result
+
+
+def _keeps(store: Store) -> bool:
+    """Whether it writes what is there."""
+    value = store.value
+    return value.op is Op.LOAD and value.arg == store.buffer and value.srcs == (store.offset,)
+
+
+def _roots(stores: Iterable[Store]) -> list[Node]:
+    return [n for s in stores for n in (s.offset, s.value)]
+
+
+# --- divisions
+
+
+def _division(stores: Sequence[Store]) -> tuple[Axis, int] | None:
+    """An axis and the length of the digit it is to be cut into."""
+    for n in topological(_roots(stores)):
+        if n.op not in (Op.FLOORDIV, Op.MOD) or not is_index(n) or n.srcs[1].op is not Op.CONST:
+            continue
+        divisor = n.srcs[1].arg
+        terms, _ = terms_of(n.srcs[0])
+        for term, factor in terms.items():
+            if term.op is not Op.AXIS or not surely_positive(divisor):
+                continue
+            digit = divisor // gcd(factor, divisor)
+            if isinstance(divisor, Size) or isinstance(digit, Size):
+                continue  # it may be 1
+            if isinstance(term.arg.extent, Size):
+                if digit > 1 and term.arg.extent % digit == 0:
+                    return term.arg, digit
+                continue
+            if 1 < digit < term.arg.extent and term.arg.extent % digit == 0:
+                return term.arg, digit
+    return None
+
+
+def _digits(store: Store, a: Axis, digit: int) -> Store:
+    high, low = Axis(f"{a.name}h", a.extent // digit), Axis(f"{a.name}l{digit}", digit)
+    position = add(mul(axis(high), index(digit)), axis(low))
+
+    def visit(n: Node) -> Node | None:
+        if n.op is not Op.REDUCE or a not in n.arg.axes:
+            return None
+        axes = tuple(x for b in n.arg.axes for x in ((high, low) if b == a else (b,)))
+        return fold(n.arg.kind, axes, substitute(n.srcs[0], {a: position}))
+
+    offset, value = transform((store.offset, store.value), visit, lambda n: a not in n.bound)
+    if a not in store.axes:
+        return Store(store.buffer, offset, value, store.axes)
+    axes = tuple(x for b in store.axes for x in ((high, low) if b == a else (b,)))
+    return _with_position(store, offset, value, axes, a, position)
+
+
+def _with_position(store: Store, offset: Node, value: Node, axes, a: Axis, position: Node) -> Store:
+    offset, value = (substitute(n, {a: position}) for n in (offset, value))
+    offset, value = transform((offset, value), _fold_logic)
+    return Store(store.buffer, offset, value, axes)
+
+
+def _simplified(store: Store) -> Store:
+    """Conditions that the extents settle are settled now: what depends on which axis must not change later."""
+
+    def visit(n: Node) -> Node | None:
+        return compare(n.op, *n.srcs) if n.op in COMPARES else _fold_logic(n)
+
+    offset, value = transform((store.offset, store.value), visit)
+    return Store(store.buffer, offset, value, store.axes)
+
+
+def _fold_logic(n: Node) -> Node | None:
+    """NOT and OR of constants."""
+    if n.dtype is not DType.BOOL:
+        return None
+    if n.op is Op.NOT and n.srcs[0].op is Op.CONST:
+        return const(not n.srcs[0].arg, DType.BOOL)
+    if n.op is Op.OR:
+        for s, other in (n.srcs, n.srcs[::-1]):
+            if s.op is Op.CONST:
+                return s if s.arg else other
+    return None
+
+
+# --- thresholds
+
+
+def _threshold(stores: Sequence[Store], least: float) -> tuple[Axis, int] | None:
+    """A store's axis and a position where a condition on it changes."""
+    for s in stores:
+        for n in topological((s.offset, s.value)):
+            if n.op not in COMPARES or n.op in (Op.EQ, Op.NE) or n.srcs[0].dtype is not DType.I64:
+                continue
+            form = affine(sub(n.srcs[0], n.srcs[1]))
+            if form is None or len(form[0]) != 1:
+                continue
+            if any(isinstance(n, Size) for n in (form[1], *form[0].values())):
+                continue
+            ((a, factor),) = form[0].items()
+            # true on one side of: factor * x + constant < 0
+            constant = form[1] - (1 if n.op in (Op.LE, Op.GT) else 0)
+            at = -(constant // factor) if factor > 0 else constant // -factor + 1
+            if (
+                a in s.axes
+                and not isinstance(a.extent, Size)
+                and 0 < at < a.extent
+                and _long_enough(stores, a, at, least)
+            ):
+                return a, at
+    return None
+
+
+def _long_enough(stores: Sequence[Store], a: Axis, at: int, least: float) -> bool:
+    if min(at, a.extent - at) < least * a.extent:
+        return False
+    contiguous = any(
+        a in s.axes and (found := stride(s.offset, a)) is not None and found[0] == 1 for s in stores
+    )
+    return not contiguous or min(at, a.extent - at) >= SHORTEST
+
+
+def _pieces(store: Store, a: Axis, at: int) -> list[Store]:
+    if a not in store.axes:
+        return [store]
+    made = []
+    for start, extent in ((0, at), (at, a.extent - at)):
+        piece = Axis(f"{a.name}f{start}", extent)
+        axes = tuple(piece if b == a else b for b in store.axes)
+        position = add(axis(piece), index(start))
+        made.append(_with_position(store, store.offset, store.value, axes, a, position))
+    return made

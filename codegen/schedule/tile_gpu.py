@@ -1,0 +1,411 @@
+"""A launch: one kernel of the form of partition.py as folds and stores over two groups of axes, and its blocks.
+
+Every block has a tile of positions.  A tile has one or two dimensions, each a run of positions of a group of axes
+counted as one number (the last axis fastest):
+
+    pointwise, one fast axis       tile (outer)
+    pointwise, two fast axes       tile (y, x): what is contiguous along one is read in squares of both
+    pointwise, work per row or     tile (y, x): what depends on one of them is computed once for all of the other,
+      column                       as the scale of every channel
+    pointwise, short rows          tile (y, x): x is what one thread reads at once, y the place of that
+    reductions                     tile (outer, inner); with one outer position per block just (inner)
+
+`inner` is held whole (*persistent*) where it fits into registers, else looped over, once per stage of folds and once for
+the stores.  Where its extent varies from call to call, the captured call's decides, and what is longer than was held then is looped over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from frameloom.codegen.schedule.cost import cost, count, size
+from frameloom.codegen.schedule.layout import coalesce, is_index, row_major, stride
+from frameloom.codegen.schedule.partition import form
+from frameloom.codegen.schedule.sink import Goal
+from frameloom.codegen.schedule.split_reduction import reductions
+from frameloom.codegen.triton.chip import Chip
+from frameloom.ir.cumulative import prefix
+from frameloom.ir.index import add, linear, mul
+from frameloom.ir.node import Axis, Node, Reduce, axis, index, load
+from frameloom.ir.ops import Op
+from frameloom.ir.passes.sink_checks import bad_positions
+from frameloom.ir.program import Buffer, Kernel, Kind, Scatter, Store
+from frameloom.ir.scatter import guard, guarded, is_scatter
+from frameloom.ir.substitute import TRUE, substitute, topological, transform
+from frameloom.ir.symbolic.expr import Int, Size, at_most, divides, hint_of, require
+
+POINTWISE = 1024  # positions of a block
+SHARED = 10.0  # weight of what depends on rows or columns alone, for which a tile has both
+WASTE = 1.15  # positions of such tiles per position that there is
+VECTOR = 16  # bytes that a thread reads at once
+SHORTEST = 128  # positions of `inner` that are held where more may come
+SPARE = 1 / 12  # of a row of blocks that may be empty
+SQUARE = 64  # side of a tile that reads both ways; half of it for wide elements
+HELD = 16384  # positions of `inner` that a block keeps in registers
+STEP = 2048  # positions of one step of a loop over `inner`
+COLUMNS = 128  # outer positions of a block where neighbours are contiguous
+AHEAD = 4  # steps of such a loop that are in flight
+FEW = 16  # of `inner`, in such a block
+
+
+@dataclass(eq=False, slots=True)
+class Fold:
+    """A reduction of `value` over the inner axes.  `result` is the leaf that stands for it in other values; `stage` is
+    greater than that of every fold in `value`.  `positions`: the inner axes in the order in which argmax counts."""
+
+    kind: str
+    value: Node
+    result: Node
+    stage: int
+    positions: tuple[Axis, ...]
+    scan: bool = False  # cumulative: `result` is the fold up to every inner position
+
+
+@dataclass(eq=False, slots=True)
+class Dimension:
+    """One dimension of the tile: `axes` counted as one number up to `extent`, `block` of them at a time."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    block: int
+
+    @property
+    def extent(self) -> Int:
+        return size(self.axes)
+
+    @property
+    def blocks(self) -> Int:
+        return (self.extent + self.block - 1) // self.block
+
+    @property
+    def exact(self) -> bool:
+        return divides(self.block, self.extent)
+
+
+@dataclass(eq=False, slots=True)
+class Launch:
+    """`parallel`: dimensions that the grid covers; `inner`: the dimension that is folded, or None."""
+
+    parallel: list[Dimension]
+    inner: Dimension | None
+    folds: list[Fold]
+    stores: list[Store]
+    persistent: bool = True
+    warps: int = 4
+    stages: int = 1
+    buffers: tuple[Buffer, ...] = field(default=())
+
+    @property
+    def longer(self) -> Launch | None:
+        """The same with a loop over `inner`, on the same grid, if that may be longer than what is held of it."""
+        r = self.inner
+        if r is None or not self.persistent or at_most(r.extent, r.block):
+            return None
+        step = max(2, min(r.block, STEP))
+        return replace(self, inner=replace(r, block=step), persistent=False, stages=1)
+
+    @property
+    def grid(self) -> Int:
+        total: Int = 1
+        for d in self.parallel:
+            total = total * d.blocks
+        return total
+
+
+def plan(kernel: Kernel, chip: Chip) -> Launch:
+    """The launch of a kernel that partition.py made."""
+    buffers = _buffers(kernel)
+    if is_scatter(kernel):
+        kernel = _with_flags_set(kernel)
+    folds, stores, outer, inner = _unified(kernel)
+    folds, stores, outer, inner = _coalesced(folds, stores, outer, inner)
+    outer, inner = _by_reach(folds, stores, outer), _by_reach(folds, stores, inner)
+    if folds:
+        launch = _with_inner(outer, inner, folds, stores, chip)
+    else:
+        launch = _pointwise(outer + inner, stores, chip)
+    launch.buffers = buffers
+    return launch
+
+
+def _with_flags_set(kernel: Kernel) -> Kernel:
+    """A scatter's kernel whose checks are scatters, too: to the flag, where a position is bad."""
+    first, *flags = kernel.stores
+    stores = [first]
+    for f in flags:
+        bad = bad_positions(f, first)
+        assert bad is not None
+        set_ = Scatter("set", first.axes)
+        stores.append(Store(f.buffer, guard(bad, f.offset), TRUE, first.axes, set_))
+    return replace(kernel, stores=(*stores[1:], first))
+
+
+def _buffers(kernel: Kernel) -> tuple[Buffer, ...]:
+    found: dict[Buffer, None] = {}
+    for s in kernel.stores:
+        for n in topological((s.offset, s.value)):
+            if n.op is Op.LOAD:
+                found[n.arg] = None
+        found[s.buffer] = None
+    return tuple(found)
+
+
+def is_result(n: Node) -> bool:
+    """A leaf that stands for a fold."""
+    return n.op is Op.LOAD and n.arg.name.startswith("fold:")
+
+
+# --- one set of names
+
+
+def _unified(
+    kernel: Kernel,
+) -> tuple[list[Fold], list[Store], tuple[Axis, ...], tuple[Axis, ...]]:
+    forms = [form(s) for s in kernel.stores]
+    main = max(forms, key=lambda f: (len(f.inner) > 0, count(f.outer) * count(f.inner)))
+    outer = tuple(Axis(f"x{k}", a.extent) for k, a in enumerate(main.outer))
+    inner = tuple(Axis(f"r{k}", a.extent) for k, a in enumerate(main.inner))
+    made: dict[tuple[str, bool, Node], Fold] = {}
+    stores = []
+    for s, f in zip(kernel.stores, forms, strict=True):
+        names = dict(zip((*f.outer, *f.inner), map(axis, (*outer, *inner)), strict=False))
+        offset, value = (substitute(n, names) for n in (s.offset, s.value))
+        offset, value = _leaves((offset, value), outer, inner, made)
+        axes = tuple(names[a].arg for a in s.axes)
+        stores.append(replace(s, offset=offset, value=value, axes=axes))
+    return list(made.values()), stores, outer, inner
+
+
+def _leaves(
+    roots: Sequence[Node],
+    outer: tuple[Axis, ...],
+    inner: tuple[Axis, ...],
+    made: dict[tuple[str, bool, Node], Fold],
+) -> list[Node]:
+    """`roots` with leaves for the reductions, whose folds go into `made`."""
+    roots = list(roots)
+    while found := reductions(roots):
+        r = found[0]
+        found_scan = prefix(r)
+        scan = found_scan is not None and found_scan.along in inner
+        source = found_scan.value if scan and found_scan is not None else r.srcs[0]
+        value = substitute(source, dict(zip(r.arg.axes, map(axis, inner), strict=True)))
+        fold = made.get((r.arg.kind, scan, value))
+        if fold is None:
+            stage = 1 + max(
+                (f.stage for f in made.values() for n in topological([value]) if n is f.result),
+                default=-1,
+            )
+            over = (*outer, *inner) if scan else outer
+            shape = tuple(a.extent for a in over)
+            buffer = Buffer(f"fold:{len(made)}", r.dtype, shape, (), Kind.TEMP)
+            leaf = load(buffer, linear(map(axis, over), row_major(over)))
+            fold = Fold(r.arg.kind, value, leaf, stage, inner, scan)
+            made[r.arg.kind, scan, value] = fold
+        leaf = fold.result
+        roots = transform(roots, lambda n, r=r, leaf=leaf: leaf if n is r else None)
+    return roots
+
+
+def _coalesced(
+    folds: list[Fold], stores: list[Store], outer: tuple[Axis, ...], inner: tuple[Axis, ...]
+) -> tuple[list[Fold], list[Store], tuple[Axis, ...], tuple[Axis, ...]]:
+    goals = [Goal((*outer, *inner), f.value, positions=f.positions) for f in folds]
+    goals += [Goal((*outer, *inner), s.value, s.buffer, s.offset) for s in stores]
+    # What stands for a fold depends on the outer axes together: it is merged with the rest.
+    goals += [Goal((*outer, *inner), f.result) for f in folds]
+    goals, outer = coalesce(goals, outer)
+    for f, g in zip(folds, goals, strict=False):
+        g.reduction = Node(Op.REDUCE, f.result.dtype, (f.value,), Reduce(f.kind, f.positions))
+    goals, inner = coalesce(goals, inner)
+    for f, g, r in zip(folds, goals, goals[len(goals) - len(folds) :], strict=False):
+        f.value, f.result, f.positions = g.value, r.value, g.positions
+    done = []
+    for s, g in zip(stores, goals[len(folds) :], strict=False):
+        # A scatter's positions count, whether its place depends on them or not.
+        axes = tuple(a for a in (*outer, *inner) if s.scatter is not None or a in g.offset.free)
+        done.append(replace(s, offset=g.offset, value=g.value, axes=axes))
+    return folds, done, outer, inner
+
+
+# --- what lies next to each other in memory
+
+
+def accesses(folds: Sequence[Fold], stores: Sequence[Store]) -> list[tuple[Node, int]]:
+    """(offset, bytes) of every load and store."""
+    roots = [f.value for f in folds] + [n for s in stores for n in (s.value, s.offset)]
+    found = [
+        (n.srcs[0], n.dtype.bytes)
+        for n in topological(roots)
+        if n.op is Op.LOAD and not is_result(n)
+    ]
+    return found + [
+        (s.offset if s.scatter is None else guarded(s.offset)[1], s.buffer.dtype.bytes)
+        for s in stores
+    ]
+
+
+def _by_reach(
+    folds: Sequence[Fold], stores: Sequence[Store], axes: tuple[Axis, ...]
+) -> tuple[Axis, ...]:
+    """The axis along which most bytes are contiguous comes last, large strides first."""
+    found = accesses(folds, stores)
+    whole = sum(width * count(offset.free) for offset, width in found)
+
+    def key(a: Axis) -> tuple[float, float]:
+        near = reach = 0.0
+        for offset, width in found:
+            along = stride(offset, a)
+            if along is not None and a in offset.free:
+                work = width * count(offset.free)
+                near += work if _is_unit(along[0]) else 0
+                reach += work * abs(hint_of(along[0]))
+        # The order of a small part is not worth going through the rest in leaps.
+        return (near if near >= whole / 16 else 0.0), -reach
+
+    return tuple(sorted(axes, key=key))
+
+
+def _contiguous(found: Sequence[tuple[Node, int]], axes: Sequence[Axis]) -> float:
+    """Bytes accessed with stride 1 along one of `axes`."""
+    total = 0.0
+    for offset, width in found:
+        for a in axes:
+            along = stride(offset, a) if a in offset.free else None
+            if along is not None and _is_unit(along[0]):
+                total += width * count(offset.free)
+    return total
+
+
+def _is_unit(step: Int) -> bool:
+    return abs(hint_of(step)) == 1
+
+
+# --- blocks
+
+
+def power(n: int) -> int:
+    """The least power of two that is at least `n`."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def _pointwise(axes: tuple[Axis, ...], stores: list[Store], chip: Chip) -> Launch:
+    total = count(axes)
+    found = accesses((), stores)
+    square = _square(axes, found)
+    if square is not None:
+        other, fast = square
+        wide = max(width for _, width in found) > 2
+        y = Dimension("y", (*(a for a in axes if a not in (other, fast)), other), 1)
+        x = Dimension("x", (fast,), min(SQUARE, power(hint_of(fast.extent))))
+        y.block = min(SQUARE // 2 if wide else SQUARE, power(hint_of(other.extent)))
+        return Launch([y, x], None, [], stores, warps=8 if y.block * x.block > 2048 else 4)
+    if (tile := _sharing(axes, stores, chip)) is not None:
+        return Launch(tile, None, [], stores, warps=4)
+    block = min(POINTWISE, max(32, power(-(-total // chip.multiprocessors))))
+    fast = hint_of(axes[-1].extent) if len(axes) > 1 else 0
+    if fast and -(-fast // block) * block <= fast * (1 + SPARE):
+        # What depends on the row alone is computed once for a block.
+        rows, row = Dimension("y", axes[:-1], 1), Dimension("x", axes[-1:], block)
+        return Launch([rows, row], None, [], stores, warps=max(1, min(4, block // 128)))
+    warps = max(1, min(4, block // 128))
+    lanes = VECTOR // max(width for _, width in found)
+    if fast > lanes > 1 and divides(lanes, axes[-1].extent):
+        return _by_vectors(axes, lanes, block // lanes, stores, warps)
+    return Launch([Dimension("x", axes, block)], None, [], stores, warps=warps)
+
+
+def _by_vectors(
+    axes: tuple[Axis, ...], lanes: int, block: int, stores: Sequence[Store], warps: int
+) -> Launch:
+    """Each division that finds a position's place on its axes serves all that a thread reads at once."""
+    *rest, fast = axes
+    high, low = Axis(f"{fast.name}h", fast.extent // lanes), Axis(f"{fast.name}l", lanes)
+    place = {fast: add(mul(axis(high), index(lanes)), axis(low))}
+    made = []
+    for s in stores:
+        spread = tuple(x for a in s.axes for x in ((high, low) if a == fast else (a,)))
+        offset, value = substitute(s.offset, place), substitute(s.value, place)
+        made.append(replace(s, offset=offset, value=value, axes=spread))
+    y = Dimension("y", (*rest, high), block)
+    return Launch([y, Dimension("x", (low,), lanes)], None, [], made, warps=warps)
+
+
+def _square(axes: tuple[Axis, ...], found: Sequence[tuple[Node, int]]) -> tuple[Axis, Axis] | None:
+    """(other, fast): a good part of the bytes is contiguous along `other` and not along the fast axis."""
+    if len(axes) < 2:
+        return None
+    fast = axes[-1]
+    bytes_of = {a: 0.0 for a in axes[:-1]}
+    for offset, width in found:
+        along = stride(offset, fast)
+        if fast in offset.free and along is not None and abs(hint_of(along[0])) > 1:
+            for a in bytes_of:
+                across = stride(offset, a) if a in offset.free else None
+                if across is not None and _is_unit(across[0]):
+                    bytes_of[a] += width * count(offset.free)
+    other = max(bytes_of, key=lambda a: bytes_of[a])
+    most = max(width for _, width in found) * count(axes)
+    if bytes_of[other] < most / 4 or min(hint_of(other.extent), hint_of(fast.extent)) < 8:
+        return None
+    return other, fast
+
+
+def _sharing(axes: tuple[Axis, ...], stores: Sequence[Store], chip: Chip) -> list[Dimension] | None:
+    """Rows and columns of a tile whose positions share a good part of the work."""
+    if len(axes) < 2 or count(axes) < 4 * POINTWISE * chip.multiprocessors:
+        return None
+    *rest, fast = axes
+    rows, columns = frozenset(rest), frozenset((fast,))
+    values = topological([s.value for s in stores])
+    shared = [n for n in values if n.free and (n.free <= rows or n.free <= columns)]
+    if cost(n for n in shared if not is_index(n)) < SHARED:
+        return None
+    extent = hint_of(fast.extent)
+    fits = [b for b in (256, 128, 64, 32, 16, 8) if -(-extent // b) * b <= WASTE * extent]
+    if not fits:
+        return None
+    y = Dimension("y", tuple(rest), 4 * POINTWISE // fits[0])
+    return [y, Dimension("x", (fast,), fits[0])]
+
+
+def _with_inner(
+    outer: tuple[Axis, ...],
+    inner: tuple[Axis, ...],
+    folds: list[Fold],
+    stores: list[Store],
+    chip: Chip,
+) -> Launch:
+    rows, length = count(outer), count(inner)
+    found = accesses(folds, stores)
+    whole = any(f.scan for f in folds)
+    across = rows > 1 and _contiguous(found, outer[-1:]) > _contiguous(found, inner[-1:])
+    if across:
+        columns = min(COLUMNS, power(rows))
+        while columns > 16 and -(-rows // columns) < 2 * chip.multiprocessors:
+            columns //= 2
+        while whole and columns > 1 and power(length) * columns > HELD:
+            columns //= 2
+        few = min(FEW, power(length))
+        persistent = whole or power(length) * columns <= HELD // 2
+        if persistent:
+            few = power(length)
+        x, r = Dimension("x", outer, columns), Dimension("r", inner, few)
+    else:
+        persistent = whole or length <= HELD
+        r = Dimension("r", inner, power(length) if persistent else STEP)
+        if persistent and isinstance(r.extent, Size):
+            r.block = max(r.block, SHORTEST)
+        together = max(1, min(power(rows), 1024 // r.block))
+        while together > 1 and -(-rows // together) < 4 * chip.multiprocessors:
+            together //= 2
+        x = Dimension("x", outer, together)
+    if whole:  # a scan has no loop: longer ones are compiled anew
+        require(bool(r.extent <= r.block), "a scan is longer than its block")
+    tile = x.block * r.block
+    least = 1 if across and not persistent else 4
+    warps = max(1, min(least, tile // 128), min(16, tile // 1024))
+    # Rows are read a few steps ahead; columns have enough blocks to hide it.
+    stages = 1 if persistent or across else AHEAD
+    return Launch([x], r, folds, stores, persistent, warps, stages)

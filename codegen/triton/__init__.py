@@ -1,0 +1,1 @@
+"""The Triton writer: a launch becomes the text of a Triton kernel."""

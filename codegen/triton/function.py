@@ -1,0 +1,563 @@
+"""Launch -> the text of one Triton kernel.
+
+A value is defined once: before the loops where it does not depend on the inner dimension, else in the loop that needs it.
+Tiles of two dimensions are [outer, inner]; what spans one of them has length 1 along the other.  (One class: the lines of a
+kernel are in one order, with one set of names.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from frameloom.codegen.schedule.cost import size
+from frameloom.codegen.schedule.layout import is_index, row_major
+from frameloom.codegen.schedule.row_patterns import LOWEST, aligned_rows, online_sums, tolerant
+from frameloom.codegen.schedule.tile_gpu import Dimension, Fold, Launch, is_result
+from frameloom.codegen.sizes import count_dtype, fits_i32, index_fits_i32
+from frameloom.codegen.triton.ops import TYPES, Ops, full, literal
+from frameloom.codegen.triton.random_numbers import operands_of, random_number
+from frameloom.codegen.triton.scatter import write_scatter
+from frameloom.ir.dtype import DType
+from frameloom.ir.identity import identity
+from frameloom.ir.index import bounds, linear, sum_of, terms_of
+from frameloom.ir.node import Axis, Node, axis
+from frameloom.ir.ops import COMPARES, Op
+from frameloom.ir.program import Buffer, Kind, Store
+from frameloom.ir.substitute import topological
+from frameloom.ir.symbolic.expr import Int, Size, at_most, surely_positive
+
+HEAD = """import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+"""
+LOG2E = 1.4426950408889634
+Dims = frozenset[str]
+COMBINE = {
+    "sum": "+", "prod": "*", "max": "_max", "min": "_min", "any": "|", "all": "&", "logaddexp": "_logaddexp",
+}  # fmt: skip
+SCANS = {"sum": "_add", "prod": "_mul", "max": "_max", "min": "_min", "logaddexp": "_logaddexp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The name of a node's value, its dtype as computed (I32 for a narrow index), and whether it is a bare literal."""
+
+    text: str
+    dtype: DType
+    literal: bool = False
+
+
+@dataclass(slots=True)
+class Scope:
+    """Lines and what they define."""
+
+    indent: int
+    lines: list[str] = field(default_factory=list)
+    names: dict[Node, Value] = field(default_factory=dict)
+    axes: dict[Axis, str] = field(default_factory=dict)
+    groups: dict[tuple[str, int], Dimension] = field(
+        default_factory=dict
+    )  # triton/random_numbers.py
+
+
+class Writer(Ops):
+    """Writes one launch."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        pointers: dict[Buffer, str],
+        checks: frozenset[Buffer] = frozenset(),
+        named: int = 0,
+    ) -> None:
+        super().__init__()
+        self.launch, self.pointers, self.checks = launch, pointers, checks
+        self.top = Scope(1)
+        self.loop: Scope | None = None
+        self.dims = [*launch.parallel, *([launch.inner] if launch.inner else [])]
+        self.tile = [d for d in self.dims if d.block > 1]
+        self.of_axis = {a: d.name for d in self.dims for a in d.axes}
+        self.names = {d.name: d.name for d in self.dims}
+        self.starts: dict[str, str] = {}  # dimension -> its position at which the tile begins
+        self.masks: dict[str, str] = {}  # dimension -> name of the mask of what is inside
+        self.named = named  # how many names there are so far
+        self.short = tolerant(launch)
+        self.aligned = aligned_rows(launch)
+        self.lane = ""  # the inner position counted from where rows are aligned
+
+    # --- the whole
+
+    def body(self) -> list[str]:
+        self._positions()
+        launch = self.launch
+        inside = [s for s in launch.stores if self._spans_inner(s.offset)]
+        outside = [s for s in launch.stores if not self._spans_inner(s.offset)]
+        if launch.inner is None:
+            self._loads_first()
+            # Stores may be to what others read, and loads are not moved over them.
+            for s in launch.stores:
+                self.value(s.value)
+            for s in launch.stores:
+                self._store(s)
+            return self.top.lines
+        if launch.persistent:
+            self._align()
+            self._inner_positions("0", self.aligned is not None, not launch.inner.exact)
+            self._loads_first()
+            for f in sorted(launch.folds, key=lambda f: f.stage):
+                self._fold_at_once(f)
+            for s in launch.stores:
+                self._store(s)
+            return self.top.lines
+        self._align()
+        online = online_sums(launch.folds)
+        for stage in sorted({f.stage for f in launch.folds}):
+            now = [f for f in launch.folds if f.stage == stage and f not in online.values()]
+            if now:
+                self._fold_pass(now, online)
+        if inside:
+            self._pass(lambda: [self._store(s) for s in inside])
+        for s in outside:
+            self._store(s)
+        return self.top.lines
+
+    def _spans_inner(self, n: Node) -> bool:
+        return self.launch.inner is not None and not n.free.isdisjoint(self.launch.inner.axes)
+
+    def _loads_first(self) -> None:
+        """What is read for every position is under way while the rest is computed for parts of the tile, which the threads
+        hand to each other and wait for: rows and columns, blocks of random numbers."""
+        roots = [*(f.value for f in self.launch.folds), *(s.value for s in self.launch.stores)]
+        values = topological(roots)
+        draws = any(n.op is Op.RANDOM for n in values)
+        if not draws and (len(self.tile) < 2 or self.launch.folds):
+            return
+        whole = frozenset(d.name for d in self.tile)
+        for n in values:
+            if n.op is not Op.LOAD or is_result(n) or self.dims_of(n) != whole:
+                continue
+            if not any(other.op is Op.LOAD for other in topological(n.srcs)):
+                self.value(n)
+
+    # --- positions
+
+    def line(self, text: str, scope: Scope | None = None) -> None:
+        scope = scope or self.loop or self.top
+        scope.lines.append("    " * scope.indent + text)
+
+    def fresh(self, stem: str = "v") -> str:
+        self.named += 1
+        return f"{stem}{self.named}"
+
+    def spread(self, text: str, d: Dimension) -> str:
+        """A range along `d` as a part of the tile."""
+        if len(self.tile) < 2:
+            return text
+        return f"({text})[:, None]" if d is self.tile[0] else f"({text})[None, :]"
+
+    def _positions(self) -> None:
+        """The positions of the parallel dimensions."""
+        number = "tl.program_id(0)"
+        if any(not fits_i32(d.extent + d.block) for d in self.launch.parallel):
+            number += ".to(tl.int64)"
+        self.line(f"pid = {number}")
+        rest = "pid"
+        for d in reversed(self.launch.parallel):
+            last = d is self.launch.parallel[0]
+            block = rest if last else f"({rest} % {d.blocks})"
+            rest = f"({rest} // {d.blocks})"
+            if d.block == 1:
+                self.line(f"{d.name} = {block}")
+            else:
+                start = self.starts[d.name] = f"{block} * {d.block}"
+                self.line(f"{d.name} = {self.spread(f'{start} + tl.arange(0, {d.block})', d)}")
+            if not d.exact:
+                self.line(f"{d.name}_in = {d.name} < {d.extent}")
+                self.masks[d.name] = f"{d.name}_in"
+
+    def _inner_positions(self, start: str, low: bool, high: bool) -> None:
+        """The positions of the inner dimension from `start` on; they may be before its first (`low`) or behind its last."""
+        d = self.launch.inner
+        assert d is not None
+        # A name of its own in every pass: Triton carries what is assigned twice from one step of a loop to the next.
+        name = self.names[d.name] = self.fresh(d.name)
+        self.starts[d.name] = start
+        text = f"tl.arange(0, {d.block})" if d.block > 1 else "0"
+        if not fits_i32(d.extent + d.block):
+            text = f"{text}.to(tl.int64)" if d.block > 1 else "tl.zeros((), tl.int64)"
+        if d.block > 1:
+            text = self.spread(text, d)
+        if start != "0":
+            text = f"{start} + {text}"
+        if self.aligned is not None:
+            self.lane = f"{name}_lane"
+            self.line(f"{self.lane} = {text}")
+            text = f"{self.lane} - shift"
+        self.line(f"{name} = {text}")
+        tests = [f"({name} >= 0)"] * low + [f"({name} < {d.extent})"] * high
+        self.masks.pop(d.name, None)
+        if tests:
+            self.line(f"{name}_in = {' & '.join(tests)}")
+            self.masks[d.name] = f"{name}_in"
+
+    def _axis(self, a: Axis) -> str:
+        """The position along one axis of a dimension."""
+        d = next(d for d in self.dims if a in d.axes)
+        name = self.names[d.name]
+        if len(d.axes) == 1:
+            return name
+        scope = self.scope(frozenset((d.name,)))
+        found = scope.axes.get(a)
+        if found is None:
+            below = row_major(d.axes)[d.axes.index(a)]
+            text = name if below == 1 else f"{name} // {below}"
+            if a is not d.axes[0]:
+                text = f"({text}) % {a.extent}" if below > 1 else f"{text} % {a.extent}"
+            found = scope.axes[a] = self.fresh("i")
+            self.line(f"{found} = {text}", scope)
+        return found
+
+    # --- passes over the inner dimension
+
+    def _align(self) -> None:
+        """Where rows start anywhere, positions are counted from the last place before that loads can be wide at."""
+        if self.aligned is not None:
+            start = self.value(self.aligned.start).text
+            self.line(f"start = {start} // {self.aligned.width} * {self.aligned.width}")
+            self.line(f"shift = {start} - start")
+
+    def _pass(self, work: Callable[[], object]) -> None:
+        """`work` for each step of a loop; the steps that are full need no mask."""
+        d = self.launch.inner
+        assert d is not None
+        low, end, last = 0, d.extent // d.block * d.block, d.extent
+        if isinstance(last, Size):
+            if self.aligned is not None:
+                self._step("0", True, True, work)
+                self._loop(d.block, end, work)
+                self.line(f"tail = tl.maximum({end}, {d.block})")
+                self._step("tail", False, True, work)
+                self._step(f"tail + {d.block}", False, True, work)
+            else:
+                self._loop(0, end, work)
+                if not d.exact:
+                    self._step(str(end), False, True, work)
+            self.masks.pop(d.name, None)
+            return
+        if self.aligned is not None:
+            low, last = d.block, d.extent + self.aligned.width - 1
+            self._step("0", True, d.block > d.extent, work)
+        if low < end:
+            self._loop(low, end, work)
+        for start in range(max(low, end), last, d.block):
+            self._step(str(start), False, True, work)
+        self.masks.pop(d.name, None)
+
+    def _loop(self, low: int, end: Int, work: Callable[[], object]) -> None:
+        """`work` for the steps from `low` to `end`, which are full."""
+        assert self.launch.inner is not None
+        self.loop = Scope(2)
+        self._inner_positions("at", False, False)
+        work()
+        lines, self.loop = self.loop.lines, None
+        ahead = f", num_stages={self.launch.stages}" if self.launch.stages > 1 else ""
+        self.line(f"for at in tl.range({low}, {end}, {self.launch.inner.block}{ahead}):")
+        self.top.lines += lines
+
+    def _step(self, start: str, low: bool, high: bool, work: Callable[[], object]) -> None:
+        self.loop = Scope(1)
+        self._inner_positions(start, low, high)
+        work()
+        lines, self.loop = self.loop.lines, None
+        self.top.lines += lines
+
+    def _fold_pass(self, folds: list[Fold], online: dict[Fold, Fold]) -> None:
+        accumulators = {f: self.fresh("acc") for f in folds}
+        sums = {online[f]: self.fresh("acc") for f in folds if f in online}
+        for f, name in accumulators.items():
+            nothing = identity(f.kind, f.value.dtype) if f not in online else LOWEST
+            text = full(nothing, f.value.dtype).replace("()", self.shape(), 1)
+            self.line(f"{name} = {text}")
+            if f.kind in ("argmax", "argmin"):
+                place = count_dtype(size(f.positions))
+                last = (1 << (8 * place.bytes - 1)) - 1
+                self.line(f"{name}_at = tl.full({self.shape()}, {last}, {TYPES[place]})")
+        for name in sums.values():
+            self.line(f"{name} = tl.zeros({self.shape()}, tl.float32)")
+
+        def work() -> None:
+            for f, name in accumulators.items():
+                if f in online:
+                    self._accumulate_online(f, name, sums[online[f]])
+                else:
+                    self._accumulate(f, name)
+
+        self._pass(work)
+        for f, name in accumulators.items():
+            if f in online:
+                self._bind_online(f, name, online[f], sums[online[f]])
+            else:
+                self._bind_result(f, self._reduced(f, name, f"{name}_at"))
+
+    def _accumulate_online(self, f: Fold, most: str, total: str) -> None:
+        """The greatest element of every lane so far, and the sum of the exponentials of what is less by how much."""
+        value, part = self.fresh(), self.fresh()
+        self.line(f"{value} = {self._folded(f)}")
+        power = self.function(Op.EXP2, DType.F32)
+        self.line(f"{part} = {power}(tl.abs({value} - {most}) * {-LOG2E!r})")
+        self.line(
+            f"{total} = tl.where({value} > {most}, tl.fma({total}, {part}, 1.0), {total} + {part})"
+        )
+        self.line(f"{most} = {self.helper('_max')}({most}, {value})")
+
+    def _bind_online(self, f: Fold, most: str, sum_: Fold, total: str) -> None:
+        greatest, whole = self.fresh(), self.fresh()
+        self.line(f"{greatest} = {self._reduced(f, most, '')}")
+        lanes = f"{total} * tl.exp({most} - {greatest})"
+        self.line(f"{whole} = {self._reduced(sum_, lanes, '')}")
+        # No element was greater than -inf.
+        self._bind_result(f, f'tl.where({whole} == 0.0, -float("inf"), {greatest})')
+        self._bind_result(sum_, f'tl.where({whole} == 0.0, float("nan"), {whole})')
+
+    def _accumulate(self, f: Fold, name: str) -> None:
+        value = self._folded(f)
+        if f.kind in ("argmax", "argmin"):
+            combine = self.helper(f"_{f.kind}")
+            place = self._place(f)
+            self.line(f"{name}, {name}_at = {combine}({name}, {name}_at, {value}, {place})")
+            return
+        combine = COMBINE[f.kind]
+        if f.kind in ("max", "min") and f.value.dtype is DType.BOOL:
+            combine = "|" if f.kind == "max" else "&"
+        if combine.startswith("_"):
+            if f.value.dtype.is_float:
+                self.line(f"{name} = {self.helper(combine)}({name}, {value})")
+            else:
+                self.line(f"{name} = tl.{f.kind}imum({name}, {value})")
+        else:
+            self.line(f"{name} = ({name} {combine} {value}).to({TYPES[f.value.dtype]})")
+
+    def _fold_at_once(self, f: Fold) -> None:
+        if f.scan:
+            return self._bind_result(f, self._scanned(f))
+        place = self._place(f) if f.kind in ("argmax", "argmin") else ""
+        self._bind_result(f, self._reduced(f, self._folded(f), place))
+
+    def _scanned(self, f: Fold) -> str:
+        inner = self.launch.inner
+        assert inner is not None and self.launch.persistent
+        if inner.block == 1:
+            return self._folded(f)
+        combine = self.helper(SCANS[f.kind])
+        return f"tl.associative_scan({self._folded(f)}, {self.tile.index(inner)}, {combine})"
+
+    def _folded(self, f: Fold) -> str:
+        """The value to fold, spread over the tile, with nothing behind its end."""
+        value = self.typed(f.value)
+        nothing = literal(identity(f.kind, f.value.dtype), f.value.dtype)
+        inner = self.launch.inner
+        assert inner is not None
+        mask = self.masks.get(inner.name)
+        if self.dims_of(f.value) != frozenset(d.name for d in self.tile):
+            zero = f"tl.zeros({self.shape()}, tl.int1)"
+            value = f"tl.where({zero}, {nothing}, {value})"
+        if mask is not None:
+            value = f"tl.where({mask}, {value}, {nothing})"
+        return value
+
+    def _place(self, f: Fold) -> str:
+        """The position that argmax counts, spread over the tile."""
+        dtype = count_dtype(size(f.positions))
+        place = self.operand(linear(map(axis, f.positions), row_major(f.positions)), dtype)
+        return f"{place} + tl.zeros({self.shape()}, {TYPES[dtype]})"
+
+    def _reduced(self, f: Fold, value: str, place: str) -> str:
+        inner = self.launch.inner
+        assert inner is not None
+        dtype = f.value.dtype
+        if inner.block == 1:
+            return place if f.kind in ("argmax", "argmin") else value
+        at = self.tile.index(inner)
+        if f.kind in ("argmax", "argmin"):
+            name = self.fresh()
+            combine = self.helper(f"_{f.kind}")
+            self.line(f"_, {name} = tl.reduce(({value}, {place}), {at}, {combine})")
+            text = name
+        elif f.kind in ("any", "all") or dtype is DType.BOOL:
+            most = f.kind in ("any", "max", "sum")
+            text = f"(tl.{'max' if most else 'min'}(({value}).to(tl.int32), {at}) != 0)"
+        elif f.kind == "sum":
+            text = f"tl.sum({value}, {at})"
+        elif f.kind == "prod" or dtype.is_float:
+            combine = self.helper(SCANS[f.kind])
+            text = f"tl.reduce({value}, {at}, {combine})"
+        else:
+            text = f"tl.{f.kind}({value}, {at})"
+        return f"{text}[:, None]" if len(self.tile) == 2 else text
+
+    def _bind_result(self, f: Fold, text: str) -> None:
+        name = self.fresh("f")
+        self.line(f"{name} = ({text}).to({TYPES[f.result.dtype]})", self.top)
+        self.top.names[f.result] = Value(name, f.result.dtype)
+
+    def shape(self) -> str:
+        return "(" + "".join(f"{d.block}, " for d in self.tile).rstrip() + ")"
+
+    # --- values
+
+    def dims_of(self, n: Node) -> Dims:
+        """The dimensions of the tile that the value of `n` spans."""
+        names = {self.of_axis[a] for a in n.free if a in self.of_axis}
+        return frozenset(d.name for d in self.tile if d.name in names)
+
+    def scope(self, dims: Dims) -> Scope:
+        inner = self.launch.inner
+        if self.loop is not None and inner is not None and inner.name in dims:
+            return self.loop
+        return self.top
+
+    def _find(self, n: Node) -> Value | None:
+        found = self.loop.names.get(n) if self.loop is not None else None
+        return found or self.top.names.get(n)
+
+    def value(self, node: Node) -> Value:
+        """The node's value, defined now if it is not yet."""
+        stack = [node]
+        while stack:
+            n = stack[-1]
+            if self._find(n) is not None:
+                stack.pop()
+                continue
+            waiting = [s for s in self._operands(n) if self._find(s) is None]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            self._define(n)
+        found = self._find(node)
+        assert found is not None
+        return found
+
+    def _operands(self, n: Node) -> list[Node]:
+        if n.op is Op.RANDOM:
+            return operands_of(self, n)
+        if n.op is Op.LOAD:
+            return [*self.parts(n.srcs[0]), *n.srcs[1:]]
+        return list(n.srcs)
+
+    def operand(self, n: Node, dtype: DType) -> str:
+        """The text of `n` as `dtype`, which differs from its own only for narrow indices."""
+        value = self.value(n)
+        if value.dtype is dtype or value.literal:
+            return value.text
+        return f"{value.text}.to({TYPES[dtype]})"
+
+    def typed(self, n: Node) -> str:
+        """The text of `n` in its own dtype.  A bare literal has none: alone, or beside others, it is an int32 or a float32."""
+        return full(n.arg, n.dtype) if self.value(n).literal else self.operand(n, n.dtype)
+
+    def _define(self, n: Node) -> None:
+        scope = self.scope(frozenset(self.of_axis[a] for a in n.free if a in self.of_axis))
+        if isinstance(n.arg, Size) and n.op is Op.CONST:
+            self.top.names[n] = Value(str(n.arg), count_dtype(n.arg))
+            return
+        if n.op is Op.CONST:
+            self.top.names[n] = Value(literal(n.arg, n.dtype), n.dtype, True)
+            return
+        if n.op is Op.AXIS:
+            scope.names[n] = Value(self._axis(n.arg), DType.I32 if index_fits_i32(n) else DType.I64)
+            return
+        if n.op is Op.LOAD:
+            dtype, text = n.dtype, self._load(n)
+        elif n.op is Op.RANDOM:
+            dtype, text = n.dtype, random_number(self, n, scope)
+        else:
+            dtype, text = self._computed(n)
+        name = self.fresh()
+        self.line(f"{name} = {text}", scope)
+        scope.names[n] = Value(name, dtype)
+
+    def _computed(self, n: Node) -> tuple[DType, str]:
+        values = [self.value(s) for s in n.srcs]
+        narrow = (
+            is_index(n)
+            and index_fits_i32(n)
+            and all(v.literal or v.dtype is DType.I32 for v in values)
+        )
+        compared = n.op in COMPARES and n.srcs[0].dtype is DType.I64
+        narrow |= compared and all(v.literal or v.dtype is DType.I32 for v in values)
+        args = []
+        for s, v in zip(n.srcs, values, strict=True):
+            own = DType.I32 if narrow and s.dtype is DType.I64 else s.dtype
+            args.append(v.text if v.literal or v.dtype is own else f"{v.text}.to({TYPES[own]})")
+        data = 1 if n.op is Op.WHERE else 0
+        if all(v.literal for v in values[data:]):
+            of = DType.I32 if narrow else n.srcs[data].dtype
+            args[data] = full(n.srcs[data].arg, of)
+        if is_index(n) and n.op in (Op.FLOORDIV, Op.MOD):
+            known = bounds(n.srcs[0])
+            if (
+                known is not None
+                and at_most(0, known[0])
+                and n.srcs[1].op is Op.CONST
+                and surely_positive(n.srcs[1].arg)
+            ):
+                sign = "//" if n.op is Op.FLOORDIV else "%"
+                return (DType.I32 if narrow else n.dtype), f"{args[0]} {sign} {args[1]}"
+        dtype = DType.I32 if narrow and n.dtype is DType.I64 else n.dtype
+        return dtype, self.op_text(n, args, n.srcs[data].dtype, n in self.short)
+
+    # --- memory
+
+    def parts(self, offset: Node) -> list[Node]:
+        """Summands of an offset, by the dimensions that they span: what is the same for a whole tile comes first."""
+        terms, constant = terms_of(offset)
+        groups: dict[Dims, dict[Node, int]] = {}
+        for term, factor in terms.items():
+            groups.setdefault(self.dims_of(term), {})[term] = factor
+        parts = sorted(groups.items(), key=lambda item: (len(item[0]), sorted(item[0])))
+        first, *others = [g for _, g in parts] or [{}]
+        return [sum_of(first, constant), *(sum_of(g, 0) for g in others)]
+
+    def _place_of(self, buffer: Buffer, offset: Node, mask: Node | None) -> tuple[str, str]:
+        """Pointer and mask of an access."""
+        texts = [self.pointers[buffer]]
+        if self.aligned is not None and offset in self.aligned.offsets:
+            texts += ["start", self.lane]
+        else:
+            for part in self.parts(offset):
+                value = self.value(part)
+                if value.text != "0":
+                    texts.append(value.text)
+        dims = self.dims_of(offset)
+        masks = [self.masks[d] for d in self.masks if d in dims]
+        if mask is not None:
+            masks.append(self.value(mask).text)
+            if not self.dims_of(mask) <= dims:
+                texts.append(f"tl.zeros({self.shape()}, tl.int32)")
+                masks += [self.masks[d] for d in self.masks if d not in dims]
+        return " + ".join(texts), " & ".join(masks)
+
+    def _load(self, n: Node) -> str:
+        assert not is_result(n), "folds are bound before their users"
+        if n.arg.kind is Kind.NUMBER:
+            return number_text(self.pointers[n.arg], n.dtype)
+        place, mask = self._place_of(n.arg, n.srcs[0], n.srcs[1] if len(n.srcs) == 2 else None)
+        return f"tl.load({place}, {mask}, other=0)" if mask else f"tl.load({place})"
+
+    def _store(self, s: Store) -> None:
+        if s.scatter is not None:
+            return write_scatter(self, s)
+        text = self.typed(s.value)
+        place, mask = self._place_of(s.buffer, s.offset, None)
+        if s.buffer in self.checks:
+            outside = f" | ({mask} == 0)" if mask else ""
+            self.line(f'tl.device_assert(({text} == 0){outside}, "an index is out of range")')
+            return
+        self.line(f"tl.store({place}, {text}{', ' + mask if mask else ''})")
+
+
+def number_text(bits: str, dtype: DType) -> str:
+    """The number of which a 64-bit integer has the bits."""
+    return f"{bits}.to(tl.float64, bitcast=True)" if dtype is DType.F64 else bits

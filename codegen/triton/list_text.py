@@ -1,0 +1,183 @@
+"""KernelList -> the text of one Triton kernel, the same for lists of any length and sizes.
+
+A block does up to `block` elements of one row.  It is told which by `blocks` (two numbers a block: the row, and how many
+whole blocks of it come before); `table` has a row's addresses, `fixed` its extent and numbers.  The elements are
+done twice in the text: full blocks at addresses that are multiples of 16, with wide accesses and no masks, and all others.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+
+from frameloom.codegen.schedule.tile_gpu import Dimension, Launch
+from frameloom.codegen.triton.chip import Chip
+from frameloom.codegen.triton.function import HEAD, Value, Writer, number_text
+from frameloom.codegen.triton.launch import LaunchSource, ListEntry
+from frameloom.codegen.triton.ops import HELPERS, TYPES
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Node, load
+from frameloom.ir.ops import Op
+from frameloom.ir.passes.memory import reads_of, size_in_bytes, writes_of
+from frameloom.ir.passes.templates import ALONG, FIRST
+from frameloom.ir.program import Buffer, KernelList, Kind, Store
+from frameloom.ir.substitute import topological
+
+WARPS = 8
+ALIGNMENT = 16
+# Choices about speed, each of which can be taken back:
+ACCESSES = 1  # wide ones of each tensor that a thread has
+LOADS_FIRST = True  # all tensors are read before anything is computed: loads are not moved over the branches of a division
+STREAMED: int | None = None  # bytes; what lists of more touch is not kept in the second-level cache
+
+
+def generate_lists(lists: Sequence[KernelList], chip: Chip) -> list[LaunchSource]:
+    """A source for every list; those of equal form have equal texts, which are compiled once."""
+    return [_source(one, chip) for one in lists]
+
+
+def blocks_of(one: KernelList, chip: Chip) -> tuple[int, int]:
+    """Elements and warps of a block.  A thread has few wide accesses of each tensor: with more, a kernel of many tensors
+    needs so many registers that few blocks fit on a multiprocessor.  Few elements altogether make small blocks, so that
+    all of the chip has some."""
+    moving = [b for b in one.columns if b.kind is not Kind.NUMBER]
+    widest = max(b.dtype.bytes for b in moving if b.dtype is not None)
+    each = 32 * max(1, ALIGNMENT // widest)
+    total = sum(r.extent for r in one.rows)
+    if total >= 2 * WARPS * each * ACCESSES * chip.multiprocessors:
+        return WARPS * each * ACCESSES, WARPS
+    return WARPS // 2 * each, WARPS // 2
+
+
+def _source(one: KernelList, chip: Chip) -> LaunchSource:
+    block, warps = blocks_of(one, chip)
+    touched = [*reads_of(one), *writes_of(one)]
+    moved = sum(map(size_in_bytes, touched))
+    lines, helpers = _lines(one, block, STREAMED is not None and moved > STREAMED)
+    stem = re.sub(r"\W", "_", re.sub(r"_\d+_list$", "", one.name))
+    symbol = f"k_{stem}_list"
+    code = f"@triton.jit\ndef {symbol}(table, fixed, blocks):\n" + "\n".join(lines) + "\n"
+    texts = "".join(f"\n\n@triton.jit\n{HELPERS[h]}\n" for h in helpers)
+    words = tuple(
+        (r.extent, *(_word(v, b.dtype) for v, b in zip(r.numbers, one.numbers, strict=True)))
+        for r in one.rows
+    )
+    columns = tuple(r.columns for r in one.rows)
+    return LaunchSource(
+        text=f"{HEAD}{texts}\n\n{code}",
+        symbol=symbol,
+        signature=("*i64", "*i64", "*i32"),
+        grid=(sum(-(-r.extent // block) for r in one.rows), 1, 1),
+        warps=warps,
+        entries=(ListEntry(one.name, columns, words, block, moved, code),),
+    )
+
+
+def _word(value: bool | int | float, dtype: DType | None) -> int:
+    """A number as the 64 bits that a kernel takes it from."""
+    if dtype is DType.F64:
+        return int(struct.unpack("<q", struct.pack("<d", value))[0])
+    if dtype is not None and dtype.is_float:
+        import torch  # which rounds to every dtype as eager does
+
+        bits = {4: torch.int32, 2: torch.int16}[dtype.bytes]
+        return int(torch.tensor(value, dtype=dtype.to_torch()).view(bits))
+    return int(value)
+
+
+def _number(text: str, dtype: DType | None) -> str:
+    """The text of a number of which `text` has the bits."""
+    assert dtype is not None
+    if not dtype.is_float:
+        return f"{text} != 0" if dtype is DType.BOOL else f"{text}.to({TYPES[dtype]})"
+    narrow = {8: "", 4: ".to(tl.int32)", 2: ".to(tl.int16)"}[dtype.bytes]
+    return f"{text}{narrow}.to({TYPES[dtype]}, bitcast=True)"
+
+
+def _lines(one: KernelList, block: int, streamed: bool) -> tuple[list[str], list[str]]:
+    """The body, and the helper functions it calls."""
+    nodes = topological([s.value for s in one.stores])
+    along = {n.arg for n in nodes if n.op is Op.LOAD and n.srcs[0] is not FIRST}
+    along |= {s.buffer for s in one.stores}
+    width, numbers = len(one.columns), 1 + len(one.numbers)
+    lines = [
+        "pid = tl.program_id(0)",
+        "row = tl.load(blocks + 2 * pid).to(tl.int64)",
+        f"at = tl.load(blocks + 2 * pid + 1).to(tl.int64) * {block}",
+        f"left = tl.load(fixed + row * {numbers}) - at",
+    ]
+    known = {}
+    for k, b in enumerate(one.columns):
+        lines.append(f"a{k} = tl.load(table + row * {width} + {k})")
+        if b not in along:
+            text = f"tl.load(a{k}.to({_pointer(b)}))"
+            if b.kind is Kind.NUMBER:
+                text = number_text(f"a{k}", b.dtype)
+            lines.append(f"s{k} = {text}")
+            known[load(b, FIRST)] = Value(f"s{k}", b.dtype)
+    for k, b in enumerate(one.numbers):
+        text = f"tl.load(fixed + row * {numbers} + {k + 1})"
+        lines.append(f"c{k} = {_number(text, b.dtype)}")
+        known[load(b, FIRST)] = Value(f"c{k}", b.dtype)
+    moving = [(k, b) for k, b in enumerate(one.columns) if b in along]
+    bits = " | ".join(f"a{k}" for k, _ in moving)
+    lines.append(f"if (left >= {block}) & ((({bits}) & {ALIGNMENT - 1}) == 0):")
+    helpers: dict[str, None] = {}
+    for full in (True, False):
+        for k, b in moving:
+            pointer = f"a{k}.to({_pointer(b)})"
+            if full:
+                pointer = f"tl.multiple_of({pointer}, {ALIGNMENT})"
+            lines.append(f"    p{k} = {pointer} + at")
+        writer = _ListWriter(one, block, {b: f"p{k}" for k, b in moving}, full, streamed)
+        writer.top.names.update(known)
+        lines += writer.body()
+        helpers |= writer.helpers
+        if full:
+            lines.append("else:")
+    return [f"    {line}" for line in lines], list(helpers)
+
+
+def _pointer(buffer: Buffer) -> str:
+    assert buffer.dtype is not None
+    return f"tl.pointer_type({TYPES[buffer.dtype]})"
+
+
+class _ListWriter(Writer):
+    """Writes the elements of a block, whose positions are counted from its start."""
+
+    def __init__(
+        self,
+        one: KernelList,
+        block: int,
+        pointers: dict[Buffer, str],
+        full: bool,
+        streamed: bool,
+    ) -> None:
+        launch = Launch([Dimension("x", (ALONG,), block)], None, [], list(one.stores))
+        super().__init__(launch, pointers)
+        self.full = full
+        self.hint = ', eviction_policy="evict_first")' if streamed else ")"
+
+    def _loads_first(self) -> None:
+        if not LOADS_FIRST:
+            return
+        for n in topological([s.value for s in self.launch.stores]):
+            if n.op is Op.LOAD and n.srcs[0] is not FIRST:
+                self.value(n)
+
+    def _load(self, n: Node) -> str:
+        return super()._load(n).removesuffix(")") + self.hint
+
+    def _store(self, s: Store) -> None:
+        super()._store(s)
+        lines = self.top.lines
+        lines[-1] = lines[-1].removesuffix(")") + self.hint
+
+    def _positions(self) -> None:
+        (d,) = self.dims
+        self.line(f"{d.name} = tl.arange(0, {d.block})")
+        if not self.full:
+            self.line(f"{d.name}_in = {d.name} < left")
+            self.masks[d.name] = f"{d.name}_in"

@@ -1,0 +1,548 @@
+"""`lower`: a captured graph of ATen ops becomes a Program, op by op.
+
+Views become geometry over their base's buffer (from the node's `meta["val"]`, no rule per view op); ops with an entry in
+TABLE become a Kernel per result; everything else becomes a library call.  Writes to inputs (`aten.copy_` at the end of
+the graph) become stores into INPUT buffers, after everything that reads them.  (One class: whatever becomes of a node, it
+goes into the same few tables.)
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from frameloom.ir import node as ir
+from frameloom.ir.dtype import DType
+from frameloom.ir.library import CALLS, DRAW, OUT_FORMS, READ
+from frameloom.ir.lower import lazy
+from frameloom.ir.lower.geometry import (
+    COPIES,
+    VIEWS,
+    WRITE_BACK,
+    arguments_of,
+    base_of,
+    devices_of,
+    flatten,
+    is_only_stored,
+    is_tensor,
+    is_view,
+    late_sizes_in,
+    origin,
+    result_of,
+    scatter_of,
+    sizes_in,
+    store_of,
+    torch_dtype_of,
+    used_results,
+    view_of,
+)
+from frameloom.ir.lower.graph_passes.in_place import in_place
+from frameloom.ir.lower.graph_passes.repeats import Repeats, Unfit
+from frameloom.ir.lower.layout import channels_last, onednn
+from frameloom.ir.lower.layout.convolution import convolution
+from frameloom.ir.lower.layout.convolution_backward import convolution_backward
+from frameloom.ir.lower.layout.onednn import OneDnn
+from frameloom.ir.lower.layout.relayout import as_returned, as_seen, is_relaid
+from frameloom.ir.lower.numbers import Numbers, Scalar
+from frameloom.ir.lower.outputs import NotATensor, returned, write_back, write_beside
+from frameloom.ir.lower.table import (
+    IF_EMPTY,
+    TABLE,
+    TAKES_NUMBERS,
+    TAKES_SIZES,
+    Call,
+    Decline,
+    Draw,
+    Ref,
+    Result,
+    Scattered,
+    read,
+)
+from frameloom.ir.node import Node
+from frameloom.ir.numbers import is_number
+from frameloom.ir.passes.batch import can_be_said
+from frameloom.ir.passes.dependence import fails_behind_writes
+from frameloom.ir.passes.unbacked import defined, forget
+from frameloom.ir.philox import Generator
+from frameloom.ir.program import (
+    ANEW,
+    Alike,
+    Buffer,
+    Check,
+    Extern,
+    Kernel,
+    Kind,
+    Program,
+    Store,
+    View,
+    is_cuda,
+)
+from frameloom.ir.substitute import fold, loads
+from frameloom.ir.symbolic.expr import Size, late_in, number, require
+
+ASSERTION = "aten._assert_async.msg"
+NOTHING = OneDnn()
+NO_RESULT = Result((0,), (1,), DType.F32, torch.float32)
+
+
+def lower(
+    graph: torch.fx.Graph,
+    constants: torch.nn.Module,
+    onednn: OneDnn = NOTHING,
+    generator_of: Callable[[str], Generator | None] = lambda device: None,
+    visible: int | None = None,
+) -> Program:
+    """The Program of a functional ATen graph; see the package's text for what the graph looks like.  `generator_of` a
+    device: how its random numbers are drawn, if kernels of ours can.  `visible`: how many of the first outputs the program
+    sees (None: all); the others may lie in memory as suits us."""
+
+    def attempt(once: bool) -> Program:
+        lowering = Lowering(graph, constants, onednn, generator_of, visible)
+        program = lowering.run(once, early=True)
+        if not lowering.wrote_early or not fails_behind_writes(program):
+            return program
+        return Lowering(graph, constants, onednn, generator_of, visible).run(once, early=False)
+
+    try:
+        program = attempt(once=True)
+        if can_be_said(program):
+            return program
+    except Unfit:
+        pass
+    return attempt(once=False)
+
+
+class Lowering:
+    def __init__(
+        self,
+        graph: torch.fx.Graph,
+        constants: torch.nn.Module,
+        onednn: OneDnn,
+        generator_of: Callable[[str], Generator | None],
+        visible: int | None = None,
+    ) -> None:
+        self.graph = graph
+        self.n_visible = visible
+        self.onednn = onednn
+        self.holder = constants
+        self.generator_of = generator_of
+        self.on_gpu = any(is_cuda(d) for n in graph.nodes for d in devices_of(n.meta.get("val")))
+        self.values: dict[torch.fx.Node, Any] = {}  # Ref, list of Refs, or a plain constant
+        self.base_offset: dict[
+            Buffer, int
+        ] = {}  # of the buffer's first element in its storage, in elements
+        self.inputs: list[Buffer] = []
+        self.constants: dict[Buffer, Any] = {}
+        self.steps: list[Kernel | Extern | Check] = []
+        self.written: set[Buffer] = set()
+        self.returned: set[tuple[torch.fx.Node, int]] = (
+            set()
+        )  # results whose buffers outlive the call
+        self.visible: set[tuple[torch.fx.Node, int]] = set()  # those of them that the program sees
+        self.starts_anew = False  # whether data decides that the call does
+        self.wrote_early = False  # whether an input is written to where the program does it
+        self.relays = False  # whether a tensor may lie otherwise than the program sees it
+        self.numbers = Numbers(self)
+        sizes = (n for node in graph.nodes for n in sizes_in(node.meta.get("val")))
+        self.facts = next((n.facts for n in sizes), None)
+        self.names: dict[str, int] = {}  # how many kernels each op has
+        self.channels_last: frozenset[torch.fx.Node] = frozenset()  # convolutions on such tensors
+        self.packed: dict[Any, View] = {}  # constants in a library's own layout
+        self.given: dict[torch.fx.Node, Ref] = {}  # computed together with an earlier node
+        self.raw: dict[torch.fx.Node, Ref] = {}  # memory of lazily conjugated or negated views
+        self.late: dict[Any, list[Kernel]] = {}  # what writing a node back comes to
+        self.copies: dict[tuple[Ref, tuple[int, ...]], Ref] = {}  # the same values, laid out so
+        self.repeats = Repeats()
+        # Views of inputs that are written beside a GPU, what is, and the node that says so.
+        self.beside: list[tuple[View, View, torch.fx.Node]] = []
+
+    def run(self, once: bool, early: bool) -> Program:
+        """`once`: parts that are alike are lowered once (repeats.py), or Unfit; `early`: scatters into inputs may be done where the program
+        does them (in_place.py)."""
+        nodes = list(self.graph.nodes)
+        late = {n.facts for node in nodes for n in late_sizes_in(node.meta.get("val"))}
+        anew = {(text,) for text in ANEW}
+        self.starts_anew = not early or bool(late) or any(n.args[1:] in anew for n in nodes)
+        forget(s for facts in late for s in facts.symbols)
+        ends = nodes[-1].args[0]
+        self.returned = {base_of(n) for n in flatten(ends) if isinstance(n, torch.fx.Node)}
+        seen = flatten(ends if self.n_visible is None else ends[: self.n_visible])
+        self.visible = {base_of(n) for n in seen if isinstance(n, torch.fx.Node)}
+        self.channels_last = channels_last.chosen(nodes, self.onednn.convolutions)
+        self.relays = bool(self.channels_last) or any(channels_last.LAID in n.meta for n in nodes)
+        outputs: tuple[View | int | tuple[Any], ...] = ()
+        alike: tuple[Alike, ...] = ()
+        if once and not self.relays:
+            self.repeats = Repeats.of(nodes, self.holder, self.visible)
+        for node in nodes:
+            if node in self.repeats.left_out:
+                self.values[node] = None
+            elif node.op == "placeholder":
+                self.placeholder(node)
+            elif node.op == "get_attr":
+                self.constant(node)
+            elif node.op == "call_function":
+                found = self.given.get(node)
+                self.values[node] = self.call(node) if found is None else found
+            else:
+                assert node.op == "output", f"unexpected {node.op} in a captured graph"
+                write_beside(self)
+                alike = self.repeats.stand_for(self, ends)
+                outputs = tuple(returned(self, n) for n in flatten(node.args[0]))
+        return Program(
+            tuple(self.inputs), tuple(self.steps), outputs, tuple(self.constants.items()),
+            tuple(self.numbers.steps), alike, tuple(self.numbers.symbols.items()),
+        )  # fmt: skip
+
+    # --- leaves
+
+    def placeholder(self, node: torch.fx.Node) -> None:
+        val = node.meta.get("val")
+        if is_number(node):
+            self.values[node] = self.numbers.placeholder(node)
+            return
+        if isinstance(val, Size):
+            self.numbers.note_size(node)
+            self.values[node] = val
+            return
+        if not is_tensor(val):
+            self.inputs.append(Buffer(node.name, None, (), (), Kind.INPUT))
+            self.values[node] = NotATensor(len(self.inputs) - 1)
+            return
+        if channels_last.LAID in node.meta:
+            val = channels_last.Relaid(val, node.meta[channels_last.LAID])
+        buffer = self.buffer(node.name, val, Kind.INPUT)
+        self.inputs.append(buffer)
+        self.values[node] = self.ref(buffer, val)
+
+    def constant(self, node: torch.fx.Node) -> None:
+        tensor: Any = self.holder
+        for part in str(node.target).split("."):
+            tensor = getattr(tensor, part)
+        buffer = self.buffer(node.name, tensor, Kind.CONSTANT)
+        self.constants[buffer] = tensor
+        self.values[node] = self.ref(buffer, tensor)
+
+    def buffer(self, name: str, val: Any, kind: Kind) -> Buffer:
+        dtype = DType.of(val.dtype)
+        torch_dtype = val.dtype if dtype is None else None
+        shape, strides = tuple(map(number, val.shape)), tuple(map(number, val.stride()))
+        buffer = Buffer(name, dtype, shape, strides, kind, torch_dtype, str(val.device))
+        self.base_offset[buffer] = number(val.storage_offset())
+        return buffer
+
+    def ref(self, buffer: Buffer, val: Any) -> Ref:
+        own = torch_dtype_of(buffer)
+        base = self.base_offset[buffer]
+        dtype = DType.of(val.dtype)
+        if val.dtype != own:
+            base_bytes = base * own.itemsize
+            if base_bytes % val.dtype.itemsize:
+                raise Decline
+            base, dtype = base_bytes // val.dtype.itemsize, None
+        shape, strides = tuple(map(number, val.shape)), tuple(map(number, val.stride()))
+        return Ref(buffer, shape, strides, number(val.storage_offset()) - base, dtype, val.dtype)
+
+    def tensor(self, view: View) -> torch.Tensor:
+        """What a view of a constant shows."""
+        tensor = self.constants[view.buffer]
+        place = int(tensor.storage_offset()) + view.offset
+        found: torch.Tensor = tensor.as_strided(view.shape, view.strides, place)
+        return found
+
+    # --- calls
+
+    def call(self, node: torch.fx.Node) -> Any:
+        target: Any = node.target
+        if target is torch.Tensor.tolist:
+            return self.read(node)
+        if isinstance(node.meta.get("val"), Size):
+            self.numbers.note_size(node)
+            return node.meta["val"]
+        if target is operator.getitem:
+            return self.values[node.args[0]][node.args[1]]  # type: ignore[index]
+        if is_number(node):
+            return self.numbers.computed(node)
+        name = str(target)
+        if not isinstance(target, torch._ops.OpOverload):
+            CALLS[name] = target
+            return self.library_call(node, name)
+        arguments = arguments_of(target, node.args, node.kwargs)
+        if name == WRITE_BACK:
+            return write_back(self, node, *arguments[:2])
+        if name == ASSERTION:
+            holds = read(self.values[arguments[0]], [])
+            bad = (~holds).node
+            return self.check(node.name, bad, "RuntimeError", arguments[1], node, waits=True)
+        val = node.meta.get("val")
+        if (is_view(target) and name not in COPIES) or name in VIEWS:
+            try:
+                if node.args[0] in self.raw or lazy.bits_of(val):
+                    return lazy.view(self, node, val)
+                return self.view(node, target, val)
+            except Decline:
+                return self.library_call(node, name)
+        if node in self.channels_last:
+            if name == channels_last.BACKWARD:
+                return convolution_backward(self, node, arguments)
+            return convolution(self, node, arguments)
+        found = TABLE.get(name)
+        if found is not None:
+            try:
+                return self.loops(node, name, found, arguments)
+            except Decline:
+                if node in self.repeats.items:
+                    raise Unfit from None
+        return self.library_call(node, name)
+
+    def read(self, node: torch.fx.Node) -> None:
+        """Ints of a vector, as sizes."""
+        (vector,) = node.all_input_nodes
+        view = self.plain(vector)
+        sizes = {n.args[1]: n.meta["val"] for n in node.users}
+        shape = tuple(sizes.get(k, 0) for k in range(view.shape[0]))
+        require(view == View(view.buffer, view.buffer.shape, (1,)), "sizes lie in a vector alone")
+        result = Buffer(node.name, DType.I64, shape, shape, Kind.EXTERN)
+        defined([result])
+        self.steps.append(Extern(READ, (view,), (), (result,), origin(node)))
+
+    def view(self, node: torch.fx.Node, target: Any, val: Any) -> Any:
+        """Of a tensor that lies as the program sees it: what the program sees.  Else the view of what there is."""
+        several = isinstance(val, (list, tuple))
+        base: Ref = self.values[node.args[0]]  # type: ignore[index]
+        if is_relaid(self, node.args[0], base):
+            views = channels_last.view_again(target, base, node.args[1:], node.kwargs)
+            if views is not None:
+                refs = [replace(base, shape=s, strides=t, offset=o) for s, t, o in views]
+                return refs if several else refs[0]
+            base = as_seen(self, node.args[0])
+        return [self.ref(base.buffer, v) for v in val] if several else self.ref(base.buffer, val)
+
+    def loops(self, node: torch.fx.Node, name: str, function: Any, arguments: list[Any]) -> Any:
+        val: Any = node.meta.get("val")
+        several = isinstance(val, (list, tuple))
+        metas = list(val) if several else [val]
+        for k in self.repeats.items.get(node, ()):
+            metas[k] = None
+        # A derivative has no result for what needs no gradient.
+        results = tuple(NO_RESULT if v is None else result_of(v) for v in metas)
+        devices = {str(v.device) for v in metas if v is not None}
+        if len(devices) != 1:
+            raise Decline
+        (device,) = devices
+        if self.on_gpu and not is_cuda(device):
+            raise Decline  # on the CPU beside a GPU: a few numbers, not worth a compiler's run
+        names = tuple(a.name for a in node.target._schema.arguments)  # type: ignore[union-attr]
+        given = [self.argument(a) for a in arguments]
+        given = [self.in_loops(a) for a in given]
+        if name not in TAKES_NUMBERS and any(isinstance(a, Scalar) for a in flatten(given)):
+            raise Decline
+        if name not in TAKES_NUMBERS | TAKES_SIZES and any(
+            isinstance(a, Size) and "number" in str(at.type)
+            for at, a in zip(node.target._schema.arguments, given, strict=True)  # type: ignore[union-attr]
+        ):
+            raise Decline  # a size in the place of a number, where the lowering may count on knowing it
+        if any(ref.buffer.device != device for ref in flatten(given) if isinstance(ref, Ref)):
+            raise Decline  # a number in the CPU's memory is given to the GPU by the library call
+        if self.relays:
+            metas = [
+                v
+                if v is None or (node, k) in self.visible
+                else channels_last.layout(v, flatten(given))
+                for k, v in enumerate(metas)
+            ]
+        call = Call(
+            name, names, results, node=node.name, device=device,
+            generator_of=self.generator_of, source=node.meta.get("source"),
+            is_only_stored=partial(is_only_stored, node),
+            is_used=lambda k: k in used_results(node),
+        )  # fmt: skip
+        empty = all(0 in r.shape for r in results) and IF_EMPTY[name] != "ask"
+        if empty and IF_EMPTY[name] == "library" and any(0 not in r.shape for r in flatten(given) if isinstance(r, Ref)):  # fmt: skip
+            raise Decline
+        values: Any = [None] * len(metas)
+        if not empty:
+            with self.sizes_unknown():
+                values = function(call, *given)
+        if isinstance(values, Scattered) and (found := in_place(self, node, values)) is not None:
+            self.checks(call, node)
+            kernels = [self.kernel(name, s, node) for s in found.stores]
+            if not found.at_once:
+                self.late[node] = kernels
+                return None
+            self.steps += kernels
+            self.wrote_early = True
+            self.written.add(found.into.buffer)
+            return found.into
+        refs: list[Ref | None] = []
+        steps = []
+        for k, (v, value) in enumerate(
+            zip(metas, values if several or empty else [values], strict=True)
+        ):
+            if v is None:
+                refs.append(None)
+                continue
+            own_name = f"{node.name}_{k}" if several else node.name
+            kind = Kind.OUTPUT if (node, k) in self.returned else Kind.TEMP
+            buffer = self.buffer(own_name, v, kind)
+            ref = self.ref(buffer, v)
+            refs.append(ref)
+            if value is not None and 0 not in buffer.shape:
+                steps += self.stored(ref, value, name, node)
+        for made, value in reversed(call.made):
+            self.base_offset[made.buffer] = 0
+            steps = [*self.stored(made, value, name, node), *steps]
+        self.steps += [*(self.draw(d, node) for d in call.draws), *steps]
+        self.checks(call, node)
+        return refs if several else refs[0]
+
+    @contextmanager
+    def sizes_unknown(self) -> Iterator[None]:
+        """A lowering that would have to know a size that varies declines."""
+        if self.facts is None:
+            yield
+            return
+        self.facts.refusing = Decline
+        try:
+            yield
+        finally:
+            self.facts.refusing = None
+
+    def checks(self, call: Call, node: torch.fx.Node) -> None:
+        for k, (bad, exception, message) in enumerate(call.checks):
+            self.check(f"{node.name}_check{k}", bad, exception, message, node)
+
+    def stored(self, into: Ref, value: Any, name: str, node: torch.fx.Node) -> list[Kernel]:
+        """The kernels that make `into` what a lowering says."""
+        if not isinstance(value, Scattered):
+            return [self.kernel(name, store_of(into, value), node)]
+        stores = [store_of(into, value.initial), *(scatter_of(into, u) for u in value.updates)]
+        return [self.kernel(name, s, node) for s in stores]
+
+    def draw(self, draw: Draw, node: torch.fx.Node) -> Extern:
+        view = None
+        if draw.aligned is not None:
+            found = [b for b in self.inputs if b.name == draw.aligned]
+            if not found:
+                raise Decline  # nothing tells how its memory is aligned
+            view = View(found[0], found[0].shape, found[0].strides)
+        args = (draw.device, draw.increment, view)
+        return Extern(DRAW, args, (), draw.numbers, origin(node))
+
+    def kernel(self, target: str, store: Store, node: torch.fx.Node) -> Kernel:
+        """A kernel of one store, named after the op."""
+        word = target.split(".")[1].strip("_")
+        number = self.names[word] = self.names.get(word, -1) + 1
+        return Kernel(f"{word}_{number}", (store,), origin(node))
+
+    def check(
+        self,
+        name: str,
+        bad: Node,
+        exception: str,
+        message: str,
+        node: torch.fx.Node,
+        waits: bool = False,
+    ) -> None:
+        """Raise if `bad` holds anywhere.  On a GPU the kernel fails, as eager's do, unless the program `waits` to see it."""
+        device = next((n.arg.device for n in loads([bad])), "cpu")
+        flag = Buffer(name, DType.BOOL, (), (), Kind.TEMP, device=device)
+        axes = sorted(bad.free, key=lambda a: a.name)
+        value = fold("any", axes, bad) if axes else bad
+        store = Store(flag, ir.index(0), value, ())
+        self.steps.append(self.kernel("aten.check", store, node))
+        if waits and is_cuda(device):
+            seen = Buffer(f"{name}_seen", DType.BOOL, (), (), Kind.EXTERN)
+            cpu = (("device", torch.device("cpu")),)
+            copy = Extern(
+                "aten._to_copy.default", (View(flag, (), ()),), cpu, (seen,), origin(node)
+            )
+            self.steps.append(copy)
+            flag = seen
+        self.steps.append(Check(flag, exception, message))
+
+    def argument(self, value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            found = self.values[value]
+            if isinstance(found, NotATensor):
+                raise Decline
+            return found
+        if isinstance(value, (list, tuple)):
+            return [self.argument(v) for v in value]
+        if isinstance(value, complex):
+            raise Decline
+        return value
+
+    def in_loops(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self.in_loops(v) for v in value]
+        return self.numbers.in_loops(value) if isinstance(value, Scalar) else value
+
+    def library_call(self, node: torch.fx.Node, name: str) -> Any:
+        val = node.meta.get("val")
+        several = isinstance(val, (list, tuple)) or val is None
+        metas = list(val or ()) if several else [val]
+        given = (node.args, tuple(node.kwargs.items()))
+        if self.relays:
+            keeps = name in channels_last.FAITHFUL
+            if not keeps and name not in OUT_FORMS and name != WRITE_BACK:
+                given = self.each(given, partial(as_seen, self))
+            elif keeps:
+                operands = [self.values[n] for n in flatten(given) if isinstance(n, torch.fx.Node)]
+                metas = [channels_last.layout(v, operands) if is_tensor(v) else v for v in metas]
+        args, kwargs = self.plain(given)
+        if self.onednn.products and (found := onednn.product(name, args, kwargs)) is not None:
+            name, args = onednn.packed_product(self, found)
+        return self.extern(node, name, args, kwargs, metas, several)
+
+    def extern(
+        self, node: torch.fx.Node, name: str, args: Any, kwargs: Any, metas: Any, several: bool
+    ) -> Any:
+        """A library call whose results have the geometry of `metas`."""
+        used = used_results(node) if several else {0}
+        refs: list[Ref | None] = []
+        results: list[Buffer | None] = []
+        for k, v in enumerate(metas):
+            if not is_tensor(v):
+                refs.append(None)
+                results.append(None)
+                continue
+            kind = Kind.EXTERN
+            if name in OUT_FORMS:
+                kind = Kind.OUTPUT if (node, k) in self.returned else Kind.TEMP
+            buffer = self.buffer(f"{node.name}_{k}" if several else node.name, v, kind)
+            refs.append(self.ref(buffer, v))
+            # A call that decides on a size has it to tell, even where it has to be a known number.
+            if kind is Kind.EXTERN and any(n.facts.resolved(n) is not n for n in late_sizes_in(v)):
+                buffer = replace(buffer, shape=v.own_shape, strides=v.own_strides)
+            results.append(buffer if k in used or any(map(late_in, buffer.shape)) else None)
+        defined(results, self.numbers.symbols)
+        self.steps.append(Extern(name, args, kwargs, tuple(results), origin(node)))
+        refs = [ref and as_returned(self, node, ref, k) for k, ref in enumerate(refs)]
+        return refs if several else refs[0]
+
+    def each(self, value: Any, function: Any) -> Any:
+        """`value` with `function` of every node in it."""
+        if isinstance(value, torch.fx.Node):
+            return function(value)
+        if isinstance(value, (list, tuple)):
+            return tuple(self.each(v, function) for v in value)
+        return value
+
+    def plain(self, value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            return self.plain(self.values[value])
+        if isinstance(value, Ref):
+            return view_of(value)
+        if isinstance(value, Scalar):
+            return value.buffer
+        if isinstance(value, (list, tuple)):
+            return tuple(self.plain(v) for v in value)
+        assert not isinstance(value, NotATensor), "a library call on an input that is no tensor"
+        return value

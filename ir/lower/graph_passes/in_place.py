@@ -1,0 +1,122 @@
+"""Scatters into an input that the program changes in place: no copy to and fro.
+
+They are done where the program does them if nothing needs the old value any more and all may see the new one in the input;
+where nothing but the input itself gets the new value, when it would be written back.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from frameloom.ir.fallible import may_raise, never_raises
+from frameloom.ir.lower.geometry import VIEWS, WRITE_BACK, base_of, flatten, is_view, scatter_of
+from frameloom.ir.lower.table import TABLE, Ref, Scattered, positions, read
+from frameloom.ir.program import Buffer, Kind, Store
+from frameloom.ir.scatter import reads_own
+from frameloom.ir.substitute import loads
+from frameloom.ir.symbolic.expr import number
+
+
+class Lowering(Protocol):
+    """What `graph.py` offers here."""
+
+    graph: torch.fx.Graph
+    values: dict[torch.fx.Node, Any]
+    base_offset: dict[Buffer, int]
+    channels_last: frozenset[torch.fx.Node]
+    starts_anew: bool
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """`stores` make the new value of a node in the input `into`, at once or when it is written back."""
+
+    into: Ref
+    stores: list[Store]
+    at_once: bool
+
+
+def in_place(graph: Lowering, node: torch.fx.Node, value: Scattered) -> InPlace | None:
+    """How `node` becomes its value in an input; None if it needs memory of its own."""
+    ends = [u for u in node.users if str(u.target) == WRITE_BACK and u.args[1] is node]
+    if len(ends) != 1:
+        return None
+    (end,) = ends
+    into = graph.values[end.args[0]]  # type: ignore[index]
+    if not isinstance(into, Ref) or into.buffer.kind is not Kind.INPUT or into.dtype is None:
+        return None
+    if value.initial.node is not read(into, positions(into.shape)).node:
+        return None
+    stores = [scatter_of(into, u) for u in value.updates]
+    changed = _changed(graph, end)
+    if into.buffer in changed or any(map(reads_own, stores)):
+        return None
+    if len(node.users) == 1:
+        # Others may be written before: nothing of them may be read then.
+        read_here = {n.arg for s in stores for n in loads([s.value, s.offset])}
+        return InPlace(into, stores, False) if changed.isdisjoint(read_here) else None
+    if graph.channels_last or graph.starts_anew:  # nothing is written before it has to
+        return None
+    at_once = _same_place(graph, node, into) and _is_over(node, end) and not _decides_failure(node)
+    return InPlace(into, stores, True) if at_once else None
+
+
+def _changed(graph: Lowering, but: torch.fx.Node) -> set[Buffer]:
+    """Inputs that others write to."""
+    found = set()
+    for node in graph.graph.nodes:
+        if str(node.target) == WRITE_BACK and node is not but:
+            found.add(graph.values[base_of(node.args[0])[0]].buffer)
+    return found
+
+
+def _same_place(graph: Lowering, node: torch.fx.Node, into: Ref) -> bool:
+    """Whether views of `node` are the same views of the input."""
+    val = node.meta["val"]
+    strides = tuple(map(number, val.stride()))
+    return strides == into.strides and graph.base_offset[into.buffer] == int(val.storage_offset())
+
+
+def _decides_failure(node: torch.fx.Node) -> bool:
+    """Whether a call can fail at something computed from `node`: it starts anew then, so that nothing may be written."""
+    seen, later = {node}, node.next
+    while later.op != "root":
+        if not seen.isdisjoint(later.all_input_nodes) and later.op == "call_function":
+            if _may_fail(later):
+                return True
+            seen.add(later)
+        later = later.next
+    return False
+
+
+def _may_fail(node: torch.fx.Node) -> bool:
+    name, val = str(node.target), node.meta.get("val")
+    if name == WRITE_BACK or node.target is operator.getitem:
+        return False
+    of_floats = getattr(val, "dtype", torch.int64).is_floating_point
+    if name in VIEWS or is_view(node.target):
+        return False
+    given = [n.meta.get("val") for n in node.all_input_nodes]
+    unknown = name not in TABLE or any(0 in getattr(v, "shape", ()) for v in given)
+    return may_raise(name, of_floats) or (unknown and not never_raises(name))
+
+
+def _is_over(node: torch.fx.Node, end: torch.fx.Node) -> bool:
+    """Whether nothing behind `node` needs what the input was before, nor the new value as a tensor of its own."""
+    old = base_of(end.args[0])[0]  # type: ignore[arg-type]
+    later = node.next
+    while later.op != "root":
+        if later.op == "output":
+            exposed = [n for n in flatten(later.args[0]) if isinstance(n, torch.fx.Node)]
+            if any(base_of(n)[0] is node for n in exposed):
+                return False
+        elif later is not end:
+            bases = [base_of(n)[0] for n in later.all_input_nodes]
+            if old in bases or (str(later.target) == WRITE_BACK and node in bases):
+                return False
+        later = later.next
+    return True

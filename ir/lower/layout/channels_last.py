@@ -1,0 +1,212 @@
+"""Which convolutions get channels-last tensors, and how results beside them are laid out.
+
+cuDNN's fast kernels for 16-bit types and TF32, and oneDNN's, want channels last; given anything else they convert input,
+weight and result around every convolution, which costs more than many convolutions do.  Where that pays for a whole graph, the
+convolutions of the graph get channels-last tensors here, and what our own kernels compute between them is laid out
+alike: intermediates are ours to lay out.  What the program can see keeps eager's strides (graph.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from frameloom.ir.lower.table import Ref, product
+from frameloom.ir.program import is_cuda
+from frameloom.ir.symbolic.expr import hint_of, is_size
+
+CONVOLUTION = "aten.convolution.default"
+BACKWARD = "aten.convolution_backward.default"
+LAID = "laid"  # in a placeholder's meta: the strides with which the tensor really comes
+# Library calls on a channels-last tensor whose results are channels last, too.
+FAITHFUL = frozenset(
+    f"aten.{name}.default"
+    for name in (
+        "max_pool2d_with_indices", "avg_pool2d", "upsample_nearest2d", "upsample_bilinear2d",
+    )
+)  # fmt: skip
+# Views that say where elements lie in memory, whatever their base's strides are.
+LITERAL = frozenset({"aten.as_strided.default", "aten._reshape_alias.default"})
+LEAST_BYTES = 1 << 20  # that conversions would move, for less it is not worth other strides
+LEAST_AROUND = (
+    1 << 16
+)  # bytes of a convolution's input and result on the CPU: PyTorch has code of its own for small ones
+PRODUCT = "aten.mm.default"
+products = True  # whether convolutions that are matrix products are called as that
+everywhere = False  # for tests: on every device, whatever it costs
+
+
+class Relaid:
+    """What a tensor's value says (a node's `meta["val"]`), with other strides."""
+
+    def __init__(self, val: Any, strides: Sequence[int]) -> None:
+        self.shape, self.dtype, self.device = val.shape, val.dtype, val.device
+        self._strides = tuple(strides)
+
+    def stride(self) -> tuple[int, ...]:
+        return self._strides
+
+    def storage_offset(self) -> int:
+        return 0
+
+
+def chosen(nodes: Iterable[torch.fx.Node], onednn: bool) -> frozenset[torch.fx.Node]:
+    """The convolutions that get channels-last tensors.  `onednn`: whether the CPU's are oneDNN's."""
+    found = [n for n in nodes if str(n.target) in (CONVOLUTION, BACKWARD) and _possible(n, onednn)]
+    if not found or everywhere:
+        return frozenset(found)
+    on_cpu = [n for n in found if not is_cuda(str(_operands(n)[0].meta["val"].device))]
+    return _chosen_on_cpu(on_cpu) | _chosen_on_gpu([n for n in found if n not in on_cpu])
+
+
+def _chosen_on_cpu(found: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
+    """oneDNN converts input and result of each convolution that is not channels last, and then the weight in any case;
+    here the weight is converted before (a constant one when it is packed).  So each gets them whose input and result are the larger part."""
+    some, moved = [], 0
+    for node in found:
+        x, weight = (n.meta["val"] for n in node.args[:2])  # type: ignore[union-attr]
+        around = _bytes(x) + _bytes(node.meta["val"])
+        is_packed = node.args[1].op == "get_attr"  # type: ignore[union-attr]
+        free = is_packed or same_bytes(weight.shape, weight.stride())
+        converted = 0 if free else _bytes(weight)
+        if around >= max(LEAST_AROUND, converted):
+            some.append(node)
+            moved += 2 * around
+    return frozenset(some if moved >= LEAST_BYTES else ())
+
+
+def _chosen_on_gpu(found: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
+    """All that can, or none."""
+    saved = cost = 0
+    converted: set[Any] = set()
+    for node in found:
+        x, weight, result = _operands(node)
+        around = [x, result]
+        if str(node.target) == BACKWARD and (x_gradient := node.meta["val"][0]) is not None:
+            saved += 2 * _bytes(x_gradient)
+        for source in around:
+            val = source.meta["val"]
+            saved += 0 if is_last(val.shape, _strides(source)) else 2 * _bytes(val)
+        for source in (x, weight):
+            val = source.meta["val"]
+            given = source is weight or source.op == "placeholder"
+            if given and source not in converted and not same_bytes(val.shape, _strides(source)):
+                converted.add(source)
+                cost += 2 * _bytes(val)
+    # Weights are converted in either layout: by cuDNN or by a kernel of ours.
+    return frozenset(found if saved >= max(LEAST_BYTES, cost) else ())
+
+
+def _operands(node: torch.fx.Node) -> tuple[Any, Any, Any]:
+    """Input, weight, and what has the geometry of the result: for a derivative, the gradient of that."""
+    if str(node.target) == BACKWARD:
+        result, x, weight = node.args[:3]
+        return x, weight, result
+    return node.args[0], node.args[1], node
+
+
+def _strides(node: torch.fx.Node) -> tuple[int, ...]:
+    found: tuple[int, ...] = node.meta.get(LAID) or node.meta["val"].stride()
+    return found
+
+
+def _possible(node: torch.fx.Node, onednn: bool) -> bool:
+    x, weight, result = (n.meta.get("val") for n in _operands(node))
+    if any(v is None or len(v.shape) != 4 or 0 in v.shape for v in (x, weight, result)):
+        return False
+    if everywhere:
+        return True
+    if str(x.device) == "cpu":
+        # oneDNN converts for derivatives, too, but those of weights it wants otherwise.
+        is_forward = str(node.target) == CONVOLUTION
+        return onednn and is_forward and x.dtype == torch.float32 and not node.args[6]
+    if not is_cuda(str(x.device)) or not _cudnn():
+        return False
+    return x.dtype in (torch.float16, torch.bfloat16) or (x.dtype == torch.float32 and _tf32())
+
+
+def _cudnn() -> bool:
+    cudnn: Any = torch.backends.cudnn
+    return bool(cudnn.is_available() and torch._C._get_cudnn_enabled())
+
+
+def _tf32() -> bool:
+    try:
+        return torch._C._get_cudnn_allow_tf32()
+    except RuntimeError:  # set by the newer names of the same setting
+        return False
+
+
+def last_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense channels-last tensor."""
+    _, channels, height, width = shape
+    return (channels * height * width, 1, channels * width, channels)
+
+
+def same_bytes(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether every element already lies where a dense channels-last tensor has it."""
+    pairs = zip(shape, strides, last_strides(shape), strict=True)
+    return all(extent == 1 or stride == wanted for extent, stride, wanted in pairs)
+
+
+def is_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether neighbours in memory are channels of one pixel (a slice of the channels is channels last, too)."""
+    if len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1 or strides[1] != 1:
+        return False
+    pairs = zip(shape[2:], strides[2:], strict=True)
+    return all(extent == 1 or stride >= shape[1] for extent, stride in pairs)
+
+
+def as_product(x: Ref, weight: Ref, options: Sequence[Any]) -> tuple[Ref, Ref] | None:
+    """The matrices of pixels by channels whose product a convolution by single pixels is: calling that costs the CPU a
+    third.  On a GPU for 16-bit types, whose products and convolutions round alike, and rows that the library's kernels like."""
+    stride, padding, _, transposed, _, groups = options
+    single = weight.shape[2:] == (1, 1) and not transposed and groups == 1
+    if not (products and single and set(stride) == {1} and set(padding) == {0}):
+        return None
+    out, channels = weight.shape[:2]
+    tensor_cores = x.torch_dtype.itemsize == 2 and out % 8 == 0 and channels % 8 == 0
+    if not everywhere and is_cuda(x.buffer.device) and not tensor_cores:
+        return None
+    pixels = product(x.shape) // channels
+    left = replace(x, shape=(pixels, channels), strides=(channels, 1))
+    return left, replace(weight, shape=(channels, out), strides=(1, channels))
+
+
+def layout(val: Any, operands: Iterable[Any]) -> Any:
+    """`val`, channels last if one of the operands is: how the result of our own kernel is laid out."""
+    if len(val.shape) != 4 or 0 in val.shape or product(val.shape[2:]) == 1:
+        return val
+    if any(isinstance(r, Ref) and is_last(r.shape, r.strides) for r in operands):
+        return Relaid(val, last_strides(val.shape))
+    return val
+
+
+def view_again(
+    target: Any, base: Ref, arguments: Sequence[Any], options: dict[str, Any]
+) -> tuple[Any, ...] | None:
+    """(shape, strides, offset) of a view of `base` as it really lies, for one view or for each of several; None where no
+    view of it shows the elements that the program's view shows."""
+    if str(target) in LITERAL or any(map(is_size, (*base.shape, *base.strides))):
+        return None
+    if str(target) == "aten._unsafe_view.default":
+        target = torch.ops.aten.view.default
+    meta = torch.empty_strided(base.shape, base.strides, dtype=base.torch_dtype, device="meta")
+    try:
+        found = target(meta, *arguments, **options)
+    except RuntimeError:
+        return None
+    views = found if isinstance(found, (list, tuple)) else [found]
+    if any(v.dtype != base.torch_dtype for v in views):
+        return None
+    return tuple(
+        (tuple(v.shape), tuple(v.stride()), base.offset + int(v.storage_offset())) for v in views
+    )
+
+
+def _bytes(val: Any) -> int:
+    size: int = val.dtype.itemsize
+    return size * hint_of(product(val.shape))

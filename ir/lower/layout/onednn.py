@@ -1,0 +1,129 @@
+"""Library calls of oneDNN in place of PyTorch's own for F32 on the CPU, where they are faster.
+
+What is there and what is faster on this machine is told from outside (`OneDnn`); here is decided which calls that is
+for, and how they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.lower.geometry import contiguous_strides
+from frameloom.ir.lower.graph_passes.constants import computing
+from frameloom.ir.lower.table import Ref
+from frameloom.ir.program import Buffer, Kind, View
+from frameloom.ir.symbolic.expr import hint_of
+
+if TYPE_CHECKING:
+    from frameloom.ir.lower.driver import Lowering
+
+LINEAR = "mkldnn._linear_pointwise.default"
+CONVOLUTION = "mkldnn._convolution_pointwise.default"
+FUNCTIONS = {"aten.relu.default": "relu"}  # that a call applies to its result, exactly
+LEAST = 1 << 21  # multiplications: below, a call of oneDNN costs what it saves
+PRODUCTS = ("aten.mm.default", "aten.addmm.default")
+
+
+@dataclass(frozen=True, slots=True)
+class OneDnn:
+    """What oneDNN does better than what PyTorch would call."""
+
+    products: bool = False  # of matrices
+    convolutions: bool = False  # on channels-last tensors
+
+
+def product(
+    target: str, args: Sequence[Any], options: Sequence[Any]
+) -> tuple[str, tuple[Any, ...]] | None:
+    """The call that a product of matrices becomes, None where it stays as it is."""
+    if target not in PRODUCTS or options:
+        return None
+    *bias, a, b = args
+    if not all(isinstance(v, View) and _is_plain(v) for v in args):
+        return None
+    (rows, length), columns = a.shape, b.shape[1]
+    # One row is read as fast as memory allows, whatever the library.
+    if rows == 1 or hint_of(rows * length * columns) < LEAST or a.strides != (length, 1):
+        return None
+    if not _is_dense(b) or (bias and not _is_row(bias[0], columns)):
+        return None
+    weight = View(b.buffer, b.shape[::-1], b.strides[::-1], b.offset)
+    row = View(bias[0].buffer, (columns,), (1,), bias[0].offset) if bias else None
+    return LINEAR, (a, weight, row, "none", (), "")
+
+
+def _is_plain(view: View) -> bool:
+    buffer = view.buffer
+    return view.torch_dtype is None and buffer.dtype is DType.F32 and buffer.device == "cpu"
+
+
+def _is_dense(view: View) -> bool:
+    """Rows or columns lie one behind the other."""
+    (m, n), (s, t) = view.shape, view.strides
+    return (t == 1 and s >= n) or (s == 1 and t >= m)
+
+
+def _is_row(view: View, columns: int) -> bool:
+    return view.shape in ((columns,), (1, columns)) and view.strides[-1] == 1
+
+
+# --- constant weights
+
+
+def packed_product(
+    lowering: Lowering, call: tuple[str, tuple[Any, ...]]
+) -> tuple[str, tuple[Any, ...]]:
+    """The call with its weight as oneDNN wants it, if that is a constant."""
+    target, (a, weight, *rest) = call
+    if weight.buffer.kind is not Kind.CONSTANT:
+        return call
+    pack = torch.ops.mkldnn._reorder_linear_weight
+    packed = _packed(lowering, weight, (a.shape[0],), lambda w: pack(w, a.shape[0]))
+    return target, (a, packed, *rest)
+
+
+def packed_convolution(
+    lowering: Lowering, weight: Ref, shape: Sequence[int], options: Sequence[Any]
+) -> View:
+    """The weight of a convolution of a tensor of this shape."""
+    stride, padding, dilation, _, _, groups = options
+    given = (tuple(padding), tuple(stride), tuple(dilation), groups, tuple(shape))
+    pack = torch.ops.mkldnn._reorder_convolution_weight
+    seen = View(weight.buffer, weight.shape, weight.strides, weight.offset)
+    return _packed(lowering, seen, given, lambda w: pack(w, *map(_listed, given)))
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _packed(
+    lowering: Lowering, weight: View, key: tuple[Any, ...], pack: Callable[[torch.Tensor], Any]
+) -> View:
+    """A constant made of another one; the same for the same."""
+    found = lowering.packed.get((weight, key))
+    if found is None:
+        with computing():
+            tensor = pack(lowering.tensor(weight))
+        name = f"{weight.buffer.name}_packed{len(lowering.packed)}"
+        strides = contiguous_strides(weight.shape)  # in name only: nobody else looks into it
+        buffer = Buffer(name, None, weight.shape, strides, Kind.CONSTANT, torch.float32)
+        lowering.constants[buffer] = tensor
+        found = lowering.packed[weight, key] = View(buffer, weight.shape, strides)
+    return found
+
+
+def following(
+    node: torch.fx.Node, returned: Collection[tuple[torch.fx.Node, int]]
+) -> tuple[torch.fx.Node, str]:
+    """The node whose value a call may compute in one with that of `node`, and the function that leads there."""
+    if len(node.users) == 1 and (node, 0) not in returned:
+        (user,) = node.users
+        if str(user.target) in FUNCTIONS:
+            return user, FUNCTIONS[str(user.target)]
+    return node, "none"

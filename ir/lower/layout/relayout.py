@@ -1,0 +1,84 @@
+"""Tensors that lie in memory otherwise than the program sees them, and copies of such as it sees them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.ir.lower.geometry import base_of, is_constant, store_of, view_of
+from frameloom.ir.lower.graph_passes.constants import computing
+from frameloom.ir.lower.layout import channels_last
+from frameloom.ir.lower.table import Ref, positions, read
+from frameloom.ir.program import Buffer, Kind
+from frameloom.ir.symbolic.expr import number
+
+if TYPE_CHECKING:
+    from frameloom.ir.lower.driver import Lowering
+
+
+def is_relaid(graph: Lowering, node: Any, ref: Any) -> bool:
+    """Whether the value lies otherwise than the program sees it."""
+    if not graph.relays or not isinstance(ref, Ref):
+        return False
+    if node.op != "call_function" and channels_last.LAID not in node.meta:
+        return False
+    return ref.strides != tuple(map(number, node.meta["val"].stride()))
+
+
+def as_seen(graph: Lowering, node: Any) -> Any:
+    """The value of a node, with the strides that the program sees."""
+    ref = graph.values[node]
+    if not is_relaid(graph, node, ref):
+        return ref
+    root, k = base_of(node)
+    whole, val = graph.values[root], root.meta["val"]
+    if isinstance(whole, list):
+        whole, val = whole[k], val[k]
+    copy = laid(graph, whole, tuple(map(number, val.stride())), node)
+    return graph.ref(copy.buffer, node.meta["val"]) if node is not root else copy
+
+
+def laid(
+    graph: Lowering, ref: Ref, strides: tuple[int, ...], node: torch.fx.Node, kind: Kind = Kind.TEMP
+) -> Ref:
+    """The same values with these strides: a copy, unless every element lies where it should."""
+    pairs = zip(ref.shape, ref.strides, strides, strict=True)
+    if all(extent == 1 or a == b for extent, a, b in pairs) and kind is Kind.TEMP:
+        return replace(ref, strides=strides)
+    if ref.strides == strides:
+        return ref
+    found = graph.copies.get((ref, strides))
+    if found is None and is_constant(ref) and kind is Kind.TEMP:
+        found = graph.copies[ref, strides] = _constant_laid(graph, ref, strides)
+    if found is None:
+        name = f"{ref.buffer.name}_laid{len(graph.copies)}"
+        buffer = Buffer(name, ref.dtype, ref.shape, strides, kind, None, ref.buffer.device)
+        graph.base_offset[buffer] = 0
+        found = replace(ref, buffer=buffer, strides=strides, offset=0)
+        value = read(ref, positions(ref.shape))
+        graph.steps.append(graph.kernel("aten.relayout", store_of(found, value), node))
+        graph.copies[ref, strides] = found
+        graph.copies[found, ref.strides] = ref
+    return found
+
+
+def as_returned(graph: Lowering, node: torch.fx.Node, ref: Ref, k: int = 0) -> Ref:
+    """The k-th result of a library call: where it outlives the call, with the strides that the program sees."""
+    if (node, k) not in graph.visible:
+        return ref
+    val = node.meta["val"]
+    seen = val[k] if isinstance(val, (list, tuple)) else val
+    return laid(graph, ref, tuple(map(number, seen.stride())), node, Kind.OUTPUT)
+
+
+def _constant_laid(graph: Lowering, ref: Ref, strides: tuple[int, ...]) -> Ref:
+    """Another constant, of the same values."""
+    tensor = graph.tensor(view_of(ref))
+    with computing():
+        copy = torch.empty_strided(ref.shape, strides, dtype=tensor.dtype, device=tensor.device)
+        copy.copy_(tensor)
+    buffer = graph.buffer(f"{ref.buffer.name}_laid{len(graph.copies)}", copy, Kind.CONSTANT)
+    graph.constants[buffer] = copy
+    return graph.ref(buffer, copy)

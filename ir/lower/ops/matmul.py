@@ -1,0 +1,54 @@
+"""Small matrix products on a GPU, as sums: one launch costs less than a call of the library, and what follows joins it.
+
+Products of 16-bit numbers are exact in F32, in which they are added up, as the library does.
+"""
+
+from __future__ import annotations
+
+from frameloom.ir.lower.expr import Expr, Number
+from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
+from frameloom.ir.node import Axis, axis
+from frameloom.ir.program import is_cuda
+from frameloom.ir.substitute import fold
+from frameloom.ir.symbolic.expr import Size, at_most, surely_positive
+
+MOST = 1 << 20  # multiplications
+LONGEST = 1024  # sum
+FEW = 2048  # multiplications of a row
+
+
+def _product(call: Call, a: Ref, b: Ref) -> Expr:
+    """a @ b at the position of the result; the last two dimensions are the matrices'."""
+    length = a.shape[-1]
+    if not is_cuda(a.buffer.device) or a.dtype is None or not a.dtype.is_float:
+        raise Decline
+    # Where sizes vary, the library does what may be more, but for many rows of few columns.
+    total = product(call.shape) * length
+    few = a.ndim == 2 and at_most(length * call.shape[1], FEW)
+    if not (surely_positive(total) and at_most(length, LONGEST)):
+        raise Decline
+    if not (at_most(total, MOST) or (few and isinstance(total, Size))):
+        raise Decline
+    *batch, row, column = call.at()
+    k = Axis("k", length)
+    left, right = read(a, [*batch, row, axis(k)]), read(b, [*batch, axis(k), column])
+    return Expr(fold("sum", (k,), (left.wide() * right.wide()).node))
+
+
+def _sum(call: Call, bias: Ref, value: Expr, beta: Number, alpha: Number) -> Expr:
+    if alpha != 1:
+        value = value * float(alpha)
+    if beta == 0:
+        return value  # what `bias` holds does not count, NaN neither
+    added = read(bias, call.at()).wide()
+    return value + (added if beta == 1 else added * float(beta))
+
+
+@lowering("aten.mm.default", "aten.bmm.default")
+def mm(call: Call, a: Ref, b: Ref) -> Expr:
+    return _product(call, a, b)
+
+
+@lowering("aten.addmm.default", "aten.baddbmm.default")
+def addmm(call: Call, bias: Ref, a: Ref, b: Ref, beta: Number, alpha: Number) -> Expr:
+    return _sum(call, bias, _product(call, a, b), beta, alpha)

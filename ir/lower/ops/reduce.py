@@ -1,0 +1,452 @@
+"""Reductions: sums, extremes, moments, norms, and what is built on one line of a tensor (softmax).
+
+Sums of 16-bit floats accumulate in F32, of integers in I64.  Variance takes two passes (mean first): it is the accurate
+form, and the code generator merges passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from frameloom.ir import index as index_algebra
+from frameloom.ir.dtype import DType
+from frameloom.ir.lower.expr import Expr, Number, absolute, exp, isinf, isnan, log, sqrt, where
+from frameloom.ir.lower.promote import common_dtype
+from frameloom.ir.lower.table import (
+    Call,
+    Decline,
+    Ref,
+    dimension,
+    dimensions,
+    lowering,
+    product,
+    read,
+)
+from frameloom.ir.node import Axis, Node, axis, index
+from frameloom.ir.ops import Op
+from frameloom.ir.program import is_cuda
+from frameloom.ir.substitute import fold
+from frameloom.ir.symbolic.expr import Size, largest, surely_positive
+
+IDENTITY: dict[str, Number] = {"sum": 0, "prod": 1, "any": False, "all": True}
+
+
+@dataclass(frozen=True)
+class Line:
+    """The elements of a tensor that are folded into one: `at` is the position of the one at `axes`."""
+
+    at: list[Node]
+    axes: tuple[Axis, ...]
+    count: int
+
+    def fold(self, kind: str, value: Expr) -> Expr:
+        """The fold of `value` over the line; of an empty one, the identity."""
+        if self.count == 0:
+            if kind not in IDENTITY:
+                raise Decline
+            return value.constant(IDENTITY[kind])
+        if kind in ("any", "all"):
+            value = value.cast(DType.BOOL)
+        if not self.axes:
+            if kind == "sum" and value.dtype.is_float:
+                return value + 0.0  # sums begin with that: there is no -0.0
+            return Expr(index(0)) if kind in ("argmax", "argmin") else value
+        return Expr(fold(kind, self.axes, value.node))
+
+    def mean(self, value: Expr) -> Expr:
+        total = self.fold("sum", value)
+        if isinstance(self.count, Size):
+            return total / self.count
+        return total / float(self.count) if self.count else total.constant(math.nan)
+
+
+def line(shape: Sequence[int], dims: Sequence[int], rest: Sequence[Node], keepdim: bool) -> Line:
+    """The line through `rest`, a position in the result."""
+    at: list[Node] = []
+    axes = []
+    outer = iter(rest)
+    for d, extent in enumerate(shape):
+        if d not in dims:
+            at.append(next(outer))
+            continue
+        if keepdim:
+            next(outer)
+        if extent == 1:
+            at.append(index(0))
+        else:
+            axes.append(Axis(f"d{d}x{extent}", extent))
+            at.append(axis(axes[-1]))
+    return Line(at, tuple(axes), product([shape[d] for d in dims]))
+
+
+def element(ref: Ref, at: Sequence[Node], dtype: DType | None = None) -> Expr:
+    """An element to accumulate: in `dtype` if given, with 16-bit floats as F32."""
+    value = read(ref, at)
+    return (value if dtype is None or dtype is value.dtype else value.cast(dtype)).wide()
+
+
+def _floating(x: Ref) -> None:
+    if x.dtype is None or not x.dtype.is_float:
+        raise Decline
+
+
+# --- sums
+
+
+def _sum(call: Call, x: Ref, dims: Any, keepdim: bool, kind: str = "sum") -> Expr:
+    if kind == "prod" and call.dtype.is_half and not is_cuda(call.device):
+        raise Decline  # eager rounds at every step
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    return over.fold(kind, element(x, over.at, call.dtype))
+
+
+@lowering("aten.sum.default")
+def sum_default(call: Call, x: Ref, dtype: Any) -> Expr:
+    return _sum(call, x, None, False)
+
+
+@lowering("aten.sum.dim_IntList")
+def sum_dims(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
+    return _sum(call, x, dims, keepdim)
+
+
+@lowering("aten.prod.default")
+def prod_default(call: Call, x: Ref, dtype: Any) -> Expr:
+    return _sum(call, x, None, False, "prod")
+
+
+@lowering("aten.prod.dim_int")
+def prod_dim(call: Call, x: Ref, dim: int, keepdim: bool, dtype: Any) -> Expr:
+    return _sum(call, x, dim, keepdim, "prod")
+
+
+@lowering("aten.nansum.default")
+def nansum(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    value = element(x, over.at, call.dtype)
+    return over.fold("sum", where(isnan(value), 0.0, value) if value.dtype.is_float else value)
+
+
+@lowering("aten.trace.default")
+def trace(call: Call, x: Ref) -> Expr:
+    over = line([min(x.shape)], [0], [], keepdim=False)
+    return over.fold("sum", element(x, over.at * 2, call.dtype))
+
+
+@lowering("aten.count_nonzero.default")
+def count_nonzero(call: Call, x: Ref, dim: int | None) -> Expr:
+    over = line(x.shape, dimensions(dim, x.ndim), call.at(), False)
+    return over.fold("sum", read(x, over.at).cast(DType.BOOL).cast(DType.I64))
+
+
+@lowering("aten.count_nonzero.dim_IntList")
+def count_nonzero_dims(call: Call, x: Ref, dims: Any) -> Expr:
+    return count_nonzero(call, x, dims)
+
+
+@lowering("aten.mean.default")
+def mean_default(call: Call, x: Ref, dtype: Any) -> Expr:
+    return mean_dims(call, x, None, False, dtype)
+
+
+@lowering("aten.mean.dim")
+def mean_dims(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
+    if not call.dtype.is_float:
+        raise Decline  # which eager refuses
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    return over.mean(element(x, over.at, call.dtype))
+
+
+# --- extremes and truth
+
+
+def _extreme(call: Call, x: Ref, dims: Any, keepdim: bool, kind: str) -> Expr:
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    value = element(x, over.at)
+    if value.dtype is DType.BOOL:
+        if not over.count:
+            raise Decline  # which eager refuses
+        kind = {"max": "any", "min": "all"}[kind]
+    return over.fold(kind, value)
+
+
+def _position(
+    call: Call, x: Ref, dim: int | None, keepdim: bool, kind: str, result: int = 0
+) -> Expr:
+    over = line(x.shape, dimensions(dim, x.ndim), call.at(result), keepdim)
+    value = element(x, over.at)
+    if value.dtype is DType.BOOL:
+        value = value.cast(DType.U8)
+    return over.fold(kind, value)
+
+
+@lowering("aten.amax.default")
+def amax(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
+    return _extreme(call, x, dims, keepdim, "max")
+
+
+@lowering("aten.amin.default")
+def amin(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
+    return _extreme(call, x, dims, keepdim, "min")
+
+
+@lowering("aten.max.default")
+def max_default(call: Call, x: Ref) -> Expr:
+    return _extreme(call, x, None, False, "max")
+
+
+@lowering("aten.min.default")
+def min_default(call: Call, x: Ref) -> Expr:
+    return _extreme(call, x, None, False, "min")
+
+
+@lowering("aten.max.dim")
+def max_dim(call: Call, x: Ref, dim: int, keepdim: bool) -> list[Expr]:
+    return [_extreme(call, x, dim, keepdim, "max"), _position(call, x, dim, keepdim, "argmax", 1)]
+
+
+@lowering("aten.min.dim")
+def min_dim(call: Call, x: Ref, dim: int, keepdim: bool) -> list[Expr]:
+    return [_extreme(call, x, dim, keepdim, "min"), _position(call, x, dim, keepdim, "argmin", 1)]
+
+
+@lowering("aten.aminmax.default")
+def aminmax(call: Call, x: Ref, dim: int | None, keepdim: bool) -> list[Expr]:
+    return [_extreme(call, x, dim, keepdim, "min"), _extreme(call, x, dim, keepdim, "max")]
+
+
+@lowering("aten.argmax.default", if_empty="ask")
+def argmax(call: Call, x: Ref, dim: int | None, keepdim: bool) -> Expr:
+    if x.dtype is DType.BOOL:
+        raise Decline  # eager refuses
+    return _position(call, x, dim, keepdim, "argmax")
+
+
+@lowering("aten.argmin.default", if_empty="ask")
+def argmin(call: Call, x: Ref, dim: int | None, keepdim: bool) -> Expr:
+    if x.dtype is DType.BOOL:
+        raise Decline  # eager refuses
+    return _position(call, x, dim, keepdim, "argmin")
+
+
+def _truth(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    kind = "all" if "all" in call.target else "any"
+    return over.fold(kind, read(x, over.at).cast(DType.BOOL))
+
+
+@lowering(
+    "aten.any.default",
+    "aten.all.default",
+    "aten._is_any_true.default",
+    "aten._is_all_true.default",
+)
+def truth_default(call: Call, x: Ref) -> Expr:
+    return _truth(call, x, None, False)
+
+
+@lowering("aten.any.dim", "aten.all.dim")
+def truth_dim(call: Call, x: Ref, dim: int, keepdim: bool) -> Expr:
+    return _truth(call, x, dim, keepdim)
+
+
+@lowering("aten.any.dims", "aten.all.dims")
+def truth_dims(call: Call, x: Ref, dims: Sequence[int] | None, keepdim: bool) -> Expr:
+    # Unlike for sums, an empty list is no dimension at all.
+    return (
+        _truth(call, x, dims if dims is None or dims else (), keepdim)
+        if dims != []
+        else read(x, call.at())
+    )
+
+
+# --- moments
+
+
+def _variance(
+    call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool, result: int = 0
+) -> tuple[Expr, Expr]:
+    """Variance and mean; on the CPU eager computes those of F32 in F64, where squares do not overflow."""
+    _floating(x)
+    folded = dimensions(dims, x.ndim)
+    over = line(x.shape, folded, call.at(result), keepdim)
+    wide = DType.F64 if x.dtype is DType.F32 and not is_cuda(call.device) else None
+    value = element(x, over.at, wide)
+    # One variance of all elements is computed around the mean in F32.
+    whole = len(call.results) == 1 and all(type(n) is int and n == 1 for n in call.shape)
+    if wide is not None and whole:
+        mean = over.mean(element(x, over.at)).cast(wide)
+    else:
+        mean = over.mean(value)
+    if not over.count:
+        return mean, mean  # not a number, whatever the correction
+    deviation = value - mean
+    if wide is None and surely_positive(over.count) and not (whole and not is_cuda(call.device)):
+        # The mean of equal numbers may be another one, and their variance is zero: counted from the first one, the mean is exact.
+        shifted = value - element(x, _ends(x, over.at, folded, 0))
+        deviation = shifted - over.mean(shifted)
+    correction = 1 if correction is None else correction
+    if isinstance(over.count, Size):
+        if correction != int(correction):
+            raise Decline
+        return over.fold("sum", deviation * deviation) / largest(
+            over.count - int(correction), 0
+        ), mean
+    degrees = max(0.0, over.count - correction)
+    return over.fold("sum", deviation * deviation) / degrees, mean
+
+
+def _as_it_runs(call: Call, x: Ref, dims: Any, keepdim: bool, mean: Expr) -> Expr:
+    """The CPU's means that come with variances follow the elements: one behind an infinite one, and it is lost."""
+    if is_cuda(call.device) or 0 in x.shape:
+        return mean
+    folded = dimensions(dims, x.ndim)
+    last = _ends(x, line(x.shape, folded, call.at(1), keepdim).at, folded, -1)
+    lost = isinf(mean) & ~isinf(element(x, last))
+    return where(lost, math.nan, mean)
+
+
+def _ends(x: Ref, at: Sequence[Node], folded: Sequence[int], end: int) -> list[Node]:
+    """The position of the first (0) or last (-1) element of those folded."""
+    found = list(at)
+    for d in folded:
+        found[d] = index_algebra.index(x.shape[d] - 1 if end else 0)
+    return found
+
+
+@lowering("aten.var.correction")
+def var(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> Expr:
+    return _variance(call, x, dims, correction, keepdim)[0]
+
+
+@lowering("aten.std.correction")
+def std(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> Expr:
+    return sqrt(_variance(call, x, dims, correction, keepdim)[0])
+
+
+@lowering("aten.var_mean.correction")
+def var_mean(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> list[Expr]:
+    variance, mean = _variance(call, x, dims, correction, keepdim)
+    return [variance, _as_it_runs(call, x, dims, keepdim, mean)]
+
+
+@lowering("aten.std_mean.correction")
+def std_mean(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> list[Expr]:
+    variance, mean = _variance(call, x, dims, correction, keepdim)
+    return [sqrt(variance), _as_it_runs(call, x, dims, keepdim, mean)]
+
+
+# --- norms
+
+
+@lowering("aten.linalg_vector_norm.default")
+def vector_norm(call: Call, x: Ref, order: Number, dims: Any, keepdim: bool, dtype: Any) -> Expr:
+    _floating(x)
+    if order < 0 and 0 in x.shape:
+        raise Decline  # which is an error for some of them
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    value = element(x, over.at, call.dtype if dtype is not None else None)
+    return _norm(over, value, order)
+
+
+def _norm(over: Line, value: Expr, order: Number) -> Expr:
+    if order == 2:
+        return sqrt(over.fold("sum", value * value))
+    size = absolute(value)
+    if order == 1:
+        return over.fold("sum", size)
+    if order == math.inf:
+        return over.fold("max", size)
+    if order == -math.inf:
+        return over.fold("min", size)
+    if order == 0:
+        return over.fold("sum", value.ne(0).cast(value.dtype))
+    power = sqrt(size) if order == 0.5 else _power(size, order)
+    return _power(over.fold("sum", power), 1.0 / order)
+
+
+@lowering("aten.norm.ScalarOpt_dim")
+def norm(call: Call, x: Ref, order: Number | None, dims: Any, keepdim: bool) -> Expr:
+    return vector_norm(call, x, 2 if order is None else order, dims, keepdim, None)
+
+
+@lowering("aten.norm.Scalar")
+def norm_all(call: Call, x: Ref, order: Number) -> Expr:
+    return vector_norm(call, x, order, None, False, None)
+
+
+@lowering("aten.dist.default")
+def dist(call: Call, x: Ref, y: Ref, order: Number) -> Expr:
+    common = common_dtype([x, y])
+    shape = torch.broadcast_shapes(x.shape, y.shape)  # type: ignore[no-untyped-call]
+    if not common.is_float or (order < 0 and 0 in shape):
+        raise Decline
+    over = line(shape, range(len(shape)), [], keepdim=False)
+    a, b = (read(t, over.at).cast(common).wide() for t in (x, y))
+    return _norm(over, (a - b).cast(common).wide(), order)
+
+
+@lowering("aten.renorm.default")
+def renorm(call: Call, x: Ref, order: Number, dim: int, most: Number) -> Expr:
+    """Slices along `dim` whose norm is greater than `most` are scaled down to it."""
+    _floating(x)
+    rest = [d for d in range(x.ndim) if d != dimension(dim, x.ndim)]
+    over = line(x.shape, rest, call.at(), keepdim=True)
+    norm = _norm(over, element(x, over.at), order)
+    return read(x, call.at()).wide() * where(norm > most, most / (norm + 1e-7), 1)
+
+
+def _power(x: Expr, exponent: Number) -> Expr:
+    return x.binary(Op.POW, float(exponent))
+
+
+# --- softmax and its relatives
+
+
+@lowering("aten.logsumexp.default")
+def logsumexp(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
+    _floating(x)
+    if x.ndim and not dims:
+        raise Decline  # eager refuses
+    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    value = element(x, over.at)
+    if over.count == 0:
+        return value.constant(-math.inf)
+    top = over.fold("max", value)
+    top = where(isinf(absolute(top)), 0.0, top)
+    return log(over.fold("sum", exp(value - top))) + top
+
+
+def _softmax_parts(call: Call, x: Ref, dim: int) -> tuple[Expr, Expr, Expr]:
+    """The element, its line's maximum, and the line's sum of exponentials."""
+    _floating(x)
+    dims = [dimension(dim, x.ndim)] if x.ndim else []
+    over = line(x.shape, dims, call.at(), keepdim=True) if x.ndim else Line([], (), 1)
+    value = element(x, over.at)
+    top = over.fold("max", value)
+    return element(x, call.at()), top, over.fold("sum", exp(value - top))
+
+
+@lowering("aten._softmax.default")
+def softmax(call: Call, x: Ref, dim: int, half_to_float: bool) -> Expr:
+    value, top, total = _softmax_parts(call, x, dim)
+    return exp(value - top) / total
+
+
+@lowering("aten._safe_softmax.default")
+def safe_softmax(call: Call, x: Ref, dim: int, dtype: Any) -> Expr:
+    if dtype is not None:
+        raise Decline
+    value, top, total = _softmax_parts(call, x, dim)
+    return where(top.eq(-math.inf), 0.0, exp(value - top) / total)
+
+
+@lowering("aten._log_softmax.default")
+def log_softmax(call: Call, x: Ref, dim: int, half_to_float: bool) -> Expr:
+    value, top, total = _softmax_parts(call, x, dim)
+    return value - top - log(total)

@@ -1,0 +1,322 @@
+"""Writes at positions that data decides: scatter and its kinds, index_add, index_copy, index_put, the backward of embedding.
+
+The result starts as a copy and is updated (table.Scattered).  Indices outside raise what eager raises.  On a GPU, only what
+eager does with atomics, too, and nothing where the program asks for determinism.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.identity import identity
+from frameloom.ir.index import index
+from frameloom.ir.lower.expr import Expr, Number, where
+from frameloom.ir.lower.ops.gather import (
+    data_index,
+    indexed,
+    inside,
+    out_of_bounds,
+    place_of_indices,
+    wrapped,
+)
+from frameloom.ir.lower.table import (
+    Call,
+    Decline,
+    Ref,
+    Scattered,
+    Update,
+    broadcasts,
+    dimension,
+    lowering,
+    positions,
+    product,
+    read,
+)
+from frameloom.ir.node import Node, const
+from frameloom.ir.ops import Op
+from frameloom.ir.program import is_cuda
+from frameloom.ir.substitute import conjunction
+from frameloom.ir.symbolic.expr import hint_of
+
+KINDS = {
+    "add": "sum", "sum": "sum", "mean": "sum", "multiply": "prod", "prod": "prod", "amax": "max", "amin": "min",
+}  # fmt: skip
+UNRANGED = "index out of range in self"
+ATOMIC = {
+    "sum": (DType.F16, DType.BF16, DType.F32, DType.F64, DType.I32, DType.I64),
+    "max": (DType.I32, DType.I64),
+    "min": (DType.I32, DType.I64),
+}
+
+
+def updated(call: Call, x: Ref, *updates: Update) -> Scattered:
+    """`x`, updated."""
+    return Scattered(read(x, call.at()), _allowed(call, updates))
+
+
+def _allowed(call: Call, updates: Sequence[Update]) -> tuple[Update, ...]:
+    if updates and 0 in call.shape:
+        raise Decline  # every index is out of range
+    for u in updates:
+        if is_cuda(call.device) and (
+            torch.are_deterministic_algorithms_enabled()
+            or (u.kind != "set" and call.dtype not in ATOMIC.get(u.kind, ()))
+        ):
+            raise Decline
+        # Eager adds 16-bit floats by pairs; single ones are twice as slow.
+        if (
+            is_cuda(call.device)
+            and call.dtype.is_half
+            and u.kind != "set"
+            and not _by_rows(call, u)
+        ):
+            raise Decline
+    return tuple(updates)
+
+
+def _by_rows(call: Call, u: Update) -> bool:
+    """Whether neighbours in memory are updated together."""
+    last = max(
+        range(len(u.at)),
+        key=lambda d: (hint_of(call.shape[d]) > 1, -hint_of(call.results[0].strides[d])),
+    )
+    return u.at[last].op is Op.AXIS and call.results[0].strides[last] == 1
+
+
+def update(kind: str, over: Sequence[Node], at: Sequence[Node], mask: Node, value: Expr) -> Update:
+    """One for every position of `over`, which `positions` made."""
+    return Update(kind, tuple(n.arg for n in over if n.op is Op.AXIS), tuple(at), mask, value)
+
+
+def number(value: Number, dtype: DType) -> Expr:
+    """A program's number as an element."""
+    if dtype.is_int:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Decline
+        bits = dtype.bits - (dtype.kind == "i")
+        if not -(1 << bits) * (dtype.kind == "i") <= int(value) < 1 << bits:
+            raise Decline
+    return Expr(const(value, dtype))
+
+
+# --- one index per value
+
+
+@lowering("aten.scatter.src", if_empty="ask")
+def scatter_src(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scattered:
+    return _scatter(call, x, dim, indices, source, "set")
+
+
+@lowering("aten.scatter_add.default", if_empty="ask")
+def scatter_add(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scattered | Expr:
+    return _rounded_once(call, _scatter(call, x, dim, indices, source, "sum"))
+
+
+def _rounded_once(call: Call, done: Scattered) -> Scattered | Expr:
+    """On the CPU eager folds 16-bit floats in F32."""
+    if is_cuda(call.device) or not call.dtype.is_half or not done.updates:
+        return done
+    wide = replace(call.results[0], dtype=DType.F32, torch_dtype=torch.float32)
+    return read(call.temporary(done, wide), call.at()).cast(call.dtype)
+
+
+def _scatter(
+    call: Call, x: Ref, dim: int, indices: Ref, source: Ref | Expr, kind: str
+) -> Scattered:
+    if x.ndim == 0 or indices.ndim != x.ndim or x.dtype is not call.dtype:
+        raise Decline
+    if isinstance(source, Ref) and (source.ndim != x.ndim or source.dtype is not x.dtype):
+        raise Decline
+    if product(indices.shape) == 0:
+        return updated(call, x)
+    dim = dimension(dim, x.ndim)
+    over = positions(indices.shape)
+    row = data_index(indices, over)
+    mask = inside(row, x.shape[dim])
+    call.check(Expr(mask), "RuntimeError", out_of_bounds(dim, x.shape[dim]))
+    value = read(source, over) if isinstance(source, Ref) else source
+    at = [*over[:dim], row.node, *over[dim + 1 :]]
+    return updated(call, x, update(kind, over, at, mask, value))
+
+
+@lowering("aten.scatter.value", if_empty="ask")
+def scatter_value(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> Expr | Scattered:
+    if x.dtype is None or x.ndim == 0:
+        raise Decline
+    filled = number(value, x.dtype)
+    dim = dimension(dim, x.ndim)
+    line = tuple(1 if d == dim else extent for d, extent in enumerate(x.shape))
+    if indices.shape != line or 0 in line:
+        return _scatter(call, x, dim, indices, filled, "set")
+    # One index per line along `dim`, as one_hot has it.
+    at = call.at()
+    place = data_index(indices, [index(0) if d == dim else p for d, p in enumerate(at)])
+    mask = inside(place, x.shape[dim])
+    call.check(Expr(mask), "RuntimeError", out_of_bounds(dim, x.shape[dim]))
+    return where(place.eq(Expr(at[dim])), filled, read(x, at))
+
+
+@lowering("aten.scatter.value_reduce", if_empty="ask")
+def scatter_value_with(
+    call: Call, x: Ref, dim: int, indices: Ref, value: Number, reduce: str
+) -> Scattered | Expr:
+    if x.dtype is None:
+        raise Decline
+    done = _scatter(call, x, dim, indices, number(value, x.dtype), KINDS[reduce])
+    return _rounded_once(call, done)
+
+
+@lowering("aten.scatter_reduce.two", if_empty="ask")
+def scatter_reduce(
+    call: Call, x: Ref, dim: int, indices: Ref, source: Ref, reduce: str, include_self: bool
+) -> Scattered | Expr:
+    done = _scatter(call, x, dim, indices, source, KINDS[reduce])
+    return _folded(call, done, reduce, include_self)
+
+
+def _folded(call: Call, done: Scattered, reduce: str, include_self: bool) -> Scattered | Expr:
+    """`done`, which folds values into what is there, or only the values; the mean is the sum through how many there are."""
+    if not include_self:
+        nothing = Expr(const(identity(KINDS[reduce], call.dtype), call.dtype))
+        first = tuple(replace(u, kind="set", value=nothing) for u in done.updates)
+        done = replace(done, updates=_allowed(call, (*first, *done.updates)))
+    if reduce != "mean" or not done.updates:
+        return _rounded_once(call, done)
+    if call.dtype is DType.BOOL:
+        raise Decline
+    one = Expr(const(1, call.dtype))
+    start = one if include_self else Expr(const(0, call.dtype))
+    counted = Scattered(start, tuple(replace(u, value=one) for u in done.updates[-1:]))
+    total, count = (_rounded_once(call, value) for value in (done, counted))
+    if isinstance(total, Scattered) and isinstance(count, Scattered):
+        parts = [call.temporary(value, call.results[0]) for value in (total, count)]
+        total, count = (read(part, call.at()) for part in parts)
+    assert isinstance(total, Expr) and isinstance(count, Expr)
+    count = where(count.wide().eq(0), one.wide(), count.wide())
+    op = Op.DIV if call.dtype.is_float else Op.FLOORDIV
+    return total.wide().binary(op, count)
+
+
+# --- one index per slice
+
+
+@lowering("aten.index_add.default", if_empty="ask")
+def index_add(
+    call: Call, x: Ref, dim: int, indices: Ref, source: Ref, alpha: Number
+) -> Scattered | Expr:
+    several = x.ndim > 1 and alpha == 1
+    done = _by_slices(call, x, dim, indices, source, "sum", None if several else UNRANGED)
+    if alpha == 1:
+        # Eager's way is by scatter_add for several dimensions.
+        return _rounded_once(call, done) if several else done
+    if call.dtype is DType.BOOL or call.dtype.is_half:
+        raise Decline  # eager rounds once
+    times = number(alpha, call.dtype)
+    return replace(done, updates=tuple(replace(u, value=u.value * times) for u in done.updates))
+
+
+@lowering("aten.index_copy.default", if_empty="ask")
+def index_copy(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scattered:
+    return _by_slices(call, x, dim, indices, source, "set")
+
+
+@lowering("aten.index_fill.int_Scalar", if_empty="ask")
+def index_fill(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> Scattered:
+    if x.dtype is None:
+        raise Decline
+    return _by_slices(call, x, dim, indices, number(value, x.dtype), "set")
+
+
+@lowering("aten.index_fill.int_Tensor", if_empty="ask")
+def index_fill_tensor(call: Call, x: Ref, dim: int, indices: Ref, value: Ref) -> Scattered:
+    return _by_slices(call, x, dim, indices, read(value, []).cast(call.dtype), "set")
+
+
+def _by_slices(
+    call: Call, x: Ref, dim: int, indices: Ref, source: Ref | Expr, kind: str,
+    message: str | None = "",
+) -> Scattered:  # fmt: skip
+    """Slices of `source` along `dim` to where the vector `indices` says.  Without a source (fill), negative indices count
+    from the end.  The exception is an IndexError with this message, or a RuntimeError where that is None."""
+    if x.ndim == 0 or x.dtype is not call.dtype:
+        raise Decline
+    if isinstance(source, Ref) and (source.ndim != x.ndim or source.dtype is not x.dtype):
+        raise Decline
+    dim = dimension(dim, x.ndim)
+    shape = [indices.numel if d == dim else extent for d, extent in enumerate(x.shape)]
+    if 0 in shape:
+        return updated(call, x)
+    over = positions(shape)
+    row = data_index(indices, [over[dim]] if indices.ndim else [])
+    if not isinstance(source, Ref):
+        row = wrapped(row, x.shape[dim])
+    mask = inside(row, x.shape[dim])
+    exception = "RuntimeError" if message is None else "IndexError"
+    call.check(Expr(mask), exception, message or out_of_bounds(dim, x.shape[dim]))
+    value = read(source, over) if isinstance(source, Ref) else source
+    at = [*over[:dim], row.node, *over[dim + 1 :]]
+    return updated(call, x, update(kind, over, at, mask, value))
+
+
+# --- indices of several dimensions
+
+
+@lowering("aten.index_put.default", "aten._unsafe_index_put.default", if_empty="ask")
+def index_put(
+    call: Call, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool
+) -> Scattered | Expr:
+    if x.dtype is not call.dtype or values.dtype is not x.dtype:
+        raise Decline
+    given = [(d, i) for d, i in enumerate(indices) if i is not None]
+    if len(given) == 1 and given[0][1].dtype is DType.BOOL:
+        return _where_masked(call, x, *given[0], values, accumulate)
+    if accumulate and is_cuda(call.device):
+        raise Decline  # eager sorts the indices, so that the sums are the same every time
+    first = place_of_indices(x, indices)[0]
+    tensors = [i for i in indices if i is not None]
+    shared = torch.broadcast_shapes(*(i.shape for i in tensors))  # type: ignore[no-untyped-call]
+    rest = [e for d, e in enumerate(x.shape) if d >= len(indices) or indices[d] is None]
+    shape = (*rest[:first], *shared, *rest[first:])
+    if not broadcasts(values.shape, shape):
+        raise Decline  # eager raises
+    if 0 in shape:
+        return updated(call, x)
+    over = positions(shape)
+    at, mask = indexed(call, x, indices, over)
+    return updated(
+        call, x, update("sum" if accumulate else "set", over, at, mask, read(values, over))
+    )
+
+
+def _where_masked(call: Call, x: Ref, first: int, mask: Ref, values: Ref, accumulate: bool) -> Expr:
+    """`x[..., mask] = value`, the same value for every true element of the mask, which is over the dimensions from `first` on."""
+    last = first + mask.ndim
+    one = (*x.shape[:first], 1, *x.shape[last:])
+    if mask.shape != x.shape[first:last] or 0 in x.shape or not broadcasts(values.shape, one):
+        raise Decline
+    at = call.at()
+    here, before = read(values, [*at[:first], index(0), *at[last:]]), read(x, at)
+    if accumulate:
+        here = (before.wide() + here.wide()).cast(call.dtype)
+    return where(read(mask, at[first:last]), here, before)
+
+
+@lowering("aten.embedding_dense_backward.default", if_empty="library")
+def embedding_dense_backward(
+    call: Call, gradient: Ref, indices: Ref, rows: int, padding: int, scale_by_frequency: bool
+) -> Scattered:
+    # On a GPU eager sorts the indices, so that the sums are the same every time.
+    if is_cuda(call.device) or scale_by_frequency or gradient.dtype is not call.dtype:
+        raise Decline
+    if 0 in gradient.shape or gradient.shape[:-1] != indices.shape:
+        raise Decline
+    over = positions(gradient.shape)
+    row = data_index(indices, over[:-1])
+    mask = conjunction(inside(row, rows), row.ne(padding).node)
+    change = update("sum", over, [row.node, over[-1]], mask, read(gradient, over))
+    return Scattered(Expr(const(0, call.dtype)), (change,))

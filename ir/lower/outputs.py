@@ -1,0 +1,108 @@
+"""The end of a graph: what is written to inputs, and what is returned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.ir.lower import lazy
+from frameloom.ir.lower.expr import Expr
+from frameloom.ir.lower.geometry import WRITE_BACK, contiguous_strides, origin, store_of, view_of
+from frameloom.ir.lower.table import Ref, positions, read
+from frameloom.ir.node import const
+from frameloom.ir.program import Buffer, Extern, Kernel, Kind, View, is_cuda
+
+if TYPE_CHECKING:
+    from frameloom.ir.lower.driver import Lowering
+
+
+class NotATensor:
+    """The value of a placeholder that is no tensor: it can only be passed through."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+
+
+def write_back(graph: Lowering, node: torch.fx.Node, target: torch.fx.Node, source: Any) -> Ref:
+    """`source` becomes what is in an input, or in a view of one."""
+    into: Ref = graph.values[target]
+    if source in graph.late:
+        graph.steps += graph.late[source]
+        graph.written.add(into.buffer)
+        return into
+    value = graph.values[source] if isinstance(source, torch.fx.Node) else source
+    if value == into:
+        return into
+    assert into.buffer.kind is Kind.INPUT, f"{node} writes to {into.buffer}, which is no input"
+    if isinstance(value, Ref) and value.buffer.kind is Kind.INPUT and value != into:
+        value = _copied_early(graph, node, value)
+    beside_gpu = graph.on_gpu and not is_cuda(into.buffer.device)
+    if isinstance(value, Ref) and beside_gpu:
+        graph.beside.append((view_of(into), view_of(value), node))
+    elif isinstance(value, Ref) and (value.dtype is None or into.dtype is None):
+        graph.steps.append(
+            Extern(WRITE_BACK, (view_of(into), view_of(value)), (), (None,), origin(node))
+        )
+    elif 0 not in into.shape:
+        at = positions(into.shape)
+        element = read(value, at) if isinstance(value, Ref) else None
+        assert into.dtype is not None
+        stored = Expr(const(value, into.dtype)) if element is None else element
+        graph.steps.append(graph.kernel(WRITE_BACK, store_of(into, stored), node))
+    graph.written.add(into.buffer)
+    return into
+
+
+def write_beside(graph: Lowering) -> None:
+    """What is written on the CPU beside a GPU, such as an optimizer's counters: one call for all of it."""
+    if not graph.beside:
+        return
+    into, values, nodes = zip(*graph.beside, strict=True)
+    lines = tuple(line for node in nodes for line in origin(node))
+    if len(into) == 1:
+        call = Extern(WRITE_BACK, (into[0], values[0]), (), (None,), lines)
+    else:
+        call = Extern("aten._foreach_copy_.default", (into, values), (), (), lines)
+    graph.steps.append(call)
+
+
+def _copied_early(graph: Lowering, node: torch.fx.Node, value: Ref) -> Ref:
+    """A copy of an input's old value, made before any input is written."""
+    if value.dtype is None:
+        return value
+    kept = Buffer(
+        f"{node.name}_old", value.dtype, value.shape, contiguous_strides(value.shape), Kind.TEMP,
+        device=value.buffer.device,
+    )  # fmt: skip
+    graph.base_offset[kept] = 0
+    ref = Ref(kept, value.shape, kept.strides, 0, value.dtype, value.torch_dtype)
+    if 0 not in value.shape:
+        store = store_of(ref, read(value, positions(value.shape)))
+        first_write = next(
+            (
+                k
+                for k, s in enumerate(graph.steps)
+                if isinstance(s, Kernel) and s.stores[0].buffer in graph.written
+            ),
+            len(graph.steps),
+        )
+        graph.steps.insert(first_write, graph.kernel("aten.clone", store, node))
+    return ref
+
+
+def returned(graph: Lowering, value: Any) -> View | int | tuple[Any]:
+    """A view of a buffer, the number of an input that is returned itself, or (constant,)."""
+    if not isinstance(value, torch.fx.Node):
+        return (value,)
+    found = graph.values[value]
+    if isinstance(found, NotATensor):
+        return found.position
+    if not isinstance(found, Ref):
+        return (found,)
+    if value in graph.raw:
+        return lazy.returned(graph, value)
+    itself: Any = value
+    while str(itself.target) == WRITE_BACK:
+        itself = itself.args[0]
+    return graph.inputs.index(found.buffer) if itself.op == "placeholder" else view_of(found)

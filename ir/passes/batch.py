@@ -1,0 +1,310 @@
+"""Parts of a program that do the same work on other tensors are fused once.
+
+An optimizer's step or a `torch._foreach_` op does the same for hundreds of tensors, and what it does for one needs
+nothing of what it does for another.  One such part stands for all while kernels are fused.  What becomes of it is then
+said again for the others: elementwise work on a GPU as a list, one launch for all of them.
+
+Most such parts are found before they are lowered (lower/repeats.py; `Program.alike`), others here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from frameloom.ir.library import OWN
+from frameloom.ir.passes.buffer_renaming import renamed
+from frameloom.ir.passes.memory import buffers_of, reads_of, writes_of
+from frameloom.ir.passes.templates import Form, exact, form_of, instance, is_settled, settled
+from frameloom.ir.program import (
+    Alike,
+    Buffer,
+    Extern,
+    Kernel,
+    KernelList,
+    Kind,
+    Program,
+    Row,
+    Step,
+    View,
+    is_cuda,
+)
+from frameloom.ir.symbolic.expr import hint_of
+
+LEAST = 4  # parts for which it pays
+
+
+@dataclass(eq=False)
+class _Part:
+    """Kernels, by number, that touch what one of them writes; `places` are what they load and store, in order."""
+
+    steps: list[int]
+    extent: int = 1
+    places: dict[tuple[Buffer, int], int] = field(default_factory=dict)
+    key: list[Hashable] = field(default_factory=list)
+
+
+class _Unfit(Exception):
+    """The part that stands for others has become something that cannot be said of them."""
+
+
+def once_each(program: Program, fuse: Callable[[Program], Program]) -> Program:
+    """`fuse(program)`, where parts that are alike are fused once."""
+    if program.alike:
+        try:
+            return in_full(fuse(program))
+        except _Unfit:
+            program = in_full(program)
+    groups = _groups(program)
+    if not groups:
+        return fuse(program)
+    left_out = {n for g in groups for part in g[1:] for n in part.steps}
+    steps = tuple(s for n, s in enumerate(program.steps) if n not in left_out)
+    try:
+        return _for_all(fuse(replace(program, steps=steps)), program, groups)
+    except _Unfit:
+        return fuse(program)
+
+
+# --- parts
+
+
+def _groups(program: Program) -> list[list[_Part]]:
+    parts = _parts(program)
+    if len(parts) < LEAST:
+        return []
+    # A tensor that several read is loaded once where they are fused with each other.
+    readers: dict[Buffer, int] = {}
+    for part in parts:
+        touched = {b for n in part.steps for b in reads_of(program.steps[n])}
+        for b in touched:
+            readers[b] = readers.get(b, 0) + 1
+    found: dict[Hashable, list[_Part]] = {}
+    for part in parts:
+        if _describe(program, part, readers):
+            found.setdefault(tuple(part.key), []).append(part)
+    return [g for g in found.values() if len(g) >= LEAST]
+
+
+def _parts(program: Program, apart: Set[Buffer] = frozenset()) -> list[_Part]:
+    """Steps that touch a buffer which any of them writes are of one part, but for `apart`."""
+    leader = list(range(len(program.steps)))
+
+    def find(n: int) -> int:
+        while leader[n] != n:
+            leader[n] = leader[leader[n]]
+            n = leader[n]
+        return n
+
+    written = {b for s in program.steps for b in writes_of(s)} - apart
+    first: dict[Buffer, int] = {}
+    for n, step in enumerate(program.steps):
+        for b in buffers_of(step):
+            if b in written:
+                leader[find(n)] = find(first.setdefault(b, n))
+    found: dict[int, _Part] = {}
+    for n in range(len(program.steps)):
+        found.setdefault(find(n), _Part([])).steps.append(n)
+    return list(found.values())
+
+
+def _describe(program: Program, part: _Part, readers: dict[Buffer, int]) -> bool:
+    """Fills in `part`; False if it is not elementwise throughout."""
+    buffers: dict[Buffer, int] = {}
+    extents = []
+    for n in part.steps:
+        step = program.steps[n]
+        if not isinstance(step, Kernel) or (made := form_of(step)) is None:
+            return False
+        form, row = made
+        places = []
+        for buffer, start in row.columns:
+            if readers.get(buffer, 0) > 1 and buffer.shape and buffer.shape != (1,):
+                return False
+            place = part.places.setdefault((buffer, start), len(part.places))
+            places.append((place, buffers.setdefault(buffer, len(buffers)), buffer.kind))
+        numbers = tuple((type(v), exact(v)) for v in row.numbers)
+        part.key.append((step.device, form.key, tuple(places), numbers))
+        extents.append(row.extent)
+    part.extent = max(extents, key=hint_of)
+    part.key.append(tuple(e == part.extent for e in extents))
+    part.key.append(part.extent == 1)
+    return all(e in (1, part.extent) for e in extents)
+
+
+# --- what became of the first, for all
+
+
+def _for_all(fused: Program, program: Program, groups: list[list[_Part]]) -> Program:
+    group_of: dict[Buffer, list[_Part]] = {}
+    for g in groups:
+        for n in g[0].steps:
+            group_of.update(dict.fromkeys(writes_of(program.steps[n]), g))
+    steps: list[object] = []
+    for step in fused.steps:
+        touched = {id(w): w for b in buffers_of(step) if (w := group_of.get(b)) is not None}
+        if not touched:
+            steps.append(step)
+            continue
+        if len(touched) > 1 or not isinstance(step, Kernel):
+            raise _Unfit
+        (group,) = touched.values()
+        steps += _said_again(step, group)
+    return replace(fused, steps=tuple(steps))  # type: ignore[arg-type]
+
+
+def _said_again(kernel: Kernel, group: list[_Part]) -> list[Kernel | KernelList]:
+    made = form_of(kernel)
+    if made is None:
+        raise _Unfit
+    form, row = made
+    first = group[0]
+    if row.extent not in (1, first.extent) or any(c not in first.places for c in row.columns):
+        raise _Unfit
+    at = [first.places[c] for c in row.columns]
+    rows = []
+    for part in group:
+        places = list(part.places)
+        extent = part.extent if row.extent == first.extent else 1
+        rows.append(Row(extent, tuple(places[k] for k in at), row.numbers))
+    return _kernels(kernel, form, rows)
+
+
+def _kernels(kernel: Kernel, form: Form, rows: Sequence[Row]) -> list[Kernel | KernelList]:
+    """The kernels of these rows, of which `kernel` is the first."""
+    form, less = settled(form, rows)
+    if is_cuda(kernel.device) and all(map(is_settled, less)):
+        return [_list(kernel, form, less)]
+    return [
+        kernel if k == 0 else instance(form, r, f"{kernel.name}_of_{k}", kernel.origin)
+        for k, r in enumerate(less)
+    ]
+
+
+def _list(kernel: Kernel, form: Form, rows: tuple[Row, ...]) -> KernelList:
+    name = f"{kernel.name}_list"
+    return KernelList(name, form.stores, form.columns, form.numbers, rows, kernel.origin)
+
+
+# --- parts that were lowered once
+
+
+def in_full(program: Program) -> Program:
+    """`program` with the steps of all parts; _Unfit if what became of a first part cannot be said of others."""
+    if not program.alike:
+        return program
+    instead: dict[int, list[Step]] = {}
+    for group, numbers in _members(program).items():
+        _say_all(program, group, sorted(numbers), instead)
+    said = tuple(s for n, step in enumerate(program.steps) for s in instead.get(n, (step,)))
+    return replace(program, steps=said, alike=())
+
+
+def can_be_said(program: Program) -> bool:
+    """Whether `in_full` is possible."""
+    try:
+        members = _members(program)
+    except _Unfit:
+        return False
+    return all(
+        _form(program.steps[n]) is not None
+        for group, numbers in members.items()
+        if group.extent is not None
+        for n in numbers
+    )
+
+
+def _members(program: Program) -> dict[Alike, list[int]]:
+    """The steps of first parts, by number."""
+    owner = {b: group for group in program.alike for b in group.first}
+    shared = frozenset().union(*(group.shared for group in program.alike))
+    returned = {o.buffer for o in program.outputs if isinstance(o, View)}
+    members: dict[Alike, list[int]] = {}
+    for part in _parts(program, shared):
+        steps = [program.steps[n] for n in part.steps]
+        found = {owner[b] for s in steps for b in buffers_of(s) if b in owner}
+        if not found:
+            continue
+        if len(found) > 1:
+            raise _Unfit
+        members.setdefault(found.pop(), []).extend(part.steps)
+        for step in steps:
+            if not isinstance(step, Kernel | Extern) or getattr(step, "target", "") in OWN:
+                raise _Unfit
+            for b in writes_of(step):
+                if b not in owner and (b in shared or b in returned or b.kind is Kind.INPUT):
+                    raise _Unfit
+    return members
+
+
+def _say_all(
+    program: Program, group: Alike, numbers: Sequence[int], instead: dict[int, list[Step]]
+) -> None:
+    """What comes in the place of the steps with these numbers."""
+    steps = [program.steps[n] for n in numbers]
+    inner = {b for s in steps for b in writes_of(s)} - set(group.first)
+    kept = any(b.kind in (Kind.TEMP, Kind.EXTERN) for s in steps for b in buffers_of(s))
+    parts = []
+    for k, theirs in enumerate(group.others, 1):
+        extent = None if group.extent is None else max(math.prod(b.shape) for b in theirs)
+        names = dict(zip(group.first, theirs, strict=True))
+        names.update({b: _another(b, k, group.extent, extent) for b in inner})
+        parts.append((extent, names))
+    if group.extent is not None or not (kept or any(_form(s) is None for s in steps)):
+        for n, step in zip(numbers, steps, strict=True):
+            instead[n] = _by_form(step, group.extent, parts)
+        return
+    # One part after the other: they share memory.
+    last = instead[numbers[-1]] = [steps[-1]]
+    for k, (_, names) in enumerate(parts, 1):
+        last += [_again(step, names, k) for step in steps]
+
+
+def _another(b: Buffer, k: int, extent: int | None, other: int | None) -> Buffer:
+    """For an intermediate of the first part: that of part `k`."""
+    name = f"{b.name}_of_{k}"
+    if extent is None or math.prod(b.shape) == 1:
+        return replace(b, name=name)
+    if math.prod(b.shape) != extent:
+        raise _Unfit
+    assert other is not None
+    return replace(b, name=name, shape=(other,), strides=(1,))
+
+
+def _form(step: Step) -> tuple[Form, Row] | None:
+    return form_of(step) if isinstance(step, Kernel) else None
+
+
+def _by_form(
+    step: Step, extent: int | None, parts: Sequence[tuple[int | None, dict[Buffer, Buffer]]]
+) -> list[Step]:
+    made = _form(step)
+    if made is None:
+        raise _Unfit
+    form, row = made
+    if extent is not None and row.extent not in (1, extent):
+        raise _Unfit
+    rows = [row]
+    for other, names in parts:
+        own = other if other is not None and row.extent == extent else row.extent
+        rows.append(Row(own, tuple((names.get(b, b), k) for b, k in row.columns), row.numbers))
+    assert isinstance(step, Kernel)
+    return list[Step](_kernels(step, form, rows))
+
+
+def _again(step: Step, names: dict[Buffer, Buffer], k: int) -> Step:
+    """A step with other buffers."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, View):
+            return replace(value, buffer=names.get(value.buffer, value.buffer))
+        if isinstance(value, list | tuple):
+            return tuple(map(of, value))
+        return names.get(value, value) if isinstance(value, Buffer) else value
+
+    if isinstance(step, Kernel):
+        return replace(step, name=f"{step.name}_of_{k}", stores=renamed(step.stores, names))
+    assert isinstance(step, Extern)
+    return replace(step, args=of(step.args), kwargs=of(step.kwargs), results=of(step.results))

@@ -1,0 +1,347 @@
+"""The steps of a program as a graph of groups that can be merged, for fusion.
+
+A group is a library call, a check, or the stores of one future kernel.  The graph knows what must run before what (data,
+overwritten inputs, order of side effects) as bit sets of ancestors and descendants, so that asking whether a merge would
+make a cycle is one AND.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, KeysView
+from dataclasses import dataclass, field
+from typing import Any
+
+from frameloom.ir.fallible import may_raise, never_raises
+from frameloom.ir.library import CALLS, DRAW, OWN, is_collective
+from frameloom.ir.passes.memory import read_by, reads_of, views_in, writes_of
+from frameloom.ir.passes.unbacked import checked, defines, told
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store, is_cuda
+
+
+@dataclass(eq=False)
+class Group:
+    """One step to be.  `stores` is empty for library calls and checks, whose `step` is set."""
+
+    number: int
+    position: int  # of its last member in the original program
+    step: Step | None
+    stores: list[Store]
+    reads: KeysView[Buffer]  # in a definite order: kernels are merged in that of their readers
+    names: list[str] = field(default_factory=list)
+    origin: list[str] = field(default_factory=list)
+    values: dict[Buffer, Store] = field(
+        default_factory=dict
+    )  # all that members compute, stored or not
+
+    def refresh(self) -> None:
+        """Set `reads` after `stores` have changed."""
+        self.reads = read_by(self.stores).keys()
+
+    @property
+    def scatter(self) -> Store | None:
+        """The store, if it is a scatter: then there is no other."""
+        return next((s for s in self.stores if s.scatter is not None), None)
+
+
+class Graph:
+    """Groups by number; merging keeps the order relation closed.
+
+    A group that has joined another keeps its bit in the masks of the others, beside the other's: so a merge changes only the masks of groups that
+    were ordered with one of the two alone, which are few."""
+
+    def __init__(self, program: Program) -> None:
+        self.groups: dict[int, Group] = {}
+        self.writer: dict[Buffer, Group] = {}  # of buffers that are not inputs
+        self.readers: dict[Buffer, set[int]] = {}
+        self.mutated: set[Buffer] = (
+            set()
+        )  # by library calls or scatters: not what their store says any more
+        self.before: dict[int, int] = {}
+        self.after: dict[int, int] = {}
+        self.alive = 0
+        self.members: dict[int, int] = {}  # bits: a group's own, and those of what has joined it
+        steps = failing_first(live_steps(program))
+        order = Order()
+        direct: dict[int, set[int]] = {}
+        for number, step in enumerate(steps):
+            stores = list(step.stores) if isinstance(step, Kernel) else []
+            reads = dict.fromkeys(reads_of(step)).keys()
+            group = Group(number, number, None if stores else step, stores, reads)
+            if isinstance(step, Kernel):
+                group.names = [step.name]
+            elif isinstance(step, Extern) and is_mutating(step.target):
+                self.mutated.update(group.reads)
+            if not isinstance(step, Check):
+                group.origin = list(step.origin)
+            if (scatter := group.scatter) is not None:
+                self.mutated.add(scatter.buffer)
+            elif stores:
+                group.values = {s.buffer: s for s in stores if s.buffer.kind is not Kind.INPUT}
+            self.groups[number] = group
+            for b in writes_of(step):
+                if b.kind is not Kind.INPUT:
+                    self.writer[b] = group
+            for b in group.reads:
+                self.readers.setdefault(b, set()).add(number)
+            direct[number] = order.needs(number, step)
+            self.after[number] = 0
+        for number, earlier in direct.items():
+            self.before[number] = _closure(self.before, earlier)
+        for number in sorted(direct, reverse=True):
+            self.members[number] = 1 << number
+            self.alive |= 1 << number
+            reach = self.after[number] | 1 << number
+            for n in direct[number]:
+                self.after[n] |= reach
+
+    def mergeable(self, a: Group, b: Group) -> bool:
+        """No third group has to run between the two."""
+        x, y = (a, b) if a.position < b.position else (b, a)
+        between = (self.after[x.number] & self.before[y.number]) | (
+            self.after[y.number] & self.before[x.number]
+        )
+        return between & self.alive == 0
+
+    def depends(self, later: Group, earlier: Group) -> bool:
+        return bool(self.before[later.number] >> earlier.number & 1)
+
+    def merge(self, a: Group, b: Group, stores: list[Store]) -> None:
+        """b joins a; `stores` are what both store now."""
+        both = self.members[a.number] = self.members[a.number] | self.members.pop(b.number)
+        earlier = self.before[a.number], self.before.pop(b.number)
+        later = self.after[a.number], self.after.pop(b.number)
+        before, after = (earlier[0] | earlier[1]) & ~both, (later[0] | later[1]) & ~both
+        self.before[a.number], self.after[a.number] = before, after
+        alive = self.alive = self.alive & ~(1 << b.number)
+        for n in _bits((earlier[0] ^ earlier[1]) & before & alive):
+            self.after[n] |= both | after
+        for n in _bits((later[0] ^ later[1]) & after & alive):
+            self.before[n] |= both | before
+        for buffer in b.reads:
+            self.readers[buffer].discard(b.number)
+        for buffer in a.reads:
+            self.readers[buffer].discard(a.number)
+        a.values.update(b.values)
+        for buffer in b.values:
+            self.writer[buffer] = a
+        # Names and origins in program order.
+        first, second = (a, b) if a.position <= b.position else (b, a)
+        a.names, a.origin = first.names + second.names, first.origin + second.origin
+        a.position = max(a.position, b.position)
+        del self.groups[b.number]
+        self.replace_stores(a, stores)
+
+    def forget(self, group: Group) -> None:
+        """Drop a group of which nobody needs anything."""
+        for table in (self.groups, self.before, self.after, self.members):
+            del table[group.number]
+        self.alive &= ~(1 << group.number)
+
+    def replace_stores(self, group: Group, stores: list[Store]) -> None:
+        """Set a group's stores, without those that nobody needs any more."""
+        for buffer in group.reads:
+            self.readers[buffer].discard(group.number)
+        group.stores = [
+            s for s in stores if s.buffer.kind is not Kind.TEMP or self.readers.get(s.buffer)
+        ]
+        group.refresh()
+        for buffer in group.reads:
+            self.readers.setdefault(buffer, set()).add(group.number)
+
+    def ordered(self) -> list[Group]:
+        """Groups in an order that respects all that must; otherwise as in the original program."""
+        waiting = {n: bin(mask & self.alive).count("1") for n, mask in self.before.items()}
+        ready = [(self.groups[n].position, n) for n, count in waiting.items() if count == 0]
+        heapq.heapify(ready)
+        result = []
+        while ready:
+            _, n = heapq.heappop(ready)
+            result.append(self.groups[n])
+            for later in _bits(self.after[n] & self.alive):
+                waiting[later] -= 1
+                if waiting[later] == 0:
+                    heapq.heappush(ready, (self.groups[later].position, later))
+        assert len(result) == len(self.groups), "a cycle among groups"
+        return result
+
+
+def _closure(before: dict[int, int], direct: Iterable[int]) -> int:
+    found = 0
+    for n in direct:
+        found |= 1 << n | before[n]
+    return found
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+class Order:
+    """What each of a program's steps must wait for."""
+
+    def __init__(self) -> None:
+        self.last_write: dict[Buffer, int] = {}
+        self.reads_since: dict[Buffer, list[int]] = {}
+        self.effect: int | None = None
+        self.failing: list[int] = []
+
+    def needs(self, number: int, step: Step, alone: bool = False) -> set[int]:
+        """`alone`: only what its own data and effects wait for."""
+        found: set[int] = set()
+        changed = _changed_by(step)
+        for buffer in reads_of(step):
+            if buffer in self.last_write:
+                found.add(self.last_write[buffer])
+            self.reads_since.setdefault(buffer, []).append(number)
+        for buffer in changed:
+            found.update(self.reads_since.pop(buffer, ()))
+            if buffer in self.last_write:
+                found.add(self.last_write[buffer])
+            self.last_write[buffer] = number
+        if commits(step) and not alone:
+            found.update(self.failing)  # where the call fails, nothing is changed: it starts anew
+        if may_fail(step):
+            self.failing.append(number)
+        if isinstance(step, Extern) and has_effect(step.target):
+            if self.effect is not None:
+                found.add(self.effect)
+            self.effect = number
+        found.discard(number)
+        return found
+
+
+def _changed_by(step: Step) -> set[Buffer]:
+    changed = set(writes_of(step))
+    if isinstance(step, Extern) and is_mutating(step.target):
+        changed.update(v.buffer for v in views_in([*step.args, *(v for _, v in step.kwargs)]))
+    return changed
+
+
+def writes_input(step: Step) -> bool:
+    return any(b.kind is Kind.INPUT for b in _changed_by(step))
+
+
+def commits(step: Step) -> bool:
+    """Whether a step changes what is there without the call: an input, the state of a generator."""
+    return writes_input(step) or (isinstance(step, Extern) and has_effect(step.target))
+
+
+def may_fail(step: Step) -> bool:
+    """Whether a call can end at a step, by an exception or because data decides otherwise than was assumed."""
+    if isinstance(step, Check):
+        return not is_cuda(step.buffer.device)  # there, the kernel stops the device
+    if not isinstance(step, Extern) or step.target in OWN:
+        return bool(defines(step))
+    # Also on a GPU: what its kernels find in the data they tell later, but library calls refuse arguments where they are made.
+    return bool(defines(step)) or not never_raises(step.target)
+
+
+def failing_first(steps: list[Step]) -> list[Step]:
+    """Puts what changes something, and what needs that, behind the last step that may fail and does not need it."""
+    last = max((k for k, step in enumerate(steps) if may_fail(step)), default=0)
+    if not any(map(commits, steps[:last])):
+        return steps
+    order = Order()
+    needs = [order.needs(k, step, alone=True) for k, step in enumerate(steps[: last + 1])]
+    first = {k for k, step in enumerate(steps[: last + 1]) if may_fail(step)}
+    for k in range(last, -1, -1):
+        if k in first:
+            first |= needs[k]
+    later: set[int] = set()
+    for k, step in enumerate(steps[: last + 1]):
+        if k not in first and (commits(step) or not later.isdisjoint(needs[k])):
+            later.add(k)
+    ahead = [step for k, step in enumerate(steps[: last + 1]) if k not in later]
+    return [*ahead, *(steps[k] for k in sorted(later)), *steps[last + 1 :]]
+
+
+def fails_behind_writes(program: Program) -> bool:
+    """Whether a call can end, and would start anew, where an input is written to already: what fails needs what was written."""
+    steps = iter(failing_first(live_steps(program)))
+    return any(map(writes_input, steps)) and any(map(may_fail, steps))
+
+
+# --- what library calls do
+
+
+def _operator(target: str) -> Any:
+    import torch
+
+    found: Any = torch.ops
+    for part in target.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+_EFFECTS: dict[str, tuple[bool, bool]] = {}
+
+
+def _effects(target: str) -> tuple[bool, bool]:
+    """(writes to its arguments, has an effect beyond its results)"""
+    if target not in _EFFECTS:
+        import torch
+
+        op = _operator(target)
+        if target in OWN:
+            _EFFECTS[target] = (False, target == DRAW)
+        elif target in CALLS:
+            return False, False
+        elif op is None:
+            _EFFECTS[target] = (True, True)
+        else:
+            # native_batch_norm updates its running statistics without saying so.
+            mutating = op._schema.is_mutable or target == "aten.native_batch_norm.default"
+            seeded = torch.Tag.nondeterministic_seeded in op.tags
+            speaks = seeded or not op._schema.returns or is_collective(target)
+            _EFFECTS[target] = (mutating, mutating or speaks)
+    return _EFFECTS[target]
+
+
+def is_mutating(target: str) -> bool:
+    """Whether a library call writes to tensors it is given."""
+    return _effects(target)[0]
+
+
+def has_effect(target: str) -> bool:
+    """Whether a library call does more than return results: it is neither dropped nor moved past another."""
+    return _effects(target)[1]
+
+
+def _must_run(step: Extern) -> bool:
+    """Whether a library call has to be made where nobody uses its results."""
+    is_floating = any(b is not None and (b.dtype is None or b.dtype.is_float) for b in step.results)
+    is_known = step.target in OWN or step.target in CALLS
+    return has_effect(step.target) or (not is_known and may_raise(step.target, is_floating))
+
+
+def live_steps(program: Program) -> list[Step]:
+    """The steps that outputs, inputs or effects depend on."""
+    needed: set[Buffer] = {o.buffer for o in program.outputs if not isinstance(o, (int, tuple))}
+    needed.update(told(program.outputs))
+    needed.update(checked(s for step in program.steps for s, _, _ in defines(step)))
+    kept: list[Step] = []
+    for step in reversed(program.steps):
+        if isinstance(step, Kernel):
+            stores = tuple(
+                s for s in step.stores if s.buffer in needed or s.buffer.kind is Kind.INPUT
+            )
+            if not stores:
+                continue
+            step = (
+                Kernel(step.name, stores, step.origin) if len(stores) < len(step.stores) else step
+            )
+        elif isinstance(step, Extern):
+            if not any(b in needed for b in step.results) and not _must_run(step):
+                continue
+            used = tuple(b if b in needed else None for b in step.results)
+            if used != step.results and all(
+                b is None or b.kind is Kind.EXTERN for b in step.results
+            ):
+                step = Extern(step.target, step.args, step.kwargs, used, step.origin)
+        needed.update(reads_of(step))
+        kept.append(step)
+    return kept[::-1]

@@ -1,0 +1,373 @@
+"""`fuse`: many one-store kernels become few kernels that move fewer bytes.
+
+1. Down the graph: each kernel joins the kernels that produce what it loads, if computing the loaded value in place costs
+   nothing that loading would save (inline.worthwhile).  A producer that others need too keeps its store.
+2. Across: kernels over the same loops that read the same tensors become one.
+3. What is still stored only to be loaded by other kernels is recomputed there, if that reads fewer bytes.
+4. Stores that are piecewise along an axis (concatenations) are cut there (split.py).
+5. Small copies of inputs over the same loops become one (passes/merge_copies.py).
+6. What is dead after a kernel is overwritten by it (passes/inplace.py).
+7. Scatters on the CPU check their indices themselves (passes/sink_checks.py).
+
+Before, library calls get their operands as their fast kernels take them (attention.py, products.py): what that copies is fused, too.
+
+The rewrite rules run before and after: each store's value is as simple as they make it.
+
+A store to an input stays out of kernels whose other stores read that input, but for elementwise ones: there, they read what
+was there before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from frameloom.ir import attention, products
+from frameloom.ir.elementwise import elementwise
+from frameloom.ir.ops import Op
+from frameloom.ir.passes.batch import once_each
+from frameloom.ir.passes.dependence import Graph, Group, is_mutating
+from frameloom.ir.passes.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
+from frameloom.ir.passes.inplace import reuse
+from frameloom.ir.passes.merge_copies import together
+from frameloom.ir.passes.sink_checks import late_checks
+from frameloom.ir.passes.split_stores import split
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
+from frameloom.ir.rewrite import simple_value, simplify
+from frameloom.ir.scatter import scatters_alone
+from frameloom.ir.substitute import FALSE, loads
+from frameloom.ir.symbolic.expr import hint_of
+
+MANY_STORES = 16  # in one kernel
+MANY_BUFFERS = 48
+# Scheduling and compiling a kernel takes time that grows faster than the kernel: a program of any length becomes kernels of some length.
+MANY_OPS = 1500
+MANY_REDUCTIONS = 24
+MANY_LOADS = 16  # in one store; more only where they are not multiplied by inlining
+NEIGHBOURS = 16  # readers of one tensor that a kernel is compared with
+
+
+def fuse(program: Program) -> Program:
+    """`program` with fewer, larger kernels."""
+    return once_each(program, _fused)
+
+
+def _fused(program: Program) -> Program:
+    merged = _merged(products.prepare(attention.prepare(program)))
+    if _has_constants(merged):
+        merged = _merged(merged)
+    pieces = replace(merged, steps=tuple(map(_in_pieces, merged.steps)))
+    settled = attention.settle(_without_idle_checks(simplify(pieces)))
+    return late_checks(reuse(together(settled)))
+
+
+def _merged(program: Program) -> Program:
+    graph = Graph(simplify(program))
+    _down(graph)
+    _across(graph)
+    _recompute(graph)
+    steps: list[Step] = []
+    names = _Names()
+    for group in graph.ordered():
+        if group.step is not None:
+            steps.append(group.step)
+        elif group.stores:
+            origin = tuple(dict.fromkeys(group.origin))
+            steps.append(Kernel(names.of(group), tuple(group.stores), origin))
+    return simplify(replace(program, steps=tuple(steps)))
+
+
+def _has_constants(program: Program) -> bool:
+    """Whether a kernel loads what turned out to be the same number everywhere: what follows from it is worth another look."""
+    kernels = [s for s in program.steps if isinstance(s, Kernel)]
+    numbers = {
+        s.buffer
+        for k in kernels
+        for s in k.stores
+        if s.value.op is Op.CONST and s.buffer.kind is Kind.TEMP
+    }
+    read = (
+        {n.arg for k in kernels for s in k.stores for n in loads([s.value])} if numbers else set()
+    )
+    return not numbers.isdisjoint(read)
+
+
+def _in_pieces(step: Step) -> Step:
+    if not isinstance(step, Kernel):
+        return step
+    return replace(step, stores=tuple(piece for s in step.stores for piece in split(s)))
+
+
+def _without_idle_checks(program: Program) -> Program:
+    """Checks of indices that turned out to be in range are dropped, with the stores that feed them."""
+    steps = [s for s in program.steps if isinstance(s, Kernel)]
+    idle = {
+        s.buffer for k in steps for s in k.stores if s.value is FALSE and s.buffer.kind is Kind.TEMP
+    }
+    idle &= {s.buffer for s in program.steps if isinstance(s, Check)}
+    if not idle:
+        return program
+    kept: list[Step] = []
+    for step in program.steps:
+        if isinstance(step, Kernel):
+            stores = tuple(s for s in step.stores if s.buffer not in idle)
+            if stores:
+                kept.append(replace(step, stores=stores))
+        elif not isinstance(step, Check) or step.buffer not in idle:
+            kept.append(step)
+    return replace(program, steps=tuple(kept))
+
+
+# --- 1. producers into consumers
+
+
+def _down(graph: Graph) -> None:
+    for number in sorted(graph.groups):
+        group = graph.groups.get(number)
+        if group is None or not group.stores:
+            continue
+        producers = {graph.writer[b].number for b in group.reads if b in graph.writer}
+        for n in sorted(producers, reverse=True):
+            producer = graph.groups.get(n)
+            if producer is None or not producer.stores or producer is group:
+                continue
+            stores = _joined(graph, producer, group)
+            if stores is not None:
+                graph.merge(producer, group, stores)
+                group = producer
+
+
+def _joined(graph: Graph, producer: Group, consumer: Group) -> list[Store] | None:
+    """The stores of both in one kernel, or None if they are better apart."""
+    if _too_large(producer, consumer) or not graph.mergeable(producer, consumer):
+        return None
+    if producer.scatter is not None:
+        return None
+    taken = [b for b in consumer.reads if b in producer.values]
+    if not graph.mutated.isdisjoint(taken):
+        return None
+    others = {producer.number, consumer.number}
+    for b in taken:
+        kept = b.kind is not Kind.TEMP or bool(graph.readers[b] - others)
+        for s in consumer.stores:
+            uses = uses_in(s, [b])
+            if uses and not worthwhile(s, uses, producer.values[b], kept):
+                return None
+    values = {b: producer.values[b] for b in taken}
+    stores = [
+        s
+        for s in producer.stores
+        if s.buffer.kind is not Kind.TEMP or graph.readers[s.buffer] - others
+    ]
+    moved = {id(s): _inlined(s, values) for s in [*consumer.stores, *consumer.values.values()]}
+    stores += [moved[id(s)] for s in consumer.stores]
+    if _multiplies(values, [(s, moved[id(s)]) for s in consumer.stores]):
+        return None
+    if not _safe(stores) or (consumer.scatter is not None and not scatters_alone(stores)):
+        return None
+    consumer.values = {b: moved[id(s)] for b, s in consumer.values.items()}
+    return stores
+
+
+def _too_large(a: Group, b: Group) -> bool:
+    """Whether one kernel of both would do too much."""
+    costs = [summary(s.value) for s in (*a.stores, *b.stores)]
+    return (
+        len(costs) > MANY_STORES
+        or sum(c.ops for c in costs) > MANY_OPS
+        or sum(c.n_reductions for c in costs) > MANY_REDUCTIONS
+    )
+
+
+def _multiplies(values: dict[Buffer, Store], pairs: Iterable[tuple[Store, Store]]) -> bool:
+    """Whether a store with `values` in place of its loads, the second of a pair, loads from many more places than they and the first.
+
+    A chain of steps each of which uses the one before at two places doubles with every step.
+    """
+    own = sum(map(_n_loads, values.values()))
+    return any(_n_loads(new) > max(own + _n_loads(old), MANY_LOADS) for old, new in pairs)
+
+
+def _n_loads(store: Store) -> int:
+    return sum(1 for _ in loads([store.value]))
+
+
+def _inlined(store: Store, values: dict[Buffer, Store]) -> Store:
+    return replace(store, offset=inline(store.offset, values), value=inline(store.value, values))
+
+
+def _safe(stores: Sequence[Store]) -> bool:
+    """Inputs that are written are only read at the element that is overwritten, by their own store or, in elementwise
+    kernels, by others, too; few enough buffers."""
+    written = {s.buffer: s for s in stores if s.buffer.kind is Kind.INPUT}
+    touched = {s.buffer for s in stores}
+    shared: set[Buffer] = set()
+    for s in stores:
+        for n in loads([s.value, s.offset]):
+            touched.add(n.arg)
+            writer = written.get(n.arg)
+            if writer is None:
+                continue
+            if n.srcs[0] is not writer.offset or n.free & s.value.bound:
+                return False
+            if writer is not s:
+                shared.add(n.arg)
+                # Its own store waits for what it reads, whichever thread does.
+                if n not in loads([writer.value]):
+                    return False
+    if shared and not elementwise(stores):
+        return False
+    for b in shared:  # what was substituted may leave nothing to read
+        if all(n.arg != b for n in loads([simple_value(written[b])])):
+            return False
+    return len(touched) <= MANY_BUFFERS and len(written) == sum(
+        s.buffer.kind is Kind.INPUT for s in stores
+    )
+
+
+# --- 2. siblings
+
+
+def _across(graph: Graph) -> None:
+    for buffer in list(graph.readers):
+        numbers = sorted(graph.readers[buffer])
+        for i, first in enumerate(numbers):
+            for second in numbers[i + 1 : i + 1 + NEIGHBOURS]:
+                a, b = graph.groups.get(first), graph.groups.get(second)
+                if a is not None and b is not None and _alike(graph, a, b):
+                    _merge_siblings(graph, a, b)
+
+
+def _merge_siblings(graph: Graph, a: Group, b: Group) -> None:
+    if graph.depends(b, a) or graph.depends(a, b):
+        earlier, later = (a, b) if graph.depends(b, a) else (b, a)
+        stores = _joined(graph, earlier, later)
+        if stores is not None:
+            graph.merge(earlier, later, stores)
+        return
+    stores = [*a.stores, *b.stores]
+    if not _too_large(a, b) and graph.mergeable(a, b) and _safe(stores):
+        graph.merge(a, b, stores)
+
+
+def _alike(graph: Graph, a: Group, b: Group) -> bool:
+    """They run over the same loops, and sharing saves a good part of what the smaller one reads."""
+    if not a.stores or not b.stores or a.scatter is not None or b.scatter is not None:
+        return False
+    shared = bytes_of(a.reads & b.reads)
+    if 2 * shared < min(bytes_of(a.reads), bytes_of(b.reads)):
+        return False
+    first, second = max(map(_nest, a.stores)), max(map(_nest, b.stores))
+    if first != second and not _is_check(a) and not _is_check(b):
+        return False
+    outer = [sorted(hint_of(x.extent) for x in max(g.stores, key=_nest).axes) for g in (a, b)]
+    return _contains(outer[0], outer[1]) or _contains(outer[1], outer[0])
+
+
+def _is_check(group: Group) -> bool:
+    # Looking at every index once is little work beside using it.
+    return all(
+        s.buffer.kind is Kind.TEMP and not s.axes and not s.buffer.shape for s in group.stores
+    )
+
+
+def _nest(store: Store) -> tuple[int, tuple[int, ...]]:
+    """The largest loop nest that the store needs: its size and extents."""
+    nests = [frozenset(store.axes)]
+    nests += [r.free | frozenset(r.arg.axes) for r in summary(store.value).reductions]
+    sized = []
+    for axes in nests:
+        extents = tuple(sorted(hint_of(a.extent) for a in axes))
+        size = 1
+        for extent in extents:
+            size *= extent
+        sized.append((size, extents))
+    return max(sized)
+
+
+def _contains(large: list[int], small: list[int]) -> bool:
+    rest = list(large)
+    for extent in small:
+        if extent not in rest:
+            return False
+        rest.remove(extent)
+    return True
+
+
+# --- 3. recomputing instead of storing
+
+
+def _recompute(graph: Graph) -> None:
+    for number in sorted(graph.groups, reverse=True):
+        group = graph.groups[number]
+        for store in list(group.stores):
+            if not any(store is s for s in group.stores):
+                continue  # nobody needs it, now that another one is computed by its readers
+            if store.buffer.kind is Kind.TEMP and store.buffer not in graph.mutated:
+                _try_recompute(graph, group, store)
+
+
+def _try_recompute(graph: Graph, group: Group, store: Store) -> None:
+    cost = summary(store.value)
+    if cost.reductions or cost.expensive or cost.ops > CHEAP_OPS:
+        return
+    readers = [graph.groups[n] for n in graph.readers[store.buffer]]
+    if any(not r.stores for r in readers):
+        return
+    own = bytes_of([store.buffer])
+    extra = sum(bytes_of(cost.buffers - r.reads) for r in readers)
+    if extra > own * (1 + len(readers)):
+        return
+    for r in readers:
+        for s in r.stores:
+            uses = uses_in(s, [store.buffer])
+            if uses and not worthwhile(s, uses, store, kept=False):
+                return
+        if not all(_still_there(graph, b, group, r) for b in cost.buffers):
+            return
+    values = {store.buffer: store}
+    changed = {r.number: [_inlined(s, values) for s in r.stores] for r in readers}
+    if not all(_safe(stores) for stores in changed.values()):
+        return
+    if any(_multiplies(values, zip(r.stores, changed[r.number], strict=True)) for r in readers):
+        return
+    for r in readers:
+        graph.replace_stores(r, changed[r.number])
+        r.values = {b: _inlined(s, values) for b, s in r.values.items()}
+    graph.replace_stores(group, group.stores)
+    if not group.stores:
+        graph.forget(group)
+
+
+def _still_there(graph: Graph, buffer: Buffer, group: Group, reader: Group) -> bool:
+    """An input that is overwritten somewhere may have changed before `reader` runs."""
+    if buffer.kind is not Kind.INPUT:
+        return True
+    return not any(s.buffer == buffer for g in graph.groups.values() for s in g.stores) and not any(
+        isinstance(g.step, Extern) and buffer in g.reads and is_mutating(g.step.target)
+        for g in graph.groups.values()
+    )
+
+
+# --- names
+
+
+class _Names:
+    """Kernel names: the ops that a kernel fuses, and a number where that is not unique."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, int] = {}
+
+    def of(self, group: Group) -> str:
+        words = list(dict.fromkeys(filter(None, map(_word, group.names))))
+        if len(words) > 5:
+            words = [*words[:3], "and", str(len(words) - 4), "more", words[-1]]
+        name = "_".join(words) or "kernel"
+        number = self.taken.get(name, 0)
+        self.taken[name] = number + 1
+        return f"{name}_{number}"
+
+
+def _word(name: str) -> str:
+    return re.sub(r"_\d+$", "", name)

@@ -1,0 +1,214 @@
+"""The arena: one block of scratch memory per call and device, in which TEMP buffers have their places.
+
+Two buffers share bytes only if no step needs both.  Large buffers are placed first, each into the tightest gap that is
+free during its whole life.  On a GPU what is larger still has no place: it is allocated for its life alone, and shares
+memory with the results of library calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from frameloom.ir.passes.unbacked import awaited
+from frameloom.ir.program import (
+    Buffer,
+    Check,
+    Kernel,
+    KernelList,
+    Kind,
+    Program,
+    Step,
+    Store,
+    View,
+    is_cuda,
+)
+from frameloom.ir.substitute import loads
+from frameloom.ir.symbolic.expr import Int, Size, hint_of, largest, late_in, same
+
+ALIGNMENT = 64
+SMALL = 4096  # bytes
+LARGE = 1 << 20  # bytes; PyTorch's allocator keeps smaller blocks by themselves
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Byte offsets of TEMP buffers in the arena of their device, and the size of all arenas together.  TEMP buffers without
+    one are allocated from their first use to their last."""
+
+    offsets: dict[Buffer, Int]
+    arena_bytes: Int
+
+
+def plan_memory(program: Program) -> MemoryPlan:
+    """Place the TEMP buffers of `program`."""
+    lives: dict[Buffer, tuple[int, int]] = {}
+    for k, step in enumerate(program.steps):
+        for buffer in buffers_of(step):
+            if buffer.kind is Kind.TEMP and not _has_own_life(buffer) and not _is_late(buffer):
+                first, _ = lives.get(buffer, (k, k))
+                lives[buffer] = (first, k)
+    sized = {b: life for b, life in lives.items() if isinstance(size_in_bytes(b), Size)}
+    lives = {b: life for b, life in lives.items() if b not in sized}
+    offsets: dict[Buffer, Int] = {}
+    totals: dict[str, Int] = {}
+    # By device and step: of the blocks that it needs, and of those that it is the first to need, where each begins and how long it is.
+    needed: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    begun: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for block in _blocks(lives):
+        lengths = [_aligned(size_in_bytes(b)) for b in block]
+        head, size = block[0], sum(lengths)
+        first, last = lives[head]
+        device = head.device
+        neighbours = [*needed.get((device, first), ())]
+        for k in range(first + 1, last + 1):
+            neighbours += begun.get((device, k), ())
+        total = totals.get(device, 0)
+        start = _tightest_gap(sorted(neighbours), size, total)
+        offsets |= zip(block, accumulate(lengths[:-1], initial=start), strict=True)
+        totals[device] = max(total, start + size)
+        begun.setdefault((device, first), []).append((start, size))
+        for k in range(first, last + 1):
+            needed.setdefault((device, k), []).append((start, size))
+    for device in dict.fromkeys(b.device for b in sized):
+        own = {b: life for b, life in sized.items() if b.device == device}
+        totals[device] = _place_sized(own, offsets, totals.get(device, 0))
+    return MemoryPlan(offsets, sum(totals.values()))
+
+
+def _blocks(lives: dict[Buffer, tuple[int, int]]) -> list[list[Buffer]]:
+    """What gets a place, the largest first: small buffers with one life lie together, of which steps over lists have thousands."""
+    blocks: dict[Any, list[Buffer]] = {}
+    for buffer, life in lives.items():
+        key = (buffer.device, life) if size_in_bytes(buffer) <= SMALL else buffer
+        blocks.setdefault(key, []).append(buffer)
+
+    def order(block: list[Buffer]) -> Any:
+        return -sum(map(size_in_bytes, block)), lives[block[0]], block[0].name
+
+    return sorted(blocks.values(), key=order)
+
+
+def _place_sized(
+    lives: dict[Buffer, tuple[int, int]], offsets: dict[Buffer, Int], start: Int
+) -> Int:
+    """Buffers whose sizes vary lie behind the others, in slots: each as large as the largest of the buffers that take turns in it."""
+    slots: list[list[Buffer]] = []
+    for buffer in sorted(lives, key=lambda b: (-hint_of(size_in_bytes(b)), lives[b], b.name)):
+        first, last = lives[buffer]
+        free = [
+            slot for slot in slots if all(lives[b][0] > last or lives[b][1] < first for b in slot)
+        ]
+        size = size_in_bytes(buffer)
+        alike = [slot for slot in free if same(size_in_bytes(slot[0]), size)]
+        if chosen := alike or free:
+            chosen[-1].append(buffer)
+        else:
+            slots.append([buffer])
+    for slot in slots:
+        for buffer in slot:
+            offsets[buffer] = start
+        start = start + _aligned(largest(*(size_in_bytes(b) for b in slot)))
+    return start
+
+
+def _has_own_life(buffer: Buffer) -> bool:
+    return is_cuda(buffer.device) and hint_of(size_in_bytes(buffer)) >= LARGE
+
+
+def _is_late(buffer: Buffer) -> bool:
+    """Its layout is not known when a call begins, even if it is known to have no elements."""
+    return any(late_in(n) for n in (*buffer.shape, *buffer.strides))
+
+
+def _tightest_gap(taken: list[tuple[int, int]], size: int, total: int) -> int:
+    best: tuple[int, int] | None = None
+    end = 0
+    for offset, length in taken:
+        room = offset - end
+        if room >= size and (best is None or room < best[0]):
+            best = (room, end)
+        end = max(end, offset + length)
+    # The room at the end is bounded by what the arena needs anyway.
+    room = total - end
+    if best is None or size <= room < best[0]:
+        best = (room, end)
+    return best[1]
+
+
+def _aligned(size: Int) -> Int:
+    return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+def size_in_bytes(buffer: Buffer) -> Int:
+    """Bytes from the first element to the last."""
+    if 0 in buffer.shape:
+        return 0
+    item = buffer.dtype.bytes if buffer.dtype is not None else buffer.torch_dtype.itemsize
+    return item * (1 + sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True)))
+
+
+# --- who touches what
+
+
+def buffers_of(step: Step) -> list[Buffer]:
+    """Every buffer that a step reads or writes, once."""
+    return list(dict.fromkeys([*reads_of(step), *writes_of(step)]))
+
+
+def reads_of(step: Step) -> list[Buffer]:
+    """Buffers that a step reads, or whose size it has to know."""
+    found, sizes = _data_of(step), awaited(step)
+    return list(dict.fromkeys([*found, *sizes])) if sizes else found
+
+
+def _data_of(step: Step) -> list[Buffer]:
+    if isinstance(step, KernelList):
+        read = {n.arg for s in step.stores for n in loads([s.value])}
+        return _of_columns(step, [b in read for b in step.columns])
+    if isinstance(step, Kernel):
+        return list(read_by(step.stores))
+    if isinstance(step, Check):
+        return [step.buffer]
+    values = [*step.args, *(v for _, v in step.kwargs)]
+    return list(dict.fromkeys(v.buffer for v in views_in(values)))
+
+
+def _of_columns(step: KernelList, chosen: list[bool]) -> list[Buffer]:
+    found = {
+        b: None for r in step.rows for (b, _), own in zip(r.columns, chosen, strict=True) if own
+    }
+    return list(found)
+
+
+def read_by(stores: Iterable[Store]) -> dict[Buffer, None]:
+    """Buffers of which the stores need what is there before."""
+    stores = list(stores)
+    found = dict.fromkeys(n.arg for n in loads([r for s in stores for r in (s.value, s.offset)]))
+    found.update(dict.fromkeys(s.buffer for s in stores if s.scatter is not None))
+    return found
+
+
+def writes_of(step: Step) -> list[Buffer]:
+    """Buffers that a step writes."""
+    if isinstance(step, KernelList):
+        written = {s.buffer for s in step.stores}
+        return _of_columns(step, [b in written for b in step.columns])
+    if isinstance(step, Kernel):
+        return list(dict.fromkeys(s.buffer for s in step.stores))
+    if isinstance(step, Check):
+        return []
+    return [b for b in step.results if b is not None]
+
+
+def views_in(value: Any) -> Iterator[View]:
+    """The Views inside the arguments of a library call."""
+    stack = [value]
+    while stack:
+        v = stack.pop()
+        if isinstance(v, View):
+            yield v
+        elif isinstance(v, (list, tuple)):
+            stack.extend(reversed(v))

@@ -1,0 +1,56 @@
+"""Small copies of inputs on a GPU that run over the same loops become one kernel: the layouts of weights that library calls
+want, one launch for many.
+
+What such a kernel reads is there from the start and stays, so that it may run as soon as the first of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from frameloom.ir.passes.dependence import is_mutating
+from frameloom.ir.passes.memory import reads_of, size_in_bytes, writes_of
+from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, Step, is_cuda
+from frameloom.ir.symbolic.expr import hint_of
+
+MOST = 8  # copies in one kernel
+LARGEST = 4 << 20  # bytes of one copy: larger ones take longer than their launch
+
+
+def together(program: Program) -> Program:
+    """`program` with fewer kernels that prepare inputs."""
+    changed: set[Buffer] = set()
+    for step in program.steps:
+        if isinstance(step, Kernel):
+            changed |= {b for b in writes_of(step) if b.kind is Kind.INPUT}
+        elif isinstance(step, Extern) and is_mutating(step.target):
+            changed |= set(reads_of(step))
+    steps: list[Step] = []
+    open_kernels: dict[Any, int] = {}  # loops and device -> number of the step that takes more
+    for step in program.steps:
+        if isinstance(step, Kernel) and _prepares(step, changed):
+            key = (step.device, step.stores[0].axes, step.stores[0].buffer.dtype)
+            at = open_kernels.get(key)
+            if at is not None:
+                first = steps[at]
+                assert isinstance(first, Kernel)
+                origin = tuple(dict.fromkeys((*first.origin, *step.origin)))
+                first = replace(first, stores=(*first.stores, *step.stores), origin=origin)
+                steps[at] = first
+                if len(first.stores) == MOST:
+                    del open_kernels[key]
+                continue
+            open_kernels[key] = len(steps)
+        steps.append(step)
+    return program if len(steps) == len(program.steps) else replace(program, steps=tuple(steps))
+
+
+def _prepares(kernel: Kernel, changed: set[Buffer]) -> bool:
+    if len(kernel.stores) != 1 or not is_cuda(kernel.device):
+        return False
+    (store,) = kernel.stores
+    if store.buffer.kind is not Kind.TEMP or hint_of(size_in_bytes(store.buffer)) > LARGEST:
+        return False
+    given = (Kind.INPUT, Kind.CONSTANT)
+    return all(b.kind in given and b not in changed for b in reads_of(kernel))

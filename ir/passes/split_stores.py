@@ -1,0 +1,71 @@
+"""Cutting a store that is piecewise along an axis: a concatenation becomes one store per piece.
+
+Inside a piece the comparisons that told the pieces apart are constants, so that nothing is masked or selected; pieces of
+one length share their loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from frameloom.ir import index
+from frameloom.ir.dtype import DType
+from frameloom.ir.node import Axis, Node, axis
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Store
+from frameloom.ir.substitute import loads, substitute, topological
+from frameloom.ir.symbolic.expr import Int, at_most, hint_of
+
+SHORTEST = 8  # elements of a piece
+MOST = 4  # pieces of a store
+
+
+def split(store: Store) -> list[Store]:
+    """The pieces of `store`, or itself."""
+    tests = [
+        n for n in topological([store.value])
+        if n.op in (Op.LT, Op.GE) and n.srcs[0].dtype is DType.I64 and len(n.free) == 1
+    ]  # fmt: skip
+    if (
+        not tests
+        or store.scatter is not None
+        or any(n.arg == store.buffer for n in loads([store.value]))
+    ):
+        return [store]
+    for a in store.axes:
+        cuts = sorted(_cuts(tests, a), key=hint_of)
+        edges = [0, *cuts, a.extent]
+        if not all(at_most(low, high) for low, high in itertools.pairwise(edges)):
+            continue  # sizes of which only the captured call's are known to lie so
+        lengths = [high - low for low, high in itertools.pairwise(edges)]
+        if cuts and len(lengths) <= MOST and min(map(hint_of, lengths)) >= SHORTEST:
+            return [
+                _piece(store, a, low, length) for low, length in zip(edges, lengths, strict=False)
+            ]
+    return [store]
+
+
+def _cuts(tests: Sequence[Node], a: Axis) -> set[Int]:
+    """Positions on `a` at which a comparison changes."""
+    found: set[Int] = set()
+    for n in tests:
+        form = index.affine(index.sub(n.srcs[0], n.srcs[1]))
+        if form is None or form[0] != {a: 1}:
+            continue
+        if 0 < -hint_of(form[1]) < hint_of(a.extent):
+            found.add(-form[1])
+    return found
+
+
+def _piece(store: Store, a: Axis, low: Int, length: Int) -> Store:
+    k = store.axes.index(a)
+    part = Axis(f"{a.name.split('x')[0]}x{length}", length)
+    at = {a: index.add(axis(part), index.index(low))}
+    return replace(
+        store,
+        offset=substitute(store.offset, at),
+        value=substitute(store.value, at),
+        axes=(*store.axes[:k], part, *store.axes[k + 1 :]),
+    )

@@ -1,0 +1,210 @@
+"""The form of an elementwise kernel: what it does, without the buffers, extents and numbers that it does it with.
+
+A kernel has one if every store and load goes through its buffer in memory order, all in the same one (whatever the
+number of dimensions), or reads the same element everywhere.  Kernels of equal form differ in their Row alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frameloom.ir.index import linear, terms_of
+from frameloom.ir.node import Axis, Node, axis, const, index, load
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Kernel, KernelList, Kind, Row, Store
+from frameloom.ir.substitute import space, topological
+from frameloom.ir.symbolic.expr import Size, hint_of, may_exceed_1
+
+ALONG = Axis("x", 1 << 30)  # of the stores of a form; a Row says how many positions there are
+HERE, FIRST = axis(ALONG), index(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of a KernelList that its kernels share.  Every constant of a kernel is a number here."""
+
+    stores: tuple[Store, ...]
+    columns: tuple[Buffer, ...]
+    numbers: tuple[Buffer, ...]
+
+    @property
+    def key(self) -> tuple[tuple[Node, Node], ...]:
+        """Equal for equal forms."""
+        return tuple((load(s.buffer, s.offset), s.value) for s in self.stores)
+
+
+def is_settled(row: Row) -> bool:
+    """Whether none of its numbers is one of sizes that vary: a list's are written down before it runs."""
+    numbers = (row.extent, *(k for _, k in row.columns), *row.numbers)
+    return not any(isinstance(n, Size) for n in numbers)
+
+
+def form_of(kernel: Kernel) -> tuple[Form, Row] | None:
+    """The form of `kernel` and its row; None if it has none."""
+    strides = _memory_order(kernel.stores[0])
+    if strides is None:
+        return None
+    made = _Made(strides, kernel.device)
+    stores = []
+    for s in kernel.stores:
+        if frozenset(s.axes) != frozenset(kernel.stores[0].axes) or s.scatter is not None:
+            return None
+        at, value = made.place(s.buffer, s.offset), made.value(s.value)
+        if at is None or value is None or at[1] is not HERE:
+            return None
+        stores.append(Store(at[0], HERE, value, (ALONG,)))
+    extent = math.prod(a.extent for a in strides)
+    form = Form(tuple(stores), tuple(made.columns.values()), tuple(made.numbers.values()))
+    return form, Row(extent, tuple((b, k) for b, k, _ in made.columns), tuple(made.constants))
+
+
+def _memory_order(store: Store) -> dict[Axis, int] | None:
+    """The stride of every axis, if the store fills memory without gaps."""
+    terms, _ = terms_of(store.offset)
+    strides = {n.arg: factor for n, factor in terms.items() if n.op is Op.AXIS}
+    wanted = [a for a in store.axes if may_exceed_1(a.extent)]
+    if len(strides) < len(terms) or not set(wanted) <= set(strides):
+        return None
+    below = 1
+    for a in sorted(wanted, key=lambda a: hint_of(strides[a])):
+        if strides[a] != below:
+            return None
+        below *= a.extent
+    return {a: strides[a] for a in wanted}
+
+
+class _Made:
+    """The columns and numbers of one form, in the order in which they are met."""
+
+    def __init__(self, strides: dict[Axis, int], device: str) -> None:
+        self.strides = strides
+        self.device = device
+        self.columns: dict[tuple[Buffer, int, Node], Buffer] = {}
+        self.numbers: dict[Node, Buffer] = {}
+
+    @property
+    def constants(self) -> list[bool | int | float]:
+        return [n.arg for n in self.numbers]
+
+    def place(self, buffer: Buffer, offset: Node) -> tuple[Buffer, Node] | None:
+        """The column for an access and where in it; None for other accesses than those of a form."""
+        if buffer.dtype is None:
+            return None
+        terms, start = terms_of(offset)
+        found = {}
+        for n, factor in terms.items():
+            if n.op is not Op.AXIS:
+                return None
+            if may_exceed_1(n.arg.extent):
+                found[n.arg] = factor
+        if found and found != self.strides:
+            return None
+        # With a single element, every access is to that of the kernel's position.
+        at = HERE if found or not (self.strides or buffer.kind is Kind.NUMBER) else FIRST
+        column = self.columns.get((buffer, start, at))
+        if column is None:
+            number, device = len(self.columns), self.device
+            if buffer.kind is Kind.NUMBER:
+                column = Buffer(f"n{number}", buffer.dtype, (), (), Kind.NUMBER, device=device)
+            else:
+                column = Buffer(
+                    f"p{number}", buffer.dtype, (ALONG.extent,), (1,), Kind.INPUT, device=device
+                )
+            self.columns[buffer, start, at] = column
+        return column, at
+
+    def value(self, root: Node) -> Node | None:
+        """`root` over columns and numbers."""
+        done: dict[Node, Node | None] = {}
+        for n in topological([root]):
+            done[n] = self._value(n, done)
+        found = done[root]
+        return self._number(root) if root.op is Op.CONST else found
+
+    def _value(self, n: Node, done: dict[Node, Node | None]) -> Node | None:
+        if n.op is Op.LOAD:
+            at = self.place(n.arg, n.srcs[0]) if len(n.srcs) == 1 else None
+            return None if at is None else load(*at)
+        if n.op is Op.AXIS or n.op is Op.REDUCE or not n.srcs:
+            return None
+        # A constant is a number where a value is computed from it; offsets have their own.
+        if any(done[s] is None and s.op is not Op.CONST for s in n.srcs):
+            return None
+        srcs = [done[s] or self._number(s) for s in n.srcs]
+        return Node(n.op, n.dtype, tuple(srcs), n.arg)
+
+    def _number(self, n: Node) -> Node:
+        buffer = self.numbers.get(n)
+        if buffer is None:
+            name = f"c{len(self.numbers)}"
+            buffer = Buffer(name, n.dtype, (), (), Kind.INPUT, device=self.device)
+            self.numbers[n] = buffer
+        return load(buffer, FIRST)
+
+
+def settled(form: Form, rows: Sequence[Row]) -> tuple[Form, tuple[Row, ...]]:
+    """The form and rows with a constant for every number that is the same in all rows."""
+    same: dict[Buffer, Node] = {}
+    kept: list[int] = []
+    for k, buffer in enumerate(form.numbers):
+        values = {(type(r.numbers[k]), exact(r.numbers[k])) for r in rows}
+        if len(values) == 1:
+            same[buffer] = Node(Op.CONST, buffer.dtype, (), rows[0].numbers[k])  # type: ignore[arg-type]
+        else:
+            kept.append(k)
+    stores = []
+    for s in form.stores:
+        done: dict[Node, Node] = {}
+        for n in topological([s.value]):
+            srcs = tuple(done[x] for x in n.srcs)
+            known = same.get(n.arg) if n.op is Op.LOAD else None
+            done[n] = known or Node(n.op, n.dtype, srcs, n.arg)
+        stores.append(Store(s.buffer, s.offset, done[s.value], s.axes))
+    numbers = tuple(form.numbers[k] for k in kept)
+    less = tuple(Row(r.extent, r.columns, tuple(r.numbers[k] for k in kept)) for r in rows)
+    return Form(tuple(stores), form.columns, numbers), less
+
+
+def kernels_of(step: KernelList) -> tuple[Kernel, ...]:
+    """The kernels that a list stands for, each over one axis."""
+    form = Form(step.stores, step.columns, step.numbers)
+    return tuple(
+        instance(form, row, f"{step.name}_{k}", step.origin) for k, row in enumerate(step.rows)
+    )
+
+
+def instance(form: Form, row: Row, name: str, origin: tuple[str, ...]) -> Kernel:
+    """The kernel of this form that a row says."""
+    axes = space([row.extent]) if may_exceed_1(row.extent) else ()
+    here = axis(axes[0]) if axes else FIRST
+    known: dict[Node, Node] = {
+        load(b, FIRST): const(value, b.dtype)  # type: ignore[arg-type]
+        for b, value in zip(form.numbers, row.numbers, strict=True)
+    }
+    places = dict(zip(form.columns, row.columns, strict=True))
+
+    def at(column: Buffer, offset: Node) -> tuple[Buffer, Node]:
+        buffer, start = places[column]
+        return buffer, linear(
+            [here] if offset is HERE else [], [1] if offset is HERE else [], start
+        )
+
+    stores = []
+    for s in form.stores:
+        done: dict[Node, Node] = {}
+        for n in topological([s.value]):
+            if n in known:
+                done[n] = known[n]
+            elif n.op is Op.LOAD:
+                done[n] = load(*at(n.arg, n.srcs[0]))
+            elif n.srcs or n.op is not Op.AXIS:
+                done[n] = Node(n.op, n.dtype, tuple(done.get(x, x) for x in n.srcs), n.arg)
+        stores.append(Store(*at(s.buffer, s.offset), done[s.value], axes))
+    return Kernel(name, tuple(stores), origin)
+
+
+def exact(value: bool | int | float) -> str:
+    # 0.0 and -0.0 are equal to Python, and NaN is not equal to itself.
+    return value.hex() if isinstance(value, float) else repr(value)

@@ -1,0 +1,102 @@
+"""Which steps of a program wait for the size of a library call's result: whatever they do with late symbols (size.py) comes behind that call.
+
+`defined` is told by the lowering; `awaited` gives the results that a step waits for, as if it read them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Container, Iterable, Iterator
+from typing import Any
+
+from frameloom.ir.node import Node
+from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Extern, Kernel, Step, View
+from frameloom.ir.substitute import topological
+from frameloom.ir.symbolic.expr import Int, Size, Symbol, late_in, lone_symbol
+
+_DEFINED: weakref.WeakKeyDictionary[Symbol, Buffer] = weakref.WeakKeyDictionary()
+
+
+def defined(results: Iterable[Buffer | None], given: Container[Symbol] = ()) -> None:
+    """Sizes of results of a library call, met for the first time; but for those that the program is given."""
+    for buffer in results:
+        for n in buffer.shape if buffer is not None else ():
+            symbol = lone_symbol(n) if isinstance(n, Size) else None
+            if symbol is not None and buffer is not None and symbol.late and symbol not in given:
+                _DEFINED.setdefault(symbol, buffer)
+
+
+def forget(symbols: Iterable[Symbol]) -> None:
+    """A program is about to be made anew."""
+    for symbol in symbols:
+        _DEFINED.pop(symbol, None)
+
+
+def defines(step: Step) -> list[tuple[Symbol, Buffer, int]]:
+    """Symbols whose value is the size of a dimension of a result of this step."""
+    found: list[tuple[Symbol, Buffer, int]] = []
+    for buffer in step.results if isinstance(step, Extern) and _DEFINED else ():
+        for dim, n in enumerate(buffer.shape if buffer is not None else ()):
+            symbol = lone_symbol(n) if isinstance(n, Size) else None
+            if symbol is not None and buffer is not None and _DEFINED.get(symbol) == buffer:
+                found.append((symbol, buffer, dim))
+    return found
+
+
+def awaited(step: Step) -> list[Buffer]:
+    if not _DEFINED or not isinstance(step, Kernel | Extern):
+        return []
+    symbols = {s: None for n in _sizes_of(step) for s in late_in(n)}
+    own = step.results if isinstance(step, Extern) else ()
+    return [b for s in symbols if (b := _DEFINED.get(s)) is not None and b not in own]
+
+
+def told(outputs: Any) -> list[Buffer]:
+    """Results whose sizes the outputs of a program show."""
+    symbols = {s: None for n in _sizes_among(outputs) for s in late_in(n)} if _DEFINED else ()
+    return [b for s in symbols if (b := _DEFINED.get(s)) is not None]
+
+
+def checked(symbols: Iterable[Symbol]) -> list[Buffer]:
+    """Results whose sizes are checked, whether anything else needs them or not."""
+    facts = {id(s.facts): s.facts for s in symbols}
+    conditions = [n for f in facts.values() for n in f.late_conditions()]
+    return [b for n in conditions for s in late_in(n) if (b := _DEFINED.get(s)) is not None]
+
+
+def _sizes_of(step: Kernel | Extern) -> Iterator[Int]:
+    if isinstance(step, Kernel):
+        for store in step.stores:
+            yield from store.buffer.shape
+            yield from store.buffer.strides
+            yield from (a.extent for a in store.axes)
+            for node in topological([store.offset, store.value]):
+                yield from _sizes_in(node)
+        return
+    for buffer in step.results:
+        if buffer is not None:
+            yield from buffer.shape
+            yield from buffer.strides
+    yield from _sizes_among([step.args, [v for _, v in step.kwargs]])
+
+
+def _sizes_in(node: Node) -> Iterator[Int]:
+    if node.op is Op.CONST and isinstance(node.arg, Size):
+        yield node.arg
+    elif node.op is Op.LOAD:
+        yield from node.arg.shape
+        yield from node.arg.strides
+    elif node.op is Op.REDUCE:
+        yield from (a.extent for a in node.arg.axes)
+
+
+def _sizes_among(value: Any) -> Iterator[Int]:
+    if isinstance(value, Size):
+        yield value
+    elif isinstance(value, View):
+        yield from (*value.shape, *value.strides, value.offset)
+        yield from (*value.buffer.shape, *value.buffer.strides)
+    elif isinstance(value, list | tuple):
+        for v in value:
+            yield from _sizes_among(v)

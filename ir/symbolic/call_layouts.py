@@ -1,0 +1,40 @@
+"""What one call takes sizes for that vary, where only the strides of its results depend on that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from frameloom.ir.symbolic.expr import Int, Size
+
+
+@dataclass(eq=False, slots=True)
+class Soft:
+    not_1: set[Size] = field(default_factory=set)
+    # Not 1, which says nothing of what is computed from the results.
+    alone: set[Size] = field(default_factory=set)
+    not_0: set[Size] = field(default_factory=set)
+    # Differences of strides and products of sizes, taken for other than 0 where no size is 1.
+    apart: set[Size] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.not_1 or self.alone or self.not_0 or self.apart)
+
+    def clear(self) -> None:
+        self.not_1.clear()
+        self.alone.clear()
+        self.not_0.clear()
+        self.apart.clear()
+
+    def conditions(self) -> Iterator[Int]:
+        """What is not 0 where all of it holds."""
+        yield from (n - 1 for n in self.not_1 | self.alone)
+        yield from self.not_0 | self.apart
+
+    def add(self, other: Soft) -> None:
+        self.not_1 |= other.not_1
+        self.alone |= other.alone
+        self.not_0 |= other.not_0
+        self.apart |= other.apart

@@ -1,0 +1,72 @@
+"""Divisions that leave no rest, because that is a condition of the code: `4 * (s // 4)` is `s` then.
+
+In: a size, and the pairs (dividend, divisor) of which that is known.  Out: the size without such divisions, where its form allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import TypeAlias
+
+from frameloom.ir.symbolic.expr import Apply, Int, Monomial, Size, hint_of, terms_of
+
+Pair: TypeAlias = tuple[Int, Int]
+
+
+def divisions(n: Size) -> list[Pair]:
+    """The pairs in it that leave no rest in the captured call."""
+    found: dict[Pair, None] = {}
+    for monomial, _ in n.terms:
+        for atom in monomial:
+            if isinstance(atom, Apply) and atom.op == "floordiv" and type(atom.args[1]) is int:
+                a, k = atom.args
+                if k > 1 and hint_of(a) % k == 0:
+                    found[a, k] = None
+    return list(found)
+
+
+def undivided(n: Int, exact: Container[Pair]) -> Int:
+    """`n` with `c * k * (a // k)` written as `c * a`, and `a % k` as 0, for the pairs (a, k) of `exact`.  (On terms, since arithmetic asks this.)"""
+    if not isinstance(n, Size):
+        return n
+    terms = dict(n.terms)
+    while (found := _divided(terms, exact)) is not None:
+        monomial, place, others = found
+        factor, atom = terms.pop(monomial), monomial[place]
+        assert isinstance(atom, Apply)
+        a, k = atom.args
+        if atom.op == "mod":
+            continue
+        divisor = k if type(k) is int else 1
+        for part, times in terms_of(a).items():
+            product = tuple(sorted((*others, *part)))
+            terms[product] = terms.get(product, 0) + times * factor // divisor
+    return n.facts.make(terms)
+
+
+def _divided(
+    terms: dict[Monomial, int], exact: Container[Pair]
+) -> tuple[Monomial, int, Monomial] | None:
+    """A product, which of its factors can be written without a division, and the others, without the divisor where that is a size."""
+    for monomial, factor in terms.items():
+        for place, atom in enumerate(monomial):
+            if isinstance(atom, Apply) and atom.op in ("floordiv", "mod") and atom.args in exact:
+                k = atom.args[1]
+                others = (*monomial[:place], *monomial[place + 1 :])
+                if atom.op == "mod" or (type(k) is int and factor % k == 0):
+                    return monomial, place, others
+                if isinstance(k, Size) and (rest := _without(others, k)) is not None:
+                    return monomial, place, rest
+    return None
+
+
+def _without(monomial: Monomial, k: Size) -> Monomial | None:
+    """The product divided by `k`, where that is a product, too."""
+    rest = list(monomial)
+    if len(k.terms) > 1 or k.terms[0][1] != 1:
+        return None
+    for atom in k.terms[0][0]:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)

@@ -1,0 +1,632 @@
+"""Sizes that are known only when a call comes: integers as polynomials over symbols, in one canonical form.
+
+    Size      a sum of products of atoms with integer coefficients; never a constant, which is a plain int
+    Symbol    an atom: the size of a dimension of an input, or an int that a call is given
+    Apply     an atom: floordiv, mod, max or min of sizes, where the algebra does not resolve it
+
+A Size is used like an int: it adds and multiplies, and what PyTorch's functions are given (it is a torch.SymInt).  Each has a `hint`, its value
+in the captured call.  Equal sizes of one capture are the same object.  What the form does not tell is decided by the hint,
+and noted as a condition of the compiled code by its `facts` (symbolic/shape_env.py): comparing (`<`), asking for its truth, `int(n)`.
+Decisions that only cost time if wrong ask `hint_of(n)` and note nothing.
+
+(One file: the operators of a Size are its algebra, and each is made of others.)
+
+Inside loops and for strides, what comes out of divisions by a size holds where that is at least 1: a loop over an empty dimension does nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from frameloom.ir.symbolic.shape_env import Facts
+
+Int = Any  # int | Size: a number of either kind
+Monomial = tuple["Atom", ...]  # a product, sorted
+
+
+class Atom:
+    """One factor of a product: `name` tells it apart and sorts it."""
+
+    __slots__ = ("facts", "hint", "name")
+
+    def __init__(self, facts: Facts, name: str, hint: int) -> None:
+        self.facts = facts
+        self.name = name
+        self.hint = hint
+
+    def __lt__(self, other: Atom) -> bool:
+        return (len(self.name), self.name) < (len(other.name), other.name)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Symbol(Atom):
+    """`source` says where a call has it: for the capture.  `late`: only behind an op of the graph (`nonzero`)."""
+
+    __slots__ = ("__weakref__", "late", "source")
+
+    def __init__(self, facts: Facts, name: str, hint: int, source: Any, late: bool = False) -> None:
+        super().__init__(facts, name, hint)
+        self.source = source
+        self.late = late
+
+
+class Apply(Atom):
+    __slots__ = ("args", "op")
+
+    def __init__(self, facts: Facts, op: str, args: tuple[Int, Int]) -> None:
+        super().__init__(facts, f"{op}({args[0]!r}, {args[1]!r})", MEANING[op](*map(hint_of, args)))
+        self.op = op
+        self.args = args
+
+
+MEANING: dict[str, Callable[[int, int], int]] = {
+    "floordiv": lambda a, b: a // b if b else 0,
+    "mod": lambda a, b: a % b if b else 0,
+    "max": max,
+    "min": min,
+}
+
+
+def hint_of(n: Int) -> int:
+    """What it is in the captured call: for decisions that any answer is right for."""
+    return n.hint if isinstance(n, Size) else n
+
+
+def number(n: Any) -> Int:
+    """An int, or a Size."""
+    return n if isinstance(n, Size) else int(n)
+
+
+def may_exceed_1(n: Int) -> bool:
+    """A loop of that many rounds cannot be left out."""
+    return isinstance(n, Size) or n > 1
+
+
+def is_size(n: object) -> bool:
+    return isinstance(n, Size)
+
+
+_numbered: weakref.WeakValueDictionary[int, Size] = weakref.WeakValueDictionary()
+_count = itertools.count(1)
+
+
+def numbered(size: Size) -> int:
+    """A number for a new size."""
+    number = next(_count)
+    _numbered[number] = size
+    return number
+
+
+def size_called(name: str) -> Size:
+    """The size that is called so in the text of a program."""
+    return _numbered[int(name[1:])]
+
+
+class Size(torch.SymInt):
+    """See the top of the file.  Made by arithmetic and by `Facts.symbol`."""
+
+    facts: Facts
+    terms: tuple[tuple[Monomial, int], ...]
+    hint: int
+    number: int  # its name in the text of programs is made of it
+
+    def __new__(cls, *_: object) -> Size:
+        raise TypeError("sizes are made by arithmetic")
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def node(self) -> Any:
+        """What PyTorch's C++ code asks."""
+        return self.facts.node_of(self)
+
+    # ---- text
+
+    def __repr__(self) -> str:
+        parts: list[str] = []
+        for monomial, factor in self.terms:
+            names = [a.name for a in monomial]
+            text = "*".join(names if abs(factor) == 1 and names else [str(abs(factor)), *names])
+            parts.append((" - " if factor < 0 else " + ") + text)
+        first = parts[0][3:] if parts[0].startswith(" + ") else "-" + parts[0][3:]
+        return first + "".join(parts[1:])
+
+    def __str__(self) -> str:
+        return f"z{self.number}"
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    # ---- arithmetic
+
+    def __add__(self, other: Int) -> Int:
+        return (
+            linear(self.facts, ((self, 1), (other, 1)))
+            if isinstance(other, INTS)
+            else NotImplemented
+        )
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Int) -> Int:
+        return (
+            linear(self.facts, ((self, 1), (other, -1)))
+            if isinstance(other, INTS)
+            else NotImplemented
+        )
+
+    def __rsub__(self, other: Int) -> Int:
+        return (
+            linear(self.facts, ((self, -1), (other, 1)))
+            if isinstance(other, INTS)
+            else NotImplemented
+        )
+
+    def __neg__(self) -> Int:
+        return linear(self.facts, ((self, -1),))
+
+    def __pos__(self) -> Size:
+        return self
+
+    def __abs__(self) -> Int:
+        return self if self >= 0 else -self
+
+    def __mul__(self, other: Int) -> Int:
+        return product(self.facts, self, other) if isinstance(other, INTS) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __pow__(self, exponent: Int) -> Int:
+        if type(exponent) is not int or exponent < 0:
+            return int(self) ** exponent
+        result: Int = 1
+        for _ in range(exponent):
+            result = result * self
+        return result
+
+    def __floordiv__(self, other: Int) -> Int:
+        return divide(self.facts, self, other)[0] if isinstance(other, INTS) else NotImplemented
+
+    def __rfloordiv__(self, other: Int) -> Int:
+        return divide(self.facts, other, self)[0] if isinstance(other, INTS) else NotImplemented
+
+    def __mod__(self, other: Int) -> Int:
+        return divide(self.facts, self, other)[1] if isinstance(other, INTS) else NotImplemented
+
+    def __rmod__(self, other: Int) -> Int:
+        return divide(self.facts, other, self)[1] if isinstance(other, INTS) else NotImplemented
+
+    def __divmod__(self, other: Int) -> tuple[Int, Int]:
+        return divide(self.facts, self, other)
+
+    def __rdivmod__(self, other: Int) -> tuple[Int, Int]:
+        return divide(self.facts, other, self)
+
+    # ---- what has to be known
+
+    def __truediv__(self, other: Any) -> Any:
+        return int(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / int(self)
+
+    def __int__(self) -> int:
+        return self.facts.settle(self)
+
+    __index__ = __trunc__ = __round__ = __int__  # type: ignore[assignment]
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def __bool__(self) -> bool:
+        return not self.facts.is_zero(self)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return self.facts.is_zero(self - other) if isinstance(other, INTS) else NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = object.__hash__
+
+    def __lt__(self, other: Int) -> bool:
+        return self.facts.is_positive(other - self)
+
+    def __le__(self, other: Int) -> bool:
+        return not self.facts.is_positive(self - other)
+
+    def __gt__(self, other: Int) -> bool:
+        return self.facts.is_positive(self - other)
+
+    def __ge__(self, other: Int) -> bool:
+        return not self.facts.is_positive(other - self)
+
+    def is_integer(self) -> bool:
+        return True
+
+    def __sym_max__(self, other: Int) -> Int:
+        return largest(self, other)
+
+    def __sym_min__(self, other: Int) -> Int:
+        return smallest(self, other)
+
+    def __deepcopy__(self, memo: Any) -> Size:
+        return self
+
+    def __copy__(self) -> Size:
+        return self
+
+
+def same(a: Int, b: Int) -> bool:
+    """Whether they are surely equal."""
+    if isinstance(a, Size) or isinstance(b, Size):
+        facts = a.facts if isinstance(a, Size) else b.facts
+        return facts.surely_zero(a - b)
+    return bool(a == b)
+
+
+def surely_positive(n: Int) -> bool:
+    return n.facts.surely_positive(n) if isinstance(n, Size) else n > 0
+
+
+def less(a: Int, b: Int) -> bool:
+    """Whether `a < b` for sure."""
+    return surely_positive(b - a)
+
+
+def at_most(a: Int, b: Int) -> bool:
+    """Whether `a <= b` for sure."""
+    return surely_positive(b - a + 1)
+
+
+def equal(a: Int, b: Int) -> bool:
+    """Whether they are, where nothing else is allowed: of late sizes it is believed, and checked."""
+    n = a - b
+    return n.facts.expect_0(n) if late_in(n) else bool(n == 0)
+
+
+def fits(a: Int, b: Int) -> bool:
+    """Whether `a <= b`, as it is as a rule: of late sizes it is believed, and checked."""
+    n = b - a
+    return n.facts.expect_at_least_0(n) if late_in(n) else bool(n >= 0)
+
+
+def require(holds: bool, what: str) -> None:
+    """An assertion about sizes.  To compare them can make a condition of the code, which no `assert` may: `python -O` leaves those out."""
+    if not holds:
+        raise AssertionError(what)
+
+
+def divides(a: Int, n: Int) -> bool:
+    """Whether `n` is a multiple of `a` for sure."""
+    return same(n % a, 0)
+
+
+INTS = (int, Size)
+
+
+# --- sums and products
+
+
+def terms_of(n: Int) -> Mapping[Monomial, int]:
+    if isinstance(n, Size):
+        return (
+            dict(n.facts.resolved(n).terms)
+            if isinstance(r := n.facts.resolved(n), Size)
+            else constant(r)
+        )
+    return constant(n)
+
+
+def constant(n: int) -> dict[Monomial, int]:
+    return {(): int(n)} if n else {}
+
+
+def linear(facts: Facts, parts: tuple[tuple[Int, int], ...]) -> Int:
+    """The sum of `factor * number`."""
+    found = facts.computed.get(parts)
+    if found is None:
+        total: dict[Monomial, int] = {}
+        for n, factor in parts:
+            for monomial, c in terms_of(n).items():
+                total[monomial] = total.get(monomial, 0) + factor * c
+        found = facts.computed[parts] = facts.make(total)
+    return found
+
+
+def product(facts: Facts, a: Int, b: Int) -> Int:
+    found = facts.computed.get((a, b))
+    if found is None:
+        total: dict[Monomial, int] = {}
+        for x, c in terms_of(a).items():
+            for y, d in terms_of(b).items():
+                monomial = tuple(sorted((*x, *y))) if x and y else x or y
+                total[monomial] = total.get(monomial, 0) + c * d
+        found = facts.computed[a, b] = facts.make(total)
+    return found
+
+
+def atoms_of(n: Int) -> Iterator[Atom]:
+    """Every symbol in it, those inside divisions included."""
+    if isinstance(n, Size):
+        for monomial, _ in n.terms:
+            for atom in monomial:
+                yield from atoms_inside(atom)
+
+
+def not_1_in(n: Int) -> set[Atom]:
+    """Its symbols that are not 1 in the captured call, as far as that is known; without strides, of which one alone may decide how a tensor lies."""
+    return {
+        a
+        for a in atoms_of(n)
+        if (a.hint != 1 or (isinstance(a, Symbol) and a.late)) and not is_given_stride(a)
+    }
+
+
+def is_given_stride(atom: Atom) -> bool:
+    """Whether it is a stride of a tensor that the program is given, and not made of sizes."""
+    return getattr(getattr(atom, "source", None), "kind", None) == "stride"
+
+
+def late_in(n: Int) -> list[Symbol]:
+    """Its symbols that are known only behind an op of the graph."""
+    return [a for a in dict.fromkeys(atoms_of(n)) if isinstance(a, Symbol) and a.late]
+
+
+def lone_symbol(size: Size) -> Symbol | None:
+    """The symbol that it is."""
+    if len(size.terms) != 1:
+        return None
+    ((monomial, factor),) = size.terms
+    one = len(monomial) == 1 and factor == 1 and isinstance(monomial[0], Symbol)
+    return monomial[0] if one else None  # type: ignore[return-value]
+
+
+def lone_apply(n: Int, op: str) -> Apply | None:
+    """The division, maximum or minimum of which it is a multiple."""
+    if not isinstance(n, Size) or len(n.terms) != 1 or len(n.terms[0][0]) != 1:
+        return None
+    atom = n.terms[0][0][0]
+    return atom if isinstance(atom, Apply) and atom.op == op else None
+
+
+def atoms_inside(atom: Atom) -> Iterator[Atom]:
+    if isinstance(atom, Apply):
+        for a in atom.args:
+            yield from atoms_of(a)
+    else:
+        yield atom
+
+
+def inner_applies(n: Int) -> Iterator[Apply]:
+    """The divisions and extremes inside of others."""
+    outer = [a for monomial, _ in n.terms for a in monomial] if isinstance(n, Size) else ()
+    for operand in (x for a in outer if isinstance(a, Apply) for x in a.args):
+        if isinstance(operand, Size):
+            yield from (a for m, _ in operand.terms for a in m if isinstance(a, Apply))
+            yield from inner_applies(operand)
+
+
+def with_atoms(n: Size, replaced: Callable[[Atom], Int]) -> Int:
+    """With others in the place of its outermost factors."""
+    total: Int = 0
+    for monomial, factor in n.terms:
+        part: Int = factor
+        for atom in monomial:
+            part = part * replaced(atom)
+        total = total + part
+    return total
+
+
+def substitute(facts: Facts, n: Int, known: Callable[[Symbol], Int]) -> Int:
+    """With other values for its symbols."""
+    if not isinstance(n, Size):
+        return n
+    total: Int = 0
+    for monomial, factor in n.terms:
+        part: Int = factor
+        for atom in monomial:
+            part = part * _replaced(facts, atom, known)
+        total = total + part
+    return total
+
+
+def _replaced(facts: Facts, atom: Atom, known: Callable[[Symbol], Int]) -> Int:
+    if isinstance(atom, Symbol):
+        return known(atom)
+    assert isinstance(atom, Apply)
+    return facts.with_numbers(applied(facts, atom, known))
+
+
+def applied(facts: Facts, atom: Apply, known: Callable[[Symbol], Int]) -> Int:
+    """What it makes of what its operands are then."""
+    a, b = (substitute(facts, x, known) for x in atom.args)
+    if a is atom.args[0] and b is atom.args[1]:
+        return facts.make({(atom,): 1})
+    if not isinstance(a, Size) and not isinstance(b, Size):
+        return MEANING[atom.op](a, b)
+    if atom.op in ("max", "min"):
+        return facts.extreme(atom.op, a, b)
+    return divide(facts, a, b)[atom.op == "mod"]
+
+
+def evaluated(n: Int, value: Callable[[Symbol], int]) -> int:
+    """What it is where the symbols have these values."""
+    if not isinstance(n, Size):
+        return int(n)
+    total = 0
+    for monomial, factor in n.terms:
+        for atom in monomial:
+            if isinstance(atom, Apply):
+                factor *= MEANING[atom.op](*(evaluated(a, value) for a in atom.args))
+            else:
+                assert isinstance(atom, Symbol)
+                factor *= value(atom)
+        total += factor
+    return total
+
+
+# --- division
+
+
+def divide(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
+    """Quotient, rounded to minus infinity, and remainder."""
+    a, b = facts.resolved(a), facts.resolved(b)
+    if not isinstance(a, Size) and not isinstance(b, Size):
+        return a // b, a % b
+    if not isinstance(b, Size) and b == 1:
+        return a, 0
+    return facts.as_known(_divide, a, b)  # type: ignore[no-any-return]
+
+
+def _divide(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
+    shared = _shared(facts, a, b)
+    if (isinstance(shared, Size) or shared > 1) and facts.surely_positive(shared):
+        whole, rest = divide(facts, *(_whole(facts, n, shared)[0] for n in (a, b)))
+        return whole, rest * shared
+    whole, rest = _whole(facts, a, b)
+    if not isinstance(rest, Size) and rest == 0:
+        return whole, 0
+    for k in (0, -1, 1):  # of what remains, to or from the quotient
+        low, _ = facts.range_of(rest - k * b)
+        if low >= 0 and facts.surely_positive(b - (rest - k * b)):
+            return whole + k, rest - k * b
+    quotient = facts.apply("floordiv", rest, b)
+    return whole + quotient, facts.apply("mod", rest, b)
+
+
+def _whole(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
+    """`a == whole * b + rest`, as far as the forms tell."""
+    whole: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    if not isinstance(b, Size):
+        for monomial, factor in terms_of(a).items():
+            if monomial and factor % b:
+                known = facts.quotient(monomial, factor, b)
+                if known is None:
+                    rest[monomial] = factor
+                    continue
+                monomial, factor = known
+            q, r = divmod(factor, b)
+            whole[monomial] = whole.get(monomial, 0) + q
+            rest[monomial] = rest.get(monomial, 0) + r
+        return facts.make(whole), facts.make(rest)
+    divisor = dict(terms_of(b))
+    lead = max(divisor, key=lambda m: (len(m), [a.name for a in m]))
+    rest = dict(terms_of(a))
+    # On terms: a product that is known to be a number would not leave the sum.
+    for _ in range(len(rest) if len(divisor) == 1 else 8):
+        over, factor = next(
+            (
+                (over, f // divisor[lead])
+                for m, f in rest.items()
+                if f % divisor[lead] == 0 and (over := _without(m, lead)) is not None
+            ),
+            ((), 0),
+        )
+        if not factor:
+            break
+        whole[over] = whole.get(over, 0) + factor
+        for part, times in divisor.items():
+            product = tuple(sorted((*over, *part)))
+            rest[product] = rest.get(product, 0) - factor * times
+            if not rest[product]:
+                del rest[product]
+    return (facts.make(whole), facts.make(rest)) if not rest or len(divisor) == 1 else (0, a)
+
+
+def _without(monomial: Monomial, lead: Monomial) -> Monomial | None:
+    rest = list(monomial)
+    for atom in lead:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
+def gcd(a: Int, b: Int) -> Int:
+    """A common divisor: the greatest of ints, the greatest that the forms show of sizes."""
+    if not isinstance(a, Size) and not isinstance(b, Size):
+        return math.gcd(a, b)
+    facts = a.facts if isinstance(a, Size) else b.facts
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, Size) and facts.surely_zero(divide(facts, other, one)[1]):
+            return one
+    return _shared(facts, a, b)
+
+
+def _shared(facts: Facts, a: Int, b: Int) -> Int:
+    """The product of the factors that all parts of the two sums have."""
+    monomials = [*terms_of(a).items(), *terms_of(b).items()]
+    if not terms_of(a) or not terms_of(b):
+        return a if terms_of(a) else b
+    common = shared_atoms([monomial for monomial, _ in monomials])
+    return facts.make({tuple(common): math.gcd(*(c for _, c in monomials))})
+
+
+def shared_atoms(monomials: Sequence[Monomial]) -> list[Atom]:
+    """The factors that all of the products have."""
+    common = list(monomials[0])
+    for monomial in monomials[1:]:
+        rest, kept = list(monomial), []
+        for atom in common:
+            if atom in rest:
+                rest.remove(atom)
+                kept.append(atom)
+        common = kept
+    return common
+
+
+def facts_among(*numbers: Int) -> Facts | None:
+    """What is known of those that vary; None where none does."""
+    return next((n.facts for n in numbers if isinstance(n, Size)), None)
+
+
+def largest(a: Int, *more: Int) -> Int:
+    for b in more:
+        facts = facts_among(a, b)
+        a = max(a, b) if facts is None else facts.extreme("max", a, b)
+    return a
+
+
+def smallest(a: Int, *more: Int) -> Int:
+    for b in more:
+        facts = facts_among(a, b)
+        a = min(a, b) if facts is None else facts.extreme("min", a, b)
+    return a
+
+
+# --- slices
+
+MANY = 1 << 62  # ends beyond are "to the end"
+
+
+def bounds(start: Int | None, end: Int | None, n: Int) -> tuple[Int, Int]:
+    """Where `start:end` of `n` elements begins and ends."""
+    first = _clamped(0 if start is None else start, 0, n)
+    if end is None or (isinstance(end, int) and end > MANY):
+        return first, n
+    last = _clamped(end, first, n)
+    return first, first if at_most(last, first) else last
+
+
+def _clamped(position: Int, low: Int, high: Int) -> Int:
+    if not fits(0, position) if late_in(position) else position < 0:
+        position = position + high
+    if late_in(position) and fits(low, position) and fits(position, high):
+        return position
+    if isinstance(position, Size) and isinstance(high, int) and position <= high:
+        return largest(position, low)  # as a rule: a condition is simpler than a minimum
+    return smallest(largest(position, low), high)

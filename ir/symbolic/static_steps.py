@@ -1,0 +1,149 @@
+"""The steps of a program as they are in one call: with ints where sizes vary.
+
+In: what the call is given, and the results of library calls that decide sizes.  Out: steps, buffers and outputs without sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from frameloom.ir.node import Axis, Node, Reduce
+from frameloom.ir.ops import Op
+from frameloom.ir.program import (
+    Buffer,
+    Check,
+    Extern,
+    Kernel,
+    Kind,
+    Program,
+    Row,
+    Step,
+    Store,
+    View,
+)
+from frameloom.ir.substitute import topological
+from frameloom.ir.symbolic.expr import Int, Size, Symbol, evaluated, lone_symbol
+
+
+class Unknown(Exception):
+    """Nothing tells the size."""
+
+
+class KnownSizes:
+    """What symbols are in a call; more become known while it runs."""
+
+    def __init__(self) -> None:
+        self._known: dict[Symbol, int] = {}
+        self._nodes: dict[Node, Node] = {}
+
+    def given(self, program: Program, inputs: Sequence[Any], numbers: dict[Buffer, Any]) -> None:
+        """`numbers`: the values of buffers that are numbers."""
+        for symbol, buffer in program.symbols:
+            self._known.setdefault(symbol, int(numbers[buffer]))
+        for buffer, tensor in zip(program.inputs, inputs, strict=True):
+            if buffer.kind is Kind.INPUT and hasattr(tensor, "stride"):
+                self.seen(buffer, tensor)
+
+    def seen(self, buffer: Buffer, tensor: Any) -> None:
+        """That this is the buffer's tensor."""
+        self._learn((*buffer.shape, *buffer.strides), (*tensor.shape, *tensor.stride()))
+
+    def read(self, buffer: Buffer | None, vector: Any) -> None:
+        """That the sizes of this buffer are what a vector holds."""
+        assert buffer is not None
+        self._learn(buffer.shape, vector.tolist())
+
+    def _learn(self, sizes: Sequence[Int], values: Sequence[int]) -> None:
+        for n, value in zip(sizes, values, strict=True):
+            symbol = lone_symbol(n) if isinstance(n, Size) else None
+            if symbol is not None:
+                self._known.setdefault(symbol, value)
+
+    def _symbol(self, symbol: Symbol) -> int:
+        if symbol not in self._known:
+            raise Unknown(f"nothing tells {symbol}")
+        return self._known[symbol]
+
+    def of(self, n: Int) -> int:
+        if not isinstance(n, Size):
+            return n  # type: ignore[no-any-return]
+        try:
+            return evaluated(n, self._symbol)
+        except Unknown:
+            return evaluated(n.facts.resolved(n), self._symbol)
+
+    def ints(self, sizes: Sequence[Int]) -> tuple[int, ...]:
+        return tuple(map(self.of, sizes))
+
+    def step(self, step: Step) -> Step:
+        """A step that is no list.  The sizes of what a library call returns stay as they are: it decides them."""
+        if isinstance(step, Kernel):
+            return replace(step, stores=tuple(map(self._store, step.stores)))
+        if isinstance(step, Extern):
+            kwargs = tuple((name, self.value(v)) for name, v in step.kwargs)
+            return replace(step, args=self.value(step.args), kwargs=kwargs)
+        if isinstance(step, Check):
+            return replace(step, buffer=self.buffer(step.buffer))
+        return step
+
+    def row(self, row: Row) -> Row:
+        columns = tuple((self.buffer(b), self.of(start)) for b, start in row.columns)
+        numbers = tuple(n if type(n) in (bool, float) else self.of(n) for n in row.numbers)
+        return Row(self.of(row.extent), columns, numbers)
+
+    def value(self, value: Any) -> Any:
+        """What a library call is given, or an output."""
+        if isinstance(value, Size):
+            return self.of(value)
+        if isinstance(value, Buffer):
+            return self.buffer(value)
+        if isinstance(value, View):
+            return replace(
+                value,
+                buffer=self.buffer(value.buffer),
+                shape=self.ints(value.shape),
+                strides=self.ints(value.strides),
+                offset=self.of(value.offset),
+            )
+        if isinstance(value, list | tuple):
+            return type(value)(map(self.value, value))
+        return value
+
+    def buffer(self, buffer: Buffer) -> Buffer:
+        if not any(isinstance(n, Size) for n in (*buffer.shape, *buffer.strides)):
+            return buffer
+        return replace(buffer, shape=self.ints(buffer.shape), strides=self.ints(buffer.strides))
+
+    def _store(self, store: Store) -> Store:
+        scatter = store.scatter
+        return replace(
+            store,
+            buffer=self.buffer(store.buffer),
+            offset=self.node(store.offset),
+            value=self.node(store.value),
+            axes=self._axes(store.axes),
+            scatter=scatter and replace(scatter, along=self._axes(scatter.along)),
+        )
+
+    def _axes(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        return tuple(Axis(a.name, self.of(a.extent)) for a in axes)
+
+    def node(self, root: Node) -> Node:
+        """As it is, not simplified."""
+        done = self._nodes
+        for n in topological([root]):
+            if n in done:
+                continue
+            arg = n.arg
+            if n.op is Op.AXIS:
+                (arg,) = self._axes((arg,))
+            elif n.op is Op.REDUCE:
+                arg = Reduce(arg.kind, self._axes(arg.axes))
+            elif n.op is Op.LOAD:
+                arg = self.buffer(arg)
+            elif n.op is Op.CONST and isinstance(arg, Size):
+                arg = self.of(arg)
+            done[n] = Node(n.op, n.dtype, tuple(done[s] for s in n.srcs), arg)
+        return done[root]

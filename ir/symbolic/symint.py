@@ -1,0 +1,443 @@
+"""What PyTorch's C++ code asks of a size: the object behind a torch.SymInt, SymBool or SymFloat made from one.
+
+Arithmetic stays in the algebra of size.py.  A comparison is answered when its truth is asked for (`guard_bool`), and then may become a condition; where
+PyTorch says that either answer does (`guard_or_false` and the like), the one without a condition is given.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.ir.symbolic.expr import (
+    Apply,
+    Atom,
+    Int,
+    Size,
+    atoms_of,
+    equal,
+    facts_among,
+    fits,
+    hint_of,
+    is_given_stride,
+    largest,
+    late_in,
+    smallest,
+    with_atoms,
+)
+
+if TYPE_CHECKING:
+    from frameloom.ir.symbolic.shape_env import Facts
+
+ARITHMETIC: dict[str, Callable[..., Int]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "int_floordiv": operator.floordiv,
+    "mod": operator.mod, "neg": operator.neg, "pos": operator.pos, "abs": abs, "sym_max": largest, "sym_min": smallest,
+    "pow": operator.pow, "pow_by_natural": operator.pow,
+}  # fmt: skip
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+}  # fmt: skip
+REAL: dict[str, Callable[..., float]] = {
+    "truediv": operator.truediv, "float_truediv": operator.truediv, "int_truediv": operator.truediv, "sym_float": float,
+    "sym_sqrt": math.sqrt, "float_pow": operator.pow,
+}  # fmt: skip
+
+
+EXPECTED: dict[Any, Callable[[Int, Int], bool]] = {
+    operator.eq: equal, operator.le: fits, operator.lt: lambda a, b: fits(a + 1, b),
+    operator.ge: lambda a, b: fits(b, a), operator.gt: lambda a, b: fits(b + 1, a),
+}  # fmt: skip
+
+
+class Node:
+    """What all three kinds answer alike."""
+
+    facts: Facts
+
+    def is_int(self) -> bool:
+        return False
+
+    is_float = is_bool = is_nested_int = is_constant = is_int
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    has_hint = is_symbolic
+
+    def _nothing(self) -> Any:
+        return None
+
+    maybe_as_int = maybe_as_float = maybe_as_bool = constant_int = constant_bool = nested_int = (
+        _nothing
+    )
+
+    def clone(self) -> Node:
+        return self
+
+    def str(self) -> str:
+        return "a size"
+
+    _graph_repr = __repr__ = __str__ = str
+
+    def wrap_int(self, number: int) -> SizeNode:
+        return SizeNode(self.facts, number)
+
+    def wrap_bool(self, value: bool) -> TruthNode:
+        return TruthNode(self.facts, bool, (value,))
+
+    def wrap_float(self, number: float) -> FloatNode:
+        return FloatNode(self.facts, number)
+
+
+class SizeNode(Node):
+    """Of `size`, a Size or an int."""
+
+    def __init__(self, facts: Facts, size: Int) -> None:
+        self.facts = facts
+        self._size = size
+
+    @property
+    def size(self) -> Int:
+        return self.facts.resolved(self._size)
+
+    def is_int(self) -> bool:
+        return True
+
+    def str(self) -> str:
+        return repr(self.size)
+
+    _graph_repr = __repr__ = __str__ = str
+
+    def maybe_as_int(self) -> int | None:
+        size = self.size
+        return None if isinstance(size, Size) else size
+
+    def is_symbolic(self) -> bool:
+        return isinstance(self.size, Size)
+
+    def guard_int(self, file: Any, line: Any) -> int:
+        return int(self.size)
+
+    def int_(self) -> int:
+        return int(self.size)
+
+    def guard_bool(self, file: Any, line: Any) -> bool:
+        return bool(self.size)
+
+    def sym_int(self) -> SizeNode:
+        return self
+
+    def is_contiguous(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+        return follows(*known(sizes, strides), range(len(sizes) - 1, -1, -1))
+
+    def is_channels_last_contiguous_2d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+        return follows(*known(sizes, strides), (1, 3, 2, 0))
+
+    def is_channels_last_contiguous_3d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+        return follows(*known(sizes, strides), (1, 4, 3, 2, 0))
+
+    def is_channels_last_strides_2d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+        return steps_down(*known(sizes, strides), (1, 3, 2, 0))
+
+    def is_channels_last_strides_3d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+        return steps_down(*known(sizes, strides), (1, 4, 3, 2, 0))
+
+    def is_non_overlapping_and_dense(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+        own_sizes, own_strides = known(sizes, strides)
+        order = sorted(
+            range(len(sizes)), key=lambda d: (hint_of(own_strides[d]), hint_of(own_sizes[d]))
+        )
+        return follows(own_sizes, own_strides, order)
+
+    is_non_overlapping_and_dense_indicator = is_non_overlapping_and_dense
+
+    def __getattr__(self, name: Any) -> Any:
+        fn = ARITHMETIC.get(name)
+        if fn is not None:
+            return lambda *others: SizeNode(self.facts, fn(self.size, *(o.size for o in others)))
+        compared = COMPARISONS.get(name)
+        if compared is not None:
+            return lambda other: TruthNode(self.facts, compared, (self.size, other.size))
+        real = REAL.get(name)
+        if real is None:
+            raise AttributeError(name)
+        return lambda *others: FloatNode(
+            self.facts,
+            real(*(n.value if isinstance(n, FloatNode) else int(n.size) for n in (self, *others))),
+        )
+
+
+class FloatNode(Node):
+    """A float made of sizes that it had to know for that."""
+
+    def __init__(self, facts: Facts, value: float) -> None:
+        self.facts = facts
+        self.value = value
+
+    @property
+    def size(self) -> float:
+        return self.value
+
+    def is_float(self) -> bool:
+        return True
+
+    def guard_float(self, file: Any, line: Any) -> float:
+        return self.value
+
+    def maybe_as_float(self) -> float:
+        return self.value
+
+    def __getattr__(self, name: Any) -> Any:
+        fn = {**ARITHMETIC, **REAL}.get(name)
+        if fn is not None:
+            return lambda *others: FloatNode(
+                self.facts, fn(self.value, *(float(o.size) for o in others))
+            )
+        compared = COMPARISONS.get(name)
+        if compared is None:
+            raise AttributeError(name)
+        return lambda other: TruthNode(self.facts, compared, (self.value, other.size))
+
+
+class TruthNode(Node):
+    """Of `fn(*operands)`: sizes that are compared, or truths."""
+
+    def __init__(self, facts: Facts, fn: Callable[..., bool], operands: tuple[Any, ...]) -> None:
+        self.facts = facts
+        self.fn = fn
+        self.operands = operands
+
+    def is_bool(self) -> bool:
+        return True
+
+    def truth(self) -> bool:
+        """That a size is 1 is asked for the sake of layouts; views that drop such dimensions are looked at in view_rules.py."""
+        known = self.known()
+        if known is not None:
+            return known
+        if self.fn is operator.and_:
+            return all(o.truth() for o in self.operands)
+        if self.fn is operator.or_:
+            return any(o.truth() for o in self.operands)
+        if self.fn is operator.not_:
+            return not self.operands[0].truth()
+        a, b = self.operands
+        if self.fn in (operator.eq, operator.ne) and type(b) is int and b == 1:
+            return self.facts.is_one_softly(a) is (self.fn is operator.eq)
+        if self.fn in (operator.eq, operator.ne) and not self.is_of_floats():
+            return self.facts.differ_softly(a, b) is (self.fn is operator.ne)
+        return bool(self.fn(a, b))
+
+    def known(self) -> bool | None:
+        """Its truth, where that follows from what is known."""
+        if self.fn is bool:
+            return bool(self.operands[0])
+        if self.fn in (operator.and_, operator.or_, operator.not_):
+            parts = [o.known() for o in self.operands]
+            if self.fn is operator.not_:
+                return None if parts[0] is None else not parts[0]
+            decides = self.fn is operator.or_
+            if any(part is decides for part in parts):
+                return decides
+            return None if None in parts else not decides
+        a, b = self.operands
+        if not isinstance(a, Size) and not isinstance(b, Size):
+            return bool(self.fn(a, b))
+        if isinstance(a, float) or isinstance(b, float):
+            return None
+        facts, difference = self.facts, a - b
+        if self.fn in (operator.eq, operator.ne):
+            if facts.surely_zero(difference):
+                return self.fn is operator.eq
+            return self.fn is operator.ne if facts.surely_not_zero(difference) else None
+        low, high = facts.range_of(facts.resolved(difference))
+        if self.fn is operator.lt:
+            return True if high < 0 else False if low >= 0 else None
+        if self.fn is operator.le:
+            return True if high <= 0 else False if low > 0 else None
+        if self.fn is operator.gt:
+            return True if low > 0 else False if high <= 0 else None
+        return True if low >= 0 else False if high < 0 else None
+
+    def statically_known_true(self, file: Any, line: Any) -> bool:
+        return self.known() is True
+
+    def hint(self) -> bool:
+        """What it is in the captured call."""
+        if self.fn in (operator.and_, operator.or_, operator.not_):
+            return bool(self.fn(*(o.hint() for o in self.operands)))
+        return bool(self.fn(*map(hint_of, self.operands)))
+
+    def guard_bool(self, file: Any, line: Any) -> bool:
+        return self.truth()
+
+    def bool_(self) -> bool:
+        return self.truth()
+
+    def expect_true(self, file: Any, line: Any) -> bool:
+        """PyTorch raises otherwise."""
+        known = self.known()
+        if known is None and self.fn is operator.and_:
+            return all(o.expect_true(file, line) for o in self.operands)
+        if known is None and self.fn in EXPECTED:
+            a, b = self.operands
+            if late_in(a - b):
+                return EXPECTED[self.fn](a, b)
+        return self.truth() if known is None else known
+
+    guard_size_oblivious = expect_size = guard_bool
+
+    def guard_or_false(self, file: Any, line: Any) -> bool:
+        if self._is_asked():
+            return self.truth()
+        if self.hint() and not self._is_late():
+            return self.truth()
+        self._stay_apart()
+        return False
+
+    def guard_or_true(self, file: Any, line: Any) -> bool:
+        if self._is_asked() or not (self.hint() or self._is_late()):
+            return self.truth()
+        self._stay_apart()
+        return True
+
+    def _stay_apart(self) -> None:
+        """What differs in the captured call is taken for different in all; whether a tensor can be seen in another shape depends on that."""
+        if self.fn in (operator.eq, operator.ne, operator.lt) and not self.is_of_floats():
+            a, b = self.operands
+            if hint_of(a) != hint_of(b):
+                self.facts.apart_softly(a - b)
+
+    def is_of_floats(self) -> bool:
+        return any(isinstance(o, float) for o in self.operands)
+
+    def _is_asked(self) -> bool:
+        """Known, or whether a size is 1: no condition by itself, but a layout may depend on it."""
+        a, b = self.operands if len(self.operands) == 2 else (None, None)
+        of_one = self.fn in (operator.eq, operator.ne) and type(b) is int and b == 1
+        return self.known() is not None or (of_one and isinstance(a, Size))
+
+    def _is_late(self) -> bool:
+        return any(
+            o._is_late() if isinstance(o, TruthNode) else bool(late_in(o)) for o in self.operands
+        )
+
+    def and_(self, other: TruthNode) -> TruthNode:
+        return TruthNode(self.facts, operator.and_, (self, other))
+
+    def or_(self, other: TruthNode) -> TruthNode:
+        return TruthNode(self.facts, operator.or_, (self, other))
+
+    def not_(self) -> TruthNode:
+        return TruthNode(self.facts, operator.not_, (self,))
+
+    sym_and, sym_or, sym_not = and_, or_, not_
+
+
+def size_of(symbol: torch.SymInt) -> Int:
+    """The size behind what PyTorch's C++ code returns."""
+    if isinstance(symbol, Size):
+        return symbol.facts.resolved(symbol)
+    node: Any = symbol.node
+    if isinstance(node, SizeNode):
+        return node.size
+    known_int = node.maybe_as_int()
+    return int(symbol) if known_int is None else known_int
+
+
+def known(sizes: Sequence[Any], strides: Sequence[Any]) -> tuple[list[Int], list[Int]]:
+    """Sizes and strides as they come from C++: nodes, of which some are constants."""
+
+    def numbers(nodes: Sequence[Any]) -> list[Int]:
+        return [n.size if isinstance(n, SizeNode) else n.maybe_as_int() for n in nodes]
+
+    return numbers(sizes), numbers(strides)
+
+
+def follows(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int]) -> bool:
+    """Whether the dimensions lie one behind the other without gaps, in this order from the innermost on."""
+    expected: Int = 1
+    if any(not isinstance(n, Size) and n == 0 for n in sizes):
+        return True
+    strides = [_where_not_empty(s, sizes) for s in strides]
+    for d in order:
+        if not isinstance(sizes[d], Size) and sizes[d] == 1:
+            continue
+        if strides[d] is not expected and not stride_is(sizes[d], strides[d], expected):
+            return False
+        expected = expected * sizes[d]
+    return True
+
+
+def _where_not_empty(stride: Int, sizes: Sequence[Int]) -> Int:
+    """... the tensor of these sizes: `max(n, 1)` is `n` there."""
+    facts = stride.facts if isinstance(stride, Size) else None
+    if facts is None or not facts.has_late:
+        return stride
+
+    def plain(atom: Atom) -> Int:
+        if isinstance(atom, Apply) and atom.op == "max" and 1 in map(_int_or_0, atom.args):
+            rest = next((a for a in atom.args if isinstance(a, Size)), None)
+            if any(rest is n for n in sizes):
+                return rest
+        return facts.make({(atom,): 1})
+
+    return with_atoms(stride, plain)
+
+
+def _int_or_0(n: Int) -> int:
+    return 0 if isinstance(n, Size) else n
+
+
+def stride_is(size: Int, stride: Int, expected: Int) -> bool:
+    """Whether a dimension's stride is the expected one; that of a dimension of size 1 does not count."""
+    facts = facts_among(stride, expected)
+    if facts is None:
+        return bool(stride == expected) or (
+            isinstance(size, Size) and size.facts.is_one_softly(size)
+        )
+    alike = facts.surely_zero(largest(stride, 1) - largest(expected, 1))
+    if alike and not _may_repeat(stride):
+        return True
+    if facts.surely_not_zero(stride - expected):
+        return facts.is_one_softly(size)
+    if hint_of(stride) != hint_of(expected) and facts.differ_softly(stride, expected):
+        return facts.is_one_softly(size)
+    return bool(stride == expected) or facts.is_one_softly(size)
+
+
+def _may_repeat(stride: Int) -> bool:
+    """Whether it may be 0 in a tensor with elements, as a given tensor's may; one that is made of sizes is 0 only where there are none."""
+    if not isinstance(stride, Size):
+        return bool(stride == 0)
+    given = any(map(is_given_stride, atoms_of(stride)))
+    return given and bool(stride.facts.range_of(stride)[0] <= 0)
+
+
+def steps_down(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int]) -> bool:
+    """Whether strides grow in this order.  Source: `is_channels_last_strides_2d_s4` of c10."""
+    least: Int = 0
+    if isinstance(strides[1], int) and strides[1] == 0:
+        return False
+    for d in order:
+        if sizes[d] == 0 or is_less(strides[d], least):
+            return False
+        if d == 0 and not _differ(least, strides[1]):
+            return False
+        least = strides[d] * largest(sizes[d], 1)
+    return True
+
+
+def is_less(a: Int, b: Int) -> bool:
+    """Of strides and sizes, of which only layouts depend on it."""
+    facts = facts_among(a, b)
+    return bool(a < b) if facts is None else facts.is_less_softly(a, b)
+
+
+def _differ(a: Int, b: Int) -> bool:
+    facts = facts_among(a, b)
+    return bool(a != b) if facts is None else facts.differ_softly(a, b)

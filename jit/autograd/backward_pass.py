@@ -1,0 +1,129 @@
+"""One kind of backward pass through a compiled graph: the plan for the gradients that are there, and the graph where the plan does not serve.
+
+In: what is saved, and the gradients of the results.  Out: those of the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.autograd.gradient_arrivals import is_batched, is_watched
+from frameloom.capture import _capture
+from frameloom.capture.autograd.gradient_layouts import base_of, handed_on
+from frameloom.capture.autograd.partition import is_view
+from frameloom.capture.autograd.prune import Partial
+from frameloom.capture.recording.captured_graph import Backward
+from frameloom.capture.symbolic.saved_sizes import at_sizes
+from frameloom.capture.tensors.sized import strides_of
+from frameloom.ir.symbolic.expr import Size, Symbol, same
+from frameloom.ir.symbolic.shape_env import Conditions
+
+if TYPE_CHECKING:
+    from frameloom.autograd.gradients import Gradients
+
+Plan = Callable[..., tuple[Any, ...]]
+alias = torch.ops.aten.alias.default  # `view_as` chooses strides where sizes are 1
+
+
+class BackwardPass:
+    """From what is saved and the gradients that are there to those of the inputs."""
+
+    def __init__(
+        self, how: Backward, part: Partial, missing: frozenset[int], module_of: Callable[..., Plan]
+    ) -> None:
+        self.part, self.missing, self.module = part, missing, module_of(part.graph)
+        self._module_of, self._count = module_of, len(how.tangents) - len(missing)
+        self.plan: Plan | None = None
+        self.consume: Callable[[list[Any]], tuple[Any, ...]] | None = None
+        self.conditions: Sequence[Conditions] = ()  # on sizes, under which the plan may be used
+        self.held: Sequence[int] = ()  # sizes for which they do
+        self.carried = how.sizes
+        self._views = _views_of_own_memory(part)
+
+    def __call__(
+        self, piece: Gradients, values: list[Any], given: list[Any], last: bool
+    ) -> Sequence[Any]:
+        """`values`: what is saved; with `last`, both lists are emptied, so that memory goes as soon as it is not needed any more."""
+        watched = is_watched(piece.on_gpu) or torch.is_grad_enabled()
+        watched = watched or any([is_batched(gradient) for gradient in given])
+        if self.plan is None or watched or (self.conditions and not self._holds(values)):
+            made = self.module(*self._as_recorded(values), *given)
+        else:
+            made = self._planned(self.plan, values, given, last)
+        count = len(piece.how.inputs)
+        if len(made) == count:
+            return made
+        results: list[Any] = [None] * count
+        for k, gradient in zip(self.part.ends, made, strict=True):
+            results[k] = gradient
+        return results
+
+    def _planned(
+        self, plan: Plan, values: list[Any], given: list[Any], last: bool
+    ) -> tuple[Any, ...]:
+        saved = len(values)
+        try:
+            if last and self.consume is not None:
+                values += given
+                given.clear()
+                made = self.consume(values)
+            else:
+                made = plan(*values, *given)
+        except _capture.RunPlainly:  # for sizes that its kernels cannot have
+            made = self.module(*self._as_recorded(values[:saved]), *(given or values[saved:]))
+        if self._views:
+            made = tuple([alias(g) if k in self._views else g for k, g in enumerate(made)])
+        return made
+
+    @cached_property
+    def handed(self) -> tuple[tuple[int, ...], Plan]:
+        """The entries of `Backward.inputs` whose gradients are views of those given, and what makes these."""
+        places, graph = handed_on(self.part, self._count)
+        return places, self._module_of(graph)
+
+    def _sizes(self, saved: Sequence[Any]) -> dict[Symbol, int]:
+        count = len(self.carried)
+        pairs = zip(self.carried, saved[len(saved) - count :], strict=True)
+        return {carried.symbol: n for carried, n in pairs}
+
+    def _holds(self, saved: Sequence[Any]) -> bool:
+        """Whether what the plan assumes of sizes is so."""
+        given = saved[len(saved) - len(self.carried) :]
+        if given != self.held:
+            sizes = self._sizes(saved)
+            if not all(c.hold(sizes.__getitem__) for c in self.conditions):
+                return False
+            self.held = given
+        return True
+
+    def _as_recorded(self, saved: Sequence[Any]) -> list[Any]:
+        """What is saved, as it lies in memory in the program."""
+        places = self.part.graph.find_nodes(op="placeholder")
+        sizes = self._sizes(saved)
+        found = []
+        for node, tensor in zip(places, saved, strict=False):
+            if isinstance(tensor, torch.Tensor):
+                strides = at_sizes(tuple(node.meta["val"].stride()), sizes)
+                if tensor.dim() == len(strides) and tensor.stride() != strides:
+                    tensor = tensor.new_empty_strided(tensor.shape, strides).copy_(tensor)
+            found.append(tensor)
+        return found
+
+
+def _views_of_own_memory(part: Partial) -> tuple[int, ...]:
+    """The gradients that eager hands on as views of what it computed, where that shows: autograd adds another gradient to it in place if it is no
+    view.  The sum then lies as it does, and else as both do, which differs in dimensions of size 1."""
+    places = {*part.graph.find_nodes(op="placeholder")}
+    ends: Any = part.graph.output_node().args[0]
+    found = []
+    for k, end in enumerate(ends):
+        if is_view(end) and base_of(end) not in places:
+            like = end.meta["val"]
+            may_be_1 = any(isinstance(n, Size) or n == 1 for n in like.shape)
+            if may_be_1 and not all(map(same, like.stride(), strides_of(like.shape))):
+                found.append(k)
+    return tuple(found)

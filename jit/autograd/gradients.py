@@ -1,0 +1,496 @@
+"""Compiled graphs under autograd: a forward and a backward plan as one node of the program's autograd graph.
+
+`Gradients` is called like the plan of a graph that needs none, and returns the program's outputs, which have a history.
+What the backward plan reads is saved as PyTorch's own functions save it: inputs and outputs changed in between are noticed,
+memory goes with the graph.  Views are made behind the node, so that autograd knows them.
+
+The backward plan is compiled when the first backward pass comes, for the outputs that have a gradient there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, cached_property, partial
+from operator import itemgetter
+from typing import Any
+
+import torch
+import torch.fx
+
+from frameloom.autograd.backward_pass import BackwardPass, Plan
+from frameloom.autograd.gradient_arrivals import Passes
+from frameloom.autograd.kept_results import what_stays
+from frameloom.autograd.op_by_op import OpByOp
+from frameloom.autograd.result_hooks import give_own_node, register_hooks
+from frameloom.autograd.saved_tensors import entries, let_go, noted
+from frameloom.autograd.view_outputs import NOTHING, MadeOf, early_views
+from frameloom.capture._capture import tensor_layout, tensors_lie, tensors_where
+from frameloom.capture.autograd.freed_history import TWICE
+from frameloom.capture.autograd.node_split import Windows
+from frameloom.capture.autograd.prune import Partial
+from frameloom.capture.recording.captured_graph import Backward, CapturedGraph, ViewOutput
+from frameloom.capture.symbolic.saved_sizes import at_sizes, symbols_in
+from frameloom.capture.tensors.schema import may_raise
+from frameloom.config import config
+from frameloom.debug import notice
+from frameloom.errors import FrameloomError
+from frameloom.ir.symbolic.expr import Symbol
+from frameloom.ir.symbolic.shape_env import Conditions
+
+NONE: frozenset[int] = frozenset()
+STRIDED = torch.strided
+has_no_memory = torch._is_zerotensor
+keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
+may_checkpoint = torch.autograd.Variable._execution_engine.is_checkpoint_valid
+
+
+@cache
+def nothing() -> torch.Tensor:
+    """What is saved where only the error of a second pass is wanted.  It is not made when this file is imported: the
+    program may do that in inference mode, or under a mode of its own."""
+    return torch.empty(0, device="cpu")
+
+
+class DoubleBackwardError(FrameloomError, RuntimeError):
+    """A gradient of a gradient was asked for where only the plain program can give it."""
+
+
+class Gradients:
+    """`forward` is a plan, `compile_backward` makes one of a graph; `captured`, whose `backward` says what lies between them, is
+    what they are made from."""
+
+    is_gate = False  # whether it only stands between results
+    slots: Sequence[int] = ()  # the results, then, that get gradients, as further inputs
+    # The result without whose gradient nothing comes to the node, but a pass that brings none: nodes run for those, too.
+    only_entry: Sequence[int] = ()
+
+    def __init__(
+        self,
+        forward: Plan,
+        compile_backward: Callable[[torch.fx.Graph, tuple[Any, ...]], Plan],
+        captured: CapturedGraph,
+    ) -> None:
+        assert captured.backward is not None
+        self.forward, self.how = forward, captured.backward
+        self.op_by_op = OpByOp(captured, self.slots)
+        self.captured = captured
+        # By which inputs the program may look at, beside others.
+        self._apart: dict[tuple[int, ...], Plan | None] = {}
+        self.compile = compile_backward
+        self.passes = Passes()
+        how = self.how
+        self._constant = [k for k in range(how.n_results) if k not in how.tangents]
+        self.wanted = _picker(how.inputs)
+        if len(how.tangents) == 1:
+            self.only_entry = how.tangents
+        self._saved_inputs = _picker(how.saved_inputs)
+        self._saved_outputs = _picker(how.saved_outputs)
+        # Whether eager lets go of something after a pass, of which the node shall tell; and whether a result is there for any number of passes.
+        self.only_tells = any(how.frees) and not (
+            how.saved_inputs or how.saved_outputs or how.noticed
+        )
+        self.saves = bool(how.saved_inputs or how.saved_outputs or how.noticed or self.only_tells)
+        self.stays = not all(how.frees)
+        self._reads: dict[tuple[frozenset[int], bool], frozenset[int]] = {}
+        # The first result alone needs no node of its own.
+        own_results = tuple(k for k in how.tangents if k not in how.view_results)
+        self.several = own_results if own_results != (0,) else ()
+        self._plain_outputs = not how.view_results and how.outputs == tuple(range(how.n_results))
+        # What autograd is not to keep of what is saved, by its place there: Python's numbers, and what may be changed.
+        apart = self.op_by_op.numbers | how.unwatched
+        self.apart = tuple(place for place, k in enumerate(how.saved_inputs) if k in apart)
+        unwatched = how.unwatched - self.op_by_op.numbers
+        self.unwatched = tuple(k for k in how.saved_inputs if k in unwatched)
+        self.as_they_lay = tuple(
+            place for place, k in enumerate(how.saved_inputs) if k in how.as_they_lay - apart
+        )
+        # Of all that autograd keeps, in its order: which are results of the node.
+        own = (
+            *[False] * (len(how.saved_inputs) - len(self.apart)),
+            *(k < how.n_told for k in how.saved_outputs),
+            *(not n.of_input and n.number < how.n_told for n in how.noticed),
+        )
+        self.n_saved, self.noted = len(own), noted(own)
+        saved = set(how.saved_inputs)
+        # What a gradient of a gradient needs beside what is saved anyway.
+        self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
+        # Whether views that are made behind the node depend on sizes that vary.
+        views = [o for o in (*how.outputs, *how.view_results.values()) if isinstance(o, ViewOutput)]
+        self.views_vary = any(
+            any(symbols_in((s.args, *s.kwargs.values()))) for o in views for s in o.steps
+        )
+        self.makes_early = not how.n_late and any(v.early for v in views)
+        self.nothing = (None, None, *[None] * len(how.inputs))
+        self._windows = self._apart_at_most()
+        self.on_gpu = any(layout.device.type == "cuda" for layout in how.layouts)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        if self.how.turns_on:
+            with torch.enable_grad():
+                return self._call(inputs)
+        return self._call(inputs)
+
+    def _call(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        wanted = self.wanted(inputs)
+        results: tuple[Any, ...]
+        parts = None if self._windows is None else self._parts(self._windows, wanted)
+        if parts is not None:
+            return parts(inputs)
+        early = early_views(self.how, inputs, self.views_vary) if self.makes_early else NOTHING
+        results = apply(self, inputs, *wanted)
+        for k in self.several:
+            give_own_node(results[k])
+        if self._plain_outputs:
+            return results[: self.how.n_results] if self.how.n_late else results
+        return MadeOf(self.how, inputs, [*results], self.views_vary, early).outputs()
+
+    def _apart_at_most(self) -> Windows | None:
+        """Several nodes, where these tell more than one."""
+        windows = Windows(self.how) if len(self.how.tangents) > 1 else None
+        return None if windows is None or windows.is_one else windows
+
+    def _parts(self, windows: Windows, wanted: Sequence[Any]) -> Plan | None:
+        always = windows.apart_anyway
+        told = tuple([k for k in windows.telling if k in always or _may_be_seen(wanted[k])])
+        try:
+            return self._apart[told]
+        except KeyError:
+            from frameloom.autograd.parts import Parts  # which needs this module
+
+            nodes = windows.apart(told)
+            self._apart[told] = Parts(self, windows, nodes) if len(nodes) > 1 else None
+            return self._apart[told]
+
+    def run(self, context: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        context.others = self.op_by_op.before(inputs, self.others)
+        results = self.forward(*inputs)
+        self.save(context, inputs, results)
+        if self._constant:
+            context.mark_non_differentiable(*[results[k] for k in self._constant])
+        if self.how.view_results:
+            return tuple([None if k in self.how.view_results else results[k] for k in range(self.how.n_told)])  # fmt: skip
+        return results[: self.how.n_told]
+
+    def save(self, context: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        how = self.how
+        saved: Sequence[Any] = self._saved_inputs(inputs)
+        if self.as_they_lay:
+            context.where = tensors_where(saved, self.as_they_lay)
+            context.memory = [saved[place].untyped_storage() for place in self.as_they_lay]
+        if self.apart:
+            saved = [*saved]
+            context.apart = [saved.pop(place) for place in reversed(self.apart)]
+            context.versions = [inputs[k]._version for k in self.unwatched]
+        if how.sizes:
+            context.sizes = [size.read(inputs, results) for size in how.sizes]
+        if self.only_tells:
+            context.save_for_backward(nothing())
+            return
+        saved = *saved, *self._saved_outputs(results)
+        if how.noticed:  # last
+            saved += tuple([(inputs if n.of_input else results)[n.number] for n in how.noticed])
+        if self.noted:
+            context.noted = [saved[place]._version for place in self.noted]
+        context.save_for_backward(*saved)
+
+    def new_pass(
+        self, part: Partial, missing: frozenset[int], examples: tuple[Any, ...]
+    ) -> BackwardPass:
+        """`missing`: the entries of `how.tangents` without a gradient; `examples`: what `part` is given."""
+        run = BackwardPass(self.how, part, missing, self.op_by_op.module)
+        run.plan = self._plan(part, examples)
+        run.consume = getattr(run.plan, "consume", None)
+        return run
+
+    @cached_property
+    def lying(self) -> tuple[bytes | None, ...]:
+        """How the plans of passes want the saved inputs to lie."""
+        places = self.how.graph.find_nodes(op="placeholder")
+        return tuple(map(_layout, places[: len(self.how.saved_inputs)]))
+
+    @cached_property
+    def may_raise(self) -> bool:
+        """Whether what a pass computes for one input can raise, which must not happen where only others are asked for."""
+        return len(self.how.inputs) > 1 and any(map(may_raise, self.how.graph.nodes))
+
+    def reads(self, missing: frozenset[int], whole: bool = False) -> frozenset[int]:
+        """What of that which is saved such a pass needs."""
+        if (found := self._reads.get((missing, whole))) is None:
+            found = frozenset(Partial(self.how, missing, whole).reads)
+            self._reads[missing, whole] = found
+        return found
+
+    def conditions(self) -> AbstractContextManager[list[Conditions]]:
+        """What the code that is compiled there assumes of sizes: the guards of the call know nothing of it."""
+        sizes = self.how.sizes
+        return sizes[0].symbol.facts.apart() if sizes else nullcontext([])
+
+    def _plan(self, part: Partial, examples: tuple[Any, ...]) -> Plan | None:
+        try:
+            with torch._C._DisableAutocast():
+                return self.compile(part.graph, examples)
+        except Exception as error:
+            if config.verify:
+                raise
+            notice(
+                "backward",
+                f"a backward graph could not be compiled and runs op by op ({type(error).__name__}: {error})",
+            )
+            return None
+
+
+def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Takes these out of a sequence."""
+    if len(numbers) > 1:
+        return itemgetter(*numbers)
+    return lambda values: tuple([values[k] for k in numbers])
+
+
+def _layout(place: torch.fx.Node) -> bytes | None:
+    """Of an input that is saved; None for a number."""
+    like = place.meta["val"]
+    if not isinstance(like, torch.Tensor):
+        return None
+    sample = torch.empty(0, dtype=like.dtype, device=like.device)
+    shape, strides = [
+        tuple([n if type(n) is int else None for n in numbers])
+        for numbers in (like.shape, like.stride())
+    ]
+    return tensor_layout(sample, shape, strides)
+
+
+def _may_be_seen(tensor: Any) -> bool:
+    """Whether a pass that comes to an input without a gradient is noticed: it lets go of histories, and calls hooks."""
+    return bool(not tensor.is_leaf or tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+
+
+class Compiled(torch.autograd.Function):
+    """Takes all inputs as one tuple, which autograd does not look at, and those that get a gradient."""
+
+    @staticmethod
+    def forward(context: Any, piece: Gradients, inputs: tuple[Any, ...], *wanted: Any) -> Any:
+        context.piece = piece
+        context.set_materialize_grads(False)
+        return piece.run(context, inputs)
+
+    @staticmethod
+    def backward(context: Any, *given: Any) -> Any:
+        return differentiate(context, given)
+
+
+def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tuple[Any, ...]:
+    """The gradients of a node's inputs, behind two places.  `given`: those of the results; `whole`: all that comes to them, from others, too."""
+    piece: Gradients = context.piece
+    how = piece.how
+    missing, others = NONE, False
+    for n in how.tangents:
+        gradient = given[n]
+        if gradient is not None:
+            plain = type(gradient) is torch.Tensor and gradient.layout is STRIDED
+            others |= not plain or has_no_memory(gradient)
+        elif not missing:
+            missing = frozenset(k for k, n in enumerate(how.tangents) if given[n] is None)
+    bare: Sequence[int] = ()
+    if len(missing) == len(how.tangents):
+        bare = piece.only_entry
+        if not bare:
+            return piece.nothing
+    # The only list of what is saved, so that the pass can let go of it.
+    if context.rest is not None:
+        values = context.rest.saved(piece, missing)
+    else:
+        try:
+            values = [*context.saved_tensors] if piece.saves else []
+            if piece.only_tells:
+                values.clear()
+            elif how.noticed:
+                del values[-len(how.noticed) :]
+        except RuntimeError:
+            if bare or (values := _still_as_saved(context, missing, whole)) is None:
+                raise
+        if piece.apart:
+            for place, value in zip(piece.apart, reversed(context.apart), strict=True):
+                values.insert(place, value)
+        if how.sizes:
+            values += context.sizes
+    if how.reentrant and not may_checkpoint():
+        raise RuntimeError(REENTRANT)
+    if piece.is_gate and not whole:  # nobody looks
+        _let_go(context, values, missing)
+        return piece.nothing
+    if bare and how.with_functions is None:  # nothing comes of nothing
+        _let_go(context, values, missing)
+        return piece.nothing
+    others |= bool(bare)
+    inside = partial(_inputs, context, values)
+    made = refused = None
+    again = torch.is_grad_enabled()
+    # Where nothing is read of what the forward pass had, gradients depend on those given alone.
+    if others or (again and (how.with_functions or piece.reads(missing, whole))):
+        # Plans read memory, which these have not, or in their own way; and a gradient at least.
+        try:
+            made = piece.op_by_op.gradients(inside(), context.others, given, bare, again, whole)
+        except DoubleBackwardError as error:
+            if others:
+                raise
+            refused = str(error), _followed((*values, *context.others.tensors, *given))
+        if made is not None and others and not keeps_graph():
+            let_go(context)
+    if made is not None:
+        return None, None, *made
+    del inside
+    run: Any
+    taken: Any
+    came = piece.passes.last.get((missing, whole))
+    if context.memory is not None and tensors_where(values, piece.as_they_lay) != context.where:
+        _put_back(context, values)
+    left_out = _left_out(context) if piece.may_raise else NONE
+    if left_out or not tensors_lie(values, piece.lying):
+        # Something was put into an input's place by `.data =`: plans would read other memory than theirs.
+        part = Partial(how, missing, whole, left_out=left_out)
+        run = BackwardPass(how, part, missing, piece.op_by_op.module)
+        taken = [g for n in how.tangents if (g := given[n]) is not None]
+    elif came is not None and (taken := came.take(given)) is not None:
+        run = came.run
+    else:
+        run, taken = piece.passes.find(piece, missing, whole, values, given)
+    last = _let_go(context, values, missing)
+    gradients = run(piece, values, taken, last)
+    if refused is not None:
+        why, tensors = refused
+        gradients = Refused.apply(why, len(tensors), *tensors, *gradients)  # type: ignore[no-untyped-call]
+    return None, None, *gradients
+
+
+def _left_out(context: Any) -> frozenset[int]:
+    """Entries of `Backward.inputs` to which the pass does not go: `torch.autograd.grad` was not asked for anything behind them."""
+    edges = enumerate(context.next_functions)
+    return frozenset(k for k, (node, _) in edges if node is not None and not _goes_to(node))
+
+
+def _goes_to(node: Any) -> bool:
+    try:
+        return torch._C._will_engine_execute_node(node)
+    except RuntimeError:  # of leaves, PyTorch does not tell what `torch.autograd.grad` does
+        return True
+
+
+class Refused(torch.autograd.Function):
+    """The gradients among `given`, behind `n` tensors that they depend on.  Their own gradient raises: nobody may ask for it."""
+
+    @staticmethod
+    def forward(context: Any, why: str, n: int, *given: Any) -> Any:
+        context.why = why
+        return given[n:]
+
+    @staticmethod
+    def backward(context: Any, *given: Any) -> Any:
+        raise DoubleBackwardError(context.why)
+
+
+def _followed(values: Iterable[Any]) -> list[torch.Tensor]:
+    return [t for t in values if isinstance(t, torch.Tensor) and t.requires_grad]
+
+
+def _put_back(context: Any, values: list[Any]) -> None:
+    """What lay in the place of leaves when they were saved, where something else lies there now."""
+    how: Backward = context.piece.how
+    nodes = how.graph.find_nodes(op="placeholder")
+    sizes: dict[Symbol, int] = {}
+    if how.sizes:
+        numbers = values[len(values) - len(how.sizes) :]
+        sizes = {s.symbol: n for s, n in zip(how.sizes, numbers, strict=True)}
+    offsets = memoryview(context.where).cast("q")[1::2]
+    for place, memory, offset in zip(
+        context.piece.as_they_lay, context.memory, offsets, strict=True
+    ):
+        now, like = values[place], nodes[place].meta["val"]
+        if now is None or (now.untyped_storage() is memory and now.storage_offset() == offset):
+            continue
+        made = torch.empty(0, dtype=like.dtype, device=like.device)
+        lying = at_sizes((tuple(like.shape), tuple(like.stride())), sizes)
+        values[place] = made.set_(memory, offset, *lying)
+
+
+def _let_go(context: Any, values: Sequence[Any], missing: frozenset[int]) -> bool:
+    """Of what is saved, where this pass is the last; whether it is."""
+    if keeps_graph():
+        return False
+    if missing or context.rest is not None or context.piece.stays:
+        context.rest = what_stays(context, values, missing)
+    if context.rest is None or not context.rest.is_needed:
+        context.others = None
+    if context.rest is None or not context.rest.tensors:
+        context.memory = None
+    context.maybe_clear_saved_tensors()
+    return True
+
+
+def node_functions(kind: Any) -> Callable[..., Any]:
+    """`kind.apply`, without the Python function around it, which is there for function transforms: calls under one are left to plain Python."""
+    # What the node calls: past the Python function that looks for a jvp, too.
+    kind._backward_cls.apply = kind.backward
+    kind._backward_cls._register_hook_dict = register_hooks
+    kind._backward_cls.rest = kind._backward_cls.memory = None
+    kind._backward_cls.changed = ()
+    # `packed`: what only versions of PyTorch need that do not tell what was changed.
+    kind._backward_cls.noted = kind._backward_cls.packed = ()
+    return torch._C._FunctionBase.__dict__["apply"].__get__(None, kind)  # type: ignore[no-any-return]
+
+
+apply = node_functions(Compiled)
+
+
+def _still_as_saved(context: Any, missing: frozenset[int], whole: bool) -> list[Any] | None:
+    """What is saved, where something of it was changed in place that this pass does not read: in plain PyTorch, nobody looks at it."""
+    piece: Gradients = context.piece
+    how = piece.how
+    left = entries(context, piece.n_saved, piece.noted, context.noted)
+    if left is None:
+        return None
+    count = len(how.saved_inputs) + len(how.saved_outputs)
+    places = [k for k in range(count) if k not in piece.apart]
+    told = left[len(places) :]
+    if any(c and not n.tangents <= missing for n, (_, c) in zip(how.noticed, told, strict=True)):
+        return None
+    changed = {k for k, (_, is_changed) in zip(places, left, strict=False) if is_changed}
+    context.changed = changed
+    # Op by op, all is computed anew, of the inputs.
+    inputs = range(len(how.saved_inputs) if torch.is_grad_enabled() else 0)
+    if not changed.isdisjoint(piece.reads(missing, whole)) or not changed.isdisjoint(inputs):
+        return None
+    return [tensor for tensor, _ in left[: len(places)]]
+
+
+def _inputs(context: Any, saved: Sequence[Any]) -> list[Any]:
+    """The inputs of the forward graph, as they were; None for those that no output depends on."""
+    piece: Gradients = context.piece
+    inputs: list[Any] = [None] * piece.how.n_inputs
+    for k, tensor in zip(piece.how.saved_inputs, saved, strict=False):
+        inputs[k] = tensor
+    if context.others is None:
+        raise RuntimeError(TWICE)
+    unwatched = piece.unwatched
+    if unwatched and context.versions != [inputs[k]._version for k in unwatched]:
+        raise DoubleBackwardError(
+            "an input of a checkpointed region has been modified by an inplace operation: the compiled code around it cannot "
+            "be differentiated op by op any more"
+        )
+    for k, tensor, version in zip(
+        piece.others, context.others.tensors, context.others.versions, strict=True
+    ):
+        if version is not None and tensor._version != version:
+            raise DoubleBackwardError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: an input "
+                "of compiled code, which a gradient of a gradient needs"
+            )
+        inputs[k] = tensor
+    return inputs
+
+
+REENTRANT = (
+    "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` parameter to "
+    ".backward(). To resolve this error, you can either set use_reentrant=False, or call .backward() without passing the "
+    "`inputs` argument."
+)

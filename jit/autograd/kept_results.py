@@ -1,0 +1,64 @@
+"""What a graph's node keeps behind a backward pass: for the results from which none came, and for those whose passes let go of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.autograd.saved_tensors import changed as is_changed
+from frameloom.capture.autograd.freed_history import TWICE
+
+if TYPE_CHECKING:
+    from frameloom.autograd.gradients import Gradients
+
+
+class Rest:
+    """What the outputs without a gradient so far need, after autograd has let go of what is saved: in plain PyTorch, a pass from
+    one output frees nothing that only others need."""
+
+    def __init__(self, done: frozenset[int], count: int) -> None:
+        self.done, self.count = done, count
+        self.tensors: dict[int, tuple[Any, int | None]] = {}
+        self.is_needed = False
+
+    def saved(self, piece: Gradients, missing: frozenset[int]) -> list[Any]:
+        changed = {
+            k: is_changed(tensor, version)
+            for k, (tensor, version) in self.tensors.items()
+            if version is not None and tensor._version != version
+        }
+        everything = frozenset(range(len(piece.how.tangents)))
+        # A pass comes to what was computed last first.
+        for tangent in sorted(everything - missing, reverse=True):
+            if not piece.how.frees[tangent].isdisjoint(self.done):
+                raise RuntimeError(TWICE)
+            if changed and (read := piece.reads(everything - {tangent}).intersection(changed)):
+                raise RuntimeError(changed[min(read)])
+        return [self.tensors[k][0] if k in self.tensors else None for k in range(self.count)]
+
+
+def what_stays(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> Rest:
+    """What stays after a pass in which gradients are `missing`."""
+    how = context.piece.how
+    everything = frozenset(range(len(how.tangents)))
+    done = (everything - missing) | (context.rest.done if context.rest is not None else frozenset())
+    left = frozenset(k for k in everything if how.frees[k].isdisjoint(done))
+    rest = Rest(done, len(saved))
+    if left:
+        for k in context.piece.reads(everything - left):
+            tensor = saved[k]
+            # Not the output itself: it holds its history, which holds this.
+            inside = k < len(how.saved_inputs) or not isinstance(tensor, torch.Tensor)
+            tensor = tensor if inside else tensor.detach()
+            version = getattr(tensor, "_version", None) if k not in context.piece.apart else None
+            # Not the version that is wanted, if only because it was another one.
+            rest.tensors[k] = tensor, tensor._version - 1 if k in context.changed else version
+        for k in range(len(saved) - len(how.sizes), len(saved)):  # plans lay out by them
+            rest.tensors[k] = saved[k], None
+    if left & missing:
+        rest.is_needed = True
+        for k in range(len(how.saved_inputs)):  # for gradients of gradients, which go op by op
+            rest.tensors.setdefault(k, (saved[k], None))
+    return rest

@@ -1,0 +1,296 @@
+"""A call of a graph as several nodes of autograd's, where some results lead to others, or to other inputs than the rest (capture/autograd/node_split.py).
+
+Each node computes the gradients of its own inputs from those of all results that lead there.  These it does not get from autograd, where they come in at
+other nodes: what a pass gives is noted by the node where it comes in.  Between results, gradients flow only where somebody may look at them: a
+hook, `retain_grad`, or whoever names tensors for which gradients are wanted.  Then what comes to a result is all that it passes on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from frameloom.autograd.gradients import (
+    Gradients,
+    differentiate,
+    keeps_graph,
+    may_checkpoint,
+    node_functions,
+)
+from frameloom.autograd.op_by_op import Others
+from frameloom.autograd.result_hooks import Hooks, give_own_node
+from frameloom.autograd.saved_tensors import let_go
+from frameloom.autograd.view_outputs import NOTHING, MadeOf, early_views
+from frameloom.capture.autograd.node_split import Window, Windows
+from frameloom.capture.shapes.registry import is_dense
+
+present_pass = torch._C._current_graph_task_id
+at_the_end = torch.autograd.Variable._execution_engine.queue_callback
+# That are not at their end: one in another's hook; or they failed.
+MOST_PASSES = 2
+
+
+class Parts:
+    """`whole` has the forward plan, which runs once."""
+
+    def __init__(self, whole: Gradients, windows: Windows, nodes: Sequence[Window]) -> None:
+        self._whole = whole
+        place = {id(w): n for n, w in enumerate(nodes)}
+        self._parts = [Part(whole, windows, w, nodes, place) for w in nodes]
+        linked = {n for part in self._parts for n in part.beyond}
+        for n, part in enumerate(self._parts):
+            part.is_linked = n in linked
+            part.only_entry = part.entry if len(part.entry) == 1 and not part.is_linked else ()
+        self._between = whole.how.between
+        # Of the gradient of a result, by its number: at how many nodes inputs get something from it.
+        ends = (part.how.tangents for part in self._parts if not part.is_gate)
+        # The results with nodes that are not ours.
+        several = (part.entry for part in self._parts if len(part.entry) > 1)
+        self._others_nodes = {*whole.how.view_results, *itertools.chain(*several)}
+        self._readers = Counter(itertools.chain(*ends))
+
+    def __call__(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        kept = [part.op_by_op.before(inputs, part.early) for part in self._parts]
+        before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # as no_grad(), in a tenth of the time
+        try:
+            made = self._whole.forward(*inputs)
+        finally:
+            torch._C._set_grad_enabled(before)
+        whole = self._whole
+        how, call = whole.how, Call(self._readers)
+        told, views, apart = how.n_told, how.view_results, self._others_nodes
+        results: list[Any] = [None if k in views else made[k] for k in range(told)]
+        early = early_views(how, inputs, whole.views_vary) if whole.makes_early else NOTHING
+        outputs = MadeOf(how, inputs, results, whole.views_vary, early)
+        links: list[Any] = []
+        for part, others in zip(self._parts, kept, strict=True):
+            ends: Sequence[Any]
+            if part.is_gate:
+                ends = [outputs.result(n) for n in part.slots]
+            else:
+                ends = part.wanted(inputs)
+            if part.of_results:
+                others = part.with_results(others, ends)
+            beyond = [links[n] for n in part.beyond] or part.anchor
+            own = inputs, part.seen(made) if part.hidden else made, others, call
+            shown = apply(part, own, *ends, *beyond)
+            links.append(shown[-1] if part.is_linked else None)
+            for n, result in zip(part.entry, shown, strict=False):
+                results[n] = result
+                if n in apart:
+                    give_own_node(result)
+        call.watch([(outputs.result(n), n in apart) for n in self._between])
+        return outputs.outputs()
+
+
+class Part(Gradients):
+    """Its node is given what the forward plan has made."""
+
+    is_linked = False
+
+    def __init__(
+        self, whole: Gradients, windows: Windows, window: Window, nodes: Sequence[Window], place: dict[int, int]
+    ) -> None:  # fmt: skip
+        # All by their numbers as results, or as parts.
+        tangents = whole.how.tangents
+        self.entry, self.slots = ([tangents[k] for k in ks] for ks in (window.entry, window.slots))
+        self.beyond = [place[id(w)] for w in window.beyond]
+        self.is_gate = window.is_gate
+        self._from = {tangents[k] for k in window.label} - {*self.entry}
+        how = windows.backward(window, nodes)
+        super().__init__(whole.forward, whole.compile, replace(whole.captured, backward=how))
+        saved = [*how.saved_outputs, *(n.number for n in how.noticed if not n.of_input)]
+        led_to = {*self.entry, *self.slots}
+        self.hidden = {k for k in saved if k < how.n_told and k not in led_to}
+        count = how.n_inputs - len(self.slots)
+        self.early = [k for k in self.others if k < count]
+        self.of_results = [k - count for k in self.others[len(self.early) :]]
+        # Whether eager lets go of something for the only result, so that there is nothing to remember.
+        self._goes = len(self.entry) == 1 and all(how.frees)
+        # In eager, too, there are histories that lead nowhere.
+        self.anchor = [torch.empty(0, device="cpu", requires_grad=True)] if not how.inputs else []
+        self.no_links = (None,) * (len(self.beyond) or len(self.anchor))
+
+    def _apart_at_most(self) -> None:
+        return None
+
+    def with_results(self, others: Others, slots: Sequence[Any]) -> Others:
+        """For a gradient of a gradient, which goes on where the program's results do."""
+        own = [slots[k] for k in self.of_results]
+        versions = [t._version for t in own]
+        return Others([*others.tensors, *own], [*others.versions, *versions], others.random)
+
+    def seen(self, made: Sequence[Any]) -> Sequence[Any]:
+        """Another one's results are not to be held with their history."""
+        made = [*made]
+        for k in self.hidden:
+            if isinstance(made[k], torch.Tensor):
+                made[k] = made[k].detach()
+        return made
+
+    def run(self, context: Any, inputs: Any) -> tuple[Any, ...]:
+        given, made, context.others, context.call = inputs
+        self.save(context, given, made)
+        shown = [made[k] for k in self.entry]
+        if self.is_linked:
+            shown.append(torch.empty(0, device=self.how.layouts[0].device))
+        return tuple(shown)
+
+    def gate(self, context: Any, come: Sequence[Any], given: Mapping[int, Any], whole: bool) -> Any:
+        """A pass through a gate.  Where nobody looks, what is behind it is computed where it leads to."""
+        if whole:
+            return differentiate(context, come, whole)
+        for n in self.entry:
+            if come[n] is not None:
+                break
+        else:
+            passed = next((n for n in given if n in self._from), None)
+            if passed is None:
+                return self.nothing
+            come = [*come]
+            come[self.entry[0]] = given[passed]  # nobody reads it, but in eager something comes
+        if not self._goes or context.rest is not None:
+            return differentiate(context, come)
+        try:
+            if self.saves:
+                _ = context.saved_tensors  # which may have been changed, or let go of
+        except RuntimeError:
+            return differentiate(context, come)
+        if not keeps_graph():
+            let_go(context)
+        return self.nothing
+
+
+class Call:
+    """What the nodes of one call share."""
+
+    def __init__(self, readers: Mapping[int, int]) -> None:
+        self._readers = readers
+        self.between: Sequence[Any] = ()  # results from which others are computed
+        self.hooks: list[Any] = []  # of these
+        self._passes: dict[int, Pass] = {}
+
+    def watch(self, between: Sequence[tuple[Any, bool]]) -> None:
+        """Whether somebody looks at these.  Those that a node of autograd's own gives get room for hooks, which are seen here as others' are."""
+        self.between = [weakref.ref(result) for result, _ in between]
+        for result, has_others_node in between:
+            if has_others_node and result._backward_hooks is None:
+                result._backward_hooks = Hooks()
+                result.grad_fn._register_hook_dict(result)
+                self.hooks.append(weakref.ref(result._backward_hooks))
+
+    def _begin(self, number: int) -> Pass:
+        while len(self._passes) >= MOST_PASSES:
+            del self._passes[next(iter(self._passes))]
+        found = self._passes[number] = Pass(self._is_looked_at())
+        if not may_checkpoint():
+            # It may not go everywhere.  Gradients with a history would hold the nodes that hold this.
+            at_the_end(partial(self._end, number))
+        return found
+
+    def _end(self, number: int) -> None:
+        self._passes.pop(number, None)
+
+    def backward(self, context: Any, part: Part, come: Sequence[Any]) -> Any:
+        """Of a node, to which these gradients come in a pass."""
+        number = present_pass()
+        present = self._passes.get(number) or self._begin(number)
+        given, whole = present.given, present.is_looked_at
+        for n in part.entry:
+            if come[n] is not None and n in self._readers:
+                given[n], present.left[n] = come[n], self._readers[n]
+        if part.is_gate:
+            return part.gate(context, come, given, whole)
+        found: list[Any] = [None] * len(come)
+        for n in part.how.tangents:
+            if n in given:
+                found[n] = given[n]
+                present.left[n] -= 1
+                if not present.left[n]:
+                    del given[n]
+        if not given:
+            self._end(number)
+            return differentiate(context, found, whole)
+        return _for_leaves(differentiate(context, found, whole), given)
+
+    def _is_looked_at(self) -> bool:
+        """Whether anybody may see what flows between the results."""
+        if not self.between:
+            return False
+        if not may_checkpoint() or (self.hooks and any(hooks() for hooks in self.hooks)):
+            return True
+        return any([t is not None and t.retains_grad for t in [ref() for ref in self.between]])
+
+
+def _for_leaves(made: Sequence[Any], held: Mapping[int, Any]) -> Sequence[Any]:
+    """A leaf takes a gradient that nobody else holds, and copies others into its own layout: another one, where sizes are 1."""
+    return [
+        g.clone() if g is not None and 1 in g.shape and _is_held(g, held) and is_dense(g) else g
+        for g in made
+    ]
+
+
+def _is_held(gradient: Any, held: Mapping[int, Any]) -> bool:
+    return any(gradient is g for g in held.values())
+
+
+class Pass:
+    """A backward pass: the gradients of results that have come, by number, and how many nodes are still to read each."""
+
+    __slots__ = ("given", "is_looked_at", "left")
+
+    def __init__(self, is_looked_at: bool) -> None:
+        self.is_looked_at = is_looked_at
+        self.given: dict[int, Any] = {}
+        self.left: dict[int, int] = {}
+
+
+class Node(torch.autograd.Function):
+    """Takes what the call has made, and to what it leads: its inputs, results of others, links."""
+
+    @staticmethod
+    def forward(context: Any, part: Part, made: Any, *ends: Any) -> Any:
+        context.piece = part
+        context.set_materialize_grads(False)
+        return part.run(context, made)
+
+    @staticmethod
+    def backward(context: Any, *given: Any) -> Any:
+        part: Part = context.piece
+        come: list[Any] = [None] * part.how.n_told
+        for n, gradient in zip(part.entry, given, strict=False):
+            come[n] = gradient
+        return *context.call.backward(context, part, come), *part.no_links
+
+
+def register_hooks(node: Any, tensor: Any) -> None:
+    """As of other nodes, and noted."""
+    register(node, tensor)
+    if node.piece.entry[tensor.output_nr] in node.piece.how.between:
+        node.call.hooks.append(weakref.ref(tensor._backward_hooks))
+
+
+def noting(register: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a node's methods that take hooks: who sees what comes to a node looks at its results."""
+
+    def noted(node: Any, hook: Callable[..., Any]) -> Any:
+        handle = register(node, hook)
+        node.call.hooks.append(handle.hooks_dict_ref)
+        return handle
+
+    return noted
+
+
+apply = node_functions(Node)
+register = Node._backward_cls._register_hook_dict  # type: ignore[attr-defined]
+Node._backward_cls._register_hook_dict = register_hooks  # type: ignore[attr-defined]
+for name in ("register_prehook", "register_hook"):
+    setattr(Node._backward_cls, name, noting(getattr(Node._backward_cls, name)))

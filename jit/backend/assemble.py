@@ -1,0 +1,406 @@
+"""Program, memory plan and built kernels become the native plan: names become numbers, addresses and handles.
+
+A call of the plan takes the graph's inputs in order and returns the tuple of its outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from frameloom.autograd.result_views import as_created, as_told, counting
+from frameloom.backend.hot_shapes import Steady
+from frameloom.backend.plan_sizes import PlanSizes
+from frameloom.capture import _capture
+from frameloom.capture.autograd.custom_function import copied
+from frameloom.capture.recording.captured_graph import CapturedGraph, without_examples
+from frameloom.codegen.cpp.module import KernelEntry, SourceFile
+from frameloom.codegen.extern import callable_for
+from frameloom.codegen.triton.chip import chip_of
+from frameloom.codegen.triton.launch import LaunchEntry, LaunchSource, ListEntry
+from frameloom.ir.dtype import DType
+from frameloom.ir.library import CALLS, DRAW, LAZY, OUT_FORMS, READ
+from frameloom.ir.passes.memory import MemoryPlan
+from frameloom.ir.passes.unbacked import defines
+from frameloom.ir.program import (
+    Buffer,
+    Check,
+    Extern,
+    Kernel,
+    KernelList,
+    Kind,
+    NumberStep,
+    Program,
+    View,
+    is_cuda,
+)
+from frameloom.ir.symbolic.expr import Int, Size, Symbol, hint_of, late_in
+from frameloom.restart import Restart, start_anew
+from frameloom.runtime import _runtime
+from frameloom.runtime.build.launch import load
+from frameloom.runtime.build.triton_compiler import Cubin, build, unaligned
+from frameloom.runtime.spec import (
+    BufferSpec,
+    CheckCall,
+    DrawCall,
+    ExternCall,
+    InputSpec,
+    KernelCall,
+    LaunchCall,
+    ListCall,
+    NumberCall,
+    NumberSpec,
+    PlanSpec,
+    ReadCall,
+    SizeCall,
+    ViewSpec,
+)
+
+_SPEC_KINDS = {
+    Kind.INPUT: "input",
+    Kind.OUTPUT: "output",
+    Kind.TEMP: "arena",
+    Kind.EXTERN: "extern",
+    Kind.CONSTANT: "constant",
+    Kind.NUMBER: "number",
+}
+_EXCEPTIONS = {"IndexError": IndexError, "RuntimeError": RuntimeError, "ValueError": ValueError}
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The kernels of a program: C++ sources with their loaded libraries, Triton sources with their cubins and device."""
+
+    libraries: Sequence[tuple[SourceFile, Any]] = ()
+    cubins: Sequence[tuple[LaunchSource, Cubin, str]] = ()
+
+
+def assemble(
+    captured: CapturedGraph,
+    program: Program,
+    memory: MemoryPlan,
+    built: Built,
+    steady: Steady | None = None,
+) -> Any:
+    """The native plan of a program whose kernels are `built`.  `steady` is told which sizes keep coming."""
+    numbers = _Numbers(program, memory, captured)
+    calls = _kernel_calls(built, numbers)
+    steps: list[Any] = []
+    restart = Restart(captured.restarts)
+    for step in program.steps:
+        restart.look_at(step, len(steps))
+        if isinstance(step, Kernel | KernelList):
+            steps.append(calls[step.name]())
+        elif isinstance(step, Check):
+            # On a GPU the kernel itself fails where the flag would be set, as eager's kernels do; nothing waits for it.
+            if not is_cuda(step.buffer.device):
+                exception = _EXCEPTIONS[step.exception]
+                steps.append(CheckCall(numbers[step.buffer], exception, step.message))
+        elif step.target == DRAW:
+            steps.append(_draw_call(step, numbers))
+        elif step.target == READ:
+            steps.append(ReadCall(numbers[step.args[0].buffer]))
+            for symbol, _, _ in defines(step):
+                numbers.sizes.symbol(symbol)  # also where a kernel's loop over it was none
+        else:
+            steps.append(_extern_call(step, numbers))
+    # Autograd notices a changed tensor by its version, which a kernel's store does not touch.
+    changed = [
+        InputSpec(position)
+        for position, count in captured.versions.items()
+        if not captured.examples[position].is_inference()
+        for _ in range(count)
+    ]
+    if changed:
+        bump = torch._C._increment_version
+        steps.append(ExternCall("frameloom.increment_version", bump, (tuple(changed),), {}, ()))
+    # Before the buffers are listed: an empty output is a buffer that no step touches.
+    outputs = tuple(
+        numbers.view(o) if isinstance(o, View) else numbers.replace(o) for o in program.outputs
+    )
+    arena_bytes = numbers.sizes.ref(memory.arena_bytes)
+    # A backward pass is given what data has decided, and checked, in the forward pass.
+    conditions = captured.facts.late_conditions() if captured.facts and not captured.owned else ()
+    assert not (conditions and restart.is_too_late), "a call that starts anew has written"
+    for n in conditions:
+        missing = [s for s in late_in(n) if s not in numbers.late]
+        assert all(s.source.is_erased for s in missing), f"nothing tells {missing}"
+        if not missing:
+            numbers.sizes.require(n)
+    keys = tuple(map(numbers.sizes.symbol, steady.symbols if steady else ()))
+    spec = PlanSpec(
+        n_inputs=len(program.inputs),
+        numbers=tuple(_number_call(n, numbers) for n in program.numbers),
+        keys=keys,
+        steady=steady,
+        sizes=tuple(numbers.sizes.calls),
+        refused=_capture.RunPlainly,
+        restarting=restart.steps(len(steps)),
+        restart=start_anew if captured.restarts else None,
+        remember=torch.default_generator.get_state if restart.remembers else None,
+        buffers=tuple(numbers.specs),
+        steps=tuple(steps),
+        outputs=outputs,
+        arena_bytes=arena_bytes,
+        owned=captured.owned,
+        recorded_views=captured.recorded_views,
+        views=captured.views,
+        lazy={
+            k: tuple(LAZY[bit] for bit in o.bits)
+            for k, o in enumerate(program.outputs)
+            if isinstance(o, View) and o.bits
+        },
+        repeated=captured.repeated,
+        otherwise=partial(_op_by_op, without_examples(captured))
+        if any(isinstance(s, DrawCall) for s in steps)
+        else None,
+        keep=tuple(library for _, library in built.libraries),
+    )
+    return _runtime.Plan(spec)
+
+
+def _leaf(
+    inputs: Sequence[Any],
+    numbers: Mapping[Symbol, int],
+    late: Mapping[Symbol, SizeCall],
+    symbol: Symbol,
+) -> SizeCall:
+    """Where a call has a size: in a number, in what an input tells of itself, or behind a step."""
+    number = numbers.get(symbol)
+    if number is not None:
+        return SizeCall("number", (number,))
+    if symbol.late:
+        return late[symbol]
+    position = inputs.index(symbol.source.origin)
+    return SizeCall(symbol.source.kind, (position, symbol.source.dim))
+
+
+def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
+    """The graph itself on its inputs."""
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        made = captured.gm.forward(*inputs)
+        return as_told(made, captured.views, captured.recorded_views, inputs)
+
+    counted = counting(run, captured.versions, captured.recorded_views)
+    results: tuple[Any, ...] = as_created(counted, captured.creation)(*inputs)
+    return results
+
+
+def _draw_call(step: Extern, numbers: _Numbers) -> DrawCall:
+    device, increment, aligned = step.args
+    index = torch.device(device).index
+    generator: Any = torch.cuda.default_generators[index]
+    seed, offset = (numbers[b] for b in step.results if b is not None)
+    return DrawCall(
+        generator.initial_seed, generator.get_offset, generator.set_offset, increment, seed, offset, index,
+        None if aligned is None else numbers[aligned.buffer],
+    )  # fmt: skip
+
+
+def _number_call(step: NumberStep, numbers: _Numbers) -> NumberCall:
+    operands: list[int] = []
+    constants: list[int | float] = []
+    for operand in step.operands:
+        if isinstance(operand, Buffer):
+            operands.append(numbers[operand])
+        else:
+            operands.append(~len(constants))
+            constants.append(operand)
+    dtype = next((b.dtype for b in step.operands if isinstance(b, Buffer)), None)
+    # Of constants alone, where a size has become known meanwhile.
+    is_float = dtype is DType.F64 or any(type(c) is float for c in constants)
+    kind = "f" if is_float and step.op not in ("dim", "stride") else "i"
+    if step.op == "read":
+        assert dtype is not None
+        kind = str(dtype.to_torch())[6:]
+    return NumberCall(f"{step.op}_{kind}", numbers[step.result], tuple(operands), tuple(constants))
+
+
+def _kernel_calls(built: Built, numbers: _Numbers) -> dict[str, Callable[[], Any]]:
+    """Kernel name -> what makes its step, once its turn has come to number buffers."""
+    calls: dict[str, Callable[[], Any]] = {}
+    for source, library in built.libraries:
+        for entry in source.entries:
+            address = _runtime.symbol(library, entry.symbol)
+            calls[entry.name] = partial(_kernel_call, entry, address, numbers)
+    for launched, cubin, device in built.cubins:
+        index = torch.device(device).index
+        function = load(cubin, index)
+        other = partial(_load_general, launched, index)
+        for one in launched.entries:
+            if isinstance(one, ListEntry):
+                calls[one.name] = partial(_list_call, launched, one, function, device, numbers)
+            else:
+                calls[one.name] = partial(_launch_call, launched, one, function, other, numbers)
+    return calls
+
+
+def _kernel_call(entry: KernelEntry, address: int, numbers: _Numbers) -> KernelCall:
+    buffers = tuple(numbers[b] for b in entry.buffers)
+    sizes = tuple(map(numbers.sizes.index, entry.sizes))
+    moved = numbers.sizes.ref(_bytes_of(entry.buffers)) if sizes else entry.bytes_moved
+    return KernelCall(address, buffers, moved, entry.name, sizes)
+
+
+def _bytes_of(buffers: Sequence[Buffer]) -> Int:
+    """What `bytes_moved` of a kernel is, roughly, in calls that have other sizes than the captured one."""
+    return sum(
+        _torch_dtype(b).itemsize
+        * math.prod(n for n, s in zip(b.shape, b.strides, strict=True) if hint_of(s))
+        for b in buffers
+    )
+
+
+def _launch_call(
+    source: LaunchSource,
+    entry: LaunchEntry,
+    function: int,
+    other: Callable[..., int],
+    numbers: _Numbers,
+) -> LaunchCall:
+    buffers = tuple(numbers[b] for b in entry.buffers)
+    x, y, z = numbers.sizes.refs(source.grid)
+    sizes = tuple((numbers.sizes.index(n), kind) for n, kind in source.sizes)
+    kinds = source.signature[len(buffers) :]
+    even = tuple(k for (k, _), kind in zip(sizes, kinds, strict=True) if kind.endswith("?"))
+    limit = longer = None
+    if source.limit is not None:
+        size, most = source.limit
+        limit, longer = (numbers.sizes.index(size), most), partial(other, True)
+    return LaunchCall(function, buffers, (x, y, z), other, entry.name, sizes, even, limit, longer)
+
+
+def _list_call(
+    source: LaunchSource, entry: ListEntry, function: int, device: str, numbers: _Numbers
+) -> ListCall:
+    places = tuple(
+        (numbers[b], start * _torch_dtype(b).itemsize) for row in entry.columns for b, start in row
+    )
+    counts = torch.tensor([-(-words[0] // entry.block) for words in entry.words])
+    rows = torch.repeat_interleave(counts)
+    earlier = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
+    blocks = torch.stack((rows, earlier), 1).to(torch.int32)
+    on_device = torch.device(device)
+    return ListCall(
+        function,
+        table=numbers.own("table", (len(places),), on_device),
+        fixed=numbers.own("constant", entry.words, on_device),
+        blocks=numbers.own("constant", blocks, on_device),
+        places=places,
+        columns=len(entry.columns[0]),
+        grid=source.grid,
+        name=entry.name,
+    )
+
+
+def _load_general(source: LaunchSource, device: int, aligned: bool = False) -> int:
+    """The function for any sizes, and for any pointers or those that are multiples of 16."""
+    if source.general:
+        source = replace(source, text=source.general)
+    arch = chip_of(f"cuda:{device}").arch
+    return load(build([source], arch)[0] if aligned else unaligned(source, arch), device)
+
+
+class _Numbers:
+    """Buffer -> its number and BufferSpec; inputs first, then those that sizes are read from, the others when they are first met."""
+
+    def __init__(self, program: Program, memory: MemoryPlan, captured: CapturedGraph) -> None:
+        first = dict.fromkeys([*program.inputs, *(buffer for _, buffer in program.symbols)])
+        self._numbers = {buffer: number for number, buffer in enumerate(first)}
+        symbols = {symbol: self._numbers[buffer] for symbol, buffer in program.symbols}
+        self.late: dict[Symbol, SizeCall] = {}  # where those are that library calls decide
+        self.sizes = PlanSizes(partial(_leaf, captured.inputs, symbols, self.late))
+        self._memory = memory
+        self._constants = dict(program.constants)
+        self.specs = [self._spec(buffer) for buffer in first]
+        done = [s for s in program.steps if not (isinstance(s, Check) and is_cuda(s.buffer.device))]
+        for place, step in enumerate(done):
+            for symbol, buffer, dim in defines(step):
+                if isinstance(step, Extern) and step.target == READ:
+                    vector = self[step.args[0].buffer]
+                    self.late[symbol] = SizeCall("item", (place, vector, dim))
+                else:
+                    self.late[symbol] = SizeCall("after", (place, len(self.specs), dim))
+                    self[buffer]
+
+    def __getitem__(self, buffer: Buffer) -> int:
+        number = self._numbers.get(buffer)
+        if number is None:
+            number = self._numbers[buffer] = len(self.specs)
+            self.specs.append(self._spec(buffer))
+        return number
+
+    def _spec(self, buffer: Buffer) -> BufferSpec:
+        kind, offset = _SPEC_KINDS[buffer.kind], self._memory.offsets.get(buffer)
+        if kind == "arena" and offset is None:
+            kind = "transient"
+        return BufferSpec(
+            kind=kind,
+            shape=self.sizes.refs(buffer.shape),
+            strides=self.sizes.refs(buffer.strides),
+            dtype=_torch_dtype(buffer),
+            device=torch.device(buffer.device),
+            offset=self.sizes.ref(offset or 0),
+            constant=self._constants.get(buffer),
+        )
+
+    def own(self, kind: str, content: Any, device: torch.device) -> int:
+        """The number of a buffer that no step of the program has: a table of this shape, or a constant with this content."""
+        tensor = None
+        if kind == "constant":
+            with torch.inference_mode(False):
+                tensor = torch.as_tensor(content, device=device)
+        shape = tuple(content if tensor is None else tensor.shape)
+        strides = (1,) if tensor is None else tensor.stride()
+        dtype = torch.int64 if tensor is None else tensor.dtype
+        self.specs.append(BufferSpec(kind, shape, strides, dtype, device, constant=tensor))
+        return len(self.specs) - 1
+
+    def view(self, view: View) -> ViewSpec:
+        dtype = view.torch_dtype or _torch_dtype(view.buffer)
+        shape, strides = self.sizes.refs(view.shape), self.sizes.refs(view.strides)
+        return ViewSpec(self[view.buffer], shape, strides, self.sizes.ref(view.offset), dtype)
+
+    def replace(self, value: Any) -> Any:
+        """Views inside an Extern's arguments become ViewSpecs."""
+        if isinstance(value, View):
+            return self.view(value)
+        if isinstance(value, Buffer):
+            return NumberSpec(self[value])
+        if isinstance(value, Size):
+            return self.sizes.ref(value)
+        if isinstance(value, list | tuple):
+            return type(value)(self.replace(v) for v in value)
+        return value
+
+
+def _torch_dtype(buffer: Buffer) -> torch.dtype:
+    dtype: torch.dtype = buffer.torch_dtype if buffer.dtype is None else buffer.dtype.to_torch()
+    return dtype
+
+
+def _extern_call(step: Extern, numbers: _Numbers) -> ExternCall:
+    results = tuple(None if b is None else numbers[b] for b in step.results)
+    if step.target in CALLS:
+        given = tuple(map(numbers.replace, step.args))
+        return ExternCall(step.target, CALLS[step.target], given, {}, results, False)
+    if step.target == "aten.copy.default":
+        # PyTorch's own copies all memory around the target: the whole arena.
+        given = tuple(map(numbers.replace, step.args[:2]))
+        return ExternCall("frameloom.copied", copied, given, {}, results, False)
+    out_form = any(b is not None and b.kind is not Kind.EXTERN for b in step.results)
+    function = callable_for(OUT_FORMS[step.target] if out_form else step.target)
+    args = [numbers.replace(a) for a in step.args]
+    kwargs = {name: numbers.replace(v) for name, v in step.kwargs}
+    overload: Any = callable_for(step.target)
+    for argument in overload._schema.arguments[len(args) :]:
+        if argument.kwarg_only or argument.name in kwargs:
+            break
+        args.append(argument.default_value)  # the C interface has no defaults
+    return ExternCall(step.target, function, tuple(args), kwargs, results, out_form)

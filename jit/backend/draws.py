@@ -1,0 +1,193 @@
+"""Whether kernels of ours draw the random numbers of a GPU, and how PyTorch draws them there.
+
+Which of the generator's numbers an element gets is a detail of PyTorch's kernels (ir/philox.py).  Before it is relied on,
+it is compared with what the PyTorch at hand draws on the GPU at hand, once: the verdict is kept on disk.  Where anything
+differs, random numbers stay library calls.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from frameloom.debug import log
+from frameloom.ir.philox import ALIGNMENT, Generator, Stream, uniform, words
+
+SEED, OFFSET = 0x1234567_89ABCDEF, 4 * 0x100000003
+RATE = 0.3  # of dropout
+NEAR = 4096  # elements that are compared at either end
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+_known: dict[int, Generator | None] = {}
+
+
+class Differs(Exception):
+    """PyTorch draws in another way."""
+
+
+def generator_of(device: str) -> Generator | None:
+    """How PyTorch draws on a device; None where its own kernels have to."""
+    place = torch.device(device)
+    if place.type != "cuda" or not torch.cuda.is_available() or torch.version.hip is not None:
+        return None
+    index = torch.cuda.current_device() if place.index is None else place.index
+    if index not in _known:
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        _known[index] = _kept(index)
+    return _known[index]
+
+
+def _kept(index: int) -> Generator | None:
+    from frameloom.runtime.build.cache import digest, shared_cache
+
+    p: Any = torch.cuda.get_device_properties(index)
+    key = digest("draws 1", torch.__version__, str(torch.version.cuda), str(p))
+    kept = shared_cache().get(key, ".draws")
+    if kept is not None:
+        told = json.loads(kept)
+        return Generator(told["blocks"], tuple(map(tuple, told["widest"]))) if told else None
+    blocks = p.multi_processor_count * (p.max_threads_per_multi_processor // 256)
+    found: Generator | None = None
+    try:
+        found = Comparison(index, blocks).generator()
+    except Differs as difference:
+        log("kernels", f"random numbers stay library calls: {difference}")
+    except RuntimeError as error:  # not enough memory
+        log("kernels", f"random numbers stay library calls for now: {error}")
+        return None
+    told = {} if found is None else {"blocks": found.blocks, "widest": found.widest}
+    shared_cache().put(key, ".draws", json.dumps(told).encode())
+    return found
+
+
+class Comparison:
+    """What PyTorch draws on a device beside what ir/philox.py says."""
+
+    def __init__(self, index: int, blocks: int) -> None:
+        self.device = torch.device("cuda", index)
+        self.default: Any = torch.cuda.default_generators[index]
+        self.blocks = blocks
+
+    def generator(self) -> Generator:
+        """Raises Differs.  The program's random numbers stay what they are."""
+        seed, offset = self.default.initial_seed(), self.default.get_offset()
+        try:
+            with torch.no_grad(), torch.cuda.device(self.device):
+                widest = tuple((d.itemsize, self._widest(d)) for d in DTYPES if d.itemsize != 2)
+                both = {self._widest(d) for d in DTYPES if d.itemsize == 2}
+                if len(both) != 1:
+                    raise Differs("dropout of 16-bit types")
+                found = Generator(self.blocks, (*widest, (2, both.pop())))
+                self._dropout_as(found)
+                self._others_as(found)
+                return found
+        finally:
+            self.default.manual_seed(seed)
+            self.default.set_offset(offset)
+
+    def _draw(self, name: str, draw: Callable[[], Any], count: int) -> Any:
+        self.default.manual_seed(SEED)
+        self.default.set_offset(OFFSET)
+        made = draw()
+        if self.default.get_offset() - OFFSET != Generator(self.blocks, ()).increment(count):
+            raise Differs(f"the generator's offset after {name} of {count}")
+        return made
+
+    def _places(self, count: int) -> torch.Tensor:
+        """Elements that are looked at: both ends, and some between."""
+        step = max(1, count // NEAR) | 1
+        place = torch.arange(0, count, step, device=self.device)
+        ends = torch.arange(min(count, NEAR), device=self.device)
+        return torch.cat([place, ends, count - 1 - ends])
+
+    def _numbers(self, stream: Stream, places: torch.Tensor) -> torch.Tensor:
+        seed, offset = torch.tensor([SEED, OFFSET], device=self.device).unbind()
+        found: torch.Tensor = uniform(words(seed, offset, places, stream))
+        return found
+
+    # --- dropout
+
+    def _dropout(self, x: torch.Tensor, stream: Stream) -> bool:
+        """Whether `stream` is what it draws."""
+        count = x.numel()
+        out, mask = self._draw("dropout", lambda: torch.native_dropout(x, RATE, True), count)
+        places = self._places(count)
+        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+        kept = torch.tensor(1 - RATE, dtype=wide, device=self.device)
+        seen = mask.flatten()[places]
+        if not torch.equal(self._numbers(stream, places).to(wide) < kept, seen):
+            return False
+        value = x.flatten()[places].to(wide) * seen.to(wide) * (1.0 / kept.double()).to(wide)
+        return torch.equal(value.to(x.dtype), out.flatten()[places])
+
+    def _memory(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.linspace(-1, 1, count, dtype=torch.float32, device=self.device).to(dtype)
+
+    def _widest(self, dtype: torch.dtype) -> int:
+        """Elements next to each other that a thread of dropout serves."""
+        x = self._memory(17 * 256 * self.blocks + 64, dtype)
+        for width in (8, 4, 2, 1):
+            if self._dropout(x, Stream(256 * self.blocks, width)):
+                return width
+        raise Differs(f"dropout of {dtype}")
+
+    def _dropout_as(self, generator: Generator) -> None:
+        many = 9 * 256 * self.blocks
+        for dtype in DTYPES:
+            item = dtype.itemsize
+            for count in (1, 7, 250, 1000, many, many + 1, many + 2, many + 4):
+                if not self._dropout(
+                    self._memory(count, dtype), generator.of_dropout(count, item, ALIGNMENT)
+                ):
+                    raise Differs(f"dropout of {count} {dtype}")
+            for start in (1, 2, 4):
+                x = self._memory(4096 + start, dtype)[start:]
+                stream = generator.of_dropout(4096, item, math.gcd(start * item, ALIGNMENT))
+                if not self._dropout(x, stream):
+                    raise Differs(f"dropout of {dtype} that starts at element {start}")
+            gaps = self._memory(4096, dtype).view(64, 64)[:, :48]
+            if not self._dropout(gaps, generator.of_dropout(gaps.numel(), item, 0)):
+                raise Differs(f"dropout of {dtype} with gaps")
+
+    # --- what fills a tensor
+
+    def _others_as(self, generator: Generator) -> None:
+        for name, draw, expected in self._fillers():
+            for count in (1, 1000, 9 * 256 * self.blocks + 5):
+                made = self._draw(name, partial(draw, count), count)
+                places = self._places(count)
+                numbers = self._numbers(generator.scattered(count), places)
+                if not torch.equal(expected(numbers), made[places]):
+                    raise Differs(f"{name} of {count}")
+
+    def _fillers(self) -> Iterator[tuple[str, Callable[[int], Any], Callable[[Any], Any]]]:
+        """Name, what fills so many elements, and what that makes of numbers in (0, 1]."""
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            rand = partial(torch.rand, dtype=dtype, device=self.device)
+            yield f"rand {dtype}", rand, partial(_spread, 0, 1, dtype)
+            filled = partial(_filled, "uniform_", (-1, 1), dtype, self.device)
+            yield f"uniform_ {dtype}", filled, partial(_spread, -1, 1, dtype)
+        for dtype in (torch.float32, torch.bfloat16, torch.bool, torch.int64):
+            filled = partial(_filled, "bernoulli_", (RATE,), dtype, self.device)
+            yield f"bernoulli_ {dtype}", filled, partial(_below_rate, dtype)
+
+
+def _filled(
+    name: str, arguments: tuple[float, ...], dtype: torch.dtype, device: torch.device, count: int
+) -> Any:
+    return getattr(torch.empty(count, dtype=dtype, device=device), name)(*arguments)
+
+
+def _spread(low: int, high: int, dtype: torch.dtype, numbers: torch.Tensor) -> torch.Tensor:
+    value = (numbers * (high - low) + low).to(dtype)
+    return torch.where(value == high, low, value).to(dtype)
+
+
+def _below_rate(dtype: torch.dtype, numbers: torch.Tensor) -> torch.Tensor:
+    return (numbers.double() < RATE).to(dtype)

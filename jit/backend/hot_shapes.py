@@ -1,0 +1,98 @@
+"""Versions of a graph for sizes that keep coming, where sizes vary: built beside the program, which runs the general version until then.
+
+The native plan counts (runtime/plan/regulars.h).  Whatever goes wrong here, the general version stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter  # the program may replace them in their module
+from typing import Any
+
+import torch
+
+from frameloom.backend.background import background, ends
+from frameloom.capture import _capture
+from frameloom.capture.recording.captured_graph import CapturedGraph
+from frameloom.capture.symbolic.static_graph import at_sizes, sizes_of
+from frameloom.compile_lock import compile_lock
+from frameloom.config import config
+from frameloom.debug import Trail, log
+from frameloom.ir.symbolic.expr import Symbol
+from frameloom.options import Options
+
+Compile = Callable[[CapturedGraph, Options, Trail], Any]
+
+
+class Ended(Exception):
+    """Python is about to end."""
+
+
+class _Trail(Trail):
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        if ends():
+            raise Ended
+        with super().stage(name):
+            yield
+
+
+@dataclass(frozen=True)
+class Steady:
+    """What a plan tells which values of `symbols` keep coming."""
+
+    captured: CapturedGraph
+    symbols: tuple[Symbol, ...]
+    options: Options
+    name: str
+    compile: Compile
+
+    def __call__(self, plan: Any, values: tuple[int, ...]) -> None:
+        # Without elements there is nothing to gain; a program that wants the same digits every time gets one version.
+        if 0 not in values and not torch.are_deterministic_algorithms_enabled():
+            background.add(partial(self._build, plan, values))
+
+    def _build(self, plan: Any, values: tuple[int, ...]) -> None:
+        sizes = ", ".join(f"{s!r}={n}" for s, n in zip(self.symbols, values, strict=True))
+        trail = _Trail(f"{self.name} at {sizes}")
+        start = perf_counter()
+        suspended = _capture.hook_suspend()
+        try:
+            with compile_lock():
+                known = dict(zip(self.symbols, values, strict=True))
+                own = self.compile(at_sizes(self.captured, known), self.options, trail)
+            plan.settle(values, own)
+            log(
+                "sizes",
+                f"{trail.name}: has a version of its own, built in {perf_counter() - start:.2f} s",
+            )
+        except Ended:
+            pass
+        except Exception as error:
+            if config.verify:
+                raise
+            log("sizes", f"{trail.name}: stays with the general version: {error!r}")
+        finally:
+            _capture.hook_restore(suspended)
+            trail.close()
+
+
+def steady(captured: CapturedGraph, options: Options, name: str, compile: Compile) -> Steady | None:
+    """For the plan of a graph; None where no versions of it are to be made."""
+    is_part = captured.owned or captured.visible is not None  # of what computes gradients
+    if not config.background or is_part or options.replay or options.backend is not None:
+        return None
+    symbols = sizes_of(captured)
+    if not symbols:
+        return None
+    # The program's tensors are not kept alive: all that is asked of them later is their kind.
+    kinds = tuple(_empty_like(e) if isinstance(e, torch.Tensor) else e for e in captured.examples)
+    return Steady(replace(captured, examples=kinds), symbols, options, name, compile)
+
+
+def _empty_like(tensor: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode(tensor.is_inference()):
+        return torch.empty(0, dtype=tensor.dtype, device="meta")

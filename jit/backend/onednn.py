@@ -1,0 +1,77 @@
+"""What oneDNN does better here than what PyTorch calls: which of its ops are there, and whether they are faster.
+
+Products: PyTorch multiplies F32 matrices by MKL, which uses its fastest code on Intel's processors only.  Which of the
+two is faster is found out once per machine, by a product of a few milliseconds, and kept on disk.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+from collections.abc import Callable
+from time import perf_counter  # the program may replace them in their module
+from typing import Any
+
+import torch
+
+from frameloom.debug import log
+from frameloom.ir.lower.layout.onednn import OneDnn
+from frameloom.runtime.build.cache import digest, shared_cache
+
+OPS = ("mkldnn::_linear_pointwise", "mkldnn::_convolution_pointwise")
+SIZE = 256  # of the matrices
+ROUNDS = 10
+GAIN = 1.15  # for less, the library stays that eager calls
+
+
+def onednn() -> OneDnn:
+    """What is used of it in a compile that begins now."""
+    if not torch._C._get_mkldnn_enabled() or not _is_there():
+        return OneDnn()
+    return OneDnn(products=_multiplies_faster(), convolutions=True)
+
+
+@functools.cache
+def _is_there() -> bool:
+    names = set(torch._C._dispatch_get_all_op_names()) if torch._C._has_mkldnn else set()
+    return all(name in names for name in OPS)
+
+
+@functools.cache
+def _multiplies_faster() -> bool:
+    key = digest("onednn products", torch.__version__, _processor())
+    kept = shared_cache().get(key, ".choice")
+    if kept is None:
+        kept = str(int(_measured())).encode()
+        shared_cache().put(key, ".choice", kept)
+    return kept == b"1"
+
+
+def _measured() -> bool:
+    with torch.inference_mode(), torch._C._DisableTorchDispatch():
+        x, w = (torch.ones(SIZE, SIZE, dtype=torch.float32, device="cpu") for _ in range(2))
+        linear = torch.ops.mkldnn._linear_pointwise
+        calls: tuple[Callable[[], Any], ...] = (
+            lambda: torch.mm(x, w.t()),
+            lambda: linear(x, w, None, "none", [], ""),
+        )
+        taken = [float("inf")] * len(calls)
+        for _ in range(ROUNDS):
+            for k, call in enumerate(calls):
+                start = perf_counter()
+                call()
+                taken[k] = min(taken[k], perf_counter() - start)
+    mkl, ours = (f"{1e6 * t:.0f} us" for t in taken)
+    log("timing", f"a product of {SIZE}x{SIZE} takes {mkl}, by oneDNN {ours}")
+    return taken[0] > GAIN * taken[1]
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as info:
+            names = [
+                line for line in info if line.startswith(("model name", "cpu family", "model\t"))
+            ]
+    except OSError:
+        names = []
+    return "".join(dict.fromkeys(names)) or platform.processor()

@@ -1,0 +1,76 @@
+"""Sizes of the loop IR as the plan computes them: polynomials become lists of additions and multiplications."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from frameloom.ir.symbolic.expr import Apply, Atom, Int, Size, Symbol, late_in
+from frameloom.runtime.spec import SizeCall, SizeRef
+
+
+class PlanSizes:
+    """Collects `calls` (PlanSpec.sizes).  `leaf` says where a call has the value of a symbol."""
+
+    def __init__(self, leaf: Callable[[Symbol], SizeCall]) -> None:
+        self.calls: list[SizeCall] = []
+        self._leaf = leaf
+        self._known: dict[Any, int] = {}
+
+    def ref(self, n: Int) -> SizeRef | int:
+        """What stands for the number in a plan."""
+        return SizeRef(self.index(n)) if isinstance(n, Size) else n
+
+    def refs(self, numbers: Any) -> tuple[SizeRef | int, ...]:
+        return tuple(map(self.ref, numbers))
+
+    def index(self, n: Int) -> int:
+        """Its place in the list."""
+        if not isinstance(n, Size):
+            return self._call("const", int(n))
+        found = self._known.get(n)
+        if found is None:
+            total: int | None = None
+            for monomial, factor in n.terms:
+                part = self._product(monomial, factor)
+                total = part if total is None else self._call("add", total, part)
+            assert total is not None
+            found = self._known[n] = total
+        return found
+
+    def symbol(self, symbol: Symbol) -> int:
+        """The place of a symbol's value."""
+        call = self._leaf(symbol)
+        return self._call(call.op, *call.operands)
+
+    def require(self, n: Size) -> None:
+        """A call is refused where it is negative."""
+        # Not `n + 1`: symbols that are taken for equal to others would give way to these.
+        more = self._call("add", self.index(n), self.index(1))
+        self._call("floordiv", self.index(1), self._call("max", more, self.index(0)))
+
+    def _product(self, monomial: tuple[Atom, ...], factor: int) -> int:
+        total: int | None = None
+        for atom in monomial:
+            part = self._atom(atom)
+            total = part if total is None else self._call("mul", total, part)
+        if total is None:
+            return self._call("const", factor)
+        return total if factor == 1 else self._call("mul", total, self._call("const", factor))
+
+    def _atom(self, atom: Atom) -> int:
+        if isinstance(atom, Apply):
+            a, b = map(self.index, atom.args)
+            if atom.op in ("floordiv", "mod") and late_in(atom.args[1]):
+                # What comes out of a division by 0 is not used.
+                b = self._call("max", b, self.index(1))
+            return self._call(atom.op, a, b)
+        assert isinstance(atom, Symbol)
+        return self.symbol(atom)
+
+    def _call(self, op: str, *operands: int) -> int:
+        found = self._known.get((op, operands))
+        if found is None:
+            found = self._known[op, operands] = len(self.calls)
+            self.calls.append(SizeCall(op, operands))
+        return found

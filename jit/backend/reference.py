@@ -1,0 +1,223 @@
+"""A call in the reference interpreter of the loop IR, beside the same call of a plan.
+
+The interpreter gets copies of the inputs, made before the plan writes to them, in which what shares memory does so again, and draws the
+numbers that the plan has drawn.  The program is the one that was lowered: rewrites, fusion, schedules and generated code are what is checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from frameloom.capture.guards.thread_warnings import warnings_here
+from frameloom.ir import interp
+from frameloom.ir.interp import UNWRITTEN, Unwritten
+from frameloom.ir.library import DRAW, OWN
+from frameloom.ir.passes.batch import in_full
+from frameloom.ir.passes.memory import buffers_of, writes_of
+from frameloom.ir.passes.templates import kernels_of
+from frameloom.ir.program import Buffer, Extern, Kernel, KernelList, Kind, Program, Step, is_cuda
+from frameloom.ir.substitute import topological
+from frameloom.ir.symbolic.expr import hint_of
+from frameloom.ir.symbolic.static_steps import Unknown
+
+Tensor = torch.Tensor
+CPU = torch.device("cpu")
+MOST_BYTES = 2 << 30  # of inputs
+MOST_ELEMENTS = 1 << 26  # of all values that a kernel computes on the way
+MOST_WORK = 1 << 29  # of all kernels
+
+
+class NotInterpreted(Exception):
+    """The interpreter cannot run the call; says why."""
+
+
+def why_not(program: Program) -> str | None:
+    """Why the interpreter cannot run it, or None."""
+    work = 0
+    for step in in_full(program).steps:
+        if isinstance(step, Extern):
+            if step.target not in OWN and not step.target.startswith("aten."):
+                return f"{step.target} may do more than compute"
+            continue
+        kernels = kernels_of(step) if isinstance(step, KernelList) else [step]
+        for kernel in kernels:
+            if isinstance(kernel, Kernel):
+                elements = _elements(kernel)
+                work += elements
+                if elements > MOST_ELEMENTS or work > MOST_WORK:
+                    return "too much to interpret"
+    return None
+
+
+def _elements(kernel: Kernel) -> int:
+    roots = [n for s in kernel.stores for n in (s.offset, s.value)]
+    return sum(math.prod(hint_of(a.extent) for a in n.free) for n in topological(roots))
+
+
+class Call:
+    """One call of a program: what it was given, and what it drew from.  Made before the plan runs."""
+
+    def __init__(self, program: Program, inputs: Sequence[Any]) -> None:
+        self._program = program
+        self._given = copies(inputs)
+        self._writes = any(b.kind is Kind.INPUT for s in program.steps for b in writes_of(s))
+        self._generators = _generators(program, inputs)
+        self._random = [g.get_state() for g in self._generators]
+
+    @property
+    def rounds(self) -> bool:
+        """Whether it computes with floats."""
+        written = (b.dtype for s in self._program.steps for b in writes_of(s))
+        return any(dtype is not None and dtype.is_float for dtype in written)
+
+    def run(self, noise: Noise | None = None) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The outputs, and the inputs behind the call."""
+        given = self._given
+        if self._writes or noise is not None:
+            given = copies(given, noise)
+        now = [g.get_state() for g in self._generators]
+        for generator, state in zip(self._generators, self._random, strict=True):
+            generator.set_state(state)
+        try:
+            after, unwritten = (None, UNWRITTEN) if noise is None else (noise.after, noise.fill)
+            made = interp.run(self._program, given, self._take(), after, unwritten, True)
+        except (Unknown, NotImplementedError, torch.OutOfMemoryError) as error:
+            raise NotInterpreted(str(error)) from error
+        except RuntimeError as error:
+            if "not implemented for" in str(error):
+                raise NotInterpreted(str(error)) from error
+            raise
+        finally:
+            for generator, state in zip(self._generators, now, strict=True):
+                generator.set_state(state)
+        return made, given
+
+    def _take(self) -> Callable[[int], tuple[int, int]]:
+        on_gpu = [g for g in self._generators if g.device.type == "cuda"]
+
+        def take(increment: int) -> tuple[int, int]:
+            if len(on_gpu) > 1:
+                raise NotInterpreted("several GPUs draw")
+            offset = on_gpu[0].get_offset()
+            on_gpu[0].set_offset(offset + increment)
+            return on_gpu[0].initial_seed(), offset
+
+        return take
+
+
+class Noise:
+    """What rounding may do: everything computed is off by some units in the last place, and what nobody writes is something else."""
+
+    def __init__(self, trial: int) -> None:
+        self.fill = Unwritten(0.0, 0) if trial % 2 else UNWRITTEN
+        self._sign = trial % 2 - 0.5  # of NaN
+        self._random = torch.Generator().manual_seed(trial)
+
+    def off(self, exact: Tensor) -> Tensor:
+        if not exact.dtype.is_floating_point or exact.dtype.itemsize < 2:
+            return exact
+        units = torch.rand(exact.shape, generator=self._random, dtype=torch.float64) * 2 - 1
+        if exact.dtype.itemsize > 2:  # which sums and functions do not round to the nearest
+            units *= 8
+        eps = torch.finfo(exact.dtype).eps
+        return (exact * (1 + units.to(exact.device) * eps)).to(exact.dtype)
+
+    def after(self, step: Step, memory: dict[Buffer, Tensor]) -> None:
+        for buffer in writes_of(step):
+            if buffer not in memory:
+                continue
+            exact = memory[buffer]
+            if buffer.kind is Kind.EXTERN:  # which may be a constant, or memory of an input
+                empty = torch.empty_strided(
+                    exact.shape, exact.stride(), dtype=exact.dtype, device=exact.device
+                )
+                memory[buffer] = empty.copy_(self._unwritten(step, exact))
+            elif not any(s == 0 and n > 1 for n, s in zip(exact.shape, exact.stride())):  # noqa: B905
+                exact.copy_(self._computed(exact))
+
+    def _computed(self, exact: Tensor) -> Tensor:
+        """Which sign a NaN has that is computed, processors and vectors choose: it shows in the bits."""
+        made = self.off(exact)
+        if not exact.dtype.is_floating_point or exact.dtype.itemsize < 2:
+            return made
+        return torch.where(exact.isnan(), exact.new_tensor(math.nan).copysign(self._sign), made)
+
+    def _unwritten(self, step: Step, made: Tensor) -> Tensor:
+        if isinstance(step, Extern) and step.target.startswith(("aten.empty", "aten.new_empty")):
+            return self.fill.fill(torch.empty_like(made))
+        return self._computed(made)
+
+
+def copies(inputs: Sequence[Any], noise: Noise | None = None) -> list[Any]:
+    """Of the tensors, with the same memory for those that share it."""
+    memory: dict[tuple[Any, int], torch.UntypedStorage] = {}
+    found: list[Any] = []
+    total = 0
+    with torch._C.DisableTorchFunctionSubclass():
+        for given in inputs:
+            if not isinstance(given, Tensor):
+                found.append(given)
+                continue
+            if given.layout is not torch.strided or given.device.type not in ("cpu", "cuda"):
+                raise NotInterpreted(f"an input is of {given.layout} on {given.device}")
+            whole = given.untyped_storage()
+            key = given.device, whole.data_ptr()
+            own = memory.get(key)
+            if own is None or not whole.nbytes():
+                total += whole.nbytes()
+                if total > MOST_BYTES:
+                    raise NotInterpreted("inputs are too large")
+                own = memory[key] = whole.clone()  # type: ignore[no-untyped-call]
+                if noise is not None:
+                    flat = torch.empty(0, dtype=given.dtype, device=given.device).set_(own)
+                    flat.copy_(noise.off(flat))
+            elif own.nbytes() != whole.nbytes():
+                raise NotInterpreted("inputs share parts of memory")
+            copy = torch.empty(0, dtype=given.dtype, device=given.device)
+            copy.set_(own, given.storage_offset(), given.shape, given.stride())
+            copy = copy.conj() if given.is_conj() else copy
+            found.append(torch._neg_view(copy) if given.is_neg() else copy)
+    return found
+
+
+def _generators(program: Program, inputs: Sequence[Any]) -> list[Any]:
+    """That it draws from."""
+    found: dict[int, Any] = {}
+    for step in program.steps:
+        if not isinstance(step, Extern):
+            continue
+        given = [*step.args, *(v for _, v in step.kwargs)]
+        own = [v for v in given if isinstance(v, torch.Generator)]
+        if step.target == DRAW:
+            own = [_default(step.args[0])]
+        elif step.target.startswith("aten.") and draws(step):
+            own += [_default(b.device) for b in buffers_of(step)]
+        found |= {id(g): g for g in own}
+    found |= {id(g): g for g in inputs if isinstance(g, torch.Generator)}
+    return list(found.values())
+
+
+def draws(step: Extern) -> bool:
+    """Of library calls."""
+    return torch.Tag.nondeterministic_seeded in interp.overload(step.target).tags
+
+
+def _default(device: str) -> torch.Generator:
+    if is_cuda(device):
+        generator: torch.Generator = torch.cuda.default_generators[torch.device(device).index]
+        return generator
+    return torch.default_generator
+
+
+@contextmanager
+def as_a_plan() -> Iterator[None]:
+    """The modes in which plans run.  Nothing is warned of twice, and what is made to compare with lies where it is said to, whatever
+    default device the program has set."""
+    cpu = nullcontext() if torch.get_default_device() == CPU else CPU
+    with torch.no_grad(), torch._C._DisableAutocast(), warnings_here("ignore"), cpu:
+        yield
