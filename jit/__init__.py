@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "jit": "api", "explain": "api", "disable": "api", "graph_break": "api", "is_compiling": "api",
-    "reset": "api", "stats": "api", "list_backends": "api", "cond": "capture.control", "mark_dynamic": "capture.marks", "mark_static": "capture.marks",
+    "reset": "api", "stats": "api", "list_backends": "api", "cond": "capture.library.torch_api.cond", "mark_dynamic": "capture.symbolic.marks", "mark_static": "capture.symbolic.marks",
     "FrameloomError": "errors", "FullGraphError": "errors", "OptionError": "errors", "BackendError": "errors", "BuildError": "errors",
     "VerifyError": "errors", "Explanation": "report",
 }  # fmt: skip
